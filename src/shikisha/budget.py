@@ -20,7 +20,7 @@ class Caps:
     """Hard caps of one run, its child runs included."""
 
     steps: int = 25
-    rounds: int = 3
+    rounds: int = 8
     depth: int = 2
     tokens: int | None = None
     dollars: float | None = None

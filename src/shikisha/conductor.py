@@ -6,7 +6,7 @@ Conductors hold no state between calls: a resumed run asks again with the same s
 to workers, the journal, or the ledger. The shipped fake is `conductors.fixed` (`Scripted`, plans given beforehand).
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -41,6 +41,8 @@ class Proposal:
     """A plan; the text it was written as; `note`, why; `version` of the policy; `final`: no further round is wanted.
 
     `rejected` are texts that came before it and were no plans; `substituted` names the fallback that made this plan.
+    With an empty plan, `keeps` says which round's answer is the run's (None: the latest). `propensity` is the
+    probability with which this plan was drawn, where chance had a part; `beside` says what others would have proposed.
     """
 
     plan: Plan
@@ -50,6 +52,9 @@ class Proposal:
     final: bool = False
     rejected: tuple[Rejection, ...] = ()
     substituted: str | None = None
+    keeps: int | None = None
+    propensity: float | None = None
+    beside: Mapping[str, str] = field(default_factory=dict)
 
 
 Asking: TypeAlias = Callable[[Member, Request], Awaitable[Reply]]

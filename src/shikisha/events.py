@@ -9,7 +9,7 @@ withheld).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -154,7 +154,8 @@ class PlanProposed(Event):
     """A conductor's plan for a round; `plan` is the JSON twin, `text` what the conductor wrote.
 
     `substituted` says which fallback conductor made it, and `note` why it looks as it does. `final` announces that no
-    further round is wanted.
+    further round is wanted. `keeps` is the round whose answer an empty plan ships (None: the latest), `propensity` the
+    probability with which the plan was drawn (None: without chance), `beside` what others would have proposed, by name.
     """
 
     kind: ClassVar[str] = "plan.proposed"
@@ -166,6 +167,9 @@ class PlanProposed(Event):
     version: str = ""
     substituted: str | None = None
     final: bool = False
+    keeps: int | None = None
+    propensity: float | None = None
+    beside: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,10 +44,12 @@ class Conducted:
     task: Task
     on_text: Hearing | None = None
     rounds: list[Performed] = field(default_factory=list)
+    keeps: int | None = None
 
     def answer(self) -> tuple[int, int, Result] | None:
-        """Return the answer at hand: the last round's last step that has one to give, with its place."""
-        for index in reversed(range(len(self.rounds))):
+        """Return the answer at hand, with its place: the kept round's, else the last round's that has one to give."""
+        kept = [] if self.keeps is None else [self.keeps]
+        for index in (*kept, *reversed(range(len(self.rounds)))):
             final = self.rounds[index].final
             if final is not None and final.ok:
                 return index, len(self.rounds[index].results) - 1, final
@@ -68,6 +70,7 @@ async def conduct_rounds(conducted: Conducted) -> Ending:
         if isinstance(proposed, Fault):
             return _without_plan(conducted, proposed)
         if proposed.plan.ships:
+            conducted.keeps = proposed.keeps
             return _shipped(conducted, "the conductor keeps the answer")
         ending = await _perform_round(conducted, proposed.plan, index)
         if ending is not None:
@@ -80,7 +83,7 @@ async def _propose(conducted: Conducted, index: int) -> Proposal | Fault:
     """Return the round's plan: the journaled one, or a new one that fits pool and caps."""
     scope, past = conducted.scope, _past(conducted.scope, index)
     if past and past.proposed and past.plan is not None:
-        return Proposal(past.plan, final=past.proposed.final)
+        return Proposal(past.plan, final=past.proposed.final, keeps=past.proposed.keeps)
     track = Track(scope, index, None, past.planning if past else None)
     rejected, proposal = await _draft(conducted, track)
     await track.end()
@@ -100,7 +103,7 @@ async def _draft(conducted: Conducted, track: Track) -> tuple[Sequence[Rejection
         conducted.task, scope.pool.cards, tuple(conducted.rounds), scope.ledger.left(), partial(_ask, track)
     )
     try:
-        proposal = _fitting(await conducted.conductor.propose(situation), scope)
+        proposal = _fitting(await conducted.conductor.propose(situation), scope, len(conducted.rounds))
     except PlanError as error:
         what, where = scope.clean(str(error.what)), scope.clean(str(error.where))
         texts = error.rejected if isinstance(error, NoPlan) else ()
@@ -147,7 +150,7 @@ async def _perform_round(conducted: Conducted, plan: Plan, index: int) -> Ending
     return None
 
 
-def _fitting(proposal: Proposal, scope: Scope) -> Proposal:
+def _fitting(proposal: Proposal, scope: Scope, rounds: int) -> Proposal:
     """Return the proposal as it is journaled and performed, so that nobody can change it later; PlanError if it can't.
 
     Whatever is no proposal raises what Python raises.
@@ -162,6 +165,11 @@ def _fitting(proposal: Proposal, scope: Scope) -> Proposal:
     for index, step in enumerate(plan.steps):
         if problem := unstorable(step.subtask):
             raise PlanError(f"the subtask holds {problem}", f"subtasks[{index}]")
+    keeps = proposal.keeps
+    if keeps is not None and not (plan.ships and 0 <= keeps < rounds):
+        raise PlanError(
+            f"round {keeps!r} cannot be kept: expected an empty plan and a round from 0 to {rounds - 1}", "keeps"
+        )
     return Proposal(
         plan,
         clean(proposal.text),
@@ -170,6 +178,9 @@ def _fitting(proposal: Proposal, scope: Scope) -> Proposal:
         bool(proposal.final),
         _clean(proposal.rejected, scope),
         None if proposal.substituted is None else clean(proposal.substituted),
+        keeps,
+        proposal.propensity,
+        {clean(name): clean(said) for name, said in proposal.beside.items()},
     )
 
 
@@ -231,4 +242,7 @@ def _proposed(conducted: Conducted, index: int, proposal: Proposal) -> PlanPropo
         version=proposal.version,
         substituted=proposal.substituted,
         final=proposal.final,
+        keeps=proposal.keeps,
+        propensity=proposal.propensity,
+        beside=proposal.beside,
     )

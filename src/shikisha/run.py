@@ -7,7 +7,7 @@ derived. Deliberately absent: any way to change a run (write an event instead).
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from shikisha.budget import Amount
+from shikisha.budget import Amount, Usage
 from shikisha.errors import Fault
 from shikisha.events import (
     AnswerGraded,
@@ -51,12 +51,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a step came to: an answer, or a fault; `worker` is who gave it, after any substitution."""
+    """What a step came to: an answer, or a fault; `worker` is who gave it, after any substitution, `usage` its use."""
 
     worker: str
     text: str | None = None
     fault: Fault | None = None
     verdicts: tuple[Verdict, ...] = ()
+    usage: Usage | None = field(default=None, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -122,12 +123,15 @@ class StepRecord:
         )
         if end.fault is not None:
             return Result(end.worker, None, Fault(end.fault, end.message), verdicts)
-        return Result(end.worker, self._text(end.attempt), None, verdicts)
+        given = self._given(end.attempt)
+        if given is None:
+            return Result(end.worker, None, None, verdicts)
+        return Result(end.worker, given.text, None, verdicts, given.usage)
 
-    def _text(self, number: int | None) -> str | None:
+    def _given(self, number: int | None) -> AttemptFinished | None:
         for attempt in self.attempts:
             if attempt.started.attempt == number and isinstance(attempt.outcome, AttemptFinished):
-                return attempt.outcome.text
+                return attempt.outcome
         return None
 
 

@@ -71,7 +71,7 @@ async def perform_step(track: Track, member: Member, request: Request) -> StepEn
         except WorkerError as error:  # a person is to judge, or a cap refuses the check: nobody knows whether it holds
             return _failed(course, error.fault)
         if inspected.failed is None:
-            return StepEnd(Result(course.member.card.name, reply.text, None, inspected.verdicts), attempt)
+            return StepEnd(Result(course.member.card.name, reply.text, None, inspected.verdicts, reply.usage), attempt)
         if not _after_check(track, course, inspected):
             stops = inspected.failed.on_fail is OnFail.STOP
             return StepEnd(_refused(course, inspected), attempt, stops)

@@ -26,13 +26,14 @@ _ECHOED_CHARACTERS = 20_000  # of a rejected text, when it is shown again to its
 class LmConductor:
     """Asks `member` (an endpoint, not a worker of the pool) for each plan; `fallback` proposes when it writes none.
 
-    `style` says how it is addressed; Form.JSON is for endpoints with structured output.
+    `style` says how it is addressed; Form.JSON is for structured output. It plans `rounds` times at most.
     """
 
     name: str
     member: Member
     fallback: Conductor | None = None
     style: Style = Style()
+    rounds: int = 3
 
     async def propose(self, situation: Situation) -> Proposal:
         """Ask for a plan; without a fallback PlanError when there is none, WorkerError when there is no answer.
@@ -69,7 +70,7 @@ class LmConductor:
                 rejected.append(Rejection(reply.text, error.what, error.where))
                 turns = (*turns, *_once_more(reply.text, error))
                 continue
-            return Proposal(plan, reply.text, version=reply.model)
+            return Proposal(plan, reply.text, version=reply.model, final=len(at.rounds) + 1 >= self.rounds)
         raise NoPlan(f"its model wrote no plan in {TRIES} tries", self.name, rejected)
 
     def _plan(self, text: str, at: Situation) -> Plan:

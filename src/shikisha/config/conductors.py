@@ -78,7 +78,7 @@ class Conductors:
         endpoint = self.endpoint(table.endpoint)
         form = table.form or (Form.JSON if endpoint.structured else Form.LISTS)
         fallback = self.make(table.fallback, pool, depth + 1) if table.fallback else None
-        return LmConductor(name, endpoint.member, fallback, Style(form, table.described, table.examples))
+        return LmConductor(name, endpoint.member, fallback, Style(form, table.described, table.examples), table.rounds)
 
 
 def _cast(conductor: Conductor, pool: Pool | None) -> Conductor:

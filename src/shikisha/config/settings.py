@@ -118,6 +118,7 @@ class LmTable(Table):
     form: Form | None = Field(default=None, description="by default json where the endpoint has structured_output")
     described: bool = Field(default=True, description="show descriptions and prices, or bare ordinals")
     examples: bool = True
+    rounds: int = Field(default=3, ge=1, description="the most rounds it plans: the first, and revisions")
 
 
 class FixedTable(Table):

@@ -71,7 +71,7 @@ conductor = "fixed:single"
 
 # Hard caps of one run. Without a price a worker is refused as soon as there is a dollar cap.
 [budgets]
-rounds = 3
+rounds = 8
 seconds = 600
 #dollars = 0.50
 #tokens = 200_000

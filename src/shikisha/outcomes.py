@@ -38,8 +38,11 @@ _OUTCOMES = (
     Column("output_tokens", Holds.WHOLE, required=False, nullable=True),
     Column("cost_usd", Holds.NUMBER, required=False, nullable=True),
     Column("cost_kind", required=False, nullable=True),
+    Column("latency_s", Holds.NUMBER, required=False, nullable=True),
+    Column("propensity", Holds.NUMBER, required=False, nullable=True),
 )
 _RESPONSES = (Column("task_id"), Column("worker"), Column("response", nullable=True))
+_MORE = {"latency_s": None, "propensity": 1.0}  # columns that most logs lack, and the most that may stand there
 _STEMS = ("tasks", "outcomes", "responses")
 
 
@@ -62,6 +65,7 @@ class Outcome:
 
     `score` is in [0, 1] and None where nobody graded it; `answer` None: none was found in what the worker wrote;
     `usage` and `dollars` None: not recorded. `cost_kind` says how the dollars came about (`derived`: from list prices).
+    `seconds` is how long the call took, `propensity` the probability with which this worker was asked.
     """
 
     task_id: str
@@ -71,6 +75,8 @@ class Outcome:
     usage: Usage | None
     dollars: float | None
     cost_kind: str | None
+    seconds: float | None = None
+    propensity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,7 @@ class OutcomeLog:
         self._answers = outcomes.texts["answer"]
         self._scores_only = not any(answer is not None for answer in self._answers)
         self._cost_kinds = outcomes.texts["cost_kind"]
+        self._more = {name: _sparse(outcomes, name, most) for name, most in _MORE.items()}
 
     @classmethod
     def read(cls, folder: Path, workers: Collection[str] = ()) -> "OutcomeLog":
@@ -196,7 +203,9 @@ class OutcomeLog:
         tokens = [_known(column[row]) for column in self._tokens]
         usage = None if None in tokens else Usage(*(int(count or 0) for count in tokens))
         score, dollars = _known(self._scores[row]), _known(self._dollars[row])
-        return Outcome(task_id, worker, score, self._answers[row], usage, dollars, self._cost_kinds[row])
+        seconds, propensity = (_known(self._more[name][row]) if self._more[name] else None for name in _MORE)
+        kind = self._cost_kinds[row]
+        return Outcome(task_id, worker, score, self._answers[row], usage, dollars, kind, seconds, propensity)
 
 
 @lru_cache(maxsize=4)
@@ -272,6 +281,12 @@ def _packed(outcomes: Columns, name: str, most: float | None = None) -> "array[f
                 row, name, f"expected a number from 0{f' to {most:g}' if most else ''}, found {value!r}"
             )
     return packed
+
+
+def _sparse(outcomes: Columns, name: str, most: float | None) -> "array[float]":
+    """Pack a column that most logs lack; empty where nothing stands in it."""
+    packed = _packed(outcomes, name, most)
+    return packed if any(value is not None for value in outcomes.numbers[name]) else array("d")
 
 
 def _prices(file: Path) -> Mapping[str, Price]:

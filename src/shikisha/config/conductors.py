@@ -6,6 +6,7 @@ an error that lists the known ones. Deliberately absent: conductors found any ot
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from shikisha import toml
@@ -17,12 +18,12 @@ from shikisha.conductors.random_plans import RandomPlans
 from shikisha.conductors.rules import load_rules
 from shikisha.conductors.topologies import Options
 from shikisha.config.settings import FixedTable, LmTable, RulesTable
-from shikisha.errors import ConfigError, UnknownName
+from shikisha.errors import ConfigError, MissingExtra, UnknownName
 from shikisha.pool import Member, Pool
 from shikisha.prompt import Form, Style
 
 REHEARSED = "rehearsal:rules"  # who conducts the embedded orchestra when nobody else is named
-_PREFIXES = ("fixed:NAME", "rules:FILE", "lm:ENDPOINT", "random:SEED", "rehearsal:NAME")
+_PREFIXES = ("fixed:NAME", "rules:FILE", "lm:ENDPOINT", "policy:FILE", "random:SEED", "rehearsal:NAME")
 _LONGEST_SEED = 9  # digits
 _DEEPEST = 8  # conductors that stand in for one another
 
@@ -61,6 +62,8 @@ class Conductors:
                 return self._lm(name, table, pool, depth)
             case "rehearsal", _, rest if rest:
                 return _rehearsed(name)
+            case "policy", _, rest if rest:
+                return _learned(rest)
             case "random", _, rest:
                 return RandomPlans(_seed(rest), name=name)
         raise UnknownName("conductor", name, [*self.tables, *_PREFIXES])
@@ -92,6 +95,15 @@ def _cast(conductor: Conductor, pool: Pool | None) -> Conductor:
             case Agreement():
                 conductor.cast(pool.cards)
     return conductor
+
+
+def _learned(spec: str) -> Conductor:
+    """Return the conductor of a policy file."""
+    if find_spec("numpy") is None:
+        raise MissingExtra("eval", "a learned policy")
+    from shikisha.conductors.policy import policy_conductor
+
+    return policy_conductor(spec)
 
 
 def _seed(text: str) -> int:

@@ -1,0 +1,236 @@
+"""Fitting inductions: backward over every set of asked workers, for all prices of money at once.
+
+From the last worker back to the first: for each set of asked workers a ridge regression says what asking each other
+worker is worth beyond shipping now. Its targets are what the fitted policy downstream really brings (Longstaff and
+Schwartz 2001), not its estimates, which a maximum would make too hopeful. Invariant: every estimate that decides a
+task's fate during fitting comes from folds that the task is not in, so that the curve found on the way is honest
+but for the choice of settings. Deliberately absent: which workers to take (`pools`), and what a budget buys (`dial`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from typing import TypeAlias
+
+import numpy as np
+
+from shikisha.learn.panel import Panel
+from shikisha.learn.scoring import Penalties, fit_scorer
+from shikisha.policy.arrays import Flags, Floats, Ints
+from shikisha.policy.batch import Seen, supporter
+from shikisha.policy.features import LIGHT, LIGHT_AT_FIRST, Belief, Scales, at_first, of_state
+from shikisha.policy.induction import Induction
+from shikisha.policy.scorer import Scorer
+
+Asked: TypeAlias = tuple[int, ...]
+PRICES = np.geomspace(0.004, 6.0, 26)  # accuracy that one unit of cost must bring
+_STILL = 1e-3  # the penalty of the constant
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a fit is held back, and how much of a label is the scorer's opinion given every vote (`soft`)."""
+
+    prices: Floats = field(default_factory=lambda: PRICES)
+    light: float = 10.0
+    heavy: float = 300.0
+    soft: float = 0.5
+    groups: int = 4
+    penalties: Penalties = field(default_factory=Penalties)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What fits on one panel share: folds ([T]), a scorer for each fold (fitted on the others) and one on all."""
+
+    panel: Panel
+    folds: Ints
+    recipe: Recipe
+    scorers: tuple[Scorer, ...]
+    scorer: Scorer
+    unit: float
+
+    @classmethod
+    def of(cls, panel: Panel, folds: Ints, recipe: Recipe | None = None) -> "Ground":
+        """Fit the scorers of a panel."""
+        held = recipe or Recipe()
+        count = int(folds.max()) + 1
+        scorers = tuple(fit_scorer(panel.at(folds != fold), held.penalties) for fold in range(count))
+        return cls(panel, folds, held, scorers, fit_scorer(panel, held.penalties), panel.unit())
+
+    @cached_property
+    def scales(self) -> Scales:
+        """What is usual on this panel."""
+        return _scales(self.panel, self.recipe.groups)
+
+    @cached_property
+    def teacher(self) -> Floats:
+        """[T, K]: the probability of each candidate given every vote, by scorers that have not seen the task."""
+        return self.belief(tuple(range(len(self.panel.workers)))).answers
+
+    def belief(self, asked: Asked) -> Belief:
+        """Return what is believed when these have been asked, by scorers that have not seen the task."""
+        codes, types, columns = self.panel.codes, self.panel.batch.types, np.array(asked, np.int64)
+        count = max(1, int(codes.max(initial=0)) + 1)
+        answers, none = np.zeros((len(self.panel), count)), np.zeros(len(self.panel))
+        for fold, scorer in enumerate(self.scorers):
+            rows = self.folds == fold
+            found, none[rows] = scorer.of(codes[rows], types[rows], columns)
+            answers[rows, : found.shape[1]] = found
+        return Belief.of((answers, none))
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """An induction, and what it came to on tasks that were not in the fit: won and cost (units), [T, L]."""
+
+    part: Induction
+    won: Floats
+    cost: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """What goes on from a set of asked workers, for each price [T, L]: value, score won, and cost to come."""
+
+    value: Floats
+    won: Floats
+    cost: Floats
+
+
+def induce(ground: Ground, workers: Sequence[int], most: int | None = None) -> Fitted:
+    """Fit an induction over these workers (places in the panel), who may all be asked, or `most` of them."""
+    order = tuple(sorted(workers))
+    depth = min(len(order), most or len(order))
+    gains: dict[Asked, Floats] = {}
+    ahead: dict[Asked, _Ahead] = {}
+    for size in range(depth, -1, -1):
+        current = {}
+        for asked in combinations(order, size):
+            state = _State.at(ground, asked)
+            if size == depth:
+                current[asked] = state.shipped(len(ground.recipe.prices))
+                continue
+            others = [worker for worker in order if worker not in asked]
+            current[asked], gains[asked] = _step(state, others, ahead)
+        ahead = current
+    start = ahead[()]
+    return Fitted(Induction(order, ground.scorer, ground.scales, gains), start.won, start.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """All tasks when the same workers have been asked: features, what shipping brings, and the same as a soft label."""
+
+    ground: Ground
+    asked: Asked
+    features: Floats
+    ship: Floats
+    label: Floats
+
+    @classmethod
+    def at(cls, ground: Ground, asked: Asked) -> "_State":
+        panel = ground.panel
+        if not asked:
+            nothing = np.zeros(len(panel))
+            return cls(ground, asked, at_first(_seen(panel, asked), ground.scales), nothing, nothing)
+        seen, belief = _seen(panel, asked), ground.belief(asked)
+        shipped = supporter(seen, asked, np.where(belief.best > 0, belief.top, -1))
+        rows = np.arange(len(panel))
+        ship = np.where(shipped >= 0, panel.won[rows, shipped], 0.0)
+        soft = ground.recipe.soft
+        taught = ground.teacher[rows, belief.top]
+        label = np.where(shipped >= 0, (1 - soft) * ship + soft * taught, 0.0)
+        return cls(ground, asked, of_state(seen, asked, belief, ground.scales), ship, label)
+
+    def shipped(self, prices: int) -> _Ahead:
+        """Return what shipping now comes to at every price."""
+        label, ship = (np.repeat(column[:, None], prices, axis=1) for column in (self.label, self.ship))
+        return _Ahead(label, ship, np.zeros_like(label))
+
+
+def _step(state: _State, others: Sequence[int], ahead: Mapping[Asked, _Ahead]) -> tuple[_Ahead, Floats]:
+    """Return what goes on from here, and the fitted gains [p, n, L]."""
+    ground, prices = state.ground, state.ground.recipe.prices
+    costs = ground.panel.paid / ground.unit
+    reached = [ahead[tuple(sorted((*state.asked, worker)))] for worker in others]
+    targets = np.stack(
+        [
+            after.value - costs[:, worker, None] * prices - state.label[:, None]
+            for after, worker in zip(reached, others, strict=True)
+        ],
+        axis=1,
+    )
+    flat = targets.reshape(len(targets), -1)
+    fitted, found = _ridge(state.features, flat, _penalty(state), ground.folds)
+    worth = found.reshape(targets.shape)
+    best = worth.argmax(axis=1)
+    asks = worth.max(axis=1) > 0 if state.asked else np.ones(best.shape, bool)
+    now = state.shipped(len(prices))
+    value, won, cost = now.value, now.won, now.cost
+    for place, (after, worker) in enumerate(zip(reached, others, strict=True)):
+        taken: Flags = asks & (best == place)
+        price = costs[:, worker, None]
+        value = np.where(taken, after.value - price * prices, value)
+        won = np.where(taken, after.won, won)
+        cost = np.where(taken, after.cost + price, cost)
+    return _Ahead(value, won, cost), fitted.reshape(-1, len(others), len(prices))
+
+
+def _penalty(state: _State) -> Floats:
+    recipe = state.ground.recipe
+    penalty = np.full(state.features.shape[1], recipe.heavy)
+    penalty[: LIGHT if state.asked else LIGHT_AT_FIRST] = recipe.light
+    penalty[0] = _STILL
+    return penalty
+
+
+def _ridge(features: Floats, targets: Floats, penalty: Floats, folds: Ints) -> tuple[Floats, Floats]:
+    """Return ridge coefficients on all rows, and for each row the prediction of the fit without its fold."""
+    gram, cross = features.T @ features, features.T @ targets
+    found = np.empty_like(targets)
+    for fold in range(int(folds.max()) + 1):
+        rows = folds == fold
+        own = features[rows]
+        held = gram - own.T @ own + np.diag(penalty)
+        found[rows] = own @ np.linalg.solve(held, cross - own.T @ targets[rows])
+    return np.asarray(np.linalg.solve(gram + np.diag(penalty), cross), np.float64), found
+
+
+def _seen(panel: Panel, asked: Asked) -> Seen:
+    mask = np.zeros(panel.codes.shape, bool)
+    mask[:, list(asked)] = True
+    return panel.seen(mask)
+
+
+def _scales(panel: Panel, groups: int) -> Scales:
+    """Return what is usual: log output tokens by type and worker, their spread, and groups of types that are alike."""
+    written = np.log1p(panel.tokens)
+    types, kinds = panel.batch.types, len(panel.types.names)
+    overall = _mean(written)
+    rows = [_mean(written[types == kind], overall) for kind in range(kinds)]
+    spread = np.sqrt(_mean((written - overall) ** 2)) + 1e-3
+    return Scales(np.array([*rows, overall]), spread, _groups(panel, groups))
+
+
+def _mean(values: Floats, otherwise: Floats | None = None) -> Floats:
+    """[J]: the mean of what is known in each column."""
+    count = (~np.isnan(values)).sum(axis=0)
+    spare = np.zeros(values.shape[1]) if otherwise is None else otherwise
+    return np.where(count > 0, np.nan_to_num(values).sum(axis=0) / np.maximum(1, count), spare)
+
+
+def _groups(panel: Panel, count: int) -> Floats:
+    """[D + 1, G]: one for the group of each type, by how well the workers do on it; nothing for unknown types."""
+    from sklearn.cluster import KMeans
+
+    kinds, types = len(panel.types.names), panel.batch.types
+    if kinds <= count:
+        return np.vstack([np.eye(kinds), np.zeros(kinds)])
+    overall = panel.means()
+    sums = np.array([panel.won[types == kind].sum(axis=0) for kind in range(kinds)])
+    sizes = np.array([(types == kind).sum() for kind in range(kinds)])
+    skill = (sums + 20 * overall) / (sizes[:, None] + 20)
+    found = KMeans(count, n_init=10, random_state=0).fit_predict(skill)
+    return np.vstack([np.eye(count)[found], np.zeros(count)])

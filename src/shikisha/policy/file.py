@@ -1,0 +1,156 @@
+"""Policy files: one archive of arrays (npz) with one more member, `policy.json`, that says what they are.
+
+Invariants: a file is data (nothing in it is ever executed; pickled arrays are refused); the same policy makes the same
+bytes, so its version, a hash of them, names it; a file of another format, or one that is damaged, is a ConfigError that
+says so. Deliberately absent: several versions of the format (there is one).
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from shikisha.errors import ConfigError
+from shikisha.policy.arrays import Floats
+from shikisha.policy.cascade import Cascade
+from shikisha.policy.induction import Induction
+from shikisha.policy.parts import Held, Part
+from shikisha.policy.policy import About, Known, Policy, Rung
+from shikisha.policy.table import Table
+from shikisha.policy.types import Types
+
+FORMAT = 1
+KINDS: Mapping[str, Callable[[Held], Part]] = {
+    Table.kind: Table.of,
+    Cascade.kind: Cascade.of,
+    Induction.kind: Induction.of,
+}
+_STAMP = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal policies are equal files
+
+
+class _File(BaseModel):
+    """What `policy.json` holds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int
+    kept: str
+    about: About
+    workers: tuple[Known, ...]
+    types: tuple[str, ...]
+    forms: tuple[str, ...]
+    form: str
+    parts: tuple[str, ...]
+    rungs: tuple[Rung, ...]
+
+
+def dumps(policy: Policy) -> bytes:
+    """Return a policy as the bytes of a file."""
+    said = {
+        "format": FORMAT,
+        "kept": policy.kept,
+        "about": asdict(policy.about),
+        "workers": [asdict(worker) for worker in policy.workers],
+        "types": policy.types.names,
+        "forms": policy.types.forms,
+        "form": policy.types.form,
+        "parts": [part.kind for part in policy.parts],
+        "rungs": [asdict(rung) for rung in policy.rungs],
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        _write(archive, "policy.json", json.dumps(said, ensure_ascii=False, indent=1).encode())
+        if len(policy.types.centres):
+            _write(archive, "centres.npy", _npy(policy.types.centres))
+        for place, part in enumerate(policy.parts):
+            for name, array in sorted(part.held().items()):
+                _write(archive, f"{place}/{name}.npy", _npy(array))
+    return buffer.getvalue()
+
+
+def save(policy: Policy, path: Path) -> str:
+    """Write a policy and return its version."""
+    held = dumps(policy)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(held)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+    return version_of(held)
+
+
+def version_of(held: bytes) -> str:
+    """Return the version of a policy file's bytes."""
+    return sha256(held).hexdigest()[:12]
+
+
+def load(path: Path) -> tuple[Policy, str]:
+    """Read a policy and its version; ConfigError when this is none."""
+    try:
+        held = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    return loads(held, str(path)), version_of(held)
+
+
+def loads(held: bytes, where: str) -> Policy:
+    """Return the policy of a file's bytes; ConfigError, naming `where`, when it is none."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(held)) as archive:
+            said = json.loads(archive.read("policy.json"))
+            found = said.get("format") if isinstance(said, dict) else None
+            if found != FORMAT:
+                raise ConfigError(f"{where}: a policy file of format {found!r}; this version reads format {FORMAT}")
+            file = _File.model_validate(said)
+            arrays = {name.removesuffix(".npy"): _array(archive, name) for name in _arrays(archive)}
+    except ConfigError:
+        raise
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{where}: policy.json: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError) as error:
+        raise ConfigError(f"{where}: not a policy file: {error}") from None
+    return _policy(file, arrays, where)
+
+
+def _policy(file: _File, arrays: Mapping[str, Floats], where: str) -> Policy:
+    parts = []
+    for place, kind in enumerate(file.parts):
+        if kind not in KINDS:
+            raise ConfigError(f"{where}: a part of unknown kind {kind!r}: known are {', '.join(KINDS)}")
+        prefix = f"{place}/"
+        own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        try:
+            parts.append(KINDS[kind](own))
+        except KeyError as missing:
+            raise ConfigError(f"{where}: part {place} ({kind}) lacks the array {missing}") from None
+    centres = {"centres": arrays["centres"]} if "centres" in arrays else {}
+    types = Types(file.types, file.forms, file.form, **centres)
+    return Policy(file.about, file.workers, types, tuple(parts), file.rungs, file.kept)
+
+
+def _arrays(archive: zipfile.ZipFile) -> list[str]:
+    return [name for name in archive.namelist() if name.endswith(".npy")]
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> Floats:
+    found = np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
+    return np.asarray(found, np.float64)
+
+
+def _npy(array: Floats) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.ascontiguousarray(array, np.float32), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _write(archive: zipfile.ZipFile, name: str, held: bytes) -> None:
+    member = zipfile.ZipInfo(name, _STAMP)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(member, held)

@@ -1,0 +1,104 @@
+"""A policy: the ladder of what was learned from a log, which rung is kept, and the evidence for it.
+
+Invariants: a policy is frozen data; who was known when it was fitted stands in it by name, and a pool that lacks some
+of them, or has others, is no error: who is not there is not asked. Deliberately absent: files (`file`), runs
+(`conductors.policy`), and anything that changes by being used.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shikisha.errors import UnknownName
+from shikisha.policy.arrays import Flags
+from shikisha.policy.batch import Acts, Seen
+from shikisha.policy.dial import Dial, Mix, Wish
+from shikisha.policy.parts import Part
+from shikisha.policy.types import Types
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A worker as the log knew it: mean score, dollars and seconds a task, over how many tasks."""
+
+    name: str
+    score: float
+    dollars: float
+    tasks: int
+    seconds: float | None = None
+    tokens: float = 0.0
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a rung came to on held-back tasks: area under accuracy over budgets, and against the rung below it.
+
+    `gain` is (mean, low, high) of the paired difference in area; `frontier` pairs of (cost, accuracy) met at budgets.
+    """
+
+    area: float
+    gain: tuple[float, float, float] | None = None
+    frontier: tuple[tuple[float, float, float], ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A way to decide: its dial over the policy's parts, and its evidence. `name`: table, cascade, policy, ..."""
+
+    name: str
+    dial: Dial
+    evidence: Evidence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Where a policy comes from: the log and its hash, how many tasks, when, and what a reader must know."""
+
+    log: str
+    log_hash: str
+    tasks: int
+    made: str = ""
+    cost_kind: str = ""
+    seed: int = 0
+    notes: tuple[str, ...] = ()
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`workers` in the order of all arrays, task `types`, `parts`, `rungs` from the simplest, and the one `kept`."""
+
+    about: About
+    workers: tuple[Known, ...]
+    types: Types
+    parts: tuple[Part, ...]
+    rungs: tuple[Rung, ...]
+    kept: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The workers' names."""
+        return tuple(worker.name for worker in self.workers)
+
+    def rung(self, name: str = "") -> Rung:
+        """Return the rung of this name, by default the one that is kept; UnknownName when there is none."""
+        wanted = name or self.kept
+        for rung in self.rungs:
+            if rung.name == wanted:
+                return rung
+        raise UnknownName("rung", wanted, [rung.name for rung in self.rungs])
+
+    def mix(self, wish: Wish, rung: str = "") -> Mix:
+        """Return what meets the wish."""
+        return self.rung(rung).dial.at(wish)
+
+    def may_ask(self, there: Mapping[str, object] | tuple[str, ...]) -> Flags:
+        """Return [J]: which of the policy's workers are there."""
+        return np.array([name in there for name in self.names], bool)
+
+    def act(self, seen: Seen, part: int, setting: int) -> Acts:
+        """Return what a part does for each task at this setting."""
+        return self.parts[part].act(seen, setting)

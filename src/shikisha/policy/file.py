@@ -21,7 +21,7 @@ from shikisha.policy.arrays import Floats
 from shikisha.policy.cascade import Cascade
 from shikisha.policy.induction import Induction
 from shikisha.policy.parts import Held, Part
-from shikisha.policy.policy import About, Known, Policy, Rung
+from shikisha.policy.policy import About, Known, Policy, Rung, Yardstick
 from shikisha.policy.table import Table
 from shikisha.policy.types import Types
 
@@ -48,6 +48,7 @@ class _File(BaseModel):
     form: str
     parts: tuple[str, ...]
     rungs: tuple[Rung, ...]
+    yardsticks: tuple[Yardstick, ...] = ()
 
 
 def dumps(policy: Policy) -> bytes:
@@ -62,6 +63,7 @@ def dumps(policy: Policy) -> bytes:
         "form": policy.types.form,
         "parts": [part.kind for part in policy.parts],
         "rungs": [asdict(rung) for rung in policy.rungs],
+        "yardsticks": [asdict(yardstick) for yardstick in policy.yardsticks],
     }
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -132,7 +134,7 @@ def _policy(file: _File, arrays: Mapping[str, Floats], where: str) -> Policy:
             raise ConfigError(f"{where}: part {place} ({kind}) lacks the array {missing}") from None
     centres = {"centres": arrays["centres"]} if "centres" in arrays else {}
     types = Types(file.types, file.forms, file.form, **centres)
-    return Policy(file.about, file.workers, types, tuple(parts), file.rungs, file.kept)
+    return Policy(file.about, file.workers, types, tuple(parts), file.rungs, file.kept, file.yardsticks)
 
 
 def _arrays(archive: zipfile.ZipFile) -> list[str]:

@@ -32,15 +32,49 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """What a rung came to on held-back tasks: area under accuracy over budgets, and against the rung below it.
+class Met:
+    """What a budget came to on held-back tasks: `budget` and `spent` in units, accuracy with its 95 % interval."""
 
-    `gain` is (mean, low, high) of the paired difference in area; `frontier` pairs of (cost, accuracy) met at budgets.
+    budget: float
+    spent: float
+    accuracy: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The mean paired difference against `over` on held-back tasks, with its 95 % interval."""
+
+    over: str
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a rung came to on held-back tasks: its frontier, the area under it (`budgets`), and its gains in area.
+
+    `promised` is how far the dial's word was off in the mean over budgets (accuracy, cost), `needs` how many more
+    outcomes the rung would need before it can be told from the one below (0: none, None: nobody can say).
     """
 
     area: float
-    gain: tuple[float, float, float] | None = None
-    frontier: tuple[tuple[float, float, float], ...] = ()
+    frontier: tuple[Met, ...] = ()
+    gains: tuple[Gain, ...] = ()
+    promised: tuple[float, float] = (0.0, 0.0)
+    needs: int | None = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    """Something else on the same held-back tasks, to compare with: what it came to at its budgets or settings."""
+
+    name: str
+    area: float
+    frontier: tuple[Met, ...] = ()
     note: str = ""
 
 
@@ -69,7 +103,10 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`workers` in the order of all arrays, task `types`, `parts`, `rungs` from the simplest, and the one `kept`."""
+    """`workers` in the order of all arrays, task `types`, `parts`, `rungs` from the simplest, and the one `kept`.
+
+    `yardsticks` are what else was measured on the same held-back tasks.
+    """
 
     about: About
     workers: tuple[Known, ...]
@@ -77,6 +114,7 @@ class Policy:
     parts: tuple[Part, ...]
     rungs: tuple[Rung, ...]
     kept: str
+    yardsticks: tuple[Yardstick, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from shikisha.errors import ConfigError
 from shikisha.policy.arrays import Floats
 from shikisha.policy.cascade import Cascade
+from shikisha.policy.habits import Habits
 from shikisha.policy.induction import Induction
 from shikisha.policy.parts import Held, Part
 from shikisha.policy.policy import About, Known, Policy, Rung, Yardstick
@@ -32,6 +33,7 @@ KINDS: Mapping[str, Callable[[Held], Part]] = {
     Induction.kind: Induction.of,
 }
 _STAMP = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal policies are equal files
+_HABITS = "habits/"
 
 
 class _File(BaseModel):
@@ -73,6 +75,8 @@ def dumps(policy: Policy) -> bytes:
         for place, part in enumerate(policy.parts):
             for name, array in sorted(part.held().items()):
                 _write(archive, f"{place}/{name}.npy", _npy(array))
+        for name, array in sorted(policy.habits.held().items() if policy.habits else ()):
+            _write(archive, f"{_HABITS}{name}.npy", _npy(array))
     return buffer.getvalue()
 
 
@@ -126,15 +130,24 @@ def _policy(file: _File, arrays: Mapping[str, Floats], where: str) -> Policy:
     for place, kind in enumerate(file.parts):
         if kind not in KINDS:
             raise ConfigError(f"{where}: a part of unknown kind {kind!r}: known are {', '.join(KINDS)}")
-        prefix = f"{place}/"
-        own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
         try:
-            parts.append(KINDS[kind](own))
+            parts.append(KINDS[kind](_below(f"{place}/", arrays)))
         except KeyError as missing:
             raise ConfigError(f"{where}: part {place} ({kind}) lacks the array {missing}") from None
     centres = {"centres": arrays["centres"]} if "centres" in arrays else {}
     types = Types(file.types, file.forms, file.form, **centres)
-    return Policy(file.about, file.workers, types, tuple(parts), file.rungs, file.kept, file.yardsticks)
+    made = Policy(file.about, file.workers, types, tuple(parts), file.rungs, file.kept, file.yardsticks)
+    counted = _below(_HABITS, arrays)
+    try:
+        return replace(made, habits=Habits.of(counted)) if counted else made
+    except KeyError as missing:
+        raise ConfigError(f"{where}: its habits lack the array {missing}") from None
+    except ValueError as error:
+        raise ConfigError(f"{where}: its habits: {error}") from None
+
+
+def _below(prefix: str, arrays: Mapping[str, Floats]) -> dict[str, Floats]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _arrays(archive: zipfile.ZipFile) -> list[str]:

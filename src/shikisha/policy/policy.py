@@ -14,6 +14,7 @@ from shikisha.errors import UnknownName
 from shikisha.policy.arrays import Flags
 from shikisha.policy.batch import Acts, Seen
 from shikisha.policy.dial import Dial, Mix, Wish
+from shikisha.policy.habits import Habits
 from shikisha.policy.parts import Part
 from shikisha.policy.types import Types
 
@@ -105,7 +106,7 @@ class About:
 class Policy:
     """`workers` in the order of all arrays, task `types`, `parts`, `rungs` from the simplest, and the one `kept`.
 
-    `yardsticks` are what else was measured on the same held-back tasks.
+    `yardsticks` are what else was measured on the same held-back tasks, `habits` what its settings do with the log.
     """
 
     about: About
@@ -115,6 +116,7 @@ class Policy:
     rungs: tuple[Rung, ...]
     kept: str
     yardsticks: tuple[Yardstick, ...] = ()
+    habits: Habits | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ class Habits:
 
     @classmethod
     def of(cls, held: Mapping[str, Floats]) -> "Habits":
-        """Return the habits that `held` wrote; KeyError where an array is missing, ValueError where one is misshapen."""
+        """Return the habits that `held` wrote; KeyError where an array is missing, ValueError: one does not fit."""
         found = cls(**{each.name: held[each.name] for each in fields(cls)})
         (kinds, workers), settings = found.scored.shape, len(found.places)
         shapes = [(settings, 2), (kinds,), *[(settings, kinds, workers)] * 3]

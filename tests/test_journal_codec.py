@@ -26,6 +26,7 @@ SIMPLE: dict[object, st.SearchStrategy[object]] = {
     int: st.integers(),
     bool: st.booleans(),
     type(None): st.none(),
+    Mapping[str, str]: st.dictionaries(st.text("abc", max_size=3), st.text("xyz", max_size=3), max_size=3),
     Mapping[str, float]: st.dictionaries(st.text("abc", max_size=3), NUMBERS, max_size=3),
     Caps: st.builds(Caps, COUNT, COUNT, COUNT, st.none() | COUNT, POSITIVE, POSITIVE, COUNT),
 }

@@ -76,6 +76,14 @@ class Mark(StrEnum):
     UNGRADED = "ungraded"  # the checker itself failed (a judge without a word, a broken sandbox): no score
 
 
+class Basis(StrEnum):
+    """Whose word a grade is, the weightiest first."""
+
+    EXECUTED = "executed"  # a checker's, which ran a test or compared with a right answer
+    PERSON = "person"  # a person's
+    JUDGE = "judge"  # a language model's
+
+
 class OnFail(StrEnum):
     """What a failed handoff check leads to."""
 
@@ -296,7 +304,7 @@ class StepFinished(Event):
 class AnswerGraded(Event):
     """A checker's finding on the run's answer, after its end: `found` is what was extracted, `score` in [0, 1] or none.
 
-    `judged`: a language model graded it.
+    `judged`: a language model graded it. `actor` is the person who did, where one did; `evidence` is then their remark.
     """
 
     kind: ClassVar[str] = "answer.graded"
@@ -306,6 +314,12 @@ class AnswerGraded(Event):
     found: Body | None = None
     evidence: Body = ""
     judged: bool = False
+    actor: str = ""
+
+    @property
+    def basis(self) -> Basis:
+        """Whose word it is."""
+        return Basis.JUDGE if self.judged else Basis.PERSON if self.actor else Basis.EXECUTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ async def conduct_rounds(conducted: Conducted) -> Ending:
         if proposed.plan.ships:
             conducted.keeps = proposed.keeps
             return _shipped(conducted, "the conductor keeps the answer")
-        ending = await _perform_round(conducted, proposed.plan, index)
+        ending = await _perform_round(conducted, proposed, index)
         if ending is not None:
             return ending
         if proposed.final:
@@ -83,7 +83,8 @@ async def _propose(conducted: Conducted, index: int) -> Proposal | Fault:
     """Return the round's plan: the journaled one, or a new one that fits pool and caps."""
     scope, past = conducted.scope, _past(conducted.scope, index)
     if past and past.proposed and past.plan is not None:
-        return Proposal(past.plan, final=past.proposed.final, keeps=past.proposed.keeps)
+        made = past.proposed
+        return Proposal(past.plan, version=made.version, final=made.final, keeps=made.keeps)
     track = Track(scope, index, None, past.planning if past else None)
     rejected, proposal = await _draft(conducted, track)
     await track.end()
@@ -103,7 +104,7 @@ async def _draft(conducted: Conducted, track: Track) -> tuple[Sequence[Rejection
         conducted.task, scope.pool.cards, tuple(conducted.rounds), scope.ledger.left(), partial(_ask, track)
     )
     try:
-        proposal = _fitting(await conducted.conductor.propose(situation), scope, len(conducted.rounds))
+        proposal = _fitting(await conducted.conductor.propose(situation), scope, conducted.rounds)
     except PlanError as error:
         what, where = scope.clean(str(error.what)), scope.clean(str(error.where))
         texts = error.rejected if isinstance(error, NoPlan) else ()
@@ -131,15 +132,15 @@ def _past(scope: Scope, index: int) -> RoundRecord | None:
     return scope.past.rounds[index] if scope.past and index < len(scope.past.rounds) else None
 
 
-async def _perform_round(conducted: Conducted, plan: Plan, index: int) -> Ending | None:
+async def _perform_round(conducted: Conducted, proposed: Proposal, index: int) -> Ending | None:
     """Perform a round; return how the run ends if it does not go on."""
-    scope = conducted.scope
+    scope, plan = conducted.scope, proposed.plan
     score = Score(conducted.task, plan, index, _past(scope, index), conducted.on_text)
     performance = await perform(scope, score)
     results = tuple(result for result in performance.results if result is not None)
     if len(results) < len(plan):
         return Ending(Status.SUSPENDED, "waits for a person")
-    conducted.rounds.append(Performed(plan, results))
+    conducted.rounds.append(Performed(plan, results, proposed.version))
     if performance.stopped is not None:
         fault = performance.stopped.fault
         return Ending(Status.FAILED, f"a check stopped the run: {fault}", fault=fault)
@@ -150,7 +151,7 @@ async def _perform_round(conducted: Conducted, plan: Plan, index: int) -> Ending
     return None
 
 
-def _fitting(proposal: Proposal, scope: Scope, rounds: int) -> Proposal:
+def _fitting(proposal: Proposal, scope: Scope, rounds: Sequence[Performed]) -> Proposal:
     """Return the proposal as it is journaled and performed, so that nobody can change it later; PlanError if it can't.
 
     Whatever is no proposal raises what Python raises.
@@ -165,11 +166,11 @@ def _fitting(proposal: Proposal, scope: Scope, rounds: int) -> Proposal:
     for index, step in enumerate(plan.steps):
         if problem := unstorable(step.subtask):
             raise PlanError(f"the subtask holds {problem}", f"subtasks[{index}]")
-    keeps = proposal.keeps
-    if keeps is not None and not (plan.ships and 0 <= keeps < rounds):
-        raise PlanError(
-            f"round {keeps!r} cannot be kept: expected an empty plan and a round from 0 to {rounds - 1}", "keeps"
-        )
+    chance = proposal.propensity
+    if proposal.keeps is not None and not (plan.ships and _has_answer(rounds, proposal.keeps)):
+        raise PlanError(f"expected an empty plan and a round with an answer, found {proposal.keeps!r}", "keeps")
+    if chance is not None and not 0 < chance <= 1:
+        raise PlanError(f"{chance!r} is no probability: expected a number above 0, up to 1", "propensity")
     return Proposal(
         plan,
         clean(proposal.text),
@@ -178,10 +179,15 @@ def _fitting(proposal: Proposal, scope: Scope, rounds: int) -> Proposal:
         bool(proposal.final),
         _clean(proposal.rejected, scope),
         None if proposal.substituted is None else clean(proposal.substituted),
-        keeps,
-        proposal.propensity,
+        proposal.keeps,
+        None if chance is None else float(chance),
         {clean(name): clean(said) for name, said in proposal.beside.items()},
     )
+
+
+def _has_answer(rounds: Sequence[Performed], index: int) -> bool:
+    final = rounds[index].final if type(index) is int and 0 <= index < len(rounds) else None
+    return final is not None and final.ok
 
 
 async def _ask(track: Track, member: Member, request: Request) -> Reply:

@@ -14,6 +14,7 @@ from shikisha.events import (
     AttemptFailed,
     AttemptFinished,
     AttemptStarted,
+    Basis,
     CheckDecided,
     CheckStatus,
     Event,
@@ -67,10 +68,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """An earlier round: its plan and each step's result, in plan order."""
+    """An earlier round: its plan, each step's result in plan order, and the version of the policy that planned it."""
 
     plan: Plan
     results: tuple[Result, ...]
+    version: str = field(default="", compare=False)
 
     @property
     def final(self) -> Result | None:
@@ -202,6 +204,13 @@ class Run:
     def answer(self) -> str | None:
         """The answer, once the run has ended with one."""
         return self.finished.answer if self.finished else None
+
+    @property
+    def grade(self) -> AnswerGraded | None:
+        """The grade that counts: an executed one before a person's before a language model's, the last of equals."""
+        ranks = list(Basis)
+        scored = [grade for grade in self.grades if grade.score is not None]
+        return min(reversed(scored), key=lambda grade: ranks.index(grade.basis), default=None)
 
     @property
     def attempts(self) -> list[Attempt]:

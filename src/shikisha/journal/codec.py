@@ -8,7 +8,7 @@ format (a test pins them). Deliberately absent: numbers that JSON does not have;
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from hashlib import sha256
@@ -125,11 +125,15 @@ def _form(kind: str) -> _Form:
         make,
         tuple(types),
         cast("Callable[[Event], tuple[object, ...]]", attrgetter(*types)) if len(types) > 1 else lambda _: (),
-        tuple(field.default for field in own),
+        tuple(map(_default, own)),
         tuple(name for name, hint in types.items() if _is_body(hint)),
         tuple((name, _parts(hint)) for name, hint in types.items() if is_dataclass(hint)),
         tuple((name, unpack) for name, hint in types.items() if (unpack := _unpacker(hint))),
     )
+
+
+def _default(field: "Field[object]") -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _without_none(hint: object) -> object:

@@ -12,7 +12,7 @@ from shikisha.checks.fixed import FixedCheck
 from shikisha.conductor import Proposal, Rejection, Situation
 from shikisha.conductors.fixed import Scripted
 from shikisha.errors import FaultKind, WorkerError
-from shikisha.events import AttemptFinished, CheckStatus, Mark, OnFail, StepFinished
+from shikisha.events import AnswerGraded, AttemptFinished, CheckStatus, Mark, OnFail, StepFinished
 from shikisha.explain import explain, explain_text
 from shikisha.explain.story import StepStory
 from shikisha.grade import Grade
@@ -199,3 +199,35 @@ async def test_a_grade_and_a_reward_are_told_with_the_run() -> None:
     text = explain_text(told)
     assert "graded wrong by a language model, asked to judge: expected 43" in text
     assert "reward: 0.4 (format +0.5; cost -0.1)" in text
+
+
+class Learned:
+    """A conductor that asks two and keeps what the first one said; the first act was drawn by chance."""
+
+    name = "policy:made"
+
+    async def propose(self, situation: Situation) -> Proposal:
+        if len(situation.rounds) > 1:
+            return Proposal(plan_of(), version="v1", keeps=0)
+        drawn = None if situation.rounds else 0.25
+        plan = plan_of((len(situation.rounds), ()))
+        return Proposal(plan, version="v1", propensity=drawn, beside={"v2": "asks 'bob'"})
+
+
+async def test_a_policys_acts_are_told_which_round_it_keeps_its_chance_and_what_others_would_have_done() -> None:
+    told = explain(await engine().run(TASK, pool_of(ann="A", bob="B"), Learned()))
+    first, _, last = told.rounds
+    assert (first.propensity, first.beside, first.keeps) == (0.25, {"v2": "asks 'bob'"}, None)
+    assert (last.propensity, last.beside, last.keeps, told.answer) == (None, {}, 0, "A")
+    lines = [line.strip() for line in explain_text(told).splitlines()]
+    assert "round 2, conducted by policy:made (v1); plan: ship, keeps the answer of round 0" in lines
+    assert (lines.count("drawn: with probability 0.25"), lines.count("beside: v2 asks 'bob'")) == (1, 2)
+    assert told.to_json()["rounds"][0]["beside"] == {"v2": "asks 'bob'"}  # type: ignore[index]
+
+
+async def test_a_persons_grade_is_told_with_who_gave_it() -> None:
+    run, events = await run_events(pool_of(ann="42"), plan_of((0, ())))
+    word = AnswerGraded(run=run.id, at=9.0, checker="feedback", mark=Mark.RIGHT, score=1.0, actor="kim")
+    told = explain(Run.fold([*events, word]))
+    assert told.grades[0].actor == "kim"
+    assert "  graded right by kim, a person" in explain_text(told).splitlines()

@@ -5,7 +5,7 @@ made from events (`tell`) and how it is written down for people (`text`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 
 from shikisha.events import CheckStatus, Mark, OnFail, QuestionKind, Reason, Role, Status
 
@@ -105,7 +105,9 @@ class Rejected:
 class RoundStory:
     """A round: who conducted (`substituted`: which fallback did), the plan as written, its note, shape and steps.
 
-    `shape` None: no plan is in the journal. `calls` and `questions` are those of the planning.
+    `shape` None: no plan is in the journal. `calls` and `questions` are those of the planning. `keeps` is the round
+    whose answer an empty plan ships (None: the latest), `propensity` the probability with which the plan was drawn
+    (None: without chance), `beside` what others would have proposed.
     """
 
     round: int
@@ -120,11 +122,17 @@ class RoundStory:
     calls: tuple[Call, ...]
     questions: tuple[Asked, ...]
     steps: tuple[StepStory, ...]
+    keeps: int | None = None
+    propensity: float | None = None
+    beside: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """What a checker found: the mark, the score if there is one, what it extracted; `judged`: by a language model."""
+    """What a checker found: the mark, the score if there is one, what it extracted; `judged`: by a language model.
+
+    `actor` is the person who graded, where one did.
+    """
 
     checker: str
     mark: Mark
@@ -132,6 +140,7 @@ class Graded:
     found: str | None
     evidence: str
     judged: bool
+    actor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

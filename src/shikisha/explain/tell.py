@@ -43,7 +43,7 @@ def explain(run: Run, children: Iterable[Run] = ()) -> Explanation:
         rounds=rounds,
         children=tuple(explain(child, known.values()) for child in known.values() if child.started.parent == run.id),
         grades=tuple(
-            Graded(grade.checker, grade.mark, grade.score, grade.found, grade.evidence, grade.judged)
+            Graded(grade.checker, grade.mark, grade.score, grade.found, grade.evidence, grade.judged, grade.actor)
             for grade in run.grades
         ),
         reward=run.rewards[-1].parts if run.rewards else None,
@@ -60,12 +60,15 @@ def _round(run: Run, turn: RoundRecord, known: Mapping[str, Run]) -> RoundStory:
         version=proposed.version if proposed else "",
         note=proposed.note if proposed else "",
         text=(proposed.text or proposed.plan) if proposed else "",
-        shape=plan.topology() if plan else None,
+        shape=None if plan is None else plan.topology(),
         final=proposed.final if proposed else False,
         rejected=tuple(Rejected(text.what, text.where, text.text) for text in turn.rejected),
         calls=_calls(turn.planning, known),
         questions=_questions(run, turn.planning),
         steps=tuple(_step(run, turn, plan, index, known) for index in steps if plan),
+        keeps=proposed.keeps if proposed else None,
+        propensity=proposed.propensity if proposed else None,
+        beside=dict(proposed.beside) if proposed else {},
     )
 
 

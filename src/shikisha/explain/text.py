@@ -6,7 +6,7 @@ JSON. Deliberately absent: colours and width (the command line's business).
 
 from collections.abc import Iterable, Iterator
 
-from shikisha.explain.story import Asked, Call, Checked, Explanation, RoundStory, Seen, StepStory, Totals
+from shikisha.explain.story import Asked, Call, Checked, Explanation, Graded, RoundStory, Seen, StepStory, Totals
 
 _LONGEST = 160
 
@@ -26,8 +26,7 @@ def _run(told: Explanation) -> Iterator[str]:
         yield "  answer" + (f", by {told.answered_by}" if told.answered_by else "") + f": {_short(told.answer)}"
     yield f"  cost: {_totals(told.totals)}"
     for grade in told.grades:
-        by = "a language model, asked to judge" if grade.judged else grade.checker
-        yield f"  graded {grade.mark} by {by}: {_short(grade.evidence)}"
+        yield f"  graded {grade.mark} by {_grader(grade)}" + _because(grade.evidence)
     if told.reward is not None:
         parts = "; ".join(f"{name} {value:+g}" for name, value in told.reward.items()) or "nothing"
         yield f"  reward: {sum(told.reward.values()):g} ({parts})"
@@ -42,15 +41,26 @@ def _run(told: Explanation) -> Iterator[str]:
 def _round(turn: RoundStory) -> Iterator[str]:
     shape = "no plan" if turn.shape is None else f"plan: {turn.shape}"
     version = f" ({turn.version})" if turn.version else ""
-    yield f"round {turn.round}, conducted by {turn.substituted or turn.conductor}{version}; {shape}"
+    kept = "" if turn.keeps is None else f", keeps the answer of round {turn.keeps}"
+    yield f"round {turn.round}, conducted by {turn.substituted or turn.conductor}{version}; {shape}{kept}"
     if turn.note:
         yield f"  why: {_short(turn.note)}"
+    if turn.propensity is not None:
+        yield f"  drawn: with probability {turn.propensity:g}"
+    for name, said in turn.beside.items():
+        yield f"  beside: {name} {_short(said)}"
     for rejected in turn.rejected:
         yield f"  rejected: {rejected.where}: {rejected.what}: {_short(rejected.text)}"
     yield from _indented(_calls(turn.calls))
     yield from _indented(map(_question, turn.questions))
     for step in turn.steps:
         yield from _indented(_step(step))
+
+
+def _grader(grade: Graded) -> str:
+    if grade.actor:
+        return f"{grade.actor}, a person"
+    return "a language model, asked to judge" if grade.judged else grade.checker
 
 
 def _step(step: StepStory) -> Iterator[str]:

@@ -40,9 +40,15 @@ _OUTCOMES = (
     Column("cost_kind", required=False, nullable=True),
     Column("latency_s", Holds.NUMBER, required=False, nullable=True),
     Column("propensity", Holds.NUMBER, required=False, nullable=True),
+    Column("judged", Holds.NUMBER, required=False, nullable=True),
 )
 _RESPONSES = (Column("task_id"), Column("worker"), Column("response", nullable=True))
-_MORE = {"latency_s": None, "propensity": 1.0}  # columns that most logs lack, and the most that may stand there
+_OPENS, _CLOSES = "<answer>", "</answer>"
+_MORE = {
+    "latency_s": None,
+    "propensity": 1.0,
+    "judged": 1.0,
+}  # columns that most logs lack, and the most that may stand there
 _STEMS = ("tasks", "outcomes", "responses")
 
 
@@ -65,7 +71,8 @@ class Outcome:
 
     `score` is in [0, 1] and None where nobody graded it; `answer` None: none was found in what the worker wrote;
     `usage` and `dollars` None: not recorded. `cost_kind` says how the dollars came about (`derived`: from list prices).
-    `seconds` is how long the call took, `propensity` the probability with which this worker was asked.
+    `seconds` is how long the call took, `propensity` the probability with which this worker was asked, `judged` how far
+    the score is a language model's word alone (0: not at all, or nobody says so).
     """
 
     task_id: str
@@ -77,6 +84,7 @@ class Outcome:
     cost_kind: str | None
     seconds: float | None = None
     propensity: float | None = None
+    judged: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +159,13 @@ class OutcomeLog:
         row = self._cells[place * len(self._worker_places) + column]
         return None if row < 0 else self._outcome(row, task_id, worker)
 
+    @property
+    def judged(self) -> float:
+        """The share of all scores that are a language model's word alone."""
+        shares = self._more["judged"] or array("d", [nan]) * self._size
+        found = [share for score, share in zip(self._scores, shares, strict=True) if not isnan(score)]
+        return sum(0.0 if isnan(share) else share for share in found) / len(found) if found else 0.0
+
     def said(self, outcome: Outcome) -> str | None:
         """Return the text that stands for what this worker answered; None where no answer was found in what it wrote.
 
@@ -162,8 +177,22 @@ class OutcomeLog:
             return _stand_in(outcome.worker) if self._scores_only or outcome.score else None
         return answer if answer.strip() else f"'{answer}'"
 
+    def shown(self, outcome: Outcome, response: str | None) -> str | None:
+        """Return what this worker wrote, if that is kept, and after it, marked, the answer that was found in it.
+
+        None where no answer was found: what was written then is no answer.
+        """
+        said = self.said(outcome)
+        written = response and response.strip()
+        return f"{response}\n\n{_OPENS}{said}{_CLOSES}" if said is not None and written else said
+
     def graded(self, task_id: str, answer: str) -> float | None:
-        """Return the recorded score of this answer to this task; None where nobody gave it or it was not graded."""
+        """Return the recorded score of this answer to this task; None where nobody gave it or it was not graded.
+
+        Of a text that ends with a marked answer (`shown`), that is the answer.
+        """
+        if answer.endswith(_CLOSES):
+            answer = answer[answer.rfind(_OPENS) + len(_OPENS) : -len(_CLOSES)] if _OPENS in answer else answer
         start = self._place(task_id) * len(self._worker_places)
         quoted = len(answer) > 1 and answer[0] == answer[-1] == "'"
         for column, worker in enumerate(self._worker_places):
@@ -203,9 +232,10 @@ class OutcomeLog:
         tokens = [_known(column[row]) for column in self._tokens]
         usage = None if None in tokens else Usage(*(int(count or 0) for count in tokens))
         score, dollars = _known(self._scores[row]), _known(self._dollars[row])
-        seconds, propensity = (_known(self._more[name][row]) if self._more[name] else None for name in _MORE)
+        seconds, propensity, judged = (_known(self._more[name][row]) if self._more[name] else None for name in _MORE)
         kind = self._cost_kinds[row]
-        return Outcome(task_id, worker, score, self._answers[row], usage, dollars, kind, seconds, propensity)
+        more = (seconds, propensity, judged or 0.0)
+        return Outcome(task_id, worker, score, self._answers[row], usage, dollars, kind, *more)
 
 
 @lru_cache(maxsize=4)

@@ -6,6 +6,7 @@ Deliberately absent: opinions on the figures; the report says what the intervals
 """
 
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -23,9 +24,11 @@ from shikisha.errors import ConfigError, MissingExtra
 if TYPE_CHECKING:
     from shikisha.config.stage import Setup
     from shikisha.evaluate.entries import Report
+    from shikisha.workers.replay import Says
 
 _KEEP = "evaluations"
 STDOUT = "-"
+_REPLIES: "Mapping[str, Says]" = {"answer": "answer", "response": "response", "both": "both"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class Subject:
         list[str] | None, typer.Option("--conductor", "-C", help="A conductor, or LABEL=CONDUCTOR; may be repeated.")
     ] = None
     reply: Annotated[
-        str, typer.Option("--reply", help="What replayed workers say: the extracted answer, or the whole response.")
+        str,
+        typer.Option("--reply", help="What replayed workers say: the extracted answer, the whole response, or both."),
     ] = "answer"
     checker: Annotated[str, typer.Option("--checker", help="The checker of a user's own rows that name none.")] = ""
     judge: Annotated[str, typer.Option("--judge", help="The worker that judges where a task asks for a judge.")] = ""
@@ -140,8 +144,8 @@ def _writable(path: Path) -> None:
 def _setup(subject: Subject, limits: Limits, config: Path | None, journal: str | None) -> "Setup":
     from shikisha.config.stage import Setup
 
-    if subject.reply not in ("answer", "response"):
-        raise ConfigError(f"--reply: expected answer or response, not {subject.reply!r}")
+    if subject.reply not in _REPLIES:
+        raise ConfigError(f"--reply: expected {', '.join(_REPLIES)}, not {subject.reply!r}")
     setup = Setup(
         keep="",
         log=str(subject.log) if subject.log else None,
@@ -157,7 +161,7 @@ def _setup(subject: Subject, limits: Limits, config: Path | None, journal: str |
         sandbox=subject.sandbox,
         dollars=limits.dollars,
         journal=journal,
-        reply="response" if subject.reply == "response" else "answer",
+        reply=_REPLIES[subject.reply],
     )
     keep = limits.keep or Path(_KEEP) / _name(setup)
     return replace(setup, keep=str(keep), evaluation=f"eval-{sha256(str(keep.absolute()).encode()).hexdigest()[:8]}")

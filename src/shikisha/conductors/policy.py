@@ -80,6 +80,7 @@ def state(policy: Policy, situation: Situation) -> Seen:
     batch = Batch((task.prompt,), policy.types.of((task.domain,), (task.prompt,)))
     shape = (1, len(policy.workers))
     codes, lengths, tokens = np.full(shape, NOT_ASKED, np.int64), np.zeros(shape, np.int64), np.full(shape, np.nan)
+    tells = None if policy.hearing is None else np.zeros(shape)
     given = list(_given(policy, situation.rounds, situation.cards))
     kind = int(batch.types[0])
     texts = [policy.types.canonical(result.text if result.ok else None, kind) for _, result in given]
@@ -87,7 +88,10 @@ def state(policy: Policy, situation: Situation) -> Seen:
         codes[0, worker], lengths[0, worker] = code, len(result.text or "")
         if result.ok and result.usage is not None:
             tokens[0, worker] = result.usage.output_tokens
-    return Seen(batch, codes, lengths, tokens, policy.may_ask(tuple(card.name for card in situation.cards)))
+        if result.text and tells is not None and policy.hearing is not None:
+            tells[0, worker] = policy.hearing.tell(worker, result.text, kind)
+    there = policy.may_ask(tuple(card.name for card in situation.cards))
+    return Seen(batch, codes, lengths, tokens, there, tells)
 
 
 def _given(policy: Policy, rounds: Sequence[Performed], cards: tuple[Card, ...]) -> list[tuple[int, Result]]:

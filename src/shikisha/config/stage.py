@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from shikisha.conduct import Engine
 from shikisha.conductor import Conductor
@@ -35,6 +34,7 @@ from shikisha.pool import Member, Pool
 from shikisha.recorder import MemoryRecorder, Recorder
 from shikisha.taskset import Item
 from shikisha.worker import Card
+from shikisha.workers.replay import Says
 from shikisha.workers.vote import VoteWorker
 
 
@@ -43,7 +43,7 @@ class Setup:
     """What an evaluation is of, as plain data: an outcome log or a taskset, and who works.
 
     `keep` is the folder that samples and replies are kept in, and `evaluation` what every run's id begins with.
-    `reply` is what a replayed worker answers with: the extracted answer, or its full text. `dollars` is the most
+    `reply` is what a replayed worker answers with: the extracted answer, its full text, or both. `dollars` is the most
     that one command may spend.
     """
 
@@ -62,7 +62,7 @@ class Setup:
     sandbox: str = ""
     dollars: float | None = None
     journal: str | None = None
-    reply: Literal["answer", "response"] = "answer"
+    reply: Says = "answer"
 
     def dumps(self) -> str:
         """Return it as a line of JSON."""

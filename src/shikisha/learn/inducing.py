@@ -30,11 +30,11 @@ _STILL = 1e-3  # the penalty of the constant
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a fit is held back, and how much of a label is the scorer's opinion given every vote (`soft`)."""
+    """How a fit is held back (ridge, for each 1,000 tasks), and how much of a label every vote decides (`soft`)."""
 
     prices: Floats = field(default_factory=lambda: PRICES)
-    light: float = 10.0
-    heavy: float = 300.0
+    light: float = 1.5
+    heavy: float = 40.0
     soft: float = 0.5
     groups: int = 4
     penalties: Penalties = field(default_factory=Penalties)
@@ -65,18 +65,22 @@ class Ground:
         return _scales(self.panel, self.recipe.groups)
 
     @cached_property
+    def seen(self) -> Seen:
+        """All tasks when everyone has been asked."""
+        return self.panel.seen(np.ones(self.panel.codes.shape, bool))
+
+    @cached_property
     def teacher(self) -> Floats:
         """[T, K]: the probability of each candidate given every vote, by scorers that have not seen the task."""
         return self.belief(tuple(range(len(self.panel.workers)))).answers
 
     def belief(self, asked: Asked) -> Belief:
         """Return what is believed when these have been asked, by scorers that have not seen the task."""
-        codes, types, columns = self.panel.codes, self.panel.batch.types, np.array(asked, np.int64)
-        count = max(1, int(codes.max(initial=0)) + 1)
+        count = max(1, int(self.panel.codes.max(initial=0)) + 1)
         answers, none = np.zeros((len(self.panel), count)), np.zeros(len(self.panel))
         for fold, scorer in enumerate(self.scorers):
             rows = self.folds == fold
-            found, none[rows] = scorer.of(codes[rows], types[rows], columns)
+            found, none[rows] = scorer.posterior(self.seen.at(rows), asked)
             answers[rows, : found.shape[1]] = found
         return Belief.of((answers, none))
 
@@ -99,21 +103,21 @@ class _Ahead:
     cost: Floats
 
 
-def induce(ground: Ground, workers: Sequence[int], most: int | None = None) -> Fitted:
-    """Fit an induction over these workers (places in the panel), who may all be asked, or `most` of them."""
+def induce(ground: Ground, workers: Sequence[int], prices: Floats | None = None) -> Fitted:
+    """Fit an induction over these workers (places in the panel), at these prices or the recipe's."""
     order = tuple(sorted(workers))
-    depth = min(len(order), most or len(order))
+    held = ground.recipe.prices if prices is None else prices
     gains: dict[Asked, Floats] = {}
     ahead: dict[Asked, _Ahead] = {}
-    for size in range(depth, -1, -1):
+    for size in range(len(order), -1, -1):
         current = {}
         for asked in combinations(order, size):
             state = _State.at(ground, asked)
-            if size == depth:
-                current[asked] = state.shipped(len(ground.recipe.prices))
+            if size == len(order):
+                current[asked] = state.shipped(len(held))
                 continue
             others = [worker for worker in order if worker not in asked]
-            current[asked], gains[asked] = _step(state, others, ahead)
+            current[asked], gains[asked] = _step(state, others, ahead, held)
         ahead = current
     start = ahead[()]
     return Fitted(Induction(order, ground.scorer, ground.scales, gains), start.won, start.cost)
@@ -150,9 +154,9 @@ class _State:
         return _Ahead(label, ship, np.zeros_like(label))
 
 
-def _step(state: _State, others: Sequence[int], ahead: Mapping[Asked, _Ahead]) -> tuple[_Ahead, Floats]:
+def _step(state: _State, others: Sequence[int], ahead: Mapping[Asked, _Ahead], prices: Floats) -> tuple[_Ahead, Floats]:
     """Return what goes on from here, and the fitted gains [p, n, L]."""
-    ground, prices = state.ground, state.ground.recipe.prices
+    ground = state.ground
     costs = ground.panel.paid / ground.unit
     reached = [ahead[tuple(sorted((*state.asked, worker)))] for worker in others]
     targets = np.stack(
@@ -179,9 +183,9 @@ def _step(state: _State, others: Sequence[int], ahead: Mapping[Asked, _Ahead]) -
 
 
 def _penalty(state: _State) -> Floats:
-    recipe = state.ground.recipe
-    penalty = np.full(state.features.shape[1], recipe.heavy)
-    penalty[: LIGHT if state.asked else LIGHT_AT_FIRST] = recipe.light
+    recipe, thousands = state.ground.recipe, len(state.features) / 1000
+    penalty = np.full(state.features.shape[1], recipe.heavy * thousands)
+    penalty[: LIGHT if state.asked else LIGHT_AT_FIRST] = recipe.light * thousands
     penalty[0] = _STILL
     return penalty
 

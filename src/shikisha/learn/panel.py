@@ -16,7 +16,9 @@ from shikisha.grade.canon import Form
 from shikisha.outcomes import Outcome, OutcomeLog
 from shikisha.policy.arrays import Flags, Floats, Ints
 from shikisha.policy.batch import NOT_ASKED, NOTHING, Batch, Seen
+from shikisha.policy.hearing import Hearing
 from shikisha.policy.types import OPEN, Types, coded
+from shikisha.policy.words import Words, spoken
 
 _FORMS = {"choice": Form.CHOICE, "number": Form.NUMBER, "text": Form.TEXT, "math": Form.MATH}
 
@@ -28,6 +30,7 @@ class Panel:
     `codes` say which answers agree, NOTHING for none; `scores` in [0, 1], NaN unknown; `dollars`, NaN unknown;
     `tokens` of output; `lengths` of answers in characters; `there`: whether the pair is recorded; `propensities` with
     which it came to be recorded (NaN: not known; 1 where every worker was asked). `hashes` [T] are of the content.
+    `texts` are the words of what each worker wrote, where that is kept, and `tells` how sure it sounds (`hearing`).
     """
 
     ids: tuple[str, ...]
@@ -44,6 +47,8 @@ class Panel:
     there: Flags
     propensities: Floats
     answers: bool = True
+    texts: tuple[Words | None, ...] = ()
+    tells: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -66,13 +71,15 @@ class Panel:
             ids=tuple(self.ids[place] for place in places),
             hashes=tuple(self.hashes[place] for place in places),
             batch=self.batch.at(places),
+            texts=tuple(words and words.at(places) for words in self.texts),
         )
         return chosen._picked((places, slice(None)))
 
     def only(self, workers: Sequence[str]) -> "Panel":
         """Return the panel of these workers."""
         columns = [self.workers.index(worker) for worker in workers]
-        return replace(self, workers=tuple(workers))._picked((slice(None), np.array(columns, np.int64)))
+        texts = tuple(self.texts[column] for column in columns) if self.texts else ()
+        return replace(self, workers=tuple(workers), texts=texts)._picked((slice(None), np.array(columns, np.int64)))
 
     def _picked(self, cells: tuple[Ints | slice, Ints | slice]) -> "Panel":
         """Return the panel with these cells of each of its [T, J] arrays."""
@@ -86,12 +93,18 @@ class Panel:
             seconds=self.seconds[cells],
             there=self.there[cells],
             propensities=self.propensities[cells],
+            tells=None if self.tells is None else self.tells[cells],
         )
 
     def seen(self, asked: Flags, may_ask: Flags | None = None) -> Seen:
         """Return the state in which these pairs [T, J] have been asked."""
         there = np.ones(len(self.workers), bool) if may_ask is None else may_ask
-        return Seen(self.batch, np.where(asked, self.codes, NOT_ASKED), self.lengths, self.tokens, there)
+        codes = np.where(asked, self.codes, NOT_ASKED)
+        return Seen(self.batch, codes, self.lengths, self.tokens, there, self.tells)
+
+    def heard(self, hearing: Hearing | None) -> "Panel":
+        """Return the panel as somebody with this hearing has it."""
+        return replace(self, tells=None if hearing is None else hearing.tells(self.texts, self.batch.types))
 
     def best(self) -> int:
         """Return the worker with the highest mean score over what is recorded."""
@@ -108,8 +121,12 @@ class Panel:
         return float(self.paid[:, self.best()].mean()) or 1.0
 
 
-def panel_of(log: OutcomeLog, workers: Sequence[str] = (), types: Types | None = None) -> Panel:
-    """Return the panel of a log, or of these workers of it; `types` are those of a policy, else the log's own."""
+def panel_of(log: OutcomeLog, workers: Sequence[str] = (), types: Types | None = None, *, whole: bool = False) -> Panel:
+    """Return the panel of a log, or of these workers of it; `types` are those of a policy, else the log's own.
+
+    `whole`: what a worker says is all that it wrote with the answer marked in it, where the log has that, and not the
+    answer alone.
+    """
     names = tuple(workers) or log.workers
     tasks = [log.task(task_id) for task_id in log.task_ids]
     if not tasks:
@@ -122,9 +139,16 @@ def panel_of(log: OutcomeLog, workers: Sequence[str] = (), types: Types | None =
     table = {name: np.full(shape, np.nan) for name in ("tokens", "scores", "dollars", "seconds", "propensities")}
     codes, lengths, there = np.full(shape, NOTHING, np.int64), np.zeros(shape, np.int64), np.zeros(shape, bool)
     some = False
+    written = [log.responses(name) if whole else {} for name in names]
+    shown: list[list[str | None]] = [[] for _ in names]
     for row, task in enumerate(tasks):
         found = [log.find(task.id, name) for name in names]
-        said = [None if outcome is None else log.said(outcome) for outcome in found]
+        said = [
+            None if outcome is None else log.shown(outcome, kept.get(task.id))
+            for outcome, kept in zip(found, written, strict=True)
+        ]
+        for texts, text in zip(shown, said, strict=True):
+            texts.append(text)
         codes[row] = coded([known.canonical(text, int(places[row])) for text in said], NOTHING)
         for column, (outcome, text) in enumerate(zip(found, said, strict=True)):
             if outcome is None:
@@ -144,6 +168,7 @@ def panel_of(log: OutcomeLog, workers: Sequence[str] = (), types: Types | None =
         lengths,
         there=there,
         answers=some,
+        texts=tuple(spoken(texts) if kept else None for texts, kept in zip(shown, written, strict=True)),
         **table,
     )
 

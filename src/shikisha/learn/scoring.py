@@ -6,39 +6,45 @@ data give equal scorers. Deliberately absent: calibration by subset (what is bui
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shikisha.errors import MissingExtra
 from shikisha.learn.panel import Panel
-from shikisha.policy.arrays import Flags, Floats, Ints
+from shikisha.policy.arrays import Floats, Ints
 from shikisha.policy.scorer import Scorer
 
-_NONE, _WORKER = 0.1, 0.01  # penalties that merely keep the fit finite
-_ABSENT = -1e9
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+_NONE, _WORKER, _SOUND = 0.1, 0.01, 1.0  # penalties that merely keep the fit finite
+_FAR = 40.0  # log odds beyond which nothing changes
 
 
 @dataclass(frozen=True, slots=True)
 class Penalties:
-    """How much a worker's weight for one task type, and what a pair counts besides, is held back (ridge)."""
+    """What is held back (ridge): a worker's weight for one type, what a pair counts besides, and one worker's sound."""
 
     types: float = 12.0
     pairs: float = 15.0
+    sound: float = 30.0
     subsets: int = 4
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Sums:
-    """Which cells of [N, K] each term adds to: by worker (cells, types), and by pair of workers (cells)."""
+class _Design:
+    """A row for each candidate answer of each task as seen: `matrix` [R, p], `owner` [R] its task, `right` [R].
 
-    rows: int
-    count: int
-    workers: tuple[tuple[Ints, Ints], ...]
-    pairs: tuple[tuple[int, int, Ints], ...]
-    types: Ints
+    `some` [N]: whether a right answer was given; `types` [N]; `weight` of each task as seen.
+    """
+
+    matrix: "csr_matrix"
+    owner: Ints
     right: Floats
-    given: Floats
+    some: Floats
+    types: Ints
     weight: float
 
 
@@ -50,24 +56,20 @@ def fit_scorer(panel: Panel, penalties: Penalties | None = None) -> Scorer:
         raise MissingExtra("learn", "fitting a scorer") from None
     held = penalties or Penalties()
     kinds, workers = len(panel.types.names), len(panel.workers)
-    sums = _sums(panel, held)
-    start = np.concatenate([np.zeros(1 + kinds), np.ones(workers), np.zeros(kinds * workers + len(sums.pairs))])
-    penalty = np.concatenate(
-        [
-            np.full(1 + kinds, _NONE),
-            np.full(workers, _WORKER),
-            np.full(kinds * workers, held.types),
-            np.full(len(sums.pairs), held.pairs),
-        ]
-    )
+    design = _design(panel, held)
+    sizes = _sizes(kinds, workers)
+    strengths = (_NONE, _NONE, _WORKER, held.types, held.pairs, _SOUND, held.sound)
+    penalty = np.repeat(strengths, sizes)
+    start = np.repeat((0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0), sizes)
+    across = design.matrix.T.tocsr()
     found = minimize(
-        lambda theta: _loss(theta, sums, kinds, workers, penalty),
+        lambda theta: _loss(theta, design, across, penalty),
         start,
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": 120, "ftol": 1e-7},
+        options={"maxiter": 100, "ftol": 1e-7, "maxcor": 10},
     ).x
-    return _scorer(found, panel, sums, kinds)
+    return _scorer(found, kinds, workers)
 
 
 def rightness(panel: Panel) -> Floats:
@@ -81,76 +83,95 @@ def rightness(panel: Panel) -> Floats:
     return np.divide(total, given, out=np.zeros_like(total), where=given > 0)
 
 
-def _sums(panel: Panel, held: Penalties) -> _Sums:
-    """Lay out the tasks, seen whole and in random subsets, as sums over cells."""
-    random = np.random.default_rng(held.seed)
-    masks = [np.ones(panel.codes.shape, bool)]
-    for _ in range(held.subsets):
-        share = random.uniform(0.1, 0.9, (len(panel), 1))
-        masks.append(random.random(panel.codes.shape) < share)
-    codes = np.concatenate([np.where(mask, panel.codes, -1) for mask in masks])
-    types = np.tile(panel.batch.types, len(masks))
-    right: Flags = np.tile(np.greater(rightness(panel), 0.5), (len(masks), 1))
-    rows, count = right.shape
-    base = np.arange(rows) * count
-    given = np.zeros(rows * count, bool)
-    by_worker, by_pair = [], []
-    for worker in range(codes.shape[1]):
+def _sizes(kinds: int, workers: int) -> tuple[int, ...]:
+    """Return how many parameters there are: none, none by type, support, by type, pairs, sound, sound by worker."""
+    return 1, kinds, workers, kinds * workers, workers * (workers - 1) // 2, 1, workers
+
+
+def _design(panel: Panel, held: Penalties) -> _Design:
+    """Lay out the tasks, seen whole and in random subsets."""
+    from scipy.sparse import csr_matrix
+
+    codes, copies = _subsets(panel, held)
+    types = np.tile(panel.batch.types, copies)
+    right = np.tile(np.greater(rightness(panel), 0.5), (copies, 1))
+    tells = None if panel.tells is None else np.tile(panel.tells, (copies, 1))
+    base, entries = np.arange(len(codes)) * right.shape[1], _Entries()
+    kinds, workers = len(panel.types.names), codes.shape[1]
+    by_type, by_pair = workers, workers * (1 + kinds)
+    sound = by_pair + workers * (workers - 1) // 2
+    pair = by_pair
+    for worker in range(workers):
         said = np.flatnonzero(codes[:, worker] >= 0)
         cells = base[said] + codes[said, worker]
-        given[cells] = True
-        by_worker.append((cells, types[said]))
+        entries.add(cells, worker)
+        typed = types[said] >= 0
+        entries.add(cells[typed], by_type + types[said][typed] * workers + worker)
+        if tells is not None:
+            entries.add(cells, sound, tells[said, worker])
+            entries.add(cells, sound + 1 + worker, tells[said, worker])
         for other in range(worker):
             both = said[codes[said, worker] == codes[said, other]]
-            by_pair.append((worker, other, base[both] + codes[both, worker]))
-    shape = given.reshape(rows, count)
-    return _Sums(
-        rows, count, tuple(by_worker), tuple(by_pair), types, (right & shape).astype(float), shape, 1 / len(masks)
-    )
+            entries.add(base[both] + codes[both, worker], pair)
+            pair += 1
+    cells, columns, values = entries.joined()
+    there = np.unique(cells)
+    shape = (len(there), sound + 1 + workers)
+    matrix = csr_matrix((values, (np.searchsorted(there, cells), columns)), shape=shape)
+    owner = there // right.shape[1]
+    hits = right.ravel()[there].astype(float)
+    some = np.bincount(owner, hits, len(codes)) > 0
+    return _Design(matrix, owner, hits, some.astype(float), types, 1 / copies)
 
 
-def _loss(theta: Floats, sums: _Sums, kinds: int, workers: int, penalty: Floats) -> tuple[float, Floats]:
+def _subsets(panel: Panel, held: Penalties) -> tuple[Ints, int]:
+    """Return the codes of all tasks, whole and with random workers left out, and how many times they are there."""
+    random = np.random.default_rng(held.seed)
+    seen = [panel.codes]
+    for _ in range(held.subsets):
+        share = random.uniform(0.1, 0.9, (len(panel), 1))
+        seen.append(np.where(random.random(panel.codes.shape) < share, panel.codes, -1))
+    return np.concatenate(seen), len(seen)
+
+
+class _Entries:
+    """Collects the entries of a sparse matrix."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[Ints, Ints, Floats]] = []
+
+    def add(self, cells: Ints, column: int | Ints, values: float | Floats = 1.0) -> None:
+        size = len(cells)
+        self._held.append((cells, np.broadcast_to(column, size), np.broadcast_to(values, size)))
+
+    def joined(self) -> tuple[Ints, Ints, Floats]:
+        cells, columns, values = zip(*self._held, strict=True)
+        return np.concatenate(cells), np.concatenate(columns), np.concatenate(values).astype(float)
+
+
+def _loss(theta: Floats, design: _Design, across: "csr_matrix", penalty: Floats) -> tuple[float, Floats]:
     """Return the penalised negative log-likelihood and its gradient."""
-    base, support, pairs = _unpacked(theta, kinds, workers)
-    scores = np.zeros(sums.rows * sums.count)
-    for worker, (cells, types) in enumerate(sums.workers):
-        scores[cells] += support[types, worker]
-    for (_, _, cells), weight in zip(sums.pairs, pairs, strict=True):
-        scores[cells] += weight
-    table = np.where(sums.given, scores.reshape(sums.rows, sums.count), _ABSENT)
-    nothing = base[sums.types]
-    top = np.maximum(table.max(axis=1), nothing)
-    chance, missed = np.exp(table - top[:, None]), np.exp(nothing - top)
-    total = chance.sum(axis=1) + missed
-    chance, missed = chance / total[:, None], missed / total
-    hit = (chance * sums.right).sum(axis=1)
-    some: Flags = np.greater(sums.right.sum(axis=1), 0)
-    loss = -np.log(np.where(some, hit, missed) + 1e-12).sum() * sums.weight
-    target = np.where(some[:, None], chance * sums.right / np.maximum(hit, 1e-300)[:, None], 0.0)
-    slope = ((chance - target) * sums.weight).ravel()
-    missed_slope = (missed - ~some) * sums.weight
-    slope_none = np.bincount(sums.types % (kinds + 1), missed_slope, kinds + 1)
-    slope_own = np.zeros((kinds + 1, workers))
-    for worker, (cells, types) in enumerate(sums.workers):
-        slope_own[:, worker] = np.bincount(types % (kinds + 1), slope[cells], kinds + 1)
-    slope_pairs = np.array([slope[cells].sum() for _, _, cells in sums.pairs])
-    slope_none = np.append(slope_none.sum(), slope_none[:kinds])
-    gradient = np.concatenate([slope_none, slope_own.sum(axis=0), slope_own[:kinds].ravel(), slope_pairs])
+    free = len(theta) - design.matrix.shape[1]
+    count, types = len(design.types), design.types
+    by_type = np.append(theta[0] + theta[1:free], theta[0])
+    nothing = np.exp(by_type[types])
+    worth = np.exp(np.clip(design.matrix @ theta[free:], -_FAR, _FAR))
+    total = nothing + np.bincount(design.owner, worth, count)
+    hit = np.where(design.some > 0, np.bincount(design.owner, worth * design.right, count), nothing)
+    loss = -np.log(hit / total).sum() * design.weight
+    owner = design.owner
+    target = np.where(design.some[owner] > 0, worth * design.right / hit[owner], 0.0)
+    slope = (worth / total[owner] - target) * design.weight
+    missed = (nothing / total - (design.some == 0)) * design.weight
+    none = np.bincount(types % free, missed, free)
+    gradient = np.concatenate([[none.sum()], none[: free - 1], across @ slope])
     return float(loss + 0.5 * (penalty * theta**2).sum()), gradient + penalty * theta
 
 
-def _scorer(theta: Floats, panel: Panel, sums: _Sums, kinds: int) -> Scorer:
-    workers = len(panel.workers)
-    none, support, pairs = _unpacked(theta, kinds, workers)
+def _scorer(theta: Floats, kinds: int, workers: int) -> Scorer:
+    ends = np.cumsum(_sizes(kinds, workers))[:-1]
+    overall, none, weights, own, pairs, sound, by_worker = np.split(theta, ends)
     table = np.zeros((workers, workers))
-    for (worker, other, _), weight in zip(sums.pairs, pairs, strict=True):
-        table[worker, other] = table[other, worker] = weight
-    return Scorer(none, support, table)
-
-
-def _unpacked(theta: Floats, kinds: int, workers: int) -> tuple[Floats, Floats, Floats]:
-    """Return the score of none by type, the workers' support by type (a last row for unknown types each), and pairs."""
-    ends = np.cumsum([1, kinds, workers, kinds * workers])
-    overall, none, weights, own, pairs = np.split(theta, ends)
+    table[np.tril_indices(workers, -1)] = pairs
     support = np.vstack([weights + own.reshape(kinds, workers), weights])
-    return np.append(overall + none, overall), support, pairs
+    return Scorer(np.append(overall + none, overall), support, table + table.T, sound + by_worker)

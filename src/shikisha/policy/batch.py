@@ -56,7 +56,8 @@ class Seen:
     """A batch and what has been seen of it.
 
     `codes` [T, J] say which answers agree, `lengths` [T, J] how many characters an answer has, `tokens` [T, J] what was
-    written for it (NaN: unknown). `may_ask` [J] are the workers that are there.
+    written for it (NaN: unknown), `tells` [T, J] how sure it sounds (`hearing`; None: nobody listened). `may_ask` [J]
+    are the workers that are there.
     """
 
     batch: Batch
@@ -64,6 +65,7 @@ class Seen:
     lengths: Ints
     tokens: Floats
     may_ask: Flags
+    tells: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -76,7 +78,12 @@ class Seen:
 
     def at(self, rows: Ints | Flags) -> "Seen":
         """Return these tasks."""
-        return Seen(self.batch.at(rows), self.codes[rows], self.lengths[rows], self.tokens[rows], self.may_ask)
+        tells = None if self.tells is None else self.tells[rows]
+        return Seen(self.batch.at(rows), self.codes[rows], self.lengths[rows], self.tokens[rows], self.may_ask, tells)
+
+    def told(self, worker: int) -> Floats:
+        """[T]: how sure this worker's answer sounds; 0 where nobody listened."""
+        return np.zeros(len(self)) if self.tells is None else self.tells[:, worker]
 
 
 @dataclass(frozen=True, slots=True)

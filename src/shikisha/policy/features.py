@@ -72,8 +72,9 @@ def of_state(seen: Seen, asked: tuple[int, ...], belief: Belief, scales: Scales)
     for place, worker in enumerate(asked):
         codes = seen.codes[:, worker]
         silent, supports = codes < 0, (codes == belief.top) & (codes >= 0)
-        z = lengths[:, place]
+        z, told = lengths[:, place], seen.told(worker)
         columns.append(np.stack([supports - 0.5, silent, supports * best, z * supports, z * ~supports], axis=1))
+        columns.append(np.stack([told * supports, told * ~supports], axis=1))
         columns.append(groups * (supports - 0.5)[:, None])
     columns.append(groups * odds[:, None])
     columns += [_agree(seen, one, other) for one, other in combinations(asked, 2)]

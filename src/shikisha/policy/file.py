@@ -20,6 +20,7 @@ from shikisha.errors import ConfigError
 from shikisha.policy.arrays import Floats
 from shikisha.policy.cascade import Cascade
 from shikisha.policy.habits import Habits
+from shikisha.policy.hearing import Hearing
 from shikisha.policy.induction import Induction
 from shikisha.policy.parts import Held, Part
 from shikisha.policy.policy import About, Known, Policy, Rung, Yardstick
@@ -33,7 +34,7 @@ KINDS: Mapping[str, Callable[[Held], Part]] = {
     Induction.kind: Induction.of,
 }
 _STAMP = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal policies are equal files
-_HABITS = "habits/"
+_HABITS, _HEARING = "habits/", "hearing/"
 
 
 class _File(BaseModel):
@@ -77,6 +78,8 @@ def dumps(policy: Policy) -> bytes:
                 _write(archive, f"{place}/{name}.npy", _npy(array))
         for name, array in sorted(policy.habits.held().items() if policy.habits else ()):
             _write(archive, f"{_HABITS}{name}.npy", _npy(array))
+        for name, array in sorted(policy.hearing.held().items() if policy.hearing else ()):
+            _write(archive, f"{_HEARING}{name}.npy", _npy(array))
     return buffer.getvalue()
 
 
@@ -137,13 +140,14 @@ def _policy(file: _File, arrays: Mapping[str, Floats], where: str) -> Policy:
     centres = {"centres": arrays["centres"]} if "centres" in arrays else {}
     types = Types(file.types, file.forms, file.form, **centres)
     made = Policy(file.about, file.workers, types, tuple(parts), file.rungs, file.kept, file.yardsticks)
-    counted = _below(_HABITS, arrays)
+    counted, heard = _below(_HABITS, arrays), _below(_HEARING, arrays)
     try:
-        return replace(made, habits=Habits.of(counted)) if counted else made
+        habits = Habits.of(counted) if counted else None
+        return replace(made, habits=habits, hearing=Hearing.of(heard) if heard else None)
     except KeyError as missing:
-        raise ConfigError(f"{where}: its habits lack the array {missing}") from None
+        raise ConfigError(f"{where}: its habits or its hearing lack the array {missing}") from None
     except ValueError as error:
-        raise ConfigError(f"{where}: its habits: {error}") from None
+        raise ConfigError(f"{where}: its habits or its hearing: {error}") from None
 
 
 def _below(prefix: str, arrays: Mapping[str, Floats]) -> dict[str, Floats]:

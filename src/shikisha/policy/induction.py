@@ -5,8 +5,8 @@ every price of money it was fitted for (Longstaff and Schwartz 2001; fitted in `
 estimate is above 0, and ships the most probable answer otherwise. Deliberately absent: fitting, and what money costs.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -61,6 +61,11 @@ class Induction:
         asks = worth.max(axis=1) > least
         return np.where(asks, np.array(others)[best], SHIP), ship
 
+    def taking(self, settings: Sequence[int]) -> "Induction":
+        """Return the induction of these settings alone, in this order."""
+        chosen = {asked: worth[:, :, list(settings)] for asked, worth in self.gains.items()}
+        return replace(self, gains=chosen)
+
     def held(self) -> Held:
         """Return its arrays; a set of asked workers is written as `gains 1 4`."""
         arrays: dict[str, Floats] = {
@@ -68,6 +73,7 @@ class Induction:
             "none": self.scorer.none,
             "support": self.scorer.support,
             "pairs": self.scorer.pairs,
+            "sound": self.scorer.sound,
             "written": self.scales.written,
             "spread": self.scales.spread,
             "groups": self.scales.groups,
@@ -80,7 +86,7 @@ class Induction:
         gains = {tuple(map(int, name.split()[1:])): worth for name, worth in held.items() if name.startswith("gains")}
         return cls(
             tuple(int(worker) for worker in held["workers"]),
-            Scorer(held["none"], held["support"], held["pairs"]),
+            Scorer(held["none"], held["support"], held["pairs"], held["sound"]),
             Scales(held["written"], held["spread"], held["groups"]),
             gains,
         )

@@ -15,6 +15,7 @@ from shikisha.policy.arrays import Flags
 from shikisha.policy.batch import Acts, Seen
 from shikisha.policy.dial import Dial, Mix, Wish
 from shikisha.policy.habits import Habits
+from shikisha.policy.hearing import Hearing
 from shikisha.policy.parts import Part
 from shikisha.policy.types import Types
 
@@ -106,7 +107,8 @@ class About:
 class Policy:
     """`workers` in the order of all arrays, task `types`, `parts`, `rungs` from the simplest, and the one `kept`.
 
-    `yardsticks` are what else was measured on the same held-back tasks, `habits` what its settings do with the log.
+    `yardsticks` are what else was measured on the same held-back tasks, `habits` what its settings do with the log,
+    `hearing` what the texts of answers tell.
     """
 
     about: About
@@ -117,6 +119,7 @@ class Policy:
     kept: str
     yardsticks: tuple[Yardstick, ...] = ()
     habits: Habits | None = None
+    hearing: Hearing | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

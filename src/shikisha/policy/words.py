@@ -6,60 +6,96 @@ Deliberately absent: a vocabulary, so that there is nothing to keep and nothing 
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
 
-from shikisha.policy.arrays import Floats, Ints
+from shikisha.policy.arrays import Flags, Floats, Ints
 
-SIZE = 2**14
+SIZE = 2**14  # of prompts' words and pairs of words
+HEARD = 2**15  # of answers' words, numbers and marks
 _WORD = re.compile(r"[^\W\d_]{2,}|\d")
+_SPOKEN = re.compile(r"\w+|[^\w\s]")
 _LONGEST = 20_000  # characters that are read
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Rows of places and weights, one after another: row t is at starts[t] to starts[t + 1]; each has length 1."""
+    """Rows of places and weights, one after another: row t is at starts[t] to starts[t + 1]."""
 
     starts: Ints
     places: Ints
     weights: Floats
 
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def rows(self) -> Ints:
+        """The row of each entry."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    @property
+    def empty(self) -> Flags:
+        """[T]: whether a row has no word."""
+        return np.equal(np.diff(self.starts), 0)
+
     def at(self, rows: Ints) -> "Words":
         """Return these rows."""
-        spans = [slice(self.starts[row], self.starts[row + 1]) for row in rows]
-        sizes = [span.stop - span.start for span in spans]
+        sizes = np.diff(self.starts)[rows]
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        if not spans:
-            return Words(starts, self.places[:0], self.weights[:0])
-        return Words(
-            starts, np.concatenate([self.places[s] for s in spans]), np.concatenate([self.weights[s] for s in spans])
-        )
+        entries = np.arange(starts[-1]) + np.repeat(self.starts[rows] - starts[:-1], sizes)
+        return Words(starts, self.places[entries], self.weights[entries])
+
+    def scaled(self, rarity: Floats) -> "Words":
+        """Return the rows with each entry times its place's rarity, each row of length 1."""
+        weights = self.weights * rarity[self.places]
+        squares: Floats = np.bincount(self.rows, weights**2, len(self)).astype(np.float64)
+        lengths = np.sqrt(squares)
+        return Words(self.starts, self.places, weights / np.maximum(lengths, 1e-12)[self.rows])
+
+    def dot(self, weights: Floats) -> Floats:
+        """Return [T], the rows times a vector of weights by place."""
+        return np.bincount(self.rows, self.weights * weights[self.places], len(self)).astype(np.float64)
 
     def times(self, matrix: Floats) -> Floats:
-        """Return [T, k], the rows times a matrix [SIZE, k]."""
-        found = np.zeros((len(self.starts) - 1, matrix.shape[1]))
-        rows = np.repeat(np.arange(len(found)), np.diff(self.starts))
-        for column in range(matrix.shape[1]):
-            found[:, column] = np.bincount(rows, self.weights * matrix[self.places, column], len(found))
-        return found
+        """Return [T, k], the rows times a matrix of weights by place, [size, k]."""
+        return np.stack([self.dot(matrix[:, column]) for column in range(matrix.shape[1])], axis=1)
 
 
-def hashed(texts: Sequence[str]) -> Words:
-    """Return the hashed words of these texts; each word counts the logarithm of how often it occurs."""
-    rows = [_row(text) for text in texts]
+def hashed(prompts: Sequence[str]) -> Words:
+    """Return words and pairs in SIZE places, each counting the log of how often it occurs; rows have length 1."""
+    return _joined([_row([*words, *map(" ".join, pairwise(words))], SIZE) for words in _found(_WORD, prompts)]).scaled(
+        np.ones(SIZE)
+    )
+
+
+def spoken(answers: Sequence[str | None]) -> Words:
+    """Return the words, numbers and marks of answers in HEARD places; the end of a long one is read."""
+    texts = [(answer or "")[-_LONGEST:] for answer in answers]
+    return _joined([_row(words, HEARD) for words in _found(_SPOKEN, texts)])
+
+
+def _found(pattern: re.Pattern[str], texts: Sequence[str]) -> Iterator[list[str]]:
+    return (pattern.findall(text[:_LONGEST].lower()) for text in texts)
+
+
+def _row(words: Sequence[str], size: int) -> tuple[Ints, Floats]:
+    counts = Counter(words)
+    places = np.array([_place(word) for word in counts], np.int64) % size
+    return places, 1 + np.log(np.array(list(counts.values()), float))
+
+
+@lru_cache(maxsize=2**17)
+def _place(word: str) -> int:
+    return crc32(word.encode())
+
+
+def _joined(rows: Sequence[tuple[Ints, Floats]]) -> Words:
     starts = np.concatenate([[0], np.cumsum([len(places) for places, _ in rows])]).astype(np.int64)
-    places = np.concatenate([places for places, _ in rows]) if rows else np.zeros(0, np.int64)
-    weights = np.concatenate([weights for _, weights in rows]) if rows else np.zeros(0)
-    return Words(starts, places.astype(np.int64), weights)
-
-
-def _row(text: str) -> tuple[Ints, Floats]:
-    words = _WORD.findall(text[:_LONGEST].lower())
-    found = Counter(crc32(word.encode()) % SIZE for word in (*words, *map(" ".join, pairwise(words))))
-    places = np.array(sorted(found), np.int64)
-    weights = np.array([1 + np.log(found[place]) for place in places.tolist()])
-    return places, weights / max(1e-12, float(np.sqrt((weights**2).sum())))
+    places = np.concatenate([np.zeros(0, np.int64), *(places for places, _ in rows)])
+    return Words(starts, places, np.concatenate([np.zeros(0), *(weights for _, weights in rows)]))

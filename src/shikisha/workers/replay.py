@@ -8,7 +8,7 @@ never a guess. Deliberately absent: scores. Whether a recorded answer is right i
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,6 +18,8 @@ from shikisha.errors import FaultKind, UnknownName, WorkerError
 from shikisha.outcomes import Outcome, OutcomeLog, open_log
 from shikisha.secrets import Vault
 
+Says: TypeAlias = Literal["answer", "response", "both"]
+
 
 class Settings(BaseModel):
     """Which log, whose records (the worker of the same name by default), and what of them is the answer."""
@@ -26,7 +28,7 @@ class Settings(BaseModel):
 
     log: Path = Field(description="the folder of the outcome log")
     worker: str | None = Field(default=None, description="the name in the log; by default this worker's own")
-    reply: Literal["answer", "response"] = Field(default="answer", description="the extracted answer, or the full text")
+    reply: Says = Field(default="answer", description="the extracted answer, the full text, or both")
 
 
 def build(settings: Settings, card: Card, vault: Vault) -> "ReplayWorker":  # noqa: ARG001 - every adapter's signature
@@ -63,25 +65,36 @@ def _most(log: OutcomeLog, worker: str) -> tuple[int, float]:
 class ReplayWorker:
     """Replays one worker of a log."""
 
-    def __init__(self, log: OutcomeLog, worker: str, reply: Literal["answer", "response"] = "answer") -> None:
+    def __init__(self, log: OutcomeLog, worker: str, reply: Says = "answer") -> None:
         if worker not in log.workers:
             raise UnknownName(f"worker in {log.folder}", worker, log.workers)
         self._log = log
         self._worker = worker
-        self._responses = log.responses(worker) if reply == "response" else None
+        self._reply = reply
+        self._responses = {} if reply == "answer" else log.responses(worker)
 
     async def perform(self, request: Request) -> Reply:
         """Reply with the record; NO_RECORD where there is none, EMPTY where the worker gave no answer."""
         task_id = request.task.id
         outcome = self._log.find(task_id, self._worker)
-        if outcome is None or (self._responses is not None and task_id not in self._responses):
+        if outcome is None or (self._reply == "response" and task_id not in self._responses):
             raise WorkerError(FaultKind.NO_RECORD, f"{self._worker!r} on task {task_id!r}: not in {self._log.folder}")
-        text = self._log.said(outcome) if self._responses is None else self._responses[task_id]
+        text = self._text(outcome)
         usage = outcome.usage or Usage()
         if text is None or not text.strip():
             message = f"{self._worker!r} on task {task_id!r}: recorded without an answer"
             raise WorkerError(FaultKind.EMPTY, message, tokens=usage.total, dollars=_dollars(outcome, self._log))
         return Reply(text, usage, _dollars(outcome, self._log), model=self._worker)
+
+    def _text(self, outcome: Outcome) -> str | None:
+        written = self._responses.get(outcome.task_id)
+        match self._reply:
+            case "answer":
+                return self._log.said(outcome)
+            case "response":
+                return written
+            case "both":
+                return self._log.shown(outcome, written)
 
 
 def _dollars(outcome: Outcome, log: OutcomeLog) -> float | None:

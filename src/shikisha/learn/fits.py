@@ -1,0 +1,120 @@
+"""Fitting every rung on one set of tasks: the parts, and a dial over them for each rung.
+
+Invariants: a dial's points are measured on tasks that were not in the fit (folds inside these tasks); folds hang on the
+tasks' content, so that copies of a task are never on both sides. Deliberately absent: which rung to keep (`ladder`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+import numpy as np
+
+from shikisha.learn.cascading import cascade
+from shikisha.learn.hearing import listen
+from shikisha.learn.inducing import Ground, Recipe, induce
+from shikisha.learn.panel import Panel
+from shikisha.learn.pools import pools
+from shikisha.learn.tabling import tabulate
+from shikisha.policy.arrays import Floats, Ints
+from shikisha.policy.dial import Dial, Point, on_hull
+from shikisha.policy.hearing import Hearing
+from shikisha.policy.induction import Induction
+from shikisha.policy.parts import Part
+
+TABLE, CASCADE, POLICY = "table", "cascade", "policy"
+FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What a user wants of learning; see `shikisha learn --help`."""
+
+    seed: int = 0
+    recipe: Recipe = field(default_factory=Recipe)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A part, and what each of its settings came to on tasks that were not in the fit, [T, L]."""
+
+    part: Part
+    won: Floats
+    cost: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The parts, and the dial of each rung over them, from the simplest rung."""
+
+    parts: tuple[Part, ...]
+    dials: Mapping[str, Dial]
+    hearing: Hearing | None = None
+
+
+def fit(panel: Panel, wants: Wants, rungs: Sequence[str]) -> Fit:
+    """Fit these rungs on all tasks of a panel."""
+    folds = folds_of(panel.hashes, f"fit {wants.seed}")
+    unit = panel.unit()
+    made: dict[str, list[Tried]] = {}
+    hearing: Hearing | None = None
+    tabled = tabulate(panel, folds, unit)
+    made[TABLE] = [Tried(tabled.part, tabled.won, tabled.cost)]
+    if CASCADE in rungs:
+        cascaded = cascade(panel, folds, unit)
+        made[CASCADE] = [Tried(cascaded.part, cascaded.won, cascaded.cost)]
+    if POLICY in rungs:
+        hearing, tells = listen(panel, folds)
+        ground = Ground.of(replace(panel, tells=tells), folds, wants.recipe)
+        induced = [induce(ground, pool) for pool in pools(ground)]
+        made[POLICY] = [Tried(one.part, one.won, one.cost) for one in induced]
+        made[POLICY] += made[TABLE]
+    fitted = _trimmed(made, 0.0 if not panel.paid.any() else unit, float(panel.means().max()))
+    return replace(fitted, hearing=hearing)
+
+
+def folds_of(hashes: Sequence[str], salt: str, count: int = FOLDS) -> Ints:
+    """[T]: the fold of each task, by its content; every fold has tasks where there are enough."""
+    keys = [sha256(f"{salt}\0{content}".encode()).digest() for content in hashes]
+    ranks = {key: rank for rank, key in enumerate(sorted(set(keys)))}
+    return np.array([ranks[key] % count for key in keys], np.int64)
+
+
+def points_of(tried: Sequence[Tried], first: int = 0) -> list[Point]:
+    """Return a point for each setting of each part, which are counted from `first`."""
+    found = []
+    for place, one in enumerate(tried, first):
+        asks = len(one.won)
+        errors = one.won.std(axis=0) / np.sqrt(max(1, asks))
+        for setting in range(one.won.shape[1]):
+            cost, won = float(one.cost[:, setting].mean()), float(one.won[:, setting].mean())
+            found.append(Point(place, setting, cost, won, float(errors[setting])))
+    return found
+
+
+def _trimmed(made: Mapping[str, list[Tried]], unit: float, best: float) -> Fit:
+    """Return the parts and settings that some dial stands on, and nothing else."""
+    every: list[Tried] = []
+    for tried in made.values():
+        every += [one for one in tried if not any(one is other for other in every)]
+    hulls = {}
+    for rung, tried in made.items():
+        places = [next(place for place, other in enumerate(every) if other is one) for one in tried]
+        points = [point for one, place in zip(tried, places, strict=True) for point in points_of([one], place)]
+        hulls[rung] = on_hull(points)
+    used = sorted({(point.part, point.setting) for hull in hulls.values() for point in hull})
+    parts: list[Part] = []
+    moved: dict[tuple[int, int], tuple[int, int]] = {}
+    for place in sorted({part for part, _ in used}):
+        settings = [setting for part, setting in used if part == place]
+        held = every[place].part
+        for index, setting in enumerate(settings):
+            moved[place, setting] = (len(parts), index if isinstance(held, Induction) else setting)
+        parts.append(held.taking(settings) if isinstance(held, Induction) else held)
+    dials = {rung: Dial(tuple(_moved(point, moved) for point in hull), unit, best) for rung, hull in hulls.items()}
+    return Fit(tuple(parts), dials)
+
+
+def _moved(point: Point, moved: Mapping[tuple[int, int], tuple[int, int]]) -> Point:
+    part, setting = moved[point.part, point.setting]
+    return Point(part, setting, point.cost, point.accuracy, point.error, point.asks)

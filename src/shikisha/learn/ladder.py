@@ -1,0 +1,200 @@
+"""The ladder: fit every rung, measure each on tasks that it has not seen, keep the best that can be defended.
+
+Every rung is fitted anew for each of five outer folds and judged on the fold left out; a higher rung is kept only when
+the 95 % interval of its paired gain in area over the rung kept so far excludes harm. Then all is fitted on all tasks.
+Invariant: whatever is said of a rung was found on tasks that neither its fit nor its dial has seen. Deliberately
+absent: partial logs (`partial`), files, and words for people (the CLI and the page).
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil
+from os import sched_getaffinity
+
+import numpy as np
+
+from shikisha.learn.fits import CASCADE, FOLDS, POLICY, TABLE, Fit, Wants, fit, folds_of
+from shikisha.learn.frontier import BUDGETS, POINTS, Frontier, frontier, gain, met_by
+from shikisha.learn.panel import Panel
+from shikisha.learn.play import play
+from shikisha.policy.arrays import Floats, Ints
+from shikisha.policy.dial import Dial, Point
+from shikisha.policy.policy import About, Evidence, Gain, Known, Met, Policy, Rung
+
+FEW = 100  # tasks below which nothing but the rule is fitted
+_Z = 1.96
+_TOLD = (*POINTS, *BUDGETS)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a panel comes from: the log's name and hash, how its costs came about, and what must be said of it."""
+
+    log: str = "outcomes"
+    log_hash: str = ""
+    cost_kind: str = ""
+    notes: tuple[str, ...] = ()
+
+
+Tell = Callable[[str], None]
+
+
+def climb(
+    panel: Panel, wants: Wants | None = None, source: Source | None = None, tell: Tell = lambda _: None
+) -> Policy:
+    """Fit the ladder on a full panel and return the policy; `tell` hears how it goes."""
+    held, come = wants or Wants(), source or Source()
+    rungs, notes = rungs_for(panel)
+    evidence = _measured(panel, held, rungs, tell)
+    tell("fitting on all tasks")
+    final = fit(panel, held, rungs)
+    kept = _kept(rungs, evidence)
+    about = About(
+        come.log,
+        come.log_hash,
+        len(panel),
+        f"{datetime.now(UTC):%Y-%m-%d}",
+        come.cost_kind,
+        held.seed,
+        (*come.notes, *notes),
+    )
+    made = tuple(Rung(name, final.dials[name], evidence.get(name)) for name in rungs)
+    return Policy(about, known(panel), panel.types, final.parts, made, kept, hearing=final.hearing)
+
+
+def rungs_for(panel: Panel) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return which rungs this panel can carry, and what must be said of those that it cannot."""
+    if len(panel) < FEW:
+        return (TABLE,), (f"{len(panel)} tasks are too few to learn more than the rule from: {FEW} are the least",)
+    if len(panel.workers) < 2:
+        return (TABLE,), ("one worker leaves nothing to choose",)
+    if not panel.answers:
+        return (TABLE,), ("the log has no answers, so nothing can be learned from whether they agree",)
+    return (TABLE, CASCADE, POLICY), ()
+
+
+def known(panel: Panel) -> tuple[Known, ...]:
+    """Return the workers as the panel knows them."""
+    means, found = panel.means(), []
+    for column, name in enumerate(panel.workers):
+        there = panel.there[:, column]
+        seconds = panel.seconds[there, column]
+        tokens = panel.tokens[there, column]
+        found.append(
+            Known(
+                name,
+                float(means[column]),
+                float(panel.paid[there, column].mean()) if there.any() else 0.0,
+                int((~np.isnan(panel.scores[:, column])).sum()),
+                float(np.nanmean(seconds)) if not np.isnan(seconds).all() else None,
+                float(np.nanmean(tokens)) if not np.isnan(tokens).all() else 0.0,
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What the rungs came to on one outer fold: frontiers by rung, and what the dial had promised ([B, 2])."""
+
+    rows: Ints
+    frontiers: dict[str, Frontier]
+    promised: dict[str, Floats]
+
+
+def _measured(panel: Panel, wants: Wants, rungs: Sequence[str], tell: Tell) -> dict[str, Evidence]:
+    """Return the evidence for each rung; none where there are too few tasks to hold some back."""
+    if len(set(panel.hashes)) < 2 * FOLDS:
+        return {}
+    folds = folds_of(panel.hashes, f"outer {wants.seed}")
+
+    def one(fold: int) -> _Judged:
+        tell(f"fold {fold + 1} of {FOLDS}")
+        return _judged(panel, folds == fold, wants, rungs)
+
+    with ThreadPoolExecutor(len(sched_getaffinity(0))) as threads:
+        judged = list(threads.map(one, range(FOLDS)))
+    return _evidence(judged, rungs, len(panel.workers))
+
+
+def _judged(panel: Panel, held: Floats, wants: Wants, rungs: Sequence[str]) -> _Judged:
+    rows = np.flatnonzero(held)
+    train, rest = panel.at(np.flatnonzero(~np.asarray(held, bool))), panel.at(rows)
+    fitted, unit = fit(train, wants, rungs), train.unit()
+    frontiers, promised = {}, {}
+    for rung in rungs:
+        dial = fitted.dials[rung]
+        frontiers[rung] = played(fitted, dial, rest, unit, np.array(_TOLD))
+        mixes = [met_by(dial, budget) for budget in _TOLD]
+        promised[rung] = np.array([(mix.accuracy, mix.cost) for mix in mixes])
+    return _Judged(rows, frontiers, promised)
+
+
+def played(fitted: Fit, dial: Dial, panel: Panel, unit: float, budgets: Floats) -> Frontier:
+    """Return what a dial's budgets come to on these tasks."""
+    mixes = [met_by(dial, float(budget)) for budget in budgets]
+    needed: list[Point] = [point for mix in mixes for point in (mix.low, mix.high)]
+    places = sorted({(point.part, point.setting) for point in needed})
+    heard = panel.heard(fitted.hearing)
+    runs = [play(fitted.parts[part], setting, heard) for part, setting in places]
+    won = np.stack([run.won for run in runs], axis=1)
+    cost = np.stack([run.paid for run in runs], axis=1) / unit
+    return frontier(dial, won, cost, places, budgets)
+
+
+def _evidence(judged: Sequence[_Judged], rungs: Sequence[str], workers: int) -> dict[str, Evidence]:
+    whole = {rung: joined([fold.frontiers[rung] for fold in judged]) for rung in rungs}
+    areas = {rung: over(front, len(POINTS)) for rung, front in whole.items()}
+    found = {}
+    for place, rung in enumerate(rungs):
+        below = rungs[:place]
+        gains = tuple(gain(name, areas[rung], areas[name]) for name in reversed(below))
+        promised = np.mean([fold.promised[rung] for fold in judged], axis=0)
+        front = whole[rung]
+        off = np.abs(promised - np.stack([front.won.mean(axis=0), front.cost.mean(axis=0)], axis=1)).mean(axis=0)
+        found[rung] = Evidence(
+            areas[rung].area,
+            _told(front),
+            gains,
+            (float(off[0]), float(off[1])),
+            _needs(gains, len(front.won), workers),
+        )
+    return found
+
+
+def joined(parts: Sequence[Frontier]) -> Frontier:
+    """Return one frontier over the tasks of several."""
+    won, cost = (np.concatenate([getattr(part, name) for part in parts]) for name in ("won", "cost"))
+    return Frontier(parts[0].budgets, won, cost)
+
+
+def over(front: Frontier, first: int) -> Frontier:
+    """Return the frontier from this budget on."""
+    return Frontier(front.budgets[first:], front.won[:, first:], front.cost[:, first:])
+
+
+def _told(front: Frontier) -> tuple[Met, ...]:
+    return tuple(sorted(front.met(), key=lambda met: met.budget))
+
+
+def _needs(gains: Sequence[Gain], tasks: int, workers: int) -> int | None:
+    """Return how many more outcomes it would take for the gain over the rung below to show, if it is what it seems."""
+    if not gains or gains[0].low > 0:
+        return 0
+    nearest = gains[0]
+    if nearest.mean <= 0:
+        return None
+    error = (nearest.high - nearest.low) / (2 * _Z)
+    return ceil(max(0.0, tasks * ((_Z * error / nearest.mean) ** 2 - 1)) * workers)
+
+
+def _kept(rungs: Sequence[str], evidence: dict[str, Evidence]) -> str:
+    """Return the highest rung whose gain over the one kept before it excludes harm."""
+    kept = rungs[0]
+    for rung in rungs[1:]:
+        proof = evidence.get(rung)
+        if proof and any(one.over == kept and one.low > 0 for one in proof.gains):
+            kept = rung
+    return kept

@@ -6,7 +6,19 @@ Deliberately absent: what the commands do (one small file a group of them).
 
 import typer
 
-from shikisha.cli import comparing, evaluating, exits, keeping, planning, preparing, reading, rehearsing, running
+from shikisha.cli import (
+    comparing,
+    evaluating,
+    exits,
+    keeping,
+    learning,
+    planning,
+    policies,
+    preparing,
+    reading,
+    rehearsing,
+    running,
+)
 from shikisha.cli.doctor import doctor
 from shikisha.cli.importing import outcomes
 from shikisha.cli.options import command
@@ -39,9 +51,12 @@ for each in (
     app.command()(command(each))
 app.command("eval")(command(evaluating.evaluate))
 app.command()(command(comparing.compare))
+app.command()(command(learning.learn))
 journal.command()(command(keeping.verify))
 journal.command()(command(keeping.export))
 importing.command()(command(preparing.litellm))
 importing.command()(command(outcomes))
+policies.group.command()(command(policies.show))
 app.add_typer(journal, name="journal")
 app.add_typer(importing, name="import")
+app.add_typer(policies.group, name="policy")

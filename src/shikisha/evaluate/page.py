@@ -1,6 +1,6 @@
 """The page of an evaluation: one HTML file that needs nothing else, for a browser, a printer or an archive.
 
-Invariants: every text from the evaluation is cleaned of control characters and escaped at one place (`_environment`),
+Invariants: every text from the evaluation is cleaned of control characters and escaped at one place (`environment_of`),
 whatever the templates do with it; the page may load nothing and runs no script but its own, which it says itself in a
 content security policy; every figure in a drawing also stands in a table or in a text alternative. Deliberately absent:
 a plotting library (an image of this would know neither dark mode nor a telephone), and counting.
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _WIDE, _NARROW = Size(1200, 600), Size(350, 500, 11, 19, 22)
 _MOST_GRAPHS = 6
+_HOME = "shikisha.evaluate"
 _LONGEST = 2_000
 _FILTERS = (
     wording.percent,
@@ -49,7 +50,7 @@ _FILTERS = (
 def render(report: Report) -> str:
     """Return the page; MissingExtra when jinja2 is not installed."""
     report, whole = abbreviated(report)
-    environment = _environment()
+    environment = environment_of(_HOME)
     script = environment.get_template("page.js").render()
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html.jinja").render(
@@ -98,13 +99,14 @@ def _graphs(entry: Entry) -> list[tuple[Graph, int]]:
     return [(graph(access), count) for access, count in most if access]
 
 
-def _environment() -> "Environment":
+def environment_of(*packages: str) -> "Environment":
+    """Return what renders the templates in these packages' `pages`, the first that has one of a name."""
     try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     except ImportError:
         raise MissingExtra("eval", "the HTML page") from None
     environment = Environment(
-        loader=PackageLoader("shikisha.evaluate", "pages"),
+        loader=ChoiceLoader([PackageLoader(package, "pages") for package in packages]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_cleaned,

@@ -1,0 +1,121 @@
+"""Composing what learning needs: a log or a journal read, the ladder climbed, the policy with all that is said of it.
+
+Invariants: what cannot be learned from is refused before anything is fitted; a journal is read through the importer
+that makes logs of journals, so both ways lead to the same policy; no password of a database stands in a policy.
+Deliberately absent: how a policy is shown, and numpy until something is learned.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from shikisha.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shikisha.learn.fits import Wants
+    from shikisha.learn.panel import Panel
+    from shikisha.outcomes import OutcomeLog
+    from shikisha.policy.policy import Policy
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to learn: from a log's folder, or a `journal` (a file or URL), about which workers (none: all).
+
+    `second` is what a second of waiting is worth in dollars, `speed` what quickness is worth to the rule, `limits` are
+    the most shares of the tasks that workers may get, `rung` is the one to keep whatever the evidence says.
+    """
+
+    log: Path | None = None
+    journal: str = ""
+    workers: tuple[str, ...] = ()
+    seed: int = 0
+    second: float = 0.0
+    speed: float = 0.0
+    limits: Mapping[str, float] = field(default_factory=dict)
+    rung: str = ""
+
+
+def learn(order: Order, tell: Tell) -> "Policy":
+    """Learn a policy; ConfigError for what cannot be learned from. `tell` hears how it goes."""
+    with _folder(order, tell) as (folder, name, notes):
+        from shikisha.learn.panel import panel_of
+        from shikisha.outcomes import log_hash, open_log
+
+        tell("reading")
+        log = open_log(folder, order.workers)
+        return _learn(
+            order, panel_of(log, order.workers), _Source(name, log_hash(folder), _cost_kind(log), notes), tell
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A log's name, hash and kind of costs, and what its making left to say."""
+
+    name: str
+    hash: str
+    cost_kind: str
+    notes: tuple[str, ...]
+
+
+def _learn(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy":
+    from shikisha.learn.caveats import caveats
+    from shikisha.learn.habits import habits
+    from shikisha.learn.ladder import Source, climb
+
+    notes = (*source.notes, *caveats(panel))
+    policy = climb(panel, _wants(order), Source(source.name, source.hash, source.cost_kind, notes), tell)
+    if order.rung:
+        policy = replace(policy, kept=policy.rung(order.rung).name)
+    tell("counting whom it asks")
+    return replace(policy, habits=habits(panel, policy))
+
+
+def _wants(order: Order) -> "Wants":
+    from shikisha.learn.fits import Wants
+
+    return Wants(seed=order.seed)
+
+
+@contextmanager
+def _folder(order: Order, tell: Tell) -> Iterator[tuple[Path, str, tuple[str, ...]]]:
+    """Yield the log's folder, its name, and what was left out of it; a journal's log is there for as long."""
+    if order.log is not None:
+        yield order.log, str(order.log), ()
+        return
+    from shikisha.importers.files import Sources
+    from shikisha.importers.registry import import_outcomes
+
+    if not order.journal:
+        raise ConfigError("expected an outcome log, or a journal to learn from")
+    tell("reading the journal")
+    with TemporaryDirectory(prefix="shikisha-learn-") as made:
+        folder = Path(made) / "log"
+        written = import_outcomes("journal", Sources([order.journal]), folder, as_lines=True)
+        left = tuple(f"left out of the journal: {reason}: {count:,}" for reason, count in written.left.items())
+        remarks = tuple(f"in the journal: {what}: {count:,}" for what, count in written.remarks.items())
+        yield folder, _shown(order.journal), (*left, *remarks)
+
+
+def _shown(journal: str) -> str:
+    if "://" not in journal:
+        return journal
+    from shikisha.journal.drivers import shown
+    from shikisha.journal.stores import locate
+
+    return shown(locate(journal))
+
+
+def _cost_kind(log: "OutcomeLog") -> str:
+    """Return how most outcomes' costs came about, and what else there is."""
+    kinds: Counter[str] = Counter()
+    for worker in log.workers:
+        kinds.update(outcome.cost_kind or "" for outcome in log.of(worker) if outcome.dollars is not None)
+    return " and ".join(kind for kind, _ in kinds.most_common() if kind)

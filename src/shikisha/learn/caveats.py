@@ -1,0 +1,51 @@
+"""What must be said of a log before anybody learns from it: scores that are all the same, no costs, open answers.
+
+Invariants: nothing is mended here, only said, with counts; what nothing can be learned from is refused. Deliberately
+absent: what is malformed (the reader of logs refuses that with file and row), what was not recorded (`coverage`), and
+logs that are too small (`ladder`).
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from shikisha.errors import ConfigError
+from shikisha.evaluate.wording import percent, plural
+from shikisha.learn.panel import Panel
+from shikisha.policy.types import OPEN
+
+
+def caveats(panel: Panel) -> tuple[str, ...]:
+    """Return sentences about a panel; ConfigError when none of its outcomes is graded."""
+    known = ~np.isnan(panel.scores)
+    if not known.any():
+        outcomes = plural(int(panel.there.sum()), "outcome")
+        raise ConfigError(f"none of the {outcomes} has a score: there is nothing to learn from")
+    return (*_scores(panel), *_costs(panel), *_open(panel))
+
+
+def _scores(panel: Panel) -> Iterator[str]:
+    known = panel.scores[~np.isnan(panel.scores)]
+    if (known == known[0]).all():
+        yield f"every outcome has the score {known[0]:g}: nothing tells one worker from another but its cost"
+
+
+def _costs(panel: Panel) -> Iterator[str]:
+    there = int(panel.there.sum())
+    unknown = int((panel.there & np.isnan(panel.dollars)).sum())
+    if unknown == there:
+        yield "the log has no costs, so no budget can be kept and the dial has one end: accuracy"
+    elif not panel.paid.any():
+        yield "every cost is 0, so no budget can be kept and the dial has one end: accuracy"
+    elif unknown:
+        yield f"{plural(unknown, 'outcome')} of {there:,} without a cost, which count as free"
+
+
+def _open(panel: Panel) -> Iterator[str]:
+    forms = np.array([*panel.types.forms, panel.types.form])
+    tasks = int((forms[panel.batch.types] == OPEN).sum())
+    if tasks and panel.answers:
+        yield (
+            f"the answers to {plural(tasks, 'task')} ({percent(tasks / len(panel))}) have no canonical form: two of "
+            "them agree only to the letter, so there only checks, judges and feedback count"
+        )

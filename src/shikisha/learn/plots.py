@@ -1,0 +1,184 @@
+"""The frontier as a drawing: accuracy over cost, a curve a rung and a yardstick, a mark a single worker.
+
+Invariants: costs are those that were spent, not the budgets; what lies above or below the drawing is named, never
+squeezed in by making the rest unreadable; curves are labelled at their ends. Deliberately absent: any figure that is
+not in a table too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shikisha.evaluate.drawing import Box, Scale, Tick, even_scale, path
+from shikisha.evaluate.labels import Label, Spot, not_touching, place_labels
+from shikisha.evaluate.names import shortened
+from shikisha.evaluate.plots_cost import Size
+from shikisha.learn.figures import Line, best_single, lines, marks
+from shikisha.policy.policy import Met, Policy
+
+_MARGIN = 1.15  # of the cheapest and the dearest cost
+_HIGHEST = 0.6  # of the rungs' span: how far above them a yardstick is still drawn
+_LOWEST = 0.3  # how far below them a mark is
+_ARM = 4.0
+KEPT, OTHER, YARD = "kept", "rung", "yard"
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A rung or a yardstick in pixels; `role` and `number` say how it is drawn, `band` is its interval's outline."""
+
+    line: Line
+    role: str
+    number: int
+    path: str
+    band: str
+    label: Label | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A mark: a single worker or a yardstick that has one cost; `best` is the best single worker."""
+
+    name: str
+    accuracy: float
+    cost: float
+    best: bool
+    x: float
+    y: float
+    label: Label | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierPlot:
+    """The whole drawing; `above` and `below` name what lies beyond it, `level` is the best single worker's height."""
+
+    size: Size
+    frame: Box
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    curves: tuple[Curve, ...]
+    dots: tuple[Dot, ...]
+    level: float
+    above: tuple[str, ...]
+    below: tuple[str, ...]
+
+
+def frontier_plot(policy: Policy, size: Size, *, named: bool = True) -> FrontierPlot | None:
+    """Draw the frontiers; None where nothing was measured or nothing costs anything. `named`: yardsticks by name."""
+    every = [line for line in lines(policy) if line.frontier]
+    rungs = [line for line in every if line.rung]
+    unit = policy.rung().dial.unit
+    if not rungs or unit <= 0:
+        return None
+    low, high = _span(rungs, policy.rung().dial.best_single)
+    drawn = [line for line in every if line.rung or max(met.accuracy for met in line.frontier) <= high]
+    singles = [(worker.name, worker.score, worker.dollars / unit, False) for worker in policy.workers]
+    singles += [(name, met.accuracy, met.spent, True) for name, met in marks(policy)]
+    inside = [one for one in singles if low <= one[1] <= high and one[2] > 0]
+    frame = _frame(size)
+    costs = [met.spent for line in drawn for met in line.frontier if met.spent > 0]
+    across = Scale(min(costs) / _MARGIN, max([*costs, 1.0]) * _MARGIN, frame.left, frame.right, log=True)
+    inside = [one for one in inside if across.low <= one[2] <= across.high]
+    ends = [end for line in drawn for met in line.frontier for end in _ends(line, met)]
+    upward = even_scale([*ends, *(one[1] for one in inside)], (frame.bottom, frame.top), 6)
+    best = best_single(policy).name
+    curves, dots = _placed(drawn, inside, (across, upward), size, best if named else "")
+    return FrontierPlot(
+        size,
+        frame,
+        not_touching(Tick(across(value), _percent(value)) for value in across.ticks(4 if size.width < 500 else 7)),
+        tuple(Tick(upward(value), f"{100 * value:.3g}") for value in upward.ticks(6)),
+        curves,
+        dots,
+        upward(policy.rung().dial.best_single),
+        tuple(line.name for line in every if line not in drawn),
+        tuple(name for name, accuracy, _, _ in singles if accuracy < low),
+    )
+
+
+def _frame(size: Size) -> Box:
+    return size.frame if size.width < 500 else Box(46.0, 12.0, size.width - 150.0, size.height - 46.0)
+
+
+def _span(rungs: Sequence[Line], best: float) -> tuple[float, float]:
+    """Return the lowest and the highest accuracy that are drawn besides the rungs."""
+    found = [met.accuracy for line in rungs for met in line.frontier] + [best]
+    width = max(0.02, max(found) - min(found))
+    return min(found) - _LOWEST * width, max(found) + _HIGHEST * width
+
+
+def _ends(line: Line, met: Met) -> tuple[float, ...]:
+    return (met.low, met.accuracy, met.high) if line.kept else (met.accuracy,)
+
+
+def _placed(
+    drawn: Sequence[Line],
+    inside: Sequence[tuple[str, float, float, bool]],
+    scales: tuple[Scale, Scale],
+    size: Size,
+    best: str,
+) -> tuple[tuple[Curve, ...], tuple[Dot, ...]]:
+    """Return curves and marks with labels that keep clear of each other; without `best` yardsticks are numbers."""
+    across, upward = scales
+    spots, numbers = [], _numbers(drawn)
+    for line, number in zip(drawn, numbers, strict=True):
+        x, y = _at(line.frontier[-1], scales)
+        text = shortened(line.name, size.longest) if line.rung or best else str(number)
+        spots.append(Spot(x, y, text, Box(x - 2, y - 2, x + 2, y + 2)))
+    places = [(across(cost), upward(accuracy)) for _, accuracy, cost, _ in inside]
+    wanted = [place for place, one in enumerate(inside) if one[0] == best or one[3]]
+    spots += [_mark(inside[place][0], places[place], size) for place in wanted]
+    canvas = Box(_frame(size).left + 2, _frame(size).top, size.width, _frame(size).bottom - 2)
+    found = place_labels(spots, canvas, size.letters, [_mark("", each, size).body for each in places])
+    curves = tuple(
+        Curve(line, _role(line), number, _path(line, scales), _band(line, scales), label, spot.text)
+        for line, number, spot, label in zip(drawn, numbers, spots, found, strict=False)
+    )
+    labels = dict(zip(wanted, found[len(drawn) :], strict=True))
+    dots = tuple(
+        Dot(name, accuracy, cost, name == best, *place, labels.get(index), shortened(name, size.longest))
+        for index, ((name, accuracy, cost, _), place) in enumerate(zip(inside, places, strict=True))
+    )
+    return curves, dots
+
+
+def _numbers(drawn: Sequence[Line]) -> list[int]:
+    """Number the rungs that are not kept, and the yardsticks, each from 1; the rung that is kept is 0."""
+    found, seen = [], {OTHER: 0, YARD: 0, KEPT: -1}
+    for line in drawn:
+        seen[_role(line)] += 1
+        found.append(seen[_role(line)])
+    return found
+
+
+def _role(line: Line) -> str:
+    return KEPT if line.kept else OTHER if line.rung else YARD
+
+
+def _mark(name: str, at: tuple[float, float], size: Size) -> Spot:
+    x, y = at
+    return Spot(x, y, shortened(name, size.longest), Box(x - _ARM, y - _ARM, x + _ARM, y + _ARM))
+
+
+def _at(met: Met, scales: tuple[Scale, Scale]) -> tuple[float, float]:
+    return scales[0](max(met.spent, scales[0].low)), scales[1](met.accuracy)
+
+
+def _path(line: Line, scales: tuple[Scale, Scale]) -> str:
+    return path(_at(met, scales) for met in line.frontier)
+
+
+def _band(line: Line, scales: tuple[Scale, Scale]) -> str:
+    """Return the outline of the kept rung's interval: there along its upper ends, back along its lower ones."""
+    if not line.kept:
+        return ""
+    across, upward = scales
+    x = [across(max(met.spent, across.low)) for met in line.frontier]
+    there = [(place, upward(met.high)) for place, met in zip(x, line.frontier, strict=True)]
+    back = [(place, upward(met.low)) for place, met in zip(x, line.frontier, strict=True)]
+    return path([*there, *reversed(back)]) + "Z"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}\u00a0%"

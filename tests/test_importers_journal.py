@@ -2,28 +2,36 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
 
 import journals
 from importing import Imported, command, imported
+from shikisha.approval import Decision, ScriptedDesk
 from shikisha.budget import Caps, Price, Usage
 from shikisha.call import Reply
 from shikisha.checker import Handoff
-from shikisha.conductor import Conductor
+from shikisha.conductor import Conductor, Proposal, Situation
 from shikisha.conductors.fixed import Scripted
 from shikisha.conductors.lm import LmConductor
 from shikisha.errors import FaultKind, WorkerError
-from shikisha.events import OnFail
-from shikisha.grade import Given, graded
+from shikisha.events import AnswerGraded, OnFail
+from shikisha.grade import Given, Grade, graded
+from shikisha.grade.canon import Form
+from shikisha.importers.journal import gather_runs, outcome_log
 from shikisha.journal import Journal, open_journal
-from shikisha.plan import Plan
+from shikisha.outcomes import OutcomeLog
+from shikisha.outcomes_writing import LogBuilder, Repeats, Written
+from shikisha.plan import Plan, Step
 from shikisha.pool import Pool
 from shikisha.prompt import render_lists
+from shikisha.recorder import MemoryRecorder
 from shikisha.reward import events
+from shikisha.run import Run
 from shikisha.task import Task
+from shikisha.worker import Ask
 from support import engine, member, plan_of, pool_of
 from test_children import conducting
 from test_step import Wants
@@ -174,3 +182,192 @@ def test_calls_for_plans_and_calls_in_flight_are_left_out_and_counted(tmp_path: 
         "left out: calls for planning and checks: 2",
         "left out: calls in flight when the journal ended: 1",
     ]
+
+
+CHOICE = Task("Which one?\nA. this\nB. that\nC. neither", id="which/1", domain="which")
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A policy's conductor that asks one worker after another, and keeps what the first of them said."""
+
+    chances: Sequence[float | None]
+    name: str = "policy:made"
+
+    async def propose(self, situation: Situation) -> Proposal:
+        asked = len(situation.rounds)
+        if asked == len(self.chances):
+            return Proposal(Plan(), version="v1", keeps=0)
+        return Proposal(Plan((Step("Answer.", asked),)), version="v1", propensity=self.chances[asked])
+
+
+async def asked_all(task: Task, words: Sequence[AnswerGraded], *answers: str) -> Run:
+    """A run in which each answer is another worker's, that keeps the first one's, and on which these words are said."""
+    pool = pool_of(**dict(zip(("ann", "bob", "cyd", "dan"), answers, strict=False)))
+    recorder = MemoryRecorder()
+    run = await engine(recorder).run(task, pool, Asking([None] * len(answers)))
+    return Run.fold([*await recorder.read(run.id), *(replace(word, run=run.id) for word in words)])
+
+
+def learned(folder: Path, task: Task, grade: Grade | None, *answers: str) -> Imported:
+    """The log of such a run, graded so."""
+    words = () if grade is None else (word_of(grade),)
+    return logged(folder, asyncio.run(asked_all(task, words, *answers)))
+
+
+def logged(folder: Path, *runs: Run) -> Imported:
+    """The log of these runs."""
+    log = LogBuilder("journal", Repeats.MERGED)
+    gather_runs(runs, log)
+    written = log.write(folder / "log", as_lines=True)
+    return Imported(OutcomeLog.read(folder / "log"), asdict(written))
+
+
+def word_of(grade: Grade, actor: str = "") -> AnswerGraded:
+    """A grade as a journal keeps it; its run is said later."""
+    (event,) = events("", grade, None)
+    assert isinstance(event, AnswerGraded)
+    return replace(event, actor=actor)
+
+
+RIGHT_B = graded("choice", 1.0, "B", "")
+
+
+@pytest.mark.parametrize(
+    ("grade", "answers", "scores"),
+    [
+        (RIGHT_B, ("B", "(B) that", "C"), [1.0, 1.0, 0.0]),
+        (graded("choice", 0.0, "A", ""), ("A", "a.", "C"), [0.0, 0.0, None]),  # which of the others is right is unknown
+        (RIGHT_B, ("B", "I cannot say."), [1.0, None]),
+        (
+            graded("any", 1.0, None, ""),
+            ("B", "B.", "C"),
+            [1.0, 1.0, 0.0],
+        ),  # the options in the prompt say it is a choice
+        (graded("any", 1.0, None, ""), ("B", "B.", "A long story."), [1.0, None, None]),
+        (graded("any", 0.5, None, ""), ("B", "B", "C"), [0.5, 0.5, None]),
+        (None, ("B", "B"), [None, None]),
+    ],
+)
+def test_answers_that_agree_share_a_score_and_another_choice_than_the_right_one_is_wrong(
+    tmp_path: Path, grade: Grade | None, answers: Sequence[str], scores: Sequence[float | None]
+) -> None:
+    found = learned(tmp_path, CHOICE, grade, *answers)
+    assert [found.one("which/1", name).score for name in ("ann", "bob", "cyd")[: len(answers)]] == scores
+
+
+@pytest.mark.parametrize(
+    ("answers", "scores"),
+    [
+        (("42", "42.0", "41"), [1.0, 1.0, 0.0]),
+        (("42", "42 km", "42.1"), [1.0, 1.0, None]),  # so little apart that a tolerance may let it pass
+        (("1 km", "1000 m", "1 m"), [1.0, None, None]),  # in another unit it may be as long, or not
+        (("42", "50 %", "the answer to all of it is 7"), [1.0, None, 0.0]),
+    ],
+)
+def test_another_number_than_the_right_one_is_wrong_only_where_it_plainly_is(
+    tmp_path: Path, answers: Sequence[str], scores: Sequence[float | None]
+) -> None:
+    found = learned(tmp_path, TASK, graded("number", 1.0, answers[0], ""), *answers)
+    assert [found.one("sums/1", name).score for name in ("ann", "bob", "cyd")] == scores
+
+
+def test_inferred_scores_are_counted_and_the_log_says_how_answers_are_compared(tmp_path: Path) -> None:
+    found = learned(tmp_path, CHOICE, RIGHT_B, "B", "(B)", "C", "A")
+    assert found.told["remarks"] == {
+        "scores inferred: the same as a graded answer": 1,
+        "scores inferred: another than the right answer": 2,
+    }
+    assert (found.log.gold("which/1").kind, found.log.gold("which/1").answer) == ("choice", None)
+    assert [found.one("which/1", name).answer for name in ("ann", "bob", "cyd", "dan")] == ["B", "B", "C", "A"]
+
+
+def test_nothing_is_inferred_for_an_answer_to_another_subtask(tmp_path: Path) -> None:
+    found = performed(tmp_path, Kept(pool_of(ann="41", bob="42"), plan_of((0, ()), (1, ()))))
+    assert (found.scores("ann"), found.scores("bob")) == ([None], [1.0])
+
+
+def test_a_form_that_is_given_goes_before_what_the_answers_look_like(tmp_path: Path) -> None:
+    run = asyncio.run(asked_all(CHOICE, [word_of(graded("any", 1.0, None, ""))], "B", "b", "C"))
+    log = LogBuilder("journal", Repeats.MERGED)
+    gather_runs([run], log, lambda task: Form.TEXT if task.domain == "which" else None)
+    log.write(tmp_path, as_lines=True)
+    found = OutcomeLog.read(tmp_path)
+    assert [each.score for name in ("bob", "cyd") for each in found.of(name)] == [1.0, None]
+
+
+def test_the_log_of_an_open_journal(tmp_path: Path) -> None:
+    async def main() -> Written:
+        async with open_journal(str(tmp_path / "journal.db")) as journal:
+            await keep(journal, Kept(pool_of(ann="42")))
+            return await outcome_log(journal, tmp_path / "log")
+
+    assert asyncio.run(main()).graded == 1
+    assert [each.score for each in OutcomeLog.read(tmp_path / "log").of("ann")] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"), [(None, None, [1.0, 1.0]), (0.25, None, [0.25, 1.0]), (None, 0.5, [1.0, 0.5])]
+)
+def test_the_propensity_is_that_of_the_plan_which_named_the_worker(
+    tmp_path: Path, first: float | None, second: float | None, expected: Sequence[float]
+) -> None:
+    found = performed(tmp_path, Kept(pool_of(ann="42", bob="41"), conductor=Asking([first, second])))
+    assert found.more("propensity") == expected
+
+
+def test_a_propensity_that_nobody_wrote_down_and_a_stand_ins_are_unknown(tmp_path: Path) -> None:
+    down = WorkerError(FaultKind.AUTH, "no key")
+    pool = pool_of(member("ann", down, fallback="bob"), bob="42")
+    found = performed(tmp_path, Kept(pool, conductor=Asking([0.5])), Kept(pool_of(cyd="42")))
+    assert [found.one("sums/1", name).propensity for name in ("ann", "bob", "cyd")] == [0.5, None, None]
+
+
+EXECUTED = word_of(graded("any", 1.0, None, ""))
+PERSON = word_of(graded("feedback", 0.0, None, ""), actor="kim")
+JUDGE = word_of(graded("judge", 0.5, None, "", judged=True))
+
+
+@pytest.mark.parametrize(
+    ("words", "score", "judged"),
+    [
+        ((EXECUTED, PERSON, JUDGE), 1.0, 0.0),
+        ((JUDGE, PERSON), 0.0, 0.0),
+        ((PERSON, replace(PERSON, score=1.0), JUDGE), 1.0, 0.0),
+        ((JUDGE,), 0.5, 1.0),
+    ],
+)
+def test_executed_grades_go_before_peoples_and_those_before_a_language_models(
+    tmp_path: Path, words: Sequence[AnswerGraded], score: float, judged: float
+) -> None:
+    outcome = logged(tmp_path, asyncio.run(asked_all(TASK, words, "42"))).one("sums/1", "ann")
+    assert (outcome.score, outcome.judged) == (score, judged)
+
+
+def test_the_log_says_which_share_of_its_scores_is_a_language_models_word_alone(tmp_path: Path) -> None:
+    other = replace(CHOICE, prompt=f"{CHOICE.prompt} ", id="")
+    judged = asyncio.run(asked_all(CHOICE, [word_of(graded("any", 1.0, None, "", judged=True))], "B", "B", "C"))
+    found = logged(tmp_path, judged, asyncio.run(asked_all(other, [word_of(RIGHT_B)], "B")))
+    assert found.log.judged == 0.75
+    assert found.told["remarks"] == {
+        "scores that a language model gave": 3,
+        "scores inferred: the same as a graded answer": 1,
+        "scores inferred: another than the right answer": 1,
+    }
+
+
+def test_what_checks_and_people_refused_is_counted_and_gives_no_score(tmp_path: Path) -> None:
+    careful = member("ann", "41", Handoff(Wants("42"), OnFail.PASS))
+    asked = member("bob", "42", approval=Ask.ALWAYS)
+
+    async def main() -> None:
+        async with open_journal(str(tmp_path / "journal.db")) as journal:
+            await engine(journal, ScriptedDesk({"bob": Decision(False, "kim")})).run(
+                TASK, pool_of(careful, asked), Asking([None, None])
+            )
+
+    asyncio.run(main())
+    found = imported("journal", tmp_path / "journal.db")
+    assert found.told["remarks"] == {"answers that a handoff check did not pass": 1}
+    assert found.told["left"] == {"calls that a person did not allow": 1}
+    assert (found.log.workers, found.scores("ann")) == (("ann",), [None])

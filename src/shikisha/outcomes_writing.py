@@ -6,7 +6,8 @@ error that names both places, or, in sources that hold repeated samples, merged:
 become means over the samples that have them, the texts are those of the first graded sample (else of the first that
 has any), and `samples` says of how many. Whatever is left out is counted under its reason; what nobody knows is null.
 Beyond the columns of the design a log may have `latency_s` (seconds of the call), `propensity` (the probability with
-which the worker was chosen) and `samples`; each is written when some row has it. Deliberately absent: reading other
+which the worker was chosen), `judged` (the share of the row's graded samples that a language model alone gave) and
+`samples`; each is written when some row has it. Deliberately absent: reading other
 people's files (`importers`), and growing a log that is there.
 """
 
@@ -69,7 +70,8 @@ class Asked:
 class Answered:
     """One answer of one worker, and where the source has it.
 
-    `answer` is what was extracted from the `response`. Dollars are recorded ones unless `cost` says otherwise.
+    `answer` is what was extracted from the `response`. Dollars are recorded ones unless `cost` says otherwise. `judged`
+    is 1 where the score is a language model's word alone.
     """
 
     worker: str
@@ -83,6 +85,7 @@ class Answered:
     cost: CostKind = CostKind.RECORDED
     seconds: float | None = None
     propensity: float | None = None
+    judged: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +193,8 @@ class LogBuilder:
             return own
         if known.task.content_hash == task.content_hash:
             if gold.answer is None or gold == known.gold:
+                if known.gold == _UNKNOWN:
+                    self._tasks[own] = replace(known, gold=gold)
                 return own
             if known.gold.answer is None:
                 self._tasks[own] = replace(known, gold=gold)
@@ -266,6 +271,7 @@ def _outcome(pair: tuple[str, str], samples: Sequence[Answered], columns: Iterab
         "cost_kind": str(CostKind.ABSENT if priced is None else priced.cost),
         "latency_s": _mean(samples, lambda one: one.seconds),
         "propensity": _mean(samples, lambda one: one.propensity),
+        "judged": _mean(samples, lambda one: one.judged),
         "samples": len(samples),
     }
     return {name: line[name] for name in columns}
@@ -294,6 +300,8 @@ def _optional(every: Collection[Sequence[Answered]]) -> Iterator[tuple[str, Hold
         yield "latency_s", Holds.NUMBER
     if any(one.propensity is not None for samples in every for one in samples):
         yield "propensity", Holds.NUMBER
+    if any(one.judged for samples in every for one in samples):
+        yield "judged", Holds.NUMBER
     if any(len(samples) > 1 for samples in every):
         yield "samples", Holds.WHOLE
 

@@ -2,25 +2,46 @@
 
 Every answered or failed call for a step is a sample of (task, worker), with what it used, cost and took (what a failed
 one used, nobody knows); a task without an id is named by its content. The answer is what a checker extracted, else the
-text. A grade is of a run's answer, so only the call whose text is that answer gets the score; where a run of one step
-ended without an answer, the last worker that was really asked gets it. Executed grades go before a language model's,
-which are counted apart. Handoff checks give no score: they reject some wrong answers and never confirm a right one, so
-a mean over them would speak against every worker that is checked. Left out, and counted: calls for planning and for
-checks, and calls that were in flight when the journal ended. Deliberately absent: child runs' totals (a child run is a
-run, and its calls are here under its own task).
+text. A grade is of a run's answer, so the call whose text is that answer gets the score, and other steps' calls as far
+as theirs follows from it (`grade.inferring`; such scores are counted apart); where a run of one step ended without an
+answer, the last worker that was really asked gets it. Executed grades go before people's, and those before a language
+model's, which are counted apart and marked in the column `judged`. Handoff checks give no score: they reject some wrong
+answers and never confirm a right one, so a mean over them would speak against every worker that is checked. The
+propensity of a call is that of the plan which named its worker, given what had happened till then: 1 where a policy
+acted without chance, unknown where a model or a rule planned, or another worker stood in. Left out, and counted: calls
+for planning and for checks, calls that were in flight when the journal ended, and calls that a person did not allow.
+Deliberately absent: child runs' totals (a child run is a run, and its calls are here under its own task).
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from shikisha.errors import ConfigError
-from shikisha.events import AnswerGraded, AttemptFailed, AttemptFinished, Mark, Role
+from shikisha.events import (
+    AnswerGraded,
+    AttemptFailed,
+    AttemptFinished,
+    Basis,
+    CheckStatus,
+    Mark,
+    QuestionKind,
+    Role,
+)
+from shikisha.grade.canon import Form
+from shikisha.grade.inferring import Inferred, form_of, given, inferred, shipped
 from shikisha.importers.files import Sources
 from shikisha.journal import Journal, open_journal
-from shikisha.outcomes_writing import Answered, Asked, LogBuilder
-from shikisha.run import Attempt, Run
+from shikisha.outcomes import Gold
+from shikisha.outcomes_writing import Answered, Asked, LogBuilder, Repeats, Written
+from shikisha.run import Attempt, RoundRecord, Run
+from shikisha.task import Task
 
+KIND = "journal"
+JUDGED = "scores that a language model gave"
+AGREES, DIFFERS = "scores inferred: the same as a graded answer", "scores inferred: another than the right answer"
+Formed = Callable[[Task], Form | None]
 _ALL = 2**31  # runs
 
 
@@ -38,43 +59,114 @@ async def _gather_from(name: str, log: LogBuilder) -> None:
         await gather_journal(journal, log)
 
 
-async def gather_journal(journal: Journal, log: LogBuilder) -> None:
+async def outcome_log(journal: Journal, folder: Path, form: Formed | None = None) -> Written:
+    """Write the outcomes of an open journal as a log into the folder, in the place of one that is there.
+
+    `form` tells the form in which answers to a task are compared, where it is known better than from the runs.
+    """
+    log = LogBuilder(KIND, Repeats.MERGED)
+    await gather_journal(journal, log, form)
+    return log.write(folder)
+
+
+async def gather_journal(journal: Journal, log: LogBuilder, form: Formed | None = None) -> None:
     """Read every run of an open journal, oldest first."""
     for summary in reversed(await journal.runs(limit=_ALL)):
-        gather_runs([Run.fold(await journal.read(summary.id))], log)
+        gather_runs([Run.fold(await journal.read(summary.id))], log, form)
 
 
-def gather_runs(runs: Iterable[Run], log: LogBuilder) -> None:
+def gather_runs(runs: Iterable[Run], log: LogBuilder, form: Formed | None = None) -> None:
     """Take the calls of these runs."""
     for run in runs:
-        asked, grade = Asked(run.task), _grade(run)
-        scored = None if grade is None else _scored(run)
-        if grade is not None and grade.judged and scored is not None:
-            log.remark("scores that a language model gave")
-        for attempt in run.attempts:
-            if attempt.started.role is not Role.STEP:
-                log.leave("calls for planning and checks")
-            elif attempt.outcome is None:
-                log.leave("calls in flight when the journal ended")
-            else:
-                log.add(asked, _answered(attempt, run, grade if attempt is scored else None))
+        told = _Told.of(run, form(run.task) if form else None)
+        asked = Asked(run.task, Gold(None, None if told.form is None else str(told.form)))
+        for turn in run.rounds:
+            chance = _chance(turn)
+            for attempt in _calls(turn):
+                if attempt.started.role is not Role.STEP:
+                    log.leave("calls for planning and checks")
+                elif attempt.outcome is None:
+                    log.leave("calls in flight when the journal ended")
+                else:
+                    log.add(asked, _answered(attempt, told, _propensity(attempt, turn, run, chance)))
+        _remark(told, log)
 
 
-def _grade(run: Run) -> AnswerGraded | None:
-    """Return the last executed grade, else the last one that a language model gave."""
-    grades = [grade for grade in run.grades if grade.score is not None]
-    return next((grade for grade in reversed(grades) if not grade.judged), grades[-1] if grades else None)
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A run, its form and grade, the call that the grade is about, and what follows for others."""
+
+    run: Run
+    form: Form | None
+    grade: AnswerGraded | None
+    scored: Attempt | None
+    others: tuple[tuple[Attempt, Inferred], ...]
+
+    @classmethod
+    def of(cls, run: Run, form: Form | None) -> "_Told":
+        known, grade = form or form_of(run), run.grade
+        others = []
+        for (turn, step), worth in inferred(run, known).items():
+            attempt = given(run.rounds[turn].steps[step])
+            if attempt is not None:
+                others.append((attempt, worth))
+        return cls(run, known, grade, None if grade is None else _scored(run), tuple(others))
+
+    def worth(self, attempt: Attempt) -> Inferred | None:
+        """Return what follows for this call, which the grade is not about."""
+        return next((worth for other, worth in self.others if other is attempt), None)
+
+
+def _remark(told: _Told, log: LogBuilder) -> None:
+    run, scores = told.run, [worth.basis for _, worth in told.others]
+    if told.scored is not None and told.grade is not None:
+        scores.append(told.grade.basis)
+    for basis in scores:
+        if basis is Basis.JUDGE:
+            log.remark(JUDGED)
+    for _, worth in told.others:
+        log.remark(AGREES if worth.agrees else DIFFERS)
+    steps = [step for turn in run.rounds for step in turn.steps.values()]
+    for check in (check for step in steps for check in step.checks):
+        if check.status is CheckStatus.FAIL:
+            log.remark("answers that a handoff check did not pass")
+    for question in (question for step in steps for question in step.questions):
+        said = run.answers.get(question.question)
+        if question.asks is QuestionKind.APPROVE and said is not None and not said.approved:
+            log.leave("calls that a person did not allow")
+
+
+def _calls(turn: RoundRecord) -> list[Attempt]:
+    return [attempt for record in (turn.planning, *turn.steps.values()) for attempt in record.attempts]
+
+
+def _chance(turn: RoundRecord) -> float | None:
+    """Return the probability with which the round's plan was drawn; None where nobody knows.
+
+    A version stands in plans of policies, and in those that a model wrote, for which it was called.
+    """
+    made = turn.proposed
+    if made is None:
+        return None
+    if made.propensity is not None:
+        return made.propensity
+    return 1.0 if made.version and made.substituted is None and not turn.planning.attempts else None
+
+
+def _propensity(attempt: Attempt, turn: RoundRecord, run: Run, chance: float | None) -> float | None:
+    step = attempt.started.step
+    if turn.plan is None or step is None:
+        return None
+    planned = run.started.pool[turn.plan.steps[step].worker]
+    return chance if attempt.started.worker == planned else None
 
 
 def _scored(run: Run) -> Attempt | None:
     """Return the call that the run's grade is about."""
-    end = run.finished
-    if end is not None and end.answer is not None and end.round is not None and end.step is not None:
-        record = run.round(end.round).step(end.step)
-        number = record.finished.attempt if record.finished else None
-        return next(
-            (one for one in record.attempts if one.started.attempt == number and _text(one) == end.answer), None
-        )
+    end, place = run.finished, shipped(run)
+    if end is not None and place is not None:
+        attempt = given(run.round(place[0]).step(place[1]))
+        return attempt if attempt is not None and _text(attempt) == end.answer else None
     steps = [step for turn in run.rounds for step in turn.steps.values()]
     if end is None or end.answer is not None or len(steps) != 1:
         return None
@@ -90,25 +182,33 @@ def _was_asked(attempt: Attempt) -> bool:
     return not (failed is None or (isinstance(failed, AttemptFailed) and failed.fault.free))
 
 
-def _answered(attempt: Attempt, run: Run, grade: AnswerGraded | None) -> Answered:
-    where = f"run {run.id}, call {attempt.started.key}"
-    score = None if grade is None else grade.score
-    if isinstance(attempt.outcome, AttemptFinished):
-        done = attempt.outcome
-        found = done.text if grade is None else grade.found or (None if grade.mark is Mark.NO_ANSWER else done.text)
-        return Answered(
-            done.worker,
-            where,
-            score,
-            found,
-            done.text,
-            done.usage.input_tokens,
-            done.usage.output_tokens,
-            done.dollars,
-            seconds=done.seconds,
-        )
-    return Answered(attempt.started.worker, where, score, seconds=_seconds(attempt))
+def _answered(attempt: Attempt, told: _Told, chance: float | None) -> Answered:
+    where = f"run {told.run.id}, call {attempt.started.key}"
+    grade, worth = (told.grade if attempt is told.scored else None), told.worth(attempt)
+    score = grade.score if grade else worth.score if worth else None
+    basis = grade.basis if grade else worth.basis if worth else None
+    judged = None if basis is None else float(basis is Basis.JUDGE)
+    if not isinstance(attempt.outcome, AttemptFinished):
+        seconds = None if attempt.outcome is None else attempt.outcome.seconds
+        return Answered(attempt.started.worker, where, score, seconds=seconds, propensity=chance, judged=judged)
+    done = attempt.outcome
+    return Answered(
+        done.worker,
+        where,
+        score,
+        _found(done.text, grade, worth),
+        done.text,
+        done.usage.input_tokens,
+        done.usage.output_tokens,
+        done.dollars,
+        seconds=done.seconds,
+        propensity=chance,
+        judged=judged,
+    )
 
 
-def _seconds(attempt: Attempt) -> float | None:
-    return None if attempt.outcome is None else attempt.outcome.seconds
+def _found(text: str, grade: AnswerGraded | None, worth: Inferred | None) -> str | None:
+    """Return what stands for the answer: what the checker extracted, else what it was compared by, else the text."""
+    if grade is not None:
+        return grade.found or (None if grade.mark is Mark.NO_ANSWER else text)
+    return worth.said if worth else text

@@ -20,6 +20,7 @@ from shikisha.cli import (
     running,
 )
 from shikisha.cli.doctor import doctor
+from shikisha.cli.feedback import feedback
 from shikisha.cli.importing import outcomes
 from shikisha.cli.options import command
 
@@ -40,6 +41,7 @@ for each in (
     planning.plan,
     running.resume,
     running.approve,
+    feedback,
     reading.runs,
     reading.trace,
     reading.explain,

@@ -24,8 +24,8 @@ def habits(panel: Panel, policy: Policy) -> Habits:
     some, kinds = _sample(panel), len(policy.types.names) + 1
     counted = [_asks(policy.parts[part], setting, some, kinds) for part, setting in places]
     first, second, asked = (np.array([each[order] for each in counted]) for order in range(3))
-    tasks = np.bincount(some.batch.types % kinds, minlength=kinds).astype(float)
-    return Habits(np.array(places, float).reshape(-1, 2), tasks, first, second, asked, *_said(panel, kinds))
+    tasks, played = (np.bincount(held.batch.types % kinds, minlength=kinds).astype(float) for held in (panel, some))
+    return Habits(np.array(places, float).reshape(-1, 2), tasks, played, first, second, asked, *_said(panel, kinds))
 
 
 def _sample(panel: Panel) -> Panel:

@@ -20,7 +20,7 @@ from shikisha.learn import summary
 from shikisha.learn.figures import best_single, lines, marks, reach, usual, within
 from shikisha.learn.frontier import POINTS
 from shikisha.learn.plots import frontier_plot
-from shikisha.learn.plots_dial import accuracy_promises, cost_promises, kept, share_matrix, stack
+from shikisha.learn.plots_dial import accuracy_promises, asks, cost_promises, kept, stack
 from shikisha.learn.ways import asked, ways
 from shikisha.policy.dial import Aim
 from shikisha.policy.policy import Gain, Policy
@@ -45,14 +45,19 @@ def render(policy: Policy, version: str, uses: tuple[tuple[str, str], ...] = ())
 def _words(policy: Policy) -> Mapping[str, object]:
     evidence = policy.rung().evidence
     return {
+        "name": summary.name(policy.about),
         "best": best_single(policy),
         "unit": policy.rung().dial.unit,
         "source": summary.source(policy),
         "yardstick": summary.yardstick(policy),
         "headline": summary.headline(policy),
         "kept_word": summary.kept_word(evidence) if evidence else "",
-        "needs": {rung.name: summary.needs(rung.evidence.needs) for rung in policy.rungs[1:] if rung.evidence},
+        "needs": {rung.name: _needed(rung.evidence.needs) for rung in policy.rungs[1:] if rung.evidence},
     }
+
+
+def _needed(outcomes: int | None) -> str:
+    return "nobody can say" if outcomes is None else f"about {outcomes:,}" if outcomes else "none"
 
 
 def _figures(policy: Policy) -> Mapping[str, object]:
@@ -78,7 +83,7 @@ def _dial(policy: Policy) -> Mapping[str, object]:
         "kept": held,
         "accuracy_promises": accuracy_promises(held) if held else None,
         "cost_promises": cost_promises(held),
-        "shares": share_matrix(policy, rung),
+        "shares": asks(policy, rung),
         "wide_stack": stack(policy, rung, 760.0),
         "narrow_stack": stack(policy, rung, 350.0),
         "mix": mix,

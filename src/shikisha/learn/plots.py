@@ -36,17 +36,23 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
-    """A mark: a single worker or a yardstick that has one cost; `best` is the best single worker."""
+class Mark:
+    """A single worker, or a yardstick that has one cost; `best` is the best single worker."""
 
     name: str
     accuracy: float
     cost: float
     best: bool
-    x: float
-    y: float
+    labelled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A mark in pixels, and its label where it has one."""
+
+    mark: Mark
+    spot: Spot
     label: Label | None
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +79,17 @@ def frontier_plot(policy: Policy, size: Size, *, named: bool = True) -> Frontier
         return None
     low, high = _span(rungs, policy.rung().dial.best_single)
     drawn = [line for line in every if line.rung or max(met.accuracy for met in line.frontier) <= high]
-    singles = [(worker.name, worker.score, worker.dollars / unit, False) for worker in policy.workers]
-    singles += [(name, met.accuracy, met.spent, True) for name, met in marks(policy)]
-    inside = [one for one in singles if low <= one[1] <= high and one[2] > 0]
+    best = best_single(policy)
+    singles = [Mark(one.name, one.score, one.dollars / unit, one is best, one is best) for one in policy.workers]
+    singles += [Mark(name, met.accuracy, met.spent, False, True) for name, met in marks(policy)]
+    inside = [one for one in singles if low <= one.accuracy <= high and one.cost > 0]
     frame = _frame(size)
     costs = [met.spent for line in drawn for met in line.frontier if met.spent > 0]
     across = Scale(min(costs) / _MARGIN, max([*costs, 1.0]) * _MARGIN, frame.left, frame.right, log=True)
-    inside = [one for one in inside if across.low <= one[2] <= across.high]
+    inside = [one for one in inside if across.low <= one.cost <= across.high]
     ends = [end for line in drawn for met in line.frontier for end in _ends(line, met)]
-    upward = even_scale([*ends, *(one[1] for one in inside)], (frame.bottom, frame.top), 6)
-    best = best_single(policy).name
-    curves, dots = _placed(drawn, inside, (across, upward), size, best if named else "")
+    upward = even_scale([*ends, *(one.accuracy for one in inside)], (frame.bottom, frame.top), 6)
+    curves, dots = _placed(drawn, inside, (across, upward), size, named=named)
     return FrontierPlot(
         size,
         frame,
@@ -93,7 +99,7 @@ def frontier_plot(policy: Policy, size: Size, *, named: bool = True) -> Frontier
         dots,
         upward(policy.rung().dial.best_single),
         tuple(line.name for line in every if line not in drawn),
-        tuple(name for name, accuracy, _, _ in singles if accuracy < low),
+        tuple(one.name for one in singles if one.accuracy < low),
     )
 
 
@@ -113,32 +119,27 @@ def _ends(line: Line, met: Met) -> tuple[float, ...]:
 
 
 def _placed(
-    drawn: Sequence[Line],
-    inside: Sequence[tuple[str, float, float, bool]],
-    scales: tuple[Scale, Scale],
-    size: Size,
-    best: str,
+    drawn: Sequence[Line], inside: Sequence[Mark], scales: tuple[Scale, Scale], size: Size, *, named: bool
 ) -> tuple[tuple[Curve, ...], tuple[Dot, ...]]:
-    """Return curves and marks with labels that keep clear of each other; without `best` yardsticks are numbers."""
-    across, upward = scales
+    """Return curves and marks with labels that keep clear of each other; unless `named`, yardsticks are numbers."""
     spots, numbers = [], _numbers(drawn)
     for line, number in zip(drawn, numbers, strict=True):
         x, y = _at(line.frontier[-1], scales)
-        text = shortened(line.name, size.longest) if line.rung or best else str(number)
+        text = shortened(line.name, size.longest) if line.rung or named else str(number)
         spots.append(Spot(x, y, text, Box(x - 2, y - 2, x + 2, y + 2)))
-    places = [(across(cost), upward(accuracy)) for _, accuracy, cost, _ in inside]
-    wanted = [place for place, one in enumerate(inside) if one[0] == best or one[3]]
-    spots += [_mark(inside[place][0], places[place], size) for place in wanted]
+    places = [(scales[0](one.cost), scales[1](one.accuracy)) for one in inside]
+    marked = [_spot(one.name, place, size) for one, place in zip(inside, places, strict=True)]
+    wanted = [place for place, one in enumerate(inside) if one.labelled and (named or one.best)]
     canvas = Box(_frame(size).left + 2, _frame(size).top, size.width, _frame(size).bottom - 2)
-    found = place_labels(spots, canvas, size.letters, [_mark("", each, size).body for each in places])
+    obstacles = [spot.body for spot in marked]
+    found = place_labels([*spots, *(marked[place] for place in wanted)], canvas, size.letters, obstacles)
     curves = tuple(
         Curve(line, _role(line), number, _path(line, scales), _band(line, scales), label, spot.text)
         for line, number, spot, label in zip(drawn, numbers, spots, found, strict=False)
     )
     labels = dict(zip(wanted, found[len(drawn) :], strict=True))
     dots = tuple(
-        Dot(name, accuracy, cost, name == best, *place, labels.get(index), shortened(name, size.longest))
-        for index, ((name, accuracy, cost, _), place) in enumerate(zip(inside, places, strict=True))
+        Dot(one, spot, labels.get(place)) for place, (one, spot) in enumerate(zip(inside, marked, strict=True))
     )
     return curves, dots
 
@@ -156,7 +157,7 @@ def _role(line: Line) -> str:
     return KEPT if line.kept else OTHER if line.rung else YARD
 
 
-def _mark(name: str, at: tuple[float, float], size: Size) -> Spot:
+def _spot(name: str, at: tuple[float, float], size: Size) -> Spot:
     x, y = at
     return Spot(x, y, shortened(name, size.longest), Box(x - _ARM, y - _ARM, x + _ARM, y + _ARM))
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from shikisha.evaluate.drawing import Box, Scale, Tick, even_scale, path
 from shikisha.evaluate.labels import not_touching
-from shikisha.evaluate.matrices import OTHERS, Matrix, Row
+from shikisha.evaluate.matrices import OTHERS
 from shikisha.learn.figures import settings
 from shikisha.learn.frontier import BUDGETS
 from shikisha.learn.ways import asked
+from shikisha.policy.dial import Mix
 from shikisha.policy.policy import Met, Policy, Rung
 
 WIDTH, HEIGHT = 340.0, 300.0
-_FRAME = Box(44.0, 10.0, 330.0, 252.0)
+_FRAME = Box(56.0, 10.0, 330.0, 252.0)
 _COLOURS = 6  # that can be told apart
-_MOST_COLUMNS = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,24 @@ class Promises:
     ticks: tuple[tuple[Tick, ...], tuple[Tick, ...]]
     pairs: tuple[Pair, ...]
     diagonal: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A setting of the dial: how many workers it asks a task, and in which share of the tasks each."""
+
+    name: str
+    mix: Mix
+    asks: float
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """A table of settings; the workers are those that any of them asks, the most asked first."""
+
+    workers: tuple[str, ...]
+    rows: tuple[Asking, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,26 +137,22 @@ def _promises(across: Scale, upward: Scale, texts: Sequence[tuple[float, str]], 
     return Promises(_FRAME, ticks, tuple(pairs), path(ends))
 
 
-def share_matrix(policy: Policy, rung: Rung) -> Matrix:
-    """Return in which share of the tasks each worker is asked, a row a setting of the dial."""
+def asks(policy: Policy, rung: Rung) -> Asks:
+    """Return what each setting of the dial promises, and in which share of the tasks it asks each worker."""
     marks = [(name, mix, asked(policy, mix)) for name, mix in settings(rung)]
-    peaks = {name: max((counted or {}).get(name, 0.0) for _, _, counted in marks) for name in policy.names}
-    ranked = sorted((name for name in policy.names if peaks[name] > 0), key=lambda name: -peaks[name])
-    if not ranked:
-        return Matrix((), ())
-    rows = tuple(
-        Row(
-            _called(name, mix.cost),
-            None,
-            tuple((counted or {}).get(worker) or None for worker in ranked[:_MOST_COLUMNS]),
+    known = [(name, mix, counted) for name, mix, counted in marks if counted is not None]
+    peaks = {name: max((counted[name] for _, _, counted in known), default=0.0) for name in policy.names}
+    ranked = tuple(sorted((name for name in policy.names if peaks[name] > 0), key=lambda name: -peaks[name]))
+    rows = [
+        Asking(
+            name if name.endswith("%") else f"{name} ({100 * mix.cost:.3g} %)",
+            mix,
+            sum(counted.values()),
+            tuple(counted[worker] for worker in ranked),
         )
-        for name, mix, counted in marks
-    )
-    return Matrix(tuple(ranked[:_MOST_COLUMNS]), rows)
-
-
-def _called(name: str, cost: float) -> str:
-    return name if name.endswith("%") else f"{name} ({100 * cost:.3g} %)"
+        for name, mix, counted in known
+    ]
+    return Asks(ranked, tuple(rows))
 
 
 def stack(policy: Policy, rung: Rung, width: float, height: float = 300.0) -> Stack | None:

@@ -28,7 +28,7 @@ _Z = 1.96
 
 def climbed(policy: Policy, console: "Console") -> None:
     """Print the ladder: every rung's accuracy at its budgets, what is kept, and why."""
-    _line(console, f"{one_line(policy.about.log)}: {summary.source(policy)}", "bold")
+    _line(console, f"{one_line(summary.name(policy.about))}: {summary.source(policy)}", "bold")
     _line(console, summary.yardstick(policy))
     measured = lines(policy)
     if measured:
@@ -80,7 +80,7 @@ def portrait(policy: Policy, version: str, shown: tuple[Rung, Mix, str], console
 
     rung, mix, called = shown
     about = policy.about
-    _line(console, f"policy {version} from {one_line(about.log)} ({about.log_hash}), {about.made}", "bold")
+    _line(console, f"policy {version} from {one_line(summary.name(about))} ({about.log_hash}), {about.made}", "bold")
     _line(console, f"{summary.source(policy)}. {summary.yardstick(policy)}")
     for sentence in summary.ladder(policy) or (f"The {policy.kept} is the only rung.",):
         _line(console, sentence)

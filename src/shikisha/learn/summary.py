@@ -17,6 +17,11 @@ _EXAMPLE = 0.2  # of the best single worker's cost
 _QUALITIES = (1.02, 1.01, 1.0, 0.99, 0.97, 0.95)
 
 
+def name(about: About) -> str:
+    """Return what the log is called: the last part of its path."""
+    return about.log.rstrip("/").rpartition("/")[2] or about.log or "outcomes"
+
+
 def source(policy: Policy) -> str:
     """Say what it was learned from."""
     about = policy.about

@@ -53,7 +53,7 @@ def ways(policy: Policy, mix: Mix) -> tuple[Way, ...]:
     if habits is None or asks is None:
         return ()
     kinds = [*policy.types.names, UNKNOWN_TYPE]
-    there = [place for place in np.argsort(-habits.tasks, kind="stable").tolist() if habits.tasks[place]]
+    there = [place for place in np.argsort(-habits.tasks, kind="stable").tolist() if habits.played[place]]
     return tuple(_way(kinds[place], place, policy.names, habits, asks) for place in there)
 
 
@@ -62,23 +62,23 @@ def asked(policy: Policy, mix: Mix) -> Mapping[str, float] | None:
     asks = policy.habits.at(mix) if policy.habits else None
     if policy.habits is None or asks is None:
         return None
-    shares = asks.asked.sum(axis=0) / max(1.0, float(policy.habits.tasks.sum()))
+    shares = asks.asked.sum(axis=0) / max(1.0, float(policy.habits.played.sum()))
     return dict(zip(policy.names, shares.tolist(), strict=True))
 
 
 def _way(kind: str, place: int, names: tuple[str, ...], habits: Habits, asks: Asks) -> Way:
-    tasks = float(habits.tasks[place])
+    played = float(habits.played[place])
     first = int(asks.first[place].argmax())
     seconds = asks.second[place].copy()
-    more = float(seconds.sum()) / tasks
+    more = float(seconds.sum()) / played
     seconds[first] = 0.0  # who is asked second where somebody else began
     second = int(seconds.argmax()) if seconds.any() else None
     return Way(
         kind,
-        round(tasks),
+        round(float(habits.tasks[place])),
         names[first],
-        float(asks.first[place, first]) / tasks,
-        float(asks.asked[place].sum()) / tasks,
+        float(asks.first[place, first]) / played,
+        float(asks.asked[place].sum()) / played,
         more,
         None if second is None else names[second],
         _rate(habits.scored[place, first], habits.won[place, first]),

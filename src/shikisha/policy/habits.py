@@ -16,15 +16,16 @@ from shikisha.policy.dial import Mix, Point
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """`places` [P, 2] (part, setting); `tasks` [D + 1]; in how many each worker is asked `first`, `second`, at all.
+    """`places` [P, 2] (part, setting); `tasks` [D + 1] of the log, and how many of them were `played`.
 
-    `first`, `second`, `asked` are [P, D + 1, J]. `scored` and `won` [D + 1, J]: a worker's graded tasks, and the score
+    `first`, `second`, `asked` [P, D + 1, J]: in how many of those played each worker is asked first, second, at all. `scored` and `won` [D + 1, J]: a worker's graded tasks, and the score
     it won in them. `agree` and `agreed` [D + 1, J, J]: in how many a worker and another gave the same answer, and the
     score it won; `differ` and `differed`: the same where the two gave different ones, and what the former won.
     """
 
     places: Floats
     tasks: Floats
+    played: Floats
     first: Floats
     second: Floats
     asked: Floats
@@ -58,7 +59,7 @@ class Habits:
         """Return the habits that `held` wrote; KeyError where an array is missing, ValueError: one does not fit."""
         found = cls(**{each.name: held[each.name] for each in fields(cls)})
         (kinds, workers), settings = found.scored.shape, len(found.places)
-        shapes = [(settings, 2), (kinds,), *[(settings, kinds, workers)] * 3]
+        shapes = [(settings, 2), (kinds,), (kinds,), *[(settings, kinds, workers)] * 3]
         shapes += [*[(kinds, workers)] * 2, *[(kinds, workers, workers)] * 4]
         for each, shape in zip(fields(cls), shapes, strict=True):
             if held[each.name].shape != shape:

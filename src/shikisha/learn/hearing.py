@@ -12,7 +12,7 @@ import numpy as np
 from shikisha.errors import MissingExtra
 from shikisha.learn.panel import Panel
 from shikisha.policy.arrays import Flags, Floats, Ints
-from shikisha.policy.hearing import Hearing
+from shikisha.policy.hearing import FAR, Hearing
 from shikisha.policy.words import HEARD, Words
 
 if TYPE_CHECKING:
@@ -22,66 +22,76 @@ _RIDGE = 1.5
 _TYPES = 0.15
 _ROUNDS = 60
 _LEAST = 200  # texts of a worker below which nobody listens to it
+_MOST = 8  # workers that are listened to
 _RARE = 5  # texts in which a word must stand
 
 
 def listen(panel: Panel, folds: Ints) -> tuple[Hearing | None, Floats | None]:
     """Return a hearing, and [T, J] what is told of each answer by fits without it; two None where no text is kept."""
-    heard = [worker for worker, words in enumerate(panel.texts) if words and (~words.empty).sum() >= _LEAST]
+    heard = _heard(panel)
     if not heard:
         return None, None
     kinds, workers = len(panel.types.names), len(panel.workers)
-    rarity = _rarity([panel.texts[worker] for worker in heard])
+    rarity = _rarity(list(heard.values()))
     weights, usual = np.zeros((workers, HEARD)), np.zeros((kinds + 1, workers))
-    flags, tells = np.zeros(workers, bool), np.zeros(panel.codes.shape)
-    count = int(folds.max()) + 1
-    for worker in heard:
-        words = panel.texts[worker]
-        if words is None:
-            continue
+    tells = np.zeros(panel.codes.shape)
+    for worker, words in heard.items():
         scaled, said = words.scaled(rarity), ~words.empty
-        matrix, labels = _matrix(scaled, panel, kinds), panel.won[:, worker] > 0.5
+        found = _by_fold(scaled, panel, worker, folds)
+        weights[worker] = found.mean(axis=0)
         odds = np.zeros(len(panel))
-        for fold in range(count):
-            rows = np.flatnonzero((folds != fold) & said)
-            found = _logistic(matrix[rows], labels[rows].astype(float), kinds)
-            weights[worker] += found / count
-            odds[folds == fold] = scaled.dot(found)[folds == fold]
-        flags[worker] = True
+        for fold, own in enumerate(found):
+            odds[folds == fold] = scaled.dot(own)[folds == fold]
         usual[:, worker] = _usual(odds, said, panel.batch.types, kinds)
-        told = np.clip(odds - usual[panel.batch.types, worker], -3, 3)
+        told = np.clip(odds - usual[panel.batch.types, worker], -FAR, FAR)
         tells[:, worker] = np.where(said, told, 0.0)
+    flags = np.isin(np.arange(workers), list(heard))
     return Hearing(weights, rarity, usual, flags), tells
 
 
-def _rarity(texts: "list[Words | None]") -> Floats:
+def _rarity(texts: list[Words]) -> Floats:
     """[HEARD]: how rare each word is (log of one over its share of the texts); 0 for those hardly ever seen."""
-    found = [words for words in texts if words is not None]
-    seen = np.bincount(np.concatenate([words.places for words in found]), minlength=HEARD)
-    total = sum(len(words) for words in found)
+    seen = np.bincount(np.concatenate([words.places for words in texts]), minlength=HEARD)
+    total = sum(len(words) for words in texts)
     return np.where(seen >= _RARE, 1 + np.log((1 + total) / (1 + seen)), 0.0)
 
 
-def _matrix(words: Words, panel: Panel, kinds: int) -> "csr_matrix":
-    """Return [T, HEARD + D + 1], the words, the type, and a constant."""
+def _heard(panel: Panel) -> dict[int, Words]:
+    """Return whom to listen to, and the words: the best of those of whom enough texts are kept."""
+    found: dict[int, Words] = {}
+    for worker in np.argsort(-panel.means(), kind="stable").tolist():
+        words = panel.texts[worker] if panel.texts else None
+        if words is not None and (~words.empty).sum() >= _LEAST and len(found) < _MOST:
+            found[worker] = words
+    return found
+
+
+def _by_fold(words: Words, panel: Panel, worker: int, folds: Ints) -> Floats:
+    """Return [F, HEARD], the words' weights of fits that have not seen the fold."""
     try:
         from scipy.sparse import csr_matrix, hstack
     except ImportError:
         raise MissingExtra("learn", "listening to answers") from None
-    kept = words.weights > 0
-    rows = words.rows[kept]
-    table = csr_matrix((words.weights[kept], (rows, words.places[kept])), shape=(len(words), HEARD))
+    kinds, kept = len(panel.types.names), words.weights > 0
+    used, places = np.unique(words.places[kept], return_inverse=True)
+    table = csr_matrix((words.weights[kept], (words.rows[kept], places)), shape=(len(words), len(used)))
     types = np.eye(kinds + 1)[panel.batch.types]
     types[:, kinds] = 1.0
-    return hstack([table, csr_matrix(types)]).tocsr()
+    matrix = hstack([table, csr_matrix(types)]).tocsr()
+    labels, count = (panel.won[:, worker] > 0.5).astype(float), int(folds.max()) + 1
+    found = np.zeros((count, HEARD))
+    for fold in range(count):
+        rows = np.flatnonzero((folds != fold) & ~words.empty)
+        found[fold, used] = _logistic(matrix[rows], labels[rows], len(used))
+    return found
 
 
-def _logistic(matrix: "csr_matrix", labels: Floats, kinds: int) -> Floats:
-    """Return the words' weights of a ridge logistic regression."""
+def _logistic(matrix: "csr_matrix", labels: Floats, words: int) -> Floats:
+    """Return the weights of the words, which are the first columns, of a ridge logistic regression."""
     from scipy.optimize import minimize
 
     penalty = np.full(matrix.shape[1], _RIDGE)
-    penalty[HEARD:] = _TYPES
+    penalty[words:] = _TYPES
     across = matrix.T.tocsr()
 
     def loss(theta: Floats) -> tuple[float, Floats]:
@@ -90,10 +100,10 @@ def _logistic(matrix: "csr_matrix", labels: Floats, kinds: int) -> Floats:
         value = np.logaddexp(0, odds).sum() - odds @ labels + 0.5 * (penalty * theta**2).sum()
         return float(value), across @ (chance - labels) + penalty * theta
 
-    start = np.zeros(HEARD + kinds + 1)
+    start = np.zeros(matrix.shape[1])
     held = {"maxiter": _ROUNDS, "ftol": 1e-5, "maxcor": 8}
     found = minimize(loss, start, jac=True, method="L-BFGS-B", options=held).x
-    return np.asarray(found[:HEARD], np.float64)
+    return np.asarray(found[:words], np.float64)
 
 
 def _usual(odds: Floats, said: Flags, types: Ints, kinds: int) -> Floats:

@@ -17,7 +17,7 @@ import numpy as np
 
 from shikisha.learn.panel import Panel
 from shikisha.learn.scoring import Penalties, fit_scorer
-from shikisha.policy.arrays import Flags, Floats, Ints
+from shikisha.policy.arrays import Floats, Ints, Lean
 from shikisha.policy.batch import Seen, supporter
 from shikisha.policy.features import LIGHT, LIGHT_AT_FIRST, Belief, Scales, at_first, of_state
 from shikisha.policy.induction import Induction
@@ -35,7 +35,7 @@ class Recipe:
     prices: Floats = field(default_factory=lambda: PRICES)
     light: float = 1.5
     heavy: float = 40.0
-    soft: float = 0.5
+    soft: float = 0.75
     groups: int = 4
     penalties: Penalties = field(default_factory=Penalties)
 
@@ -65,9 +65,11 @@ class Ground:
         return _scales(self.panel, self.recipe.groups)
 
     @cached_property
-    def seen(self) -> Seen:
-        """All tasks when everyone has been asked."""
-        return self.panel.seen(np.ones(self.panel.codes.shape, bool))
+    def by_fold(self) -> tuple[tuple[Ints, Seen], ...]:
+        """The rows of each fold, and those tasks when everyone has been asked."""
+        whole = self.panel.seen(np.ones(self.panel.codes.shape, bool))
+        rows = [np.flatnonzero(self.folds == fold) for fold in range(len(self.scorers))]
+        return tuple((own, whole.at(own)) for own in rows)
 
     @cached_property
     def teacher(self) -> Floats:
@@ -78,9 +80,8 @@ class Ground:
         """Return what is believed when these have been asked, by scorers that have not seen the task."""
         count = max(1, int(self.panel.codes.max(initial=0)) + 1)
         answers, none = np.zeros((len(self.panel), count)), np.zeros(len(self.panel))
-        for fold, scorer in enumerate(self.scorers):
-            rows = self.folds == fold
-            found, none[rows] = scorer.posterior(self.seen.at(rows), asked)
+        for (rows, seen), scorer in zip(self.by_fold, self.scorers, strict=True):
+            found, none[rows] = scorer.posterior(seen, asked)
             answers[rows, : found.shape[1]] = found
         return Belief.of((answers, none))
 
@@ -98,9 +99,9 @@ class Fitted:
 class _Ahead:
     """What goes on from a set of asked workers, for each price [T, L]: value, score won, and cost to come."""
 
-    value: Floats
-    won: Floats
-    cost: Floats
+    value: Lean
+    won: Lean
+    cost: Lean
 
 
 def induce(ground: Ground, workers: Sequence[int], prices: Floats | None = None) -> Fitted:
@@ -120,7 +121,8 @@ def induce(ground: Ground, workers: Sequence[int], prices: Floats | None = None)
             current[asked], gains[asked] = _step(state, others, ahead, held)
         ahead = current
     start = ahead[()]
-    return Fitted(Induction(order, ground.scorer, ground.scales, gains), start.won, start.cost)
+    part = Induction(order, ground.scorer, ground.scales, gains)
+    return Fitted(part, start.won.astype(np.float64), start.cost.astype(np.float64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,22 +148,24 @@ class _State:
         soft = ground.recipe.soft
         taught = ground.teacher[rows, belief.top]
         label = np.where(shipped >= 0, (1 - soft) * ship + soft * taught, 0.0)
-        return cls(ground, asked, of_state(seen, asked, belief, ground.scales), ship, label)
+        return cls(ground, asked, of_state(seen, asked, belief, ground.scales), ship, label.astype(np.float32))
 
     def shipped(self, prices: int) -> _Ahead:
         """Return what shipping now comes to at every price."""
-        label, ship = (np.repeat(column[:, None], prices, axis=1) for column in (self.label, self.ship))
+        label, ship = (
+            np.repeat(column[:, None].astype(np.float32), prices, axis=1) for column in (self.label, self.ship)
+        )
         return _Ahead(label, ship, np.zeros_like(label))
 
 
 def _step(state: _State, others: Sequence[int], ahead: Mapping[Asked, _Ahead], prices: Floats) -> tuple[_Ahead, Floats]:
     """Return what goes on from here, and the fitted gains [p, n, L]."""
     ground = state.ground
-    costs = ground.panel.paid / ground.unit
+    costs = (ground.panel.paid / ground.unit).astype(np.float32)
     reached = [ahead[tuple(sorted((*state.asked, worker)))] for worker in others]
     targets = np.stack(
         [
-            after.value - costs[:, worker, None] * prices - state.label[:, None]
+            after.value - costs[:, worker, None] * prices.astype(np.float32) - state.label[:, None]
             for after, worker in zip(reached, others, strict=True)
         ],
         axis=1,
@@ -172,14 +176,13 @@ def _step(state: _State, others: Sequence[int], ahead: Mapping[Asked, _Ahead], p
     best = worth.argmax(axis=1)
     asks = worth.max(axis=1) > 0 if state.asked else np.ones(best.shape, bool)
     now = state.shipped(len(prices))
-    value, won, cost = now.value, now.won, now.cost
     for place, (after, worker) in enumerate(zip(reached, others, strict=True)):
-        taken: Flags = asks & (best == place)
-        price = costs[:, worker, None]
-        value = np.where(taken, after.value - price * prices, value)
-        won = np.where(taken, after.won, won)
-        cost = np.where(taken, after.cost + price, cost)
-    return _Ahead(value, won, cost), fitted.reshape(-1, len(others), len(prices))
+        rows, columns = np.nonzero(asks & (best == place))
+        price = costs[rows, worker]
+        now.value[rows, columns] = targets[rows, place, columns] + state.label[rows]
+        now.won[rows, columns] = after.won[rows, columns]
+        now.cost[rows, columns] = after.cost[rows, columns] + price
+    return now, fitted.reshape(-1, len(others), len(prices))
 
 
 def _penalty(state: _State) -> Floats:
@@ -192,14 +195,15 @@ def _penalty(state: _State) -> Floats:
 
 def _ridge(features: Floats, targets: Floats, penalty: Floats, folds: Ints) -> tuple[Floats, Floats]:
     """Return ridge coefficients on all rows, and for each row the prediction of the fit without its fold."""
-    gram, cross = features.T @ features, features.T @ targets
+    rows = [np.flatnonzero(folds == fold) for fold in range(int(folds.max()) + 1)]
+    own = [features[held].astype(np.float32) for held in rows]
+    grams = [(each.T @ each).astype(np.float64) for each in own]
+    crosses = [(each.T @ targets[held]).astype(np.float64) for each, held in zip(own, rows, strict=True)]
+    gram, cross = np.sum(grams, axis=0) + np.diag(penalty), np.sum(crosses, axis=0)
     found = np.empty_like(targets)
-    for fold in range(int(folds.max()) + 1):
-        rows = folds == fold
-        own = features[rows]
-        held = gram - own.T @ own + np.diag(penalty)
-        found[rows] = own @ np.linalg.solve(held, cross - own.T @ targets[rows])
-    return np.asarray(np.linalg.solve(gram + np.diag(penalty), cross), np.float64), found
+    for held, each, less, without in zip(rows, own, grams, crosses, strict=True):
+        found[held] = each @ np.linalg.solve(gram - less, cross - without).astype(np.float32)
+    return np.asarray(np.linalg.solve(gram, cross), np.float64), found
 
 
 def _seen(panel: Panel, asked: Asked) -> Seen:

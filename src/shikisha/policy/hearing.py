@@ -13,7 +13,7 @@ import numpy as np
 from shikisha.policy.arrays import Flags, Floats, Ints
 from shikisha.policy.words import HEARD, Words, spoken
 
-_FAR = 3.0  # in log odds
+FAR = 3.0  # in log odds
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Hearing:
         for worker, words in enumerate(texts):
             if words is not None and self.heard[worker]:
                 odds = words.scaled(self.rarity).dot(self.weights[worker])
-                told = np.clip(odds - self.usual[types, worker], -_FAR, _FAR)
+                told = np.clip(odds - self.usual[types, worker], -FAR, FAR)
                 found[:, worker] = np.where(words.empty, 0.0, told)
         return found
 

@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from zlib import crc32
 
@@ -17,10 +16,11 @@ import numpy as np
 from shikisha.policy.arrays import Flags, Floats, Ints
 
 SIZE = 2**14  # of prompts' words and pairs of words
-HEARD = 2**15  # of answers' words, numbers and marks
+HEARD = 2**16  # of answers' words, numbers and marks
 _WORD = re.compile(r"[^\W\d_]{2,}|\d")
 _SPOKEN = re.compile(r"\w+|[^\w\s]")
 _LONGEST = 20_000  # characters that are read
+_END = 340  # of them are near the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,16 @@ def hashed(prompts: Sequence[str]) -> Words:
 
 
 def spoken(answers: Sequence[str | None]) -> Words:
-    """Return the words, numbers and marks of answers in HEARD places; the end of a long one is read."""
+    """Return the words, numbers and marks of answers, and the pairs of those near the end, in HEARD places.
+
+    The end of a long one is read. Near its end an answer says how it came to its conclusion.
+    """
     texts = [(answer or "")[-_LONGEST:] for answer in answers]
-    return _joined([_row(words, HEARD) for words in _found(_SPOKEN, texts)])
+    ends = _found(_SPOKEN, [text[-_END:] for text in texts])
+    whole = _found(_SPOKEN, texts)
+    return _joined(
+        [_row([*words, *map(" ".join, pairwise(end))], HEARD) for words, end in zip(whole, ends, strict=True)]
+    )
 
 
 def _found(pattern: re.Pattern[str], texts: Sequence[str]) -> Iterator[list[str]]:
@@ -86,13 +93,8 @@ def _found(pattern: re.Pattern[str], texts: Sequence[str]) -> Iterator[list[str]
 
 def _row(words: Sequence[str], size: int) -> tuple[Ints, Floats]:
     counts = Counter(words)
-    places = np.array([_place(word) for word in counts], np.int64) % size
+    places = np.array([crc32(word.encode()) for word in counts], np.int64) % size
     return places, 1 + np.log(np.array(list(counts.values()), float))
-
-
-@lru_cache(maxsize=2**17)
-def _place(word: str) -> int:
-    return crc32(word.encode())
 
 
 def _joined(rows: Sequence[tuple[Ints, Floats]]) -> Words:

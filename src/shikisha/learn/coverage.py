@@ -17,6 +17,7 @@ from shikisha.policy.batch import NOTHING
 WHOLE = 0.98  # share of pairs from which nothing is taken to be missing
 SUPPORT = 5  # outcomes of a worker on a type below which nothing is known of it there
 COMPLETE = 300  # tasks below which no policy is fitted on those that several workers did
+OFF, ERRORS = 0.02, 3.0  # how far from 1 the weights' mean may be: so much, and so many standard errors
 _SEVERAL = 0.05  # share of tasks with several workers from which a task with none was drawn as well
 _APART, _SIGNS = 0.05, 4.0  # how far, and by how many standard errors, scores differ where a worker was chosen for it
 _RARELY, _SMALL = 0.1, 0.02
@@ -73,6 +74,8 @@ def of(panel: Panel) -> Coverage:
         findings.append(f"{_percent(1 - scored)} of the recorded answers have no score, and count for nothing")
     findings += _on_workers(held, recorded, cells)
     findings += [_on_choice(held.workers[worker], *means) for worker, means in picked.items()]
+    if kind is Kind.DRAWN:
+        findings += _on_weights(held.at(drawn))
     if kind is not Kind.FULL:
         findings += [f"{' and '.join(names)} did {count:,} tasks together" for names, count in together]
     return Coverage(kind, recorded, cells, drawn, least, scored, together, tuple(findings))
@@ -105,6 +108,31 @@ def counted(panel: Panel, cells: Flags) -> Ints:
     kinds = len(panel.types.names)
     rows = [cells[panel.batch.types == kind].sum(axis=0) for kind in range(kinds)]
     return np.array([*rows, cells.sum(axis=0)], np.int64).reshape(kinds + 1, -1)
+
+
+def chances(panel: Panel) -> Floats:
+    """[T, J]: the probability with which each recorded pair came about; 1 where none is known, and for others."""
+    told: Flags = panel.there & (panel.propensities > 0)
+    return np.where(told, panel.propensities, 1.0)
+
+
+def sized(panel: Panel) -> Ints:
+    """[D + 1, J]: how many outcomes are known, by type (last row: of all); 0 where they do not stand for the tasks.
+
+    Weighted by one over their probability they would come to as many as there are tasks, had they been drawn so.
+    """
+    level, error = _level(panel)
+    return np.where(np.abs(level - 1) > OFF + ERRORS * error, 0, counted(panel, known(panel)))
+
+
+def _level(panel: Panel) -> tuple[Floats, Floats]:
+    """[D + 1, J] each: the mean weight of a worker's outcomes by type (last row: of all), and its standard error."""
+    weights, kinds = known(panel) / chances(panel), len(panel.types.names)
+    member = np.vstack([np.eye(kinds + 1)[panel.batch.types % (kinds + 1)].T[:kinds], np.ones(len(panel))])
+    sizes = np.maximum(1.0, member.sum(axis=1))[:, None]
+    level, squares = member @ weights / sizes, member @ weights**2 / sizes
+    drawn = np.divide(squares, level, out=np.zeros_like(level), where=level > 0) - 1  # variance, were the level 1
+    return level, np.sqrt(np.maximum(np.maximum(drawn, squares - level**2), 0.0) / sizes)
 
 
 def complete(panel: Panel, workers: tuple[int, ...]) -> Flags:
@@ -214,6 +242,16 @@ def _on_workers(panel: Panel, recorded: Floats, cells: Ints) -> list[str]:
         elif recorded[column] < _RARELY:
             words.append(told)
     return words
+
+
+def _on_weights(panel: Panel) -> list[str]:
+    level, error = _level(panel)
+    off = np.flatnonzero((np.abs(level[-1] - 1) > OFF + ERRORS * error[-1]) & (level[-1] > 0))
+    return [
+        f"the outcomes of {panel.workers[worker]}, weighted by their probabilities, stand for {level[-1, worker]:.0%} "
+        "of the tasks: on others it was never asked, or its probabilities hang on what others had said"
+        for worker in off
+    ]
 
 
 def _on_choice(name: str, there: float, elsewhere: float) -> str:

@@ -15,7 +15,7 @@ from math import ceil
 
 import numpy as np
 
-from shikisha.learn.coverage import counted, known
+from shikisha.learn.coverage import ERRORS, OFF, chances, counted, known, sized
 from shikisha.learn.panel import Panel
 from shikisha.policy.arrays import Flags, Floats, Ints
 from shikisha.policy.batch import NOBODY, SHIP
@@ -23,7 +23,6 @@ from shikisha.policy.parts import Part
 
 EFFECTIVE = 100.0  # tasks that a sample must be worth before a figure is given
 DARK = 0.01  # share of the tasks on which a policy may do what the log knows nothing about
-_OFF, _ERRORS, _FAR = 0.02, 3.0, 0.2  # how far from 1 the weights' mean may be: so much and so many errors; at most
 _SHRINK = 20.0  # tasks at what a worker and a type come to that stand beside those of the worker on the type
 _LEVEL = 5.0  # tasks at the mean of all that stand beside those of a worker, and of a type
 _Z = 1.96
@@ -40,9 +39,10 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What is expected of each worker on each type, [D + 1, J]: success, dollars, and from how many outcomes.
+    """What is expected of each worker on each type, [D + 1, J]: success, dollars, and from how many outcomes (`cells`).
 
-    The last row is for unknown types: the mean over the tasks' mixture of types.
+    The last row is for unknown types: the mean over the tasks' mixture of types. Outcomes do not count whose weights do
+    not come to the type's tasks: a worker that is only asked where others were unsure is not known on the others.
     """
 
     success: Floats
@@ -145,7 +145,7 @@ class Split:
     @classmethod
     def of(cls, panel: Panel, folds: Ints) -> "Split":
         """Split a panel by folds [T]."""
-        cells, every = counted(panel, known(panel)), np.arange(len(panel))
+        cells, every = sized(panel), np.arange(len(panel))
         rows = tuple(np.flatnonzero(folds == fold) for fold in range(int(folds.max(initial=-1)) + 1))
         tables = (replace(expected(panel.at(np.setdiff1d(every, own))), cells=cells) for own in rows)
         return cls(rows, tuple(panel.at(own) for own in rows), tuple(tables))
@@ -193,7 +193,7 @@ def refusal(terms: Terms) -> Refusal | None:
         what = f"the {found.followed:,} tasks of {found.tasks:,} that hold all it asks"
         return Refusal(f"{what} are worth {found.effective:.0f}, and {EFFECTIVE:.0f} is the least{more}", found, needs)
     error = float(terms.weight.std() / np.sqrt(len(terms)))
-    if abs(found.level - 1) > min(_FAR, _OFF + _ERRORS * error):
+    if abs(found.level - 1) > OFF + ERRORS * error:
         return Refusal(
             f"the weights of the tasks that hold all it asks have a mean of {found.level:.2f} rather than 1: either "
             "some of what it asks could never be recorded, or the propensities are not how the log came about",
@@ -272,18 +272,16 @@ def routed(panel: Panel, shares: Floats, table: Expected) -> Terms:
     )
 
 
-def chances(panel: Panel) -> Floats:
-    """[T, J]: the probability with which each recorded pair came about; 1 where none is known, and for others."""
-    told: Flags = panel.there & (panel.propensities > 0)
-    return np.where(told, panel.propensities, 1.0)
+def expected(panel: Panel, *, told: bool = True) -> Expected:
+    """Return what is expected of each worker on each type: weighted means, shrunk to what both come to elsewhere.
 
-
-def expected(panel: Panel) -> Expected:
-    """Return what is expected of each worker on each type: weighted means, shrunk to what both come to elsewhere."""
+    `told` False: nobody knows why those were asked who were asked, and all outcomes count as they are.
+    """
     worth, kinds = known(panel), len(panel.types.names)
-    cells = counted(panel, worth)
+    cells = sized(panel) if told else counted(panel, worth)
     shares = np.bincount(panel.batch.types % (kinds + 1), minlength=kinds + 1) / max(1, len(panel))
     sizes, means = _means(panel, panel.won, worth)
+    sizes[:kinds] *= cells[:kinds] > 0
     success = np.clip(_shrunk(sizes, means, _sum_of_two(sizes, means)), 0, 1)
     sizes, means = _means(panel, panel.paid, panel.there & ~np.isnan(panel.dollars))
     dollars = _shrunk(sizes, means, _product_of_two(sizes, means))

@@ -6,7 +6,7 @@ the one with the better supporter is shipped, as it was given in the fewest char
 one answer before asking for the next (cascades and inductions do that), and panels without answers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from shikisha.policy.scorer import Scorer
 Asked = tuple[int, ...]
 Tally = Callable[[Panel, Asked], Ints]  # [T]: the code of the answer that wins, -1 for none
 _TINY = 1e-6  # what breaks a tie
+_SIZES = (1, 2, 3, 5, 8, 99)
 _LEAST = 1e-3  # whoever is asked counts something
 
 
@@ -65,11 +66,8 @@ def weighted(panel: Panel) -> Perform:
 
 
 def learned(panel: Panel) -> Perform:
-    """Fit a vote by our scorer over growing sets: from the cheapest worker on, and from the best worker on."""
-    cheap, skill = np.argsort(panel.paid.mean(axis=0), kind="stable"), _by_skill(panel)
-    orders = (tuple(cheap.tolist()), skill)
-    sets = tuple(order[:count] for order in orders for count in range(1, len(order) + 1))
-    return _performing(Scored(fit_scorer(panel)), sets)
+    """Fit a vote by our scorer, over sets of a few sizes and all of those who cost at most so much."""
+    return _performing(Scored(fit_scorer(panel)), affordable(panel, _SIZES))
 
 
 def weights(panel: Panel) -> Floats:
@@ -83,14 +81,14 @@ def weights(panel: Panel) -> Floats:
     return np.maximum(odds, _LEAST)
 
 
-def affordable(panel: Panel) -> tuple[Asked, ...]:
-    """Return the best k, the best first, of the c cheapest workers, for every c and every k up to c."""
+def affordable(panel: Panel, sizes: Sequence[int] = ()) -> tuple[Asked, ...]:
+    """Return the best k, the best first, of the c cheapest workers, for every c and every k up to c (or these k)."""
     cheap = np.argsort(panel.paid.mean(axis=0), kind="stable").tolist()
     skill = _by_skill(panel)
     return tuple(
         tuple(worker for worker in skill if worker in cheap[:count])[:most]
         for count in range(1, len(cheap) + 1)
-        for most in range(1, count + 1)
+        for most in sizes or range(1, count + 1)
     )
 
 

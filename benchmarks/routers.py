@@ -1,0 +1,112 @@
+"""Ours beside everybody else's on the recorded sets, in one run: accuracy at a cost, intervals, times, plots.
+
+    python benchmarks/routers.py [--set MP13 ...] [--seeds 3 | --outer 5] [--peers PYTHON] [--json FILE] [--plots DIR]
+    python benchmarks/routers.py --curve [--set MP13 ...]
+
+Needs `../shared/recorded` and the extra `learn`. A seed sends 80 % of the tasks, by SHA-256 of seed and id, to train
+and choose on; figures are of the other 20 %, and of each of five folds in turn with `--outer 5`. Cost 1 is the mean
+cost, in training, of the worker that was best in training. A budget is met by a mixture of two settings chosen in
+training; where even the cheapest setting is dearer the entrant spends more than the budget, and the figure has a `!`.
+
+    area           mean accuracy over 15 budgets from .02 to 2, evenly spaced by logarithm
+    best, at       accuracy and cost at the setting that was most accurate in training
+    cost to reach  the least that was spent where 97 to 102 % of the best single worker's accuracy held; this alone
+                   is read off the curve of the part reported
+    AIQ            mean height of the hull over costs from 0 (nobody asked, nothing won) to 2
+    fit s          training, folds and choosing; ms: one act on one task (median, 99 %), all features computed
+
+    against        paired differences: to the best single worker in accuracy at 100 % of its cost, to others in area
+
+`*` marks intervals (paired, 95 %, resampling tasks) that exclude 0. `factored*` is after RouteLLM's matrix
+factorisation, restated here on words and types; RouteLLM's and LLMRouter's own code runs with `--peers` (see
+`peers_routers.py`), on the first split only. `--curve` gives the rung that the ladder ships fewer tasks to learn from.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from common import machine
+from routers_curve import curve
+from routers_entrants import OURS, Measured, entrants
+from routers_figures import Line, lines, shares, table
+from routers_peers import peers
+from routers_plot import plot
+from routers_sets import FOLDER, SETS, Recorded, Split, outer, recorded, seeded
+
+
+def main() -> None:
+    """Run what is asked for and print it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--set", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--outer", type=int, default=0)
+    parser.add_argument("--only", nargs="+", default=[], help="entrants, by name; the best single worker always")
+    parser.add_argument("--peers", default="", help="the Python of an environment that has their packages")
+    parser.add_argument("--peer-seconds", type=float, default=1800)
+    parser.add_argument("--peer-routers", nargs="+", default=[], help="which of them, by name")
+    parser.add_argument("--curve", action="store_true")
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--plots", type=Path)
+    arguments = parser.parse_args()
+    if not arguments.folder.is_dir():
+        sys.exit(f"no recorded answers in {arguments.folder}")
+    print(f"Routers on recorded outcomes ({machine()}); costs are derived, see each set")
+    told: dict[str, object] = {}
+    for name in arguments.set:
+        one = recorded(name, arguments.folder)
+        told[name] = curve(one) if arguments.curve else [asdict(line) for line in compared(one, arguments)]
+    if arguments.json:
+        arguments.json.write_text(json.dumps(told, indent=1))
+
+
+def compared(one: Recorded, arguments: argparse.Namespace) -> list[Line]:
+    """Run everybody on a set, print the tables, draw the plot."""
+    panel, splits = one.panel, list(_splits(one, arguments))
+    measured = [_measured(split, arguments, first=split is splits[0]) for split in splits]
+    means = sorted(panel.means().tolist())
+    found = lines(measured, (means[0], means[1]) if len(means) == 2 else None)
+    unique = len({task for split in splits for task in split.held.ids})
+    best = panel.workers[panel.best()]
+    print(
+        f"\n{one.name}: {len(panel):,} tasks, {len(panel.workers)} workers, best {best}; {len(splits)} splits, ", end=""
+    )
+    print(f"{unique:,} tasks reported\ncosts: {one.costs}\n")
+    print(table(found) + "\n\n" + shares(found, panel.workers))
+    print("notes: " + "; ".join(f"{line.name}: {' / '.join(line.notes)}" for line in found if line.notes), flush=True)
+    if arguments.plots:
+        arguments.plots.mkdir(parents=True, exist_ok=True)
+        by_name = [(line.name, [split[line.name] for split in measured if line.name in split]) for line in found]
+        (arguments.plots / f"{one.name}.svg").write_text(plot(f"{one.name}, tasks held out", by_name))
+    return found
+
+
+def _splits(one: Recorded, arguments: argparse.Namespace) -> Iterator[Split]:
+    if arguments.outer:
+        yield from outer(one.panel, arguments.outer)
+    else:
+        yield from (seeded(one.panel, seed) for seed in range(arguments.seeds))
+
+
+def _measured(split: Split, arguments: argparse.Namespace, *, first: bool) -> Mapping[str, Measured]:
+    found = {}
+    for name, entrant in entrants(split).items():
+        if arguments.only and name not in (*arguments.only, "best single worker"):
+            continue
+        found[name] = entrant(split)
+        kept = f" ({found[name].note})" if name == OURS else ""
+        print(f"  {split.name}: {name}{kept}, {found[name].seconds:.1f} s", file=sys.stderr, flush=True)
+    if arguments.peers and first:
+        theirs, failed = peers(split, arguments.peers, arguments.peer_seconds, arguments.peer_routers)
+        found |= theirs
+        for name, why in failed.items():
+            print(f"  {name} did not run: {why}")
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -27,7 +27,8 @@ def labels(names: Iterable[str], longest: int) -> Mapping[str, str]:
             cut = f"{line[:_HEAD]}…{line[start : start + longest - _HEAD - 1]}"
         number, unique = 2, cut
         while unique in found.values():
-            unique = f"{cut[: longest - 2]}#{number}"
+            ending = f"#{number}"
+            unique = cut[: longest - len(ending)] + ending
             number += 1
         found[name] = unique
     return found
@@ -35,4 +36,5 @@ def labels(names: Iterable[str], longest: int) -> Mapping[str, str]:
 
 def _common(one: str, other: str) -> int:
     """Return how many letters two names begin with alike."""
-    return next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(min(one, other)))
+    apart = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(apart, min(len(one), len(other)))

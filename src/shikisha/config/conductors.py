@@ -98,9 +98,13 @@ def _cast(conductor: Conductor, pool: Pool | None) -> Conductor:
 
 
 def _learned(spec: str) -> Conductor:
-    """Return the conductor of a policy file."""
+    """Return the conductor of a policy file, or of a shelf of them."""
     if find_spec("numpy") is None:
         raise MissingExtra("eval", "a learned policy")
+    if Path(spec.partition("?")[0]).is_dir():
+        from shikisha.conductors.shelved import shelved_conductor
+
+        return shelved_conductor(spec)
     from shikisha.conductors.policy import policy_conductor
 
     return policy_conductor(spec)

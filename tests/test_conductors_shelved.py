@@ -1,0 +1,228 @@
+"""Acting by a shelf: who acts, who decides beside, by which chance, and what a changing shelf does to runs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shelves import ME, asking, shelf_of
+from shikisha.budget import Caps
+from shikisha.conductor import Situation
+from shikisha.conductors.policy import PolicyConductor
+from shikisha.conductors.shelved import ShelvedConductor, shelved_conductor
+from shikisha.config.conductors import Conductors, Endpoint
+from shikisha.errors import ConfigError, FaultKind, PlanError
+from shikisha.events import Event, PlanProposed, Status
+from shikisha.plan import Plan
+from shikisha.policy.file import save
+from shikisha.policy.shelf import Shelf
+from shikisha.policy.shelf_file import FILE, change, place, read
+from shikisha.pool import Pool
+from shikisha.recorder import MemoryRecorder
+from shikisha.run import Performed, Result, Run
+from shikisha.task import Task
+from support import engine, pool_of
+
+
+def pool() -> Pool:
+    return pool_of(ann="A", bob="B", cyd="C")
+
+
+def task_of(shelf: Shelf, version: str) -> Task:
+    """A task for which this version is drawn."""
+    tasks = (Task(f"Question {number}?") for number in range(1000))
+    return next(task for task in tasks if shelf.drawn(task.content_hash) == version)
+
+
+async def performed(folder: Path, task: Task, query: str = "") -> tuple[Run, tuple[Event, ...]]:
+    recorder = MemoryRecorder()
+    run = await engine(recorder).run(task, pool(), shelved_conductor(f"{folder}{query}"))
+    return run, await recorder.read(run.id)
+
+
+def proposed(run: Run) -> list[PlanProposed]:
+    return [turn.proposed for turn in run.rounds if turn.proposed is not None]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "shelf"
+
+
+async def test_the_live_policy_acts_and_shadows_decide_beside_it(folder: Path) -> None:
+    live, shadow = shelf_of(folder, asking("ann", "bob"), asking("ann", "cyd"))
+    change(folder, lambda shelf: shelf.with_shadow(shadow, ME))
+    run, _ = await performed(folder, Task("What is it?"))
+    assert (run.status, run.answer, run.started.conductor) == (Status.DONE, "B", f"policy:{folder}")
+    assert [(made.version, made.propensity) for made in proposed(run)] == [(live, None)] * 3
+    assert [made.beside for made in proposed(run)] == [
+        {shadow: "asks 'ann'"},
+        {shadow: "asks 'cyd'"},
+        {shadow: "asks 'cyd'"},
+    ]
+    assert proposed(run)[0].note.startswith("live: cascade at setting 0")
+
+
+async def test_shadows_call_nothing(folder: Path) -> None:
+    _, shadow = shelf_of(folder, asking("ann"), asking("bob", "cyd"))
+    change(folder, lambda shelf: shelf.with_shadow(shadow, ME))
+    run, _ = await performed(folder, Task("What is it?"))
+    assert [attempt.started.worker for attempt in run.attempts] == ["ann"]
+
+
+@pytest.mark.parametrize(("role", "answer", "chance"), [("canary", "B", 0.3), ("live", "A", 0.7)])
+async def test_a_canary_acts_for_its_share_and_the_chance_of_it_is_written_down(
+    folder: Path, role: str, answer: str, chance: float
+) -> None:
+    live, canary = shelf_of(folder, asking("ann"), asking("bob"))
+    shelf = change(folder, lambda shelf: shelf.trying(canary, 0.3, ME))
+    acts, other = (canary, live) if role == "canary" else (live, canary)
+    run, _ = await performed(folder, task_of(shelf, acts))
+    first, last = proposed(run)
+    assert (run.answer, first.version, last.version, last.note.partition(":")[0]) == (answer, acts, acts, role)
+    assert first.propensity == pytest.approx(chance)
+    assert last.propensity is None
+    assert first.beside == {other: "asks 'ann'" if role == "canary" else "asks 'bob'"}
+
+
+async def test_where_live_and_canary_would_do_the_same_nothing_is_left_to_chance(folder: Path) -> None:
+    live, canary = shelf_of(folder, asking("ann", "bob"), asking("ann", "cyd"))
+    shelf = change(folder, lambda shelf: shelf.trying(canary, 0.25, ME))
+    for version, chance in ((live, 0.75), (canary, 0.25)):
+        run, _ = await performed(folder, task_of(shelf, version))
+        assert [made.propensity for made in proposed(run)] == [None, chance, None]
+
+
+async def test_one_ships_where_the_other_asks_on(folder: Path) -> None:
+    live, canary = shelf_of(folder, asking("ann"), asking("ann", "cyd"))
+    shelf = change(folder, lambda shelf: shelf.trying(canary, 0.25, ME))
+    run, _ = await performed(folder, task_of(shelf, live))
+    assert [(made.propensity, made.beside[canary]) for made in proposed(run)] == [
+        (None, "asks 'ann'"),
+        (0.75, "asks 'cyd'"),
+    ]
+
+
+async def test_a_run_keeps_to_the_version_that_began_it_while_the_shelf_changes(folder: Path) -> None:
+    live, canary = shelf_of(folder, asking("ann", "bob"), asking("cyd", "bob", "ann"))
+    shelf = change(folder, lambda shelf: shelf.trying(canary, 0.5, ME))
+    task = task_of(shelf, canary)
+    whole, events = await performed(folder, task)
+    change(folder, lambda shelf: shelf.without_canary(ME))
+    assert (await performed(folder, task))[0].answer == "B"  # a new run gets the live policy
+    for cut in range(1, len(events)):
+        recorder = MemoryRecorder()
+        for event in events[:cut]:
+            recorder.add(event)
+        run = await engine(recorder).resume(whole.id, pool(), shelved_conductor(str(folder)))
+        began = canary if any(event.kind == "plan.proposed" for event in events[:cut]) else live
+        assert {made.version for made in proposed(run)} == {began}
+        assert (run.status, run.answer) == (Status.DONE, "A" if began == canary else "B")
+    assert proposed(run)[-1].version == canary
+
+
+async def test_a_run_that_was_begun_before_a_promotion_says_in_which_role_it_goes_on(folder: Path) -> None:
+    live, other = shelf_of(folder, asking("ann", "bob"), asking("cyd"))
+    conductor = shelved_conductor(str(folder))
+    first = await conductor.propose(situation())
+    change(folder, lambda shelf: shelf.promoted(other, ME))
+    later = await conductor.propose(situation(first.plan, version=live))
+    assert (later.version, later.propensity, later.beside) == (live, None, {other: "asks 'cyd'"})
+    assert later.note.startswith("began this run: cascade")
+
+
+def situation(*plans: Plan, version: str = "") -> Situation:
+    """A situation in which these plans were performed."""
+    rounds = tuple(Performed(plan, (Result("ann", "A"),), version) for plan in plans)
+    return Situation(Task("What is it?"), pool().cards, rounds)
+
+
+async def test_where_the_version_that_began_a_run_is_gone_the_live_one_goes_on_and_says_so(folder: Path) -> None:
+    shelf_of(folder, asking("ann", "bob"))
+    conductor = shelved_conductor(str(folder))
+    first = await conductor.propose(situation())
+    later = await conductor.propose(situation(first.plan, version="0" * 12))
+    assert later.version == read(folder).live
+    assert later.note.startswith("live, as 000000000000, which began this run, is not on the shelf: ")
+
+
+async def test_a_promotion_holds_from_the_next_run_on_without_a_new_conductor(folder: Path) -> None:
+    _, other = shelf_of(folder, asking("ann"), asking("bob"))
+    conductor, answers = shelved_conductor(str(folder)), []
+    for step in (lambda shelf: shelf, lambda shelf: shelf.promoted(other, ME), lambda shelf: shelf.rolled_back(ME)):
+        change(folder, step)
+        run = await engine().run(Task("What is it?"), pool(), conductor)
+        answers.append(run.answer)
+    assert answers == ["A", "B", "A"]
+
+
+@pytest.mark.parametrize("harm", ["gone", "other", "broken", "option"])
+async def test_what_is_wrong_with_a_canary_or_a_shadow_is_told_beside_and_hurts_no_run(folder: Path, harm: str) -> None:
+    live, canary, shadow = shelf_of(folder, asking("ann"), asking("bob", cost=9), asking("cyd", cost=9))
+    shelf = change(folder, lambda shelf: shelf.trying(canary, 0.5, ME).with_shadow(shadow, ME))
+    for version in (canary, shadow):
+        damage(place(folder, version), harm)
+    run, _ = await performed(folder, task_of(shelf, canary), "?max_cost=5" if harm == "option" else "")
+    first = proposed(run)[0]
+    assert (run.answer, first.version, first.propensity) == ("A", live, None)
+    assert {words.partition(":")[0] for words in first.beside.values()} == {"cannot act"}
+    assert set(first.beside) == {canary, shadow}
+
+
+def damage(path: Path, harm: str) -> None:
+    """Take the policy away, put another in its place, or spoil it."""
+    match harm:
+        case "gone":
+            path.unlink()
+        case "other":
+            save(asking("bob", "cyd"), path)
+        case "broken":
+            path.write_bytes(path.read_bytes()[:-100])
+
+
+async def test_a_live_policy_that_is_damaged_makes_no_plan(folder: Path) -> None:
+    (live,) = shelf_of(folder, asking("ann"))
+    conductor = ShelvedConductor("policy:made", folder)
+    place(folder, live).write_bytes(b"no policy")
+    run = await engine().run(Task("What is it?"), pool(), conductor)
+    assert run.status is Status.FAILED
+    assert run.finished is not None
+    assert run.finished.fault is FaultKind.NO_PLAN
+    assert "not a policy file" in run.finished.why
+    with pytest.raises(ConfigError, match="not a policy file"):
+        shelved_conductor(str(folder))
+
+
+async def test_a_pool_that_none_of_its_workers_is_in_is_told(folder: Path) -> None:
+    shelf_of(folder, asking("ann"))
+    with pytest.raises(PlanError, match="none of the workers that the policy knows"):
+        await shelved_conductor(str(folder)).propose(replace(situation(), cards=()))
+
+
+@pytest.mark.parametrize(("query", "why"), [("?max_cost=10%", "below the cheapest"), ("?speed=1", "unknown option")])
+def test_an_option_that_the_live_policy_cannot_meet_is_refused_at_once(folder: Path, query: str, why: str) -> None:
+    shelf_of(folder, asking("ann"))
+    with pytest.raises(ConfigError, match=why):
+        shelved_conductor(f"{folder}{query}")
+
+
+def test_a_folder_names_a_shelf_and_a_file_a_policy(folder: Path, tmp_path: Path) -> None:
+    def endpoint(name: str) -> Endpoint:
+        raise ConfigError(name)
+
+    shelf_of(folder, asking("ann"))
+    known = Conductors({}, "shikisha.toml", tmp_path, endpoint)
+    assert isinstance(known.make(f"policy:{folder}"), ShelvedConductor)
+    assert isinstance(known.make(f"policy:{tmp_path}/policy-0?quality=1"), PolicyConductor)
+    (folder / FILE).unlink()
+    with pytest.raises(ConfigError, match="no shelf of policies"):
+        known.make(f"policy:{folder}")
+
+
+async def test_the_caps_of_a_run_end_it_whoever_acts(folder: Path) -> None:
+    live, canary = shelf_of(folder, asking("ann", "bob"), asking("ann", "cyd", "bob"))
+    shelf = change(folder, lambda shelf: shelf.trying(canary, 0.25, ME))
+    run = await engine().run(task_of(shelf, canary), pool(), shelved_conductor(str(folder)), Caps(rounds=3))
+    assert (run.status, run.answer) == (Status.DONE, "C")
+    assert [made.propensity for made in proposed(run)] == [None, 0.25, None]
+    assert live in run.rounds[0].proposed.beside  # type: ignore[union-attr]  # there is a plan

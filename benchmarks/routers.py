@@ -33,7 +33,7 @@ from common import machine
 from routers_curve import curve
 from routers_entrants import OURS, Measured, entrants
 from routers_figures import Line, lines, shares, table
-from routers_peers import peers
+from routers_peers import Peers
 from routers_plot import plot
 from routers_sets import FOLDER, SETS, Recorded, Split, outer, recorded, seeded
 
@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--outer", type=int, default=0)
     parser.add_argument("--only", nargs="+", default=[], help="entrants, by name; the best single worker always")
     parser.add_argument("--peers", default="", help="the Python of an environment that has their packages")
+    parser.add_argument("--peers-kept", type=Path, default=Path("build/peers"), help="where their picks are kept")
     parser.add_argument("--peer-seconds", type=float, default=1800)
     parser.add_argument("--peer-routers", nargs="+", default=[], help="which of them, by name")
     parser.add_argument("--curve", action="store_true")
@@ -101,7 +102,8 @@ def _measured(split: Split, arguments: argparse.Namespace, *, first: bool) -> Ma
         kept = f" ({found[name].note})" if name == OURS else ""
         print(f"  {split.name}: {name}{kept}, {found[name].seconds:.1f} s", file=sys.stderr, flush=True)
     if arguments.peers and first:
-        theirs, failed = peers(split, arguments.peers, arguments.peer_seconds, arguments.peer_routers)
+        ask = Peers(arguments.peers, arguments.peers_kept, arguments.peer_seconds, arguments.peer_routers)
+        theirs, failed = ask.measured(split)
         found |= theirs
         for name, why in failed.items():
             print(f"  {name} did not run: {why}")

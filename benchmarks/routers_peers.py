@@ -1,15 +1,16 @@
 """Peers' own routers as entrants of `routers.py`: given our features, run in their environment, played on our panels.
 
 What they picked for tasks of the first fold, having trained on the other four, puts a dial on them; what they picked
-for the tasks held out, having trained on all five, is reported. Ours to say: the features, the prices, the dial.
+for the tasks held out, having trained on all five, is reported. Ours to say: the features, the prices, the dial. Their
+picks are kept in a folder by the hash of what they were given, because they take minutes to come by.
 """
 
 import json
 import subprocess
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -18,47 +19,69 @@ from routers_sets import Split
 from shikisha.learn.panel import Panel
 from shikisha.learn.yard_texts import Reduced
 from shikisha.learn.yard_trials import Trial, of_picks
+from shikisha.policy.arrays import Ints
 
 SCRIPT = Path(__file__).parent / "peers_routers.py"
 DIRECTIONS = 256
 PRICES = (0.0, 0.01, 2.0, 12.0)  # 0: any best one; then the cheapest right one; then without the dear, and the middling
 
 
-def peers(
-    split: Split, python: str, seconds: float, named: Sequence[str] = ()
-) -> tuple[dict[str, Measured], dict[str, str]]:
-    """Return what their routers came to, and why some did not come to anything."""
-    calibrates, train = split.folds == 0, split.train
-    reduced = Reduced.of(train, DIRECTIONS)
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        np.savez(
-            folder / "given.npz",
-            train=reduced.rows(train.batch),
-            held=reduced.rows(split.held.batch),
-            scores=train.scores,
-            costs=train.paid / train.unit(),
-            calibrates=calibrates,
-            prices=np.array(PRICES),
-            pair=np.array(pair(train)),
-        )
-        _run([python, str(SCRIPT), str(folder), *(["--routers", *named] if named else [])], folder, seconds)
+@dataclass(frozen=True)
+class Peers:
+    """Where their environment is, where picks are kept, how long they may take, and which of them take part (all)."""
+
+    python: str
+    kept: Path
+    seconds: float
+    named: Sequence[str] = ()
+
+    def measured(self, split: Split) -> tuple[dict[str, Measured], Mapping[str, str]]:
+        """Return what their routers came to, and why some did not come to anything."""
+        folder = self._asked(split)
         told = json.loads((folder / "found.json").read_text())
         with np.load(folder / "found.npz", allow_pickle=False) as held:
             picks = {key: held[key].T for key in held.files}
-    found = {}
-    for router, taken in told["seconds"].items():
-        if f"{router} held" not in picks:
-            continue
-        before, after = picks[f"{router} calibration"], picks[f"{router} held"]
-        seen = of_picks(before, train.at(np.flatnonzero(calibrates)[: len(before)]))
-        came, unit = of_picks(after, split.held), train.unit()
-        curve = seen.paid.mean(axis=0) / unit, seen.won.mean(axis=0)
-        tried = Trial(*curve, came.won, came.paid / unit, came.asks, unit, float(train.means().max()))
-        decisions = told["milliseconds"].get(router, [])
-        note = " and ".join(train.workers[worker] for worker in pair(train)) if router.startswith("RouteLLM") else ""
-        found[router] = replace(by_trial(tried, split.held), seconds=taken, decisions=decisions, note=note)
-    return found, told["failed"]
+        found = {}
+        for router, seconds in told["seconds"].items():
+            if f"{router} held" in picks:
+                came = _tried(split, picks[f"{router} calibration"], picks[f"{router} held"])
+                decisions = told["milliseconds"].get(router, [])
+                note = " over ".join(split.train.workers[worker] for worker in reversed(pair(split.train)))
+                told_pair = note if router.startswith("RouteLLM") else ""
+                found[router] = replace(
+                    by_trial(came, split.held), seconds=seconds, decisions=decisions, note=told_pair
+                )
+        return found, told["failed"]
+
+    def _asked(self, split: Split) -> Path:
+        """Return the folder of what they found, which is run now unless it has been."""
+        train, reduced = split.train, Reduced.of(split.train, DIRECTIONS)
+        given = {
+            "train": reduced.rows(train.batch),
+            "held": reduced.rows(split.held.batch),
+            "scores": train.scores,
+            "costs": train.paid / train.unit(),
+            "calibrates": split.folds == 0,
+            "prices": np.array(PRICES),
+            "pair": np.array(pair(train)),
+        }
+        key = sha256(b"".join(np.round(array.astype(float), 6).tobytes() for array in given.values()))
+        key.update(repr((self.named, SCRIPT.read_bytes())).encode())
+        folder = self.kept / key.hexdigest()[:16]
+        if not (folder / "found.json").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            np.savez(folder / "given.npz", allow_pickle=False, **given)
+            self._run(folder)
+        return folder
+
+    def _run(self, folder: Path) -> None:
+        """Run their routers for as long as they may; what they had found by then counts."""
+        command = [self.python, str(SCRIPT), str(folder), *(["--routers", *self.named] if self.named else [])]
+        try:
+            with (folder / "log").open("w") as log:
+                subprocess.run(command, stdout=log, stderr=log, timeout=self.seconds, check=True)  # noqa: S603 - ours
+        except subprocess.TimeoutExpired:
+            print(f"  peers' routers were stopped after {self.seconds:.0f} s")
 
 
 def pair(panel: Panel) -> tuple[int, int]:
@@ -68,10 +91,9 @@ def pair(panel: Panel) -> tuple[int, int]:
     return int(above.argmax()), strong
 
 
-def _run(command: Sequence[str], folder: Path, seconds: float) -> None:
-    """Run their routers for at most so long; what they had found by then counts."""
-    try:
-        with (folder / "log").open("w") as log:
-            subprocess.run(command, stdout=log, stderr=log, timeout=seconds, check=True)  # noqa: S603 - ours
-    except subprocess.TimeoutExpired:
-        print(f"  peers' routers were stopped after {seconds:.0f} s")
+def _tried(split: Split, before: Ints, after: Ints) -> Trial:
+    """Return what picks [T, L] come to: those made for the first fold put the dial on those made for the part held."""
+    train, unit = split.train, split.train.unit()
+    seen = of_picks(before, train.at(np.flatnonzero(split.folds == 0)[: len(before)]))
+    came, curve = of_picks(after, split.held), (seen.paid.mean(axis=0) / unit, seen.won.mean(axis=0))
+    return Trial(*curve, came.won, came.paid / unit, came.asks, unit, float(train.means().max()))

@@ -46,6 +46,7 @@ class Texts:
         words = batch.words
         held = words.weights * self.rarity[words.places]
         rows = csr_matrix((held, words.places, words.starts), (len(batch), SIZE))
+        rows.sum_duplicates()
         rows.eliminate_zeros()
         return normalize(rows, copy=False)
 

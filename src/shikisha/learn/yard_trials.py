@@ -14,6 +14,7 @@ import numpy as np
 from shikisha.learn.frontier import BUDGETS, Frontier, frontier, met_by
 from shikisha.learn.panel import Panel
 from shikisha.policy.arrays import Flags, Floats, Ints
+from shikisha.policy.batch import NOTHING
 from shikisha.policy.dial import Dial, Point, on_hull
 
 
@@ -77,6 +78,7 @@ def trial(yard: Yard, train: Panel, folds: Ints, held: Panel) -> Trial:
 
 def of_picks(picks: Ints, panel: Panel) -> Came:
     """Return what it comes to that one worker is asked for each task: `picks` [T, L]."""
-    won, paid = (np.take_along_axis(table, picks, axis=1) for table in (panel.won, panel.paid))
+    given = np.where(panel.codes > NOTHING, panel.won, 0.0)
+    won, paid = (np.take_along_axis(table, picks, axis=1) for table in (given, panel.paid))
     asks = np.stack([(picks == worker).mean(axis=0) for worker in range(len(panel.workers))], axis=1)
     return Came(won, paid, asks)

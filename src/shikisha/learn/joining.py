@@ -1,0 +1,140 @@
+"""Workers that joined late: what a worker with few outcomes would have said to the tasks that it was not asked.
+
+A newcomer is right more often where many known workers are, where those are right that it resembles, and on some types
+of task; where it is wrong, it shares the wrong answers of some known workers more than those of others. What is usual
+among the known ones, each looked at as if it were new, is the prior (`borrowing`), so that a hundred outcomes go a long
+way. Invariants: what was recorded is never changed; what is filled in is told apart by `imputed`, is for fitting only,
+and is never evidence; equal panels and seeds give equal fillings; without newcomers a panel is returned as it is.
+Deliberately absent: workers with fewer than FEWEST outcomes (those are explored, not learned).
+"""
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shikisha.learn.borrowing import Context, Likeness
+from shikisha.learn.panel import Panel
+from shikisha.policy.arrays import Flags, Floats, Ints
+from shikisha.policy.batch import NOTHING
+
+KNOWN = 0.5  # share of the tasks from which on a worker is known
+FEWEST = 10  # outcomes below which nothing is filled in
+_SLOPE = 20.0  # outcomes' worth of belief that a newcomer's costs vary over tasks as those of others do
+_FREE = 1e-12
+_N = TypeVar("_N", np.float64, np.int64)
+
+
+def newcomers(panel: Panel) -> tuple[int, ...]:
+    """Return the workers whose missing outcomes can be filled in, those with most outcomes first.
+
+    There are none where fewer than two workers are known: likeness is likeness to somebody.
+    """
+    counts = _counts(panel)
+    few = [worker for worker in range(len(counts)) if FEWEST <= counts[worker] < KNOWN * len(panel)]
+    return tuple(sorted(few, key=lambda worker: -int(counts[worker]))) if len(_known(panel)) > 1 else ()
+
+
+def imputed(panel: Panel) -> Flags:
+    """[T, J]: which outcomes were filled in and not recorded."""
+    flags: Flags = ~panel.there & ~np.isnan(panel.scores)
+    return flags
+
+
+def completed(panel: Panel, seed: int = 0) -> Panel:
+    """Return the panel with the missing outcomes of its newcomers filled in."""
+    late = newcomers(panel)
+    if not late:
+        return panel
+    context = Context.of(panel, _known(panel))
+    likeness = Likeness.among(context)
+    found = panel
+    for place, worker in enumerate(late):
+        random = np.random.default_rng((seed, place))
+        found = _filled(found, worker, _said(found, worker, likeness, random), random)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a worker is taken to have said to the tasks `rows`: codes, whether that is right, its score (NaN: open)."""
+
+    rows: Ints
+    codes: Ints
+    right: Flags
+    scores: Floats
+
+
+def _said(panel: Panel, worker: int, likeness: Likeness, random: np.random.Generator) -> _Said:
+    rows = np.flatnonzero(~panel.there[:, worker] & np.isnan(panel.scores[:, worker]))
+    right = random.random(len(rows)) < likeness.chance(worker)[rows]
+    own = panel.codes[rows].max(axis=1) + 1  # the code of an answer that nobody else gave
+    codes, scores = own.copy(), np.full(len(rows), np.nan)
+    if not panel.answers:
+        return _Said(rows, codes, right, scores)
+    codes[right], scores[right] = likeness.right_answer(panel, rows[right], own[right])
+    codes[~right], scores[~right] = likeness.wrong_answer(worker, rows[~right], own[~right], random)
+    return _Said(rows, codes, right, scores)
+
+
+def _filled(panel: Panel, worker: int, said: _Said, random: np.random.Generator) -> Panel:
+    """Fill in what was said; costs, tokens and the rest are like those of one of its own outcomes that went alike."""
+    like = _alike(panel, worker, said.right, random)
+    scores = np.where(np.isnan(said.scores), panel.scores[like, worker], said.scores)
+    tokens = _spent(panel.tokens, panel, (worker, said.rows, like))
+    dollars = _spent(panel.dollars, panel, (worker, said.rows, like))
+    return replace(
+        panel,
+        codes=_with(panel.codes, worker, said.rows, said.codes),
+        scores=_with(panel.scores, worker, said.rows, scores),
+        lengths=_with(panel.lengths, worker, said.rows, panel.lengths[like, worker]),
+        tokens=_with(panel.tokens, worker, said.rows, np.where(said.codes == NOTHING, np.nan, tokens)),
+        dollars=_with(panel.dollars, worker, said.rows, dollars),
+        seconds=_with(panel.seconds, worker, said.rows, panel.seconds[like, worker]),
+    )
+
+
+def _alike(panel: Panel, worker: int, right: Flags, random: np.random.Generator) -> Ints:
+    """Return for each task to fill in the row of a recorded outcome of this worker that was as right, drawn by lot."""
+    recorded = np.flatnonzero(~np.isnan(panel.scores[:, worker]) & panel.there[:, worker])
+    was_right = panel.won[recorded, worker] > 0.5
+    found = np.zeros(len(right), np.int64)
+    for side in (True, False):
+        own = recorded[was_right == side]
+        found[right == side] = random.choice(own if len(own) else recorded, int((right == side).sum()))
+    return found
+
+
+def _spent(spent: Floats, panel: Panel, who: tuple[int, Ints, Ints]) -> Floats:
+    """Return what `worker` is taken to spend on `rows`: what it spent on those that went alike, times what is usual.
+
+    Usual is what the known workers spent on the one task and on the other, to a power that its outcomes tell.
+    """
+    worker, rows, like = who
+    logs = np.log(np.maximum(spent, _FREE))
+    others = logs[:, list(_known(panel))]
+    known = ~np.isnan(others)
+    usual = np.nan_to_num(others).sum(axis=1) / np.maximum(1, known.sum(axis=1))
+    usual = np.where(known.any(axis=1), usual, usual[known.any(axis=1)].mean() if known.any() else 0.0)
+    told = np.flatnonzero(~np.isnan(logs[:, worker]) & panel.there[:, worker])
+    away, own = usual[told] - usual[told].mean(), logs[told, worker] - logs[told, worker].mean()
+    belief = _SLOPE * float(usual.var()) + _FREE
+    power = float((away @ own + belief) / (away @ away + belief))
+    scaled: Floats = spent[like, worker] * np.exp(np.clip(power * (usual[rows] - usual[like]), -5, 5))
+    return scaled
+
+
+def _with(held: NDArray[_N], worker: int, rows: Ints, values: NDArray[_N]) -> NDArray[_N]:
+    changed = held.copy()
+    changed[rows, worker] = values
+    return changed
+
+
+def _known(panel: Panel) -> tuple[int, ...]:
+    return tuple(int(worker) for worker in np.flatnonzero(_counts(panel) >= KNOWN * len(panel)))
+
+
+def _counts(panel: Panel) -> Ints:
+    counts: Ints = (panel.there & ~np.isnan(panel.scores)).sum(axis=0)
+    return counts

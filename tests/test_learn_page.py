@@ -13,7 +13,7 @@ import pytest
 from policies import BUDGETS, broad, policy
 from shikisha.evaluate.drawing import Box
 from shikisha.evaluate.plots_cost import Size
-from shikisha.learn.figures import Line, lines, marks, met_at, reach, settings, steps, within
+from shikisha.learn.figures import lines, marks, met_at, overspent, reach, settings, steps
 from shikisha.learn.page import gain_axis, render
 from shikisha.learn.plots import frontier_plot
 from shikisha.learn.plots_dial import accuracy_promises, asks, cost_promises, kept, stack
@@ -122,7 +122,7 @@ def test_every_figure_of_the_evidence_stands_in_a_table() -> None:
         assert line.name in said
         assert f"{100 * line.area:.2f}" in said
         for budget in (0.05, 0.1, 0.2, 0.5, 1.0):
-            met = within(line, budget)
+            met = line.at(budget)
             assert met is None or f"{100 * met.accuracy:.1f}" in said
     for text in ("+2.0", "+1.0 to +3.0", "a note for the reader", "logs/made-up", "0f0f0f0f0f0f"):
         assert text in said
@@ -222,10 +222,13 @@ def test_an_accuracy_is_reached_at_a_cost_or_never(accuracy: float, cost: float 
     assert reach(MET, accuracy) == (None if cost is None else pytest.approx(cost))
 
 
-def test_what_costs_more_than_the_budget_was_not_bought_by_it() -> None:
-    dear = Line("dear", 0.7, (Met(0.05, 0.4, 0.7, 0.6, 0.8), Met(0.5, 0.5, 0.7, 0.6, 0.8)), rung=False)
-    assert within(dear, 0.05) is None
-    assert within(dear, 0.5) is not None
+def test_what_costs_more_than_the_budget_is_said_to() -> None:
+    made = policy()
+    dear = Met(0.05, 0.4, 0.7, 0.6, 0.8)
+    assert overspent(dear, 0.05)
+    assert not overspent(dear, 0.5)
+    yard = replace(made.yardsticks[0], frontier=(dear, *made.yardsticks[0].frontier[2:]))
+    assert "spent 40.0 %" in Read(render(replace(made, yardsticks=(yard,)), "v")).said("small")
 
 
 def test_the_ladder_is_climbed_against_the_rung_kept_before() -> None:

@@ -76,6 +76,16 @@ def read_columns(folder: Path, stem: str, columns: Sequence[Column], only: Only 
     return table
 
 
+def names_of(folder: Path, stem: str) -> tuple[str, ...]:
+    """Return the names of the columns in the file of this name (of JSONL, in its first line); none without a file."""
+    parquet, lines = folder / f"{stem}.parquet", folder / f"{stem}.jsonl"
+    if parquet.exists():
+        from pyarrow.parquet import read_schema
+
+        return tuple(read_schema(parquet).names)
+    return next((tuple(row) for _, row in _rows(lines)), ()) if lines.exists() else ()
+
+
 def _from_lines(file: Path, columns: Sequence[Column], only: Only | None) -> Columns:
     values: dict[str, list[object]] = {column.name: [] for column in columns}
     length = 0

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 
 from shikisha import toml
 from shikisha.budget import Price, Usage
-from shikisha.columns import Column, Columns, Holds, read_columns
+from shikisha.columns import Column, Columns, Holds, names_of, read_columns
 from shikisha.errors import ConfigError, UnknownName
 from shikisha.task import Task
 
@@ -50,6 +50,7 @@ _MORE = {
     "judged": 1.0,
 }  # columns that most logs lack, and the most that may stand there
 _STEMS = ("tasks", "outcomes", "responses")
+_KNOWN = {"tasks": _TASKS, "outcomes": (*_OUTCOMES, Column("samples")), "responses": _RESPONSES}
 
 
 class _PriceTable(BaseModel):
@@ -259,6 +260,12 @@ def _hashed(files: tuple[tuple[Path, int, int], ...]) -> str:
         with path.open("rb") as file:
             found.update(f"{path.name}\0".encode() + file_digest(file, "sha256").digest())
     return found.hexdigest()[:12]
+
+
+def ignored(folder: Path) -> tuple[str, ...]:
+    """Return the columns of a log that are read by nobody, as `outcomes: colour`: a misspelt one is among them."""
+    known = {stem: {column.name for column in columns} for stem, columns in _KNOWN.items()}
+    return tuple(f"{stem}: {name}" for stem in _STEMS for name in names_of(folder, stem) if name not in known[stem])
 
 
 def _stand_in(worker: str) -> str:

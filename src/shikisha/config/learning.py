@@ -46,13 +46,13 @@ def learn(order: Order, tell: Tell) -> "Policy":
     """Learn a policy; ConfigError for what cannot be learned from. `tell` hears how it goes."""
     with _folder(order, tell) as (folder, name, notes):
         from shikisha.learn.panel import panel_of
-        from shikisha.outcomes import log_hash, open_log
+        from shikisha.outcomes import ignored, log_hash, open_log
 
         tell("reading")
         log = open_log(folder, order.workers)
-        return _learn(
-            order, panel_of(log, order.workers), _Source(name, log_hash(folder), _cost_kind(log), notes), tell
-        )
+        notes += tuple(f"a column that nobody reads in {column}" for column in ignored(folder))
+        source = _Source(name, log_hash(folder), _cost_kind(log), notes)
+        return _learn(order, panel_of(log, order.workers), source, tell)
 
 
 @dataclass(frozen=True, slots=True)

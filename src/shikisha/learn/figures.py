@@ -86,14 +86,8 @@ def met_at(frontier: Sequence[Met], budget: float) -> Met | None:
     return Met(budget, spent, accuracy, least, most)
 
 
-def within(line: Line, budget: float) -> Met | None:
-    """Return what this budget bought, None where the cheapest setting costs clearly more."""
-    met = line.at(budget)
-    return None if met is None or overspent(met, budget) else met
-
-
 def overspent(met: Met, budget: float) -> bool:
-    """Whether it cost clearly more than the budget: its cheapest setting does."""
+    """Whether it cost clearly more than the budget: its cheapest setting does, or its dial was wrong about it."""
     return met.spent > _OVER * budget
 
 

@@ -17,7 +17,7 @@ from shikisha.evaluate.plots_interval import IntervalPlot
 from shikisha.evaluate.plots_interval import Line as Place
 from shikisha.evaluate.wording import points, span
 from shikisha.learn import summary
-from shikisha.learn.figures import best_single, lines, marks, reach, usual, within
+from shikisha.learn.figures import best_single, lines, marks, overspent, reach, usual
 from shikisha.learn.frontier import POINTS
 from shikisha.learn.plots import frontier_plot
 from shikisha.learn.plots_dial import accuracy_promises, asks, cost_promises, kept, stack
@@ -65,7 +65,8 @@ def _figures(policy: Policy) -> Mapping[str, object]:
     best = policy.rung().dial.best_single
     return {
         "budgets": POINTS,
-        "rows": [(line, [within(line, budget) for budget in POINTS]) for line in measured],
+        "rows": [(line, [(line.at(budget), budget) for budget in POINTS]) for line in measured],
+        "overspent": overspent,
         "reached": {line.name: reach(line.frontier, best) for line in measured},
         "marks": marks(policy),
         "wide": frontier_plot(policy, _WIDE),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shikisha.clean import one_line
 from shikisha.evaluate.wording import UNKNOWN, dollars, percent, plural
 from shikisha.learn import summary
-from shikisha.learn.figures import BUDGETS, Line, best_single, lines, marks, settings, within
+from shikisha.learn.figures import BUDGETS, Line, best_single, lines, marks, overspent, settings
 from shikisha.learn.naming import labels
 from shikisha.learn.ways import Rate, Way, asked, ways
 from shikisha.policy.dial import Mix
@@ -35,6 +35,8 @@ def climbed(policy: Policy, console: "Console") -> None:
         console.print()
         _line(console, "Accuracy on held-back tasks, % ± half the 95 % interval, at a mean cost of", "dim")
         console.print(_ladder(measured, console.width))
+        if any(met and overspent(met, budget) for line in measured for budget in BUDGETS for met in (line.at(budget),)):
+            _line(console, "! It spent more than that.", "dim")
         for name, met in marks(policy):
             _line(console, f"{one_line(name)}: {percent(met.accuracy)} at a cost of {percent(met.spent)}")
     console.print()
@@ -54,21 +56,23 @@ def _ladder(measured: Sequence[Line], width: int) -> "Table":
     short = labels([line.name for line in measured], max(10, width - 66))
     table = _table()
     table.add_column("", no_wrap=True, overflow="ellipsis")
-    for head in (*(f"{100 * budget:g} %" for budget in BUDGETS), "area"):
+    for head in (*(f"{100 * budget:g} % " for budget in BUDGETS), "area"):
         table.add_column(head, justify="right", no_wrap=True)
     for place, line in enumerate(measured):
         if not line.rung and place and measured[place - 1].rung:
             table.add_row(Text("for comparison", "dim italic"))
         style = "bold" if line.kept else ""
-        cells = [_met(within(line, budget)) for budget in BUDGETS]
+        cells = [_met(line.at(budget), budget) for budget in BUDGETS]
         table.add_row(
             Text(short[line.name], style), *(Text(cell, style) for cell in (*cells, f"{100 * line.area:.2f}"))
         )
     return table
 
 
-def _met(met: Met | None) -> str:
-    return UNKNOWN if met is None else f"{100 * met.accuracy:.1f} ±{50 * (met.high - met.low):.1f}"
+def _met(met: Met | None, budget: float) -> str:
+    if met is None:
+        return UNKNOWN
+    return f"{100 * met.accuracy:.1f} ±{50 * (met.high - met.low):.1f}{'!' if overspent(met, budget) else ' '}"
 
 
 def portrait(policy: Policy, version: str, shown: tuple[Rung, Mix, str], console: "Console") -> None:

@@ -85,6 +85,8 @@ def _step(step: Step) -> str:
     against = f"{gained(step.gain)} of area over the {step.gain.over}"
     if step.taken:
         return f"The {step.rung} is taken: {against}, which excludes harm."
+    if step.gain.high < 0:
+        return f"The {step.rung} is not taken: {against}, which is harm."
     return f"The {step.rung} is not taken: {against}, which does not exclude harm. {needs(step.needs)}"
 
 

@@ -1,0 +1,261 @@
+"""`shikisha learn` as a person uses it: what it writes and says, what it warns of, and what it refuses beforehand."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from panels import panel
+from policies import lines, write
+from shikisha.cli.app import app
+from shikisha.cli.exits import Exit
+from shikisha.learn.panel import Panel
+from shikisha.policy.file import load
+from test_house import modules_after
+
+Change = Callable[[Panel], Panel]
+FEW = 60  # tasks: the rule alone is fitted, in no time
+
+
+class Learning:
+    """Runs `shikisha learn` on a log in a folder of its own."""
+
+    def __init__(self, folder: Path, tasks: int = FEW) -> None:
+        self.folder, self.log, self.out = folder, folder / "log", folder / "made" / "our.policy"
+        write(panel(tasks=tasks), self.log)
+        self.said = ""
+
+    def __call__(self, *arguments: str, code: int = 0, log: str | None = None) -> str:
+        """Learn; return stdout, keep stderr in `said`."""
+        source = [str(self.log)] if log is None else [log] * bool(log)
+        command = ["learn", *source, "--out", str(self.out), *arguments]
+        result = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
+        assert result.exit_code == code, (result.output, result.stderr)
+        self.said = " ".join(result.stderr.split())
+        return result.stdout
+
+    def rows(self, file: str) -> list[dict[str, object]]:
+        """The rows of one of the log's files."""
+        return [json.loads(line) for line in (self.log / file).read_text().splitlines()]
+
+
+@pytest.fixture
+def learning(tmp_path: Path) -> Learning:
+    return Learning(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def climbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Learning, str]:
+    """A log of enough tasks for every rung, learned from once, and what was printed."""
+    learning = Learning(tmp_path_factory.mktemp("climbed"), 110)
+    made = learning.out.parent
+    return learning, learning("--page", str(made / "page.html"), "--json", str(made / "report.json"), "--seed", "3")
+
+
+def test_every_rung_is_measured_and_one_is_kept(climbed: tuple[Learning, str]) -> None:
+    learning, said = climbed
+    policy, version = load(learning.out)
+    for rung in policy.rungs:
+        (row,) = (line for line in said.splitlines() if line.split()[:1] == [rung.name])
+        assert rung.evidence is not None
+        assert row.split()[-1] == f"{100 * rung.evidence.area:.2f}"
+    assert [rung.name for rung in policy.rungs] == ["table", "cascade", "policy"]
+    assert f"The {policy.kept} is kept." in said
+    assert f"written: {learning.out} (version {version})" in learning.said
+    assert (policy.about.log, policy.about.seed, policy.about.cost_kind) == (str(learning.log), 3, "recorded")
+
+
+def test_the_report_as_json_and_the_page_say_the_same(climbed: tuple[Learning, str]) -> None:
+    learning, _ = climbed
+    policy, version = load(learning.out)
+    report = json.loads((learning.out.parent / "report.json").read_text())
+    assert (report["kept"], report["version"]) == (policy.kept, version)
+    areas = {rung["name"]: rung["evidence"]["area"] for rung in report["rungs"]}
+    page = (learning.out.parent / "page.html").read_text()
+    assert version in page
+    for name, area in areas.items():
+        assert name in page
+        assert f">{100 * area:.2f}<" in page
+
+
+def test_the_commands_it_ends_with_work(climbed: tuple[Learning, str], tmp_path: Path) -> None:
+    _, said = climbed
+    commands = [shlex.split(line)[1:] for line in said.splitlines() if line.strip().startswith("shikisha ")]
+    assert [command[0] for command in commands][::2] == ["policy", "run"]
+    for command in commands:
+        extra = ["--keep", str(tmp_path), "--tasks", "10"] if command[0] == "eval" else []
+        if command[0] != "run":  # which needs endpoints
+            result = CliRunner().invoke(app, [*command, *extra])
+            assert result.exit_code == 0, (command, result.output, result.stderr)
+
+
+def test_a_log_too_small_to_learn_from_gives_the_rule_and_a_warning(learning: Learning) -> None:
+    said = learning()
+    assert f"warning: {FEW} tasks are too few to learn more than the rule from" in learning.said
+    assert load(learning.out)[0].kept == "table"
+    assert "The table is kept." in said
+
+
+def no_costs(held: Panel) -> Panel:
+    return replace(held, dollars=np.full(held.dollars.shape, np.nan))
+
+
+def free(held: Panel) -> Panel:
+    return replace(held, dollars=np.zeros(held.dollars.shape))
+
+
+def half_priced(held: Panel) -> Panel:
+    return replace(held, dollars=np.where(np.arange(len(held))[:, None] < FEW / 2, np.nan, held.dollars))
+
+
+def all_right(held: Panel) -> Panel:
+    return replace(held, scores=np.ones(held.scores.shape))
+
+
+def all_wrong(held: Panel) -> Panel:
+    return replace(held, scores=np.zeros(held.scores.shape))
+
+
+@pytest.mark.parametrize(
+    ("change", "warning"),
+    [
+        (no_costs, "the log has no costs, so no budget can be kept"),
+        (free, "every cost is 0, so no budget can be kept"),
+        (half_priced, "90 outcomes of 180 without a cost, which count as free"),
+        (all_right, "every outcome has the score 1: nothing tells one worker from another but its cost"),
+        (all_wrong, "every outcome has the score 0: nothing tells one worker from another but its cost"),
+    ],
+)
+def test_what_a_log_lacks_is_said_and_something_is_learned(change: Change, warning: str, learning: Learning) -> None:
+    write(change(panel(tasks=FEW)), learning.log)
+    learning()
+    assert f"warning: {warning}" in learning.said
+    policy, _ = load(learning.out)
+    assert [note for note in policy.about.notes if note.startswith(warning)]
+
+
+def test_open_answers_are_said_to_count_only_by_checks_judges_and_feedback(learning: Learning) -> None:
+    write(panel(tasks=FEW), learning.log, kind=None)
+    learning()
+    assert f"the answers to {FEW} tasks (100.0 %) have no canonical form" in learning.said
+    assert "only checks, judges and feedback count" in learning.said
+
+
+def test_nothing_is_learned_where_nothing_was_graded(learning: Learning) -> None:
+    held = panel(tasks=FEW)
+    write(replace(held, scores=np.full(held.scores.shape, np.nan)), learning.log)
+    learning(code=Exit.CONFIG)
+    assert "none of the 180 outcomes has a score: there is nothing to learn from" in learning.said
+    assert not learning.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"score": 2}, "outcomes.jsonl: line 1: score: expected a number from 0 to 1, found 2"),
+        ({"score": float("nan")}, "outcomes.jsonl: line 1: score"),
+        ({"cost_usd": -1}, "outcomes.jsonl: line 1: cost_usd: expected a number from 0"),
+        ({"worker": None}, "outcomes.jsonl: line 1: worker: expected text, found null"),
+        ({"task_id": "nowhere"}, "outcomes.jsonl: line 1: task_id: 'nowhere' is not among the tasks"),
+    ],
+)
+def test_a_bad_row_is_named_by_file_line_and_column(change: Mapping[str, object], why: str, learning: Learning) -> None:
+    first, *rest = learning.rows("outcomes.jsonl")
+    lines(learning.log / "outcomes.jsonl", [{**first, **change}, *rest])
+    learning(code=Exit.CONFIG)
+    assert why in learning.said
+    assert not learning.out.exists()
+
+
+def test_a_row_that_contradicts_another_is_named_with_it(learning: Learning) -> None:
+    rows = learning.rows("outcomes.jsonl")
+    lines(learning.log / "outcomes.jsonl", [*rows, {**rows[0], "score": 1 - float(str(rows[0]["score"]))}])
+    learning(code=Exit.CONFIG)
+    assert f"line {len(rows) + 1}: score: 'task-0' by 'cheap' is recorded twice" in learning.said
+
+
+def test_a_missing_column_is_named(learning: Learning) -> None:
+    lines(learning.log / "outcomes.jsonl", [{"task_id": "task-0", "worker": "cheap"}])
+    learning(code=Exit.CONFIG)
+    assert "outcomes.jsonl: line 1: score: this column is missing" in learning.said
+
+
+def test_a_column_that_nobody_knows_is_named(learning: Learning) -> None:
+    lines(learning.log / "outcomes.jsonl", [{**row, "colour": "red"} for row in learning.rows("outcomes.jsonl")])
+    learning()
+    assert "warning: a column that nobody reads in outcomes: colour" in learning.said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--workers", "cheap,nobody"), "unknown worker in"),
+        (("--rung", "ladder"), "unknown rung 'ladder': known are table"),
+        (("--limit", "cheap"), "--limit: expected WORKER=SHARE"),
+        (("--limit", "cheap=2"), "--limit: expected WORKER=SHARE"),
+        (("--limit", "cheap=x"), "--limit: expected WORKER=SHARE"),
+        (("--limit", "cheap=1", "--limit", "cheap=0.5"), "--limit: 'cheap' is there twice"),
+    ],
+)
+def test_what_is_asked_for_wrongly_is_refused(arguments: Sequence[str], why: str, learning: Learning) -> None:
+    learning(*arguments, code=Exit.CONFIG)
+    assert why in learning.said
+    assert not learning.out.exists()
+
+
+def test_what_could_not_be_written_is_refused_before_anything_is_read(learning: Learning) -> None:
+    learning.out.parent.write_text("a file where a folder should be")
+    learning(code=Exit.CONFIG, log="/no/such/log")
+    assert f"{learning.out}: cannot be written" in learning.said
+
+
+def test_two_reports_in_one_file_are_refused(learning: Learning) -> None:
+    learning("--page", str(learning.out), code=Exit.CONFIG)
+    assert "expected different files" in learning.said
+
+
+def test_an_old_policy_stays_where_nothing_new_could_be_learned(learning: Learning) -> None:
+    learning.out.parent.mkdir()
+    learning.out.write_text("old")
+    learning("--workers", "nobody", code=Exit.CONFIG)
+    assert learning.out.read_text() == "old"
+
+
+def test_a_log_is_needed(learning: Learning) -> None:
+    learning(code=Exit.CONFIG, log="")
+    assert "expected an outcome log's folder, or --from-journal" in learning.said
+
+
+def test_with_json_on_stdout_there_is_nothing_else(learning: Learning) -> None:
+    report = json.loads(learning("--json", "-"))
+    assert report["kept"] == "table"
+    assert report["about"]["tasks"] == FEW
+
+
+def test_some_workers_alone_can_be_learned_about(learning: Learning) -> None:
+    learning("--workers", "dear, cheap")
+    assert load(learning.out)[0].names == ("dear", "cheap")
+
+
+def test_a_rung_is_kept_because_it_is_asked_for(tmp_path: Path) -> None:
+    learning = Learning(tmp_path, 120)
+    said = " ".join(learning("--rung", "cascade").split())
+    assert load(learning.out)[0].kept == "cascade"
+    assert "The cascade is kept." in said
+
+
+@pytest.mark.parametrize("command", [("--help",), ("learn", "--help"), ("policy", "show", "--help")])
+def test_help_imports_no_numbers(command: Sequence[str]) -> None:
+    heavy = {"numpy", "scipy", "sklearn", "jinja2", "pyarrow", "pandas"}
+    assert modules_after("-m", "shikisha", *command) & heavy == set()
+
+
+def test_progress_is_quiet_where_there_is_no_terminal(learning: Learning) -> None:
+    learning()
+    assert re.findall(r"fold \d|fitting|\x1b", learning.said) == []

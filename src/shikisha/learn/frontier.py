@@ -51,13 +51,13 @@ class Frontier:
 def frontier(dial: Dial, won: Floats, cost: Floats, places: Sequence[tuple[int, int]], budgets: Floats) -> Frontier:
     """Return the frontier of a dial on tasks where each (part, setting) of `places` came to `won`, `cost` [T, n].
 
-    A budget below the cheapest setting is met by the cheapest setting, and spends more than it says.
+    A budget below the cheapest setting is met by the cheapest setting for as many of the tasks as it pays for.
     """
     column = {place: index for index, place in enumerate(places)}
     out_won, out_cost = np.zeros((len(won), len(budgets))), np.zeros((len(won), len(budgets)))
     for index, budget in enumerate(budgets):
-        mix = met_by(dial, float(budget))
-        for point, share in ((mix.low, 1 - mix.share), (mix.high, mix.share)):
+        mix, paid = met_by(dial, float(budget)), affordable(dial, float(budget))
+        for point, share in ((mix.low, paid * (1 - mix.share)), (mix.high, paid * mix.share)):
             if share:
                 at = column[point.part, point.setting]
                 out_won[:, index] += share * won[:, at]
@@ -68,6 +68,11 @@ def frontier(dial: Dial, won: Floats, cost: Floats, places: Sequence[tuple[int, 
 def met_by(dial: Dial, budget: float) -> Mix:
     """Return what meets this budget, or the cheapest setting where none does."""
     return dial.within(max(budget, dial.points[0].cost))
+
+
+def affordable(dial: Dial, budget: float) -> float:
+    """Return for which share of the tasks a budget pays for the cheapest setting."""
+    return min(1.0, budget / dial.points[0].cost) if dial.points[0].cost > 0 else 1.0
 
 
 def gain(name: str, one: Frontier, other: Frontier) -> Gain:

@@ -24,19 +24,18 @@ from shikisha.policy.induction import Induction
 from shikisha.policy.scorer import Scorer
 
 Asked: TypeAlias = tuple[int, ...]
-PRICES = np.geomspace(0.004, 6.0, 26)  # accuracy that one unit of cost must bring
+PRICES = np.geomspace(0.004, 30.0, 32)  # accuracy that one unit of cost must bring
 _STILL = 1e-3  # the penalty of the constant
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a fit is held back (ridge, for each 1,000 tasks), and how much of a label every vote decides (`soft`)."""
+    """How a fit is held back (ridge), and how much of a label every vote decides (`soft`)."""
 
     prices: Floats = field(default_factory=lambda: PRICES)
-    light: float = 1.5
-    heavy: float = 40.0
+    light: float = 10.0
+    heavy: float = 500.0
     soft: float = 0.75
-    groups: int = 4
     penalties: Penalties = field(default_factory=Penalties)
 
 
@@ -62,7 +61,7 @@ class Ground:
     @cached_property
     def scales(self) -> Scales:
         """What is usual on this panel."""
-        return _scales(self.panel, self.recipe.groups)
+        return scales_of(self.panel)
 
     @cached_property
     def by_fold(self) -> tuple[tuple[Ints, Seen], ...]:
@@ -186,9 +185,9 @@ def _step(state: _State, others: Sequence[int], ahead: Mapping[Asked, _Ahead], p
 
 
 def _penalty(state: _State) -> Floats:
-    recipe, thousands = state.ground.recipe, len(state.features) / 1000
-    penalty = np.full(state.features.shape[1], recipe.heavy * thousands)
-    penalty[: LIGHT if state.asked else LIGHT_AT_FIRST] = recipe.light * thousands
+    recipe = state.ground.recipe
+    penalty = np.full(state.features.shape[1], recipe.heavy)
+    penalty[: LIGHT if state.asked else LIGHT_AT_FIRST] = recipe.light
     penalty[0] = _STILL
     return penalty
 
@@ -212,14 +211,13 @@ def _seen(panel: Panel, asked: Asked) -> Seen:
     return panel.seen(mask)
 
 
-def _scales(panel: Panel, groups: int) -> Scales:
-    """Return what is usual: log output tokens by type and worker, their spread, and groups of types that are alike."""
+def scales_of(panel: Panel) -> Scales:
+    """Return what is usual on a panel: log output tokens by type and worker, and their spread."""
     written = np.log1p(panel.tokens)
     types, kinds = panel.batch.types, len(panel.types.names)
     overall = _mean(written)
     rows = [_mean(written[types == kind], overall) for kind in range(kinds)]
-    spread = np.sqrt(_mean((written - overall) ** 2)) + 1e-3
-    return Scales(np.array([*rows, overall]), spread, _groups(panel, groups))
+    return Scales(np.array([*rows, overall]), np.sqrt(_mean((written - overall) ** 2)) + 1e-3)
 
 
 def _mean(values: Floats, otherwise: Floats | None = None) -> Floats:
@@ -227,18 +225,3 @@ def _mean(values: Floats, otherwise: Floats | None = None) -> Floats:
     count = (~np.isnan(values)).sum(axis=0)
     spare = np.zeros(values.shape[1]) if otherwise is None else otherwise
     return np.where(count > 0, np.nan_to_num(values).sum(axis=0) / np.maximum(1, count), spare)
-
-
-def _groups(panel: Panel, count: int) -> Floats:
-    """[D + 1, G]: one for the group of each type, by how well the workers do on it; nothing for unknown types."""
-    from sklearn.cluster import KMeans
-
-    kinds, types = len(panel.types.names), panel.batch.types
-    if kinds <= count:
-        return np.vstack([np.eye(kinds), np.zeros(kinds)])
-    overall = panel.means()
-    sums = np.array([panel.won[types == kind].sum(axis=0) for kind in range(kinds)])
-    sizes = np.array([(types == kind).sum() for kind in range(kinds)])
-    skill = (sums + 20 * overall) / (sizes[:, None] + 20)
-    found = KMeans(count, n_init=10, random_state=0).fit_predict(skill)
-    return np.vstack([np.eye(count)[found], np.zeros(count)])

@@ -16,7 +16,7 @@ from os import sched_getaffinity
 import numpy as np
 
 from shikisha.learn.fits import CASCADE, FOLDS, POLICY, TABLE, Fit, Wants, fit, folds_of
-from shikisha.learn.frontier import BUDGETS, POINTS, Frontier, frontier, gain, met_by
+from shikisha.learn.frontier import BUDGETS, POINTS, Frontier, affordable, frontier, gain, met_by
 from shikisha.learn.panel import Panel
 from shikisha.learn.play import play
 from shikisha.policy.arrays import Floats, Ints
@@ -128,7 +128,10 @@ def _judged(panel: Panel, held: Floats, wants: Wants, rungs: Sequence[str]) -> _
         dial = fitted.dials[rung]
         frontiers[rung] = played(fitted, dial, rest, unit, np.array(_TOLD))
         mixes = [met_by(dial, budget) for budget in _TOLD]
-        promised[rung] = np.array([(mix.accuracy, mix.cost) for mix in mixes])
+        paid = [affordable(dial, budget) for budget in _TOLD]
+        promised[rung] = np.array(
+            [(share * mix.accuracy, share * mix.cost) for share, mix in zip(paid, mixes, strict=True)]
+        )
     return _Judged(rows, frontiers, promised)
 
 

@@ -1,8 +1,9 @@
-"""Which workers an induction gets: the pools that bring most, found by adding one worker after another.
+"""Which workers an induction gets: the pools that bring most, found by adding and exchanging one worker at a time.
 
-It begins with the three best of those whom no one beats at their cost, and adds whoever widens the area under accuracy
-over cost most, on tasks that the fit has not seen. Invariant: the search sees the training part and nothing else.
-Deliberately absent: searching every subset, and removing a worker again.
+It begins with the best single worker and adds whoever widens the area under accuracy over cost most, on tasks that the
+fit has not seen; before a pool is kept, each of its workers is tried against the most promising of the others. Workers
+drop out of the search as they turn out to bring little. Invariant: the search sees the training part and nothing else.
+Deliberately absent: searching every subset.
 """
 
 from collections.abc import Sequence
@@ -14,35 +15,58 @@ from shikisha.learn.inducing import Fitted, Ground, induce
 from shikisha.learn.panel import Panel
 from shikisha.policy.dial import Dial, Point, on_hull
 
-FIRST, LAST = 3, 6  # how many workers the search begins and ends with
+LEAST, LAST = 4, 6  # workers in the smallest and largest pool that is kept
 _SEARCHED = np.geomspace(0.01, 4.0, 8)  # prices while searching
-_SHORTLIST = 6  # candidates that are looked at again after the first addition
+_SHORTLIST = 7  # candidates that are looked at once pools grow dear to fit
+_ENOUGH = 1e-4  # of area, which an exchange must bring
+
+
+class _Search:
+    """Areas of pools, each fitted once."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground, self._known = ground, dict[tuple[int, ...], float]()
+
+    def worth(self, pool: Sequence[int]) -> float:
+        key = tuple(sorted(pool))
+        if key not in self._known:
+            self._known[key] = area(induce(self._ground, key, _SEARCHED))
+        return self._known[key]
+
+    def grown(self, pool: list[int], rest: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return the pool with one worker more, and the others from the most promising."""
+        ranked = sorted(rest, key=lambda worker: -self.worth([*pool, worker]))
+        return [*pool, ranked[0]], ranked[1:]
+
+    def exchanged(self, pool: list[int], rest: Sequence[int]) -> list[int]:
+        """Return the pool after one worker after another was exchanged for a better one."""
+        for place in range(len(pool)):
+            others = [worker for worker in rest if worker not in pool]
+            tried = [[*pool[:place], worker, *pool[place + 1 :]] for worker in others]
+            best = max(tried, key=self.worth, default=pool)
+            if self.worth(best) > self.worth(pool) + _ENOUGH:
+                pool = best
+        return pool
 
 
 def pools(ground: Ground) -> tuple[tuple[int, ...], ...]:
     """Return the pools to fit, each with one worker more; one pool of all where there are few workers."""
-    everyone = range(len(ground.panel.workers))
-    if len(everyone) <= FIRST + 1:
-        return (tuple(everyone),)
-    pool = skyline(ground.panel)[:FIRST]
-    pool += [worker for worker in _by_skill(ground.panel) if worker not in pool][: FIRST - len(pool)]
-    found, rest = [], [worker for worker in everyone if worker not in pool]
+    everyone = _by_skill(ground.panel)
+    if len(everyone) <= LEAST:
+        return (tuple(sorted(everyone)),)
+    search, found = _Search(ground), []
+    pool, rest = everyone[:1], everyone[1:]
     while rest and len(pool) < LAST:
-        worth = {worker: area(induce(ground, [*pool, worker], _SEARCHED)) for worker in rest}
-        ranked = sorted(rest, key=lambda worker: -worth[worker])
-        pool, rest = [*pool, ranked[0]], ranked[1:_SHORTLIST]
-        found.append(tuple(sorted(pool)))
+        pool, rest = search.grown(pool, rest)
+        if len(pool) >= LEAST:
+            rest = rest[:_SHORTLIST]
+        if len(pool) == LEAST:
+            before = pool
+            pool = search.exchanged(pool, rest)
+            rest = [worker for worker in (*rest, *before) if worker not in pool]
+        if len(pool) >= LEAST:
+            found.append(tuple(sorted(pool)))
     return tuple(found)
-
-
-def skyline(panel: Panel) -> list[int]:
-    """Return the workers that nobody beats at the same cost or less, the best first."""
-    skill, cost = panel.means(), panel.paid.mean(axis=0)
-    return [
-        worker
-        for worker in _by_skill(panel)
-        if not any(cost[other] <= cost[worker] and skill[other] > skill[worker] for other in range(len(skill)))
-    ]
 
 
 def area(fitted: Fitted) -> float:

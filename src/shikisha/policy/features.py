@@ -6,7 +6,6 @@ Invariant: the features of one set of asked workers have the same columns whoeve
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
@@ -20,11 +19,10 @@ _FAR = 3.0  # standard deviations
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """What is usual: `written` [D + 1, J] and `spread` [J] of log output tokens; `groups` [D + 1, G] of task types."""
+    """What is usual: `written` [D + 1, J] and `spread` [J] of log output tokens, the last row for unknown types."""
 
     written: Floats
     spread: Floats
-    groups: Floats
 
     def lengths(self, seen: Seen, workers: Sequence[int]) -> Floats:
         """Return [T, n], how unusually long each one's output is, in standard deviations; 0 where not known."""
@@ -64,7 +62,6 @@ def at_first(seen: Seen, scales: Scales) -> Floats:
 def of_state(seen: Seen, asked: tuple[int, ...], belief: Belief, scales: Scales) -> Floats:
     """Return [T, p] for tasks of which these workers (ascending) have been asked."""
     best, types = belief.best, _types(seen, scales)
-    groups = scales.groups[seen.batch.types]
     held = np.clip(best, 0.01, 0.99)
     odds = np.log(held / (1 - held)) / 3
     lengths = scales.lengths(seen, asked)
@@ -75,9 +72,6 @@ def of_state(seen: Seen, asked: tuple[int, ...], belief: Belief, scales: Scales)
         z, told = lengths[:, place], seen.told(worker)
         columns.append(np.stack([supports - 0.5, silent, supports * best, z * supports, z * ~supports], axis=1))
         columns.append(np.stack([told * supports, told * ~supports], axis=1))
-        columns.append(groups * (supports - 0.5)[:, None])
-    columns.append(groups * odds[:, None])
-    columns += [_agree(seen, one, other) for one, other in combinations(asked, 2)]
     return np.concatenate(columns, axis=1)
 
 
@@ -108,8 +102,3 @@ def _types(seen: Seen, scales: Scales) -> Floats:
     """[T, D]: one where the task is of this type; nothing but zeros where its type is not known."""
     known = len(scales.written) - 1
     return np.eye(known + 1)[seen.batch.types][:, :known]
-
-
-def _agree(seen: Seen, one: int, other: int) -> Floats:
-    same: Floats = ((seen.codes[:, one] >= 0) & (seen.codes[:, one] == seen.codes[:, other])).astype(float)
-    return same[:, None]

@@ -76,7 +76,6 @@ class Induction:
             "sound": self.scorer.sound,
             "written": self.scales.written,
             "spread": self.scales.spread,
-            "groups": self.scales.groups,
         }
         return arrays | {" ".join(["gains", *map(str, asked)]): worth for asked, worth in self.gains.items()}
 
@@ -87,6 +86,6 @@ class Induction:
         return cls(
             tuple(int(worker) for worker in held["workers"]),
             Scorer(held["none"], held["support"], held["pairs"], held["sound"]),
-            Scales(held["written"], held["spread"], held["groups"]),
+            Scales(held["written"], held["spread"]),
             gains,
         )

@@ -1,5 +1,6 @@
 """`shikisha learn` as a person uses it: what it writes and says, what it warns of, and what it refuses beforehand."""
 
+import asyncio
 import json
 import re
 import shlex
@@ -11,13 +12,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from panels import panel
+from panels import missing, panel
 from policies import lines, write
 from shikisha.cli.app import app
 from shikisha.cli.exits import Exit
+from shikisha.journal import open_journal
 from shikisha.learn.panel import Panel
 from shikisha.policy.file import load
+from shikisha.task import Task
+from support import pool_of
 from test_house import modules_after
+from test_importers_journal import Kept, keep
 
 Change = Callable[[Panel], Panel]
 FEW = 60  # tasks: the rule alone is fitted, in no time
@@ -248,6 +253,63 @@ def test_a_rung_is_kept_because_it_is_asked_for(tmp_path: Path) -> None:
     said = " ".join(learning("--rung", "cascade").split())
     assert load(learning.out)[0].kept == "cascade"
     assert "The cascade is kept." in said
+
+
+def test_what_few_were_asked_for_is_no_full_log(learning: Learning) -> None:
+    held = panel(tasks=FEW)
+    write(missing(held, np.random.default_rng(0).random(held.codes.shape) < 0.6), learning.log)
+    learning()
+    assert "no outcome says with what probability its worker was asked" in learning.said
+    assert load(learning.out)[0].kept == "table"
+
+
+def test_a_full_log_s_gaps_are_said(learning: Learning) -> None:
+    held = panel(tasks=FEW)
+    cells = np.zeros(held.codes.shape, bool)
+    cells[0, 0] = True
+    ungraded = replace(held, scores=np.where(np.roll(cells, 1, axis=1), np.nan, held.scores))
+    write(missing(ungraded, cells), learning.log)
+    learning()
+    assert "warning: 0.6 % of all pairs of task and worker are not in the log" in learning.said
+    assert "warning: 1 outcome without a score, which count as not right" in learning.said
+
+
+async def perform(file: Path, tasks: int) -> None:
+    """Keep a graded run of one step by each of two workers for every task."""
+    async with open_journal(str(file)) as journal:
+        for number in range(tasks):
+            for place, name in enumerate(("ann", "bob")):
+                answer = "42" if (number + place) % 3 else "41"
+                task = Task(f"Sum {number}?", id=f"sums/{number}", domain="sums")
+                await keep(journal, Kept(pool_of(**{name: answer}), task=task))
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """A journal of forty graded runs."""
+    asyncio.run(perform(tmp_path / "runs.db", 20))
+    return tmp_path / "runs.db"
+
+
+def test_a_journal_is_learned_from(learning: Learning, journal: Path) -> None:
+    learning("--from-journal", log=str(journal))
+    policy, _ = load(learning.out)
+    assert (policy.names, policy.about.tasks, policy.about.log) == (("ann", "bob"), 20, str(journal))
+    assert [worker.score for worker in policy.workers] == [0.65, 0.7]
+
+
+def test_without_a_name_the_journal_configured_is_learned_from(learning: Learning, journal: Path) -> None:
+    config = learning.folder / "shikisha.toml"
+    config.write_text(f"[journal]\nfile = {str(journal)!r}\n")
+    learning("--from-journal", "--config", str(config), log="")
+    assert load(learning.out)[0].about.tasks == 20
+
+
+def test_a_journal_that_is_not_there_is_not_made(learning: Learning) -> None:
+    absent = learning.folder / "absent.db"
+    learning("--from-journal", code=Exit.CONFIG, log=str(absent))
+    assert f"{absent}: there is no such journal" in learning.said
+    assert not absent.exists()
 
 
 @pytest.mark.parametrize("command", [("--help",), ("learn", "--help"), ("policy", "show", "--help")])

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -51,8 +52,11 @@ def learn(order: Order, tell: Tell) -> "Policy":
         tell("reading")
         log = open_log(folder, order.workers)
         notes += tuple(f"a column that nobody reads in {column}" for column in ignored(folder))
+        if log.judged:
+            notes += (f"{log.judged:.0%} of the scores are a language model's word alone",)
         source = _Source(name, log_hash(folder), _cost_kind(log), notes)
-        return _learn(order, panel_of(log, order.workers), source, tell)
+        texts = any((folder / f"responses.{ending}").exists() for ending in ("parquet", "jsonl"))
+        return _learn(order, panel_of(log, order.workers, whole=texts), source, tell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +72,32 @@ class _Source:
 def _learn(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy":
     from shikisha.learn.caveats import caveats
     from shikisha.learn.habits import habits
-    from shikisha.learn.ladder import Source, climb
 
-    notes = (*source.notes, *caveats(panel))
-    policy = climb(panel, _wants(order), Source(source.name, source.hash, source.cost_kind, notes), tell)
+    told = replace(source, notes=(*source.notes, *caveats(panel)))
+    policy = _fitted(order, panel, told, tell)
     if order.rung:
         policy = replace(policy, kept=policy.rung(order.rung).name)
     tell("counting whom it asks")
-    return replace(policy, habits=habits(panel, policy))
+    return replace(policy, habits=habits(panel.heard(policy.hearing), policy))
+
+
+def _fitted(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy":
+    """Climb the ladder where every worker was asked, else learn what the log supports."""
+    from shikisha.learn.caveats import gaps
+    from shikisha.learn.coverage import Kind
+    from shikisha.learn.coverage import of as coverage_of
+    from shikisha.learn.ladder import Source, climb
+
+    if coverage_of(panel).kind is Kind.FULL:
+        come = Source(source.name, source.hash, source.cost_kind, (*source.notes, *gaps(panel)))
+        return climb(panel, _wants(order), come, tell)
+    from shikisha.learn.partial import fit_partial
+    from shikisha.policy.policy import About
+
+    tell("learning from what was asked")
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    about = About(source.name, source.hash, len(panel), today, source.cost_kind, order.seed, source.notes)
+    return fit_partial(panel, order.seed, about)
 
 
 def _wants(order: Order) -> "Wants":

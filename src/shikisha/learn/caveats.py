@@ -1,8 +1,8 @@
 """What must be said of a log before anybody learns from it: scores that are all the same, no costs, open answers.
 
 Invariants: nothing is mended here, only said, with counts; what nothing can be learned from is refused. Deliberately
-absent: what is malformed (the reader of logs refuses that with file and row), what was not recorded (`coverage`), and
-logs that are too small (`ladder`).
+absent: what is malformed (the reader of logs refuses that with file and row), what a log in which few were asked
+supports (`coverage`), and logs that are too small (`ladder`).
 """
 
 from collections.abc import Iterator
@@ -49,3 +49,15 @@ def _open(panel: Panel) -> Iterator[str]:
             f"the answers to {plural(tasks, 'task')} ({percent(tasks / len(panel))}) have no canonical form: two of "
             "them agree only to the letter, so there only checks, judges and feedback count"
         )
+
+
+def gaps(panel: Panel) -> tuple[str, ...]:
+    """Return sentences about what a full log lacks here and there, and what that counts as."""
+    missing, pairs = int((~panel.there).sum()), panel.there.size
+    ungraded = int((panel.there & np.isnan(panel.scores)).sum())
+    found = []
+    if missing:
+        found.append(f"{percent(missing / pairs)} of all pairs of task and worker are not in the log: no answer there")
+    if ungraded:
+        found.append(f"{plural(ungraded, 'outcome')} without a score, which count as not right")
+    return tuple(found)

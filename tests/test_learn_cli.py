@@ -70,10 +70,19 @@ def test_every_rung_is_measured_and_one_is_kept(climbed: tuple[Learning, str]) -
         (row,) = (line for line in said.splitlines() if line.split()[:1] == [rung.name])
         assert rung.evidence is not None
         assert row.split()[-1] == f"{100 * rung.evidence.area:.2f}"
+        assert len(row) <= 80
     assert [rung.name for rung in policy.rungs] == ["table", "cascade", "policy"]
     assert f"The {policy.kept} is kept." in said
     assert f"written: {learning.out} (version {version})" in learning.said
     assert (policy.about.log, policy.about.seed, policy.about.cost_kind) == (str(learning.log), 3, "recorded")
+
+
+def test_yardsticks_stand_beside_the_rungs(climbed: tuple[Learning, str]) -> None:
+    learning, said = climbed
+    found = {one.name for one in load(learning.out)[0].yardsticks}
+    assert {"best single worker", "mix by lot", "majority vote", "oracle"} <= found
+    assert "for comparison" in said
+    assert "best single worker: " in said
 
 
 def test_the_report_as_json_and_the_page_say_the_same(climbed: tuple[Learning, str]) -> None:
@@ -92,7 +101,7 @@ def test_the_report_as_json_and_the_page_say_the_same(climbed: tuple[Learning, s
 def test_the_commands_it_ends_with_work(climbed: tuple[Learning, str], tmp_path: Path) -> None:
     _, said = climbed
     commands = [shlex.split(line)[1:] for line in said.splitlines() if line.strip().startswith("shikisha ")]
-    assert [command[0] for command in commands][::2] == ["policy", "run"]
+    assert [command[0] for command in (commands[0], commands[1], commands[-1])] == ["policy", "run", "eval"]
     for command in commands:
         extra = ["--keep", str(tmp_path), "--tasks", "10"] if command[0] == "eval" else []
         if command[0] != "run":  # which needs endpoints

@@ -13,13 +13,13 @@ import pytest
 from policies import BUDGETS, broad, policy
 from shikisha.evaluate.drawing import Box
 from shikisha.evaluate.plots_cost import Size
-from shikisha.learn.figures import lines, marks, met_at, overspent, reach, settings, steps
+from shikisha.learn.figures import lines, marks, met_at, overspent, paid, reach, settings, steps
 from shikisha.learn.page import gain_axis, render
 from shikisha.learn.plots import frontier_plot
 from shikisha.learn.plots_dial import accuracy_promises, asks, cost_promises, kept, stack
 from shikisha.learn.summary import uses
 from shikisha.policy.dial import Dial, Point
-from shikisha.policy.policy import Met, Policy, Rung
+from shikisha.policy.policy import Met, Policy, Rung, Yardstick
 from test_evaluate_page import Read, colours, contrast
 
 EVIL = '"><script>alert(1)</script>'
@@ -220,6 +220,14 @@ def test_between_two_budgets_both_are_mixed(budget: float, accuracy: float | Non
 @pytest.mark.parametrize(("accuracy", "cost"), [(0.4, 0.1), (0.6, 0.2), (0.8, 1.0), (0.81, None)])
 def test_an_accuracy_is_reached_at_a_cost_or_never(accuracy: float, cost: float | None) -> None:
     assert reach(MET, accuracy) == (None if cost is None else pytest.approx(cost))
+
+
+def test_budgets_that_pay_for_a_part_of_the_tasks_only_are_not_shown() -> None:
+    rising = [Met(budget, budget, 0.7 * budget, 0.0, 1.0) for budget in (0.02, 0.05, 0.5)]
+    whole = [Met(budget, 1.0, 0.7, 0.6, 0.8) for budget in (1.0, 2.0)]
+    assert paid(Yardstick("dear", 0.3, (*rising, *whole))) == tuple(whole)
+    assert paid(Yardstick("free", 0.3, tuple(whole))) == tuple(whole)
+    assert marks(replace(policy(), yardsticks=(Yardstick("dear", 0.3, (*rising, *whole)),))) == (("dear", whole[0]),)
 
 
 def test_what_costs_more_than_the_budget_is_said_to() -> None:

@@ -84,13 +84,15 @@ def _learn(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy
 def _fitted(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy":
     """Climb the ladder where every worker was asked, else learn what the log supports."""
     from shikisha.learn.caveats import gaps
+    from shikisha.learn.comparing import compared
     from shikisha.learn.coverage import Kind
     from shikisha.learn.coverage import of as coverage_of
     from shikisha.learn.ladder import Source, climb
 
     if coverage_of(panel).kind is Kind.FULL:
         come = Source(source.name, source.hash, source.cost_kind, (*source.notes, *gaps(panel)))
-        return climb(panel, _wants(order), come, tell)
+        climbed = climb(panel, _wants(order), come, tell)
+        return replace(climbed, yardsticks=climbed.yardsticks or compared(panel, order.seed, tell))
     from shikisha.learn.partial import fit_partial
     from shikisha.policy.policy import About
 

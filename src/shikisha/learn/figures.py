@@ -1,19 +1,21 @@
 """A policy's figures as tables and drawings quote them: what a budget buys, where an accuracy is reached, who gained.
 
 Invariants: a figure between two measured budgets is the mixture of both, which is what the dial would perform; nothing
-is said of budgets below the first measured one. Deliberately absent: words (`summary`) and measuring (`ladder`).
+is said of budgets that pay for a part of the tasks only, although the area counts them. Deliberately absent: words
+(`summary`) and measuring (`ladder`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isclose
 
 from shikisha.learn.frontier import POINTS
 from shikisha.policy.dial import Aim, Mix, Wish
-from shikisha.policy.policy import Gain, Known, Met, Policy, Rung
+from shikisha.policy.policy import Evidence, Gain, Known, Met, Policy, Rung, Yardstick
 
 BUDGETS = tuple(budget for budget in POINTS if budget <= 1)  # the terminal's; the page has them all
 _OVER = 1.1  # spending so much of a budget is said to be too much
-_TINY = 1e-9
+_TINY, _SAME = 1e-9, 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +47,34 @@ class Step:
 def lines(policy: Policy) -> tuple[Line, ...]:
     """Return every rung that was measured, then every yardstick whose cost can be turned."""
     rungs = [
-        Line(rung.name, rung.evidence.area, rung.evidence.frontier, True, rung.name == policy.kept, rung.evidence.note)
+        Line(rung.name, rung.evidence.area, paid(rung.evidence), True, rung.name == policy.kept, rung.evidence.note)
         for rung in policy.rungs
         if rung.evidence is not None
     ]
-    others = [Line(one.name, one.area, one.frontier, False, note=one.note) for one in policy.yardsticks]
+    others = [Line(one.name, one.area, paid(one), False, note=one.note) for one in policy.yardsticks]
     return (*rungs, *(line for line in others if not _still(line.frontier)))
 
 
 def marks(policy: Policy) -> tuple[tuple[str, Met], ...]:
     """Return the yardsticks that cost the same whatever the budget: a name and what it came to."""
-    return tuple((one.name, one.frontier[0]) for one in policy.yardsticks if one.frontier and _still(one.frontier))
+    bought = [(one.name, paid(one)) for one in policy.yardsticks]
+    return tuple((name, frontier[0]) for name, frontier in bought if _still(frontier))
+
+
+def paid(measured: Evidence | Yardstick) -> tuple[Met, ...]:
+    """Return the frontier without the first budgets that pay for a part of the tasks only.
+
+    There what is won rises as the budget does, since the cheapest setting is taken for as many tasks as it pays for.
+    """
+    frontier = measured.frontier
+    rates = [met.accuracy / met.budget for met in frontier if met.budget > 0]
+    if len(rates) < len(frontier) or len(rates) < 2 or not isclose(rates[0], rates[1], rel_tol=_SAME):
+        return frontier
+    parts = sum(isclose(rate, rates[0], rel_tol=_SAME) for rate in rates)
+    ends = frontier[parts - 1 : parts + 1]
+    if len(ends) > 1 and isclose(ends[0].accuracy, ends[1].accuracy, rel_tol=_SAME):
+        parts -= 1  # that budget is just enough for all tasks: more brings no more
+    return frontier[parts:]
 
 
 def _still(frontier: Sequence[Met]) -> bool:

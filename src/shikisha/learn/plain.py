@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from shikisha.learn import summary
-from shikisha.learn.figures import best_single, defended, reach, settings
+from shikisha.learn.figures import best_single, defended, paid, reach, settings
 from shikisha.learn.frontier import POINTS
 from shikisha.learn.ways import asked, ways
 from shikisha.policy.dial import Mix
@@ -33,7 +33,7 @@ def plain(policy: Policy, version: str) -> Mapping[str, object]:
 
 def _rung(policy: Policy, rung: Rung) -> Mapping[str, object]:
     evidence = rung.evidence
-    reached = reach(evidence.frontier, rung.dial.best_single) if evidence else None
+    reached = reach(paid(evidence), rung.dial.best_single) if evidence else None
     return {
         "name": rung.name,
         "unit_dollars": rung.dial.unit,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shikisha.evaluate.drawing import Box, Scale, Tick, even_scale, path
 from shikisha.evaluate.labels import not_touching
 from shikisha.evaluate.matrices import OTHERS
-from shikisha.learn.figures import settings
+from shikisha.learn.figures import paid, settings
 from shikisha.learn.frontier import BUDGETS
 from shikisha.learn.ways import asked
 from shikisha.policy.dial import Mix
@@ -94,7 +94,7 @@ class Stack:
 def kept(rung: Rung) -> tuple[Kept, ...]:
     """Return what the dial promises for every budget at which the rung was measured."""
     found = []
-    for met in rung.evidence.frontier if rung.evidence else ():
+    for met in paid(rung.evidence) if rung.evidence else ():
         if met.budget >= rung.dial.points[0].cost:
             mix = rung.dial.within(met.budget)
             found.append(Kept(met, mix.accuracy, max(mix.low.error, mix.high.error), mix.cost))

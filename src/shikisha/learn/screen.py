@@ -36,7 +36,7 @@ def climbed(policy: Policy, console: "Console") -> None:
         _line(console, "Accuracy on held-back tasks, % ± half the 95 % interval, at a mean cost of", "dim")
         console.print(_ladder(measured, console.width))
         if any(met and overspent(met, budget) for line in measured for budget in BUDGETS for met in (line.at(budget),)):
-            _line(console, "! It spent more than that.", "dim")
+            _line(console, "! Its dial was wrong: it spent clearly more than that.", "dim")
         for name, met in marks(policy):
             _line(console, f"{one_line(name)}: {percent(met.accuracy)} at a cost of {percent(met.spent)}")
     console.print()
@@ -53,8 +53,8 @@ def climbed(policy: Policy, console: "Console") -> None:
 def _ladder(measured: Sequence[Line], width: int) -> "Table":
     from rich.text import Text
 
-    short = labels([line.name for line in measured], max(10, width - 66))
-    table = _table()
+    short = labels([line.name for line in measured], max(10, width - 62))
+    table = _table(1)
     table.add_column("", no_wrap=True, overflow="ellipsis")
     for head in (*(f"{100 * budget:g} % " for budget in BUDGETS), "area"):
         table.add_column(head, justify="right", no_wrap=True)

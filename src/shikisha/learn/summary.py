@@ -9,7 +9,7 @@ from shlex import quote
 
 from shikisha.evaluate.entries import Interval
 from shikisha.evaluate.wording import dollars, percent, plural, points, span
-from shikisha.learn.figures import Step, best_single, defended, met_at, overspent, reach, steps
+from shikisha.learn.figures import Step, best_single, defended, met_at, overspent, paid, reach, steps
 from shikisha.policy.dial import Dial
 from shikisha.policy.policy import About, Evidence, Gain, Policy
 
@@ -57,7 +57,7 @@ def _comes_to(policy: Policy) -> Iterator[str]:
     if evidence is None:
         yield f"The {policy.kept} is kept. No task could be held back, so nobody knows how well it does on others."
         return
-    met, best = met_at(evidence.frontier, _EXAMPLE), best_single(policy)
+    met, best = met_at(paid(evidence), _EXAMPLE), best_single(policy)
     if met is not None and not overspent(met, _EXAMPLE):
         yield (
             f"The {policy.kept} is kept. At {percent(met.spent)} of the best single worker's cost it was right in "
@@ -66,7 +66,7 @@ def _comes_to(policy: Policy) -> Iterator[str]:
         )
     else:
         yield f"The {policy.kept} is kept. {best.name}, the best single worker, was right in {percent(best.score)}."
-    cost = reach(evidence.frontier, policy.rung().dial.best_single)
+    cost = reach(paid(evidence), policy.rung().dial.best_single)
     where = "never reached" if cost is None else f"reached at {percent(cost)} of its cost"
     yield f"The best single worker's accuracy is {where}."
 

@@ -14,7 +14,7 @@ from shikisha.learn.cascading import cascade
 from shikisha.learn.hearing import listen
 from shikisha.learn.inducing import Ground, Recipe, induce
 from shikisha.learn.panel import Panel
-from shikisha.learn.pools import pools
+from shikisha.learn.pools import area, pools
 from shikisha.learn.tabling import tabulate
 from shikisha.policy.arrays import Floats, Ints
 from shikisha.policy.dial import Dial, Point, on_hull
@@ -64,13 +64,24 @@ def fit(panel: Panel, wants: Wants, rungs: Sequence[str]) -> Fit:
         cascaded = cascade(panel, folds, unit)
         made[CASCADE] = [Tried(cascaded.part, cascaded.won, cascaded.cost)]
     if POLICY in rungs:
-        hearing, tells = listen(panel, folds)
-        ground = Ground.of(replace(panel, tells=tells), folds, wants.recipe)
-        induced = [induce(ground, pool) for pool in pools(ground)]
+        ground = Ground.of(panel, folds, wants.recipe)
+        chosen = pools(ground)
+        hearing, ground = _listening(ground, chosen[0])
+        induced = [induce(ground, pool) for pool in chosen]
         made[POLICY] = [Tried(one.part, one.won, one.cost) for one in induced]
         made[POLICY] += made[TABLE]
     fitted = _trimmed(made, 0.0 if not panel.paid.any() else unit, float(panel.means().max()))
     return replace(fitted, hearing=hearing)
+
+
+def _listening(deaf: Ground, pool: Sequence[int]) -> tuple[Hearing | None, Ground]:
+    """Return a hearing, and what fits share with it; without one where the texts bring this pool nothing."""
+    hearing, tells = listen(deaf.panel, deaf.folds)
+    if hearing is None:
+        return None, deaf
+    ground = Ground.of(replace(deaf.panel, tells=tells), deaf.folds, deaf.recipe)
+    better = area(induce(ground, pool)) > area(induce(deaf, pool))
+    return (hearing, ground) if better else (None, deaf)
 
 
 def folds_of(hashes: Sequence[str], salt: str, count: int = FOLDS) -> Ints:

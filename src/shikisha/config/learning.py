@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from shikisha.errors import ConfigError
 
 if TYPE_CHECKING:
-    from shikisha.learn.fits import Wants
     from shikisha.learn.panel import Panel
     from shikisha.outcomes import OutcomeLog
     from shikisha.policy.policy import Policy
@@ -72,13 +71,23 @@ class _Source:
 def _learn(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy":
     from shikisha.learn.caveats import caveats
     from shikisha.learn.habits import habits
+    from shikisha.learn.waiting import waited
 
-    told = replace(source, notes=(*source.notes, *caveats(panel)))
-    policy = _fitted(order, panel, told, tell)
-    if order.rung:
-        policy = replace(policy, kept=policy.rung(order.rung).name)
+    priced, waits = waited(panel, order.second)
+    told = replace(source, notes=(*source.notes, *waits, *caveats(priced)))
+    policy = _kept(_fitted(order, priced, told, tell), order)
     tell("counting whom it asks")
     return replace(policy, habits=habits(panel.heard(policy.hearing), policy))
+
+
+def _kept(policy: "Policy", order: Order) -> "Policy":
+    """Keep the rung asked for; the table where load limits were stated, since the other rungs do not keep them."""
+    from shikisha.learn.fits import TABLE
+
+    if order.rung or not order.limits:
+        return replace(policy, kept=policy.rung(order.rung).name)
+    note = f"load limits are kept by the {TABLE} alone, which is kept for that"
+    return replace(policy, kept=TABLE, about=replace(policy.about, notes=(*policy.about.notes, note)))
 
 
 def _fitted(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy":
@@ -87,25 +96,28 @@ def _fitted(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Polic
     from shikisha.learn.comparing import compared
     from shikisha.learn.coverage import Kind
     from shikisha.learn.coverage import of as coverage_of
+    from shikisha.learn.fits import Wants
     from shikisha.learn.ladder import Source, climb
+    from shikisha.learn.tabling import Preference
 
     if coverage_of(panel).kind is Kind.FULL:
         come = Source(source.name, source.hash, source.cost_kind, (*source.notes, *gaps(panel)))
-        climbed = climb(panel, _wants(order), come, tell)
+        wants = Wants(seed=order.seed, preference=Preference(order.speed, order.limits))
+        climbed = climb(panel, wants, come, tell)
         return replace(climbed, yardsticks=climbed.yardsticks or compared(panel, order.seed, tell))
+    return _from_part(order, panel, source, tell)
+
+
+def _from_part(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy":
     from shikisha.learn.partial import fit_partial
     from shikisha.policy.policy import About
 
+    if order.speed or order.limits:
+        raise ConfigError("--speed and --limit need a log in which every worker was asked for every task")
     tell("learning from what was asked")
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     about = About(source.name, source.hash, len(panel), today, source.cost_kind, order.seed, source.notes)
     return fit_partial(panel, order.seed, about)
-
-
-def _wants(order: Order) -> "Wants":
-    from shikisha.learn.fits import Wants
-
-    return Wants(seed=order.seed)
 
 
 @contextmanager

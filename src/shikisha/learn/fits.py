@@ -15,7 +15,7 @@ from shikisha.learn.hearing import listen
 from shikisha.learn.inducing import Ground, Recipe, induce
 from shikisha.learn.panel import Panel
 from shikisha.learn.pools import area, pools
-from shikisha.learn.tabling import tabulate
+from shikisha.learn.tabling import Preference, tabulate
 from shikisha.policy.arrays import Floats, Ints
 from shikisha.policy.dial import Dial, Point, on_hull
 from shikisha.policy.hearing import Hearing
@@ -28,9 +28,11 @@ FOLDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What a user wants of learning; see `shikisha learn --help`."""
+    """What a user wants of learning: what a second of waiting costs (dollars), and what the rule prefers besides."""
 
     seed: int = 0
+    second: float = 0.0
+    preference: Preference | None = None
     recipe: Recipe = field(default_factory=Recipe)
 
 
@@ -58,7 +60,7 @@ def fit(panel: Panel, wants: Wants, rungs: Sequence[str]) -> Fit:
     unit = panel.unit()
     made: dict[str, list[Tried]] = {}
     hearing: Hearing | None = None
-    tabled = tabulate(panel, folds, unit)
+    tabled = tabulate(panel, folds, unit, wants.preference)
     made[TABLE] = [Tried(tabled.part, tabled.won, tabled.cost)]
     if CASCADE in rungs:
         cascaded = cascade(panel, folds, unit)

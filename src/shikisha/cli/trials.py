@@ -19,7 +19,7 @@ from shikisha.cli.shelving import ShelfFolder, Version, Why, as_json, signed, to
 from shikisha.errors import ConfigError, TaskError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.table import Table
 
     from shikisha.learn.shadowing import Shadowed
     from shikisha.learn.trial import Arm, Change, Figure, Trial
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shikisha.run import Run
 
 _ALL = 2**31  # runs
+_WIDE = 90  # columns
 _POLICIES = "policy:"  # begins the names of conductors that act by one
 
 
@@ -66,7 +67,7 @@ def trial(folder: ShelfFolder, judging: Judging, shared: Shared) -> Exit:
     if shared.json:
         out.value(_as_json(found))
     else:
-        _show(folder, found, out.console(to_stdout=True))
+        _show(folder, found)
     return Exit.OK
 
 
@@ -169,26 +170,22 @@ def _as_json(found: _Found) -> Mapping[str, object]:
     }
 
 
-def _show(folder: Path, found: _Found, console: "Console") -> None:
-    if found.trial is None:
-        console.print(f"{folder}: there is no canary: shikisha policy canary {folder} VERSION --share 0.1")
+def _show(folder: Path, found: _Found) -> None:
+    if found.trial is None or found.verdict is None or found.shelf.canary is None:
+        lines = [f"there is no canary: shikisha policy canary {folder} VERSION --share 0.1"]
     else:
-        console.print(f"{folder}, since {told(found.shelf.since)}")
-        console.print(_table(found.shelf, found.trial))
-        for line in _changes(found.trial):
-            console.print(line)
-    for shadow in found.shadows:
-        console.print(_known(shadow))
-    if found.verdict is not None and found.shelf.canary is not None:
-        for line in _follows(folder, found.shelf.canary.version, found.verdict):
-            console.print(line)
+        console = out.console(to_stdout=True)
+        out.report(f"{folder}, since {told(found.shelf.since)}")
+        console.print(_table(found.shelf, found.trial, gap=2 if console.width >= _WIDE else 1))
+        lines = [*_changes(found.trial), *_follows(folder, found.shelf.canary.version, found.verdict)]
+    out.report("\n".join([*lines, *map(_known, found.shadows)]))
 
 
-def _table(held: "Shelf", found: "Trial") -> object:
+def _table(held: "Shelf", found: "Trial", gap: int) -> "Table":
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("policy", "", "runs", "tasks", "graded", "right (95 %)", "$ a task", "no answer"):
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+    for name in ("policy", "", "tasks", "graded", "right, with 95 %", "$ a task", "no answer"):
         table.add_column(name, justify="left" if name in {"policy", ""} else "right", no_wrap=True)
     for arm, role in ((found.live, "live"), (found.canary, f"canary {held.shares[found.canary.version]:.0%}")):
         table.add_row(*_cells(arm, role))
@@ -200,17 +197,16 @@ def _cells(arm: "Arm", role: str) -> tuple[str, ...]:
     return (
         arm.version,
         role,
-        f"{arm.runs:,}",
         f"{arm.tasks:,}",
         f"{graded:,}",
         _share(arm.right),
-        "" if arm.dollars is None else f"{arm.dollars.mean:.6f}",
+        "" if arm.dollars is None else f"{arm.dollars.mean:.3g}",
         "" if arm.failed is None else f"{arm.failed.mean:.1%}",
     )
 
 
 def _share(figure: "Figure | None") -> str:
-    return "" if figure is None else f"{figure.mean:.1%} ({100 * figure.low:.1f} to {100 * figure.high:.1f})"
+    return "" if figure is None else f"{figure.mean:.1%} {100 * figure.low:.1f} to {100 * figure.high:.1f}"
 
 
 def _changes(found: "Trial") -> Iterator[str]:
@@ -218,7 +214,7 @@ def _changes(found: "Trial") -> Iterator[str]:
     from shikisha.events import Basis
 
     words = {Basis.EXECUTED: "checks", Basis.PERSON: "people", Basis.JUDGE: "a language model"}
-    yield f"live and canary part on {found.differing.mean:.1%} of the tasks; what the canary changes, with 95 %:"
+    yield f"they part on {found.differing.mean:.1%} of the tasks; what the canary changes, with 95 %:"
     by = " and ".join(words[basis] for basis in found.counts)
     yield f"  right      {_points(found.right)}, by {by}"
     if len(found.by_basis) > 1 or set(found.by_basis) - set(found.counts):
@@ -227,7 +223,7 @@ def _changes(found: "Trial") -> Iterator[str]:
             yield f"    by {words[basis]}: {_points(change)}{aside}"
     yield f"  no answer  {_points(found.failed)}"
     if found.dollars is not None:
-        yield f"  $ a task   {found.dollars.mean:+.6f} ({found.dollars.low:+.6f} to {found.dollars.high:+.6f})"
+        yield f"  $ a task   {found.dollars.mean:+.3g} ({found.dollars.low:+.3g} to {found.dollars.high:+.3g})"
     if found.reward is not None:
         yield f"  reward     {found.reward.mean:+.3f} ({found.reward.low:+.3f} to {found.reward.high:+.3f})"
 
@@ -246,8 +242,8 @@ def _known(shadow: "Shadowed") -> str:
     does = f"shadow {shadow.version}: does as the live one on {shadow.same.mean:.1%} of {shadow.same.tasks:,} tasks"
     if shadow.known is None:
         return f"{does}; nothing was graded"
-    bounds = f"right by {100 * shadow.low:+.1f} to {100 * shadow.high:+.1f} points more often"
-    return f"{does}; what it would have come to is known for {shadow.known.mean:.1%}, so it is {bounds}"
+    bounds = f"{100 * shadow.low:+.1f} to {100 * shadow.high:+.1f} points more often right"
+    return f"{does}; what it would have come to is known for {shadow.known.mean:.1%}: {bounds}"
 
 
 def _follows(folder: Path, version: str, found: "Verdict") -> Iterator[str]:

@@ -1,0 +1,125 @@
+"""The ladder: higher rungs are kept only where that can be defended; what is promised was found on held-back tasks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from panels import POOL, Made, missing, panel, scores_only
+from shikisha.learn.fits import CASCADE, POLICY, TABLE, Wants, fit, folds_of
+from shikisha.learn.frontier import BUDGETS, affordable, frontier, gain
+from shikisha.learn.hearing import listen
+from shikisha.learn.ladder import climb, played
+from shikisha.learn.panel import Panel
+from shikisha.learn.tabling import Preference
+from shikisha.policy.dial import Dial, Point
+from shikisha.policy.policy import Evidence, Policy
+from shikisha.policy.words import spoken
+
+ALIKE = {"one": Made(0.65, 0.2), "two": Made(0.65, 0.2), "three": Made(0.65, 0.2), "four": Made(0.7, 1.0)}
+POOLED = panel(ALIKE, tasks=900)
+
+
+@pytest.fixture(scope="module")
+def climbed() -> Policy:
+    return climb(POOLED)
+
+
+def evidence(policy: Policy, rung: str) -> Evidence:
+    found = policy.rung(rung).evidence
+    assert found is not None
+    return found
+
+
+def test_where_agreement_tells_much_the_policy_is_kept(climbed: Policy) -> None:
+    assert climbed.kept == POLICY
+    gains = evidence(climbed, POLICY).gains
+    assert {one.over for one in gains} >= {TABLE, CASCADE}
+    assert next(one for one in gains if one.over == TABLE).low > 0
+
+
+def test_what_is_promised_is_what_new_tasks_bring(climbed: Policy) -> None:
+    fresh = panel(ALIKE, tasks=900, seed=5)
+    fitted = fit(POOLED, Wants(), (TABLE, CASCADE, POLICY))
+    front = played(fitted, fitted.dials[POLICY], fresh, POOLED.unit(), BUDGETS)
+    assert evidence(climbed, POLICY).area == pytest.approx(front.area, abs=0.04)
+
+
+def test_where_one_answer_says_all_the_rule_is_kept() -> None:
+    held = panel({"a": Made((0.95, 0.3), 1.0), "b": Made((0.3, 0.95), 1.0)}, tasks=400, alike=1.0)
+    assert climb(held).kept == TABLE
+
+
+def test_a_log_that_is_too_small_gives_the_rule_and_says_so() -> None:
+    policy = climb(panel(tasks=30))
+    assert [rung.name for rung in policy.rungs] == [TABLE]
+    assert any("too few" in note for note in policy.about.notes)
+
+
+def test_load_limits_keep_to_the_rule_and_say_so() -> None:
+    policy = climb(panel(tasks=300), Wants(preference=Preference(limits={"dear": 0.2})))
+    assert [rung.name for rung in policy.rungs] == [TABLE]
+    assert any("load limits" in note for note in policy.about.notes)
+
+
+def test_waiting_that_costs_is_part_of_the_cost() -> None:
+    slow = {name: replace(made, seconds=10.0 if name == "cheap" else 0.1) for name, made in POOL.items()}
+    held = panel(slow, tasks=300)
+    patient, hasty = climb(held), climb(held, Wants(second=1.0))
+    assert hasty.rung(TABLE).dial.points[0].cost > patient.rung(TABLE).dial.points[0].cost
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        panel(tasks=3),
+        panel(tasks=120, kinds=()),
+        scores_only(panel(tasks=150)),
+        panel({"only": Made(0.5)}, tasks=120),
+        panel({name: replace(made, cost=0.0) for name, made in POOL.items()}, tasks=150),
+        panel({"a": Made(1.0), "b": Made(1.0)}, tasks=120),
+        panel({"a": Made(0.0), "b": Made(0.0)}, tasks=120),
+        missing(panel(tasks=150), np.arange(150)[:, None] % 10 == np.arange(3)),
+    ],
+    ids=["three tasks", "no types", "scores only", "one worker", "free", "always right", "never right", "gaps"],
+)
+def test_odd_logs_give_a_policy_with_a_dial(held: Panel) -> None:
+    policy = climb(held)
+    assert policy.rung().dial.points
+    assert len({rung.name for rung in policy.rungs}) == len(policy.rungs)
+
+
+def test_copies_of_a_task_are_in_one_fold() -> None:
+    hashes = [f"task {number % 50}" for number in range(150)]
+    folds = folds_of(hashes, "salt")
+    assert (folds[:50] == folds[50:100]).all()
+    assert set(folds.tolist()) == {0, 1, 2, 3, 4}
+
+
+def test_a_budget_below_the_cheapest_setting_pays_for_a_part_of_the_tasks() -> None:
+    dial = Dial((Point(0, 0, 0.4, 1.0),), 1.0, 1.0)
+    front = frontier(dial, np.ones((10, 1)), np.full((10, 1), 0.4), [(0, 0)], np.array([0.1, 0.4]))
+    assert front.won.mean(axis=0).tolist() == pytest.approx([0.25, 1.0])
+    assert front.cost.mean(axis=0).tolist() == pytest.approx([0.1, 0.4])
+    assert affordable(dial, 1.0) == 1.0
+
+
+def test_a_gain_is_paired_by_task() -> None:
+    dial = Dial((Point(0, 0, 0.0, 0.5),), 1.0, 1.0)
+    won = np.random.default_rng(0).random((300, 1))
+    one, other = (frontier(dial, held, np.zeros((300, 1)), [(0, 0)], BUDGETS) for held in (won + 0.01, won))
+    assert gain("other", one, other).low == pytest.approx(0.01)
+
+
+def test_words_that_tell_right_from_wrong_are_heard_and_those_that_do_not_are_not() -> None:
+    held, random = panel(tasks=600), np.random.default_rng(0)
+    told = [("surely" if right else "perhaps") + " so" for right in held.won[:, 0] > 0.5]
+    noise = [str(random.choice(["surely", "perhaps"])) for _ in told]
+    texts = (spoken(told), spoken(noise), None)
+    hearing, tells = listen(replace(held, texts=texts), folds_of(held.hashes, "x"))
+    assert hearing is not None
+    assert tells is not None
+    right = held.won[:, 0] > 0.5
+    assert tells[right, 0].min() > tells[~right, 0].max()
+    assert abs(np.corrcoef(tells[:, 1], held.won[:, 1])[0, 1]) < 0.15
+    assert not tells[:, 2].any()

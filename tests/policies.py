@@ -127,6 +127,7 @@ def write(held: Panel, folder: Path, *, kind: str | None = "choice", cost_kind: 
             "output_tokens": 20,
             "cost_usd": _known(held.dollars[row, column]),
             "cost_kind": cost_kind,
+            "latency_s": _known(held.seconds[row, column]),
         }
         for row, task in enumerate(held.ids)
         for column, worker in enumerate(held.workers)

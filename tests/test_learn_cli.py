@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from panels import missing, panel
+from panels import Made, missing, panel
 from policies import lines, write
 from shikisha.cli.app import app
 from shikisha.cli.exits import Exit
 from shikisha.journal import open_journal
 from shikisha.learn.panel import Panel
+from shikisha.learn.ways import asked
+from shikisha.policy.dial import Mix
 from shikisha.policy.file import load
 from shikisha.task import Task
 from support import pool_of
@@ -211,6 +213,7 @@ def test_a_column_that_nobody_knows_is_named(learning: Learning) -> None:
     [
         (("--workers", "cheap,nobody"), "unknown worker in"),
         (("--rung", "ladder"), "unknown rung 'ladder': known are table"),
+        (("--limit", "nobody=0.5"), "unknown worker in the load limits 'nobody'"),
         (("--limit", "cheap"), "--limit: expected WORKER=SHARE"),
         (("--limit", "cheap=2"), "--limit: expected WORKER=SHARE"),
         (("--limit", "cheap=x"), "--limit: expected WORKER=SHARE"),
@@ -262,6 +265,56 @@ def test_a_rung_is_kept_because_it_is_asked_for(tmp_path: Path) -> None:
     said = " ".join(learning("--rung", "cascade").split())
     assert load(learning.out)[0].kept == "cascade"
     assert "The cascade is kept." in said
+
+
+SLOW = {"slow": Made(0.9, 0.01, seconds=10.0), "quick": Made(0.85, 0.01, seconds=1.0)}
+
+
+def asked_most(learning: Learning) -> str:
+    """Whom the most accurate setting of the table asks in most tasks."""
+    policy, _ = load(learning.out)
+    shares = asked(policy, Mix(policy.rung("table").dial.points[-1], policy.rung("table").dial.points[-1], 0.0))
+    assert shares is not None
+    return max(shares, key=lambda name: shares[name])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "worker", "dollars"),
+    [((), "slow", 0.01), (("--speed", "1"), "quick", 0.01), (("--second", "0.5"), "slow", 5.0)],
+)
+def test_waiting_can_be_given_a_price(
+    arguments: Sequence[str], worker: str, dollars: float, learning: Learning
+) -> None:
+    write(panel(SLOW, FEW), learning.log)
+    learning(*arguments)
+    assert asked_most(learning) == worker
+    (slow,) = (one for one in load(learning.out)[0].workers if one.name == "slow")
+    assert slow.dollars == pytest.approx(dollars, rel=0.1)
+
+
+def test_waiting_has_no_price_where_nobody_timed_anything(learning: Learning) -> None:
+    learning("--second", "0.1", code=Exit.CONFIG)
+    assert "--second: the log has no latencies" in learning.said
+
+
+def test_a_load_limit_is_kept_by_the_table_and_that_is_said(tmp_path: Path) -> None:
+    learning = Learning(tmp_path, 110)
+    learning("--limit", "dear=30%")
+    policy, _ = load(learning.out)
+    assert policy.kept == "table"
+    assert "load limits are kept by the table alone" in learning.said
+    for point in policy.rung().dial.points:
+        shares = asked(policy, Mix(point, point, 0.0))
+        assert shares is not None
+        assert shares["dear"] <= 0.32
+
+
+@pytest.mark.parametrize("option", [("--limit", "dear=0.3"), ("--speed", "1")])
+def test_what_a_partial_log_cannot_keep_is_refused(option: Sequence[str], learning: Learning) -> None:
+    held = panel(tasks=FEW)
+    write(missing(held, np.random.default_rng(0).random(held.codes.shape) < 0.6), learning.log)
+    learning(*option, code=Exit.CONFIG)
+    assert "--speed and --limit need a log in which every worker was asked" in learning.said
 
 
 def test_what_few_were_asked_for_is_no_full_log(learning: Learning) -> None:

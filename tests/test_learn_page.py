@@ -1,6 +1,7 @@
 """The page of a learned policy: one file that needs nothing else, and says everything that the policy file holds."""
 
 import re
+import shlex
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from shikisha.learn.page import gain_axis, render
 from shikisha.learn.plots import frontier_plot
 from shikisha.learn.plots_dial import accuracy_promises, asks, cost_promises, kept, stack
 from shikisha.learn.summary import uses
-from shikisha.policy.dial import Dial, Point
+from shikisha.policy.dial import Dial, Point, wish
 from shikisha.policy.policy import Met, Policy, Rung, Yardstick
 from test_evaluate_page import Read, colours, contrast
 
@@ -196,6 +197,19 @@ def test_shares_along_the_dial_are_those_of_its_settings() -> None:
     assert drawn is not None
     assert {layer.name for layer in drawn.layers} <= set(policy().names)
     assert stack(bare(), bare().rung(), 760.0) is None
+
+
+@pytest.mark.parametrize("costs", [(0.1, 0.9), (1.0067, 1.013), (1.00001, 1.00002), (0.5, 0.5), (0.0, 0.3)])
+def test_every_use_that_is_named_can_be_had(costs: tuple[float, float]) -> None:
+    low, high = Point(0, 0, costs[0], 0.6), Point(0, 1, costs[1], 0.7)
+    dial = Dial((low, high) if costs[0] < costs[1] else (high,), 1.0, 0.7)
+    found = uses(replace(bare(), rungs=(Rung("table", dial),)), "my policy.file", "a log", ("a", "b"))
+    words = [shlex.split(command) for command, _ in found]
+    assert words[0] == ["shikisha", "policy", "show", "my policy.file"]
+    assert words[-1][:6] == ["shikisha", "eval", "--log", "a log", "--workers", "a,b"]
+    for word in words[1:]:
+        options = word[-1].removeprefix("policy:my policy.file").removeprefix("?")
+        assert dial.at(wish([options.partition("=")[::2]] if options else [])).accuracy >= 0.6
 
 
 def test_gains_have_an_axis_that_holds_0() -> None:

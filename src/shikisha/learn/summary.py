@@ -139,6 +139,7 @@ def _options(dial: Dial) -> Iterator[tuple[str, str]]:
         cost = dial.reaching(quality * dial.best_single).cost
         of_it = f"{quality:.0%} of the best single worker's accuracy".replace("%", " %")
         yield f"?quality={quality:g}", f"{of_it}, at {percent(cost)} of its cost"
-    if ends[0].cost < ends[1].cost and dial.unit > 0:
-        cost = min(max(_EXAMPLE, 1.2 * ends[0].cost), ends[1].cost)
-        yield f"?max_cost={cost:.2g}", f"{percent(dial.within(float(f'{cost:.2g}')).accuracy)}, for so much of its cost"
+    cost = min(max(_EXAMPLE, 1.2 * ends[0].cost), ends[1].cost)
+    stated = next((text for text in (f"{cost:.2g}", f"{cost:.4g}") if float(text) >= ends[0].cost), "")
+    if stated and len(dial.points) > 1 and dial.unit > 0:
+        yield f"?max_cost={stated}", f"{percent(dial.within(float(stated)).accuracy)}, for so much of its cost"

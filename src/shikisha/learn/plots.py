@@ -7,18 +7,20 @@ not in a table too.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isclose
 
 from shikisha.evaluate.drawing import Box, Scale, Tick, even_scale, path
 from shikisha.evaluate.labels import Label, Spot, not_touching, place_labels
 from shikisha.evaluate.names import shortened
 from shikisha.evaluate.plots_cost import Size
 from shikisha.learn.figures import Line, best_single, lines, marks
-from shikisha.policy.policy import Met, Policy
+from shikisha.policy.policy import Known, Met, Policy
 
 _MARGIN = 1.15  # of the cheapest and the dearest cost
 _HIGHEST = 0.6  # of the rungs' span: how far above them a yardstick is still drawn
 _LOWEST = 0.3  # how far below them a mark is
 _ARM = 4.0
+_NEAR = 0.02
 KEPT, OTHER, YARD = "kept", "rung", "yard"
 
 
@@ -81,7 +83,7 @@ def frontier_plot(policy: Policy, size: Size, *, named: bool = True) -> Frontier
     drawn = [line for line in every if line.rung or max(met.accuracy for met in line.frontier) <= high]
     best = best_single(policy)
     singles = [Mark(one.name, one.score, one.dollars / unit, one is best, one is best) for one in policy.workers]
-    singles += [Mark(name, met.accuracy, met.spent, False, True) for name, met in marks(policy)]
+    singles += [Mark(name, met.accuracy, met.spent, False, True) for name, met in marks(policy) if not _same(met, best)]
     inside = [one for one in singles if low <= one.accuracy <= high and one.cost > 0]
     frame = _frame(size)
     costs = [met.spent for line in drawn for met in line.frontier if met.spent > 0]
@@ -101,6 +103,11 @@ def frontier_plot(policy: Policy, size: Size, *, named: bool = True) -> Frontier
         tuple(line.name for line in every if line not in drawn),
         tuple(one.name for one in singles if one.accuracy < low),
     )
+
+
+def _same(met: Met, best: Known) -> bool:
+    """Whether a yardstick of one cost is the best single worker, measured again on held-back tasks."""
+    return isclose(met.spent, 1.0, rel_tol=_NEAR) and isclose(met.accuracy, best.score, rel_tol=_NEAR)
 
 
 def _frame(size: Size) -> Box:

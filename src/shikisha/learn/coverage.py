@@ -5,6 +5,7 @@ the rest can be judged. Invariant: a missing pair is unknown, never wrong. Delib
 a worker or a policy is (`offpolicy`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -77,7 +78,7 @@ def of(panel: Panel) -> Coverage:
     if kind is Kind.DRAWN:
         findings += _on_weights(held.at(drawn))
     if kind is not Kind.FULL:
-        findings += [f"{' and '.join(names)} did {count:,} tasks together" for names, count in together]
+        findings += _on_sets(together)
     return Coverage(kind, recorded, cells, drawn, least, scored, together, tuple(findings))
 
 
@@ -239,7 +240,7 @@ def _on_workers(panel: Panel, recorded: Floats, cells: Ints) -> list[str]:
         elif dark:
             more = f" and {len(dark) - 3} more types" if len(dark) > 3 else ""
             words.append(f"{told}; nothing is known about it on {', '.join(dark[:3])}{more}")
-        elif recorded[column] < _RARELY:
+        elif recorded[column] < min(_RARELY, recorded.mean() / 2):
             words.append(told)
     return words
 
@@ -252,6 +253,12 @@ def _on_weights(panel: Panel) -> list[str]:
         "of the tasks: on others it was never asked, or its probabilities hang on what others had said"
         for worker in off
     ]
+
+
+def _on_sets(together: Sequence[tuple[tuple[str, ...], int]]) -> list[str]:
+    if together and not together[0][1]:
+        return ["no two workers did a task together: nothing is known about asking several"]
+    return [f"{' and '.join(names)} did {count:,} tasks together" for names, count in together if count]
 
 
 def _on_choice(name: str, there: float, elsewhere: float) -> str:

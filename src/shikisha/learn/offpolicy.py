@@ -23,8 +23,8 @@ from shikisha.policy.parts import Part
 
 EFFECTIVE = 100.0  # tasks that a sample must be worth before a figure is given
 DARK = 0.01  # share of the tasks on which a policy may do what the log knows nothing about
-_SHRINK = 20.0  # tasks at what a worker and a type come to that stand beside those of the worker on the type
-_LEVEL = 5.0  # tasks at the mean of all that stand beside those of a worker, and of a type
+_LEVEL = 20.0  # tasks at the mean of all that stand beside those of a worker, and of a type
+_SHRINK = (5.0, 500.0)  # least and most tasks at what both come to that stand beside those of a worker on a type
 _Z = 1.96
 _ROUNDS = 10
 
@@ -55,19 +55,27 @@ class Terms:
     """[T] each: what every task says about a policy.
 
     `weight` is one over the probability of what the policy asks there, 0 where the log does not hold all of it;
-    `gained` and `spent` are score and dollars times that. `won` and `paid` are the doubly robust terms, whose means are
-    the policy's value; `dark` is the share of the task on which the policy does what the log knows nothing about.
+    `gained` and `spent` are score and dollars times that, and so is `over`, by how much the score is above a table's
+    `guess`; `paid` are dollars doubly robust, step by step. `dark` is the share of the task on which the
+    policy does what the log knows nothing about.
     """
 
     weight: Floats
     gained: Floats
     spent: Floats
-    won: Floats
+    guess: Floats
+    over: Floats
     paid: Floats
     dark: Floats
 
     def __len__(self) -> int:
         return len(self.weight)
+
+    @property
+    def won(self) -> Floats:
+        """[T]: the doubly robust terms of accuracy, by weights divided by their mean."""
+        terms: Floats = self.guess + self._normalised(self.over)
+        return terms
 
     def by(self, method: Method) -> tuple[Floats, Floats]:
         """Return [T], [T] whose means are the estimates of accuracy and dollars, and whose spread is their error's."""
@@ -80,7 +88,7 @@ class Terms:
                 return self._normalised(self.gained), self._normalised(self.spent)
 
     def _normalised(self, weighted: Floats) -> Floats:
-        level = self.weight.mean()
+        level = self.weight.mean() or 1.0
         middle = weighted.mean() / level
         terms: Floats = middle + (weighted - self.weight * middle) / level
         return terms
@@ -96,9 +104,17 @@ class Interval:
 
     @classmethod
     def of(cls, terms: Floats) -> "Interval":
-        """Return the mean of independent terms, with its normal interval."""
-        mean, error = float(terms.mean()), float(terms.std(ddof=1) / np.sqrt(len(terms)))
-        return cls(mean, mean - _Z * error, mean + _Z * error)
+        """Return the mean of independent terms, with Student's interval.
+
+        Its degrees of freedom are as many as there are squared deviations that count: a few terms of great weight say
+        little about how much such terms vary, however many others there are.
+        """
+        mean = float(terms.mean())
+        squares = (terms - mean) ** 2
+        total = float(squares.sum())
+        freedom = max(2.0, total**2 / float((squares**2).sum())) if total else np.inf
+        reach = _student(freedom) * np.sqrt(total / max(1, len(terms) - 1) / len(terms))
+        return cls(mean, mean - reach, mean + reach)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +181,12 @@ class Split:
     def routing(self, shares: Floats) -> Terms:
         """Return the terms of asking one worker, each with its share [T, J] of the probability (see `routed`)."""
         return self.terms(lambda fold, panel, table: routed(panel, shares[self.rows[fold]], table))
+
+
+def _student(freedom: float) -> float:
+    """Return the 97.5 % quantile of Student's t, by two terms of its expansion around the normal one."""
+    first, second = (_Z**3 + _Z) / 4, (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96
+    return _Z + first / freedom + second / freedom**2
 
 
 def value(terms: Terms, method: Method = Method.DR) -> Value | Refusal:
@@ -252,8 +274,7 @@ def followed(part: Part, setting: int, panel: Panel, table: Expected, turns: Int
         dollars[rows] += cost
         asked[rows, ask] = True
         rows, turn = rows[there], turn + 1
-    won = guess + weight * (score - guess)
-    return Terms(weight, weight * score, weight * dollars, won, paid, np.minimum(1.0, dark))
+    return Terms(weight, weight * score, weight * dollars, guess, weight * (score - guess), paid, np.minimum(1.0, dark))
 
 
 def routed(panel: Panel, shares: Floats, table: Expected) -> Terms:
@@ -266,7 +287,8 @@ def routed(panel: Panel, shares: Floats, table: Expected) -> Terms:
         weight.sum(axis=1),
         (weight * panel.won).sum(axis=1),
         (weight * cost).sum(axis=1),
-        (shares * success + weight * (panel.won - success)).sum(axis=1),
+        (shares * success).sum(axis=1),
+        (weight * (panel.won - success)).sum(axis=1),
         (shares * dollars + weight * (cost - dollars)).sum(axis=1),
         (shares * (table.cells[types] == 0)).sum(axis=1),
     )
@@ -282,9 +304,10 @@ def expected(panel: Panel, *, told: bool = True) -> Expected:
     shares = np.bincount(panel.batch.types % (kinds + 1), minlength=kinds + 1) / max(1, len(panel))
     sizes, means = _means(panel, panel.won, worth)
     sizes[:kinds] *= cells[:kinds] > 0
-    success = np.clip(_shrunk(sizes, means, _sum_of_two(sizes, means)), 0, 1)
+    success = np.clip(_shrunk(sizes, means, np.clip(_sum_of_two(sizes, means), 0, 1)), 0, 1)
     sizes, means = _means(panel, panel.paid, panel.there & ~np.isnan(panel.dollars))
-    dollars = _shrunk(sizes, means, _product_of_two(sizes, means))
+    prior = _product_of_two(sizes, means)
+    dollars = (sizes * means + _LEVEL * prior) / (sizes + _LEVEL)
     held = [np.vstack([rows[:kinds], shares @ rows]) for rows in (success, dollars)]
     return Expected(held[0], held[1], cells)
 
@@ -299,7 +322,16 @@ def _means(panel: Panel, values: Floats, cells: Flags) -> tuple[Floats, Floats]:
 
 
 def _shrunk(sizes: Floats, means: Floats, prior: Floats) -> Floats:
-    held: Floats = (sizes * means + _SHRINK * prior) / (sizes + _SHRINK)
+    """[D + 1, J]: the means, held back to the prior as far as they differ from it by no more than chance would.
+
+    What they differ beyond that is found by moments (Efron and Morris 1975).
+    """
+    chance = float((sizes * prior * (1 - prior)).sum() / max(1.0, sizes.sum()))
+    free = max(0, int((sizes > 0).sum()) - sum(sizes.shape))
+    beyond = float((sizes * (means - prior) ** 2).sum()) - free * chance
+    least, most = _SHRINK
+    strength = min(most, max(least, chance * float(sizes.sum()) / beyond)) if beyond > 0 else most
+    held: Floats = (sizes * means + strength * prior) / (sizes + strength)
     return held
 
 

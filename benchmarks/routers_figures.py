@@ -18,6 +18,7 @@ from shikisha.policy.arrays import Floats
 
 LEVELS = (0.97, 0.99, 1.0, 1.02)
 AGAINST = (BEST, RULE, CASCADE)
+AT_ITS_COST = int(AT_POINTS[POINTS.index(1.0)])
 _RESAMPLES = 4_000
 _OVER = 1.1  # how much more than its budget is no longer the budget
 _DEAREST = float(BUDGETS[-1])
@@ -66,7 +67,7 @@ def _line(name: str, splits: Splits, ends: tuple[float, float] | None) -> Line:
     there = [split for split in splits if name in split]
     held = [split[name] for split in there]
     won, spent = (np.concatenate([getattr(one.front, part) for one in held]).mean(axis=0) for part in ("won", "cost"))
-    single = float(np.concatenate([split[BEST].front.won[:, 0] for split in there]).mean())
+    single = float(np.concatenate([split[BEST].top[:, 0] for split in there]).mean())
     top = np.concatenate([one.top for one in held]).mean(axis=0)
     decisions = [value for one in held for value in one.decisions]
     return Line(
@@ -80,7 +81,7 @@ def _line(name: str, splits: Splits, ends: tuple[float, float] | None) -> Line:
         _aiq(won[AT_FINE], spent[AT_FINE]),
         tuple(reaching(won[AT_FINE], spent[AT_FINE], level * single) for level in LEVELS),
         {other: difference(name, other, there) for other in AGAINST if other != name and other in there[0]},
-        _pair(won[AT_SHARES], spent[AT_SHARES], ends) if ends else None,
+        _pair(won[AT_SHARES], spent[AT_SHARES], ends) if ends and name != BEST else None,
         float(np.mean([one.seconds for one in held])),
         (float(np.quantile(decisions, 0.5)), float(np.quantile(decisions, 0.99))) if decisions else None,
         {budget: tuple(np.mean([one.asks[budget] for one in held], axis=0).tolist()) for budget in TOLD},
@@ -93,11 +94,13 @@ def difference(name: str, other: str, splits: Splits) -> Difference:
 
     Against the best single worker, who has one cost, it is the accuracy within that cost.
     """
-    at = AT_POINTS[[POINTS.index(1.0)]] if other == BEST else AT_BUDGETS
     total: dict[str, float] = {}
     count: dict[str, int] = {}
     for split in splits:
-        gains = (split[name].front.won - split[other].front.won)[:, at].mean(axis=1)
+        if other == BEST:
+            gains = split[name].front.won[:, AT_ITS_COST] - split[other].top[:, 0]
+        else:
+            gains = (split[name].front.won - split[other].front.won)[:, AT_BUDGETS].mean(axis=1)
         for task, gain in zip(split[name].ids, gains.tolist(), strict=True):
             total[task] = total.get(task, 0.0) + gain
             count[task] = count.get(task, 0) + 1
@@ -195,7 +198,9 @@ def _costs(found: Sequence[Line]) -> str:
 def _pairs(found: Sequence[Line]) -> str:
     rows = []
     for line in found:
-        area, half, most = line.pair or (0.0, None, None)
+        if line.pair is None:
+            continue
+        area, half, most = line.pair
         shares = ["never" if share is None else f"{100 * share:.1f} %" for share in (half, most)]
         rows.append([line.name, f"{area:.3f}", *shares])
     return _text(["two workers", "APGR", "CPT50", "CPT80"], rows)

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from evaluated import SPLIT, TWO, Evaluated, accuracies
+from shelves import ME, asking, shelf_of
+from shikisha.policy.file import save
+from shikisha.policy.shelf_file import change
 
 PLANNED = """
 [workers.planner]
@@ -100,6 +103,21 @@ def test_rules_that_a_table_names_are_read_for_the_version_too(tmp_path: Path) -
     assert accuracies(evaluated.entries("--conductor", "ruled"), "ruled") == [1.0]
     (tmp_path / "rules.toml").write_text(rules.replace("wise", "rash"))
     assert accuracies(evaluated.entries("--conductor", "ruled"), "ruled") == [0.0]
+
+
+def test_a_policy_file_that_changes_and_a_shelf_on_which_another_is_promoted_act_anew(tmp_path: Path) -> None:
+    evaluated = Evaluated(tmp_path, TWO.replace("workers.wise", "workers.ann").replace("workers.rash", "workers.bob"))
+    _, second = shelf_of(tmp_path / "shelf", asking("ann"), asking("bob"))
+    file, names = tmp_path / "policy-0", ("policy-0", "shelf")
+
+    def found(name: str) -> list[object]:
+        spec = f"policy:{tmp_path / name}"
+        return accuracies(evaluated.entries("--conductor", spec, workers="ann,bob"), spec)
+
+    assert [found(name) for name in names] == [[1.0], [1.0]]
+    save(asking("bob"), file)
+    change(tmp_path / "shelf", lambda shelf: shelf.promoted(second, ME))
+    assert [found(name) for name in names] == [[0.0], [0.0]]
 
 
 def test_a_log_that_was_written_anew_is_replayed_anew(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """Versions: a hash of what decides an entrant's samples besides the task and how it is graded.
 
-It takes in the conductor with all that it hangs on (its table, rules, the model that writes its plans, who stands in
-for it), the workers of the pool with their checks, prices and stand-ins, and the judge. Invariant: what changes a
-sample changes the version; what only changes how fast it comes (how many calls at once, how many a second) does not.
-A version too many costs time and no money, since replies are kept by worker and messages (see `evaluate.calls`).
+It takes in the conductor with all that it hangs on (its table, rules, policy, the model that writes its plans, who
+stands in for it), the workers of the pool with their checks, prices and stand-ins, and the judge. Invariant: what
+changes a sample changes the version; what only changes how fast it comes (how many calls at once, how many a second)
+does not. A version too many costs time and no money, since replies are kept by worker and messages (see
+`evaluate.calls`).
 Deliberately absent: the versions of programs.
 """
 
@@ -63,12 +64,21 @@ def _conductor(composition: Composition, name: str, seen: set[str]) -> Iterator[
             endpoint, fallback = table.endpoint, table.fallback or ""
     elif kind == "rules":
         yield _text(Path(rest))
+    elif kind == "policy":
+        yield _policy(Path(rest.partition("?")[0]))
     elif kind == "lm":
         endpoint, _, query = rest.partition("?")
         fallback = dict(part.partition("=")[::2] for part in query.split("&")).get("fallback", "")
     yield from _worker(composition, endpoint, seen)
     if fallback:
         yield from _conductor(composition, fallback, seen)
+
+
+def _policy(path: Path) -> str:
+    """Return what says which policy acts: a file's hash, or what a shelf says."""
+    if path.is_dir():
+        return _text(path / "shelf.json")
+    return sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def _text(path: Path) -> str:

@@ -1,0 +1,122 @@
+"""Exploring: how probably a worker that is hardly known is asked besides, so that something comes to be known of it.
+
+A worker is thought as good as it may well be: the upper end of what its outcomes, and before there are any its price,
+say of its success, but never better than the best worker that is known. Those that even so are no better than what
+costs no more are left alone; the others share a budget by how much better they may be. Which task is explored is drawn
+by its content. Invariants: for every task, what exploring is expected to cost is at most `share` of what a run costs in
+the mean; no task is explored with more than MOST; the same task, policy and pool have the same lot. Deliberately
+absent: asking (`conductors.policy`), and what an answer that was explored is worth to others besides its own success.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from math import log, sqrt
+
+import numpy as np
+
+from shikisha.budget import Usage
+from shikisha.errors import ConfigError
+from shikisha.policy.policy import Known, Policy
+from shikisha.worker import Ask, Card
+
+ENOUGH = 100  # outcomes from which on a worker is known
+MOST = 0.25
+_NOT_ALONE = frozenset({"conductor", "human", "mcp", "python", "vote"})  # kinds that do not answer a whole task
+_PRIOR = 2.0  # outcomes that a price is worth
+_SURE = 1.64  # standard deviations
+_CHARACTERS = 4  # a token
+_FREE = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """A worker that is hardly known, how probably it is explored, and the dollars that this should cost."""
+
+    worker: str
+    chance: float
+    dollars: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exploring:
+    """Explore with `share` of `run_cost`, the dollars of a run in the mean, while a worker has fewer than `enough`."""
+
+    share: float
+    run_cost: float
+    enough: int = ENOUGH
+
+    def lots(self, policy: Policy, cards: Sequence[Card], prompt: str) -> tuple[Lot, ...]:
+        """Return the lot of each worker of the pool that may be explored on this prompt, by name."""
+        costs = {card.name: self._cost(policy, card, prompt) for card in cards}
+        told = {name: cost for name, cost in sorted(costs.items()) if cost is not None}
+        hopes = {name: hope(policy, name, cost, self.enough) for name, cost in told.items()}
+        total = sum(hopes.values())
+        found = []
+        for name, cost in told.items():
+            ratio = self.run_cost / cost if cost > _FREE else 1.0  # who costs nothing gets this share of the tasks
+            if hopes[name] > 0 and ratio > 0:
+                found.append(Lot(name, hopes[name] / total * min(MOST, self.share * ratio), cost))
+        return tuple(found)
+
+    def _cost(self, policy: Policy, card: Card, prompt: str) -> float | None:
+        """Return what asking this worker should cost; None for one that is known, or that is not to be explored."""
+        if card.name in policy.names:
+            known = policy.workers[policy.names.index(card.name)]
+            if known.tasks >= self.enough:
+                return None
+            if known.tasks:
+                return known.dollars
+        if card.kind in _NOT_ALONE or card.approval is not Ask.NEVER or card.price is None:
+            return None
+        written = [known.tokens for known in policy.workers if known.tokens > 0]
+        output = int(sum(written) / len(written)) if written else card.max_output_tokens
+        return card.price.of(Usage(len(prompt.encode()) // _CHARACTERS, output))
+
+
+def drawn(content_hash: str, lots: Sequence[Lot]) -> Lot | None:
+    """Return who is explored on the task of this content, or None; the same everywhere and always."""
+    place = int.from_bytes(sha256(f"explore\0{content_hash}".encode()).digest()[:6]) / 2**48
+    for lot in lots:
+        if place < lot.chance:
+            return lot
+        place -= lot.chance
+    return None
+
+
+def hope(policy: Policy, name: str, cost: float, enough: int = ENOUGH) -> float:
+    """Return how much more success a worker may have than what is known to cost no more; 0 where it has no chance."""
+    known = [worker for worker in policy.workers if worker.tasks >= enough and worker.name != name]
+    if not known:
+        return 1.0
+    own = next((worker for worker in policy.workers if worker.name == name), None)
+    tasks, score = (own.tasks, own.score) if own else (0, 0.0)
+    mean = (tasks * score + _PRIOR * _at_price(known, cost)) / (tasks + _PRIOR)
+    spread = sqrt(mean * (1 - mean) / (tasks + _PRIOR + 1))
+    best = min(mean + _SURE * spread, max(worker.score for worker in known))
+    as_cheap = [worker.score for worker in known if worker.dollars <= cost * (1 + 1e-9)]
+    return max(0.0, best - max(as_cheap, default=0.0))
+
+
+def share_of(text: str) -> float:
+    """Return the share that an option states, as `0.05` or `5%`; ConfigError for what is none."""
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise ConfigError(f"explore: expected a share of the mean cost of a run from 0 to 1 (or 100%), not {text!r}")
+    return value
+
+
+def _at_price(known: Sequence[Known], cost: float) -> float:
+    """Return the mean success that workers of this cost should have, by a line through those that are known."""
+    paid = [(log(worker.dollars), worker.score) for worker in known if worker.dollars > _FREE]
+    mean = sum(worker.score for worker in known) / len(known)
+    if len(paid) < 3 or cost <= _FREE:
+        return mean
+    places, scores = np.array(paid).T
+    away = places - places.mean()
+    slope = float(away @ (scores - scores.mean()) / (away @ away + 1.0))
+    told = float(scores.mean()) + slope * (log(cost) - float(places.mean()))
+    return min(max(told, float(scores.min())), float(scores.max()))

@@ -93,6 +93,15 @@ def test_what_is_looked_at_is_what_is_promised(tmp_path: Path) -> None:
     assert 1 <= said["asks"] <= 3
 
 
+def test_many_notes_do_not_push_the_rest_off_the_screen(tmp_path: Path) -> None:
+    made = policy()
+    noted = replace(made, about=replace(made.about, notes=tuple(f"note {number}" for number in range(9))))
+    said = shown(noted, tmp_path)
+    assert "! note 1" in said
+    assert "! and 7 more notes: --json has them all" in said
+    assert len(json.loads(shown(noted, tmp_path, "--json"))["about"]["notes"]) == 9
+
+
 def test_another_rung_is_said_not_to_be_kept(tmp_path: Path) -> None:
     assert "Shown is the table, which is not the rung that is kept." in shown(policy(), tmp_path, "--rung", "table")
 

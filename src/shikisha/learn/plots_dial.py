@@ -17,7 +17,7 @@ from shikisha.policy.dial import Mix
 from shikisha.policy.policy import Met, Policy, Rung
 
 WIDTH, HEIGHT = 340.0, 300.0
-_FRAME = Box(56.0, 10.0, 330.0, 252.0)
+_FRAME = Box(56.0, 10.0, 318.0, 252.0)
 _COLOURS = 6  # that can be told apart
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_MOST_WORKERS, _MOST_TYPES = 13, 15  # rows
+_MOST_WORKERS, _MOST_TYPES, _MOST_NOTES = 13, 15, 2  # rows
 _NAME, _KIND = 16, 14  # cells
 _LONGEST = 2_000
 _Z = 1.96
@@ -102,8 +102,10 @@ def portrait(policy: Policy, version: str, shown: tuple[Rung, Mix, str], console
         _line(console, "Right, in %: the first alone, both where they agree, first/second where they differ.", "dim")
     else:
         _line(console, "This file does not hold whom it asks.")
-    for note in about.notes:
+    for note in about.notes[:_MOST_NOTES]:
         _line(console, f"! {note}", "yellow")
+    if len(about.notes) > _MOST_NOTES:
+        _line(console, f"! and {plural(len(about.notes) - _MOST_NOTES, 'more note')}: --json has them all", "yellow")
 
 
 def _promise(mix: Mix, rung: Rung) -> str:

@@ -14,7 +14,7 @@ from shikisha.policy.dial import Dial
 from shikisha.policy.policy import About, Evidence, Gain, Policy
 
 _EXAMPLE = 0.2  # of the best single worker's cost
-_QUALITIES = (1.02, 1.01, 1.0, 0.99, 0.97, 0.95)
+_QUALITIES = (1.0, 0.99, 0.97, 0.95)
 
 
 def name(about: About) -> str:

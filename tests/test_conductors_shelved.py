@@ -143,7 +143,7 @@ async def test_where_the_version_that_began_a_run_is_gone_the_live_one_goes_on_a
     first = await conductor.propose(situation())
     later = await conductor.propose(situation(first.plan, version="0" * 12))
     assert later.version == read(folder).live
-    assert later.note.startswith("live, as 000000000000, which began this run, is not on the shelf: ")
+    assert later.note.startswith("live, as 000000000000, which began this run, cannot act any more: ")
 
 
 async def test_a_promotion_holds_from_the_next_run_on_without_a_new_conductor(folder: Path) -> None:
@@ -167,6 +167,11 @@ async def test_what_is_wrong_with_a_canary_or_a_shadow_is_told_beside_and_hurts_
     assert (run.answer, first.version, first.propensity) == ("A", live, None)
     assert {words.partition(":")[0] for words in first.beside.values()} == {"cannot act"}
     assert set(first.beside) == {canary, shadow}
+
+
+def moved(folder: Path) -> Path:
+    """The shelf where no policy has been read from yet."""
+    return folder.rename(folder.parent / "elsewhere")
 
 
 def damage(path: Path, harm: str) -> None:
@@ -197,6 +202,33 @@ async def test_a_pool_that_none_of_its_workers_is_in_is_told(folder: Path) -> No
     shelf_of(folder, asking("ann"))
     with pytest.raises(PlanError, match="none of the workers that the policy knows"):
         await shelved_conductor(str(folder)).propose(replace(situation(), cards=()))
+
+
+async def test_a_run_goes_on_by_the_version_that_began_it_with_options_that_the_live_one_cannot_meet(
+    folder: Path,
+) -> None:
+    cheap, dear = shelf_of(folder, asking("ann", "bob", cost=0.1), asking("cyd", cost=9))
+    first = await shelved_conductor(f"{folder}?max_cost=1").propose(situation())
+    change(folder, lambda shelf: shelf.promoted(dear, ME))
+    conductor = shelved_conductor(f"{folder}?max_cost=1")
+    assert (await conductor.propose(situation(first.plan, version=cheap))).version == cheap
+    with pytest.raises(PlanError, match="below the cheapest"):
+        await conductor.propose(situation())
+
+
+async def test_where_the_policy_that_began_a_run_is_damaged_the_live_one_goes_on(folder: Path) -> None:
+    live, canary = shelf_of(folder, asking("ann", "bob"), asking("cyd", "bob"))
+    shelf = change(folder, lambda shelf: shelf.trying(canary, 0.5, ME))
+    task = task_of(shelf, canary)
+    _, events = await performed(folder, task)
+    recorder, cut = MemoryRecorder(), next(i for i, event in enumerate(events) if event.kind == "plan.proposed")
+    for event in events[: cut + 1]:
+        recorder.add(event)
+    save(asking("ann", note="in its place"), place(folder, canary))
+    conductor = shelved_conductor(str(moved(folder)), f"policy:{folder}")
+    run = await engine(recorder).resume(events[0].run, pool(), conductor)
+    assert [made.version for made in proposed(run)] == [canary, live, live, live]
+    assert proposed(run)[1].note.startswith(f"live, as {canary}, which began this run, cannot act any more: ")
 
 
 @pytest.mark.parametrize(("query", "why"), [("?max_cost=10%", "below the cheapest"), ("?speed=1", "unknown option")])

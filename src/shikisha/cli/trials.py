@@ -142,11 +142,12 @@ def _judged(folder: Path, judging: Judging, shared: Shared) -> _Found:
 
     held = read(folder)
     runs = session.perform(lambda: _runs(shared))
-    shadows = tuple(shadowed(followed(runs, held.live, version), version) for version in held.shadows)
+    counts = counted(trust_judge=judging.trust_judge)
+    shadows = tuple(shadowed(followed(runs, held.live, version, counts), version) for version in held.shadows)
     if held.canary is None:
         return _Found(held, None, None, shadows)
     arms = (held.live, held.canary.version)
-    found = tried(samples(runs, *arms, held.since), *arms, counted(trust_judge=judging.trust_judge))
+    found = tried(samples(runs, *arms, held.since), *arms, counts)
     return _Found(held, found, verdict(found, Limits(judging.margin, judging.dearer)), shadows)
 
 
@@ -240,6 +241,8 @@ def _known(shadow: "Shadowed") -> str:
     if shadow.same is None:
         return f"shadow {shadow.version}: no run of the live policy that it decided beside has ended"
     does = f"shadow {shadow.version}: does as the live one on {shadow.same.mean:.1%} of {shadow.same.tasks:,} tasks"
+    if shadow.dollars is not None:
+        does += f" and spends ${shadow.dollars:+.3g} a task where that is known"
     if shadow.known is None:
         return f"{does}; nothing was graded"
     bounds = f"{100 * shadow.low:+.1f} to {100 * shadow.high:+.1f} points more often right"

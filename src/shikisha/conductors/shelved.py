@@ -16,10 +16,9 @@ from math import fsum
 from pathlib import Path
 from typing import TypeAlias
 
-from shikisha.budget import Caps
 from shikisha.conductor import Proposal, Situation
 from shikisha.conductors.policy import PolicyConductor, policy_conductor
-from shikisha.errors import PlanError, ShikishaError
+from shikisha.errors import ConfigError, PlanError, ShikishaError
 from shikisha.policy.acts import CANNOT, act_of
 from shikisha.policy.shelf import Shelf
 from shikisha.policy.shelf_file import place, read
@@ -74,16 +73,20 @@ class ShelvedConductor:
             if version == acting or await self._may_have_begun(version, decided[version], situation)
         }
         words = _words(own, situation)
-        same = fsum(share for version, share in shares.items() if _words(decided[version], situation) == words)
-        chance = same / fsum(shares.values()) * (own.propensity or 1.0)
+        same = {version: said for version, said in decided.items() if _words(said, situation) == words}
+        drawn = fsum(share * _drawn(same[version]) for version, share in shares.items() if version in same)
+        chance = drawn / fsum(shares.values())
         return None if chance >= 1 else chance
 
     async def _may_have_begun(self, version: str, now: Decided, situation: Situation) -> bool:
         """Whether this policy, had it been drawn, would have led to where the run is."""
         if not situation.rounds:
             return isinstance(now, Proposal)
+        left = situation.left
         for count, performed in enumerate(situation.rounds):
-            then = replace(situation, rounds=situation.rounds[:count], left=Caps())
+            later = len(situation.rounds) - count
+            more = replace(left, rounds=left.rounds + later, steps=left.steps + later)
+            then = replace(situation, rounds=situation.rounds[:count], left=more)
             said = await self._decided(version, then)
             if isinstance(said, str) or said.plan != performed.plan:
                 return False
@@ -91,11 +94,21 @@ class ShelvedConductor:
 
 
 def shelved_conductor(spec: str, name: str = "") -> ShelvedConductor:
-    """Return the conductor of `DIR` or `DIR?OPTION=VALUE&...`; ConfigError where the live policy cannot act so."""
+    """Return the conductor of `DIR` or `DIR?OPTION=VALUE&...`; ConfigError where no policy there can act so.
+
+    One that can may have begun the run that is to go on.
+    """
     path, _, query = spec.partition("?")
-    conductor = ShelvedConductor(name or f"policy:{spec}", Path(path), query)
-    _conductor(place(conductor.folder, read(conductor.folder).live), query)
-    return conductor
+    folder = Path(path)
+    shelf, why = read(folder), None
+    for version in dict.fromkeys([shelf.live, *(policy.version for policy in shelf.policies)]):
+        try:
+            _conductor(place(folder, version), query)
+        except ConfigError as error:
+            why = why or error
+        else:
+            return ShelvedConductor(name or f"policy:{spec}", folder, query)
+    raise why or ConfigError(f"{folder}: there is no policy on this shelf")
 
 
 @lru_cache(maxsize=_KEPT)
@@ -104,9 +117,14 @@ def _conductor(path: Path, query: str) -> PolicyConductor:
     return policy_conductor(f"{path}?{query}" if query else str(path))
 
 
+def _drawn(decided: Decided) -> float:
+    """Return the probability with which a policy that explores would do this."""
+    return 1.0 if isinstance(decided, str) or decided.propensity is None else decided.propensity
+
+
 def _acting(shelf: Shelf, begun: str, decided: Mapping[str, Decided], situation: Situation) -> str:
     """Return the version that acts: the one that began the run, else the one drawn, else the live one."""
-    if begun in decided:
+    if isinstance(decided.get(begun), Proposal):
         return begun
     drawn = shelf.drawn(situation.task.content_hash)
     return drawn if isinstance(decided[drawn], Proposal) else shelf.live
@@ -114,7 +132,7 @@ def _acting(shelf: Shelf, begun: str, decided: Mapping[str, Decided], situation:
 
 def _role(shelf: Shelf, acting: str, begun: str) -> str:
     role = "live" if acting == shelf.live else "canary" if acting in shelf.shares else "began this run"
-    return role if begun in {"", acting} else f"{role}, as {begun}, which began this run, is not on the shelf"
+    return role if begun in {"", acting} else f"{role}, as {begun}, which began this run, cannot act any more"
 
 
 def _words(decided: Decided, situation: Situation) -> str:

@@ -8,11 +8,12 @@ canary to learn about it).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from shikisha.budget import Amount
 from shikisha.evaluate.statistics import difference_interval, mean, score_interval
+from shikisha.events import Basis
 from shikisha.grade.inferring import inferred, shipped
 from shikisha.learn.trial import Figure, acts
 from shikisha.policy.acts import ships
@@ -49,13 +50,13 @@ class Shadowed:
     dollars: float | None
 
 
-def followed(runs: Iterable[Run], live: str, shadow: str) -> list[Followed]:
-    """Return the ended runs of the live policy beside which this shadow decided."""
+def followed(runs: Iterable[Run], live: str, shadow: str, counts: Collection[Basis] = tuple(Basis)) -> list[Followed]:
+    """Return the ended runs of the live policy beside which this shadow decided; grades of these kinds count."""
     found = []
     for run in runs:
         first = run.rounds[0].proposed if run.rounds else None
         if run.finished is not None and first is not None and first.version == live and shadow in first.beside:
-            found.append(_followed(run, shadow))
+            found.append(_followed(run, shadow, counts))
     return found
 
 
@@ -76,15 +77,16 @@ def shadowed(held: Sequence[Followed], version: str) -> Shadowed:
     )
 
 
-def _followed(run: Run, shadow: str) -> Followed:
+def _followed(run: Run, shadow: str, counts: Collection[Basis]) -> Followed:
     grade, task, spent = run.grade, run.task.content_hash, run.charged.dollars
-    score = None if grade is None else grade.score
+    score = None if grade is None or grade.basis not in counts else grade.score
     for turn in run.rounds:
         said = turn.proposed.beside.get(shadow) if turn.proposed else None
         if said == acts(run, turn):
             continue
         worth, paid = _shipping(run, turn, said, score)
-        return Followed(task, same=False, live=score, score=worth, dollars=paid, spent=spent)
+        known = None if score is None else worth
+        return Followed(task, same=False, live=score, score=known, dollars=paid, spent=spent)
     return Followed(task, same=True, live=score, score=score, dollars=spent, spent=spent)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shelves import ME, asking, shelf_of
-from shikisha.budget import Caps
+from shikisha.budget import Caps, Price
 from shikisha.conductor import Situation
 from shikisha.conductors.policy import PolicyConductor
 from shikisha.conductors.shelved import ShelvedConductor, shelved_conductor
@@ -21,7 +21,7 @@ from shikisha.pool import Pool
 from shikisha.recorder import MemoryRecorder
 from shikisha.run import Performed, Result, Run
 from shikisha.task import Task
-from support import engine, pool_of
+from support import engine, member, pool_of
 
 
 def pool() -> Pool:
@@ -258,3 +258,27 @@ async def test_the_caps_of_a_run_end_it_whoever_acts(folder: Path) -> None:
     assert (run.status, run.answer) == (Status.DONE, "C")
     assert [made.propensity for made in proposed(run)] == [None, 0.25, None]
     assert live in run.rounds[0].proposed.beside  # type: ignore[union-attr]  # there is a plan
+
+
+async def test_the_chance_of_a_plan_takes_in_that_policies_explore(folder: Path) -> None:
+    """Both would explore dan on the same tasks; elsewhere each asks its own."""
+    live, canary = shelf_of(folder, asking("ann"), asking("bob"))
+    change(folder, lambda shelf: shelf.trying(canary, 0.3, ME))
+    new = member("dan", "D", price=Price(1.0, 1.0), max_output_tokens=100)
+    answers, chances = {}, {}
+    for number in range(60):
+        task = Task(f"Question {number}?")
+        run = await engine().run(task, Pool([*pool(), new]), shelved_conductor(f"{folder}?explore=10%"))
+        first, who = proposed(run)[0], run.attempts[0].started.worker
+        by = f"{who} by {'live' if first.version == live else 'canary'}"
+        answers[by], chances[by] = run.answer, first.propensity or 1.0
+    explored = 0.25  # the most that any task is explored with
+    assert answers == {"ann by live": "A", "bob by canary": "B", "dan by live": "A", "dan by canary": "B"}
+    assert chances == pytest.approx(
+        {
+            "ann by live": 0.7 * (1 - explored),
+            "bob by canary": 0.3 * (1 - explored),
+            "dan by live": explored,
+            "dan by canary": explored,
+        }
+    )

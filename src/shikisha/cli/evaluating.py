@@ -5,8 +5,9 @@ or killed; the table goes to stdout, progress to stderr; with `--json -` stdout 
 Deliberately absent: opinions on the figures; the report says what the intervals allow.
 """
 
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -83,6 +84,10 @@ class Showing:
 
     json: Annotated[Path | None, typer.Option("--json", help="Write the report as JSON; - writes it to stdout.")] = None
     html: Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML page.")] = None
+    frontier: Annotated[
+        Path | None,
+        typer.Option("--frontier", help="Write what every budget comes to with the policy that is asked for, as JSON."),
+    ] = None
 
 
 def evaluate(
@@ -110,6 +115,8 @@ def evaluate(
         seconds=limits.seconds,
         retry_failed=limits.retry_failed,
     )
+    if showing.frontier is not None:
+        _frontier(showing.frontier, setup, plan.conductors)
     out.note(f"what is played is kept in {setup.keep}")
     console = out.console()
     with redirect_stdout(sys.stderr):  # what a user's function prints is no part of the report
@@ -127,7 +134,7 @@ def _refuse_missing(showing: Showing) -> None:
     for library, purpose in (("numpy", "eval"), *((("jinja2", "eval --html"),) if showing.html else ())):
         if find_spec(library) is None:
             raise MissingExtra("eval", purpose)
-    for path in (showing.json, showing.html):
+    for path in (showing.json, showing.html, showing.frontier):
         if path is not None and str(path) != STDOUT:
             _writable(path)
 
@@ -172,6 +179,16 @@ def _name(setup: "Setup") -> str:
     of = Path(setup.log or setup.taskset or "nothing").name.replace(":", "-")
     how = sha256(replace(setup, dollars=None).dumps().encode()).hexdigest()[:8]
     return f"{of}-{how}"
+
+
+def _frontier(path: Path, setup: "Setup", conductors: Sequence[str]) -> None:
+    from shikisha.config.frontier import frontiers
+
+    told = json.dumps(frontiers(setup, conductors), indent=1)
+    if str(path) == STDOUT:
+        out.line(told)
+    else:
+        _to_file(path, told)
 
 
 def _write(report: "Report", showing: Showing) -> None:

@@ -125,7 +125,7 @@ def _from_log(setup: "Setup", composition: Composition, folder: Path) -> Gathere
     names = setup.workers or log.workers
     pool = Pool([Member(card_for(log, name), ReplayWorker(log, name, setup.reply)) for name in names])
     whole = taskset(log)
-    items, dev = _parted(setup, whole)
+    items, dev = parted(setup, whole)
     if composition.settings.reward.cost:
         _refuse_unpriced(log, names)
     notes = ["The workers are replayed: they answered these tasks before, each on its own, and read nobody's answer."]
@@ -144,7 +144,7 @@ def _from_taskset(setup: "Setup", composition: Composition, tools: Tools) -> Gat
 
     wanted = Wanted(checker={"checker": setup.checker} if setup.checker else None)
     whole = load(setup.taskset or "", Path(setup.data) if setup.data else None, wanted=wanted, tools=tools)
-    items, dev = _parted(setup, whole)
+    items, dev = parted(setup, whole)
     if items[0].pool is not None:
         names = items[0].pool.subset(setup.workers or items[0].pool.names).names
         casts = Repertoire(names, talk=False, seed=setup.seed)
@@ -158,7 +158,7 @@ def _from_taskset(setup: "Setup", composition: Composition, tools: Tools) -> Gat
     return Gathered(whole.name, whole.version, items, dev, casts, pool, notes)
 
 
-def _parted(setup: "Setup", whole: Taskset) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+def parted(setup: "Setup", whole: Taskset) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
     """Return the tasks to report on and those to choose by."""
     split = split_named(setup.split)
     part = whole if split is None else whole.only(split)

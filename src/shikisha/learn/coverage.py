@@ -18,7 +18,7 @@ from shikisha.policy.batch import NOTHING
 WHOLE = 0.98  # share of pairs from which nothing is taken to be missing
 SUPPORT = 5  # outcomes of a worker on a type below which nothing is known of it there
 COMPLETE = 300  # tasks below which no policy is fitted on those that several workers did
-OFF, ERRORS = 0.02, 3.0  # how far from 1 the weights' mean may be: so much, and so many standard errors
+OFF, ERRORS = 0.02, 3.5  # how far from 1 the weights' mean may be: so much, and so many standard errors
 _SEVERAL = 0.05  # share of tasks with several workers from which a task with none was drawn as well
 _APART, _SIGNS = 0.05, 4.0  # how far, and by how many standard errors, scores differ where a worker was chosen for it
 _RARELY, _SMALL = 0.1, 0.02

@@ -207,6 +207,10 @@ def difference(one: Terms, other: Terms, method: Method = Method.DR) -> Interval
 def refusal(terms: Terms) -> Refusal | None:
     """Return why these terms carry no figure; None where they do."""
     found = overlap(terms)
+    room = OFF + ERRORS * float(terms.weight.std() / np.sqrt(max(1, len(terms))))
+    sums = f"the weights of the tasks that hold all it asks have a mean of {found.level:.2f} rather than 1"
+    if found.level - 1 > room:
+        return Refusal(f"{sums}: the propensities are not how the log came about", found)
     if found.dark > DARK:
         return Refusal(f"for {found.dark:.0%} of the tasks it asks workers of whom the log knows nothing there", found)
     if found.effective < EFFECTIVE:
@@ -214,13 +218,8 @@ def refusal(terms: Terms) -> Refusal | None:
         more = f": about {needs:,} more tasks logged like these are needed" if needs else ""
         what = f"the {found.followed:,} tasks of {found.tasks:,} that hold all it asks"
         return Refusal(f"{what} are worth {found.effective:.0f}, and {EFFECTIVE:.0f} is the least{more}", found, needs)
-    error = float(terms.weight.std() / np.sqrt(len(terms)))
-    if abs(found.level - 1) > OFF + ERRORS * error:
-        return Refusal(
-            f"the weights of the tasks that hold all it asks have a mean of {found.level:.2f} rather than 1: either "
-            "some of what it asks could never be recorded, or the propensities are not how the log came about",
-            found,
-        )
+    if 1 - found.level > room:
+        return Refusal(f"{sums}: some of what it asks could never be recorded, or has no score", found)
     return None
 
 

@@ -17,7 +17,7 @@ from shikisha.errors import ConfigError
 from shikisha.learn.coverage import COMPLETE, SUPPORT, Kind, complete, known, settled
 from shikisha.learn.coverage import of as coverage_of
 from shikisha.learn.fits import POLICY, TABLE, folds_of
-from shikisha.learn.frontier import BUDGETS, POINTS, Frontier, frontier, met_by
+from shikisha.learn.frontier import BUDGETS, POINTS, Frontier, affordable, frontier, met_by
 from shikisha.learn.inducing import Ground, induce
 from shikisha.learn.offpolicy import (
     EFFECTIVE,
@@ -268,7 +268,8 @@ class _Board:
             dial = self.dial(self.stand.folds != fold)
             part = frontier(dial, self.won[own], self.cost[own], self.places, budgets)
             found.won[own], found.cost[own] = part.won, part.cost
-            promised.append([(mix.accuracy, mix.cost) for mix in (met_by(dial, float(budget)) for budget in budgets)])
+            mixes = [(met_by(dial, float(budget)), affordable(dial, float(budget))) for budget in budgets]
+            promised.append([(paid * mix.accuracy, paid * mix.cost) for mix, paid in mixes])
         return found, np.mean(promised, axis=0)
 
 

@@ -1,0 +1,45 @@
+"""Makers of partial logs: what is left of a full panel when somebody draws whom to ask, and writes the chances down."""
+
+from dataclasses import replace
+
+import numpy as np
+
+import panels
+from shikisha.learn.panel import Panel
+from shikisha.policy.arrays import Flags, Floats, Ints
+
+
+def one_each(held: Panel, chances: Floats, seed: int = 0) -> Panel:
+    """Ask one worker for each task, with these chances [T, J] (or [J])."""
+    shares = np.broadcast_to(chances, held.there.shape)
+    drawn = np.random.default_rng(seed).random((len(held), 1))
+    chosen = np.minimum((shares.cumsum(axis=1) < drawn).sum(axis=1), shares.shape[1] - 1)
+    return asked(held, np.arange(shares.shape[1]) == chosen[:, None], shares)
+
+
+def each_apart(held: Panel, chances: Floats, seed: int = 0) -> Panel:
+    """Ask each worker or not, whoever else is asked, with these chances [T, J] (or [J])."""
+    shares = np.broadcast_to(chances, held.there.shape)
+    return asked(held, np.random.default_rng(seed).random(shares.shape) < shares, shares)
+
+
+def second_opinions(held: Panel, first: int, second: int, seed: int = 0) -> tuple[Panel, Ints]:
+    """Ask one worker, then another with a chance of 0.8 where the first is wrong, else of 0.2; return the turns too."""
+    random = np.random.default_rng(seed)
+    shares = np.ones(held.there.shape)
+    shares[:, second] = np.where(held.won[:, first] > 0, 0.2, 0.8)
+    there = np.zeros(held.there.shape, bool)
+    there[:, first], there[:, second] = True, random.random(len(held)) < shares[:, second]
+    turns = np.full(held.there.shape, -1, np.int64)
+    turns[:, first], turns[:, second] = 0, np.where(there[:, second], 1, -1)
+    return asked(held, there, shares), turns
+
+
+def asked(held: Panel, there: Flags, chances: Floats) -> Panel:
+    """Return the log in which these pairs were asked, each with this chance."""
+    return panels.missing(replace(held, propensities=np.array(chances, float)), ~there)
+
+
+def untold(held: Panel) -> Panel:
+    """Return the log without its propensities."""
+    return replace(held, propensities=np.full(held.there.shape, np.nan))

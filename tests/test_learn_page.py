@@ -18,9 +18,9 @@ from shikisha.learn.figures import lines, marks, met_at, overspent, paid, reach,
 from shikisha.learn.page import gain_axis, render
 from shikisha.learn.plots import frontier_plot
 from shikisha.learn.plots_dial import accuracy_promises, asks, cost_promises, kept, stack
-from shikisha.learn.summary import uses
+from shikisha.learn.summary import kept_word, uses
 from shikisha.policy.dial import Dial, Point, wish
-from shikisha.policy.policy import Met, Policy, Rung, Yardstick
+from shikisha.policy.policy import Evidence, Met, Policy, Rung, Yardstick
 from test_evaluate_page import Read, colours, contrast
 
 EVIL = '"><script>alert(1)</script>'
@@ -185,6 +185,11 @@ def test_promises_stand_beside_what_was_found() -> None:
     spent = cost_promises(held)
     assert spent is not None
     assert all(pair.x - spent.frame.left == pytest.approx(spent.frame.bottom - pair.y, rel=0.5) for pair in spent.pairs)
+
+
+def test_promises_that_were_not_compared_are_not_called_kept() -> None:
+    assert kept_word(Evidence(0.7)) == ""
+    assert "within 1.0 points of accuracy and 2.0 %" in kept_word(Evidence(0.7, promised=(0.01, 0.02)))
 
 
 def test_shares_along_the_dial_are_those_of_its_settings() -> None:

@@ -43,8 +43,8 @@ def climbed(policy: Policy, console: "Console") -> None:
     for place, sentence in enumerate(summary.headline(policy)):
         _line(console, sentence, "bold" if not place else "")
     evidence = policy.rung().evidence
-    if evidence is not None:
-        _line(console, summary.kept_word(evidence))
+    if evidence is not None and (told := summary.kept_word(evidence)):
+        _line(console, told)
     for line in measured:
         if line.rung and line.note:
             _line(console, f"{line.name}: {line.note}")

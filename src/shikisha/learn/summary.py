@@ -105,8 +105,10 @@ def gained(gain: Gain) -> str:
 
 
 def kept_word(evidence: Evidence) -> str:
-    """Say how far the dial's promises were from what was found."""
+    """Say how far the dial's promises were from what was found; nothing where that was not measured."""
     accuracy, cost = evidence.promised
+    if not any(evidence.promised):
+        return ""
     return (
         f"The dial promised what was found to within {100 * accuracy:.1f} points of accuracy and {percent(cost)} of "
         "the best single worker's cost, in the mean over budgets."

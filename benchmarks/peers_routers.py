@@ -10,11 +10,13 @@ prompt is given by what `given.npz` has for it instead; nothing else of theirs i
     RouteLLM 0.2.0 (lm-sys)        mf, sw_ranking: one strong and one weak worker; their training defaults
     LLMRouter 0.4.0 (ulab-uiuc)    knn, svm, mlp, mf, elo, graph: one of all workers; the settings of their configs
 
-LLMRouter's routers learn who did best on a prompt. To give them a dial, "did best" is by score less a price times cost,
-one fit for each of a few prices. Its graph router is given no vectors for the workers, as in its own examples, and
-draws them; it is slow on two cores and runs only when named (`--peer-routers`). Not run: RouteLLM's bert and
-causal_llm, LLMRouter's dc, causallm, hybrid and r1 (they fine-tune or load downloaded language models), automix (it
-asks a model to judge itself), gmt and personalized (they need users).
+RouteLLM's thresholds are set as it sets them: at shares of the prompts to decide on, whose answers nobody looks at.
+LLMRouter's routers learn who did best on a prompt; where several did, the label is who is better on the whole. They get
+a dial by a fit for each of a few limits on what a candidate may cost, and one for the cheapest of the best. Its graph
+router is given no vectors for the workers, as in its own examples, and draws them; it is slow on two cores and runs
+only when named (`--peer-routers`). Not run: RouteLLM's bert and causal_llm, LLMRouter's dc, causallm, hybrid and r1
+(they fine-tune or load downloaded language models), automix (it asks a model to judge itself), gmt and personalized
+(they need users).
 """
 
 import argparse
@@ -51,7 +53,7 @@ DEFAULT = [
     "LLMRouter mf",
     "LLMRouter elo",
 ]
-THRESHOLDS = 21
+QUANTILES = np.linspace(0.0, 1.0, 21)
 RANKED = 300  # tasks whose rate by sw_ranking calibrates it: each takes a fit
 LLMROUTER: Mapping[str, Mapping[str, object]] = {
     "knn": {"n_neighbors": 5},
@@ -65,7 +67,10 @@ LLMROUTER: Mapping[str, Mapping[str, object]] = {
 
 @dataclass(frozen=True)
 class Given:
-    """Prompts as vectors, scores and costs (units) of the training part, which of it calibrates, and the pair."""
+    """Prompts as vectors, scores and costs (units) of the training part, which of it calibrates, and the pair.
+
+    `prices` and `limits` [L] are what a label's cost takes from its score, and what a candidate may cost in the mean.
+    """
 
     train: Floats
     held: Floats
@@ -73,6 +78,7 @@ class Given:
     costs: Floats
     calibrates: Flags
     prices: Floats
+    limits: Floats
     pair: tuple[int, int]
 
     @classmethod
@@ -172,7 +178,7 @@ def routellm_sw(given: Given, rows: Ints, vectors: Floats) -> Callable[[int], fl
 
 
 def routellm(given: Given, found: Found, name: str) -> None:
-    """Train, rate the calibrating tasks and those held out, and pick by thresholds at quantiles of the former."""
+    """Train, rate the calibrating tasks and those held out, and pick by thresholds at shares of each."""
     prepare = {"mf": routellm_mf, "sw_ranking": routellm_sw}[name]
     rates: list[Floats] = []
     for rows, vectors in given.parts:
@@ -182,8 +188,8 @@ def routellm(given: Given, found: Found, name: str) -> None:
         many = min(RANKED, len(vectors)) if name == "sw_ranking" and not rates else len(vectors)
         rates.append(np.array([rate(place) for place in range(many)]))
     found.decisions[f"RouteLLM {name}"] = _timed(rate, len(vectors))
-    cuts = np.append(np.quantile(rates[0], np.linspace(0, 1, THRESHOLDS)), np.inf)
     for part, held in zip(("calibration", "held"), rates, strict=True):
+        cuts = np.append(np.quantile(held, QUANTILES), np.inf)
         chosen = np.where(held >= cuts[:, None], given.pair[1], given.pair[0])
         found.picks[f"RouteLLM {name} {part}"] = chosen.astype(np.int64)
 
@@ -197,12 +203,12 @@ def _gains(given: Given) -> Floats:
 
 
 def llmrouter(given: Given, found: Found, name: str) -> None:
-    """Train one of LLMRouter's routers at each price, and pick for the calibrating tasks and those held out."""
+    """Train one of LLMRouter's routers at each setting, and pick for the calibrating tasks and those held out."""
     for part, (rows, vectors) in zip(("calibration", "held"), given.parts, strict=True):
         picks = []
-        for price in given.prices if name != "elo" else given.prices[:1]:
+        for setting in range(len(given.prices)):
             begun = perf_counter()
-            decide, single = _llmrouter(given, rows, vectors, (name, float(price)))
+            decide, single = _llmrouter(given, rows, vectors, (name, setting))
             found.seconds[f"LLMRouter {name}"] = perf_counter() - begun
             picks.append(decide())
         found.picks[f"LLMRouter {name} {part}"] = np.array(picks, np.int64)
@@ -211,15 +217,15 @@ def llmrouter(given: Given, found: Found, name: str) -> None:
 
 
 def _llmrouter(
-    given: Given, rows: Ints, vectors: Floats, which: tuple[str, float]
+    given: Given, rows: Ints, vectors: Floats, which: tuple[str, int]
 ) -> tuple[Callable[[], Ints], Callable[[int], object]]:
     """Return how to decide on all vectors, and on one by `route_single`."""
     models = import_module("llmrouter.models")
 
-    name, price = which
+    name, setting = which
     kinds = {"knn": "KNN", "svm": "SVM", "mlp": "MLP", "mf": "MF", "elo": "Elo", "graph": "Graph"}
     stem = f"{kinds[name]}Router" if name not in ("mlp", "graph") else kinds[name]
-    folder = Path(TEMPORARY.name) / f"{name} {price} {len(rows)}"
+    folder = Path(TEMPORARY.name) / f"{name} {setting} {len(rows)}"
     config = _config(given, rows, folder, which)
     router = getattr(models, f"{kinds[name]}Router")(str(config))
     trainer = getattr(models, f"{stem}Trainer")(router, device="cpu")
@@ -282,12 +288,17 @@ def _by_graph(router: Theirs, trainer: Theirs, vectors: Floats) -> Sequence[str]
     return [router.model_names[place] for place in places]
 
 
-def _config(given: Given, rows: Ints, folder: Path, which: tuple[str, float]) -> Path:
+def _config(given: Given, rows: Ints, folder: Path, which: tuple[str, int]) -> Path:
     """Write what LLMRouter reads: prompts' vectors, and a line for each prompt and worker, better workers first."""
-    name, price = which
+    name, setting = which
     folder.mkdir(parents=True)
     import_module("torch").save(_tensor(given.train[rows]), folder / "vectors.pt")
-    order = np.argsort(-np.nanmean(given.scores[rows], axis=0))
+    price, means = given.prices[setting], given.costs.mean(axis=0)
+    order = [
+        worker
+        for worker in np.argsort(-np.nanmean(given.scores[rows], axis=0))
+        if means[worker] <= given.limits[setting]
+    ]
     lines = [
         {
             "query": f"{place:06}",

@@ -23,7 +23,7 @@ from shikisha.policy.arrays import Ints
 
 SCRIPT = Path(__file__).parent / "peers_routers.py"
 DIRECTIONS = 256
-PRICES = (0.0, 0.01, 2.0, 12.0)  # 0: any best one; then the cheapest right one; then without the dear, and the middling
+PRICES, LIMITS = (0.0, 0.0, 0.0, 0.0, 0.01), (np.inf, 0.5, 0.2, 0.08, np.inf)  # a fit each; the last: the cheapest best
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,15 @@ class Peers:
     def _asked(self, split: Split) -> Path:
         """Return the folder of what they found, which is run now unless it has been."""
         train, reduced = split.train, Reduced.of(split.train, DIRECTIONS)
+        wide = [(train.paid.mean(axis=0) / train.unit() <= limit).sum() > 1 for limit in LIMITS]
         given = {
             "train": reduced.rows(train.batch),
             "held": reduced.rows(split.held.batch),
             "scores": train.scores,
             "costs": train.paid / train.unit(),
             "calibrates": split.folds == 0,
-            "prices": np.array(PRICES),
+            "prices": np.array(PRICES)[wide],
+            "limits": np.array(LIMITS)[wide],
             "pair": np.array(pair(train)),
         }
         key = sha256(b"".join(np.round(array.astype(float), 6).tobytes() for array in given.values()))

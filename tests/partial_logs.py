@@ -12,7 +12,7 @@ from shikisha.policy.arrays import Flags, Floats, Ints
 def one_each(held: Panel, chances: Floats, seed: int = 0) -> Panel:
     """Ask one worker for each task, with these chances [T, J] (or [J])."""
     shares = np.broadcast_to(chances, held.there.shape)
-    drawn = np.random.default_rng(seed).random((len(held), 1))
+    drawn = _random(seed).random((len(held), 1))
     chosen = np.minimum((shares.cumsum(axis=1) < drawn).sum(axis=1), shares.shape[1] - 1)
     return asked(held, np.arange(shares.shape[1]) == chosen[:, None], shares)
 
@@ -20,12 +20,12 @@ def one_each(held: Panel, chances: Floats, seed: int = 0) -> Panel:
 def each_apart(held: Panel, chances: Floats, seed: int = 0) -> Panel:
     """Ask each worker or not, whoever else is asked, with these chances [T, J] (or [J])."""
     shares = np.broadcast_to(chances, held.there.shape)
-    return asked(held, np.random.default_rng(seed).random(shares.shape) < shares, shares)
+    return asked(held, _random(seed).random(shares.shape) < shares, shares)
 
 
 def second_opinions(held: Panel, first: int, second: int, seed: int = 0) -> tuple[Panel, Ints]:
     """Ask one worker, then another with a chance of 0.8 where the first is wrong, else of 0.2; return the turns too."""
-    random = np.random.default_rng(seed)
+    random = _random(seed)
     shares = np.ones(held.there.shape)
     shares[:, second] = np.where(held.won[:, first] > 0, 0.2, 0.8)
     there = np.zeros(held.there.shape, bool)
@@ -43,3 +43,8 @@ def asked(held: Panel, there: Flags, chances: Floats) -> Panel:
 def untold(held: Panel) -> Panel:
     """Return the log without its propensities."""
     return replace(held, propensities=np.full(held.there.shape, np.nan))
+
+
+def _random(seed: int) -> np.random.Generator:
+    """Return draws that have nothing to do with those that made a panel of the same seed."""
+    return np.random.default_rng([seed, 1952])

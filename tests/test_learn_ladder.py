@@ -12,6 +12,7 @@ from shikisha.learn.hearing import listen
 from shikisha.learn.ladder import climb, played
 from shikisha.learn.panel import Panel
 from shikisha.learn.tabling import Preference
+from shikisha.learn.waiting import waited
 from shikisha.policy.dial import Dial, Point
 from shikisha.policy.policy import Evidence, Policy
 from shikisha.policy.words import spoken
@@ -65,7 +66,7 @@ def test_load_limits_keep_to_the_rule_and_say_so() -> None:
 def test_waiting_that_costs_is_part_of_the_cost() -> None:
     slow = {name: replace(made, seconds=10.0 if name == "cheap" else 0.1) for name, made in POOL.items()}
     held = panel(slow, tasks=300)
-    patient, hasty = climb(held), climb(held, Wants(second=1.0))
+    patient, hasty = climb(held), climb(waited(held, 1.0)[0])
     assert hasty.rung(TABLE).dial.points[0].cost > patient.rung(TABLE).dial.points[0].cost
 
 

@@ -17,7 +17,7 @@ from shikisha.conductors.lm import LmConductor
 from shikisha.conductors.random_plans import RandomPlans
 from shikisha.conductors.rules import load_rules
 from shikisha.conductors.topologies import Options
-from shikisha.config.settings import FixedTable, LmTable, RulesTable
+from shikisha.config.settings import FixedTable, LmTable, PolicyTable, RulesTable
 from shikisha.errors import ConfigError, MissingExtra, UnknownName
 from shikisha.pool import Member, Pool
 from shikisha.prompt import Form, Style
@@ -40,7 +40,7 @@ class Endpoint:
 class Conductors:
     """Makes conductors. `tables` are those of the file at `file`; `endpoint` finds a configured worker by name."""
 
-    tables: Mapping[str, LmTable | FixedTable | RulesTable]
+    tables: Mapping[str, LmTable | FixedTable | RulesTable | PolicyTable]
     file: str
     folder: Path
     endpoint: Callable[[str], Endpoint]
@@ -76,6 +76,8 @@ class Conductors:
                 return _cast(fixed(table.topology, Options(table.workers, table.n, table.roles), name), pool)
             case RulesTable() as table:
                 return replace(load_rules(self.folder / table.file, pool.names if pool else None), name=name)
+            case PolicyTable() as table:
+                return _learned(f"{self.folder / table.file}?{table.query()}", name)
 
     def _lm(self, name: str, table: LmTable, pool: Pool | None, depth: int) -> LmConductor:
         endpoint = self.endpoint(table.endpoint)
@@ -97,17 +99,17 @@ def _cast(conductor: Conductor, pool: Pool | None) -> Conductor:
     return conductor
 
 
-def _learned(spec: str) -> Conductor:
+def _learned(spec: str, name: str = "") -> Conductor:
     """Return the conductor of a policy file, or of a shelf of them."""
     if find_spec("numpy") is None:
         raise MissingExtra("eval", "a learned policy")
     if Path(spec.partition("?")[0]).is_dir():
         from shikisha.conductors.shelved import shelved_conductor
 
-        return shelved_conductor(spec)
+        return shelved_conductor(spec, name)
     from shikisha.conductors.policy import policy_conductor
 
-    return policy_conductor(spec)
+    return policy_conductor(spec, name)
 
 
 def _seed(text: str) -> int:

@@ -75,19 +75,11 @@ def _learn(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy
 
     priced, waits = waited(panel, order.second)
     told = replace(source, notes=(*source.notes, *waits, *caveats(priced)))
-    policy = _kept(_fitted(order, priced, told, tell), order)
+    policy = _fitted(order, priced, told, tell)
+    if order.rung:
+        policy = replace(policy, kept=policy.rung(order.rung).name)
     tell("counting whom it asks")
     return replace(policy, habits=habits(panel.heard(policy.hearing), policy))
-
-
-def _kept(policy: "Policy", order: Order) -> "Policy":
-    """Keep the rung asked for; the table where load limits were stated, since the other rungs do not keep them."""
-    from shikisha.learn.fits import TABLE
-
-    if order.rung or not order.limits:
-        return replace(policy, kept=policy.rung(order.rung).name)
-    note = f"load limits are kept by the {TABLE} alone, which is kept for that"
-    return replace(policy, kept=TABLE, about=replace(policy.about, notes=(*policy.about.notes, note)))
 
 
 def _fitted(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy":

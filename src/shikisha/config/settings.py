@@ -6,6 +6,7 @@ conducts how well. A knob is here because two users would set it differently.
 """
 
 import re
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -138,7 +139,32 @@ class RulesTable(Table):
     file: str
 
 
-ConductorTable = Annotated[LmTable | FixedTable | RulesTable, Field(discriminator="kind")]
+class PolicyTable(Table):
+    """[conductors.NAME] kind = "policy": a learned policy, or a shelf of them, and where its dial stands."""
+
+    kind: Literal["policy"]
+    file: Path = Field(description="a policy file, or a shelf's folder; relative paths begin at this file's folder")
+    quality: float | None = Field(default=None, ge=0, description="accuracy, as a share of the best single worker's")
+    max_cost: float | None = Field(default=None, ge=0, description="mean cost, as a share of the best single worker's")
+    budget_per_1k: float | None = Field(default=None, ge=0, description="dollars for a thousand tasks")
+    price: float | None = Field(default=None, ge=0, description="lambda: the accuracy that one unit of cost must bring")
+    rung: str = Field(default="", description="a simpler rung than the one that is kept")
+    explore: float | None = Field(default=None, ge=0, le=1, description="share of the cost for hardly known workers")
+
+    def query(self) -> str:
+        """Return the options as they stand in a conductor's name."""
+        given = {
+            "quality": self.quality,
+            "max_cost": self.max_cost,
+            "budget_per_1k": self.budget_per_1k,
+            "lambda": self.price,
+            "rung": self.rung or None,
+            "explore": self.explore,
+        }
+        return "&".join(f"{name}={value}" for name, value in given.items() if value is not None)
+
+
+ConductorTable = Annotated[LmTable | FixedTable | RulesTable | PolicyTable, Field(discriminator="kind")]
 
 
 class BudgetTable(Table):

@@ -69,6 +69,11 @@ conductor = "fixed:single"
 #n = 3
 #roles = { join = "dear" }
 
+#[conductors.learned]
+#kind = "policy"
+#file = "our.policy"                # what `shikisha learn` made, or a shelf's folder
+#quality = 1.0                      # or max_cost = 0.2, or budget_per_1k = 1.5
+
 # Hard caps of one run. Without a price a worker is refused as soon as there is a dollar cap.
 [budgets]
 rounds = 8

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from shikisha.config import kinds
 from shikisha.config.compose import Composition
-from shikisha.config.settings import LmTable, RulesTable
+from shikisha.config.settings import LmTable, PolicyTable, RulesTable
 from shikisha.outcomes import log_hash
 
 _PACE = {"concurrency", "rate"}
@@ -60,6 +60,8 @@ def _conductor(composition: Composition, name: str, seen: set[str]) -> Iterator[
         yield table.model_dump(mode="json")
         if isinstance(table, RulesTable):
             yield _text(composition.folder / table.file)
+        if isinstance(table, PolicyTable):
+            yield _policy(composition.folder / table.file)
         if isinstance(table, LmTable):
             endpoint, fallback = table.endpoint, table.fallback or ""
     elif kind == "rules":

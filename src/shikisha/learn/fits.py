@@ -28,10 +28,9 @@ FOLDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What a user wants of learning: what a second of waiting costs (dollars), and what the rule prefers besides."""
+    """What a user wants of learning: which folds, and what the rule prefers besides."""
 
     seed: int = 0
-    second: float = 0.0
     preference: Preference | None = None
     recipe: Recipe = field(default_factory=Recipe)
 

@@ -8,7 +8,7 @@ absent: partial logs (`partial`), files, and words for people (the CLI and the p
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import ceil
 from os import sched_getaffinity
@@ -46,12 +46,9 @@ def climb(
 ) -> Policy:
     """Fit the ladder on a full panel and return the policy; `tell` hears how it goes."""
     held, come = wants or Wants(), source or Source()
-    workers, panel = known(panel), waited(panel, held.second)
     rungs, notes = rungs_for(panel)
-    if held.second:
-        notes += (f"costs count ${held.second:g} for each second of waiting",)
     if held.preference and held.preference.limits:
-        rungs, notes = (TABLE,), (*notes, "load limits hold for the rule alone, so nothing above it was fitted")
+        rungs, notes = (TABLE,), (*notes, f"load limits are kept by the {TABLE} alone, which is kept for that")
     evidence = _measured(panel, held, rungs, tell)
     tell("fitting on all tasks")
     final = fit(panel, held, rungs)
@@ -66,7 +63,7 @@ def climb(
         (*come.notes, *notes),
     )
     made = tuple(Rung(name, final.dials[name], evidence.get(name)) for name in rungs)
-    return Policy(about, workers, panel.types, final.parts, made, kept, hearing=final.hearing)
+    return Policy(about, known(panel), panel.types, final.parts, made, kept, hearing=final.hearing)
 
 
 def rungs_for(panel: Panel) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -78,13 +75,6 @@ def rungs_for(panel: Panel) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if not panel.answers:
         return (TABLE,), ("the log has no answers, so nothing can be learned from whether they agree",)
     return (TABLE, CASCADE, POLICY), ()
-
-
-def waited(panel: Panel, second: float) -> Panel:
-    """Return the panel with what a second of waiting costs in its dollars."""
-    if not second:
-        return panel
-    return replace(panel, dollars=panel.dollars + second * np.nan_to_num(panel.seconds))
 
 
 def known(panel: Panel) -> tuple[Known, ...]:

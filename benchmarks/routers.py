@@ -63,8 +63,8 @@ def main() -> None:
     for name in arguments.set:
         one = recorded(name, arguments.folder)
         told[name] = curve(one) if arguments.curve else [asdict(line) for line in compared(one, arguments)]
-    if arguments.json:
-        arguments.json.write_text(json.dumps(told, indent=1))
+        if arguments.json:  # after every set: they take minutes
+            arguments.json.write_text(json.dumps(told, indent=1))
 
 
 def compared(one: Recorded, arguments: argparse.Namespace) -> list[Line]:

@@ -70,10 +70,11 @@ class Peers:
         key = sha256(b"".join(np.round(array.astype(float), 6).tobytes() for array in given.values()))
         key.update(repr((self.named, SCRIPT.read_bytes())).encode())
         folder = self.kept / key.hexdigest()[:16]
-        if not (folder / "found.json").exists():
+        if not (folder / "done").exists():
             folder.mkdir(parents=True, exist_ok=True)
             np.savez(folder / "given.npz", allow_pickle=False, **given)
             self._run(folder)
+            (folder / "done").touch()
         return folder
 
     def _run(self, folder: Path) -> None:

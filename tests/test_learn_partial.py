@@ -61,7 +61,7 @@ def test_what_is_promised_is_what_new_tasks_bring() -> None:
     for met in evidence(policy).frontier:
         if met.spent >= policy.rung().dial.points[0].cost:
             mix = policy.mix(Wish(Aim.COST, met.spent))
-            assert met.low - 0.01 <= mixed(policy.parts, mix, FRESH).won.mean() <= met.high + 0.01
+            assert met.low - 0.02 <= mixed(policy.parts, mix, FRESH).won.mean() <= met.high + 0.02
 
 
 def test_the_evidence_says_that_it_is_off_policy_and_of_how_many_tasks() -> None:

@@ -1,14 +1,14 @@
 """The ladder: fit every rung, measure each on tasks that it has not seen, keep the best that can be defended.
 
 Every rung is fitted anew for each of five outer folds and judged on the fold left out; a higher rung is kept only when
-the 95 % interval of its paired gain in area over the rung kept so far excludes harm. Then all is fitted on all tasks.
-Invariant: whatever is said of a rung was found on tasks that neither its fit nor its dial has seen. Deliberately
-absent: partial logs (`partial`), files, and words for people (the CLI and the page).
+the 95 % interval of its paired gain in area, at equal spending, over the rung kept so far excludes harm. Then all is
+fitted on all tasks. Invariant: whatever is said of a rung was found on tasks that neither its fit nor its dial has
+seen. Deliberately absent: partial logs (`partial`), files, and words for people (the CLI and the page).
 """
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import ceil
 from os import sched_getaffinity
@@ -19,8 +19,8 @@ from shikisha.learn.fits import CASCADE, FOLDS, POLICY, TABLE, Fit, Wants, fit, 
 from shikisha.learn.frontier import BUDGETS, POINTS, Frontier, affordable, frontier, gain, met_by
 from shikisha.learn.panel import Panel
 from shikisha.learn.play import play
-from shikisha.policy.arrays import Floats, Ints
-from shikisha.policy.dial import Dial, Point
+from shikisha.policy.arrays import Flags, Floats
+from shikisha.policy.dial import Dial, Point, on_hull
 from shikisha.policy.policy import About, Evidence, Gain, Known, Met, Policy, Rung
 
 FEW = 100  # tasks below which nothing but the rule is fitted
@@ -99,10 +99,13 @@ def known(panel: Panel) -> tuple[Known, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What the rungs came to on one outer fold: frontiers by rung, and what the dial had promised ([B, 2])."""
+    """What the rungs came to on one outer fold: what budgets came to, and what the dial had promised ([B, 2]).
 
-    rows: Ints
+    `alike` are frontiers at equal spending: a rung whose dial overspends must not look better for that.
+    """
+
     frontiers: dict[str, Frontier]
+    alike: dict[str, Frontier]
     promised: dict[str, Floats]
 
 
@@ -121,37 +124,61 @@ def _measured(panel: Panel, wants: Wants, rungs: Sequence[str], tell: Tell) -> d
     return _evidence(judged, rungs, len(panel.workers))
 
 
-def _judged(panel: Panel, held: Floats, wants: Wants, rungs: Sequence[str]) -> _Judged:
-    rows = np.flatnonzero(held)
-    train, rest = panel.at(np.flatnonzero(~np.asarray(held, bool))), panel.at(rows)
+def _judged(panel: Panel, held: Flags, wants: Wants, rungs: Sequence[str]) -> _Judged:
+    train, rest = panel.at(np.flatnonzero(~held)), panel.at(np.flatnonzero(held))
     fitted, unit = fit(train, wants, rungs), train.unit()
-    frontiers, promised = {}, {}
+    judged = _Judged({}, {}, {})
     for rung in rungs:
         dial = fitted.dials[rung]
-        frontiers[rung] = played(fitted, dial, rest, unit, np.array(_TOLD))
+        trial = tried(fitted, dial.points, rest, unit)
+        judged.frontiers[rung] = trial.frontier(dial, np.array(_TOLD))
+        judged.alike[rung] = trial.frontier(trial.corrected(dial), BUDGETS)
         mixes = [met_by(dial, budget) for budget in _TOLD]
         paid = [affordable(dial, budget) for budget in _TOLD]
-        promised[rung] = np.array(
+        judged.promised[rung] = np.array(
             [(share * mix.accuracy, share * mix.cost) for share, mix in zip(paid, mixes, strict=True)]
         )
-    return _Judged(rows, frontiers, promised)
+    return judged
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What (part, setting) pairs came to on some tasks: won and cost (units), [T, n]."""
+
+    places: tuple[tuple[int, int], ...]
+    won: Floats
+    cost: Floats
+
+    def frontier(self, dial: Dial, budgets: Floats) -> Frontier:
+        """Return what a dial's budgets come to."""
+        return frontier(dial, self.won, self.cost, self.places, budgets)
+
+    def corrected(self, dial: Dial) -> Dial:
+        """Return the dial with what its points cost on these tasks; what they win stays as it was promised."""
+        costs = dict(zip(self.places, self.cost.mean(axis=0).tolist(), strict=True))
+        points = [replace(point, cost=costs[point.part, point.setting]) for point in dial.points]
+        return replace(dial, points=on_hull(points))
+
+
+def tried(fitted: Fit, points: Sequence[Point], panel: Panel, unit: float) -> Trial:
+    """Play these points on the tasks of a panel."""
+    places = tuple(sorted({(point.part, point.setting) for point in points}))
+    heard = panel.heard(fitted.hearing)
+    runs = [play(fitted.parts[part], setting, heard) for part, setting in places]
+    won, cost = (np.stack([getattr(run, name) for run in runs], axis=1) for name in ("won", "paid"))
+    return Trial(places, won, cost / unit)
 
 
 def played(fitted: Fit, dial: Dial, panel: Panel, unit: float, budgets: Floats) -> Frontier:
     """Return what a dial's budgets come to on these tasks."""
     mixes = [met_by(dial, float(budget)) for budget in budgets]
-    needed: list[Point] = [point for mix in mixes for point in (mix.low, mix.high)]
-    places = sorted({(point.part, point.setting) for point in needed})
-    heard = panel.heard(fitted.hearing)
-    runs = [play(fitted.parts[part], setting, heard) for part, setting in places]
-    won = np.stack([run.won for run in runs], axis=1)
-    cost = np.stack([run.paid for run in runs], axis=1) / unit
-    return frontier(dial, won, cost, places, budgets)
+    points = [point for mix in mixes for point in (mix.low, mix.high)]
+    return tried(fitted, points, panel, unit).frontier(dial, budgets)
 
 
 def _evidence(judged: Sequence[_Judged], rungs: Sequence[str], workers: int) -> dict[str, Evidence]:
     whole = {rung: joined([fold.frontiers[rung] for fold in judged]) for rung in rungs}
-    areas = {rung: over(front, len(POINTS)) for rung, front in whole.items()}
+    areas = {rung: joined([fold.alike[rung] for fold in judged]) for rung in rungs}
     found = {}
     for place, rung in enumerate(rungs):
         below = rungs[:place]
@@ -173,11 +200,6 @@ def joined(parts: Sequence[Frontier]) -> Frontier:
     """Return one frontier over the tasks of several."""
     won, cost = (np.concatenate([getattr(part, name) for part in parts]) for name in ("won", "cost"))
     return Frontier(parts[0].budgets, won, cost)
-
-
-def over(front: Frontier, first: int) -> Frontier:
-    """Return the frontier from this budget on."""
-    return Frontier(front.budgets[first:], front.won[:, first:], front.cost[:, first:])
 
 
 def _told(front: Frontier) -> tuple[Met, ...]:

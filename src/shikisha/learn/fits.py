@@ -96,8 +96,7 @@ def points_of(tried: Sequence[Tried], first: int = 0) -> list[Point]:
     """Return a point for each setting of each part, which are counted from `first`."""
     found = []
     for place, one in enumerate(tried, first):
-        asks = len(one.won)
-        errors = one.won.std(axis=0) / np.sqrt(max(1, asks))
+        errors = one.won.std(axis=0) / np.sqrt(max(1, len(one.won)))
         for setting in range(one.won.shape[1]):
             cost, won = float(one.cost[:, setting].mean()), float(one.won[:, setting].mean())
             found.append(Point(place, setting, cost, won, float(errors[setting])))
@@ -129,4 +128,4 @@ def _trimmed(made: Mapping[str, list[Tried]], unit: float, best: float) -> Fit:
 
 def _moved(point: Point, moved: Mapping[tuple[int, int], tuple[int, int]]) -> Point:
     part, setting = moved[point.part, point.setting]
-    return Point(part, setting, point.cost, point.accuracy, point.error, point.asks)
+    return Point(part, setting, point.cost, point.accuracy, point.error)

@@ -1,31 +1,33 @@
 """The cascade: ask cheap workers before dear ones and stop at the first answer one can be confident of (FrugalGPT).
 
-Confidence in the latest answer is logistic in the task's type, whether there is an answer, how unusually long its
-output is, and whether it agrees with each earlier one (Chen et al., arXiv 2305.05176, whose scorer reads the text).
-Invariant: the answer shipped is the last one asked for; where that is none, the last one that was given. Deliberately
-absent: votes.
+Each type of task has its order of workers. Confidence in the latest answer is logistic in the task's type, how
+unusually long its output is, how sure it sounds, and whether it agrees with each earlier one (Chen et al., arXiv
+2305.05176, whose scorer reads the text). Invariants: no answer leads on, never stops; the answer shipped is the last
+one asked for, or where that is none, the last one given. Deliberately absent: votes.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from shikisha.policy.arrays import Floats, Ints
+from shikisha.policy.arrays import Flags, Floats, Ints
 from shikisha.policy.batch import NOBODY, NOTHING, SHIP, Acts, Seen, by_asked
 from shikisha.policy.features import Scales
 from shikisha.policy.parts import Held
 
-_END = -1
+END = -1  # in an order: nobody comes after
+Steps: TypeAlias = tuple[tuple[int, float], ...]  # workers, each with the confidence from which its answer is shipped
 
 
 @dataclass(frozen=True, slots=True)
 class Cascade:
-    """`orders` [L, S] of workers, -1 after the last; `thresholds` [L, S], the confidence from which each step ships.
+    """`orders` [L, D + 1, S] of workers, END after the last; `thresholds` likewise, from which confidence a step ships.
 
-    `confidences` hold the weights of each sequence of workers asked: [D + 2 + n], for types, silence, length, and
-    agreement with each of the n earlier ones (an unknown type counts as none).
+    The last row of both is for tasks of unknown type. `confidences` hold the weights of each sequence of workers asked,
+    for what `looks` returns. `spares` [J] are all workers: the first that is there stands in for an order of which
+    nobody is.
     """
 
     kind: ClassVar[str] = "cascade"
@@ -33,36 +35,34 @@ class Cascade:
     thresholds: Floats
     confidences: Mapping[tuple[int, ...], Floats]
     scales: Scales
+    spares: Ints
 
     @property
     def settings(self) -> int:
-        """One for each order with its thresholds."""
+        """One for each set of orders with their thresholds."""
         return len(self.orders)
 
     def act(self, seen: Seen, setting: int) -> Acts:
         """Ask the next one in order, or ship where the confidence suffices."""
-        order = tuple(int(worker) for worker in self.orders[setting] if worker != _END and seen.may_ask[worker])
         ask, ship = np.full(len(seen), SHIP, np.int64), np.full(len(seen), NOBODY, np.int64)
-        for asked, rows in by_asked(seen):
-            there = seen.at(rows)
-            past = [worker for worker in order if worker in asked]
-            rest = [worker for worker in order if worker not in asked]
-            ship[rows] = _latest(there, past)
-            if not rest:
-                continue
-            stops = np.zeros(len(rows), bool)
-            if past:
-                stops = self.confidence(there, tuple(past)) >= self.thresholds[setting, len(past) - 1]
-            ask[rows] = np.where(stops, SHIP, rest[0])
+        for kind in np.unique(seen.batch.types):
+            rows = np.flatnonzero(seen.batch.types == kind)
+            held, steps = seen.at(rows), self.steps(setting, kind, seen.may_ask)
+            for asked, own in by_asked(held):
+                ask[rows[own]], ship[rows[own]] = self._act(held.at(own), asked, steps)
         return Acts(ask, ship)
+
+    def steps(self, setting: int, kind: int, may_ask: Flags) -> Steps:
+        """Return whom to ask in turn for tasks of this type, of those who are there."""
+        order = zip(self.orders[setting, kind].tolist(), self.thresholds[setting, kind].tolist(), strict=True)
+        found = tuple((worker, least) for worker, least in order if worker != END and may_ask[worker])
+        return found or tuple((int(worker), 1.0) for worker in self.spares if may_ask[worker])[:1]
 
     def confidence(self, seen: Seen, asked: tuple[int, ...]) -> Floats:
         """Return [T], how probably the answer of the last of these is right; 0 for a sequence it was not fitted for."""
         if asked not in self.confidences:
             return np.zeros(len(seen))
-        odds = looks(seen, asked, self.scales) @ self.confidences[asked]
-        chance: Floats = 1 / (1 + np.exp(-odds))
-        return chance
+        return chance(looks(seen, asked, self.scales), self.confidences[asked])
 
     def held(self) -> Held:
         """Return its arrays; the weights of a sequence are written as `confidence 3 0`."""
@@ -71,7 +71,7 @@ class Cascade:
             "thresholds": self.thresholds,
             "written": self.scales.written,
             "spread": self.scales.spread,
-            "groups": self.scales.groups,
+            "spares": self.spares.astype(float),
         }
         return arrays | {" ".join(["confidence", *map(str, at)]): held for at, held in self.confidences.items()}
 
@@ -83,18 +83,42 @@ class Cascade:
             for name, weights in held.items()
             if name.startswith("confidence")
         }
-        scales = Scales(held["written"], held["spread"], held["groups"])
-        return cls(held["orders"].astype(np.int64), held["thresholds"], known, scales)
+        scales = Scales(held["written"], held["spread"])
+        orders, spares = held["orders"].astype(np.int64), held["spares"].astype(np.int64)
+        return cls(orders, held["thresholds"], known, scales, spares)
+
+    def _act(self, seen: Seen, asked: tuple[int, ...], steps: Steps) -> tuple[Ints, Ints]:
+        order = [worker for worker, _ in steps]
+        past = [worker for worker in order if worker in asked]
+        ship = _latest(seen, [*(worker for worker in asked if worker not in order), *past])
+        place = order.index(past[-1]) if past else -1
+        if place + 1 == len(order):
+            return np.full(len(seen), SHIP, np.int64), ship
+        if not past:
+            return np.full(len(seen), order[0], np.int64), ship
+        sure = self.confidence(seen, tuple(past)) >= steps[place][1]
+        return np.where(sure & (seen.codes[:, past[-1]] > NOTHING), SHIP, order[place + 1]), ship
 
 
 def looks(seen: Seen, asked: tuple[int, ...], scales: Scales) -> Floats:
-    """Return [T, D + 2 + n], what confidence in the last of these is read from."""
+    """Return [T, 3 + D + n (2 + D)], what confidence in the last of these is read from; n have been asked before it.
+
+    A constant, the length and the sound of its answer, the type; for each earlier one silence, agreement, and agreement
+    by type.
+    """
     last, known = asked[-1], len(scales.written) - 1
-    code = seen.codes[:, last]
-    columns = [np.eye(known + 1)[seen.batch.types][:, :known], (code <= NOTHING)[:, None].astype(float)]
-    columns.append(scales.lengths(seen, (last,)))
-    columns += [((seen.codes[:, one] == code) & (code > NOTHING))[:, None].astype(float) for one in asked[:-1]]
+    code, types = seen.codes[:, last], np.eye(known + 1)[seen.batch.types][:, :known]
+    columns = [np.ones((len(seen), 1)), scales.lengths(seen, (last,)), seen.told(last)[:, None], types]
+    for one in asked[:-1]:
+        agrees = ((seen.codes[:, one] == code) & (code > NOTHING))[:, None].astype(float)
+        columns += [(seen.codes[:, one] <= NOTHING)[:, None].astype(float), agrees, agrees * types]
     return np.concatenate(columns, axis=1)
+
+
+def chance(features: Floats, weights: Floats) -> Floats:
+    """Return [T], the logistic of features times weights."""
+    found: Floats = 1 / (1 + np.exp(-np.clip(features @ weights, -30, 30)))
+    return found
 
 
 def _latest(seen: Seen, past: list[int]) -> Ints:

@@ -19,14 +19,13 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A setting of a part, and what it came to on held-back tasks: mean cost (in units), accuracy, seconds, asks."""
+    """A setting of a part, and what it came to on held-back tasks: mean cost (units), accuracy, its error."""
 
     part: int
     setting: int
     cost: float
     accuracy: float
     error: float = 0.0
-    asks: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,7 @@ def _sums(ground: _Ground, order: Order) -> Floats:
     groups, (first, second) = ground.count * ground.kinds, sizes
 
     def spread(values: Floats) -> Floats:  # sums by group and by how many thresholds each confidence reaches
-        found = np.bincount(cells, values, groups * (first + 1) * (second + 1))
+        found = np.asarray(np.bincount(cells, values, groups * (first + 1) * (second + 1)), np.float64)
         return found.reshape(groups, first + 1, second + 1)
 
     def gone_on(values: Floats) -> Floats:  # of those who do not stop at the first step

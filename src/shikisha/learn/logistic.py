@@ -21,7 +21,7 @@ def fit_logistic(features: Floats, labels: Floats, penalty: Floats, start: Float
         found = chance(features, weights)
         slope = features.T @ (found - labels) + penalty * weights
         bent = features * np.sqrt(found * (1 - found))[:, None]
-        step = np.linalg.solve(bent.T @ bent + np.diag(penalty), slope)
+        step = np.asarray(np.linalg.solve(bent.T @ bent + np.diag(penalty), slope), np.float64)
         weights, loss = _nearer(features, labels, penalty, (weights, step, loss))
         if np.abs(step).max() < _NEAR:
             break

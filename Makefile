@@ -1,8 +1,11 @@
 # Each target does all of its own set-up in .venv and is quick the second time.
-.PHONY: demo test test-slow check fix bench clean
+.PHONY: demo learn test test-slow check fix bench clean
 
 demo: .venv/base
 	@.venv/bin/shikisha demo
+
+learn: .venv/learn  # make learn LOG=outcomes/ [OUT=our.policy] [WORKERS=a,b,c]
+	@.venv/bin/shikisha learn "$(LOG)" --out "$(or $(OUT),our.policy)" --page "$(basename $(or $(OUT),our.policy)).html" $(if $(WORKERS),--workers "$(WORKERS)")
 
 test: .venv/dev
 	@scripts/test
@@ -16,7 +19,7 @@ check: .venv/dev
 fix: .venv/dev
 	@.venv/bin/ruff check --fix-only -q . && .venv/bin/ruff format -q .
 
-.venv/base .venv/dev: pyproject.toml constraints.txt
+.venv/base .venv/learn .venv/dev: pyproject.toml constraints.txt
 	@scripts/setup $(notdir $@)
 
 bench: .venv/dev

@@ -5,7 +5,7 @@ history keeps; the shelf that is changed is the one that was judged. Deliberatel
 and what follows from them (`learn.verdict`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _ALL = 2**31  # runs
 _WIDE = 90  # columns
-_POLICIES = "policy:"  # begins the names of conductors that act by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,7 @@ def _judged(folder: Path, judging: Judging, shared: Shared) -> _Found:
     from shikisha.policy.shelf_file import read
 
     held = read(folder)
-    runs = session.perform(lambda: _runs(shared))
+    runs = session.perform(lambda: _runs(shared, {policy.version for policy in held.policies}))
     counts = counted(trust_judge=judging.trust_judge)
     shadows = tuple(shadowed(followed(runs, held.live, version, counts), version) for version in held.shadows)
     if held.canary is None:
@@ -151,13 +150,18 @@ def _judged(folder: Path, judging: Judging, shared: Shared) -> _Found:
     return _Found(held, found, verdict(found, Limits(judging.margin, judging.dearer)), shadows)
 
 
-async def _runs(shared: Shared) -> "list[Run]":
+async def _runs(shared: Shared, versions: Collection[str]) -> "list[Run]":
+    """Return the runs that these versions began."""
     from shikisha.run import Run
 
+    found = []
     async with session.reading(shared) as journal:
-        summaries = await journal.runs(limit=_ALL)
-        names = [summary.id for summary in summaries if summary.conductor.startswith(_POLICIES)]
-        return [Run.fold(await journal.read(name)) for name in names]
+        for summary in await journal.runs(limit=_ALL):
+            run = Run.fold(await journal.read(summary.id))
+            first = run.rounds[0].proposed if run.rounds else None
+            if first is not None and first.version in versions:
+                found.append(run)
+    return found
 
 
 def _as_json(found: _Found) -> Mapping[str, object]:

@@ -23,12 +23,12 @@ from shikisha.policy.table import Table
 
 HELD, FRESH = panel(tasks=3000), panel(tasks=3000, seed=9)
 EVEN = np.full(3, 1 / 3)
-ALIKE = {"one": Made(0.65, 0.2), "two": Made(0.65, 0.2), "three": Made(0.65, 0.2), "four": Made(0.7, 1.0)}
+ALIKE = {"one": Made(0.65, 0.1), "two": Made(0.65, 0.1), "three": Made(0.7, 1.0)}
 
 
 @pytest.fixture(scope="module")
 def several() -> Policy:
-    return fit_partial(each_apart(panel(ALIKE, tasks=2500), np.full(4, 0.8)))
+    return fit_partial(each_apart(panel(ALIKE, tasks=2000), np.full(3, 0.8)))
 
 
 def evidence(policy: Policy, rung: str = TABLE) -> Evidence:
@@ -136,17 +136,17 @@ FRESH_ALIKE = panel(ALIKE, tasks=200, seed=4)
 
 
 def test_one_worker_a_task_carries_no_policy_that_asks_several() -> None:
-    policy = fit_partial(one_each(panel(ALIKE, tasks=2000), np.full(4, 0.25)))
+    policy = fit_partial(one_each(panel(ALIKE, tasks=1500), EVEN))
     assert [rung.name for rung in policy.rungs] == [TABLE]
     assert "there is no policy that asks several: no two workers did 300 tasks together" in notes(policy)
 
 
-def test_a_gain_that_does_not_show_is_not_taken() -> None:
+@pytest.mark.parametrize("seed", [0, 5, 6])
+def test_a_gain_that_may_be_chance_is_not_taken(seed: int) -> None:
     sole = {"good": Made(0.9, 0.5), "bad": Made(0.3, 0.4), "worse": Made(0.2, 0.3)}
-    policy = fit_partial(each_apart(panel(sole, tasks=1500, alike=1.0), np.full(3, 0.7)))
-    assert [rung.name for rung in policy.rungs] == [TABLE, POLICY]
+    policy = fit_partial(each_apart(panel(sole, tasks=700, alike=1.0, seed=seed), np.full(3, 0.8), seed))
     assert policy.kept == TABLE
-    assert evidence(policy, POLICY).needs != 0
+    assert all(evidence(policy, rung.name).needs != 0 for rung in policy.rungs[1:])
 
 
 def test_few_tasks_give_the_rule_without_a_promise() -> None:
@@ -185,13 +185,13 @@ def test_a_worker_of_whom_nothing_is_known_is_worth_least_at_any_price() -> None
 
 def test_an_induction_of_a_few_workers_acts_alike_among_all() -> None:
     held = panel(ALIKE, tasks=400)
-    small = held.only(["two", "four"])
+    small = held.only(["one", "three"])
     narrow = induce(Ground.of(small, folds(small)), range(2)).part
-    wide = widened(narrow, (1, 3), 4)
+    wide = widened(narrow, (0, 2), 3)
     for setting in (0, narrow.settings // 2, narrow.settings - 1):
         one, other = play(narrow, setting, small), play(wide, setting, held)
-        assert (one.asked == other.asked[:, [1, 3]]).all()
-        assert not other.asked[:, [0, 2]].any()
+        assert (one.asked == other.asked[:, [0, 2]]).all()
+        assert not other.asked[:, 1].any()
         assert one.won == pytest.approx(other.won)
 
 

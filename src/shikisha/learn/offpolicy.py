@@ -113,7 +113,7 @@ class Interval:
         squares = (terms - mean) ** 2
         total = float(squares.sum())
         freedom = max(2.0, total**2 / float((squares**2).sum())) if total else np.inf
-        reach = _student(freedom) * np.sqrt(total / max(1, len(terms) - 1) / len(terms))
+        reach = _student(freedom) * float(np.sqrt(total / max(1, len(terms) - 1) / len(terms)))
         return cls(mean, mean - reach, mean + reach)
 
 

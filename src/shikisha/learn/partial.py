@@ -125,11 +125,15 @@ def _climbed(stand: _Stand, about: About) -> Policy:
     notes, parts = [*about.notes, *_as_logged(boards[TABLE])], [table.part]
     induced = _induced(stand)
     why = induced if isinstance(induced, str) else _why(induced)
-    if isinstance(induced, str) or why:
+    if not isinstance(induced, str) and not why:
+        both = _Board.of(stand, [table, induced])
+        if any(point.part for point in both.dial(np.ones(len(both.won), bool)).points):
+            boards[POLICY] = both
+            parts.append(induced.part)
+        else:
+            why = "the rule is as good at every price"
+    if why:
         notes.append(f"there is no policy that asks several: {why}")
-    else:
-        boards[POLICY] = _Board.of(stand, [table, induced])
-        parts.append(induced.part)
     rungs = tuple(_rungs(boards))
     kept = POLICY if any(one.low > 0 for rung in rungs for one in _gains(rung)) else TABLE
     workers = _known(stand.panel, expected(stand.panel))
@@ -280,7 +284,7 @@ def _rungs(boards: Mapping[str, _Board]) -> Iterator[Rung]:
         dial = board.dial(np.ones(len(board.won), bool))
         front, promised = board.judged(_TOLD)
         area = Frontier(BUDGETS, front.won[:, len(POINTS) :], front.cost[:, len(POINTS) :])
-        gains = (_gain(below[0], area, below[1]),) if below else ()
+        gains = (_gain(below[0], area, below[1], board.stand.split.rows),) if below else ()
         effective = min(board.effective[point.part, point.setting] for point in dial.points)
         off = np.abs(promised - np.stack([front.won.mean(axis=0), front.cost.mean(axis=0)], axis=1)).mean(axis=0)
         evidence = Evidence(
@@ -301,10 +305,15 @@ def _met(front: Frontier) -> Iterator[Met]:
         yield Met(float(budget), float(front.cost[:, place].mean()), right.mean, right.low, right.high)
 
 
-def _gain(name: str, one: Frontier, other: Frontier) -> Gain:
-    """Return the paired gain in area over the other, with an interval that allows for a few terms of great weight."""
-    more = Interval.of(one.by_task - other.by_task)
-    return Gain(name, more.mean, more.low, more.high)
+def _gain(name: str, one: Frontier, other: Frontier, rows: Sequence[Ints]) -> Gain:
+    """Return the paired gain in area over the other: the wider of its intervals over tasks and over folds.
+
+    Folds have dials of their own, and how these come out by chance is not seen in the differences within a fold.
+    """
+    more = one.by_task - other.by_task
+    tasks, folds = Interval.of(more), Interval.of(np.array([more[own].mean() for own in rows]))
+    reach = max(tasks.high - tasks.mean, folds.high - folds.mean)
+    return Gain(name, tasks.mean, tasks.mean - reach, tasks.mean + reach)
 
 
 def _needs(gains: Sequence[Gain], outcomes: int) -> int | None:

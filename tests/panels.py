@@ -1,9 +1,10 @@
 """Makers of small panels: workers of given skill, cost and likeness, tasks of given types; equal seeds, equal panels.
 
 A `Made` says what a worker is like; `panel` draws what it did. `missing`, `scores_only` and `untyped` take away.
+`states` are panels half asked, and `keeps_its_word` asserts on them what every part promises.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import nan
@@ -13,7 +14,8 @@ import numpy as np
 from shikisha.grade.canon import Form
 from shikisha.learn.panel import Panel
 from shikisha.policy.arrays import Flags, Floats, Ints
-from shikisha.policy.batch import NOTHING, Batch
+from shikisha.policy.batch import NOBODY, NOTHING, SHIP, Batch, Seen
+from shikisha.policy.parts import Part
 from shikisha.policy.types import Types, coded
 
 CHOICES = "ABCDEFGH"
@@ -110,6 +112,27 @@ def untyped(held: Panel) -> Panel:
 def folds(held: Panel, count: int = 5) -> Ints:
     """Return [T] folds of equal size, which do not follow the types."""
     return np.random.default_rng(1).permutation(np.arange(len(held)) % count)
+
+
+def states(held: Panel, count: int = 8, seed: int = 0) -> Iterator[Seen]:
+    """Yield states of a panel in which random workers have been asked, and random ones are there."""
+    random = np.random.default_rng(seed)
+    for _ in range(count):
+        asked = random.random(held.codes.shape) < random.random()
+        yield held.seen(asked, random.random(len(held.workers)) < 0.7)
+    yield held.seen(np.zeros(held.codes.shape, bool), np.zeros(len(held.workers), bool))
+
+
+def keeps_its_word(part: Part, held: Panel) -> None:
+    """Assert that a part asks nobody twice and nobody who is not there, and ships answers that were given."""
+    for seen in states(held):
+        rows = np.arange(len(seen))
+        for setting in range(part.settings):
+            acts = part.act(seen, setting)
+            asks, ships = rows[acts.ask != SHIP], rows[(acts.ask == SHIP) & (acts.ship != NOBODY)]
+            assert not seen.asked[asks, acts.ask[asks]].any()
+            assert seen.may_ask[acts.ask[asks]].all()
+            assert (seen.codes[ships, acts.ship[ships]] > NOTHING).all()
 
 
 def _shared(random: np.random.Generator, shape: tuple[int, int], alike: float) -> Floats:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from panels import Made, panel
+from panels import Made, keeps_its_word, panel
 from shikisha.learn.play import play
 from shikisha.policy.batch import NOBODY, NOTHING, SHIP, Batch
 from shikisha.policy.table import Table, lots
@@ -89,3 +89,7 @@ def test_a_table_is_its_arrays() -> None:
     assert again.sway == held.sway
     assert (again.worth(0) == held.worth(0)).all()
     assert again.settings == 1
+
+
+def test_a_table_asks_once_those_who_are_there_and_ships_what_was_given() -> None:
+    keeps_its_word(table(0.2, sway=0.05), panel(TACITURN, tasks=50))

@@ -245,8 +245,8 @@ def _known(shadow: "Shadowed") -> str:
     if shadow.same is None:
         return f"shadow {shadow.version}: no run of the live policy that it decided beside has ended"
     does = f"shadow {shadow.version}: does as the live one on {shadow.same.mean:.1%} of {shadow.same.tasks:,} tasks"
-    if shadow.dollars is not None:
-        does += f" and spends ${shadow.dollars:+.3g} a task where that is known"
+    if shadow.dollars:
+        does += f" and spends {shadow.dollars:+.3g} dollars a task where that is known"
     if shadow.known is None:
         return f"{does}; nothing was graded"
     bounds = f"{100 * shadow.low:+.1f} to {100 * shadow.high:+.1f} points more often right"

@@ -2,9 +2,9 @@
 
 Singles, pairs and triples of candidates are tried in order of cost, with thresholds at quantiles of confidence. Beside
 a type's own figures stand those of all types together, which decide where there is little else (and alone in the limit,
-one order for all: FrugalGPT, arXiv 2305.05176). Invariant: what a setting is said to come to was found on tasks that
-neither its confidences nor the choice of its orders and thresholds had seen; only which settings to keep was chosen
-there. Deliberately absent: a dear worker before a cheaper one, and more than three steps.
+one order for all: FrugalGPT, arXiv 2305.05176). Invariant: what a setting is said to come to was found on tasks whose
+outcomes neither its confidences were fitted to nor its orders and thresholds were chosen by; only which settings to
+keep was. Deliberately absent: a dear worker before a cheaper one, and more than three steps.
 """
 
 from collections.abc import Sequence

@@ -105,8 +105,8 @@ def _ours(split: Split) -> Measured:
     begun = perf_counter()
     policy = climb(split.train)
     seconds = perf_counter() - begun
-    rung = policy.rung()
-    return replace(by_parts(rung.dial, policy.parts, split), seconds=seconds, note=rung.name)
+    rung, heard = policy.rung(), replace(split, held=split.held.heard(policy.hearing))
+    return replace(by_parts(rung.dial, policy.parts, heard), seconds=seconds, note=rung.name)
 
 
 def _rule(split: Split) -> Measured:

@@ -72,7 +72,7 @@ def recorded(name: str, folder: Path = FOLDER) -> Recorded:
     """Read a set."""
     log = OutcomeLog.read(folder / SETS[name])
     pools = {"MP13": MP13, "ZE21": tuple(worker for worker in log.workers if worker not in NOT_ZE21)}
-    panel = panel_of(log, pools.get(name, ()))
+    panel = panel_of(log, pools.get(name, ()), whole=name in pools)
     if name == "LR9":
         costs = "list price a token times the prompt's characters / 4 (nothing is known of the output)"
         return Recorded(name, replace(panel, dollars=_listed(panel, folder / SETS[name])), costs)

@@ -63,7 +63,7 @@ class Exploring:
         """Return what asking this worker should cost; None for one that is known, or that is not to be explored."""
         if card.name in policy.names:
             known = policy.workers[policy.names.index(card.name)]
-            if known.tasks >= self.enough:
+            if known.tasks >= self.enough or known.shunned:
                 return None
             if known.tasks:
                 return known.dollars

@@ -54,6 +54,8 @@ class Induction:
         others = [worker for worker in self.workers if worker not in known]
         if known not in self.gains or not others:
             return np.full(len(seen), SHIP, np.int64), ship
+        if not asked and not seen.may_ask[others].any():
+            return self._stand_in(seen), ship
         features = of_state(seen, known, belief, self.scales) if known else at_first(seen, self.scales)
         worth = np.round(features @ self.gains[known][:, :, setting], _DIGITS)
         worth[:, ~seen.may_ask[others]] = _NEVER
@@ -61,6 +63,11 @@ class Induction:
         least = 0.0 if known else _NEVER  # while there is nothing to ship, the least bad one is asked
         asks = worth.max(axis=1) > least
         return np.where(asks, np.array(others)[best], SHIP), ship
+
+    def _stand_in(self, seen: Seen) -> Ints:
+        """Return whom to ask where none of its own workers is there: of the others, whose word counts most."""
+        counts = np.where(seen.may_ask, self.scorer.support[seen.batch.types], _NEVER)
+        return np.where(seen.may_ask.any(), counts.argmax(axis=1), SHIP)
 
     def taking(self, settings: Sequence[int]) -> "Induction":
         """Return the induction of these settings alone, in this order."""

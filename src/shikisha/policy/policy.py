@@ -22,7 +22,10 @@ from shikisha.policy.types import Types
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A worker as the log knew it: mean score, dollars and seconds a task, over how many tasks."""
+    """A worker as the log knew it: mean score, dollars and seconds a task, over how many tasks.
+
+    `shunned` says why it is not to be asked any more; nothing: it may be.
+    """
 
     name: str
     score: float
@@ -31,6 +34,7 @@ class Known:
     seconds: float | None = None
     tokens: float = 0.0
     description: str = ""
+    shunned: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +143,8 @@ class Policy:
         return self.rung(rung).dial.at(wish)
 
     def may_ask(self, there: Mapping[str, object] | tuple[str, ...]) -> Flags:
-        """Return [J]: which of the policy's workers are there."""
-        return np.array([name in there for name in self.names], bool)
+        """Return [J]: which of the policy's workers are there and not shunned."""
+        return np.array([worker.name in there and not worker.shunned for worker in self.workers], bool)
 
     def act(self, seen: Seen, part: int, setting: int) -> Acts:
         """Return what a part does for each task at this setting."""

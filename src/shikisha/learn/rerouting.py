@@ -1,0 +1,151 @@
+"""Getting on without a worker, or with less of it, when nothing can be fitted anew: shunned, discounted, measured.
+
+A worker that fell (`drift`) is worth less by its fall in log odds: to the rule, to confidence in its answers, and to
+whoever decides whether to ask it; where hardly anything is left of it, it is not asked any more. Then the dial is
+measured again, because settings that leaned on it now cost and bring something else. Invariants: parts keep their
+settings; what was measured before (evidence, habits) is not carried over to what is another policy now. Deliberately
+absent: fitting.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+import numpy as np
+
+from shikisha.learn.drift import Drift
+from shikisha.learn.panel import Panel
+from shikisha.learn.play import play
+from shikisha.policy.arrays import Floats
+from shikisha.policy.cascade import Cascade
+from shikisha.policy.dial import Dial, Point, on_hull
+from shikisha.policy.induction import Induction
+from shikisha.policy.parts import Part
+from shikisha.policy.policy import Known, Policy
+from shikisha.policy.table import Table
+
+LEFT = 0.5  # of its usual success must be left of a worker that is still to be asked
+_EDGE = 1e-3  # success is thought at least this far from 0 and 1
+_AGAIN = "the dial was measured again on tasks that the policy was fitted on: rather too good"
+
+
+def routed_around(policy: Policy, fallen: Sequence[Drift], panel: Panel | None = None) -> Policy:
+    """Return the policy that makes do with what these workers have become.
+
+    `panel` is of tasks on which to measure the dial again, as they would be now; without one the dial's costs and
+    accuracies are those from before.
+    """
+    found, now = policy, panel
+    for drift in fallen:
+        place = policy.names.index(drift.worker)
+        words = f"{drift.worker} fell from {drift.usual:.3f} to {drift.found:.3f} from {drift.since} on"
+        if drift.found < LEFT * drift.usual:
+            found = _shunning(found, (drift.worker,), words)
+        else:
+            parts = tuple(_discounted(part, place, drift) for part in found.parts)
+            found = _noted(replace(found, parts=parts), words)
+        now = None if now is None else as_it_would_be(now, drift)
+    return found if now is None else measured_again(found, now)
+
+
+def without(policy: Policy, names: Sequence[str], panel: Panel | None = None) -> Policy:
+    """Return the policy that never asks these workers; `panel` as for `routed_around`."""
+    found = _shunning(policy, names, f"made to do without {', '.join(names)}")
+    return found if panel is None else measured_again(found, panel)
+
+
+def measured_again(policy: Policy, panel: Panel) -> Policy:
+    """Return the policy with its dials measured on this panel, of the workers that it may ask and the panel has."""
+    heard = panel.only(policy.names).heard(policy.hearing)
+    there = policy.may_ask(
+        tuple(name for name, some in zip(policy.names, heard.there.any(axis=0), strict=True) if some)
+    )
+    rungs = []
+    for rung in policy.rungs:
+        unit = rung.dial.unit or 1.0
+        points = []
+        for place in sorted({point.part for point in rung.dial.points}):
+            part = policy.parts[place]
+            for setting in range(part.settings):
+                played = play(part, setting, heard, there)
+                error = float(played.won.std()) / len(played) ** 0.5
+                points.append(Point(place, setting, float(played.paid.mean()) / unit, float(played.won.mean()), error))
+        rungs.append(replace(rung, dial=Dial(on_hull(points), rung.dial.unit, rung.dial.best_single)))
+    return _noted(replace(policy, rungs=tuple(rungs)), _AGAIN)
+
+
+def as_it_would_be(panel: Panel, drift: Drift) -> Panel:
+    """Return the panel as if the worker had been as it is now: some of its right answers are wrong, each in its way.
+
+    Which ones is drawn by the tasks' content.
+    """
+    column = panel.workers.index(drift.worker)
+    lost = 1 - drift.found / max(drift.usual, _EDGE)
+    drawn = np.array([_lot(f"{drift.worker}\0{content}") for content in panel.hashes]) < lost
+    rows = np.flatnonzero(drawn & (panel.won[:, column] > 0) & (panel.codes[:, column] >= 0))
+    codes, scores = panel.codes.copy(), panel.scores.copy()
+    codes[rows, column], scores[rows, column] = panel.codes[rows].max(axis=1) + 1, 0.0
+    return replace(panel, codes=codes, scores=scores)
+
+
+def _discounted(part: Part, worker: int, drift: Drift) -> Part:
+    match part:
+        case Table():
+            success = part.success.copy()
+            success[:, worker] = _moved(success[:, worker], drift.shift)
+            return replace(part, success=success)
+        case Cascade():
+            weights = {asked: _less_sure(own, asked, worker, drift) for asked, own in part.confidences.items()}
+            return replace(part, confidences=weights)
+        case Induction():
+            support = part.scorer.support.copy()
+            support[:, worker] += drift.shift
+            gains = {asked: _less_worth(part, asked, worker, drift) for asked in part.gains}
+            return replace(part, scorer=replace(part.scorer, support=support), gains=gains)
+    return part
+
+
+def _less_sure(weights: Floats, asked: tuple[int, ...], worker: int, drift: Drift) -> Floats:
+    """Return the weights of confidence in the last of those asked; the first is the constant."""
+    found = weights.copy()
+    found[0] += drift.shift if asked[-1] == worker else 0.0
+    return found
+
+
+def _less_worth(part: Induction, asked: tuple[int, ...], worker: int, drift: Drift) -> Floats:
+    """Return gains [p, n, L] in which asking the worker brings less.
+
+    At first, when its answer may be all there is, by its fall in success (the first feature is 1); later in proportion.
+    """
+    others = [other for other in part.workers if other not in asked]
+    found = part.gains[asked].copy()
+    if worker in others:
+        place = others.index(worker)
+        if asked:
+            found[:, place] *= drift.found / max(drift.usual, _EDGE)
+        else:
+            found[0, place] -= drift.usual - drift.found
+    return found
+
+
+def _shunning(policy: Policy, names: Sequence[str], words: str) -> Policy:
+    def shunned(worker: Known) -> Known:
+        return replace(worker, shunned=words) if worker.name in names else worker
+
+    return _noted(replace(policy, workers=tuple(map(shunned, policy.workers))), words)
+
+
+def _noted(policy: Policy, words: str) -> Policy:
+    """Return the policy without what was measured of the one that it was, and with a note of what it is now."""
+    rungs = tuple(replace(rung, evidence=None) for rung in policy.rungs)
+    about = replace(policy.about, notes=(*policy.about.notes, words))
+    return replace(policy, about=about, rungs=rungs, habits=None)
+
+
+def _moved(success: Floats, shift: float) -> Floats:
+    held = np.clip(success, _EDGE, 1 - _EDGE)
+    return np.asarray(1 / (1 + (1 - held) / held * np.exp(-shift)), np.float64)
+
+
+def _lot(text: str) -> float:
+    return int.from_bytes(sha256(text.encode()).digest()[:6]) / 2**48

@@ -184,7 +184,11 @@ def _usual_right(context: Context, found: Floats) -> tuple[tuple[float, float], 
     rest = head[:, 0] - head[:, 0].mean() - slope * away
     mean = np.concatenate([head.mean(axis=0), np.zeros(kinds), np.full(workers, each.mean())])
     spread = np.concatenate(
-        [[_DOUBT * rest.var(), head[:, 1].var()], np.full(kinds, types.var()), np.full(workers, each.var())]
+        [
+            [_DOUBT * rest.var(), head[:, 1].var()],
+            np.full(kinds, types.var() if kinds else 0.0),
+            np.full(workers, each.var()),
+        ]
     )
     return (float(head[:, 0].mean() - slope * price.mean()), slope), Prior(mean, 1 / (spread + _LEAST))
 

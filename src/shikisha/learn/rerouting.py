@@ -13,6 +13,7 @@ from hashlib import sha256
 
 import numpy as np
 
+from shikisha.errors import UnknownName
 from shikisha.learn.drift import Drift
 from shikisha.learn.panel import Panel
 from shikisha.learn.play import play
@@ -55,11 +56,15 @@ def without(policy: Policy, names: Sequence[str], panel: Panel | None = None) ->
 
 
 def measured_again(policy: Policy, panel: Panel) -> Policy:
-    """Return the policy with its dials measured on this panel, of the workers that it may ask and the panel has."""
+    """Return the policy with its dials measured on this panel, of the workers that it may ask and the panel has.
+
+    UnknownName where the panel is not of this policy's workers.
+    """
+    for name in policy.names:
+        if name not in panel.workers:
+            raise UnknownName("worker of the policy among the tasks to measure on", name, panel.workers)
     heard = panel.only(policy.names).heard(policy.hearing)
-    there = policy.may_ask(
-        tuple(name for name, some in zip(policy.names, heard.there.any(axis=0), strict=True) if some)
-    )
+    there = policy.may_ask(tuple(name for place, name in enumerate(policy.names) if heard.there[:, place].any()))
     rungs = []
     for rung in policy.rungs:
         unit = rung.dial.unit or 1.0

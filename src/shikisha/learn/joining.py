@@ -118,6 +118,8 @@ def _spent(spent: Floats, panel: Panel, who: tuple[int, Ints, Ints]) -> Floats:
     usual = np.nan_to_num(others).sum(axis=1) / np.maximum(1, known.sum(axis=1))
     usual = np.where(known.any(axis=1), usual, usual[known.any(axis=1)].mean() if known.any() else 0.0)
     told = np.flatnonzero(~np.isnan(logs[:, worker]) & panel.there[:, worker])
+    if not len(told):
+        return np.asarray(spent[like, worker], np.float64)
     away, own = usual[told] - usual[told].mean(), logs[told, worker] - logs[told, worker].mean()
     belief = _SLOPE * float(usual.var()) + _FREE
     power = float((away @ own + belief) / (away @ away + belief))

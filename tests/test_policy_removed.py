@@ -15,7 +15,7 @@ from shikisha.evaluate.statistics import difference_interval
 from shikisha.learn.fits import CASCADE, POLICY, TABLE, Wants, fit
 from shikisha.learn.inducing import Recipe
 from shikisha.learn.ladder import known
-from shikisha.learn.panel import Panel
+from shikisha.learn.panel import Panel, panel_of
 from shikisha.learn.play import mixed, play
 from shikisha.learn.rerouting import measured_again, without
 from shikisha.outcomes import OutcomeLog
@@ -91,9 +91,9 @@ def test_without_the_best_it_is_still_no_worse_than_the_best_that_remains() -> N
 
 
 async def test_a_run_without_some_workers_is_what_was_played_without_them(tmp_path: Path) -> None:
-    held, names = fresh(), ("tiny", "middle", "good")
-    write(held, tmp_path / "log")
-    log, file = OutcomeLog.read(tmp_path / "log"), tmp_path / "it.policy"
+    write(fresh(), tmp_path / "log")
+    log, file, names = OutcomeLog.read(tmp_path / "log"), tmp_path / "it.policy", ("tiny", "middle", "good")
+    held = panel_of(log, tuple(FIVE), policy().types)
     file.write_bytes(dumps(policy()))
     loaded = loads(dumps(policy()), "it")
     played = mixed(loaded.parts, loaded.mix(Wish(Aim.COST, 0.5)), held, loaded.may_ask(names))

@@ -15,6 +15,7 @@ from shikisha.learn.hearing import listen
 from shikisha.learn.inducing import Ground, Recipe, induce
 from shikisha.learn.panel import Panel
 from shikisha.learn.pools import area, pools
+from shikisha.learn.routing import route
 from shikisha.learn.tabling import Preference, tabulate
 from shikisha.policy.arrays import Floats, Ints
 from shikisha.policy.dial import Dial, Point, on_hull
@@ -22,7 +23,7 @@ from shikisha.policy.hearing import Hearing
 from shikisha.policy.induction import Induction
 from shikisha.policy.parts import Part
 
-TABLE, CASCADE, POLICY = "table", "cascade", "policy"
+TABLE, ROUTER, CASCADE, POLICY = "table", "router", "cascade", "policy"
 FOLDS = 5
 
 
@@ -61,6 +62,9 @@ def fit(panel: Panel, wants: Wants, rungs: Sequence[str]) -> Fit:
     hearing: Hearing | None = None
     tabled = tabulate(panel, folds, unit, wants.preference)
     made[TABLE] = [Tried(tabled.part, tabled.won, tabled.cost)]
+    if ROUTER in rungs:
+        routed = route(panel, folds, unit, wants.preference.speed if wants.preference else 0.0)
+        made[ROUTER] = [Tried(routed.part, routed.won, routed.cost)]
     if CASCADE in rungs:
         cascaded = cascade(panel, folds, unit)
         made[CASCADE] = [Tried(cascaded.part, cascaded.won, cascaded.cost)]

@@ -15,10 +15,11 @@ from os import sched_getaffinity
 
 import numpy as np
 
-from shikisha.learn.fits import CASCADE, FOLDS, POLICY, TABLE, Fit, Wants, fit, folds_of
+from shikisha.learn.fits import CASCADE, FOLDS, POLICY, ROUTER, TABLE, Fit, Wants, fit, folds_of
 from shikisha.learn.frontier import BUDGETS, POINTS, Frontier, affordable, frontier, gain, met_by
 from shikisha.learn.panel import Panel
 from shikisha.learn.play import play
+from shikisha.learn.routing import read
 from shikisha.policy.arrays import Flags, Floats
 from shikisha.policy.dial import Dial, Point, on_hull
 from shikisha.policy.policy import About, Evidence, Gain, Known, Met, Policy, Rung
@@ -49,6 +50,8 @@ def climb(
     rungs, notes = rungs_for(panel)
     if held.preference and held.preference.limits:
         rungs, notes = (TABLE,), (*notes, f"load limits are kept by the {TABLE} alone, which is kept for that")
+    if ROUTER in rungs:
+        read(panel)  # once for all folds
     evidence = _measured(panel, held, rungs, tell)
     tell("fitting on all tasks")
     final = fit(panel, held, rungs)
@@ -73,7 +76,7 @@ def rungs_for(panel: Panel) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if len(panel.workers) < 2:
         return (TABLE,), ("one worker leaves nothing to choose",)
     if not panel.answers:
-        return (TABLE,), ("the log has no answers, so nothing can be learned from whether they agree",)
+        return (TABLE, ROUTER), ("the log has no answers, so nothing can be learned from whether they agree",)
     return (TABLE, CASCADE, POLICY), ()
 
 

@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from shikisha.policy.arrays import Flags, Floats, Ints
-from shikisha.policy.words import Words, hashed
+from shikisha.policy.shapes import cut, shapes
+from shikisha.policy.words import Words, grams, hashed
 
 NOT_ASKED, NOTHING = -2, -1
 SHIP = -1  # the act of asking nobody
@@ -40,11 +41,21 @@ class Batch:
         """The hashed words of the prompts."""
         return hashed(self.prompts)
 
+    @cached_property
+    def looks(self) -> Floats:
+        """[T, SHAPES]: what the prompts look like (`shapes`)."""
+        return shapes(self.prompts)
+
+    @cached_property
+    def grams(self) -> Words:
+        """The words, numbers and marks near the prompts' ends, and the pairs of them."""
+        return grams([cut(prompt) for prompt in self.prompts])
+
     def at(self, rows: Ints | Flags) -> "Batch":
         """Return these tasks; what was computed for the whole is not computed again."""
         places = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         part = Batch(tuple(self.prompts[place] for place in places), self.types[places])
-        for name in ("shape", "words"):
+        for name in ("shape", "words", "looks", "grams"):
             if name in self.__dict__:
                 known = self.__dict__[name]
                 part.__dict__[name] = known[places] if isinstance(known, np.ndarray) else known.at(places)

@@ -8,6 +8,7 @@ says so. Deliberately absent: several versions of the format (there is one).
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from hashlib import sha256
@@ -24,17 +25,23 @@ from shikisha.policy.hearing import Hearing
 from shikisha.policy.induction import Induction
 from shikisha.policy.parts import Held, Part
 from shikisha.policy.policy import About, Known, Policy, Rung, Yardstick
+from shikisha.policy.router import Router
 from shikisha.policy.table import Table
 from shikisha.policy.types import Types
+from shikisha.policy.whole import flaws
 
 FORMAT = 1
 KINDS: Mapping[str, Callable[[Held], Part]] = {
     Table.kind: Table.of,
+    Router.kind: Router.of,
     Cascade.kind: Cascade.of,
     Induction.kind: Induction.of,
 }
 _STAMP = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal policies are equal files
 _HABITS, _HEARING = "habits/", "hearing/"
+_MOST = 2**30  # bytes that a file may come to once it is unpacked
+_DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSError, OverflowError)
+_HOSTILE = (MemoryError, RuntimeError)  # arrays without end, texts nested without end, locked or odd archives
 
 
 class _File(BaseModel):
@@ -112,6 +119,7 @@ def loads(held: bytes, where: str) -> Policy:
     """Return the policy of a file's bytes; ConfigError, naming `where`, when it is none."""
     try:
         with zipfile.ZipFile(io.BytesIO(held)) as archive:
+            _check_size(archive)
             said = json.loads(archive.read("policy.json"))
             found = said.get("format") if isinstance(said, dict) else None
             if found != FORMAT:
@@ -123,8 +131,8 @@ def loads(held: bytes, where: str) -> Policy:
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"{where}: policy.json: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError) as error:
-        raise ConfigError(f"{where}: not a policy file: {error}") from None
+    except (*_DAMAGED, *_HOSTILE) as error:
+        raise ConfigError(f"{where}: not a policy file: {error or type(error).__name__}") from None
     return _policy(file, arrays, where)
 
 
@@ -137,17 +145,22 @@ def _policy(file: _File, arrays: Mapping[str, Floats], where: str) -> Policy:
             parts.append(KINDS[kind](_below(f"{place}/", arrays)))
         except KeyError as missing:
             raise ConfigError(f"{where}: part {place} ({kind}) lacks the array {missing}") from None
+        except (ValueError, IndexError, TypeError) as error:
+            raise ConfigError(f"{where}: part {place} ({kind}): {error}") from None
     centres = {"centres": arrays["centres"]} if "centres" in arrays else {}
     types = Types(file.types, file.forms, file.form, **centres)
     made = Policy(file.about, file.workers, types, tuple(parts), file.rungs, file.kept, file.yardsticks)
     counted, heard = _below(_HABITS, arrays), _below(_HEARING, arrays)
     try:
         habits = Habits.of(counted) if counted else None
-        return replace(made, habits=habits, hearing=Hearing.of(heard) if heard else None)
+        whole = replace(made, habits=habits, hearing=Hearing.of(heard) if heard else None)
     except KeyError as missing:
         raise ConfigError(f"{where}: its habits or its hearing lack the array {missing}") from None
     except ValueError as error:
         raise ConfigError(f"{where}: its habits or its hearing: {error}") from None
+    for flaw in flaws(whole):
+        raise ConfigError(f"{where}: {flaw}")
+    return whole
 
 
 def _below(prefix: str, arrays: Mapping[str, Floats]) -> dict[str, Floats]:
@@ -158,9 +171,18 @@ def _arrays(archive: zipfile.ZipFile) -> list[str]:
     return [name for name in archive.namelist() if name.endswith(".npy")]
 
 
+def _check_size(archive: zipfile.ZipFile) -> None:
+    size = sum(member.file_size for member in archive.infolist())
+    if size > _MOST:
+        raise ValueError(f"unpacked it would have {size:,} bytes, and {_MOST:,} are the most")
+
+
 def _array(archive: zipfile.ZipFile, name: str) -> Floats:
     found = np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
-    return np.asarray(found, np.float64)
+    array = np.asarray(found, np.float64)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name}: not all in it are numbers")
+    return array
 
 
 def _npy(array: Floats) -> bytes:

@@ -17,6 +17,7 @@ from shikisha.policy.arrays import Flags, Floats, Ints
 
 SIZE = 2**14  # of prompts' words and pairs of words
 HEARD = 2**16  # of answers' words, numbers and marks
+GRAMS = 2**24  # places so many that hardly two words share one; single precision still holds each exactly
 _WORD = re.compile(r"[^\W\d_]{2,}|\d")
 _SPOKEN = re.compile(r"\w+|[^\w\s]")
 _LONGEST = 20_000  # characters that are read
@@ -85,6 +86,11 @@ def spoken(answers: Sequence[str | None]) -> Words:
     return _joined(
         [_row([*words, *map(" ".join, pairwise(end))], HEARD) for words, end in zip(whole, ends, strict=True)]
     )
+
+
+def grams(texts: Sequence[str]) -> Words:
+    """Return words, numbers and marks and the pairs of them in GRAMS places, by the log of how often each occurs."""
+    return _joined([_row([*words, *map(" ".join, pairwise(words))], GRAMS) for words in _found(_SPOKEN, texts)])
 
 
 def _found(pattern: re.Pattern[str], texts: Sequence[str]) -> Iterator[list[str]]:

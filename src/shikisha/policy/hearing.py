@@ -7,6 +7,7 @@ never heard, tells nothing (0). Deliberately absent: what the words mean, and th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class Hearing:
     def tell(self, worker: int, text: str, kind: int) -> float:
         """Return the same for one text."""
         texts: list[Words | None] = [None] * len(self.weights)
-        texts[worker] = spoken([text])
+        texts[worker] = _spoken(text)
         return float(self.tells(texts, np.array([kind], np.int64))[0, worker])
 
     def held(self) -> dict[str, Floats]:
@@ -55,3 +56,9 @@ class Hearing:
 def deaf(workers: int, types: int) -> Hearing:
     """Return a hearing that hears nobody."""
     return Hearing(np.zeros((workers, HEARD)), np.ones(HEARD), np.zeros((types + 1, workers)), np.zeros(workers, bool))
+
+
+@lru_cache(maxsize=64)
+def _spoken(text: str) -> Words:
+    """Return the words of one text; a run's next decision asks for those of its earlier answers again."""
+    return spoken([text])

@@ -48,7 +48,7 @@ class Induction:
         return Acts(ask, ship)
 
     def _act(self, seen: Seen, asked: tuple[int, ...], setting: int) -> tuple[Ints, Ints]:
-        belief = Belief.of(self.scorer.posterior(seen))
+        belief = Belief.of(self.scorer.posterior(seen, asked))
         ship = supporter(seen, asked, np.where(belief.best > 0, belief.top, -1))
         known = tuple(worker for worker in asked if worker in self.workers)
         others = [worker for worker in self.workers if worker not in known]

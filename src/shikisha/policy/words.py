@@ -99,7 +99,7 @@ def _found(pattern: re.Pattern[str], texts: Sequence[str]) -> Iterator[list[str]
 
 def _row(words: Sequence[str], size: int) -> tuple[Ints, Floats]:
     counts = Counter(words)
-    places = np.array([crc32(word.encode()) for word in counts], np.int64) % size
+    places = np.array([crc32(word.encode(errors="surrogatepass")) for word in counts], np.int64) % size
     return places, 1 + np.log(np.array(list(counts.values()), float))
 
 

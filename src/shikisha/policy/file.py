@@ -156,7 +156,7 @@ def _policy(file: _File, arrays: Mapping[str, Floats], where: str) -> Policy:
         whole = replace(made, habits=habits, hearing=Hearing.of(heard) if heard else None)
     except KeyError as missing:
         raise ConfigError(f"{where}: its habits or its hearing lack the array {missing}") from None
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ConfigError(f"{where}: its habits or its hearing: {error}") from None
     for flaw in flaws(whole):
         raise ConfigError(f"{where}: {flaw}")

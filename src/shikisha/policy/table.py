@@ -67,7 +67,7 @@ class Table:
     @classmethod
     def of(cls, held: Held) -> "Table":
         """Return the table that `held` wrote."""
-        return cls(held["success"], held["cost"], held["bonus"], held["prices"], float(held["sway"][0]))
+        return cls(held["success"], held["cost"], held["bonus"], held["prices"], held["sway"].item())
 
 
 def lots(prompts: Sequence[str], workers: int) -> Floats:

@@ -3,20 +3,25 @@
 from dataclasses import replace
 from itertools import pairwise
 from math import nan
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from panels import POOL, Made, folds, missing, panel, scores_only, untyped
+from recorded_pools import NOT_ZE21
 from shikisha.learn.cascading import Cascaded, cascade
 from shikisha.learn.logistic import fit_logistic
-from shikisha.learn.panel import Panel
+from shikisha.learn.panel import Panel, panel_of
 from shikisha.learn.play import play
 from shikisha.learn.stops import Stops
 from shikisha.learn.tabling import tabulate
+from shikisha.outcomes import OutcomeLog
 from shikisha.policy.cascade import END
 from shikisha.policy.types import OPEN, Types
 
+RECORDED = Path(__file__).parent.parent.parent / "shared" / "recorded"
+AT = (0.02, 0.1, 0.5)  # prices
 SILENT = {name: replace(made, silent=0.1) for name, made in POOL.items()}
 MANY = SILENT | {"other": Made((0.5, 0.6), 0.1), "fourth": Made((0.7, 0.8), 0.6)}
 
@@ -138,3 +143,22 @@ def test_labels_of_one_class_give_finite_weights(label: float) -> None:
     weights = fit_logistic(np.ones((50, 2)), np.full(50, label), np.full(2, 0.5))
     assert np.sign(weights).tolist() == [np.sign(label - 0.5)] * 2
     assert fit_logistic(np.zeros((0, 2)), np.zeros(0), np.ones(2)).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.recorded
+@pytest.mark.skipif(not RECORDED.is_dir(), reason=f"no recorded answers in {RECORDED}")
+def test_on_recorded_answers_it_is_worth_more_than_one_order_for_all_types_and_more_than_the_rule() -> None:
+    log = OutcomeLog.read(RECORDED / "zeroeval")
+    held = panel_of(log, [name for name in log.workers if name not in NOT_ZE21])
+    train, rest = (held.at(np.flatnonzero(folds(held, 2) == half)) for half in (0, 1))
+    worth = []
+    for part, played in (
+        (cascade(train, folds(train)).part, rest),
+        (cascade(untyped(train), folds(train)).part, untyped(rest)),
+        (tabulate(train, folds(train)).part, rest),
+    ):
+        runs = [play(part, setting, played) for setting in range(part.settings)]
+        paid = [run.paid.mean() / train.unit() for run in runs]
+        at = [max(run.won.mean() - price * cost for run, cost in zip(runs, paid, strict=True)) for price in AT]
+        worth.append(np.mean(at))
+    assert worth[0] > max(worth[1:]) + 0.005

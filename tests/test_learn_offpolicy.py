@@ -148,9 +148,9 @@ def test_where_one_was_asked_after_the_other_the_order_counts() -> None:
     found = []
     for seed in range(16):
         log, turns = second_opinions(HELD, 0, 2, seed)
-        split = Split.of(log, folds(log))
-        assert not split.following(InTurn((2, 0)), 0, turns).weight.any()
-        worth = value(split.following(InTurn((0, 2)), 0, turns))
+        split = Split.of(log, folds(log), turns)
+        assert not split.following(InTurn((2, 0)), 0).weight.any()
+        worth = value(split.following(InTurn((0, 2)), 0))
         assert isinstance(worth, Value)
         found.append(worth.accuracy.mean)
     assert np.mean(found) == pytest.approx(HELD.won[:, 2].mean(), abs=4 * float(np.std(found)) / 4)

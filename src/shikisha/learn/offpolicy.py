@@ -152,29 +152,36 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A panel in folds, `parts`, with their `rows` in the whole, and for each a table of the other folds."""
+    """A panel in folds, `parts`, with their `rows` in the whole, and for each a table of the other folds.
+
+    `turns` [T, J] are there where one worker was asked after the other (see `followed`).
+    """
 
     rows: tuple[Ints, ...]
     parts: tuple[Panel, ...]
     tables: tuple[Expected, ...]
+    turns: Ints | None = None
 
     @classmethod
-    def of(cls, panel: Panel, folds: Ints) -> "Split":
-        """Split a panel by folds [T]."""
-        cells, every = sized(panel), np.arange(len(panel))
+    def of(cls, panel: Panel, folds: Ints, turns: Ints | None = None) -> "Split":
+        """Split a panel by folds [T]; with turns, the tables are of those who were asked first."""
+        begun = panel if turns is None else replace(panel, there=panel.there & (turns == 0))
+        cells = sized(panel) if turns is None else counted(panel, known(panel))
         rows = tuple(np.flatnonzero(folds == fold) for fold in range(int(folds.max(initial=-1)) + 1))
-        tables = (replace(expected(panel.at(np.setdiff1d(every, own))), cells=cells) for own in rows)
-        return cls(rows, tuple(panel.at(own) for own in rows), tuple(tables))
+        every = np.arange(len(panel))
+        tables = (replace(expected(begun.at(np.setdiff1d(every, own))), cells=cells) for own in rows)
+        return cls(rows, tuple(panel.at(own) for own in rows), tuple(tables), turns)
 
     def terms(self, of: Callable[[int, Panel, Expected], Terms]) -> Terms:
         """Return the terms of all tasks in their order; `of` is given a fold, its tasks, and the others' table."""
         return joined([of(*each) for each in zip(count(), self.parts, self.tables)], self.rows)
 
-    def following(self, part: Part, setting: int, turns: Ints | None = None) -> Terms:
+    def following(self, part: Part, setting: int) -> Terms:
         """Return the terms of a part that was fitted on none of these tasks (see `followed`)."""
 
         def own(fold: int, panel: Panel, table: Expected) -> Terms:
-            return followed(part, setting, panel, table, None if turns is None else turns[self.rows[fold]])
+            turns = None if self.turns is None else self.turns[self.rows[fold]]
+            return followed(part, setting, panel, table, turns)
 
         return self.terms(own)
 

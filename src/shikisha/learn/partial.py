@@ -92,7 +92,7 @@ def fit_partial(panel: Panel, seed: int = 0, about: About | None = None) -> Poli
 
     Its evidence is doubly robust; where there is none (no propensities, too few tasks) the policy's notes say why.
     """
-    told, held = coverage_of(panel), settled(panel).heard(None)
+    told, held = coverage_of(panel), replace(settled(panel).heard(None), texts=())
     if not known(held).any():
         raise ConfigError("the log holds no outcome with a score: there is nothing to learn from")
     begun = about or About("outcomes", "", len(panel), seed=seed)

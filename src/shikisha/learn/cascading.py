@@ -24,7 +24,7 @@ from shikisha.policy.dial import Point, on_hull
 STEPS = 3
 CANDIDATES = 10
 PRICES = np.geomspace(0.004, 8.0, 32)  # accuracy that one unit of cost must bring
-WEIGHTS = ((1.0, 10.0), (1.0, 100.0), (0.0, 1.0))  # of a type's own tasks, and how many of all types beside them
+WEIGHTS = ((1.0, 10.0), (1.0, 100.0), (1.0, 1000.0), (0.0, 1.0))  # of a type's own tasks, and of how many of all types
 Order: TypeAlias = tuple[int, ...]
 
 

@@ -107,6 +107,7 @@ class _Judged:
     `alike` are frontiers at equal spending: a rung whose dial overspends must not look better for that.
     """
 
+    contents: tuple[str, ...]
     frontiers: dict[str, Frontier]
     alike: dict[str, Frontier]
     promised: dict[str, Floats]
@@ -130,7 +131,7 @@ def _measured(panel: Panel, wants: Wants, rungs: Sequence[str], tell: Tell) -> d
 def _judged(panel: Panel, held: Flags, wants: Wants, rungs: Sequence[str]) -> _Judged:
     train, rest = panel.at(np.flatnonzero(~held)), panel.at(np.flatnonzero(held))
     fitted, unit = fit(train, wants, rungs), train.unit()
-    judged = _Judged({}, {}, {})
+    judged = _Judged(rest.hashes, {}, {}, {})
     for rung in rungs:
         dial = fitted.dials[rung]
         trial = tried(fitted, dial.points, rest, unit)
@@ -182,10 +183,11 @@ def played(fitted: Fit, dial: Dial, panel: Panel, unit: float, budgets: Floats) 
 def _evidence(judged: Sequence[_Judged], rungs: Sequence[str], workers: int) -> dict[str, Evidence]:
     whole = {rung: joined([fold.frontiers[rung] for fold in judged]) for rung in rungs}
     areas = {rung: joined([fold.alike[rung] for fold in judged]) for rung in rungs}
+    contents = [content for fold in judged for content in fold.contents]
     found = {}
     for place, rung in enumerate(rungs):
         below = rungs[:place]
-        gains = tuple(gain(name, areas[rung], areas[name]) for name in reversed(below))
+        gains = tuple(gain(name, areas[rung], areas[name], contents) for name in reversed(below))
         promised = np.mean([fold.promised[rung] for fold in judged], axis=0)
         front = whole[rung]
         off = np.abs(promised - np.stack([front.won.mean(axis=0), front.cost.mean(axis=0)], axis=1)).mean(axis=0)

@@ -55,7 +55,7 @@ def _told(policy: "Policy", panel: "Panel") -> Told:
     from shikisha.learn.frontier import gain
 
     held = {rung.name: _played(policy, rung.name, panel) for rung in policy.rungs}
-    best = max(range(len(policy.workers)), key=lambda place: policy.workers[place].score)
+    best = policy.names.index(policy.best_single.name)
     unit = policy.rung().dial.unit
     alone = _alone(panel, best, unit, held[policy.kept])
     others = {"best single": alone, **{name: front for name, front in held.items() if name != policy.kept}}

@@ -143,7 +143,7 @@ def defended(policy: Policy) -> str:
 
 def best_single(policy: Policy) -> Known:
     """Return the worker that all costs and qualities are measured by."""
-    return max(policy.workers, key=lambda worker: worker.score)
+    return policy.best_single
 
 
 def usual(rung: Rung) -> tuple[Mix, Wish]:

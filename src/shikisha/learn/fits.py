@@ -75,7 +75,7 @@ def fit(panel: Panel, wants: Wants, rungs: Sequence[str]) -> Fit:
         induced = [induce(ground, pool) for pool in chosen]
         made[POLICY] = [Tried(one.part, one.won, one.cost) for one in induced]
         made[POLICY] += made[TABLE]
-    fitted = _trimmed(made, 0.0 if not panel.paid.any() else unit, float(panel.means().max()))
+    fitted = _trimmed(made, 0.0 if not panel.paid.any() else unit, float(panel.means()[panel.best()]))
     return replace(fitted, hearing=hearing)
 
 

@@ -107,8 +107,9 @@ class Panel:
         return replace(self, tells=None if hearing is None else hearing.tells(self.texts, self.batch.types))
 
     def best(self) -> int:
-        """Return the worker with the highest mean score over what is recorded."""
-        return int(self.means().argmax())
+        """Return the worker with the highest mean score; one that did not even half as much as others is not known."""
+        recorded = self.there.sum(axis=0)
+        return int(np.where(2 * recorded >= recorded.max(initial=0), self.means(), -1.0).argmax())
 
     def means(self) -> Floats:
         """[J]: each worker's mean score over what is recorded; 0 where nothing is."""
@@ -118,7 +119,8 @@ class Panel:
 
     def unit(self) -> float:
         """Return what one unit of cost is: the mean dollars of the best single worker; 1.0 where nothing costs."""
-        return float(self.paid[:, self.best()].mean()) or 1.0
+        best = self.best()
+        return float(self.paid[:, best].sum() / max(1, self.there[:, best].sum())) or 1.0
 
 
 def panel_of(log: OutcomeLog, workers: Sequence[str] = (), types: Types | None = None, *, whole: bool = False) -> Panel:

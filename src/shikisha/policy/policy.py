@@ -130,6 +130,12 @@ class Policy:
         """The workers' names."""
         return tuple(worker.name for worker in self.workers)
 
+    @property
+    def best_single(self) -> Known:
+        """The worker that is right most often; one that did not even half as much as others is not known."""
+        most = max(worker.tasks for worker in self.workers)
+        return max((worker for worker in self.workers if 2 * worker.tasks >= most), key=lambda worker: worker.score)
+
     def rung(self, name: str = "") -> Rung:
         """Return the rung of this name, by default the one that is kept; UnknownName when there is none."""
         wanted = name or self.kept

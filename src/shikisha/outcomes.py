@@ -192,8 +192,10 @@ class OutcomeLog:
 
         Of a text that ends with a marked answer (`shown`), that is the answer.
         """
-        if answer.endswith(_CLOSES):
-            answer = answer[answer.rfind(_OPENS) + len(_OPENS) : -len(_CLOSES)] if _OPENS in answer else answer
+        score = self._graded(task_id, answer)
+        return self._graded(task_id, marked(answer)) if score is None else score
+
+    def _graded(self, task_id: str, answer: str) -> float | None:
         start = self._place(task_id) * len(self._worker_places)
         quoted = len(answer) > 1 and answer[0] == answer[-1] == "'"
         for column, worker in enumerate(self._worker_places):
@@ -237,6 +239,13 @@ class OutcomeLog:
         kind = self._cost_kinds[row]
         more = (seconds, propensity, judged or 0.0)
         return Outcome(task_id, worker, score, self._answers[row], usage, dollars, kind, *more)
+
+
+def marked(text: str) -> str:
+    """Return the answer that a text ends with, marked (`shown`); of a text that ends with none, all of it."""
+    mark = text.rfind(f"\n\n{_OPENS}") + 2  # an answer may hold marks of its own
+    start = mark if mark > 1 else text.rfind(_OPENS)
+    return text[start + len(_OPENS) : -len(_CLOSES)] if start >= 0 and text.endswith(_CLOSES) else text
 
 
 @lru_cache(maxsize=4)

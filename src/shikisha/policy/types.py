@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shikisha.grade.canon import Form, canonical
+from shikisha.outcomes import marked
 from shikisha.policy.arrays import Floats, Ints
 from shikisha.policy.words import SIZE, hashed
 
@@ -45,12 +46,12 @@ class Types:
     def canonical(self, answer: str | None, kind: int) -> str | None:
         """Return an answer's canonical form, or None where there is no answer in it.
 
-        Answers of an open type are themselves: two of them agree only to the letter.
+        Answers of an open type are themselves, or what is marked at their end: two agree only to the letter.
         """
         if answer is None:
             return None
         form = self.form_of(kind)
-        return (answer.strip() or None) if form == OPEN else canonical(answer, Form(form))
+        return (marked(answer.strip()).strip() or None) if form == OPEN else canonical(answer, Form(form))
 
 
 def coded(answers: Sequence[str | None], nothing: int) -> list[int]:

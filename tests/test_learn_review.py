@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from panels import Made, missing, panel
+from panels import Made, folds, missing, panel
 from shikisha.learn.frontier import Frontier, gain
+from shikisha.learn.hearing import listen
 from shikisha.learn.ladder import climb
 from shikisha.learn.panel import panel_of
 from shikisha.outcomes import OutcomeLog
+from shikisha.policy.words import spoken
 
 
 def log(folder: Path, **tables: Sequence[Mapping[str, object]]) -> OutcomeLog:
@@ -78,3 +80,18 @@ def test_open_answers_agree_by_what_is_marked_in_them(tmp_path: Path) -> None:
     responses = [{"task_id": "a", "worker": name, "response": f"{name} thinks"} for name in said]
     held = log(tmp_path, tasks=tasks, outcomes=outcomes, responses=responses)
     assert panel_of(held, whole=True).codes.tolist() == panel_of(held).codes.tolist() == [[0, 0, 1]]
+
+
+def test_a_text_that_nobody_graded_teaches_nothing() -> None:
+    held = panel({"one": Made(0.5)}, tasks=600, kinds=())
+    texts = [f"sure {score:g} word" if score else "unsure word" for score in held.scores[:, 0]]
+    graded = np.arange(600) < 400
+    words = spoken(texts)
+    whole = replace(held, texts=(words,), scores=np.where(graded[:, None], held.scores, np.nan))
+    parts = folds(held)
+    alone = listen(whole.at(graded), parts[graded])[0]
+    among = listen(whole, parts)[0]
+    assert alone is not None
+    assert among is not None
+    sure = spoken(["sure"]).places[0]
+    assert among.weights[0, sure] == pytest.approx(alone.weights[0, sure], rel=0.05)

@@ -61,7 +61,8 @@ def _heard(panel: Panel) -> dict[int, Words]:
     found: dict[int, Words] = {}
     for worker in np.argsort(-panel.means(), kind="stable").tolist():
         words = panel.texts[worker] if panel.texts else None
-        if words is not None and (~words.empty).sum() >= _LEAST and len(found) < _MOST:
+        graded = ~np.isnan(panel.scores[:, worker])
+        if words is not None and (~words.empty & graded).sum() >= _LEAST and len(found) < _MOST:
             found[worker] = words
     return found
 
@@ -78,10 +79,11 @@ def _by_fold(words: Words, panel: Panel, worker: int, folds: Ints) -> Floats:
     types = np.eye(kinds + 1)[panel.batch.types]
     types[:, kinds] = 1.0
     matrix = hstack([table, csr_matrix(types)]).tocsr()
+    graded = ~np.isnan(panel.scores[:, worker])
     labels, count = (panel.won[:, worker] > 0.5).astype(float), int(folds.max()) + 1
     found = np.zeros((count, HEARD))
     for fold in range(count):
-        rows = np.flatnonzero((folds != fold) & ~words.empty)
+        rows = np.flatnonzero((folds != fold) & ~words.empty & graded)
         found[fold, used] = _logistic(matrix[rows], labels[rows], len(used))
     return found
 

@@ -126,6 +126,12 @@ def supporter(seen: Seen, among: Sequence[int], code: Ints) -> Ints:
 
 def _shape(prompt: str) -> tuple[float, float, float, float]:
     size = len(prompt)
-    digits = sum(map(str.isdigit, prompt)) / max(size, 1)
+    digits = _digits(prompt) / max(size, 1)
     options = sum(prompt.count(f"\n{letter}. ") for letter in "ABCDEFGHIJ")
     return float(np.log1p(size)) - 6.0, 10 * digits, float(any(sign in prompt for sign in _SIGNS)), options / 10
+
+
+def _digits(prompt: str) -> int:
+    if prompt.isascii():  # the same, and many times as quick
+        return sum(map(prompt.count, "0123456789"))
+    return sum(map(str.isdigit, prompt))

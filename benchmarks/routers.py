@@ -19,13 +19,14 @@ training, or by the cheapest setting for as many of the tasks as it pays for; `!
 
 `*` marks intervals (paired, 95 %, resampling tasks) that exclude 0. `factored*` is after RouteLLM's matrix
 factorisation, restated here on words and types; RouteLLM's and LLMRouter's own code runs with `--peers` (see
-`peers_routers.py`), on the first split only. `--curve` gives the rung that the ladder ships fewer tasks to learn from.
+`peers_routers.py`), on the first split, in a table of its own. `--curve` gives the rung that the ladder ships fewer
+tasks to learn from.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -33,11 +34,14 @@ import numpy as np
 
 from common import machine
 from routers_curve import curve
-from routers_entrants import OURS, Measured, entrants
+from routers_entrants import CASCADE, OURS, RULE, Measured, entrants
 from routers_figures import Line, lines, shares, table
 from routers_peers import Peers
 from routers_plot import plot
 from routers_sets import FOLDER, SETS, Recorded, Split, outer, recorded, seeded
+from shikisha.learn.yardsticks import BEST
+
+BESIDE = (BEST, RULE, CASCADE, OURS)  # who stands in the peers' table
 
 
 def main() -> None:
@@ -62,30 +66,52 @@ def main() -> None:
     told: dict[str, object] = {}
     for name in arguments.set:
         one = recorded(name, arguments.folder)
-        told[name] = curve(one) if arguments.curve else [asdict(line) for line in compared(one, arguments)]
+        told[name] = curve(one) if arguments.curve else _plain(compared(one, arguments))
         if arguments.json:  # after every set: they take minutes
             arguments.json.write_text(json.dumps(told, indent=1))
 
 
-def compared(one: Recorded, arguments: argparse.Namespace) -> list[Line]:
-    """Run everybody on a set, print the tables, draw the plot."""
+def compared(one: Recorded, arguments: argparse.Namespace) -> dict[str, list[Line]]:
+    """Run everybody on a set, print the tables, draw the plots."""
     panel, splits = one.panel, list(_splits(one, arguments))
-    measured = [_measured(split, arguments, first=split is splits[0]) for split in splits]
-    means = sorted(np.concatenate([split.held.won for split in splits]).mean(axis=0).tolist())
-    found = lines(measured, (means[0], means[1]) if len(means) == 2 else None)
-    unique = len({task for split in splits for task in split.held.ids})
-    best = panel.workers[panel.best()]
+    measured = [_measured(split, arguments) for split in splits]
+    found = {"all": lines(measured, _ends(splits))}
+    unique, best = len({task for split in splits for task in split.held.ids}), panel.workers[panel.best()]
     print(
         f"\n{one.name}: {len(panel):,} tasks, {len(panel.workers)} workers, best {best}; {len(splits)} splits, ", end=""
     )
     print(f"{unique:,} tasks reported\ncosts: {one.costs}\n")
-    print(table(found) + "\n\n" + shares(found, panel.workers))
-    print("notes: " + "; ".join(f"{line.name}: {' / '.join(line.notes)}" for line in found if line.notes), flush=True)
-    if arguments.plots:
-        arguments.plots.mkdir(parents=True, exist_ok=True)
-        by_name = [(line.name, [split[line.name] for split in measured if line.name in split]) for line in found]
-        (arguments.plots / f"{one.name}.svg").write_text(plot(f"{one.name}, tasks held out", by_name))
+    print(table(found["all"]) + "\n\n" + shares(found["all"], panel.workers))
+    print("notes:", "; ".join(f"{line.name}: {' / '.join(line.notes)}" for line in found["all"] if line.notes))
+    _plot(f"{one.name}, tasks held out", measured, arguments.plots and arguments.plots / f"{one.name}.svg")
+    if arguments.peers:
+        theirs = Peers(arguments.peers, arguments.peers_kept, arguments.peer_seconds, arguments.peer_routers)
+        beside, failed = theirs.measured(splits[0])
+        ours = {name: held for name, held in measured[0].items() if name in BESIDE}
+        found["beside peers"] = lines([{**ours, **beside}], _ends(splits[:1]))
+        print(f"\n{one.name}, {splits[0].name} alone ({len(splits[0].held):,} tasks), beside the code of others")
+        print("\n".join(f"{name} did not run: {why}" for name, why in failed.items()))
+        print(table(found["beside peers"]))
+        path = arguments.plots and arguments.plots / f"{one.name}-peers.svg"
+        _plot(f"{one.name}, {splits[0].name}, beside peers", [{**ours, **beside}], path)
+    sys.stdout.flush()
     return found
+
+
+def _plain(found: Mapping[str, Sequence[Line]]) -> Mapping[str, object]:
+    return {part: [asdict(line) for line in held] for part, held in found.items()}
+
+
+def _ends(splits: Sequence[Split]) -> tuple[float, float] | None:
+    """Return the mean scores of the weak and the strong worker over what is reported, where there are two."""
+    means = sorted(np.concatenate([split.held.won for split in splits]).mean(axis=0).tolist())
+    return (means[0], means[1]) if len(means) == 2 else None
+
+
+def _plot(title: str, measured: Sequence[Mapping[str, Measured]], path: Path | None) -> None:
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(plot(title, [(name, [split[name] for split in measured]) for name in measured[0]]))
 
 
 def _splits(one: Recorded, arguments: argparse.Namespace) -> Iterator[Split]:
@@ -95,20 +121,14 @@ def _splits(one: Recorded, arguments: argparse.Namespace) -> Iterator[Split]:
         yield from (seeded(one.panel, seed) for seed in range(arguments.seeds))
 
 
-def _measured(split: Split, arguments: argparse.Namespace, *, first: bool) -> Mapping[str, Measured]:
+def _measured(split: Split, arguments: argparse.Namespace) -> Mapping[str, Measured]:
     found = {}
     for name, entrant in entrants(split).items():
-        if arguments.only and name not in (*arguments.only, "best single worker"):
+        if arguments.only and name not in (*arguments.only, BEST):
             continue
         found[name] = entrant(split)
         kept = f" ({found[name].note})" if name == OURS else ""
         print(f"  {split.name}: {name}{kept}, {found[name].seconds:.1f} s", file=sys.stderr, flush=True)
-    if arguments.peers and first:
-        ask = Peers(arguments.peers, arguments.peers_kept, arguments.peer_seconds, arguments.peer_routers)
-        theirs, failed = ask.measured(split)
-        found |= theirs
-        for name, why in failed.items():
-            print(f"  {name} did not run: {why}")
     return found
 
 

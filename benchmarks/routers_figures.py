@@ -20,6 +20,7 @@ LEVELS = (0.97, 0.99, 1.0, 1.02)
 AGAINST = (BEST, RULE, CASCADE)
 AT_ITS_COST = int(AT_POINTS[POINTS.index(1.0)])
 _RESAMPLES = 4_000
+_NOTHING = 1e-9
 _OVER = 1.1  # how much more than its budget is no longer the budget
 _DEAREST = float(BUDGETS[-1])
 
@@ -180,7 +181,7 @@ def _differences(found: Sequence[Line]) -> str:
 
 
 def _signed(one: Difference) -> str:
-    sure = "*" if one.low > 0 or one.high < 0 else " "
+    sure = "*" if one.low > _NOTHING or one.high < -_NOTHING else " "
     return f"{one.mean:+.4f} [{one.low:+.4f}, {one.high:+.4f}]{sure}"
 
 

@@ -16,8 +16,11 @@ from shikisha.policy.dial import Dial
 from shikisha.policy.features import LIGHT, LIGHT_AT_FIRST, Scales
 from shikisha.policy.hearing import Hearing
 from shikisha.policy.induction import Induction
+from shikisha.policy.maps import ALL, BUCKETS, Maps
 from shikisha.policy.parts import Part
 from shikisha.policy.policy import Policy
+from shikisha.policy.router import Router
+from shikisha.policy.shapes import SHAPES
 from shikisha.policy.table import Table
 from shikisha.policy.types import OPEN, Types
 from shikisha.policy.words import HEARD, SIZE
@@ -76,6 +79,8 @@ def _of_part(place: int, part: Part, kinds: int, workers: int) -> Iterator[str]:
     match part:
         case Table():
             found = _of_table(part, kinds, workers)
+        case Router():
+            found = (*_of_table(part.table, kinds, workers), *_of_maps(part.maps, kinds, workers))
         case Cascade():
             found = _of_cascade(part, kinds, workers)
         case Induction():
@@ -89,6 +94,20 @@ def _of_table(part: Table, kinds: int, workers: int) -> Iterator[str]:
         ("success", part.success, cells), ("cost", part.cost, cells), ("prices", part.prices, (settings,))
     )
     yield from _shaped(("bonus", part.bonus, (settings, workers)))
+
+
+def _of_maps(held: Maps, kinds: int, workers: int) -> Iterator[str]:
+    places, size = held.lexicon.places, held.lexicon.places.size
+    yield from _shaped(("places", places, (size,)), ("rarity", held.lexicon.rarity, (size,)))
+    yield from _shaped(("weights", held.weights, (size, workers)))
+    if (np.diff(places.ravel()) <= 0).any() or (places < 0).any():
+        yield "places: expected ascending numbers from 0"
+    for one in held.maps:
+        yield from _shaped(("middles", one.scale.middle, (SHAPES,)), ("inverses", one.scale.inverse, (SHAPES,)))
+        yield from _shaped(("lines", one.lines, (SHAPES, workers)), ("squares", one.squares, (workers, SHAPES, SHAPES)))
+        yield from _shaped(("words", one.words, (BUCKETS, workers)), ("shifts", one.shift, (workers,)))
+        if not ALL <= one.kind < kinds:
+            yield f"kinds: there is no type {one.kind}"
 
 
 def _of_cascade(part: Cascade, kinds: int, workers: int) -> Iterator[str]:

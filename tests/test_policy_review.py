@@ -17,6 +17,7 @@ from shikisha.learn.ladder import known
 from shikisha.policy.file import dumps, loads
 from shikisha.policy.hearing import deaf
 from shikisha.policy.policy import About, Policy, Rung
+from shikisha.policy.shelf import By, Deed, Entry, Shelf, Shelved
 
 PANEL = panel(tasks=200)
 
@@ -135,3 +136,11 @@ def test_damage_is_refused_or_does_not_matter(held: bytes) -> None:
         except ConfigError as error:
             refused += str(error).startswith("here: ")
     assert refused >= 50
+
+
+def test_a_shelf_whose_history_was_cut_has_nothing_to_go_back_to() -> None:
+    by = By(who="somebody", at=1.0)
+    restored = Entry(by=by, deed=Deed.RESTORED, version="a" * 12)
+    held = Shelf(live="a" * 12, policies=(Shelved(version="a" * 12, name="x"),), history=(restored,))
+    with pytest.raises(ConfigError, match="nothing to go back to"):
+        held.rolled_back(by)

@@ -131,7 +131,7 @@ class Shelf(_Record):
         for entry in self.history:
             if entry.deed is Deed.PROMOTED:
                 lives.append(entry.version)
-            elif entry.deed is Deed.RESTORED:
+            elif entry.deed is Deed.RESTORED and lives:
                 lives.pop()
         return lives[-2] if len(lives) > 1 else ""
 

@@ -73,13 +73,31 @@ def _learn(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy
     from shikisha.learn.habits import habits
     from shikisha.learn.waiting import waited
 
+    panel, found = _typed(panel, tell)
     priced, waits = waited(panel, order.second)
-    told = replace(source, notes=(*source.notes, *waits, *caveats(priced)))
+    told = replace(source, notes=(*source.notes, *found, *waits, *caveats(priced)))
     policy = _fitted(order, priced, told, tell)
     if order.rung:
         policy = replace(policy, kept=policy.rung(order.rung).name)
     tell("counting whom it asks")
     return replace(policy, habits=habits(panel.heard(policy.hearing), policy))
+
+
+def _typed(panel: "Panel", tell: Tell) -> tuple["Panel", tuple[str, ...]]:
+    """Return a panel with types of tasks: its own, or found by their words where the log tells none apart."""
+    from shikisha.learn.clustering import typed, types_found
+    from shikisha.learn.fits import folds_of
+    from shikisha.learn.ladder import FEW
+
+    if len(panel.types.names) > 1 or len(panel) < FEW:
+        return panel, ()
+    tell("finding types of tasks")
+    types = types_found(panel, folds_of(panel.hashes, "types"))
+    if not len(types.centres):
+        return panel, ()
+    return typed(panel, types), (
+        f"the log tells no types of tasks apart; {len(types.names)} were found by their words",
+    )
 
 
 def _fitted(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy":

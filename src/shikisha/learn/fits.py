@@ -60,6 +60,13 @@ def fit(panel: Panel, wants: Wants, rungs: Sequence[str]) -> Fit:
     unit = panel.unit()
     made: dict[str, list[Tried]] = {}
     hearing: Hearing | None = None
+    induced: list[Tried] = []
+    if POLICY in rungs:
+        ground = Ground.of(panel, folds, wants.recipe)
+        chosen = pools(ground)
+        hearing, ground = _listening(ground, chosen[0])
+        panel = ground.panel
+        induced = [Tried(one.part, one.won, one.cost) for one in (induce(ground, pool) for pool in chosen)]
     tabled = tabulate(panel, folds, unit, wants.preference)
     made[TABLE] = [Tried(tabled.part, tabled.won, tabled.cost)]
     if ROUTER in rungs:
@@ -69,12 +76,7 @@ def fit(panel: Panel, wants: Wants, rungs: Sequence[str]) -> Fit:
         cascaded = cascade(panel, folds, unit)
         made[CASCADE] = [Tried(cascaded.part, cascaded.won, cascaded.cost)]
     if POLICY in rungs:
-        ground = Ground.of(panel, folds, wants.recipe)
-        chosen = pools(ground)
-        hearing, ground = _listening(ground, chosen[0])
-        induced = [induce(ground, pool) for pool in chosen]
-        made[POLICY] = [Tried(one.part, one.won, one.cost) for one in induced]
-        made[POLICY] += made[TABLE]
+        made[POLICY] = [*induced, *made[TABLE]]  # not the cascade: its promises are the more hopeful ones
     fitted = _trimmed(made, 0.0 if not panel.paid.any() else unit, float(panel.means()[panel.best()]))
     return replace(fitted, hearing=hearing)
 

@@ -149,6 +149,13 @@ def test_a_gain_that_may_be_chance_is_not_taken(seed: int) -> None:
     assert all(evidence(policy, rung.name).needs != 0 for rung in policy.rungs[1:])
 
 
+def test_costs_are_counted_in_those_of_the_worker_that_is_named_the_best() -> None:
+    for chances in (EVEN, np.array([0.5, 0.3, 0.2])):
+        policy = fit_partial(one_each(HELD, chances))
+        assert policy.rung().dial.unit == pytest.approx(policy.best_single.dollars, rel=0.02)
+        assert policy.rung().dial.best_single == pytest.approx(policy.best_single.score, abs=0.03)
+
+
 def test_few_tasks_give_the_rule_without_a_promise() -> None:
     policy = fit_partial(one_each(panel(tasks=60), EVEN))
     assert policy.rung().evidence is None

@@ -34,7 +34,7 @@ class Method(StrEnum):
 
     IPS = "ips"  # weights alone: unbiased, and wide
     SNIPS = "snips"  # weights divided by their mean: narrower, and slightly biased in small samples
-    DR = "dr"  # what a table expects, corrected by weights: unbiased where the propensities are right, and narrow
+    DR = "dr"  # what a table expects, corrected by such weights: as narrow or narrower, whatever the table is worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Terms:
 
     `weight` is one over the probability of what the policy asks there, 0 where the log does not hold all of it;
     `gained` and `spent` are score and dollars times that, and so is `over`, by how much the score is above a table's
-    `guess`; `paid` are dollars doubly robust, step by step. `dark` is the share of the task on which the
-    policy does what the log knows nothing about.
+    `guess`. `paid` are dollars, doubly robust step by step. `dark` is the share of the task on which the policy does
+    what the log knows nothing about.
     """
 
     weight: Floats
@@ -111,8 +111,8 @@ class Interval:
         """
         mean = float(terms.mean())
         squares = (terms - mean) ** 2
-        total = float(squares.sum())
-        freedom = max(2.0, total**2 / float((squares**2).sum())) if total else np.inf
+        total, fourth = float(squares.sum()), float((squares**2).sum())
+        freedom = max(2.0, total**2 / fourth) if fourth else np.inf
         reach = _student(freedom) * float(np.sqrt(total / max(1, len(terms) - 1) / len(terms)))
         return cls(mean, mean - reach, mean + reach)
 

@@ -39,7 +39,7 @@ from shikisha.policy.dial import Dial, Point, on_hull
 from shikisha.policy.features import Scales
 from shikisha.policy.induction import Induction
 from shikisha.policy.parts import Part
-from shikisha.policy.policy import About, Evidence, Gain, Known, Met, Policy, Rung
+from shikisha.policy.policy import About, Evidence, Gain, Known, Met, Policy, Rung, best_of
 from shikisha.policy.scorer import Scorer
 from shikisha.policy.table import Table
 
@@ -327,21 +327,12 @@ def _needs(gains: Sequence[Gain], outcomes: int) -> int | None:
 
 
 def _best_single(panel: Panel, split: Split) -> tuple[float, float]:
-    """Return accuracy and dollars of the worker of whom most is expected: judged if it can be, else as expected."""
-    table = expected(panel)
-    best = _best(table)
+    """Return accuracy and dollars of the best single worker: as judged from the log if it can be, else as expected."""
+    best = best_of(_known(panel, expected(panel)))
     shares = np.zeros(panel.there.shape)
-    shares[:, best] = 1.0
+    shares[:, panel.workers.index(best.name)] = 1.0
     told = value(split.routing(shares))
-    if isinstance(told, Value):
-        return told.accuracy.mean, told.dollars.mean
-    return float(table.success[-1, best]), float(table.dollars[-1, best])
-
-
-def _best(table: Expected) -> int:
-    """Return the worker of whom most can be counted on: what is expected less its standard error."""
-    count = np.maximum(1, table.cells[:-1].sum(axis=0))
-    return int((table.success[-1] - np.sqrt(0.25 / count)).argmax())
+    return (told.accuracy.mean, told.dollars.mean) if isinstance(told, Value) else (best.score, best.dollars)
 
 
 def _as_logged(board: _Board) -> list[str]:
@@ -363,18 +354,18 @@ def _shown(held: Interval, sign: str = "") -> str:
 def _unproved(panel: Panel, about: About, why: str) -> Policy:
     """Return the rule of what is recorded, with a dial that says what the rule itself expects."""
     table = expected(panel, told=False)
-    best = _best(table)
-    dollars = float(table.dollars[-1, best])
-    part = ruled(table, dollars or 1.0)
+    workers = _known(panel, table)
+    best = best_of(workers)
+    part = ruled(table, best.dollars or 1.0)
     types, points = panel.batch.types, []
     for setting in range(part.settings):
         asked = part.chosen(panel.batch, setting)
         cost, right = (float(held[types, asked].mean()) for held in (part.cost, part.success))
         points.append(Point(0, setting, cost, right))
-    dial = Dial(on_hull(points), dollars, float(table.success[-1, best]))
+    dial = Dial(on_hull(points), best.dollars, best.score)
     notes = (*about.notes, f"nothing could be judged: {why}; {_UNPROVED}")
     rung = Rung(TABLE, dial, None)
-    return Policy(replace(about, notes=notes), _known(panel, table), panel.types, (part,), (rung,), TABLE)
+    return Policy(replace(about, notes=notes), workers, panel.types, (part,), (rung,), TABLE)
 
 
 def _known(panel: Panel, table: Expected) -> tuple[Known, ...]:

@@ -5,7 +5,7 @@ of them, or has others, is no error: who is not there is not asked. Deliberately
 (`conductors.policy`), and anything that changes by being used.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,6 +35,12 @@ class Known:
     tokens: float = 0.0
     description: str = ""
     shunned: str = ""
+
+
+def best_of(workers: Sequence[Known]) -> Known:
+    """Return the worker that is right most often; one that did not even half as much as others is not known."""
+    most = max(worker.tasks for worker in workers)
+    return max((worker for worker in workers if 2 * worker.tasks >= most), key=lambda worker: worker.score)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +138,8 @@ class Policy:
 
     @property
     def best_single(self) -> Known:
-        """The worker that is right most often; one that did not even half as much as others is not known."""
-        most = max(worker.tasks for worker in self.workers)
-        return max((worker for worker in self.workers if 2 * worker.tasks >= most), key=lambda worker: worker.score)
+        """The worker that all costs and qualities are measured by."""
+        return best_of(self.workers)
 
     def rung(self, name: str = "") -> Rung:
         """Return the rung of this name, by default the one that is kept; UnknownName when there is none."""

@@ -109,6 +109,15 @@ def test_a_log_without_chance_supports_what_was_done_and_nothing_else() -> None:
     assert mix.accuracy == pytest.approx(HELD.won[there].mean())
 
 
+def test_the_log_of_a_cascade_says_nothing_of_those_who_are_asked_where_others_fail() -> None:
+    there = np.stack([np.ones(3000, bool), np.zeros(3000, bool), HELD.won[:, 0] == 0], axis=1)
+    policy = fit_partial(asked(HELD, there, np.ones(3)))
+    assert "the outcomes of dear, weighted by their probabilities, stand for 4" in notes(policy)
+    for setting in range(rule(policy).settings):
+        assert play(rule(policy), setting, FRESH).asked[:, 0].all()
+    assert policy.rung().dial.points[-1].accuracy == pytest.approx(HELD.won[:, 0].mean())
+
+
 def test_tasks_that_some_did_together_carry_a_policy_that_asks_several(several: Policy) -> None:
     assert several.kept == POLICY
     gains = evidence(several, POLICY).gains

@@ -84,8 +84,9 @@ def test_a_mix_by_lot_lies_on_the_hull_of_the_single_workers() -> None:
     front = trial(singles, train, folds(train), held).frontier()
     cheap, dear = zip(held.dollars.mean(axis=0) / train.unit(), held.won.mean(axis=0), strict=True)
     for cost, accuracy in zip(*mean(front), strict=True):
-        share = (cost - cheap[0]) / (dear[0] - cheap[0])
-        assert accuracy == pytest.approx(cheap[1] + share * (dear[1] - cheap[1]))
+        share = max(0.0, (cost - cheap[0]) / (dear[0] - cheap[0]))
+        paid = min(1.0, cost / cheap[0])  # of the tasks, where a budget is below the cheapest worker
+        assert accuracy == pytest.approx(paid * (cheap[1] + share * (dear[1] - cheap[1])))
 
 
 @pytest.mark.parametrize("name", [MIX, MAJORITY, WEIGHTED, LEARNED])

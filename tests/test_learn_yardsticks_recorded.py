@@ -47,7 +47,7 @@ def test_the_best_single_worker() -> None:
     came = best_single(train)(held)
     assert came.won[:, 0].tolist() == own.score.fillna(0.0).tolist()
     assert came.paid[:, 0] == pytest.approx(own.cost_usd.fillna(0.0).to_numpy())
-    assert train.unit() == pytest.approx(learnt[learnt.worker == best].cost_usd.sum() / len(train))
+    assert train.unit() == pytest.approx(learnt[learnt.worker == best].cost_usd.mean())
 
 
 def test_the_oracle() -> None:

@@ -48,7 +48,7 @@ class Wanted:
         list[str] | None,
         typer.Option("--limit", metavar="WORKER=SHARE", help="The most of all tasks it may get; may be repeated."),
     ] = None
-    rung: Annotated[str, typer.Option("--rung", help="Keep table, cascade or policy, whatever the evidence says.")] = ""
+    rung: Annotated[str, typer.Option("--rung", help="Keep this rung, whatever the evidence says.")] = ""
 
 
 @dataclass(frozen=True, slots=True)

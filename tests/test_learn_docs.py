@@ -17,7 +17,7 @@ from shikisha.outcomes import OutcomeLog
 from shikisha.policy.dial import Aim
 from test_learn_cli import perform
 
-POLICY = ("show", "add", "canary", "trial", "promote", "rollback")
+SHELF = ("show", "add", "canary", "trial", "promote", "rollback")
 PAGE = Path(__file__).parent.parent / "docs" / "learning.md"
 POOL = "".join(
     f'[workers.{name}]\nkind = "scripted"\nanswers = "A"\nprice = {{ call = 0.01 }}\n'
@@ -58,7 +58,7 @@ def test_the_page_names_every_rung_and_every_way_to_turn_the_dial(name: str) -> 
 def test_every_option_that_the_page_names_is_one() -> None:
     known = "".join(
         CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"}).stdout
-        for command in (["learn"], ["run"], ["eval"], ["feedback"], *(["policy", name] for name in POLICY))
+        for command in (["learn"], ["run"], ["eval"], ["feedback"], *(["policy", name] for name in SHELF))
     )
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text()))
     assert named

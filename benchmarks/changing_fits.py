@@ -1,0 +1,145 @@
+"""What `changing_pool.py` fits and measures: short fits of the rule and some inductions, and their areas.
+
+A short fit searches for pools on some of the tasks and workers, so that dozens of fits take minutes; it is otherwise
+what the ladder fits. All costs are in one unit, whoever is in the pool: the mean cost of the best single worker of all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import nan
+
+import numpy as np
+
+from shikisha.learn.fits import Tried, folds_of, points_of
+from shikisha.learn.frontier import BUDGETS, Frontier, frontier, met_by
+from shikisha.learn.inducing import Ground, induce
+from shikisha.learn.ladder import known
+from shikisha.learn.panel import Panel
+from shikisha.learn.play import play
+from shikisha.learn.pools import pools
+from shikisha.learn.tabling import tabulate
+from shikisha.policy.arrays import Flags, Floats
+from shikisha.policy.batch import NOTHING
+from shikisha.policy.dial import Dial, on_hull
+from shikisha.policy.policy import About, Policy, Rung
+
+SEARCHED = 1_500  # tasks on which pools are searched for
+LOOKED_AT = 12  # workers among whom
+BEST, HIDDEN, COSTLIEST = 6, 3, 5
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """Three workers to hide, and how much area the rule loses without them on the training part."""
+
+    workers: tuple[str, ...]
+    lost: float
+
+
+def short_fit(panel: Panel, unit: float) -> Policy:
+    """Return a policy of one rung whose parts are the rule and two inductions."""
+    folds = folds_of(panel.hashes, "short")
+    tabled = tabulate(panel, folds, unit)
+    tried = [Tried(tabled.part, tabled.won, tabled.cost)]
+    ground = replace(Ground.of(panel, folds), unit=unit)
+    for pool in _pools(panel, unit)[-2:]:
+        one = induce(ground, [panel.workers.index(name) for name in pool])
+        tried.append(Tried(one.part, one.won, one.cost))
+    dial = Dial(on_hull(points_of(tried)), unit, float(panel.means().max()))
+    about = About("benchmark", "", len(panel))
+    return Policy(about, known(panel), panel.types, tuple(one.part for one in tried), (Rung("policy", dial),), "policy")
+
+
+def measured(policy: Policy, held: Panel, unit: float, budgets: Floats = BUDGETS) -> Frontier:
+    """Return what the policy's dial comes to on these tasks, of whose workers some may be missing or shunned."""
+    dial, there = policy.rung().dial, policy.may_ask(_there(held))
+    mixes = [met_by(dial, float(budget)) for budget in budgets]
+    places = sorted({(point.part, point.setting) for mix in mixes for point in (mix.low, mix.high)})
+    runs = [play(policy.parts[part], setting, held, there) for part, setting in places]
+    won, paid = np.stack([run.won for run in runs], axis=1), np.stack([run.paid for run in runs], axis=1)
+    return frontier(dial, won, paid / unit, places, budgets)
+
+
+def rule_area(panel: Panel, unit: float) -> float:
+    """Return the area of the rule, as found on folds."""
+    tabled = tabulate(panel, folds_of(panel.hashes, "short"), unit)
+    dial = Dial(on_hull(points_of([Tried(tabled.part, tabled.won, tabled.cost)])), unit, 0.0)
+    return float(np.mean([met_by(dial, float(budget)).accuracy for budget in BUDGETS]))
+
+
+def hiding(train: Panel, seed: int, unit: float) -> Hiding:
+    """Draw three of the six best workers, among the five triples without which the rule loses most in training."""
+    best = [train.workers[place] for place in np.argsort(-train.means(), kind="stable")[:BEST]]
+    whole = rule_area(train, unit)
+    found = [Hiding(three, whole - rule_area(without(train, three), unit)) for three in combinations(best, HIDDEN)]
+    found.sort(key=lambda each: -each.lost)
+    return found[int(np.random.default_rng(seed).integers(COSTLIEST))]
+
+
+def without(panel: Panel, workers: Sequence[str]) -> Panel:
+    """Return the panel of the other workers."""
+    return panel.only([name for name in panel.workers if name not in workers])
+
+
+def with_few(panel: Panel, workers: Sequence[str], count: int, seed: int) -> Panel:
+    """Return the panel in which these workers have so many outcomes each, on tasks drawn for each anew."""
+    random, gone = np.random.default_rng((seed, 1)), np.zeros(panel.codes.shape, bool)
+    for name in workers:
+        column = panel.workers.index(name)
+        gone[:, column] = True
+        gone[random.choice(np.flatnonzero(panel.there[:, column]), count, replace=False), column] = False
+    return unrecorded(panel, gone)
+
+
+def unrecorded(panel: Panel, gone: Flags) -> Panel:
+    """Return the panel as if these pairs [T, J] had never been recorded."""
+    return replace(
+        panel,
+        codes=np.where(gone, NOTHING, panel.codes),
+        lengths=np.where(gone, 0, panel.lengths),
+        there=panel.there & ~gone,
+        tokens=np.where(gone, nan, panel.tokens),
+        scores=np.where(gone, nan, panel.scores),
+        dollars=np.where(gone, nan, panel.dollars),
+        seconds=np.where(gone, nan, panel.seconds),
+        propensities=np.where(gone, nan, panel.propensities),
+    )
+
+
+def spoilt(panel: Panel, worker: str, share: float, rows: Flags | None = None, seed: int = 0) -> Panel:
+    """Return the panel in which this share of the worker's right answers (in these rows) has become wrong: simulated.
+
+    Half of the wrong answers are those of other workers who are wrong, where there are any.
+    """
+    random, column = np.random.default_rng(seed), panel.workers.index(worker)
+    hit = (random.random(len(panel)) < share) & (panel.won[:, column] > 0) & (panel.codes[:, column] > NOTHING)
+    codes, scores = panel.codes.copy(), panel.scores.copy()
+    for row in np.flatnonzero(hit if rows is None else hit & rows):
+        right = set(panel.codes[row][panel.won[row] > 0].tolist())
+        wrong = sorted({int(code) for code in panel.codes[row] if code > NOTHING} - right)
+        shared = wrong and random.random() < 0.5
+        codes[row, column] = random.choice(wrong) if shared else panel.codes[row].max() + 1
+        scores[row, column] = 0.0
+    return replace(panel, codes=codes, scores=scores)
+
+
+def ratio_interval(part: Floats, whole: Floats) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval, over tasks [T], of the ratio of the sums."""
+    random = np.random.default_rng(0)
+    drawn = random.integers(0, len(part), (2_000, len(part)))
+    low, high = np.quantile(part[drawn].sum(axis=1) / whole[drawn].sum(axis=1), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def _pools(panel: Panel, unit: float) -> list[tuple[str, ...]]:
+    """Return pools found among the best workers on the first tasks by hash."""
+    names = [panel.workers[place] for place in np.argsort(-panel.means(), kind="stable")[:LOOKED_AT]]
+    rows = np.sort(np.argsort(panel.hashes, kind="stable")[:SEARCHED])
+    small = panel.at(rows).only(names)
+    ground = replace(Ground.of(small, folds_of(small.hashes, "short")), unit=unit)
+    return [tuple(names[place] for place in pool) for pool in pools(ground)]
+
+
+def _there(panel: Panel) -> tuple[str, ...]:
+    return tuple(name for place, name in enumerate(panel.workers) if panel.there[:, place].any())

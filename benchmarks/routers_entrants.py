@@ -34,7 +34,8 @@ AT_POINTS, AT_BUDGETS, AT_FINE, AT_SHARES = np.split(
     np.arange(len(ALL)), np.cumsum([len(POINTS), len(BUDGETS), len(FINE)])
 )
 TOLD = (0.1, 0.2, 0.5, 1.0)  # budgets at which it is told who is asked
-RULE, CASCADE, OURS = "rule by type", "cascade", "ours"
+RULE, CASCADE, PLAIN, OURS = "rule by type", "cascade by type", "cascade", "ours"
+ONE_ORDER = ((0.0, 1.0),)  # for all types, as FrugalGPT's cascade has it
 TIMED = 200
 GUESSES: Mapping[str, Guesses] = {"nearest": nearest, "logistic": logistic, "factored*": factored}
 
@@ -69,6 +70,7 @@ def entrants(split: Split) -> dict[str, Entrant]:
     found |= {name: _yardstick(name, routed(guesses)) for name, guesses in GUESSES.items()}
     found[RULE] = _rule
     if split.train.answers:
+        found[PLAIN] = _plain
         found[CASCADE] = _cascade
     return {**found, OURS: _ours, ORACLE: _yardstick(ORACLE, quick(split.train)[ORACLE])}
 
@@ -112,6 +114,12 @@ def _ours(split: Split) -> Measured:
 def _rule(split: Split) -> Measured:
     begun = perf_counter()
     found = tabulate(split.train, split.folds)
+    return _fitted(found.part, (found.won, found.cost), split, begun)
+
+
+def _plain(split: Split) -> Measured:
+    begun = perf_counter()
+    found = cascade(split.train, split.folds, split.train.unit(), ONE_ORDER)
     return _fitted(found.part, (found.won, found.cost), split, begun)
 
 

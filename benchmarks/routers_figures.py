@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from routers_entrants import AT_BUDGETS, AT_FINE, AT_POINTS, AT_SHARES, CASCADE, OURS, RULE, TOLD, Measured
+from routers_entrants import AT_BUDGETS, AT_FINE, AT_POINTS, AT_SHARES, CASCADE, OURS, PLAIN, RULE, TOLD, Measured
 from shikisha.evaluate.curves import aiq, apgr, cpt
 from shikisha.learn.frontier import BUDGETS, POINTS
 from shikisha.learn.yardsticks import BEST
 from shikisha.policy.arrays import Floats
 
 LEVELS = (0.97, 0.99, 1.0, 1.02)
-AGAINST = (BEST, RULE, CASCADE)
+AGAINST = (BEST, RULE, PLAIN, CASCADE)
 AT_ITS_COST = int(AT_POINTS[POINTS.index(1.0)])
 _RESAMPLES = 4_000
 _NOTHING = 1e-9

@@ -8,7 +8,7 @@ keep was. Deliberately absent: a dear worker before a cheaper one, and more than
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypeAlias
 
@@ -41,9 +41,12 @@ class Cascaded:
     by_fold: tuple[Cascade, ...]
 
 
-def cascade(panel: Panel, folds: Ints, unit: float = 0.0) -> Cascaded:
-    """Fit a cascade; `unit` is what one unit of cost is in dollars (0: the panel's own)."""
-    ground = _Ground.of(panel, folds, unit or panel.unit())
+def cascade(panel: Panel, folds: Ints, unit: float = 0.0, weights: Sequence[tuple[float, float]] = WEIGHTS) -> Cascaded:
+    """Fit a cascade; `unit` is what one unit of cost is in dollars (0: the panel's own).
+
+    `weights` are tried: of a type's own tasks, and of how many of all types; ((0, 1),) is one order for all, FrugalGPT's.
+    """
+    ground = replace(_Ground.of(panel, folds, unit or panel.unit()), weights=tuple(weights))
     orders = _orders(panel)
     rules = _best(ground, orders)
     by_fold = tuple(_part(ground, rules, fold) for fold in range(ground.count))
@@ -66,6 +69,7 @@ class _Ground:
     count: int
     kinds: int
     group: Ints
+    weights: tuple[tuple[float, float], ...] = WEIGHTS
 
     @classmethod
     def of(cls, panel: Panel, folds: Ints, unit: float) -> "_Ground":
@@ -105,7 +109,7 @@ class _Rules:
     @classmethod
     def none(cls, ground: _Ground, orders: Sequence[Order]) -> "_Rules":
         """Return rules that are worth less than any."""
-        shape = (len(WEIGHTS) * len(PRICES), ground.count + 1, ground.kinds)
+        shape = (len(ground.weights) * len(PRICES), ground.count + 1, ground.kinds)
         worth, come = np.full(shape, -np.inf), np.zeros((2, shape[0], ground.count, ground.kinds))
         return cls(orders, np.zeros(shape, np.int64), np.zeros(shape, np.int64), worth, come)
 
@@ -140,7 +144,7 @@ def _best(ground: _Ground, orders: Sequence[Order]) -> _Rules:
         every = own.sum(axis=1, keepdims=True)
         without = np.concatenate([every - own, every], axis=1)
         pooled = without.sum(axis=2, keepdims=True) / np.maximum(1, tasks)[:, None, None]
-        for place, (single, beside) in enumerate(WEIGHTS):
+        for place, (single, beside) in enumerate(ground.weights):
             won, cost = (single * without + beside * pooled).astype(np.float32)
             for step, price in enumerate(PRICES.astype(np.float32), place * len(PRICES)):
                 found.weigh(step, number, won - price * cost, own)

@@ -44,7 +44,7 @@ class Cascaded:
 def cascade(panel: Panel, folds: Ints, unit: float = 0.0, weights: Sequence[tuple[float, float]] = WEIGHTS) -> Cascaded:
     """Fit a cascade; `unit` is what one unit of cost is in dollars (0: the panel's own).
 
-    `weights` are tried: of a type's own tasks, and of how many of all types; ((0, 1),) is one order for all, FrugalGPT's.
+    `weights` are tried: of a type's own tasks, and of how many of all; ((0, 1),) is one order for all, FrugalGPT's.
     """
     ground = replace(_Ground.of(panel, folds, unit or panel.unit()), weights=tuple(weights))
     orders = _orders(panel)

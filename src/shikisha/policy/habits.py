@@ -18,9 +18,10 @@ from shikisha.policy.dial import Mix, Point
 class Habits:
     """`places` [P, 2] (part, setting); `tasks` [D + 1] of the log, and how many of them were `played`.
 
-    `first`, `second`, `asked` [P, D + 1, J]: in how many of those played each worker is asked first, second, at all. `scored` and `won` [D + 1, J]: a worker's graded tasks, and the score
-    it won in them. `agree` and `agreed` [D + 1, J, J]: in how many a worker and another gave the same answer, and the
-    score it won; `differ` and `differed`: the same where the two gave different ones, and what the former won.
+    `first`, `second`, `asked` [P, D + 1, J]: in how many of those played each worker is asked first, second, at all.
+    `scored` and `won` [D + 1, J]: a worker's graded tasks, and the score it won in them. `agree` and `agreed`
+    [D + 1, J, J]: in how many a worker and another gave the same answer, and the score it won; `differ` and
+    `differed`: the same where the two gave different ones, and what the former won.
     """
 
     places: Floats

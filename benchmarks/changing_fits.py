@@ -135,7 +135,8 @@ def ratio_interval(part: Floats, whole: Floats) -> tuple[float, float]:
 def _pools(panel: Panel, unit: float) -> list[tuple[str, ...]]:
     """Return pools found among the best workers on the first tasks by hash."""
     names = [panel.workers[place] for place in np.argsort(-panel.means(), kind="stable")[:LOOKED_AT]]
-    rows = np.sort(np.argsort(panel.hashes, kind="stable")[:SEARCHED])
+    first = sorted(set(panel.hashes))[:SEARCHED]
+    rows = np.flatnonzero(np.isin(panel.hashes, first))  # a task that was filled in several times is there as often
     small = panel.at(rows).only(names)
     ground = replace(Ground.of(small, folds_of(small.hashes, "short")), unit=unit)
     return [tuple(names[place] for place in pool) for pool in pools(ground)]

@@ -31,7 +31,7 @@ from shikisha.budget import Price
 from shikisha.evaluate.statistics import difference_interval
 from shikisha.learn.drift import EVERY, LEAST, alarm, drifts, usual_in, usual_of
 from shikisha.learn.frontier import Frontier
-from shikisha.learn.joining import completed
+from shikisha.learn.joining import completed, copies_for
 from shikisha.learn.panel import Panel
 from shikisha.learn.rerouting import routed_around
 from shikisha.learn.rerouting import without as doing_without
@@ -78,7 +78,8 @@ def added(folds: Sequence[Fold]) -> Iterator[str]:
     for fold in folds:
         three = hiding(fold.train, fold.seed, fold.unit).workers
         hidden = measured(short_fit(without(fold.train, three), fold.unit), without(fold.held, three), fold.unit)
-        joined = completed(with_few(fold.train, three, FEW, fold.seed), fold.seed)
+        few = with_few(fold.train, three, FEW, fold.seed)
+        joined = completed(few, fold.seed, copies_for(few))
         back = measured(short_fit(joined, fold.unit), fold.held, fold.unit)
         lost.append(fold.whole.by_task - hidden.by_task)
         gained.append(back.by_task - hidden.by_task)

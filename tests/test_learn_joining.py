@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from panels import Made, folds, missing, panel, scores_only, untyped
+from shikisha.learn.fits import folds_of
 from shikisha.learn.frontier import BUDGETS, met_by
 from shikisha.learn.inducing import Ground, Recipe, induce
-from shikisha.learn.joining import FEWEST, completed, imputed, newcomers
+from shikisha.learn.joining import FEWEST, completed, copies_for, imputed, newcomers
 from shikisha.learn.panel import Panel, panel_of
 from shikisha.learn.tabling import tabulate
 from shikisha.outcomes import OutcomeLog
@@ -99,6 +100,19 @@ def test_equal_panels_and_seeds_are_filled_in_alike() -> None:
     assert np.array_equal(one.codes, again.codes)
     assert np.array_equal(one.dollars, again.dollars)
     assert not np.array_equal(one.codes, other.codes)
+
+
+def test_small_panels_are_filled_in_several_times_each_time_anew() -> None:
+    held = few(whole())
+    found, count = completed(held, copies=copies_for(held)), len(held)
+    assert (copies_for(held), copies_for(whole())) == (3, 1)
+    assert (found.ids, found.batch.prompts) == (held.ids * 3, held.batch.prompts * 3)
+    first, second = (found.at(np.arange(count) + count * place) for place in range(2))
+    assert np.array_equal(first.codes, completed(held).codes)
+    assert not np.array_equal(first.codes, second.codes)
+    assert np.array_equal(first.codes[:, :LATE], second.codes[:, :LATE])
+    places = folds_of(found.hashes, "any")
+    assert np.array_equal(places[:count], places[count : 2 * count])
 
 
 def test_every_task_gets_an_outcome_whose_answer_and_score_fit_those_of_others() -> None:

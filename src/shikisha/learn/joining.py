@@ -8,6 +8,7 @@ and is never evidence; equal panels and seeds give equal fillings; without newco
 Deliberately absent: workers with fewer than FEWEST outcomes (those are explored, not learned).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from shikisha.policy.batch import NOTHING
 
 KNOWN = 0.5  # share of the tasks from which on a worker is known
 FEWEST = 10  # outcomes below which nothing is filled in
+MANY, MOST_COPIES = 5_000, 4  # tasks from which on one filling is enough, and the most fillings
 _SLOPE = 20.0  # outcomes' worth of belief that a newcomer's costs vary over tasks as those of others do
 _FREE = 1e-12
 _N = TypeVar("_N", np.float64, np.int64)
@@ -42,16 +44,38 @@ def imputed(panel: Panel) -> Flags:
     return flags
 
 
-def completed(panel: Panel, seed: int = 0) -> Panel:
-    """Return the panel with the missing outcomes of its newcomers filled in."""
+def copies_for(panel: Panel) -> int:
+    """Return how often a panel is best filled in: small ones several times, since each filling is drawn by lot."""
+    return max(1, min(MOST_COPIES, round(MANY / len(panel)))) if newcomers(panel) else 1
+
+
+def completed(panel: Panel, seed: int = 0, copies: int = 1) -> Panel:
+    """Return the panel with the missing outcomes of its newcomers filled in; all tasks so many times, each anew.
+
+    Folds by content (`fits.folds_of`) keep the copies of a task together.
+    """
     late = newcomers(panel)
     if not late:
         return panel
-    context = Context.of(panel, _known(panel))
-    likeness = Likeness.among(context)
+    likeness = Likeness.among(Context.of(panel, _known(panel)))
+    drawn = [_drawn(panel, late, likeness, (seed, copy)) for copy in range(copies)]
+    if copies == 1:
+        return drawn[0]
+    return replace(
+        panel.at(np.tile(np.arange(len(panel)), copies)),
+        codes=np.concatenate([each.codes for each in drawn]),
+        scores=np.concatenate([each.scores for each in drawn]),
+        lengths=np.concatenate([each.lengths for each in drawn]),
+        tokens=np.concatenate([each.tokens for each in drawn]),
+        dollars=np.concatenate([each.dollars for each in drawn]),
+        seconds=np.concatenate([each.seconds for each in drawn]),
+    )
+
+
+def _drawn(panel: Panel, late: Sequence[int], likeness: Likeness, seed: tuple[int, int]) -> Panel:
     found = panel
     for place, worker in enumerate(late):
-        random = np.random.default_rng((seed, place))
+        random = np.random.default_rng((*seed, place))
         found = _filled(found, worker, _said(found, worker, likeness, random), random)
     return found
 

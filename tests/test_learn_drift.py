@@ -8,7 +8,7 @@ import pytest
 
 from panels import Made, missing, panel
 from shikisha.learn.drift import EVERY, Drift, Usual, alarm, drifts, usual_in, usual_of
-from shikisha.learn.fits import CASCADE, POLICY, TABLE, Wants, fit
+from shikisha.learn.fits import CASCADE, POLICY, ROUTER, TABLE, Wants, fit
 from shikisha.learn.inducing import Recipe
 from shikisha.learn.ladder import known
 from shikisha.learn.panel import Panel
@@ -28,6 +28,7 @@ FOUR = {
     "dear": Made((0.85, 0.8), 1.0, tokens=300.0),
 }
 GOOD = 2
+RUNGS = (TABLE, ROUTER, CASCADE, POLICY)
 
 
 @cache
@@ -39,7 +40,7 @@ def trained() -> Panel:
 def policy() -> Policy:
     """A policy of every kind of part, with some evidence."""
     held = trained()
-    made = fit(held, Wants(recipe=Recipe(prices=np.array([0.01, 0.05, 0.3, 2.0, 20.0]))), (TABLE, CASCADE, POLICY))
+    made = fit(held, Wants(recipe=Recipe(prices=np.array([0.01, 0.05, 0.3, 2.0, 20.0]))), RUNGS)
     rungs = tuple(Rung(name, dial, Evidence(0.7)) for name, dial in made.dials.items())
     return Policy(About("log", "hash", len(held)), known(held), held.types, made.parts, rungs, POLICY)
 
@@ -171,7 +172,7 @@ def test_without_a_fall_nothing_changes() -> None:
     assert routed_around(policy(), []) == policy()
 
 
-@pytest.mark.parametrize("rung", [TABLE, CASCADE, POLICY])
+@pytest.mark.parametrize("rung", RUNGS)
 @pytest.mark.parametrize("lost", [0.35, 0.95])
 def test_routing_around_wins_back_what_the_fall_had_lost_for_the_same_money(lost: float, rung: str) -> None:
     held, wish = fallen(2000, 0, lost), Wish(Aim.COST, 0.5)

@@ -12,7 +12,7 @@ from policies import write
 from shikisha.conductors.policy import policy_conductor
 from shikisha.errors import UnknownName
 from shikisha.evaluate.statistics import difference_interval
-from shikisha.learn.fits import CASCADE, POLICY, TABLE, Wants, fit
+from shikisha.learn.fits import CASCADE, POLICY, ROUTER, TABLE, Wants, fit
 from shikisha.learn.inducing import Recipe
 from shikisha.learn.ladder import known
 from shikisha.learn.panel import Panel, panel_of
@@ -35,7 +35,7 @@ FIVE = {
     "dear": Made((0.85, 0.8), 1.0, tokens=300.0),
 }
 DEAR = 4
-RUNGS = (TABLE, CASCADE, POLICY)
+RUNGS = (TABLE, ROUTER, CASCADE, POLICY)
 
 
 @cache

@@ -23,6 +23,7 @@ from shikisha.policy.dial import Dial, Point, on_hull
 from shikisha.policy.induction import Induction
 from shikisha.policy.parts import Part
 from shikisha.policy.policy import Known, Policy
+from shikisha.policy.router import Router
 from shikisha.policy.table import Table
 
 LEFT = 0.5  # of its usual success must be left of a worker that is still to be asked
@@ -96,9 +97,9 @@ def as_it_would_be(panel: Panel, drift: Drift) -> Panel:
 def _discounted(part: Part, worker: int, drift: Drift) -> Part:
     match part:
         case Table():
-            success = part.success.copy()
-            success[:, worker] = _moved(success[:, worker], drift.shift)
-            return replace(part, success=success)
+            return _fallen(part, worker, drift)
+        case Router():
+            return replace(part, table=_fallen(part.table, worker, drift))
         case Cascade():
             weights = {asked: _less_sure(own, asked, worker, drift) for asked, own in part.confidences.items()}
             return replace(part, confidences=weights)
@@ -108,6 +109,12 @@ def _discounted(part: Part, worker: int, drift: Drift) -> Part:
             gains = {asked: _less_worth(part, asked, worker, drift) for asked in part.gains}
             return replace(part, scorer=replace(part.scorer, support=support), gains=gains)
     return part
+
+
+def _fallen(table: Table, worker: int, drift: Drift) -> Table:
+    success = table.success.copy()
+    success[:, worker] = _moved(success[:, worker], drift.shift)
+    return replace(table, success=success)
 
 
 def _less_sure(weights: Floats, asked: tuple[int, ...], worker: int, drift: Drift) -> Floats:

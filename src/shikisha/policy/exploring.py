@@ -1,11 +1,11 @@
 """Exploring: how probably a worker that is hardly known is asked besides, so that something comes to be known of it.
 
 A worker is thought as good as it may well be: the upper end of what its outcomes, and before there are any its price,
-say of its success, but never better than the best worker that is known. Those that even so are no better than what
-costs no more are left alone; the others share a budget by how much better they may be. Which task is explored is drawn
-by its content. Invariants: for every task, what exploring is expected to cost is at most `share` of what a run costs in
-the mean; no task is explored with more than MOST; the same task, policy and pool have the same lot. Deliberately
-absent: asking (`conductors.policy`), and what an answer that was explored is worth to others besides its own success.
+say of its success, but no nearer to perfect than half way from the best that is known. Those that even so are no better
+than what costs no more are left alone; the others share a budget by how much better they may be. Which task is explored
+is drawn by its content. Invariants: for every task, what exploring is expected to cost is at most `share` of what a run
+costs in the mean; no task is explored with more than MOST; the same task, policy and pool have the same lot.
+Deliberately absent: asking (`conductors.policy`), and what an explored answer is worth besides its own success.
 """
 
 from collections.abc import Sequence
@@ -93,7 +93,7 @@ def hope(policy: Policy, name: str, cost: float, enough: int = ENOUGH) -> float:
     tasks, score = (own.tasks, own.score) if own else (0, 0.0)
     mean = (tasks * score + _PRIOR * _at_price(known, cost)) / (tasks + _PRIOR)
     spread = sqrt(mean * (1 - mean) / (tasks + _PRIOR + 1))
-    best = min(mean + _SURE * spread, max(worker.score for worker in known))
+    best = min(mean + _SURE * spread, (1 + max(worker.score for worker in known)) / 2)
     as_cheap = [worker.score for worker in known if worker.dollars <= cost * (1 + 1e-9)]
     return max(0.0, best - max(as_cheap, default=0.0))
 

@@ -11,7 +11,8 @@ that fifth; 1.0 of cost is the best single worker's mean cost. Fits are short on
                policy fitted without it; the best single worker that remains
     drift      a worker's right answers turn wrong, with some probability, from some task on (simulated): outcomes until
                that is noticed, false alarms in quiet traffic, and what routing around it brings (two seeds)
-    exploring  a worker that the policy does not know is explored with 5 % of what runs cost
+    exploring  a worker that the policy does not know is explored with 5 % of what runs cost, as its price and the
+               wordiest known worker foretell that: how many tasks 100 outcomes take, and what was really spent
 """
 
 import argparse
@@ -150,9 +151,9 @@ def exploring(folds: Sequence[Fold], log: OutcomeLog) -> Iterator[str]:
         column = fold.train.workers.index(worker)
         everything, spent, found, asked = fold.train, 0.0, 0, None
         rules = Exploring(0.05, fold.unit)  # runs at the setting that costs what the best single worker costs
-        card = Card(worker, price=log.prices.get(worker, Price()))
+        cards = [Card(name, price=log.prices.get(name, Price())) for name in everything.workers]
         for row, content in enumerate(everything.hashes):
-            lots = rules.lots(known, (card,), everything.batch.prompts[row])
+            lots = rules.lots(known, cards, everything.batch.prompts[row])
             if drawn(content, lots) is not None and found < FEW:
                 found, spent = found + 1, spent + float(everything.paid[row, column])
                 asked = row + 1

@@ -195,6 +195,14 @@ def test_an_unknown_worker_costs_what_its_price_says_of_the_prompt_and_what_othe
     assert lot.dollars == pytest.approx(Price(2.0, 8.0).of(Usage(100, 100)))
 
 
+def test_workers_that_are_shown_more_than_the_prompt_cost_more() -> None:
+    held = policy(*KNOWN)
+    pool = (Card("ann", price=Price(10.0, 20.0)), Card("bob"), Card("new", price=Price(2.0, 8.0)))
+    (lot,) = Exploring(0.05, DOLLARS).lots(held, pool, "What?")
+    shown = (0.005 * 1e6 - 100 * 20.0) / 10.0  # by what ann costs and writes
+    assert lot.dollars == pytest.approx(Price(2.0, 8.0).of(Usage(int(shown), 100)))
+
+
 def test_lots_are_drawn_by_content() -> None:
     lots = (Lot("ann", 0.2, 1.0), Lot("bob", 0.1, 1.0))
     found = [drawn(task.content_hash, lots) for task in tasks(3000)]

@@ -4,14 +4,16 @@ A worker is thought as good as it may well be: the upper end of what its outcome
 say of its success, but no nearer to perfect than half way from the best that is known. Those that even so are no better
 than what costs no more are left alone; the others share a budget by how much better they may be. Which task is explored
 is drawn by its content. Invariants: for every task, what exploring is expected to cost is at most `share` of what a run
-costs in the mean; no task is explored with more than MOST; the same task, policy and pool have the same lot.
-Deliberately absent: asking (`conductors.policy`), and what an explored answer is worth besides its own success.
+costs in the mean (a worker that was never asked should write as much as the wordiest that is known); no task is
+explored with more than MOST; the same task, policy and pool have the same lot. Deliberately absent: asking
+(`conductors.policy`), and what an explored answer is worth besides its own success.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import log, sqrt
+from statistics import median
 
 import numpy as np
 
@@ -48,7 +50,8 @@ class Exploring:
 
     def lots(self, policy: Policy, cards: Sequence[Card], prompt: str) -> tuple[Lot, ...]:
         """Return the lot of each worker of the pool that may be explored on this prompt, by name."""
-        costs = {card.name: self._cost(policy, card, prompt) for card in cards}
+        read = max(len(prompt.encode()) // _CHARACTERS, usual_input(policy, cards))
+        costs = {card.name: self._cost(policy, card, read) for card in cards}
         told = {name: cost for name, cost in sorted(costs.items()) if cost is not None}
         hopes = {name: hope(policy, name, cost, self.enough) for name, cost in told.items()}
         total = sum(hopes.values())
@@ -59,8 +62,11 @@ class Exploring:
                 found.append(Lot(name, hopes[name] / total * min(MOST, self.share * ratio), cost))
         return tuple(found)
 
-    def _cost(self, policy: Policy, card: Card, prompt: str) -> float | None:
-        """Return what asking this worker should cost; None for one that is known, or that is not to be explored."""
+    def _cost(self, policy: Policy, card: Card, read: int) -> float | None:
+        """Return what asking this worker should cost, who reads so many tokens.
+
+        None for one that is known, or that is not to be explored.
+        """
         if card.name in policy.names:
             known = policy.workers[policy.names.index(card.name)]
             if known.tasks >= self.enough or known.shunned:
@@ -69,9 +75,22 @@ class Exploring:
                 return known.dollars
         if card.kind in _NOT_ALONE or card.approval is not Ask.NEVER or card.price is None:
             return None
-        written = [known.tokens for known in policy.workers if known.tokens > 0]
-        output = int(sum(written) / len(written)) if written else card.max_output_tokens
-        return card.price.of(Usage(len(prompt.encode()) // _CHARACTERS, output))
+        output = int(max(known.tokens for known in policy.workers)) or card.max_output_tokens
+        return card.price.of(Usage(read, output))
+
+
+def usual_input(policy: Policy, cards: Sequence[Card]) -> int:
+    """Return how many tokens workers are shown in the middle, by what known ones cost and their prices; 0: unknown.
+
+    That may be more than the prompt: instructions, examples, and how a model's tokens are counted come to it.
+    """
+    prices = {card.name: card.price for card in cards}
+    found = []
+    for known in policy.workers:
+        price = prices.get(known.name)
+        if price is not None and price.input > 0 and known.tasks and known.dollars > 0:
+            found.append(1e6 * (known.dollars - price.call) / price.input - known.tokens * price.output / price.input)
+    return max(0, int(median(found))) if found else 0
 
 
 def drawn(content_hash: str, lots: Sequence[Lot]) -> Lot | None:

@@ -7,7 +7,6 @@ what the ladder fits. All costs are in one unit, whoever is in the pool: the mea
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import nan
 
 import numpy as np
 
@@ -89,22 +88,7 @@ def with_few(panel: Panel, workers: Sequence[str], count: int, seed: int) -> Pan
         column = panel.workers.index(name)
         gone[:, column] = True
         gone[random.choice(np.flatnonzero(panel.there[:, column]), count, replace=False), column] = False
-    return unrecorded(panel, gone)
-
-
-def unrecorded(panel: Panel, gone: Flags) -> Panel:
-    """Return the panel as if these pairs [T, J] had never been recorded."""
-    return replace(
-        panel,
-        codes=np.where(gone, NOTHING, panel.codes),
-        lengths=np.where(gone, 0, panel.lengths),
-        there=panel.there & ~gone,
-        tokens=np.where(gone, nan, panel.tokens),
-        scores=np.where(gone, nan, panel.scores),
-        dollars=np.where(gone, nan, panel.dollars),
-        seconds=np.where(gone, nan, panel.seconds),
-        propensities=np.where(gone, nan, panel.propensities),
-    )
+    return panel.unrecorded(gone)
 
 
 def spoilt(panel: Panel, worker: str, share: float, rows: Flags | None = None, seed: int = 0) -> Panel:

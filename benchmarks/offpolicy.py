@@ -185,16 +185,7 @@ def in_turn(panel: Panel, pool: Sequence[int], random: RANDOM) -> Log:
 def kept(panel: Panel, there: Flags, chances: Floats) -> Panel:
     """Return what is left of a panel when these pairs were asked, with their chances."""
     gone = ~(there & panel.there)
-    return replace(
-        panel,
-        codes=np.where(gone, NOTHING, panel.codes),
-        lengths=np.where(gone, 0, panel.lengths),
-        there=~gone,
-        tokens=np.where(gone, np.nan, panel.tokens),
-        scores=np.where(gone, np.nan, panel.scores),
-        dollars=np.where(gone, np.nan, panel.dollars),
-        propensities=np.where(gone, np.nan, chances),
-    )
+    return replace(panel.unrecorded(gone), propensities=np.where(gone, np.nan, chances))
 
 
 def judged(half: Half, logs: int) -> Iterator[Judged]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from recorded_pools import MP13, NOT_ZE21
 from shikisha.learn.fits import folds_of
 from shikisha.learn.panel import Panel, panel_of
 from shikisha.outcomes import OutcomeLog
@@ -20,31 +21,6 @@ from shikisha.policy.arrays import Floats, Ints
 FOLDER = Path(__file__).parent.parent.parent / "shared" / "recorded"
 SETS = {"MP13": "mmlu-pro", "ZE21": "zeroeval", "LR9": "llmrouter", "RL": "routellm-mmlu"}
 SHARE = 0.8
-MP13 = (
-    "gpt4o@hist",
-    "gemini-1.5-pro-002",
-    "gemini-1.5-flash-002",
-    "Meta-Llama-3_1-70B-Instruct",
-    "jamba-1.5-large",
-    "Qwen1.5-72B-Chat",
-    "Meta-Llama-3_1-8B-Instruct",
-    "Phi-3-mini-4k-instruct",
-    "Mixtral-8x7B-Instruct-v0.1",
-    "mathstral-7B",
-    "c4ai-command-r-v01",
-    "gemma-7b",
-    "Mistral-7B-Instruct-v0.2",
-)
-NOT_ZE21 = (
-    "o1-mini-2024-09-12",
-    "Athene-70B",
-    "reka-core-20240501",
-    "Yi-1.5-34B-Chat",
-    "gpt-4o-2024-05-13",
-    "claude-3-5-sonnet-20240620",
-    "Meta-Llama-3-70B-Instruct",
-    "Meta-Llama-3-8B-Instruct",
-)
 _CHARACTERS = 4  # a token
 _FOLDS = "fit 0"  # those that the ladder fits on, so that its rungs are the rule and the cascade here
 

@@ -84,17 +84,7 @@ def panel(
 
 def missing(held: Panel, cells: Flags) -> Panel:
     """Return the panel as if these pairs [T, J] had never been recorded."""
-    return replace(
-        held,
-        codes=np.where(cells, NOTHING, held.codes),
-        lengths=np.where(cells, 0, held.lengths),
-        there=held.there & ~cells,
-        tokens=np.where(cells, nan, held.tokens),
-        scores=np.where(cells, nan, held.scores),
-        dollars=np.where(cells, nan, held.dollars),
-        seconds=np.where(cells, nan, held.seconds),
-        propensities=np.where(cells, nan, held.propensities),
-    )
+    return held.unrecorded(np.broadcast_to(cells, held.codes.shape))
 
 
 def scores_only(held: Panel) -> Panel:

@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from panels import CHOICES, Made, folds, panel
+from shikisha.learn.fits import CASCADE, POLICY, ROUTER, TABLE, Wants, fit
 from shikisha.learn.habits import habits
-from shikisha.learn.inducing import Ground, induce
+from shikisha.learn.inducing import Ground, Recipe, induce
+from shikisha.learn.ladder import known as workers_of
 from shikisha.learn.panel import Panel
 from shikisha.learn.tabling import tabulate
 from shikisha.policy.arrays import Floats
@@ -22,6 +24,7 @@ from shikisha.policy.dial import Dial, Point, on_hull
 from shikisha.policy.parts import Part
 from shikisha.policy.policy import About, Evidence, Gain, Known, Met, Policy, Rung, Yardstick
 
+RUNGS = (TABLE, ROUTER, CASCADE, POLICY)
 BUDGETS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -145,3 +148,11 @@ def lines(file: Path, rows: Sequence[object]) -> None:
 
 def _known(value: float) -> float | None:
     return None if isnan(value) else float(value)
+
+
+def of_every_kind(held: Panel) -> Policy:
+    """A policy with every kind of part, and some evidence."""
+    recipe = Recipe(prices=np.array([0.01, 0.05, 0.3, 2.0, 20.0]))
+    made = fit(held, Wants(recipe=recipe), RUNGS)
+    rungs = tuple(Rung(name, dial, Evidence(0.7)) for name, dial in made.dials.items())
+    return Policy(About("log", "hash", len(held)), workers_of(held), held.types, made.parts, rungs, POLICY)

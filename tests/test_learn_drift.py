@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from panels import Made, missing, panel
+from policies import RUNGS, of_every_kind
 from shikisha.learn.drift import EVERY, Drift, Usual, alarm, drifts, usual_in, usual_of
-from shikisha.learn.fits import CASCADE, POLICY, ROUTER, TABLE, Wants, fit
-from shikisha.learn.inducing import Recipe
-from shikisha.learn.ladder import known
 from shikisha.learn.panel import Panel
 from shikisha.learn.play import mixed
 from shikisha.learn.rerouting import LEFT, as_it_would_be, routed_around
@@ -18,7 +16,7 @@ from shikisha.policy.arrays import Floats
 from shikisha.policy.dial import Aim, Wish
 from shikisha.policy.file import dumps, version_of
 from shikisha.policy.induction import Induction
-from shikisha.policy.policy import About, Evidence, Policy, Rung
+from shikisha.policy.policy import Policy
 from shikisha.policy.table import Table
 
 FOUR = {
@@ -28,7 +26,6 @@ FOUR = {
     "dear": Made((0.85, 0.8), 1.0, tokens=300.0),
 }
 GOOD = 2
-RUNGS = (TABLE, ROUTER, CASCADE, POLICY)
 
 
 @cache
@@ -38,11 +35,7 @@ def trained() -> Panel:
 
 @cache
 def policy() -> Policy:
-    """A policy of every kind of part, with some evidence."""
-    held = trained()
-    made = fit(held, Wants(recipe=Recipe(prices=np.array([0.01, 0.05, 0.3, 2.0, 20.0]))), RUNGS)
-    rungs = tuple(Rung(name, dial, Evidence(0.7)) for name, dial in made.dials.items())
-    return Policy(About("log", "hash", len(held)), known(held), held.types, made.parts, rungs, POLICY)
+    return of_every_kind(trained())
 
 
 def fallen(tasks: int = 1200, begun: int = 400, lost: float = 0.5, seed: int = 1) -> Panel:

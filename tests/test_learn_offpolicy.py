@@ -19,7 +19,6 @@ from shikisha.learn.offpolicy import (
     difference,
     expected,
     followed,
-    mixture,
     overlap,
     refusal,
     value,
@@ -130,10 +129,6 @@ def test_a_policy_by_lot_is_worth_the_mean_of_what_it_draws_from() -> None:
     found = value(even)
     assert isinstance(found, Value)
     assert found.accuracy.low <= HELD.won.mean() <= found.accuracy.high
-    one, other = split.following(InTurn((0,)), 0), split.following(InTurn((2,)), 0)
-    half = mixture(one, other, 0.5)
-    assert half.paid == pytest.approx((one.paid + other.paid) / 2)
-    assert half.gained.mean() == pytest.approx((one.gained.mean() + other.gained.mean()) / 2)
 
 
 def test_policies_that_ask_several_are_worth_what_they_are_on_tasks_that_hold_it_all() -> None:

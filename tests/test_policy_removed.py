@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 
 from panels import Made, panel
-from policies import write
+from policies import of_every_kind, write
 from shikisha.conductors.policy import policy_conductor
 from shikisha.errors import UnknownName
 from shikisha.evaluate.statistics import difference_interval
-from shikisha.learn.fits import CASCADE, POLICY, ROUTER, TABLE, Wants, fit
-from shikisha.learn.inducing import Recipe
-from shikisha.learn.ladder import known
 from shikisha.learn.panel import Panel, panel_of
 from shikisha.learn.play import mixed, play
 from shikisha.learn.rerouting import measured_again, without
@@ -22,7 +19,7 @@ from shikisha.outcomes import OutcomeLog
 from shikisha.policy.batch import NOBODY, NOTHING
 from shikisha.policy.dial import Aim, Wish
 from shikisha.policy.file import dumps, loads, version_of
-from shikisha.policy.policy import About, Evidence, Policy, Rung
+from shikisha.policy.policy import Policy
 from shikisha.pool import Member, Pool
 from shikisha.workers.replay import ReplayWorker, card_for
 from support import engine
@@ -35,7 +32,6 @@ FIVE = {
     "dear": Made((0.85, 0.8), 1.0, tokens=300.0),
 }
 DEAR = 4
-RUNGS = (TABLE, ROUTER, CASCADE, POLICY)
 
 
 @cache
@@ -50,11 +46,7 @@ def fresh(tasks: int = 200) -> Panel:
 
 @cache
 def policy() -> Policy:
-    """A policy of every kind of part, with some evidence."""
-    held = trained()
-    made = fit(held, Wants(recipe=Recipe(prices=np.array([0.01, 0.05, 0.3, 2.0, 20.0]))), RUNGS)
-    rungs = tuple(Rung(name, dial, Evidence(0.7)) for name, dial in made.dials.items())
-    return Policy(About("log", "hash", len(held)), known(held), held.types, made.parts, rungs, POLICY)
+    return of_every_kind(trained())
 
 
 def pools() -> list[tuple[str, ...]]:

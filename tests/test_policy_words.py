@@ -9,8 +9,7 @@ from shikisha.policy.words import HEARD, SIZE, hashed, spoken
 
 def test_places_are_the_same_on_every_machine() -> None:
     words = hashed(["Prime numbers"])
-    assert sorted(words.places.tolist()) == [3390, 10306, 11893] or len(words.places) == 3
-    assert (words.places < SIZE).all()
+    assert sorted(words.places.tolist()) == [2809, 3927, 12586]  # of CRC-32
 
 
 @pytest.mark.parametrize("text", ["", "   ", "?!", "1"])

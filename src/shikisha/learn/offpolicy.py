@@ -244,11 +244,6 @@ def joined(parts: Sequence[Terms], rows: Sequence[Ints]) -> Terms:
     return Terms(*(np.concatenate([getattr(part, one.name) for part in parts])[order] for one in fields(Terms)))
 
 
-def mixture(one: Terms, other: Terms, share: float) -> Terms:
-    """Return the terms of taking the second policy for this share of the tasks, by lot, the first for the others."""
-    return Terms(*((1 - share) * getattr(one, it.name) + share * getattr(other, it.name) for it in fields(Terms)))
-
-
 def followed(part: Part, setting: int, panel: Panel, table: Expected, turns: Ints | None = None) -> Terms:
     """Follow a part through the panel, as far as the log holds what it asks.
 

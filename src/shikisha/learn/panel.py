@@ -81,6 +81,20 @@ class Panel:
         texts = tuple(self.texts[column] for column in columns) if self.texts else ()
         return replace(self, workers=tuple(workers), texts=texts)._picked((slice(None), np.array(columns, np.int64)))
 
+    def unrecorded(self, cells: Flags) -> "Panel":
+        """Return the panel as if these pairs [T, J] had never been recorded."""
+        return replace(
+            self,
+            codes=np.where(cells, NOTHING, self.codes),
+            lengths=np.where(cells, 0, self.lengths),
+            there=self.there & ~cells,
+            tokens=np.where(cells, np.nan, self.tokens),
+            scores=np.where(cells, np.nan, self.scores),
+            dollars=np.where(cells, np.nan, self.dollars),
+            seconds=np.where(cells, np.nan, self.seconds),
+            propensities=np.where(cells, np.nan, self.propensities),
+        )
+
     def _picked(self, cells: tuple[Ints | slice, Ints | slice]) -> "Panel":
         """Return the panel with these cells of each of its [T, J] arrays."""
         return replace(

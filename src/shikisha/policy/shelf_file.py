@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from shikisha.errors import ConfigError
 from shikisha.policy.file import loads, version_of
-from shikisha.policy.policy import Policy
 from shikisha.policy.shelf import By, Shelf, Shelved
 
 FILE = "shelf.json"
@@ -56,18 +55,6 @@ def put(folder: Path, file: Path, by: By) -> tuple[str, Shelf]:
 def place(folder: Path, version: str) -> Path:
     """Return where the shelf keeps a version."""
     return folder / f"{version}{_SUFFIX}"
-
-
-def fetch(folder: Path, version: str) -> Policy:
-    """Read a policy from the shelf; ConfigError where it is not there, or not what was put there."""
-    path = place(folder, version)
-    try:
-        held = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    if version_of(held) != version:
-        raise ConfigError(f"{path}: this is not what was put on the shelf: its version is {version_of(held)}")
-    return loads(held, str(path))
 
 
 @lru_cache(maxsize=8)

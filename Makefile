@@ -1,5 +1,5 @@
 # Each target does all of its own set-up in .venv and is quick the second time.
-.PHONY: demo learn test test-slow check fix bench clean
+.PHONY: demo learn test test-slow check fix bench bench-learning clean
 
 demo: .venv/base
 	@.venv/bin/shikisha demo
@@ -24,6 +24,9 @@ fix: .venv/dev
 
 bench: .venv/dev
 	@for each in startup parse engine load journal recorded faults rehearsal kill grading code_checker sandbox counting evaluation evaluation_kill; do .venv/bin/python benchmarks/$$each.py || exit 1; echo; done
+
+bench-learning: .venv/dev  # needs ../shared/recorded; about half an hour
+	@for each in router offpolicy changing_pool routers; do .venv/bin/python benchmarks/$$each.py || exit 1; echo; done
 
 clean:
 	rm -rf .venv

@@ -70,17 +70,23 @@ class _Source:
 
 def _learn(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy":
     from shikisha.learn.caveats import caveats
+    from shikisha.learn.coverage import Kind
+    from shikisha.learn.coverage import of as coverage_of
     from shikisha.learn.habits import habits
+    from shikisha.learn.joining import completed
     from shikisha.learn.waiting import waited
 
     panel, found = _typed(panel, tell)
     priced, waits = waited(panel, order.second)
     told = replace(source, notes=(*source.notes, *found, *waits, *caveats(priced)))
-    policy = _fitted(order, priced, told, tell)
+    whole = coverage_of(priced).kind is Kind.FULL
+    policy = (_from_all if whole else _from_part)(order, priced, told, tell)
     if order.rung:
         policy = replace(policy, kept=policy.rung(order.rung).name)
     tell("counting whom it asks")
-    return replace(policy, habits=habits(panel.heard(policy.hearing), policy))
+    heard = panel.heard(policy.hearing)
+    filled = completed(replace(heard, texts=()), order.seed) if whole else heard
+    return replace(policy, habits=habits(heard, policy, filled))
 
 
 def _typed(panel: "Panel", tell: Tell) -> tuple["Panel", tuple[str, ...]]:
@@ -100,25 +106,24 @@ def _typed(panel: "Panel", tell: Tell) -> tuple["Panel", tuple[str, ...]]:
     )
 
 
-def _fitted(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy":
-    """Climb the ladder where every worker was asked, else learn what the log supports."""
+def _from_all(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy":
+    """Climb the ladder: every worker was asked, but for newcomers, who have no part in what is measured."""
     from shikisha.learn.caveats import gaps
     from shikisha.learn.comparing import compared
-    from shikisha.learn.coverage import Kind
-    from shikisha.learn.coverage import of as coverage_of
     from shikisha.learn.fits import Wants
+    from shikisha.learn.joining import established
     from shikisha.learn.ladder import Source, climb
     from shikisha.learn.tabling import Preference
 
-    if coverage_of(panel).kind is Kind.FULL:
-        come = Source(source.name, source.hash, source.cost_kind, (*source.notes, *gaps(panel)))
-        wants = Wants(seed=order.seed, preference=Preference(order.speed, order.limits))
-        climbed = climb(panel, wants, come, tell)
-        return replace(climbed, yardsticks=climbed.yardsticks or compared(panel, order.seed, tell))
-    return _from_part(order, panel, source, tell)
+    others = established(panel)
+    come = Source(source.name, source.hash, source.cost_kind, (*source.notes, *gaps(others)))
+    wants = Wants(seed=order.seed, preference=Preference(order.speed, order.limits))
+    climbed = climb(panel, wants, come, tell)
+    return replace(climbed, yardsticks=climbed.yardsticks or compared(others, order.seed, tell))
 
 
 def _from_part(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy":
+    """Learn what a log supports in which only some were asked."""
     from shikisha.learn.partial import fit_partial
     from shikisha.policy.policy import About
 

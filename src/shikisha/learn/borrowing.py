@@ -135,10 +135,21 @@ class Likeness:
 
     def chance(self, worker: int) -> Floats:
         """[T]: how probably this worker is right."""
+        found = _fit_right(self.context, worker, self._prior(worker))
+        return np.asarray(1 / (1 + np.exp(-(self.context.of_being_right() @ found))), np.float64)
+
+    def doubt(self, worker: int) -> tuple[Floats, Floats]:
+        """Return the features [T, p] of being right, and the covariance [p, p] of what is thought of their weights."""
+        prior, features = self._prior(worker), self.context.of_being_right()
+        found, own = _fit_right(self.context, worker, prior), features[self.context.outcomes(worker)[0]]
+        chance = 1 / (1 + np.exp(-(own @ found)))
+        bend = (own.T * (chance * (1 - chance))) @ own + np.diag(prior.precision)
+        return features, np.asarray(np.linalg.inv(bend), np.float64)
+
+    def _prior(self, worker: int) -> Prior:
         mean = self.being_right.mean.copy()
         mean[0] = self.prices[0] + self.prices[1] * self.context.price(worker)
-        found = _fit_right(self.context, worker, replace(self.being_right, mean=mean))
-        return np.asarray(1 / (1 + np.exp(-(self.context.of_being_right() @ found))), np.float64)
+        return replace(self.being_right, mean=mean)
 
     def right_answer(self, panel: Panel, rows: Ints, own: Ints) -> tuple[Ints, Floats]:
         """Return the right answer's code and score, where somebody gave it; a code of its `own`, NaN, elsewhere."""

@@ -83,7 +83,7 @@ class _Ground:
 def _orders(panel: Panel) -> list[Order]:
     """Return every order to try, the shortest first: of those whom no cheaper one beats, and the best of the others."""
     means = panel.means()
-    costs = panel.paid.sum(axis=0) / np.maximum(1, panel.there.sum(axis=0))
+    costs = panel.paid.sum(axis=0) / np.maximum(1, (panel.there | ~np.isnan(panel.dollars)).sum(axis=0))
     ranked = np.lexsort((means, costs)).tolist()
     unbeaten = [worker for worker in ranked if not ((costs <= costs[worker]) & (means > means[worker])).any()]
     others = [worker for worker in np.argsort(-means, kind="stable").tolist() if worker not in unbeaten]

@@ -5,13 +5,15 @@ absent: what is malformed (the reader of logs refuses that with file and row), w
 supports (`coverage`), and logs that are too small (`ladder`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from shikisha.errors import ConfigError
 from shikisha.evaluate.wording import percent, plural
+from shikisha.learn.joining import kept_away, newcomers
 from shikisha.learn.panel import Panel
+from shikisha.policy.exploring import ENOUGH
 from shikisha.policy.types import OPEN
 
 
@@ -61,3 +63,34 @@ def gaps(panel: Panel) -> tuple[str, ...]:
     if ungraded:
         found.append(f"{plural(ungraded, 'outcome')} without a score, which count as not right")
     return tuple(found)
+
+
+def joined_late(panel: Panel) -> tuple[str, ...]:
+    """Return sentences about workers that joined late: what was filled in, and what is to be done about that."""
+    late = newcomers(panel)
+    if not late:
+        return ()
+    counts = (panel.there & ~np.isnan(panel.scores)).sum(axis=0)
+    named = _listed([f"{panel.workers[worker]} ({plural(int(counts[worker]), 'outcome')})" for worker in late])
+    explore = counts[list(late)].min() < ENOUGH
+    filled = (
+        f"new in the pool: {named}; what other tasks would have brought was filled in by likeness to those that are "
+        "known, and the dial and what is asked are of all workers"
+    )
+    next_step = (
+        "what was measured on held-back tasks is of the known workers alone: before newcomers are relied on, try this "
+        "policy as a canary or a shadow (`policy add`, `policy trial`)"
+        + (f", or gather {ENOUGH} outcomes of each with ?explore=5%" if explore else "")
+    )
+    return (filled, next_step, *_kept_away(panel))
+
+
+def _kept_away(panel: Panel) -> Iterator[str]:
+    for worker in newcomers(panel):
+        kinds = [panel.types.names[kind] for kind in kept_away(panel, worker).tolist()]
+        if kinds:
+            yield f"{panel.workers[worker]} was never asked for {_listed(kinds)}: it is taken to have no answer there"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

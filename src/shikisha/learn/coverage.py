@@ -5,13 +5,15 @@ the rest can be judged. Invariant: a missing pair is unknown, never wrong. Delib
 a worker or a policy is (`offpolicy`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
+from shikisha.learn.joining import newcomers
 from shikisha.learn.panel import Panel
+from shikisha.learn.turns import begins, begun, in_turn, ordered
 from shikisha.policy.arrays import Flags, Floats, Ints
 from shikisha.policy.batch import NOTHING
 
@@ -40,7 +42,8 @@ class Coverage:
     `recorded` [J] are shares of the tasks, `cells` [D + 1, J] outcomes whose worth is known, by type (last row: all),
     `drawn` [T] the tasks whose outcomes all say with what probability they came about, `least` the smallest such
     probability (1 where there is none), `scored` the share of recorded pairs whose worth is known, `together` the sets
-    of workers, one of each size, that did most tasks together, and how many.
+    of workers, one of each size, that did most tasks together, and how many. Of a partial log with turns, `cells` are
+    first asks, and `drawn` the tasks whose first ask says so.
     """
 
     kind: Kind
@@ -58,8 +61,7 @@ def of(panel: Panel) -> Coverage:
     held = settled(panel)
     worth = known(held)
     recorded: Floats = held.there.mean(axis=0)
-    cells = counted(held, worth)
-    drawn = _drawn(held)
+    drawn = begins(held) if in_turn(held) else _drawn(held)
     picked = _picked(held, recorded)
     pairs = int(held.there.sum())
     told = held.there & ~np.isnan(held.propensities)
@@ -67,16 +69,20 @@ def of(panel: Panel) -> Coverage:
     scored = float(worth.sum() / max(1, pairs))
     together = _together(held)
     kind = _kind(held, recorded, picked, drawn)
+    first = begun(ordered(held)) if kind is Kind.DRAWN else held
+    cells = counted(first, known(first))
     findings = [
         f"{pairs:,} of {held.there.size:,} pairs of a task and a worker are recorded ({_percent(recorded.mean())})"
     ]
     findings += _on_propensities(kind, int(told.sum()), pairs, least)
     if scored < WHOLE:
         findings.append(f"{_percent(1 - scored)} of the recorded answers have no score, and count for nothing")
-    findings += _on_workers(held, recorded, cells)
+    if kind is not Kind.FULL and in_turn(held):
+        findings += _on_turns(held, drawn)
+    findings += _on_workers(first, cells)
     findings += [_on_choice(held.workers[worker], *means) for worker, means in picked.items()]
     if kind is Kind.DRAWN:
-        findings += _on_weights(held.at(drawn))
+        findings += _on_weights(first.at(drawn))
     if kind is not Kind.FULL:
         findings += _on_sets(together)
     return Coverage(kind, recorded, cells, drawn, least, scored, together, tuple(findings))
@@ -150,14 +156,30 @@ def _drawn(panel: Panel) -> Flags:
 
 
 def _kind(panel: Panel, recorded: Floats, picked: dict[int, tuple[float, float]], drawn: Flags) -> Kind:
-    """Full is: most of the workers that have outcomes did all tasks, and the others do not look picked for theirs."""
+    """Full is: most of the workers that have outcomes did all tasks, and the others do not look picked for theirs.
+
+    Newcomers do not count, since it is said what they would have said (`joining`).
+    """
     core, some = recorded >= WHOLE, recorded > 0
+    late = _late(panel, picked)
+    some[late] = False
+    picked = {worker: means for worker, means in picked.items() if worker not in late}
     if panel.there[:, some].mean() >= WHOLE if some.any() else False:
         return Kind.FULL
     if core.sum() >= max(2, some.sum() / 2) and not picked:
         return Kind.FULL
     told = drawn & panel.there.any(axis=1)
     return Kind.DRAWN if told.sum() >= min(COMPLETE, WHOLE * panel.there.any(axis=1).sum()) > 0 else Kind.UNTOLD
+
+
+def _late(panel: Panel, picked: Mapping[int, tuple[float, float]]) -> list[int]:
+    """Return the newcomers whose own outcomes are too few, or came about too plainly, for a partial log's learning.
+
+    That can do something with COMPLETE of them where their probabilities are told, or others' outcomes decided.
+    """
+    worth = known(panel).sum(axis=0)
+    told = (panel.there & ~np.isnan(panel.propensities)).sum(axis=0) == panel.there.sum(axis=0)
+    return [worker for worker in newcomers(panel) if worth[worker] < COMPLETE or not (told[worker] or worker in picked)]
 
 
 def _picked(panel: Panel, recorded: Floats) -> dict[int, tuple[float, float]]:
@@ -227,14 +249,29 @@ def _on_propensities(kind: Kind, told: int, pairs: int, least: float) -> list[st
     return [*words, f"the smallest probability with which a recorded worker was asked is {least:.3g}{small}"]
 
 
-def _on_workers(panel: Panel, recorded: Floats, cells: Ints) -> list[str]:
+def _on_turns(panel: Panel, drawn: Flags) -> list[str]:
+    left, later = int((~drawn & panel.there.any(axis=1)).sum()), int((panel.there & ~begun(panel).there).sum())
+    words = []
+    if left:
+        words.append(
+            f"of {left:,} tasks nobody knows with what probability the first worker was asked: they are left out"
+        )
+    if later:
+        words.append(
+            f"{later:,} outcomes are not of the first ask of a task: they tell what it is worth to ask several, and "
+            "nothing of a worker alone"
+        )
+    return words
+
+
+def _on_workers(panel: Panel, cells: Ints) -> list[str]:
     """Return a line for each worker that is rarely asked, or not at all for some type that there is."""
-    types = panel.batch.types
+    types, recorded, how = panel.batch.types, panel.there.mean(axis=0), "asked first" if in_turn(panel) else "asked"
     sizes = np.array([(types == kind).sum() for kind in range(len(panel.types.names))])
     words = []
     for column, name in enumerate(panel.workers):
         dark = [panel.types.names[kind] for kind in np.flatnonzero((cells[:-1, column] < SUPPORT) & (sizes >= SUPPORT))]
-        told = f"{name} was asked for {_percent(recorded[column])} of the tasks"
+        told = f"{name} was {how} for {_percent(recorded[column])} of the tasks"
         if len(dark) == (sizes >= SUPPORT).sum() > 0 or not cells[-1, column]:
             words.append(f"{told}: too little is known about it on any type")
         elif dark:
@@ -247,10 +284,13 @@ def _on_workers(panel: Panel, recorded: Floats, cells: Ints) -> list[str]:
 
 def _on_weights(panel: Panel) -> list[str]:
     level, error = _level(panel)
+    why = "its probabilities hang on what others had said"
+    if in_turn(panel):
+        why = "its answers have no score"
     off = np.flatnonzero((np.abs(level[-1] - 1) > OFF + ERRORS * error[-1]) & (level[-1] > 0))
     return [
         f"the outcomes of {panel.workers[worker]}, weighted by their probabilities, stand for {level[-1, worker]:.0%} "
-        "of the tasks: on others it was never asked, or its probabilities hang on what others had said"
+        f"of the tasks: on others it was never asked{' first' * in_turn(panel)}, or {why}"
         for worker in off
     ]
 

@@ -1,7 +1,8 @@
 """Fitting every rung on one set of tasks: the parts, and a dial over them for each rung.
 
 Invariants: a dial's points are measured on tasks that were not in the fit (folds inside these tasks); folds hang on the
-tasks' content, so that copies of a task are never on both sides. Deliberately absent: which rung to keep (`ladder`).
+tasks' content, so that copies of a task are never on both sides; copies that filling in made are no more tasks, and
+what was filled in is neither heard nor what costs are measured by. Deliberately absent: which rung to keep (`ladder`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,17 +55,18 @@ class Fit:
     hearing: Hearing | None = None
 
 
-def fit(panel: Panel, wants: Wants, rungs: Sequence[str]) -> Fit:
-    """Fit these rungs on all tasks of a panel."""
+def fit(panel: Panel, wants: Wants, rungs: Sequence[str], filled: Panel | None = None) -> Fit:
+    """Fit these rungs on all tasks of a panel, as it was `filled` in where workers joined late (`joining`)."""
+    unit, best, recorded = panel.unit(), float(panel.means()[panel.best()]), panel
+    panel = panel if filled is None else filled
     folds = folds_of(panel.hashes, f"fit {wants.seed}")
-    unit = panel.unit()
     made: dict[str, list[Tried]] = {}
     hearing: Hearing | None = None
     induced: list[Tried] = []
     if POLICY in rungs:
         ground = Ground.of(panel, folds, wants.recipe)
         chosen = pools(ground)
-        hearing, ground = _listening(ground, chosen[0])
+        hearing, ground = _listening(ground, chosen[0], recorded)
         panel = ground.panel
         induced = [Tried(one.part, one.won, one.cost) for one in (induce(ground, pool) for pool in chosen)]
     tabled = tabulate(panel, folds, unit, wants.preference)
@@ -77,15 +79,16 @@ def fit(panel: Panel, wants: Wants, rungs: Sequence[str]) -> Fit:
         made[CASCADE] = [Tried(cascaded.part, cascaded.won, cascaded.cost)]
     if POLICY in rungs:
         made[POLICY] = [*induced, *made[TABLE]]  # not the cascade: its promises are the more hopeful ones
-    fitted = _trimmed(made, 0.0 if not panel.paid.any() else unit, float(panel.means()[panel.best()]))
-    return replace(fitted, hearing=hearing)
+    dials = Dial((), unit if panel.paid.any() else 0.0, best)
+    return replace(_trimmed(made, dials, len(panel) // len(recorded)), hearing=hearing)
 
 
-def _listening(deaf: Ground, pool: Sequence[int]) -> tuple[Hearing | None, Ground]:
+def _listening(deaf: Ground, pool: Sequence[int], recorded: Panel) -> tuple[Hearing | None, Ground]:
     """Return a hearing, and what fits share with it; without one where the texts bring this pool nothing."""
-    hearing, tells = listen(deaf.panel, deaf.folds)
-    if hearing is None:
+    hearing, told = listen(recorded, deaf.folds[: len(recorded)])
+    if hearing is None or told is None:
         return None, deaf
+    tells = np.tile(told, (len(deaf.panel) // len(recorded), 1))
     ground = Ground.of(replace(deaf.panel, tells=tells), deaf.folds, deaf.recipe)
     better = area(induce(ground, pool)) > area(induce(deaf, pool))
     return (hearing, ground) if better else (None, deaf)
@@ -98,26 +101,26 @@ def folds_of(hashes: Sequence[str], salt: str, count: int = FOLDS) -> Ints:
     return np.array([ranks[key] % count for key in keys], np.int64)
 
 
-def points_of(tried: Sequence[Tried], first: int = 0) -> list[Point]:
-    """Return a point for each setting of each part, which are counted from `first`."""
+def points_of(tried: Sequence[Tried], first: int = 0, copies: int = 1) -> list[Point]:
+    """Return a point for each setting of each part, which are counted from `first`; tasks are there so many times."""
     found = []
     for place, one in enumerate(tried, first):
-        errors = one.won.std(axis=0) / np.sqrt(max(1, len(one.won)))
+        errors = one.won.std(axis=0) / np.sqrt(max(1, len(one.won) // copies))
         for setting in range(one.won.shape[1]):
             cost, won = float(one.cost[:, setting].mean()), float(one.won[:, setting].mean())
             found.append(Point(place, setting, cost, won, float(errors[setting])))
     return found
 
 
-def _trimmed(made: Mapping[str, list[Tried]], unit: float, best: float) -> Fit:
-    """Return the parts and settings that some dial stands on, and nothing else."""
+def _trimmed(made: Mapping[str, list[Tried]], empty: Dial, copies: int) -> Fit:
+    """Return the parts and settings that some dial stands on, and nothing else; dials are `empty` with points."""
     every: list[Tried] = []
     for tried in made.values():
         every += [one for one in tried if not any(one is other for other in every)]
     hulls = {}
     for rung, tried in made.items():
         places = [next(place for place, other in enumerate(every) if other is one) for one in tried]
-        points = [point for one, place in zip(tried, places, strict=True) for point in points_of([one], place)]
+        points = [point for one, place in zip(tried, places, strict=True) for point in points_of([one], place, copies)]
         hulls[rung] = on_hull(points)
     used = sorted({(point.part, point.setting) for hull in hulls.values() for point in hull})
     parts: list[Part] = []
@@ -128,7 +131,7 @@ def _trimmed(made: Mapping[str, list[Tried]], unit: float, best: float) -> Fit:
         for index, setting in enumerate(settings):
             moved[place, setting] = (len(parts), index if isinstance(held, Induction) else setting)
         parts.append(held.taking(settings) if isinstance(held, Induction) else held)
-    dials = {rung: Dial(tuple(_moved(point, moved) for point in hull), unit, best) for rung, hull in hulls.items()}
+    dials = {rung: replace(empty, points=tuple(_moved(point, moved) for point in hull)) for rung, hull in hulls.items()}
     return Fit(tuple(parts), dials)
 
 

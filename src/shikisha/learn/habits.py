@@ -1,8 +1,9 @@
 """Counting habits: every setting of a policy's dials played on a panel, and who was asked first, second and at all.
 
-Invariants: a setting is played as the engine would play it; tasks that were never graded are in no rate. Beyond MOST
-tasks those of the smallest content hashes stand for all, type by type as they come. Deliberately absent: accuracy of
-the settings, which on tasks that they were fitted on would flatter them (the evidence has it on others).
+Invariants: a setting is played as the engine would play it; tasks that were never graded are in no rate, nor is what
+was filled in for newcomers. Beyond MOST tasks those of the smallest content hashes stand for all, type by type as they
+come. Deliberately absent: accuracy of the settings, which on tasks that they were fitted on would flatter them (the
+evidence has it on others).
 """
 
 import numpy as np
@@ -17,11 +18,11 @@ from shikisha.policy.policy import Policy
 MOST = 3_000
 
 
-def habits(panel: Panel, policy: Policy) -> Habits:
-    """Count a policy's habits on a panel of its workers and types."""
+def habits(panel: Panel, policy: Policy, filled: Panel | None = None) -> Habits:
+    """Count a policy's habits on a panel of its workers and types, whom it asks as it was `filled` in (`joining`)."""
     points = [point for rung in policy.rungs for point in rung.dial.points]
     places = sorted({(point.part, point.setting) for point in points})
-    some, kinds = _sample(panel), len(policy.types.names) + 1
+    some, kinds = _sample(panel if filled is None else filled), len(policy.types.names) + 1
     counted = [_asks(policy.parts[part], setting, some, kinds) for part, setting in places]
     first, second, asked = (np.array([each[order] for each in counted]) for order in range(3))
     tasks, played = (np.bincount(held.batch.types % kinds, minlength=kinds).astype(float) for held in (panel, some))

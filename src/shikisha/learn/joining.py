@@ -3,8 +3,9 @@
 A newcomer is right more often where many known workers are, where those are right that it resembles, and on some types
 of task; where it is wrong, it shares the wrong answers of some known workers more than those of others. What is usual
 among the known ones, each looked at as if it were new, is the prior (`borrowing`), so that a hundred outcomes go a long
-way. Invariants: what was recorded is never changed; what is filled in is told apart by `imputed`, is for fitting only,
-and is never evidence; equal panels and seeds give equal fillings; without newcomers a panel is returned as it is.
+way. One that was kept away from a type of task is taken to have no answer there: nothing says what it can do with such
+tasks. Invariants: what was recorded is never changed; what is filled in is told apart by `imputed`, is for fitting
+only, and is never evidence; equal panels and seeds give equal fillings; without newcomers a panel is returned as it is.
 Deliberately absent: workers with fewer than FEWEST outcomes (those are explored, not learned).
 """
 
@@ -22,6 +23,7 @@ from shikisha.policy.batch import NOTHING
 
 KNOWN = 0.5  # share of the tasks from which on a worker is known
 FEWEST = 10  # outcomes below which nothing is filled in
+AWAY = 7.0  # outcomes to be expected of a type; where there is none, that is no chance (1 in 1,000)
 MANY, MOST_COPIES = 5_000, 4  # tasks from which on one filling is enough, and the most fillings
 _SLOPE = 20.0  # outcomes' worth of belief that a newcomer's costs vary over tasks as those of others do
 _FREE = 1e-12
@@ -31,11 +33,35 @@ _N = TypeVar("_N", np.float64, np.int64)
 def newcomers(panel: Panel) -> tuple[int, ...]:
     """Return the workers whose missing outcomes can be filled in, those with most outcomes first.
 
+    They were asked for, and graded in, less than half of what others were, so that none is ever the best single worker.
     There are none where fewer than two workers are known: likeness is likeness to somebody.
     """
-    counts = _counts(panel)
-    few = [worker for worker in range(len(counts)) if FEWEST <= counts[worker] < KNOWN * len(panel)]
+    counts, asked = _counts(panel), panel.there.sum(axis=0)
+    rare = (counts < KNOWN * counts.max(initial=0)) & (asked < KNOWN * asked.max(initial=0)) & (counts >= FEWEST)
+    few = np.flatnonzero(rare).tolist()
     return tuple(sorted(few, key=lambda worker: -int(counts[worker]))) if len(_known(panel)) > 1 else ()
+
+
+def established(panel: Panel) -> Panel:
+    """Return the panel of the workers that are no newcomers; where there are none, the panel as it is."""
+    late = newcomers(panel)
+    if not late:
+        return panel
+    return panel.only([name for place, name in enumerate(panel.workers) if place not in late])
+
+
+def kept_away(panel: Panel, worker: int) -> Ints:
+    """Return the types for which this worker was never asked, though by chance it would have been: [n] places."""
+    types, kinds = panel.batch.types, len(panel.types.names)
+    sizes = np.array([(types == kind).mean() for kind in range(kinds)])
+    told = panel.there[:, worker] & ~np.isnan(panel.scores[:, worker])
+    asked = np.array([(told & (types == kind)).sum() for kind in range(kinds)])
+    return np.flatnonzero((asked == 0) & (sizes * told.sum() >= AWAY)).astype(np.int64)
+
+
+def likeness_of(panel: Panel) -> Likeness:
+    """Return what is usual among the known workers of a panel."""
+    return Likeness.among(Context.of(panel, _known(panel)))
 
 
 def imputed(panel: Panel) -> Flags:
@@ -57,7 +83,7 @@ def completed(panel: Panel, seed: int = 0, copies: int = 1) -> Panel:
     late = newcomers(panel)
     if not late:
         return panel
-    likeness = Likeness.among(Context.of(panel, _known(panel)))
+    likeness = likeness_of(panel)
     drawn = [_drawn(panel, late, likeness, (seed, copy)) for copy in range(copies)]
     if copies == 1:
         return drawn[0]
@@ -92,13 +118,14 @@ class _Said:
 
 def _said(panel: Panel, worker: int, likeness: Likeness, random: np.random.Generator) -> _Said:
     rows = np.flatnonzero(~panel.there[:, worker] & np.isnan(panel.scores[:, worker]))
-    right = random.random(len(rows)) < likeness.chance(worker)[rows]
+    away = np.isin(panel.batch.types[rows], kept_away(panel, worker))
+    right = (random.random(len(rows)) < likeness.chance(worker)[rows]) & ~away
     own = panel.codes[rows].max(axis=1) + 1  # the code of an answer that nobody else gave
     codes, scores = own.copy(), np.full(len(rows), np.nan)
-    if not panel.answers:
-        return _Said(rows, codes, right, scores)
-    codes[right], scores[right] = likeness.right_answer(panel, rows[right], own[right])
-    codes[~right], scores[~right] = likeness.wrong_answer(worker, rows[~right], own[~right], random)
+    if panel.answers:
+        codes[right], scores[right] = likeness.right_answer(panel, rows[right], own[right])
+        codes[~right], scores[~right] = likeness.wrong_answer(worker, rows[~right], own[~right], random)
+    codes[away], scores[away] = NOTHING, 0.0
     return _Said(rows, codes, right, scores)
 
 

@@ -3,7 +3,8 @@
 Every rung is fitted anew for each of five outer folds and judged on the fold left out; a higher rung is kept only when
 the 95 % interval of its paired gain in area, at equal spending, over the rung kept so far excludes harm. Then all is
 fitted on all tasks. Invariant: whatever is said of a rung was found on tasks that neither its fit nor its dial has
-seen. Deliberately absent: partial logs (`partial`), files, and words for people (the CLI and the page).
+seen; where workers joined late (`joining`), that is of the others, and only the last fit and its dials hold newcomers.
+Deliberately absent: partial logs (`partial`), files, and words for people (the CLI and the page).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +16,11 @@ from os import sched_getaffinity
 
 import numpy as np
 
+from shikisha.learn.caveats import joined_late
+from shikisha.learn.doubts import doubted
 from shikisha.learn.fits import CASCADE, FOLDS, POLICY, ROUTER, TABLE, Fit, Wants, fit, folds_of
 from shikisha.learn.frontier import BUDGETS, POINTS, Frontier, affordable, frontier, gain, met_by
+from shikisha.learn.joining import completed, copies_for, established, newcomers
 from shikisha.learn.panel import Panel
 from shikisha.learn.play import play
 from shikisha.learn.routing import read
@@ -47,14 +51,15 @@ def climb(
 ) -> Policy:
     """Fit the ladder on a full panel and return the policy; `tell` hears how it goes."""
     held, come = wants or Wants(), source or Source()
-    rungs, notes = rungs_for(panel)
+    others = established(panel)
+    rungs, notes = rungs_for(others)
     if held.preference and held.preference.limits:
         rungs, notes = (TABLE,), (*notes, f"load limits are kept by the {TABLE} alone, which is kept for that")
     if ROUTER in rungs:
         read(panel)  # once for all folds
-    evidence = _measured(panel, held, rungs, tell)
+    evidence = _measured(others, _without(panel, others, held), rungs, tell)
     tell("fitting on all tasks")
-    final = fit(panel, held, rungs)
+    final = _final(panel, held, rungs)
     kept = _kept(rungs, evidence)
     about = About(
         come.log,
@@ -63,10 +68,30 @@ def climb(
         f"{datetime.now(UTC):%Y-%m-%d}",
         come.cost_kind,
         held.seed,
-        (*come.notes, *notes),
+        (*joined_late(panel), *come.notes, *notes),
     )
     made = tuple(Rung(name, final.dials[name], evidence.get(name)) for name in rungs)
     return Policy(about, known(panel), panel.types, final.parts, made, kept, hearing=final.hearing)
+
+
+def _final(panel: Panel, wants: Wants, rungs: Sequence[str]) -> Fit:
+    """Fit on all tasks, with all that newcomers were not asked filled in."""
+    if not newcomers(panel):
+        return fit(panel, wants, rungs)
+    filled = completed(replace(panel, texts=()), wants.seed, copies_for(panel))
+    return doubted(fit(panel, wants, rungs, filled), panel, wants.seed)
+
+
+def _without(panel: Panel, others: Panel, wants: Wants) -> Wants:
+    """Return what is wanted of the others alone: where all have load limits, they share what newcomers would take."""
+    held = wants.preference
+    if held is None or not held.limits or others is panel:
+        return wants
+    late = set(panel.workers).difference(others.workers)
+    limits = {name: share for name, share in held.limits.items() if name not in late}
+    all_of_it = sum(limits.values()) if len(limits) == len(others.workers) else 1.0
+    limits = {name: min(1.0, share / min(1.0, all_of_it)) for name, share in limits.items()}
+    return replace(wants, preference=replace(held, limits=limits))
 
 
 def rungs_for(panel: Panel) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -28,7 +28,7 @@ from shikisha.learn.panel import Panel
 from shikisha.learn.partial import fit_partial
 from shikisha.learn.play import play
 from shikisha.learn.tabling import tabulate
-from shikisha.policy.arrays import Flags, Floats, Ints
+from shikisha.policy.arrays import Flags, Floats
 from shikisha.policy.batch import NOTHING
 from shikisha.policy.dial import Dial, Point, on_hull
 from shikisha.policy.parts import Part
@@ -40,8 +40,7 @@ EXPLORED = 0.1
 POOL = 4
 SEVERAL = ("each apart", "in turn")  # logs that hold several answers to a task
 RANDOM = np.random.Generator
-Log = tuple[Panel, Ints | None]  # what is recorded, and whose turn it was where that counts
-Draw = Callable[[Panel, RANDOM], Log]
+Draw = Callable[[Panel, RANDOM], Panel]
 
 
 @dataclass(frozen=True)
@@ -150,25 +149,22 @@ def ways(half: Half) -> dict[str, Draw]:
     one = {"uniform": uniform, "rule, 10 % explored": exploring, "skewed": skewed}
     drawn: dict[str, Draw] = {name: _one_each(chances) for name, chances in one.items()}
     return drawn | {
-        "each apart": lambda panel, random: (
-            kept(panel, random.random(panel.there.shape) < apart(panel), apart(panel)),
-            None,
-        ),
+        "each apart": lambda panel, random: kept(panel, random.random(panel.there.shape) < apart(panel), apart(panel)),
         "in turn": lambda panel, random: in_turn(panel, half.pool, random),
     }
 
 
 def _one_each(chances: Callable[[Panel], Floats]) -> Draw:
-    def draw(panel: Panel, random: RANDOM) -> Log:
+    def draw(panel: Panel, random: RANDOM) -> Panel:
         shares = chances(panel)
         chosen = (shares.cumsum(axis=1) < random.random((len(panel), 1))).sum(axis=1)
         there = np.arange(shares.shape[1]) == np.minimum(chosen, shares.shape[1] - 1)[:, None]
-        return kept(panel, there, shares), None
+        return kept(panel, there, shares)
 
     return draw
 
 
-def in_turn(panel: Panel, pool: Sequence[int], random: RANDOM) -> Log:
+def in_turn(panel: Panel, pool: Sequence[int], random: RANDOM) -> Panel:
     """Ask workers of the pool in random order; after each, go on with a chance of 0.95 if it is silent, else of 0.8."""
     order = np.array([random.permutation(pool) for _ in range(len(panel))])
     rows, chances, turns = np.arange(len(panel)), np.ones(panel.there.shape), np.full(panel.there.shape, -1, np.int64)
@@ -179,7 +175,7 @@ def in_turn(panel: Panel, pool: Sequence[int], random: RANDOM) -> Log:
         turns[rows, asked] = np.where(on, turn, -1)
         goes = np.where(panel.codes[rows, asked] <= NOTHING, 0.95, 0.8)
         on = on & (random.random(len(panel)) < goes)
-    return kept(panel, turns >= 0, chances), turns
+    return kept(replace(panel, turns=turns), turns >= 0, chances)
 
 
 def kept(panel: Panel, there: Flags, chances: Floats) -> Panel:
@@ -195,8 +191,8 @@ def judged(half: Half, logs: int) -> Iterator[Judged]:
         truths = {name: play(part, setting, half.rest) for name, (part, setting) in targets.items()}
         random, found = np.random.default_rng(1), {name: list[tuple[Terms, float]]() for name in truths}
         for _ in range(logs):
-            panel, turns = draw(half.rest.at(random.integers(0, len(half.rest), TASKS)), random)
-            split = Split.of(panel, random.permutation(TASKS) % FOLDS, turns)
+            panel = draw(half.rest.at(random.integers(0, len(half.rest), TASKS)), random)
+            split = Split.of(panel, random.permutation(TASKS) % FOLDS)
             for name, (part, setting) in targets.items():
                 terms = split.following(part, setting)
                 through = terms.weight > 0
@@ -241,10 +237,8 @@ def _summed(
 def learned(half: Half, logs: int) -> Iterator[Learned]:
     """Learn from partial logs of the first half, and judge on the other."""
     for logged, draw in ways(half).items():
-        if logged == "in turn":
-            continue  # whose turn it was stands in no log yet
         for seed in range(logs):
-            panel, _ = draw(half.train, np.random.default_rng([seed, 7]))
+            panel = draw(half.train, np.random.default_rng([seed, 7]))
             begun = perf_counter()
             policy = fit_partial(panel, seed)
             seconds = perf_counter() - begun

@@ -6,7 +6,7 @@ import numpy as np
 
 import panels
 from shikisha.learn.panel import Panel
-from shikisha.policy.arrays import Flags, Floats, Ints
+from shikisha.policy.arrays import Flags, Floats
 
 
 def one_each(held: Panel, chances: Floats, seed: int = 0) -> Panel:
@@ -23,8 +23,8 @@ def each_apart(held: Panel, chances: Floats, seed: int = 0) -> Panel:
     return asked(held, _random(seed).random(shares.shape) < shares, shares)
 
 
-def second_opinions(held: Panel, first: int, second: int, seed: int = 0) -> tuple[Panel, Ints]:
-    """Ask one worker, then another with a chance of 0.8 where the first is wrong, else of 0.2; return the turns too."""
+def second_opinions(held: Panel, first: int, second: int, seed: int = 0) -> Panel:
+    """Ask one worker, then another with a chance of 0.8 where the first is wrong, else of 0.2, and tell their turns."""
     random = _random(seed)
     shares = np.ones(held.there.shape)
     shares[:, second] = np.where(held.won[:, first] > 0, 0.2, 0.8)
@@ -32,7 +32,27 @@ def second_opinions(held: Panel, first: int, second: int, seed: int = 0) -> tupl
     there[:, first], there[:, second] = True, random.random(len(held)) < shares[:, second]
     turns = np.full(held.there.shape, -1, np.int64)
     turns[:, first], turns[:, second] = 0, np.where(there[:, second], 1, -1)
-    return asked(held, there, shares), turns
+    return asked(replace(held, turns=turns), there, shares)
+
+
+def step_by_step(held: Panel, first: Floats, seed: int = 0, goes_on: tuple[float, float] = (0.2, 0.9)) -> Panel:
+    """Ask one worker after another: the first with these chances [T, J], each other evenly; tell chances and turns.
+
+    How probably it goes on hangs on whether somebody that was asked is right, or nobody: answers pick who is asked.
+    """
+    random, rows = _random(seed), np.arange(len(held))
+    shares = np.broadcast_to(first, held.there.shape)
+    turns, chances = np.full(held.there.shape, -1, np.int64), np.ones(held.there.shape)
+    on, goes = np.ones(len(held), bool), np.ones(len(held))
+    for turn in range(len(held.workers)):
+        drawn = random.random((len(held), 1)) * shares.sum(axis=1, keepdims=True)
+        chosen = (shares.cumsum(axis=1) <= drawn).sum(axis=1)
+        on = on & (random.random(len(held)) < goes)
+        turns[rows[on], chosen[on]] = turn
+        chances[rows, chosen] = goes * shares[rows, chosen] / shares.sum(axis=1)
+        right = (held.won * (turns >= 0)).any(axis=1)
+        goes, shares = np.where(right, *goes_on), np.where(turns >= 0, 0.0, 1.0)
+    return asked(replace(held, turns=turns), turns >= 0, chances)
 
 
 def asked(held: Panel, there: Flags, chances: Floats) -> Panel:

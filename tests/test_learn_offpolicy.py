@@ -142,8 +142,8 @@ def test_policies_that_ask_several_are_worth_what_they_are_on_tasks_that_hold_it
 def test_where_one_was_asked_after_the_other_the_order_counts() -> None:
     found = []
     for seed in range(16):
-        log, turns = second_opinions(HELD, 0, 2, seed)
-        split = Split.of(log, folds(log), turns)
+        log = second_opinions(HELD, 0, 2, seed)
+        split = Split.of(log, folds(log))
         assert not split.following(InTurn((2, 0)), 0).weight.any()
         worth = value(split.following(InTurn((0, 2)), 0))
         assert isinstance(worth, Value)

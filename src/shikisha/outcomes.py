@@ -41,6 +41,7 @@ _OUTCOMES = (
     Column("latency_s", Holds.NUMBER, required=False, nullable=True),
     Column("propensity", Holds.NUMBER, required=False, nullable=True),
     Column("judged", Holds.NUMBER, required=False, nullable=True),
+    Column("turn", Holds.WHOLE, required=False, nullable=True),
 )
 _RESPONSES = (Column("task_id"), Column("worker"), Column("response", nullable=True))
 _OPENS, _CLOSES = "<answer>", "</answer>"
@@ -48,6 +49,7 @@ _MORE = {
     "latency_s": None,
     "propensity": 1.0,
     "judged": 1.0,
+    "turn": None,
 }  # columns that most logs lack, and the most that may stand there
 _STEMS = ("tasks", "outcomes", "responses")
 _KNOWN = {"tasks": _TASKS, "outcomes": (*_OUTCOMES, Column("samples")), "responses": _RESPONSES}
@@ -72,8 +74,9 @@ class Outcome:
 
     `score` is in [0, 1] and None where nobody graded it; `answer` None: none was found in what the worker wrote;
     `usage` and `dollars` None: not recorded. `cost_kind` says how the dollars came about (`derived`: from list prices).
-    `seconds` is how long the call took, `propensity` the probability with which this worker was asked, `judged` how far
-    the score is a language model's word alone (0: not at all, or nobody says so).
+    `seconds` is how long the call took, `propensity` the probability with which this worker was asked (after all that
+    had been said till then), `judged` how far the score is a language model's word alone (0: not at all, or nobody says
+    so), `turn` which ask of the task this was, from 0 (None: nobody knows).
     """
 
     task_id: str
@@ -86,6 +89,7 @@ class Outcome:
     seconds: float | None = None
     propensity: float | None = None
     judged: float = 0.0
+    turn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +239,11 @@ class OutcomeLog:
         tokens = [_known(column[row]) for column in self._tokens]
         usage = None if None in tokens else Usage(*(int(count or 0) for count in tokens))
         score, dollars = _known(self._scores[row]), _known(self._dollars[row])
-        seconds, propensity, judged = (_known(self._more[name][row]) if self._more[name] else None for name in _MORE)
+        seconds, propensity, judged, turn = (
+            _known(self._more[name][row]) if self._more[name] else None for name in _MORE
+        )
         kind = self._cost_kinds[row]
-        more = (seconds, propensity, judged or 0.0)
+        more = (seconds, propensity, judged or 0.0, None if turn is None else int(turn))
         return Outcome(task_id, worker, score, self._answers[row], usage, dollars, kind, *more)
 
 

@@ -4,11 +4,12 @@ Invariants: a task is its prompt and its right answer, so a source that uses one
 kept apart as `ID~HASH`; a log has one row for each task and worker, so a second answer is either a contradiction, an
 error that names both places, or, in sources that hold repeated samples, merged: scores, tokens, dollars and seconds
 become means over the samples that have them, the texts are those of the first graded sample (else of the first that
-has any), and `samples` says of how many. Whatever is left out is counted under its reason; what nobody knows is null.
+has any), and `samples` says of how many; turn and propensity are those of the sample that was asked first. Whatever is
+left out is counted under its reason; what nobody knows is null.
 Beyond the columns of the design a log may have `latency_s` (seconds of the call), `propensity` (the probability with
-which the worker was chosen), `judged` (the share of the row's graded samples that a language model alone gave) and
-`samples`; each is written when some row has it. Deliberately absent: reading other
-people's files (`importers`), and growing a log that is there.
+which the worker was chosen, after all that had been said till then), `judged` (the share of the row's graded samples
+that a language model alone gave), `turn` (which ask of the task this was, from 0) and `samples`; each is written when
+some row has it. Deliberately absent: reading other people's files (`importers`), and growing a log that is there.
 """
 
 import json
@@ -86,6 +87,7 @@ class Answered:
     seconds: float | None = None
     propensity: float | None = None
     judged: float | None = None
+    turn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +262,7 @@ def _best(samples: Sequence[Answered]) -> Answered:
 
 def _outcome(pair: tuple[str, str], samples: Sequence[Answered], columns: Iterable[str]) -> Line:
     priced = next((one for one in samples if one.dollars is not None), None)
+    turn = min((one.turn for one in samples if one.turn is not None), default=None)
     line: Line = {
         "task_id": pair[0],
         "worker": pair[1],
@@ -270,8 +273,9 @@ def _outcome(pair: tuple[str, str], samples: Sequence[Answered], columns: Iterab
         "cost_usd": _mean(samples, lambda one: one.dollars),
         "cost_kind": str(CostKind.ABSENT if priced is None else priced.cost),
         "latency_s": _mean(samples, lambda one: one.seconds),
-        "propensity": _mean(samples, lambda one: one.propensity),
+        "propensity": _mean(samples, lambda one: one.propensity if one.turn == turn else None),
         "judged": _mean(samples, lambda one: one.judged),
+        "turn": turn,
         "samples": len(samples),
     }
     return {name: line[name] for name in columns}
@@ -302,6 +306,8 @@ def _optional(every: Collection[Sequence[Answered]]) -> Iterator[tuple[str, Hold
         yield "propensity", Holds.NUMBER
     if any(one.judged for samples in every for one in samples):
         yield "judged", Holds.NUMBER
+    if any(one.turn is not None for samples in every for one in samples):
+        yield "turn", Holds.WHOLE
     if any(len(samples) > 1 for samples in every):
         yield "samples", Holds.WHOLE
 

@@ -8,14 +8,17 @@ answer, the last worker that was really asked gets it. Executed grades go before
 model's, which are counted apart and marked in the column `judged`. Handoff checks give no score: they reject some wrong
 answers and never confirm a right one, so a mean over them would speak against every worker that is checked. The
 propensity of a call is that of the plan which named its worker, given what had happened till then: 1 where a policy
-acted without chance, unknown where a model or a rule planned, or another worker stood in. Left out, and counted: calls
-for planning and for checks, calls that were in flight when the journal ended, and calls that a person did not allow.
-Deliberately absent: child runs' totals (a child run is a run, and its calls are here under its own task).
+acted without chance, unknown where a model or a rule planned, or another worker stood in. Its turn is how many steps
+were planned before, where a plan has one step: the propensities of a sequence multiply. A task has one sequence, that
+of the first run whose first ask has a propensity; further runs' answers are samples, but their draws are not in the
+log, since two draws in one row could not be told apart. Left out, and counted: calls for planning and for checks, calls
+that were in flight when the journal ended, and calls that a person did not allow. Deliberately absent: child runs'
+totals (a child run is a run, and its calls are here under its own task).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shikisha.errors import ConfigError
@@ -41,22 +44,25 @@ from shikisha.task import Task
 KIND = "journal"
 JUDGED = "scores that a language model gave"
 AGREES, DIFFERS = "scores inferred: the same as a graded answer", "scores inferred: another than the right answer"
+FURTHER = "further runs of a task, of which the answers count and the draws do not"
 Formed = Callable[[Task], Form | None]
+_Begun = set[tuple[str, str]]  # the tasks whose sequence is in the log
 _ALL = 2**31  # runs
 
 
 def gather(given: Sources, log: LogBuilder) -> None:
     """Read journals: files or database URLs. Not from within an event loop (there is `gather_journal`)."""
+    begun: _Begun = set()
     for name in given.names:
         path = name.removeprefix("sqlite:///")
         if "://" not in path and not Path(path).is_file():  # opening it would make a new one
             raise ConfigError(f"{path}: there is no such journal")
-        asyncio.run(_gather_from(name, log))
+        asyncio.run(_gather_from(name, log, begun))
 
 
-async def _gather_from(name: str, log: LogBuilder) -> None:
+async def _gather_from(name: str, log: LogBuilder, begun: _Begun) -> None:
     async with open_journal(name) as journal:
-        await gather_journal(journal, log)
+        await _gather_all(journal, log, None, begun)
 
 
 async def outcome_log(journal: Journal, folder: Path, form: Formed | None = None) -> Written:
@@ -71,25 +77,64 @@ async def outcome_log(journal: Journal, folder: Path, form: Formed | None = None
 
 async def gather_journal(journal: Journal, log: LogBuilder, form: Formed | None = None) -> None:
     """Read every run of an open journal, oldest first."""
+    await _gather_all(journal, log, form, set())
+
+
+async def _gather_all(journal: Journal, log: LogBuilder, form: Formed | None, begun: _Begun) -> None:
     for summary in reversed(await journal.runs(limit=_ALL)):
-        gather_runs([Run.fold(await journal.read(summary.id))], log, form)
+        _gather_run(Run.fold(await journal.read(summary.id)), log, form, begun)
 
 
 def gather_runs(runs: Iterable[Run], log: LogBuilder, form: Formed | None = None) -> None:
-    """Take the calls of these runs."""
+    """Take the calls of these runs, oldest first."""
+    begun: _Begun = set()
     for run in runs:
-        told = _Told.of(run, form(run.task) if form else None)
-        asked = Asked(run.task, Gold(None, None if told.form is None else str(told.form)))
-        for turn in run.rounds:
-            chance = _chance(turn)
-            for attempt in _calls(turn):
-                if attempt.started.role is not Role.STEP:
-                    log.leave("calls for planning and checks")
-                elif attempt.outcome is None:
-                    log.leave("calls in flight when the journal ended")
-                else:
-                    log.add(asked, _answered(attempt, told, _propensity(attempt, turn, run, chance)))
-        _remark(told, log)
+        _gather_run(run, log, form, begun)
+
+
+def _gather_run(run: Run, log: LogBuilder, form: Formed | None, begun: _Begun) -> None:
+    told = _Told.of(run, form(run.task) if form else None)
+    asked = Asked(run.task, Gold(None, None if told.form is None else str(told.form)))
+    draws = _draws(run, log, begun)
+    for turn in run.rounds:
+        for attempt in _calls(turn):
+            if attempt.started.role is not Role.STEP:
+                log.leave("calls for planning and checks")
+            elif attempt.outcome is None:
+                log.leave("calls in flight when the journal ended")
+            else:
+                drawn = draws.get(turn.index, _UNDRAWN) if _as_planned(attempt, turn, run) else _UNDRAWN
+                log.add(asked, _answered(attempt, told, drawn))
+    _remark(told, log)
+
+
+def _draws(run: Run, log: LogBuilder, begun: _Begun) -> Mapping[int, "_Drawn"]:
+    """Return how each round's asks came about; of none where a run's first ask has no chance, or a task's was told."""
+    found, steps = {}, 0
+    for turn in run.rounds:
+        planned = len(turn.plan.steps) if turn.plan else 0
+        if planned:
+            found[turn.index] = _Drawn(_chance(turn), steps if planned == 1 else None)
+        steps += planned
+    if next((drawn.chance for drawn in found.values()), None) is None:
+        return {}
+    key = run.task.id, run.task.content_hash
+    if key in begun:
+        log.remark(FURTHER)
+        return {}
+    begun.add(key)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """With what probability, and at which turn, a worker was asked."""
+
+    chance: float | None = None
+    turn: int | None = None
+
+
+_UNDRAWN = _Drawn()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +198,12 @@ def _chance(turn: RoundRecord) -> float | None:
     return 1.0 if made.version and made.substituted is None and not turn.planning.attempts else None
 
 
-def _propensity(attempt: Attempt, turn: RoundRecord, run: Run, chance: float | None) -> float | None:
+def _as_planned(attempt: Attempt, turn: RoundRecord, run: Run) -> bool:
+    """Whether this is a call of the worker that the plan names, and of none that stood in."""
     step = attempt.started.step
     if turn.plan is None or step is None:
-        return None
-    planned = run.started.pool[turn.plan.steps[step].worker]
-    return chance if attempt.started.worker == planned else None
+        return False
+    return attempt.started.worker == run.started.pool[turn.plan.steps[step].worker]
 
 
 def _scored(run: Run) -> Attempt | None:
@@ -182,7 +227,7 @@ def _was_asked(attempt: Attempt) -> bool:
     return not (failed is None or (isinstance(failed, AttemptFailed) and failed.fault.free))
 
 
-def _answered(attempt: Attempt, told: _Told, chance: float | None) -> Answered:
+def _answered(attempt: Attempt, told: _Told, drawn: _Drawn) -> Answered:
     where = f"run {told.run.id}, call {attempt.started.key}"
     grade, worth = (told.grade if attempt is told.scored else None), told.worth(attempt)
     score = grade.score if grade else worth.score if worth else None
@@ -190,7 +235,8 @@ def _answered(attempt: Attempt, told: _Told, chance: float | None) -> Answered:
     judged = None if basis is None else float(basis is Basis.JUDGE)
     if not isinstance(attempt.outcome, AttemptFinished):
         seconds = None if attempt.outcome is None else attempt.outcome.seconds
-        return Answered(attempt.started.worker, where, score, seconds=seconds, propensity=chance, judged=judged)
+        failed = Answered(attempt.started.worker, where, score, seconds=seconds, judged=judged)
+        return replace(failed, propensity=drawn.chance, turn=drawn.turn)
     done = attempt.outcome
     return Answered(
         done.worker,
@@ -202,8 +248,9 @@ def _answered(attempt: Attempt, told: _Told, chance: float | None) -> Answered:
         done.usage.output_tokens,
         done.dollars,
         seconds=done.seconds,
-        propensity=chance,
+        propensity=drawn.chance,
         judged=judged,
+        turn=drawn.turn,
     )
 
 

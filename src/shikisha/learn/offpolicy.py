@@ -2,9 +2,12 @@
 
 A task counts where the log holds all that the policy would have asked, and for one over the probability of that (IPS:
 Horvitz and Thompson 1952); divided by the weights' mean (SNIPS: Swaminathan and Joachims 2015); or as a correction of
-what a table of the other tasks expects (DR: Dudik et al. 2011; Thomas and Brunskill 2016). Invariants: a missing pair
-is never read as wrong; where the log cannot carry a figure the result is a Refusal that says why, and holds none.
-Deliberately absent: fitting policies (`partial`), and guessing propensities that nobody wrote down.
+what a table of the other tasks expects (DR: Dudik et al. 2011; Thomas and Brunskill 2016). Where one worker was asked
+after another (`turns`), the probability is the product of those of the asks, each given all that had been said till
+then, and a task counts where they were asked in the policy's order; asking one worker is judged by first asks alone,
+and the table is made of them. Invariants: a missing pair is never read as wrong; where the log cannot carry a figure
+the result is a Refusal that says why, and holds none. Deliberately absent: fitting policies (`partial`), and guessing
+propensities that nobody wrote down.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +20,7 @@ import numpy as np
 
 from shikisha.learn.coverage import ERRORS, OFF, chances, counted, known, sized
 from shikisha.learn.panel import Panel
+from shikisha.learn.turns import begun, in_turn
 from shikisha.policy.arrays import Flags, Floats, Ints
 from shikisha.policy.batch import NOBODY, SHIP
 from shikisha.policy.parts import Part
@@ -42,12 +46,15 @@ class Expected:
     """What is expected of each worker on each type, [D + 1, J]: success, dollars, and from how many outcomes (`cells`).
 
     The last row is for unknown types: the mean over the tasks' mixture of types. Outcomes do not count whose weights do
-    not come to the type's tasks: a worker that is only asked where others were unsure is not known on the others.
+    not come to the type's tasks: a worker that is only asked where others were unsure is not known on the others. Nor
+    do those of a second or later turn, which are among `later`: how many are known of asking it after others (or
+    first).
     """
 
     success: Floats
     dollars: Floats
     cells: Ints
+    later: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,25 +159,19 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A panel in folds, `parts`, with their `rows` in the whole, and for each a table of the other folds.
-
-    `turns` [T, J] are there where one worker was asked after the other (see `followed`).
-    """
+    """A panel in folds, `parts`, with their `rows` in the whole, and for each a table of the other folds."""
 
     rows: tuple[Ints, ...]
     parts: tuple[Panel, ...]
     tables: tuple[Expected, ...]
-    turns: Ints | None = None
 
     @classmethod
-    def of(cls, panel: Panel, folds: Ints, turns: Ints | None = None) -> "Split":
-        """Split a panel by folds [T]; with turns, the tables are of those who were asked first."""
-        begun = panel if turns is None else replace(panel, there=panel.there & (turns == 0))
-        cells = sized(panel) if turns is None else counted(panel, known(panel))
+    def of(cls, panel: Panel, folds: Ints) -> "Split":
+        """Split a panel by folds [T]."""
         rows = tuple(np.flatnonzero(folds == fold) for fold in range(int(folds.max(initial=-1)) + 1))
-        every = np.arange(len(panel))
-        tables = (replace(expected(begun.at(np.setdiff1d(every, own))), cells=cells) for own in rows)
-        return cls(rows, tuple(panel.at(own) for own in rows), tuple(tables), turns)
+        every, (cells, later) = np.arange(len(panel)), _supported(panel)
+        tables = (replace(expected(panel.at(np.setdiff1d(every, own))), cells=cells, later=later) for own in rows)
+        return cls(rows, tuple(panel.at(own) for own in rows), tuple(tables))
 
     def terms(self, of: Callable[[int, Panel, Expected], Terms]) -> Terms:
         """Return the terms of all tasks in their order; `of` is given a fold, its tasks, and the others' table."""
@@ -178,12 +179,7 @@ class Split:
 
     def following(self, part: Part, setting: int) -> Terms:
         """Return the terms of a part that was fitted on none of these tasks (see `followed`)."""
-
-        def own(fold: int, panel: Panel, table: Expected) -> Terms:
-            turns = None if self.turns is None else self.turns[self.rows[fold]]
-            return followed(part, setting, panel, table, turns)
-
-        return self.terms(own)
+        return self.terms(lambda _, panel, table: followed(part, setting, panel, table))
 
     def routing(self, shares: Floats) -> Terms:
         """Return the terms of asking one worker, each with its share [T, J] of the probability (see `routed`)."""
@@ -244,13 +240,13 @@ def joined(parts: Sequence[Terms], rows: Sequence[Ints]) -> Terms:
     return Terms(*(np.concatenate([getattr(part, one.name) for part in parts])[order] for one in fields(Terms)))
 
 
-def followed(part: Part, setting: int, panel: Panel, table: Expected, turns: Ints | None = None) -> Terms:
-    """Follow a part through the panel, as far as the log holds what it asks.
+def followed(part: Part, setting: int, panel: Panel, table: Expected) -> Terms:
+    """Follow a part through the panel (`ordered`, where it has turns), as far as the log holds what it asks.
 
-    Without `turns` each worker was drawn on its own, and chances multiply. With them ([T, J], whose turn it was, 0 for
-    the first to be asked) the log asked one after another, each propensity given what had been said till then; a task
-    counts where the part asks in the same order.
+    Without turns each worker was drawn on its own, and chances multiply. With them the log asked one after another,
+    each propensity given what had been said till then; a task counts where the part asks in the same order.
     """
+    turns = panel.turns if in_turn(panel) else None
     types, worth, prices = panel.batch.types, known(panel), chances(panel)
     asked = np.zeros(panel.there.shape, bool)
     dollars, paid, score, dark = (np.zeros(len(panel)) for _ in range(4))
@@ -266,7 +262,7 @@ def followed(part: Part, setting: int, panel: Panel, table: Expected, turns: Int
         expected = table.dollars[types[rows], ask]
         if turn == 0:
             guess[rows] = table.success[types[rows], ask]
-        dark[rows] += weight[rows] * (table.cells[types[rows], ask] == 0)
+        dark[rows] += weight[rows] * ((table.cells if turn == 0 else table.later)[types[rows], ask] == 0)
         paid[rows] += weight[rows] * expected
         there = panel.there[rows, ask] & (turns is None or turns[rows, ask] == turn)
         weight[rows] = np.where(there, weight[rows] / prices[rows, ask], 0.0)
@@ -280,6 +276,7 @@ def followed(part: Part, setting: int, panel: Panel, table: Expected, turns: Int
 
 def routed(panel: Panel, shares: Floats, table: Expected) -> Terms:
     """Return the terms of a policy that asks one worker, each with its share [T, J] of the probability."""
+    panel = begun(panel)
     types, worth = panel.batch.types, known(panel)
     success, dollars = table.success[types], table.dollars[types]
     weight = np.where(worth, shares / chances(panel), 0.0)
@@ -298,10 +295,12 @@ def routed(panel: Panel, shares: Floats, table: Expected) -> Terms:
 def expected(panel: Panel, *, told: bool = True) -> Expected:
     """Return what is expected of each worker on each type: weighted means, shrunk to what both come to elsewhere.
 
-    `told` False: nobody knows why those were asked who were asked, and all outcomes count as they are.
+    Of a log with turns they are of first asks. `told` False: nobody knows why those were asked who were asked, and all
+    outcomes count as they are.
     """
+    cells, later = _supported(panel) if told else (counted(panel, known(panel)),) * 2
+    panel = begun(panel) if told else panel
     worth, kinds = known(panel), len(panel.types.names)
-    cells = sized(panel) if told else counted(panel, worth)
     shares = np.bincount(panel.batch.types % (kinds + 1), minlength=kinds + 1) / max(1, len(panel))
     sizes, means = _means(panel, panel.won, worth)
     sizes[:kinds] *= cells[:kinds] > 0
@@ -310,7 +309,13 @@ def expected(panel: Panel, *, told: bool = True) -> Expected:
     prior = _product_of_two(sizes, means)
     dollars = (sizes * means + _LEVEL * prior) / (sizes + _LEVEL)
     held = [np.vstack([rows[:kinds], shares @ rows]) for rows in (success, dollars)]
-    return Expected(held[0], held[1], cells)
+    return Expected(held[0], held[1], cells, later)
+
+
+def _supported(panel: Panel) -> tuple[Ints, Ints]:
+    """[D + 1, J] each: outcomes that tell of workers alone, by type, and those that tell of one asked after others."""
+    cells = sized(begun(panel))
+    return cells, counted(panel, known(panel)) if in_turn(panel) else cells
 
 
 def _means(panel: Panel, values: Floats, cells: Flags) -> tuple[Floats, Floats]:

@@ -20,6 +20,7 @@ from shikisha.policy.hearing import Hearing
 from shikisha.policy.types import OPEN, Types, coded
 from shikisha.policy.words import Words, spoken
 
+UNKNOWN = -1  # which ask of its task a pair was
 _FORMS = {"choice": Form.CHOICE, "number": Form.NUMBER, "text": Form.TEXT, "math": Form.MATH}
 
 
@@ -31,6 +32,7 @@ class Panel:
     `tokens` of output; `lengths` of answers in characters; `there`: whether the pair is recorded; `propensities` with
     which it came to be recorded (NaN: not known; 1 where every worker was asked). `hashes` [T] are of the content.
     `texts` are the words of what each worker wrote, where that is kept, and `tells` how sure it sounds (`hearing`).
+    `turns` say which ask of its task a pair was, the first is 0, and -1 stands where nobody knows; None: of no pair.
     """
 
     ids: tuple[str, ...]
@@ -49,6 +51,7 @@ class Panel:
     answers: bool = True
     texts: tuple[Words | None, ...] = ()
     tells: Floats | None = None
+    turns: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -93,6 +96,7 @@ class Panel:
             dollars=np.where(cells, np.nan, self.dollars),
             seconds=np.where(cells, np.nan, self.seconds),
             propensities=np.where(cells, np.nan, self.propensities),
+            turns=None if self.turns is None else np.where(cells, UNKNOWN, self.turns),
         )
 
     def _picked(self, cells: tuple[Ints | slice, Ints | slice]) -> "Panel":
@@ -108,6 +112,7 @@ class Panel:
             there=self.there[cells],
             propensities=self.propensities[cells],
             tells=None if self.tells is None else self.tells[cells],
+            turns=None if self.turns is None else self.turns[cells],
         )
 
     def seen(self, asked: Flags, may_ask: Flags | None = None) -> Seen:
@@ -154,7 +159,7 @@ def panel_of(log: OutcomeLog, workers: Sequence[str] = (), types: Types | None =
     shape = (len(tasks), len(names))
     table = {name: np.full(shape, np.nan) for name in ("tokens", "scores", "dollars", "seconds", "propensities")}
     codes, lengths, there = np.full(shape, NOTHING, np.int64), np.zeros(shape, np.int64), np.zeros(shape, bool)
-    some = False
+    some, turns = False, np.full(shape, UNKNOWN, np.int64)
     written = [log.responses(name) if whole else {} for name in names]
     shown: list[list[str | None]] = [[] for _ in names]
     for row, task in enumerate(tasks):
@@ -172,6 +177,7 @@ def panel_of(log: OutcomeLog, workers: Sequence[str] = (), types: Types | None =
             there[row, column], lengths[row, column] = True, len(text or "")
             some = some or outcome.answer is not None
             _fill(table, (row, column), outcome, log)
+            turns[row, column] = UNKNOWN if outcome.turn is None else outcome.turn
             if text is None:
                 table["tokens"][row, column] = np.nan  # a run does not show what a failed call wrote
     return Panel(
@@ -185,6 +191,7 @@ def panel_of(log: OutcomeLog, workers: Sequence[str] = (), types: Types | None =
         there=there,
         answers=some,
         texts=tuple(spoken(texts) if kept else None for texts, kept in zip(shown, written, strict=True)),
+        turns=turns if (turns != UNKNOWN).any() else None,
         **table,
     )
 

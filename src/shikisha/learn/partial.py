@@ -2,6 +2,8 @@
 
 Everything is judged off-policy (`offpolicy`), each task by parts and tables fitted without it; settings that the log
 cannot carry stand on no dial, and the policy is kept only where the interval of its gain over the rule excludes harm.
+Where one worker was asked after another, the rule is of first asks, which alone tell what a worker is worth alone
+(`turns`); the policy is fitted on later outcomes too, and judged by the tasks on which the log asked in its order.
 Invariants: a pair that nobody recorded counts for nothing, and a worker of whom the log knows nothing on a type is not
 asked there; without propensities nothing is promised. Deliberately absent: cascades, whose settings differ from fold to
 fold; and weights in fitting the policy, since only the way it is judged has to be unbiased.
@@ -34,6 +36,7 @@ from shikisha.learn.offpolicy import (
 )
 from shikisha.learn.panel import Panel
 from shikisha.learn.tabling import PRICES
+from shikisha.learn.turns import begun, ordered
 from shikisha.policy.arrays import Flags, Floats, Ints
 from shikisha.policy.dial import Dial, Point, on_hull
 from shikisha.policy.features import Scales
@@ -99,7 +102,7 @@ def fit_partial(panel: Panel, seed: int = 0, about: About | None = None) -> Poli
     begun = replace(begun, notes=(*begun.notes, *told.findings))
     if told.kind is Kind.UNTOLD:
         return _unproved(held, begun, "nobody knows with what probability these workers were asked")
-    used = held.at(told.drawn) if told.kind is Kind.DRAWN else held
+    used = ordered(held.at(told.drawn)) if told.kind is Kind.DRAWN else held
     if len(set(used.hashes)) < EFFECTIVE:
         return _unproved(held, begun, f"{len(used)} tasks are too few: {EFFECTIVE:.0f} are the least")
     return _climbed(_Stand.of(used, seed), begun)
@@ -369,8 +372,11 @@ def _unproved(panel: Panel, about: About, why: str) -> Policy:
 
 
 def _known(panel: Panel, table: Expected) -> tuple[Known, ...]:
-    """Return the workers; scores and dollars are those of all tasks, not of the ones that each was asked for."""
-    found, tasks = [], known(panel).sum(axis=0)
+    """Return the workers; scores and dollars are those of all tasks, not of the ones that each was asked for.
+
+    How many outcomes they stand on does not count those that others' answers led to.
+    """
+    found, tasks = [], known(begun(panel)).sum(axis=0)
     for column, name in enumerate(panel.workers):
         seconds, tokens = (_mean(held[:, column]) for held in (panel.seconds, panel.tokens))
         score, dollars = float(table.success[-1, column]), float(table.dollars[-1, column])

@@ -13,6 +13,7 @@ import numpy as np
 
 from shikisha.learn.joining import newcomers
 from shikisha.learn.panel import Panel
+from shikisha.learn.turns import begins, begun, in_turn, ordered
 from shikisha.policy.arrays import Flags, Floats, Ints
 from shikisha.policy.batch import NOTHING
 
@@ -41,7 +42,8 @@ class Coverage:
     `recorded` [J] are shares of the tasks, `cells` [D + 1, J] outcomes whose worth is known, by type (last row: all),
     `drawn` [T] the tasks whose outcomes all say with what probability they came about, `least` the smallest such
     probability (1 where there is none), `scored` the share of recorded pairs whose worth is known, `together` the sets
-    of workers, one of each size, that did most tasks together, and how many.
+    of workers, one of each size, that did most tasks together, and how many. Of a partial log with turns, `cells` are
+    first asks, and `drawn` the tasks whose first ask says so.
     """
 
     kind: Kind
@@ -59,8 +61,7 @@ def of(panel: Panel) -> Coverage:
     held = settled(panel)
     worth = known(held)
     recorded: Floats = held.there.mean(axis=0)
-    cells = counted(held, worth)
-    drawn = _drawn(held)
+    drawn = begins(held) if in_turn(held) else _drawn(held)
     picked = _picked(held, recorded)
     pairs = int(held.there.sum())
     told = held.there & ~np.isnan(held.propensities)
@@ -68,16 +69,20 @@ def of(panel: Panel) -> Coverage:
     scored = float(worth.sum() / max(1, pairs))
     together = _together(held)
     kind = _kind(held, recorded, picked, drawn)
+    first = begun(ordered(held)) if kind is Kind.DRAWN else held
+    cells = counted(first, known(first))
     findings = [
         f"{pairs:,} of {held.there.size:,} pairs of a task and a worker are recorded ({_percent(recorded.mean())})"
     ]
     findings += _on_propensities(kind, int(told.sum()), pairs, least)
     if scored < WHOLE:
         findings.append(f"{_percent(1 - scored)} of the recorded answers have no score, and count for nothing")
-    findings += _on_workers(held, recorded, cells)
+    if kind is not Kind.FULL and in_turn(held):
+        findings += _on_turns(held, drawn)
+    findings += _on_workers(first, cells)
     findings += [_on_choice(held.workers[worker], *means) for worker, means in picked.items()]
     if kind is Kind.DRAWN:
-        findings += _on_weights(held.at(drawn))
+        findings += _on_weights(first.at(drawn))
     if kind is not Kind.FULL:
         findings += _on_sets(together)
     return Coverage(kind, recorded, cells, drawn, least, scored, together, tuple(findings))
@@ -244,14 +249,29 @@ def _on_propensities(kind: Kind, told: int, pairs: int, least: float) -> list[st
     return [*words, f"the smallest probability with which a recorded worker was asked is {least:.3g}{small}"]
 
 
-def _on_workers(panel: Panel, recorded: Floats, cells: Ints) -> list[str]:
+def _on_turns(panel: Panel, drawn: Flags) -> list[str]:
+    left, later = int((~drawn & panel.there.any(axis=1)).sum()), int((panel.there & ~begun(panel).there).sum())
+    words = []
+    if left:
+        words.append(
+            f"of {left:,} tasks nobody knows with what probability the first worker was asked: they are left out"
+        )
+    if later:
+        words.append(
+            f"{later:,} outcomes are not of the first ask of a task: they tell what it is worth to ask several, and "
+            "nothing of a worker alone"
+        )
+    return words
+
+
+def _on_workers(panel: Panel, cells: Ints) -> list[str]:
     """Return a line for each worker that is rarely asked, or not at all for some type that there is."""
-    types = panel.batch.types
+    types, recorded, how = panel.batch.types, panel.there.mean(axis=0), "asked first" if in_turn(panel) else "asked"
     sizes = np.array([(types == kind).sum() for kind in range(len(panel.types.names))])
     words = []
     for column, name in enumerate(panel.workers):
         dark = [panel.types.names[kind] for kind in np.flatnonzero((cells[:-1, column] < SUPPORT) & (sizes >= SUPPORT))]
-        told = f"{name} was asked for {_percent(recorded[column])} of the tasks"
+        told = f"{name} was {how} for {_percent(recorded[column])} of the tasks"
         if len(dark) == (sizes >= SUPPORT).sum() > 0 or not cells[-1, column]:
             words.append(f"{told}: too little is known about it on any type")
         elif dark:
@@ -264,10 +284,13 @@ def _on_workers(panel: Panel, recorded: Floats, cells: Ints) -> list[str]:
 
 def _on_weights(panel: Panel) -> list[str]:
     level, error = _level(panel)
+    why = "its probabilities hang on what others had said"
+    if in_turn(panel):
+        why = "its answers have no score"
     off = np.flatnonzero((np.abs(level[-1] - 1) > OFF + ERRORS * error[-1]) & (level[-1] > 0))
     return [
         f"the outcomes of {panel.workers[worker]}, weighted by their probabilities, stand for {level[-1, worker]:.0%} "
-        "of the tasks: on others it was never asked, or its probabilities hang on what others had said"
+        f"of the tasks: on others it was never asked{' first' * in_turn(panel)}, or {why}"
         for worker in off
     ]
 

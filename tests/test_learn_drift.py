@@ -118,6 +118,17 @@ def test_usual_may_be_told_from_an_earlier_stretch_of_the_same_traffic() -> None
     assert found.usual == pytest.approx(held.won[:300, GOOD].mean(), abs=0.03)
 
 
+def test_a_fall_counts_until_the_latest_outcomes_say_that_it_is_over() -> None:
+    def found(*parts: tuple[float, int]) -> list[str]:
+        scores = stream(*parts)
+        recent = replace(panel({"one": Made(0.8)}, tasks=len(scores)), scores=scores[:, None])
+        return [each.since for each in drifts(recent, Usual(np.full((3, 1), 0.8), np.array([0.001])))]
+
+    assert found((0.8, 300), (0.3, 100), (0.8, 300)) == []
+    assert len(found((0.8, 300), (0.3, 100), (0.8, 5))) == 1
+    assert len(found((0.8, 300), (0.3, 100), (0.8, 300), (0.5, 200))) == 1
+
+
 def test_only_outcomes_that_were_recorded_and_graded_count() -> None:
     held = fallen()
     sparse = missing(held, np.random.default_rng(0).random(held.codes.shape) < 0.5)

@@ -20,6 +20,7 @@ from shikisha.cli import (
     running,
     shelving,
     trials,
+    watching,
 )
 from shikisha.cli.doctor import doctor
 from shikisha.cli.feedback import feedback
@@ -69,6 +70,7 @@ for act in (
     trials.trial,
     trials.promote,
     shelving.rollback,
+    watching.watch,
 ):
     policies.group.command()(command(act))
 app.add_typer(journal, name="journal")

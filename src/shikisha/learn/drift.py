@@ -4,9 +4,10 @@ Each worker has a wager against it that is fair while it is as good as usual, fo
 betting martingales (for falls of several sizes, since nobody knows the size), begun anew at every outcome and added up
 (a Shiryaev-Roberts statistic; Shin, Ramdas & Rinaldo, arXiv 2203.03532). Invariant: while a worker is as good as usual,
 at least `every` of its outcomes pass in the mean before an alarm, whatever the order of types and however scores are
-spread in [0, 1]. Usual is taken a little lower than it is thought to be, by how uncertain it is. Deliberately absent:
-workers that get better, and outcomes that were not asked for at random: where a worker is asked for what others could
-not agree on, what is usual has to be told from an earlier stretch of the same traffic (`usual_in`).
+spread in [0, 1]. Usual is taken a little lower than it is thought to be, by how uncertain it is. A fall counts until the
+latest outcomes say that it is over, or was none. Deliberately absent: workers that get better, and outcomes that were
+not asked for at random: where a worker is asked for what others could not agree on, what is usual has to be told from
+an earlier stretch of the same traffic (`usual_in`).
 """
 
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from shikisha.policy.table import Table
 EVERY = 20_000  # outcomes of a worker between false alarms, at least and in the mean
 FALLS = (0.3, 0.6, 1.2, 2.4)  # in log odds
 LEAST = 0.02  # of success; a fall by less is none
+BACK = 1_000.0  # to 1 is how the latest outcomes must speak against a fall that is over
 _SURE = 1.64  # standard errors
 _EDGE = 0.02  # success is thought at least this far from 0 and 1
 
@@ -59,16 +61,14 @@ class Drift:
 
 
 def drifts(recent: Panel, usual: Usual, every: int = EVERY) -> tuple[Drift, ...]:
-    """Return the workers that have fallen in these tasks, which are in the order of time; first alarms only."""
+    """Return the workers that have fallen in these tasks, which are in the order of time, and are not back."""
     found = []
     for worker in range(len(recent.workers)):
         rows = np.flatnonzero(recent.there[:, worker] & ~np.isnan(recent.scores[:, worker]))
         expected = _held(usual, worker)[recent.batch.types[rows]]
-        scores = recent.won[rows, worker]
-        place = alarm(scores, expected, every)
-        if place is not None:
-            begun = _since(scores[: place + 1], expected[: place + 1])
-            found.append(_told(recent, worker, rows, (begun, place), usual))
+        places = _lasting(recent.won[rows, worker], expected, every)
+        if places is not None:
+            found.append(_told(recent, worker, rows, places, usual))
     return tuple(found)
 
 
@@ -110,11 +110,35 @@ def _factors(scores: Floats, expected: Floats) -> Floats:
     return factors
 
 
-def _since(scores: Floats, expected: Floats) -> int:
-    """Return where the fall began, most probably: the size and the beginning that explain most of what came after."""
-    gains = np.log(_factors(scores, expected))
+def _lasting(scores: Floats, expected: Floats, every: int) -> tuple[int, int] | None:
+    """Return the places where the fall that lasts began, and where it was noticed."""
+    start = 0
+    while (place := alarm(scores[start:], expected[start:], every)) is not None:
+        noticed = start + place
+        gains = np.log(_factors(scores[start:], expected[start:]))
+        begun = _since(gains[: place + 1])
+        size = int(gains[begun:].sum(axis=0).argmax())  # as all outcomes since have it
+        back = _back(gains[place + 1 :, size])
+        if back is None:
+            return start + begun, noticed
+        start = noticed + 1 + back
+    return None
+
+
+def _since(gains: Floats) -> int:
+    """Return where a fall began, most probably: the size and the beginning that explain most of what came after."""
     after = np.cumsum(gains[::-1], axis=0)[::-1]
     return int(after.max(axis=1).argmax())
+
+
+def _back(gains: Floats) -> int | None:
+    """Return from where on outcomes say that the fall is over, if they do.
+
+    From some place to the end they must be so much more probable if it is than if it is not; while it is not, that
+    happens by chance once in BACK looks at most, however the place is chosen (Ville's inequality, read backwards).
+    """
+    after = np.cumsum(gains[::-1])[::-1]
+    return int(after.argmin()) if after.min(initial=0.0) <= -np.log(BACK) else None
 
 
 def _told(recent: Panel, worker: int, rows: Ints, places: tuple[int, int], usual: Usual) -> Drift:

@@ -14,6 +14,7 @@ import numpy as np
 from shikisha.learn.cascading import cascade
 from shikisha.learn.hearing import listen
 from shikisha.learn.inducing import Ground, Recipe, induce
+from shikisha.learn.joining import imputed
 from shikisha.learn.panel import Panel
 from shikisha.learn.pools import area, pools
 from shikisha.learn.routing import route
@@ -60,27 +61,40 @@ def fit(panel: Panel, wants: Wants, rungs: Sequence[str], filled: Panel | None =
     unit, best, recorded = panel.unit(), float(panel.means()[panel.best()]), panel
     panel = panel if filled is None else filled
     folds = folds_of(panel.hashes, f"fit {wants.seed}")
+    scale = unit if filled is None else _scale(recorded, filled)
     made: dict[str, list[Tried]] = {}
     hearing: Hearing | None = None
     induced: list[Tried] = []
     if POLICY in rungs:
-        ground = Ground.of(panel, folds, wants.recipe)
+        ground = replace(Ground.of(panel, folds, wants.recipe), unit=scale)
         chosen = pools(ground)
         hearing, ground = _listening(ground, chosen[0], recorded)
         panel = ground.panel
-        induced = [Tried(one.part, one.won, one.cost) for one in (induce(ground, pool) for pool in chosen)]
-    tabled = tabulate(panel, folds, unit, wants.preference)
-    made[TABLE] = [Tried(tabled.part, tabled.won, tabled.cost)]
+        fitted = (induce(ground, pool) for pool in chosen)
+        induced = [Tried(one.part, one.won, one.cost * (scale / unit)) for one in fitted]
+    tabled = tabulate(panel, folds, scale, wants.preference)
+    made[TABLE] = [Tried(tabled.part, tabled.won, tabled.cost * (scale / unit))]
     if ROUTER in rungs:
-        routed = route(panel, folds, unit, wants.preference.speed if wants.preference else 0.0)
-        made[ROUTER] = [Tried(routed.part, routed.won, routed.cost)]
+        routed = route(panel, folds, scale, wants.preference.speed if wants.preference else 0.0)
+        made[ROUTER] = [Tried(routed.part, routed.won, routed.cost * (scale / unit))]
     if CASCADE in rungs:
-        cascaded = cascade(panel, folds, unit)
-        made[CASCADE] = [Tried(cascaded.part, cascaded.won, cascaded.cost)]
+        cascaded = cascade(panel, folds, scale)
+        made[CASCADE] = [Tried(cascaded.part, cascaded.won, cascaded.cost * (scale / unit))]
     if POLICY in rungs:
         made[POLICY] = [*induced, *made[TABLE]]  # not the cascade: its promises are the more hopeful ones
     dials = Dial((), unit if panel.paid.any() else 0.0, best)
     return replace(_trimmed(made, dials, len(panel) // len(recorded)), hearing=hearing)
+
+
+def _scale(recorded: Panel, filled: Panel) -> float:
+    """Return what one unit of cost is while fitting: the mean dollars of the best single worker, or of a newcomer.
+
+    That is where one is thought better than the best and is dearer: prices in units of a cheap worker would bar it.
+    """
+    best, thought = recorded.best(), replace(filled, there=filled.there | imputed(filled))
+    hoped = thought.best()
+    paid = float(recorded.paid[:, best].sum() / max(1, recorded.there[:, best].sum()))
+    return max(paid, float(thought.paid[:, hoped].sum() / max(1, thought.there[:, hoped].sum()))) or 1.0
 
 
 def _listening(deaf: Ground, pool: Sequence[int], recorded: Panel) -> tuple[Hearing | None, Ground]:
@@ -89,7 +103,7 @@ def _listening(deaf: Ground, pool: Sequence[int], recorded: Panel) -> tuple[Hear
     if hearing is None or told is None:
         return None, deaf
     tells = np.tile(told, (len(deaf.panel) // len(recorded), 1))
-    ground = Ground.of(replace(deaf.panel, tells=tells), deaf.folds, deaf.recipe)
+    ground = replace(Ground.of(replace(deaf.panel, tells=tells), deaf.folds, deaf.recipe), unit=deaf.unit)
     better = area(induce(ground, pool)) > area(induce(deaf, pool))
     return (hearing, ground) if better else (None, deaf)
 

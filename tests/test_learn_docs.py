@@ -17,7 +17,7 @@ from shikisha.outcomes import OutcomeLog
 from shikisha.policy.dial import Aim
 from test_learn_cli import perform
 
-SHELF = ("show", "add", "canary", "trial", "promote", "rollback")
+SHELF = ("show", "add", "canary", "trial", "promote", "rollback", "watch")
 PAGE = Path(__file__).parent.parent / "docs" / "learning.md"
 POOL = "".join(
     f'[workers.{name}]\nkind = "scripted"\nanswers = "A"\nprice = {{ call = 0.01 }}\n'

@@ -157,7 +157,6 @@ def _tells(found: Found) -> Iterator[str]:
 def _told(drift: "Drift", traffic: "Traffic") -> Iterator[str]:
     row = "run" if traffic.runs else "task"
     places = [traffic.panel.ids.index(each) + 1 for each in (drift.since, drift.noticed)]
-    share = f"{100 * drift.found:.1f} % instead of {100 * drift.usual:.1f} %"
-    yield f"{one_line(drift.worker)} fell: right on {share} of {drift.outcomes:,} outcomes,"
-    yield f"  since {row} {places[0]:,} ({one_line(drift.since)}),"
+    yield f"{one_line(drift.worker)} fell: right on {100 * drift.found:.1f} % instead of {100 * drift.usual:.1f} %"
+    yield f"  in {drift.outcomes:,} outcomes since {row} {places[0]:,} ({one_line(drift.since)}),"
     yield f"  noticed at {row} {places[1]:,} ({one_line(drift.noticed)})."

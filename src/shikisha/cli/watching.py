@@ -56,8 +56,8 @@ def watch(policy: PolicyName, watching: Watching, shared: Shared) -> Exit:
     """Tell whether a policy's workers are still as good as usual.
 
     Reads outcomes in the order of time: the runs of the journal that this policy began, or with --log a log's, in the
-    order of its tasks. Exit code 1 if a worker has fallen, 0 if none has. An alarm without cause comes once in 20,000
-    outcomes of a worker.
+    order of its tasks. Exit code 1 if a worker has fallen, 0 if none has. Alarms without cause come once in 20,000
+    outcomes of a worker at most, in the mean.
 
     What is usual is told by the policy where every worker was asked for every task and all is graded; else by earlier
     outcomes, which were asked for as the later ones are: those before --since, or each worker's first 300 (at most half

@@ -4,10 +4,10 @@ Each worker has a wager against it that is fair while it is as good as usual, fo
 betting martingales (for falls of several sizes, since nobody knows the size), begun anew at every outcome and added up
 (a Shiryaev-Roberts statistic; Shin, Ramdas & Rinaldo, arXiv 2203.03532). Invariant: while a worker is as good as usual,
 at least `every` of its outcomes pass in the mean before an alarm, whatever the order of types and however scores are
-spread in [0, 1]. Usual is taken a little lower than it is thought to be, by how uncertain it is. A fall counts until the
-latest outcomes say that it is over, or was none. Deliberately absent: workers that get better, and outcomes that were
-not asked for at random: where a worker is asked for what others could not agree on, what is usual has to be told from
-an earlier stretch of the same traffic (`usual_in`).
+spread in [0, 1]. Usual is taken a little lower than it is thought to be, by how uncertain it is. A fall counts until
+the latest outcomes say that it is over, or was none. Deliberately absent: workers that get better, and outcomes that
+were not asked for at random: where a worker is asked for what others could not agree on, what is usual has to be told
+from an earlier stretch of the same traffic (`usual_in`).
 """
 
 from dataclasses import dataclass

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from shikisha.clean import one_line
 from shikisha.cli import out
-from shikisha.evaluate.wording import UNKNOWN
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -132,6 +131,8 @@ def _table(found: Found, width: int) -> "Table":
 
 
 def _figures(standing: "Standing") -> tuple[str, str, str]:
+    from shikisha.evaluate.wording import UNKNOWN
+
     outcomes = f"{standing.outcomes:,}"
     known = (standing.usual, standing.found, standing.low, standing.high)
     if standing.usual is None or standing.found is None or standing.low is None or standing.high is None:

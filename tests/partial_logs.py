@@ -23,11 +23,13 @@ def each_apart(held: Panel, chances: Floats, seed: int = 0) -> Panel:
     return asked(held, _random(seed).random(shares.shape) < shares, shares)
 
 
-def second_opinions(held: Panel, first: int, second: int, seed: int = 0) -> Panel:
-    """Ask one worker, then another with a chance of 0.8 where the first is wrong, else of 0.2, and tell their turns."""
+def second_opinions(
+    held: Panel, first: int, second: int, seed: int = 0, chances: tuple[float, float] = (0.2, 0.8)
+) -> Panel:
+    """Ask one worker, then another with these chances where the first is right, or wrong; tell whose turn it was."""
     random = _random(seed)
     shares = np.ones(held.there.shape)
-    shares[:, second] = np.where(held.won[:, first] > 0, 0.2, 0.8)
+    shares[:, second] = np.where(held.won[:, first] > 0, *chances)
     there = np.zeros(held.there.shape, bool)
     there[:, first], there[:, second] = True, random.random(len(held)) < shares[:, second]
     turns = np.full(held.there.shape, -1, np.int64)

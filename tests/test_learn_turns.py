@@ -209,13 +209,22 @@ def test_the_rule_of_a_log_with_turns_is_the_one_of_the_full_log() -> None:
 
 def test_sequences_carry_a_policy_that_asks_several() -> None:
     unlike = {"one": Made(0.65, 0.1), "two": Made(0.65, 0.1), "three": Made(0.7, 1.0)}
-    log = step_by_step(panel(unlike, 4000), np.full(3, 1 / 3))
+    log = step_by_step(panel(unlike, 3000), np.full(3, 1 / 3))
     policy, fresh = fit_partial(log), panel(unlike, 3000, seed=8)
     evidence = policy.rung(POLICY).evidence
     assert evidence is not None
     for point in policy.rung(POLICY).dial.points:
         won = play(policy.parts[point.part], point.setting, fresh).won.mean()
         assert won == pytest.approx(point.accuracy, abs=4 * point.error + 0.02)
+
+
+def test_where_no_further_ask_was_left_to_chance_no_other_way_of_asking_is_promised() -> None:
+    unlike = {"one": Made(0.65, 0.1), "two": Made(0.65, 0.1), "three": Made(0.7, 1.0)}
+    policy = fit_partial(second_opinions(panel(unlike, 2000), 0, 2, chances=(0.0, 1.0)))
+    notes = "\n".join(policy.about.notes)
+    assert [rung.name for rung in policy.rungs] == [TABLE]
+    assert "no further ask was left to chance" in notes
+    assert "there is no policy that asks several: the rule is as good as those of its settings that can be" in notes
 
 
 def test_a_part_of_the_workers_is_judged_by_the_tasks_of_all() -> None:

@@ -261,6 +261,11 @@ def _on_turns(panel: Panel, drawn: Flags) -> list[str]:
             f"{later:,} outcomes are not of the first ask of a task: they tell what it is worth to ask several, and "
             "nothing of a worker alone"
         )
+    chosen = panel.there & ~begun(panel).there & ~(panel.propensities >= 1)
+    if later and not chosen.any():
+        words.append(
+            "no further ask was left to chance: whether more of them, or fewer, would be better nobody can tell"
+        )
     return words
 
 

@@ -134,7 +134,7 @@ def _climbed(stand: _Stand, about: About) -> Policy:
             boards[POLICY] = both
             parts.append(induced.part)
         else:
-            why = "the rule is as good at every price"
+            why = _no_better(induced)
     if why:
         notes.append(f"there is no policy that asks several: {why}")
     rungs = tuple(_rungs(boards))
@@ -229,6 +229,15 @@ def _standing(trials: Sequence[_Trial]) -> Iterator[tuple[_Place, Terms]]:
         for setting, terms in enumerate(trial.terms):
             if refusal(terms) is None:
                 yield (place, setting), terms
+
+
+def _no_better(trial: _Trial) -> str:
+    """Return that none of the settings which could be judged is better than the rule, and why others could not be."""
+    refused = [one for one in (refusal(terms) for terms in trial.terms) if one]
+    if not refused:
+        return "the rule is as good at every price"
+    nearest = max(refused, key=lambda one: one.overlap.effective).reason
+    return f"the rule is as good as those of its settings that can be judged; {len(refused)} cannot: {nearest}"
 
 
 def _why(trial: _Trial) -> str:

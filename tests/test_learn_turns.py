@@ -189,6 +189,8 @@ def test_first_asks_without_a_score_are_said_not_to_stand_for_the_tasks() -> Non
     lost = (np.arange(1200) % 3 == 0)[:, None] & np.array([False, False, True])
     held = replace(log, scores=np.where(lost, np.nan, log.scores))
     said = "\n".join(coverage.of(held).findings)
+    assert "% of the first answers of three have no score, and its worth may be off by as much" in said
+    assert "answers of one have no score" not in said
     assert "the outcomes of three, weighted by their probabilities, stand for " in said
     assert "on others it was never asked first, or its answers have no score" in said
 

@@ -261,7 +261,14 @@ def _on_turns(panel: Panel, drawn: Flags) -> list[str]:
             f"{later:,} outcomes are not of the first ask of a task: they tell what it is worth to ask several, and "
             "nothing of a worker alone"
         )
-    chosen = panel.there & ~begun(panel).there & ~(panel.propensities >= 1)
+    first = begun(panel)
+    lost = 1 - known(first).sum(axis=0) / np.maximum(1, first.there.sum(axis=0))
+    words += [
+        f"{lost[worker]:.0%} of the first answers of {panel.workers[worker]} have no score, and its worth may be off "
+        "by as much: a grade of another answer tells nothing of them"
+        for worker in np.flatnonzero((lost > OFF) & first.there.any(axis=0))
+    ]
+    chosen = panel.there & ~first.there & ~(panel.propensities >= 1)
     if later and not chosen.any():
         words.append(
             "no further ask was left to chance: whether more of them, or fewer, would be better nobody can tell"

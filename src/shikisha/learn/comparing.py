@@ -12,25 +12,28 @@ from shikisha.learn.fits import FOLDS, folds_of
 from shikisha.learn.frontier import BUDGETS, POINTS, Frontier
 from shikisha.learn.ladder import joined
 from shikisha.learn.panel import Panel
+from shikisha.learn.threads import one_on_each_core, one_thread_each
 from shikisha.learn.yardsticks import told, yardsticks
 from shikisha.policy.policy import Yardstick
 
 _TOLD = np.array((*POINTS, *BUDGETS))
 
 
+@one_thread_each()
 def compared(panel: Panel, seed: int, tell: Callable[[str], None]) -> tuple[Yardstick, ...]:
     """Return all that is quick to try, judged on the folds of a ladder with this seed; nothing where tasks are few."""
     if len(set(panel.hashes)) < 2 * FOLDS:
         return ()
     folds = folds_of(panel.hashes, f"outer {seed}")
-    found: dict[str, list[Frontier]] = {}
-    for fold in range(FOLDS):
+
+    def one(fold: int) -> dict[str, Frontier]:
         tell(f"comparing: fold {fold + 1} of {FOLDS}")
         train, held = panel.at(np.flatnonzero(folds != fold)), panel.at(np.flatnonzero(folds == fold))
-        inner = folds_of(train.hashes, f"fit {seed}")
-        for name, front in yardsticks(train, inner, held, _TOLD).items():
-            found.setdefault(name, []).append(front)
-    whole = told({name: joined(parts) for name, parts in found.items()}, len(POINTS))
+        return yardsticks(train, folds_of(train.hashes, f"fit {seed}"), held, _TOLD)
+
+    with one_on_each_core() as threads:
+        found = list(threads.map(one, range(FOLDS)))
+    whole = told({name: joined([fold[name] for fold in found]) for name in found[0]}, len(POINTS))
     return tuple(_sorted(one) for one in whole)
 
 

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import ceil
-from os import sched_getaffinity
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from shikisha.learn.joining import completed, copies_for, established, newcomers
 from shikisha.learn.panel import Panel
 from shikisha.learn.play import play
 from shikisha.learn.routing import read
+from shikisha.learn.threads import one_on_each_core, one_thread_each
 from shikisha.policy.arrays import Flags, Floats
 from shikisha.policy.dial import Dial, Point, on_hull
 from shikisha.policy.policy import About, Evidence, Gain, Known, Met, Policy, Rung
@@ -46,6 +46,7 @@ class Source:
 Tell = Callable[[str], None]
 
 
+@one_thread_each()
 def climb(
     panel: Panel, wants: Wants | None = None, source: Source | None = None, tell: Tell = lambda _: None
 ) -> Policy:
@@ -57,9 +58,11 @@ def climb(
         rungs, notes = (TABLE,), (*notes, f"load limits are kept by the {TABLE} alone, which is kept for that")
     if ROUTER in rungs:
         read(panel)  # once for all folds
-    evidence = _measured(others, _without(panel, others, held), rungs, tell)
     tell("fitting on all tasks")
-    final = _final(panel, held, rungs)
+    with one_on_each_core() as threads:
+        fitting = threads.submit(_final, panel, held, rungs)
+        evidence = _measured(others, _without(panel, others, held), rungs, (tell, threads))
+        final = fitting.result()
     kept = _kept(rungs, evidence)
     about = About(
         come.log,
@@ -70,6 +73,7 @@ def climb(
         held.seed,
         (*joined_late(panel), *come.notes, *notes),
     )
+    evidence = _noted(evidence, [name for name in panel.workers if name not in others.workers])
     made = tuple(Rung(name, final.dials[name], evidence.get(name)) for name in rungs)
     return Policy(about, known(panel), panel.types, final.parts, made, kept, hearing=final.hearing)
 
@@ -89,9 +93,16 @@ def _without(panel: Panel, others: Panel, wants: Wants) -> Wants:
         return wants
     late = set(panel.workers).difference(others.workers)
     limits = {name: share for name, share in held.limits.items() if name not in late}
-    all_of_it = sum(limits.values()) if len(limits) == len(others.workers) else 1.0
-    limits = {name: min(1.0, share / min(1.0, all_of_it)) for name, share in limits.items()}
+    total = sum(limits.values()) if len(limits) == len(others.workers) else 1.0
+    if 0 < total < 1:
+        limits = {name: share / total for name, share in limits.items()}
     return replace(wants, preference=replace(held, limits=limits))
+
+
+def _noted(evidence: dict[str, Evidence], late: Sequence[str]) -> dict[str, Evidence]:
+    """Return the evidence with whom it leaves out."""
+    note = f"measured without {', '.join(late)}, of whom too few outcomes are known; the dial has them" if late else ""
+    return {name: replace(one, note=note) for name, one in evidence.items()}
 
 
 def rungs_for(panel: Panel) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -138,8 +149,11 @@ class _Judged:
     promised: dict[str, Floats]
 
 
-def _measured(panel: Panel, wants: Wants, rungs: Sequence[str], tell: Tell) -> dict[str, Evidence]:
+def _measured(
+    panel: Panel, wants: Wants, rungs: Sequence[str], beside: tuple[Tell, ThreadPoolExecutor]
+) -> dict[str, Evidence]:
     """Return the evidence for each rung; none where there are too few tasks to hold some back."""
+    tell, threads = beside
     if len(set(panel.hashes)) < 2 * FOLDS:
         return {}
     folds = folds_of(panel.hashes, f"outer {wants.seed}")
@@ -148,8 +162,7 @@ def _measured(panel: Panel, wants: Wants, rungs: Sequence[str], tell: Tell) -> d
         tell(f"fold {fold + 1} of {FOLDS}")
         return _judged(panel, folds == fold, wants, rungs)
 
-    with ThreadPoolExecutor(len(sched_getaffinity(0))) as threads:
-        judged = list(threads.map(one, range(FOLDS)))
+    judged = list(threads.map(one, range(FOLDS)))
     return _evidence(judged, rungs, len(panel.workers))
 
 

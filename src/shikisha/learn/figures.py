@@ -146,6 +146,12 @@ def best_single(policy: Policy) -> Known:
     return policy.best_single
 
 
+def hardly_known(policy: Policy) -> tuple[Known, ...]:
+    """Return workers with less than half of the outcomes that others have: none of them can be the best single one."""
+    most = max(worker.tasks for worker in policy.workers)
+    return tuple(worker for worker in policy.workers if 0 < 2 * worker.tasks < most)
+
+
 def usual(rung: Rung) -> tuple[Mix, Wish]:
     """Return the setting to show unless told: as good as the best single worker, or the best there is."""
     wish = Wish(Aim.QUALITY, 1.0)

@@ -17,7 +17,7 @@ from shikisha.evaluate.plots_interval import IntervalPlot
 from shikisha.evaluate.plots_interval import Line as Place
 from shikisha.evaluate.wording import points, span
 from shikisha.learn import summary
-from shikisha.learn.figures import best_single, lines, marks, overspent, reach, usual
+from shikisha.learn.figures import best_single, hardly_known, lines, marks, overspent, reach, usual
 from shikisha.learn.frontier import POINTS
 from shikisha.learn.plots import frontier_plot
 from shikisha.learn.plots_dial import accuracy_promises, asks, cost_promises, kept, stack
@@ -47,6 +47,7 @@ def _words(policy: Policy) -> Mapping[str, object]:
     return {
         "name": summary.name(policy.about),
         "best": best_single(policy),
+        "few": hardly_known(policy),
         "unit": policy.rung().dial.unit,
         "source": summary.source(policy),
         "yardstick": summary.yardstick(policy),

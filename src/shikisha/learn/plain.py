@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from shikisha.learn import summary
-from shikisha.learn.figures import best_single, defended, paid, reach, settings
+from shikisha.learn.figures import best_single, defended, hardly_known, paid, reach, settings
 from shikisha.learn.frontier import POINTS
 from shikisha.learn.ways import asked, ways
 from shikisha.policy.dial import Mix
@@ -22,6 +22,7 @@ def plain(policy: Policy, version: str) -> Mapping[str, object]:
         "about": asdict(policy.about),
         "best_single": {"name": best.name, "accuracy": best.score, "dollars": best.dollars},
         "workers": [asdict(worker) for worker in policy.workers],
+        "few_outcomes": [worker.name for worker in hardly_known(policy)],
         "types": [{"name": name, "form": policy.types.form_of(place)} for place, name in enumerate(policy.types.names)],
         "kept": policy.kept,
         "defended": defended(policy),

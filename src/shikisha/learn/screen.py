@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shikisha.clean import one_line
 from shikisha.evaluate.wording import UNKNOWN, dollars, percent, plural
 from shikisha.learn import summary
-from shikisha.learn.figures import BUDGETS, Line, best_single, lines, marks, overspent, settings
+from shikisha.learn.figures import BUDGETS, Line, best_single, hardly_known, lines, marks, overspent, settings
 from shikisha.learn.naming import labels
 from shikisha.learn.ways import Rate, Way, asked, ways
 from shikisha.policy.dial import Mix
@@ -30,6 +30,8 @@ def climbed(policy: Policy, console: "Console") -> None:
     """Print the ladder: every rung's accuracy at its budgets, what is kept, and why."""
     _line(console, f"{one_line(summary.name(policy.about))}: {summary.source(policy)}", "bold")
     _line(console, summary.yardstick(policy))
+    if told := summary.few(policy):
+        _line(console, told, "yellow")
     measured = lines(policy)
     if measured:
         console.print()
@@ -45,9 +47,8 @@ def climbed(policy: Policy, console: "Console") -> None:
     evidence = policy.rung().evidence
     if evidence is not None and (told := summary.kept_word(evidence)):
         _line(console, told)
-    for line in measured:
-        if line.rung and line.note:
-            _line(console, f"{line.name}: {line.note}")
+    for note in dict.fromkeys(line.note for line in measured if line.rung and line.note):
+        _line(console, f"{', '.join(line.name for line in measured if line.note == note)}: {note}")
 
 
 def _ladder(measured: Sequence[Line], width: int) -> "Table":
@@ -94,6 +95,8 @@ def portrait(policy: Policy, version: str, shown: tuple[Rung, Mix, str], console
     both = Table.grid(padding=(0, 3, 0, 0))
     both.add_row(_pool(policy, mix), _dial(policy, rung))
     console.print(both)
+    if told := summary.few(policy):
+        _line(console, f"* {told}", "yellow")
     console.print()
     _line(console, f"{rung.name} at {called}: {_promise(mix, rung)}", "bold")
     found = ways(policy, mix)
@@ -117,7 +120,7 @@ def _pool(policy: Policy, mix: Mix) -> "Table":
     from rich.text import Text
 
     shares, names = asked(policy, mix), labels(policy.names, _NAME)
-    best = best_single(policy).name
+    best, few = best_single(policy).name, [worker.name for worker in hardly_known(policy)]
     table = _table()
     for head in ("worker", "right", "$/1,000", "asked"):
         table.add_column(head, justify="left" if head == "worker" else "right", no_wrap=True)
@@ -125,7 +128,8 @@ def _pool(policy: Policy, mix: Mix) -> "Table":
     for worker in ranked[:_MOST_WORKERS]:
         style = "bold" if worker.name == best else ""
         share = "" if shares is None else _whole(shares[worker.name])
-        cells = (names[worker.name], percent(worker.score), f"{1000 * worker.dollars:.2f}", share)
+        mark = "*" if worker.name in few else " " * bool(few)
+        cells = (names[worker.name], percent(worker.score) + mark, f"{1000 * worker.dollars:.2f}", share)
         table.add_row(*(Text(cell, style) for cell in cells))
     if len(ranked) > _MOST_WORKERS:
         table.add_row(Text(f"and {len(ranked) - _MOST_WORKERS} more", "dim"))

@@ -9,7 +9,7 @@ from shlex import quote
 
 from shikisha.evaluate.entries import Interval
 from shikisha.evaluate.wording import dollars, percent, plural, points, span
-from shikisha.learn.figures import Step, best_single, defended, met_at, overspent, paid, reach, steps
+from shikisha.learn.figures import Step, best_single, defended, hardly_known, met_at, overspent, paid, reach, steps
 from shikisha.policy.dial import Dial
 from shikisha.policy.policy import About, Evidence, Gain, Policy
 
@@ -45,6 +45,12 @@ def yardstick(policy: Policy) -> str:
         return f"Best single worker: {best.name}, {percent(best.score)}. Nothing in this log costs anything."
     price = f"{dollars(1000 * dial.unit)} for 1,000 tasks"
     return f"Best single worker: {best.name}, {percent(best.score)} at {price}, which is a cost of 100 %."
+
+
+def few(policy: Policy) -> str:
+    """Say whom few outcomes tell of, and how many; nothing where there is nobody."""
+    named = [f"{worker.name} {worker.tasks:,}" for worker in hardly_known(policy)]
+    return f"Few outcomes: {', '.join(named)}." if named else ""
 
 
 def headline(policy: Policy) -> tuple[str, ...]:

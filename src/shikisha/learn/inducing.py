@@ -103,16 +103,21 @@ class _Ahead:
     cost: Lean
 
 
-def induce(ground: Ground, workers: Sequence[int], prices: Floats | None = None) -> Fitted:
-    """Fit an induction over these workers (places in the panel), at these prices or the recipe's."""
-    order = tuple(sorted(workers))
+def induce(
+    ground: Ground, workers: Sequence[int], prices: Floats | None = None, states: "States | None" = None
+) -> Fitted:
+    """Fit an induction over these workers (places in the panel), at these prices or the recipe's.
+
+    `states` are what several fits on this ground share; without it, each state is looked at anew.
+    """
+    order, states = tuple(sorted(workers)), states or States(ground)
     held = ground.recipe.prices if prices is None else prices
     gains: dict[Asked, Floats] = {}
     ahead: dict[Asked, _Ahead] = {}
     for size in range(len(order), -1, -1):
         current = {}
         for asked in combinations(order, size):
-            state = _State.at(ground, asked)
+            state = states.at(asked)
             if size == len(order):
                 current[asked] = state.shipped(len(held))
                 continue
@@ -130,7 +135,7 @@ class _State:
 
     ground: Ground
     asked: Asked
-    features: Floats
+    features: Lean
     ship: Floats
     label: Floats
 
@@ -139,7 +144,7 @@ class _State:
         panel = ground.panel
         if not asked:
             nothing = np.zeros(len(panel))
-            return cls(ground, asked, at_first(_seen(panel, asked), ground.scales), nothing, nothing)
+            return cls(ground, asked, _lean(at_first(_seen(panel, asked), ground.scales)), nothing, nothing)
         seen, belief = _seen(panel, asked), ground.belief(asked)
         shipped = supporter(seen, asked, np.where(belief.best > 0, belief.top, -1))
         rows = np.arange(len(panel))
@@ -147,7 +152,8 @@ class _State:
         soft = ground.recipe.soft
         taught = ground.teacher[rows, belief.top]
         label = np.where(shipped >= 0, (1 - soft) * ship + soft * taught, 0.0)
-        return cls(ground, asked, of_state(seen, asked, belief, ground.scales), ship, label.astype(np.float32))
+        features = _lean(of_state(seen, asked, belief, ground.scales))
+        return cls(ground, asked, features, ship, label.astype(np.float32))
 
     def shipped(self, prices: int) -> _Ahead:
         """Return what shipping now comes to at every price."""
@@ -155,6 +161,25 @@ class _State:
             np.repeat(column[:, None].astype(np.float32), prices, axis=1) for column in (self.label, self.ship)
         )
         return _Ahead(label, ship, np.zeros_like(label))
+
+
+class States:
+    """The states of a ground; those in which none but the `shared` workers have been asked are kept once looked at."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground, self._shared, self._kept = ground, frozenset[int](), dict[Asked, _State]()
+
+    def share(self, workers: Sequence[int]) -> None:
+        """Keep the states of these workers from now on, and forget those of others."""
+        self._shared = frozenset(workers)
+        self._kept = {asked: state for asked, state in self._kept.items() if self._shared.issuperset(asked)}
+
+    def at(self, asked: Asked) -> _State:
+        """Return the state in which these have been asked."""
+        state = self._kept.get(asked) or _State.at(self._ground, asked)
+        if self._shared.issuperset(asked):
+            self._kept[asked] = state
+        return state
 
 
 def _step(state: _State, others: Sequence[int], ahead: Mapping[Asked, _Ahead], prices: Floats) -> tuple[_Ahead, Floats]:
@@ -192,10 +217,10 @@ def _penalty(state: _State) -> Floats:
     return penalty
 
 
-def _ridge(features: Floats, targets: Floats, penalty: Floats, folds: Ints) -> tuple[Floats, Floats]:
+def _ridge(features: Lean, targets: Floats, penalty: Floats, folds: Ints) -> tuple[Floats, Floats]:
     """Return ridge coefficients on all rows, and for each row the prediction of the fit without its fold."""
     rows = [np.flatnonzero(folds == fold) for fold in range(int(folds.max()) + 1)]
-    own = [features[held].astype(np.float32) for held in rows]
+    own = [features[held] for held in rows]
     grams = [(each.T @ each).astype(np.float64) for each in own]
     crosses = [(each.T @ targets[held]).astype(np.float64) for each, held in zip(own, rows, strict=True)]
     gram, cross = np.sum(grams, axis=0) + np.diag(penalty), np.sum(crosses, axis=0)
@@ -203,6 +228,10 @@ def _ridge(features: Floats, targets: Floats, penalty: Floats, folds: Ints) -> t
     for held, each, less, without in zip(rows, own, grams, crosses, strict=True):
         found[held] = each @ np.linalg.solve(gram - less, cross - without).astype(np.float32)
     return np.asarray(np.linalg.solve(gram, cross), np.float64), found
+
+
+def _lean(features: Floats) -> Lean:
+    return features.astype(np.float32)
 
 
 def _seen(panel: Panel, asked: Asked) -> Seen:

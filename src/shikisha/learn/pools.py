@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from shikisha.learn.frontier import BUDGETS, frontier
-from shikisha.learn.inducing import Fitted, Ground, induce
+from shikisha.learn.inducing import Fitted, Ground, States, induce
 from shikisha.learn.panel import Panel
 from shikisha.policy.dial import Dial, Point, on_hull
 
@@ -22,19 +22,20 @@ _ENOUGH = 1e-4  # of area, which an exchange must bring
 
 
 class _Search:
-    """Areas of pools, each fitted once."""
+    """Areas of pools, each fitted once; what pools that are compared have in common is looked at once."""
 
     def __init__(self, ground: Ground) -> None:
-        self._ground, self._known = ground, dict[tuple[int, ...], float]()
+        self._ground, self._states, self._known = ground, States(ground), dict[tuple[int, ...], float]()
 
     def worth(self, pool: Sequence[int]) -> float:
         key = tuple(sorted(pool))
         if key not in self._known:
-            self._known[key] = area(induce(self._ground, key, _SEARCHED))
+            self._known[key] = area(induce(self._ground, key, _SEARCHED, self._states))
         return self._known[key]
 
     def grown(self, pool: list[int], rest: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the pool with one worker more, and the others from the most promising."""
+        self._states.share(pool)
         ranked = sorted(rest, key=lambda worker: -self.worth([*pool, worker]))
         return [*pool, ranked[0]], ranked[1:]
 
@@ -42,6 +43,7 @@ class _Search:
         """Return the pool after one worker after another was exchanged for a better one."""
         for place in range(len(pool)):
             others = [worker for worker in rest if worker not in pool]
+            self._states.share([*pool[:place], *pool[place + 1 :]])
             tried = [[*pool[:place], worker, *pool[place + 1 :]] for worker in others]
             best = max(tried, key=self.worth, default=pool)
             if self.worth(best) > self.worth(pool) + _ENOUGH:

@@ -115,9 +115,11 @@ def _design(panel: Panel, held: Penalties) -> _Design:
             entries.add(base[both] + codes[both, worker], pair)
             pair += 1
     cells, columns, values = entries.joined()
-    there = np.unique(cells)
+    given = np.zeros(right.size, bool)
+    given[cells] = True
+    there, places = np.flatnonzero(given), np.cumsum(given) - 1
     shape = (len(there), sound + 1 + workers)
-    matrix = csr_matrix((values, (np.searchsorted(there, cells), columns)), shape=shape)
+    matrix = csr_matrix((values, (places[cells], columns)), shape=shape)
     owner = there // right.shape[1]
     hits = right.ravel()[there].astype(float)
     some = np.bincount(owner, hits, len(codes)) > 0

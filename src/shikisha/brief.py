@@ -1,0 +1,56 @@
+"""The briefing in as few words as it takes, for small models that were trained on exactly this form.
+
+    ask what is the tally listed for kalo?
+    0 $4 looks up facts in the register
+    1 $5 a strong and dear general model
+    plan
+
+A line for the question, one for each worker (ordinal, price level, description), one for each step of earlier rounds
+(`did`), and `plan`, after which the model writes. Invariant: whatever somebody else wrote (question, context,
+descriptions, answers) is put on one line, so nothing but our own lines begins one. Deliberately absent: instructions
+and examples (`prompt` has them, for models that read English), and workers' names.
+"""
+
+from collections.abc import Sequence
+from math import log10
+
+from shikisha.budget import Price, Usage
+from shikisha.call import Card
+from shikisha.run import Performed, Result
+from shikisha.task import Task
+
+_TYPICAL = Usage(100, 20)  # a call, to tell prices apart by
+_LEVELS = 9  # the dearest price level: a dollar a call and more
+_SHOWN = 200  # characters of an earlier answer
+
+
+def brief(task: Task, cards: Sequence[Card], rounds: Sequence[Performed] = ()) -> str:
+    """Return the prompt; it ends where the plan's text begins."""
+    lines = [f"ask {_flat(task.prompt)}"]
+    if task.context:
+        lines.append(f"given {_flat(task.context)}")
+    lines += [f"{number} {price_level(card.price)} {_flat(card.description)}" for number, card in enumerate(cards)]
+    for past in rounds:
+        lines += [
+            f"did {step.worker} {_flat(step.subtask)}: {_came(result)}"
+            for step, result in zip(past.plan.steps, past.results, strict=True)
+        ]
+    return "\n".join([*lines, "plan\n"])
+
+
+def price_level(price: Price | None) -> str:
+    """Return what a typical call costs as `$0` (free) to `$9` (a dollar or more), two levels a power of ten."""
+    if price is None:
+        return "$?"
+    dollars = price.of(_TYPICAL)
+    return f"${0 if dollars <= 0 else max(1, min(_LEVELS, round(_LEVELS + 2 * log10(dollars))))}"
+
+
+def _came(result: Result) -> str:
+    if result.text is None or result.fault is not None:
+        return "nothing"
+    return _flat(result.text)[:_SHOWN]
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,181 @@
+"""Lessons for a warm start: how questions and descriptions are read, how plans are written, and never which to write.
+
+A lesson is a prompt, a thought and a plan. *Readings* teach the thought that is true of the prompt, with some words of
+the prompt struck out. *Drills* show a random thought, which is not taught, and teach a plan that follows it. *Plans*
+teach the true thought and a plan whose workers, and half of whose kinds, are drawn by lot. A plan's shape is drawn by
+lot in every lesson, whatever the question. So after the lessons a model reads, and can do what a thought says, but does
+not know which shape a question needs, or that following a thought pays: that is left for outcomes to teach. `follow` is
+the share of plans that follow a true thought nevertheless. Invariant: a lesson is a function of (seed, index, recipe);
+only the training split's words, names, compositions and workers are in it. Deliberately absent: best plans.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import count as counting
+
+from shikisha.brief import brief
+from shikisha.orchestra.chance import dice
+from shikisha.orchestra.compose import Block, compose
+from shikisha.orchestra.families import FAMILIES
+from shikisha.orchestra.grammar import write
+from shikisha.orchestra.pools import Auditions, Casting, cast_pool, draw_cast
+from shikisha.orchestra.shapes import Shape, groups
+from shikisha.orchestra.tasks import fill
+from shikisha.orchestra.thought import SLOTS, Thought, thought_of
+from shikisha.orchestra.wording import Split
+from shikisha.plan import Plan, Step
+from shikisha.prompt import render_lists
+from shikisha.task import Task
+
+STRUCK = "~"  # stands for a word that was struck out
+_FEW = (2, 3)  # workers in a drill's prompt
+
+
+class Form(StrEnum):
+    """The shapes of plans that lessons show, in equal shares."""
+
+    ONE = "one"
+    CHAIN_2 = "chain of two"
+    CHAIN_3 = "chain of three"
+    JOIN = "two, then a join"
+    VOTE = "readings and a vote"
+    VOTE_FIRST = "readings, a vote, one more"
+    VOTE_LAST = "one, readings, a vote"
+
+
+@dataclass(frozen=True, slots=True)
+class Curriculum:
+    """What lessons are drawn: shares of drills and of plans (the rest: readings), and how often a plan follows.
+
+    `noise` is the share of the prompt's words that are struck out in readings and drills; `sizes` of pools.
+    """
+
+    drills: float = 0.4
+    plans: float = 0.4
+    follow: float = 0.15
+    noise: float = 0.06
+    sizes: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8)
+    parts: tuple[float, ...] = (0.3, 0.35, 0.35)
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A prompt, what is shown after it but not taught, and what is taught."""
+
+    prompt: str
+    shown: str
+    taught: str
+
+
+def lessons(seed: int, curriculum: Curriculum = Curriculum(), first: int = 0) -> Iterator[Lesson]:
+    """Yield lessons without end."""
+    return (lesson(seed, index, curriculum) for index in counting(first))
+
+
+def lesson(seed: int, index: int, curriculum: Curriculum = Curriculum()) -> Lesson:
+    """Return one lesson."""
+    draw = dice("lesson", seed, index)
+    kind, form = draw.random(), draw.choice(list(Form))
+    if kind < curriculum.drills:
+        return _drill(form, curriculum, draw)
+    casting, shape = _scene(curriculum.sizes, curriculum.parts, draw)
+    prompt, thought = _asked(casting, shape, draw), thought_of(shape, casting)
+    if kind < curriculum.drills + curriculum.plans:
+        follows = draw.random() < curriculum.follow
+        plan = (_following if follows else _by_lot)(thought, form, len(casting), draw)
+        return Lesson(prompt, "", thought.text() + render_lists(plan))
+    return Lesson(_struck(prompt, curriculum.noise, draw), "", thought.text())
+
+
+def _drill(form: Form, curriculum: Curriculum, draw: random.Random) -> Lesson:
+    """Return a random thought and a plan that follows it, after a short prompt that has nothing to do with either."""
+    casting, shape = _scene(_FEW, curriculum.parts, draw)
+    size = draw.choice(curriculum.sizes)
+    thought = _imagined(size, draw)
+    plan = _following(thought, form, size, draw)
+    return Lesson(_struck(_asked(casting, shape, draw), curriculum.noise, draw), thought.text(), render_lists(plan))
+
+
+def _asked(casting: Casting, shape: Shape, draw: random.Random) -> str:
+    question, _ = fill(shape, Split.TRAIN, draw)
+    return brief(Task(write(question, Split.TRAIN, draw)), cast_pool(casting).cards)
+
+
+def _scene(sizes: tuple[int, ...], parts: tuple[float, ...], draw: random.Random) -> tuple[Casting, Shape]:
+    count = 1 + draw.choices(range(len(parts)), parts)[0]
+    auditions = Auditions(sizes, judge=0.5, single=draw.choice((0.3, 0.65)))
+    known = [group for group in groups(count) if not group.held_out]
+    return draw_cast(auditions, Split.TRAIN, draw), draw.choice(draw.choice(known).shapes)
+
+
+def _struck(prompt: str, noise: float, draw: random.Random) -> str:
+    """Strike out words of what others wrote."""
+    lines = []
+    for line in prompt.split("\n"):
+        mark, _, rest = line.partition(" ")
+        words = [STRUCK if word.isalpha() and draw.random() < noise else word for word in rest.split(" ")]
+        lines.append(f"{mark} {' '.join(words)}" if rest else line)
+    return "\n".join(lines)
+
+
+def _imagined(size: int, draw: random.Random) -> Thought:
+    """Draw a thought by lot, as it could be for some question and a pool of this size."""
+    kinds = draw.sample(list(FAMILIES), draw.randint(1, SLOTS))
+    seats: list[int | None] = list(range(size))
+    draw.shuffle(seats)
+    others = [seats.pop() if seats and draw.random() < often else None for often in (0.45, 0.5, 0.6)]
+    can = [draw.choice(seats) if seats and draw.random() < 0.85 else None for _ in kinds]
+    return Thought(tuple(kinds), len(kinds) > 2 and draw.random() < 0.4, tuple(can), *others)
+
+
+def _following(thought: Thought, form: Form, size: int, draw: random.Random) -> Plan:
+    """Return the plan of this form that does what the thought says; whoever it does not name is drawn by lot."""
+    stand_ins = [ordinal for ordinal in (thought.strong, thought.weak) if ordinal is not None]
+    can = [
+        draw.choice(stand_ins) if ordinal is None and stand_ins and draw.random() < 0.8 else ordinal
+        for ordinal in (*thought.can, *[None] * SLOTS)[:SLOTS]
+    ]
+    found = [draw.randrange(size) if ordinal is None else ordinal for ordinal in can]
+    judge = draw.randrange(size) if thought.judge is None else thought.judge
+    beside = draw.choice(stand_ins) if stand_ins and draw.random() < 0.3 else None
+    kinds = [*thought.kinds, *draw.sample(list(FAMILIES), SLOTS)][:SLOTS]
+    return formed(form, kinds, found, judge, draw.randint(2, 4), beside)
+
+
+def _by_lot(thought: Thought, form: Form, size: int, draw: random.Random) -> Plan:
+    """Return a plan of this form with workers drawn by lot, and half of the time other kinds of work too."""
+    kinds = [*thought.kinds, *draw.sample(list(FAMILIES), SLOTS)][:SLOTS]
+    if draw.random() < 0.5:
+        kinds = draw.sample(list(FAMILIES), SLOTS)
+    plan = formed(form, kinds, [0] * SLOTS, 0, draw.randint(2, 4), None)
+    return Plan(tuple(Step(step.subtask, draw.randrange(size), step.access) for step in plan.steps))
+
+
+def formed(form: Form, kinds: list[str], can: list[int], judge: int, readings: int, beside: int | None) -> Plan:
+    """Return the plan of this form; `beside` is a worker who takes one of the readings."""
+
+    def one(*parts: int) -> Block:
+        return Block(parts, (can[parts[-1]],))
+
+    def vote(part: int, most: int) -> Block:
+        times = min(readings, most)
+        others = () if beside is None else (beside,)
+        return Block((part,), (*others, *(can[part],) * (times - len(others))), judge)
+
+    match form:
+        case Form.ONE:
+            return compose(kinds[:1], [()], [one(0)])
+        case Form.CHAIN_2:
+            return compose(kinds[:2], [(), (0,)], [one(0), one(1)])
+        case Form.CHAIN_3:
+            return compose(kinds, [(), (0,), (1,)], [one(0), one(1), one(2)])
+        case Form.JOIN:
+            return compose(kinds, [(), (), (0, 1)], [one(0), one(1), one(2)])
+        case Form.VOTE:
+            return compose(kinds[:1], [()], [vote(0, 4)])
+        case Form.VOTE_FIRST:
+            return compose(kinds[:2], [(), (0,)], [vote(0, 3), one(1)])
+        case Form.VOTE_LAST:
+            return compose(kinds[:2], [(), (0,)], [one(0), vote(1, 3)])

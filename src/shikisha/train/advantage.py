@@ -1,0 +1,80 @@
+"""From rewards to advantages: which completions are to become more likely, and by how much. Pure functions of arrays.
+
+GRPO (arXiv 2402.03300): a completion is compared with the others of its group, (r - mean) / std. Two more ways to
+compare keep a policy from collapsing to one shape of plan while it cannot yet do any of them well: `WITHIN` compares
+only plans of the same shape, so that each shape learns to be done well; `BETWEEN` takes out what the batch as a whole
+thinks of a shape, so that only *which shape for which question* is learned. Invariants: a group without variance has
+advantage 0 throughout; a masked completion (reward NaN) has advantage 0 and is no part of any mean. Deliberately
+absent: critics, and models.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_EVEN = 1e-6  # a standard deviation below which a group is taken to be of one mind
+
+
+class Compare(StrEnum):
+    """With whom a completion is compared."""
+
+    GROUP = "group"  # the others that were sampled for its prompt
+    WITHIN = "within"  # those of its group whose plan has the same shape
+    BETWEEN = "between"  # its group; then each shape's mean advantage over the batch is taken out
+
+
+def advantages(
+    rewards: Floats,
+    groups: Ints,
+    compare: Compare = Compare.GROUP,
+    shapes: Sequence[str] = (),
+    scaled: bool = True,
+) -> Floats:
+    """Return [N] advantages of rewards [N]; `groups` [N] says which prompt each is for, `shapes` which shape it has.
+
+    `scaled` divides by the group's standard deviation (GRPO); without it, only the mean is taken away (Dr. GRPO).
+    """
+    if compare is Compare.WITHIN:
+        return _compared(rewards, _paired(groups, shapes), scaled)
+    found = _compared(rewards, groups, scaled)
+    if compare is Compare.BETWEEN:
+        counted = ~np.isnan(rewards) & (found != 0)
+        places = _paired(np.zeros_like(groups), shapes)
+        for place in np.unique(places[counted]):
+            rows = counted & (places == place)
+            found[rows] -= found[rows].mean()
+    return found
+
+
+def even(rewards: Floats, groups: Ints) -> float:
+    """Return the share of groups whose rewards do not vary, from which nothing can be learned."""
+    names = np.unique(groups)
+    flat = [not _spread(rewards[(groups == name) & ~np.isnan(rewards)]) for name in names]
+    return float(np.mean(flat)) if len(names) else 0.0
+
+
+def _spread(rewards: Floats) -> float:
+    """Return the standard deviation; 0 where there is next to none."""
+    spread = float(rewards.std()) if len(rewards) > 1 else 0.0
+    return spread if spread >= _EVEN else 0.0
+
+
+def _compared(rewards: Floats, groups: Ints, scaled: bool) -> Floats:
+    found: Floats = np.zeros(len(rewards))
+    for name in np.unique(groups):
+        rows = np.flatnonzero((groups == name) & ~np.isnan(rewards))
+        if spread := _spread(rewards[rows]):
+            found[rows] = (rewards[rows] - rewards[rows].mean()) / (spread if scaled else 1.0)
+    return found
+
+
+def _paired(groups: Ints, shapes: Sequence[str]) -> Ints:
+    """[N]: a number for each pair of group and shape."""
+    pairs = list(zip(groups.tolist(), shapes, strict=True))
+    numbers = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
+    return np.array([numbers[pair] for pair in pairs], np.int64)

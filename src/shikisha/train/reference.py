@@ -1,0 +1,144 @@
+"""GRPO in one plain loop, to be read top to bottom: sample plans, perform them, compare, take one step.
+
+What TRL does for us in earnest is held against this. One optimizer step for each batch, so the policy that is improved
+is the one that sampled, and the clip never bites; equal completions of a group are run over once, with their advantages
+added up, which is the same gradient. Second rounds (recursion) are groups of their own: their prompt shows a first
+round. Invariants: tokens and log-probabilities are the sampler's; the same settings give the same curve; a loss that is
+no number stops training before any weight is touched. Deliberately absent: checkpoints and views (they watch), several
+processes, other layouts than Qwen2's.
+"""
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from shikisha.errors import ConfigError
+from shikisha.train import loss, progress
+from shikisha.train.advantage import Floats, advantages, even
+from shikisha.train.batch import Asked, Group, gone_on, grouped, merged
+from shikisha.train.rollout import sample, scores
+from shikisha.train.scoring import Scorer
+from shikisha.train.settings import TrainSettings
+from shikisha.train.source import Source
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import Qwen2ForCausalLM
+
+_LARGEST_GRADIENT = 1.0
+
+
+class Loop:
+    """A policy, what it learns from, and the state of its training. `advance` takes one step."""
+
+    def __init__(
+        self,
+        model: "Qwen2ForCausalLM",
+        tokenizer: "Tokenizer",
+        source: Source,
+        scorer: Scorer,
+        settings: TrainSettings,
+        reference: "Qwen2ForCausalLM | None" = None,
+    ) -> None:
+        table = settings.grpo
+        if table.kl and reference is None:
+            raise ConfigError("grpo.kl: a divergence needs the model that training began with")
+        self.model, self.tokenizer, self.source, self.scorer, self.settings = model, tokenizer, source, scorer, settings
+        self.reference = reference
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=table.rate, betas=(0.9, 0.999), weight_decay=0.0)
+        self.generator = torch.Generator().manual_seed(settings.seed)
+        self.step = 0
+        model.train(mode=False)
+
+    async def advance(self) -> progress.Step:
+        """Take one step and say what it came to."""
+        table, begun = self.settings.grpo, perf_counter()
+        firsts = await self._groups([Asked(item) for item in self.source.draw(table.tasks)], table.group)
+        groups = [*firsts, *await self._second(firsts)]
+        sampled = perf_counter()
+        self.source.told([group.asked.item for group in firsts], [group.right for group in firsts])
+        rewards = np.concatenate([progress.rewards_of(group.found) for group in groups])
+        numbers = np.repeat(np.arange(len(groups)), [len(group.found) for group in groups])
+        shapes = [one.shape for group in groups for one in group.found]
+        wished = advantages(rewards, numbers, self.settings.compare_at(self.step), shapes, table.scaled)
+        terms, gradient = self._learn(groups, wished)
+        self.step += 1
+        seconds = {"sample and perform": sampled - begun, "learn": perf_counter() - sampled}
+        return self._told(groups, even(rewards, numbers), terms, gradient, seconds)
+
+    async def _groups(self, asked: Sequence[Asked], size: int) -> list[Group]:
+        """Sample for every prompt and perform what was sampled."""
+        prompts = [self.tokenizer.encode(one.prompt()).ids for one in asked]
+        table = self.settings.grpo
+        drawn = sample(self.model, prompts, size, table.longest, self.generator, table.temperature)
+        texts = [[self._text(row) for row in rows] for rows in drawn.rows()]
+        found = await self.scorer.scores(texts, [one.item for one in asked], [one.texts for one in asked])
+        return list(grouped(asked, prompts, drawn, texts, found))
+
+    async def _second(self, firsts: Sequence[Group]) -> list[Group]:
+        """Go on to a second round from some first rounds of a share of the tasks."""
+        table = self.settings.second
+        count = round(table.share * len(firsts)) if self.step >= table.begin * self.settings.grpo.steps else 0
+        asked = [one for group in firsts[:count] for one in gone_on(group, table.firsts)]
+        return await self._groups(asked, max(2, self.settings.grpo.group // table.firsts)) if asked else []
+
+    def _learn(self, groups: Sequence[Group], wished: Floats) -> tuple[loss.Terms, float]:
+        """Take one step of the optimizer; ConfigError, before it, where the loss is no number."""
+        table = self.settings.grpo
+        for options in self.optimizer.param_groups:
+            options["lr"] = self.settings.rate_at(self.step)
+        batch = merged(groups, wished)
+        if batch is None:
+            return loss.Terms(torch.zeros(()), torch.zeros(()), torch.zeros(())), 0.0
+        spread = scores(self.model, batch.prompts, batch.tokens)
+        logprobs = spread.gather(-1, batch.tokens[..., None])[..., 0]
+        policy = loss.clipped(logprobs, batch.sampled, batch.wished, table.clip, table.clip_high or table.clip)
+        nothing = torch.zeros_like(logprobs)
+        divergence = nothing
+        if self.reference is not None and table.kl:
+            with torch.no_grad():
+                held = scores(self.reference, batch.prompts, batch.tokens)
+            divergence = loss.divergence(spread, held)
+        entropy = loss.entropy(spread)
+        terms = loss.Terms(
+            *(loss.mean_of(each, batch.real, batch.counts) for each in (policy, divergence, entropy)),
+        )
+        total = terms.policy + table.kl * terms.kl
+        if float(terms.entropy.detach()) < table.entropy_floor:
+            total = total - table.entropy * terms.entropy
+        if not bool(torch.isfinite(total)):
+            raise ConfigError(f"step {self.step}: the loss is {float(total)}; the weights are those of the step before")
+        self.optimizer.zero_grad(set_to_none=True)
+        total.backward()  # type: ignore[no-untyped-call]
+        gradient = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), _LARGEST_GRADIENT))
+        self.optimizer.step()
+        return terms, gradient
+
+    def _text(self, row: Sequence[int]) -> str:
+        text: str = self.tokenizer.decode(list(row), skip_special_tokens=False)
+        return text
+
+    def _told(
+        self, groups: Sequence[Group], flat: float, terms: loss.Terms, gradient: float, seconds: dict[str, float]
+    ) -> progress.Step:
+        firsts = [group for group in groups if not group.asked.rounds]
+        return progress.Step(
+            number=self.step,
+            of=self.settings.grpo.steps,
+            **progress.counted([one for group in firsts for one in group.found]),
+            second_round=progress.second_round(
+                [(bool(group.asked.right), one) for group in groups if group.asked.rounds for one in group.found]
+            ),
+            even=flat,
+            entropy=float(terms.entropy.detach()),
+            kl=float(terms.kl.detach()),
+            loss=float(terms.policy.detach()),
+            gradient=gradient,
+            rate=self.settings.rate_at(self.step - 1),
+            tokens=sum(int(group.real.sum()) for group in groups),
+            seconds=seconds,
+            samples=tuple(group.shown() for group in groups[: progress.SHOWN]),
+        )

@@ -1,0 +1,151 @@
+"""What a plan's text is worth: it is performed by the real engine, and its answer is graded. The seam of all training.
+
+One coroutine, `score(text, item, before)`; whoever samples plans (our loop, TRL, verl) awaits it. Invariants: a text
+reaches workers only as a plan that the strict parser made of it, within the pool and the caps; what a worker's fault
+spoilt has no reward (None) and is never the policy's; equal texts for the same item are performed once, and an earlier
+round is performed again to the same results where workers are deterministic. No call is begun once the dollars are
+spent. Deliberately absent: advantages, models, and any look into a plan other than its shape.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from shikisha.budget import Caps
+from shikisha.conduct import Engine
+from shikisha.conductor import NoPlan, Proposal, Rejection, Situation
+from shikisha.errors import ConfigError, PlanError
+from shikisha.grade import Grade, Mark, no_answer
+from shikisha.parse import parse_plan
+from shikisha.plan import Plan
+from shikisha.recorder import MemoryRecorder
+from shikisha.reward import Reward, Weights, performers, reward
+from shikisha.run import Performed, Run
+from shikisha.taskset import Item, content_key
+
+NO_PLAN = "no plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What came of a text: `total` is its reward (None: spoilt by a worker), `right` whether the answer was.
+
+    `shape` names the last plan's topology and length; `workers` are who performed steps, `dollars` what all rounds
+    cost, `rounds` what was performed.
+    """
+
+    total: float | None
+    right: bool = False
+    parts: Mapping[str, float] = field(default_factory=dict)
+    shape: str = NO_PLAN
+    workers: tuple[str, ...] = ()
+    dollars: float = 0.0
+    rounds: tuple[Performed, ...] = field(default=(), repr=False)
+
+    @property
+    def valid(self) -> bool:
+        """Whether the text was a plan."""
+        return self.shape != NO_PLAN
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A conductor that has these texts to say, one a round, and after them keeps the answer."""
+
+    texts: tuple[str, ...]
+    name: str = "written"
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Propose what the next text says; NoPlan where it is no plan, or keeps an answer before there is one."""
+        done = len(situation.rounds)
+        if done >= len(self.texts):
+            return Proposal(Plan(), final=True)
+        text = self.texts[done]
+        try:
+            plan = parse_plan(text, len(situation.cards), min(situation.left.plan_steps, situation.left.steps))
+            if plan.ships and not done:
+                raise PlanError("there is no answer to keep yet: the first plan needs a step", "plan")
+        except PlanError as error:
+            raise NoPlan(error.what, error.where, (Rejection(text, error.what, error.where),)) from None
+        return Proposal(plan, text, final=done + 1 >= len(self.texts))
+
+
+class Scorer:
+    """Performs texts, `at_once` at a time, and says what each is worth by these weights.
+
+    `dollars` may be spent in all (None: no cap); after that ConfigError. An event loop's own: use one in each loop.
+    """
+
+    def __init__(
+        self, weights: Weights, caps: Caps | None = None, at_once: int = 64, dollars: float | None = None
+    ) -> None:
+        self._weights = weights
+        self._caps = caps
+        self._recorder = MemoryRecorder()
+        self._engine = Engine(self._recorder)
+        self._gate = asyncio.Semaphore(at_once)
+        self._cap = dollars
+        self.spent = 0.0
+
+    async def score(self, text: str, item: Item, before: tuple[str, ...] = ()) -> Scored:
+        """Perform the text as a plan for the item's task, after the rounds `before`; return what it is worth."""
+        if item.pool is None:
+            raise ConfigError(f"task {item.task.id}: no pool to perform a plan with")
+        first = (*before, text)[0]
+        key = sha256(f"{content_key(item.task)}\0{first}".encode()).hexdigest()[:24]
+        recorder = MemoryRecorder() if before else self._recorder  # a first round's id, and so its luck, is kept
+        engine = Engine(recorder) if before else self._engine
+        async with self._gate:
+            if self._cap is not None and self.spent >= self._cap:
+                raise ConfigError(f"${self.spent:.2f} are spent of ${self._cap:.2f} that training may cost")
+            run = await engine.run(item.task, item.pool, Written((*before, text)), self._caps, run_id=key)
+        recorder.forget(run.id)
+        self.spent += run.charged.dollars or 0.0
+        grade = await _graded(item, run)
+        return _scored(run, grade, reward(run, grade, self._weights), len(before))
+
+    async def scores(
+        self, texts: Sequence[Sequence[str]], items: Sequence[Item], before: Sequence[tuple[str, ...]] = ()
+    ) -> list[list[Scored]]:
+        """Return what each item's texts are worth; equal texts of an item are performed once."""
+        past = before or [()] * len(items)
+        async with asyncio.TaskGroup() as group:
+            asked = [
+                {text: group.create_task(self.score(text, item, gone)) for text in dict.fromkeys(written)}
+                for written, item, gone in zip(texts, items, past, strict=True)
+            ]
+        return [[found[text].result() for text in written] for written, found in zip(texts, asked, strict=True)]
+
+
+async def _graded(item: Item, run: Run) -> Grade:
+    if run.answer is not None:
+        return await item.checker.grade(run.answer)
+    return no_answer(item.checker.name, run.finished.why if run.finished else "the run has not ended")
+
+
+def _scored(run: Run, grade: Grade, found: Reward | None, before: int) -> Scored:
+    turns = run.rounds[before:]
+    plan = turns[0].plan if turns and turns[0].proposed is not None else None
+    return Scored(
+        None if found is None else found.total,
+        grade.mark is Mark.RIGHT,
+        {} if found is None else found.parts,
+        NO_PLAN if plan is None else shape_of(plan),
+        performers(run),
+        run.charged.dollars or 0.0,
+        tuple(_performed(run)),
+    )
+
+
+def _performed(run: Run) -> Iterator[Performed]:
+    """Yield the rounds that came to results, as the next briefing shows them."""
+    for turn in run.rounds:
+        results = tuple(result for result in turn.results if result is not None)
+        if turn.plan is not None and turn.plan.steps and len(results) == len(turn.plan):
+            yield Performed(turn.plan, results)
+
+
+def shape_of(plan: Plan) -> str:
+    """Return a plan's shape: its topology, and its length where it has steps."""
+    return f"{plan.topology()} {len(plan)}" if plan.steps else plan.topology()

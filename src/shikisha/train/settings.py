@@ -1,0 +1,176 @@
+"""What a run of training is: one TOML file, validated before anything is loaded or paid for.
+
+    [model]            start = "build/warm"         # a folder of ours, a hub name, or "" for a model from scratch
+    [tasks]            set = "rehearsal"            # any taskset; its training split
+    [warm]             steps = 2400                 # lessons first; 0: none
+    [grpo]             steps = 260, tasks = 16, group = 32, rate = 4e-4
+    [reward]           format = 1.0, cost = 5.0     # as in `shikisha.toml`
+    [spend]            dollars = 5.0                # calls of workers, all of training
+
+The defaults of `[grpo]` are the Conductor paper's for a pretrained model. Invariant: a file that loads can be run;
+what contradicts itself is a ConfigError that names the key. Deliberately absent: knobs that nobody has turned.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from shikisha.errors import ConfigError
+from shikisha.reward import Weights
+from shikisha.train.advantage import Compare
+
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Table(BaseModel):
+    """A table of the file: frozen, and closed to unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelTable(Table):
+    """Where the model comes from; `layers` to `longest` are of one from scratch; `lora` is the rank (0: all weights)."""
+
+    start: str = ""
+    layers: Count = 3
+    width: Count = 128
+    heads: Count = 4
+    inner: Count = 384
+    longest: Count = 512
+    brief: bool = True  # the briefing of few words (`brief`); otherwise the one in English (`prompt`)
+    lora: Annotated[int, Field(ge=0)] = 0
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+class TasksTable(Table):
+    """Which tasks are learned from, and how many of the development split tell how it goes, `every` so many steps."""
+
+    set: str = "rehearsal"
+    judged: Annotated[int, Field(ge=0)] = 300
+    every: Count = 50
+    pool: tuple[str, ...] = ()  # workers, where the tasks bring none; empty: all of `shikisha.toml`
+    least: Count = 2  # how few and how many of them a task is shown, drawn anew for each (k of n)
+    most: Count = 8
+
+
+class WarmTable(Table):
+    """Lessons before reinforcement; `follow`: how often a plan follows its thought, at the beginning and at the end."""
+
+    steps: Annotated[int, Field(ge=0)] = 0
+    batch: Count = 64
+    rate: Positive = 2e-3
+    follow: tuple[Share, Share] = (0.6, 0.15)
+
+
+class Phase(Table):
+    """From which share of the steps on completions are compared how."""
+
+    begin: Share
+    compare: Compare
+
+
+class GrpoTable(Table):
+    """GRPO; defaults as in arXiv 2512.04388: no KL, clip 0.2, cosine, 3 % warm-up."""
+
+    steps: Annotated[int, Field(ge=0)] = 200
+    tasks: Count = 4
+    group: Annotated[int, Field(ge=2)] = 64
+    rate: Positive = 1e-6
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup: Share = 0.03
+    clip: Positive = 0.2
+    clip_high: Positive | None = None  # clip-higher; None: the same as `clip`
+    kl: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    entropy: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # bonus a nat while below `entropy_floor`
+    entropy_floor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    temperature: Positive = 1.0
+    longest: Count = 1024  # tokens of a completion
+    scaled: bool = True  # advantages divided by the group's standard deviation
+    phases: tuple[Phase, ...] = ()
+    diversity: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # bonus for rare shapes, annealed to zero
+
+
+class SecondTable(Table):
+    """Recursion: a share of a batch's tasks goes on to a second round; `discount` of first-round rewards there."""
+
+    share: Share = 0.0
+    begin: Share = 0.0  # from which share of the steps on
+    discount: Share = 0.25
+    firsts: Count = 4  # different first rounds of a task that are gone on with
+
+
+class CurriculumTable(Table):
+    """Which tasks are drawn: those near a 50 % success rate more often, by difficulty; `floor` keeps the others."""
+
+    near_half: bool = True
+    floor: Share = 0.3
+
+
+class RewardTable(Table):
+    """The reward's parts (`reward.Weights`)."""
+
+    format: float = 1.0
+    correct: float = 0.0
+    cost: Annotated[float, Field(ge=0)] = 0.0
+    latency: Annotated[float, Field(ge=0)] = 0.0
+
+    def weights(self) -> Weights:
+        """Return them as the reward's value."""
+        return Weights(self.format, self.correct, self.cost, self.latency)
+
+
+class SpendTable(Table):
+    """What the calls of workers may come to, and how many go on at once."""
+
+    dollars: Positive | None = None
+    at_once: Count = 64
+
+
+class TrainSettings(Table):
+    """The file."""
+
+    seed: int = 0
+    backend: Literal["trl", "plain"] = "trl"
+    model: ModelTable = ModelTable()
+    tasks: TasksTable = TasksTable()
+    warm: WarmTable = WarmTable()
+    grpo: GrpoTable = GrpoTable()
+    second: SecondTable = SecondTable()
+    curriculum: CurriculumTable = CurriculumTable()
+    reward: RewardTable = RewardTable()
+    spend: SpendTable = SpendTable()
+
+    def compare_at(self, step: int) -> Compare:
+        """Return how completions are compared in this step."""
+        done = step / max(1, self.grpo.steps)
+        begun = [phase for phase in self.grpo.phases if phase.begin <= done]
+        return max(begun, key=lambda phase: phase.begin).compare if begun else Compare.GROUP
+
+    def rate_at(self, step: int) -> float:
+        """Return the learning rate of this step: a linear warm-up, then the schedule."""
+        from math import cos, pi
+
+        table, count = self.grpo, max(1, self.grpo.steps)
+        rising = max(1, round(table.warmup * count))
+        if step < rising:
+            return table.rate * (step + 1) / rising
+        done = (step - rising) / max(1, count - rising)
+        left = {"cosine": 0.5 * (1 + cos(pi * done)), "linear": 1 - done, "constant": 1.0}[table.schedule]
+        return table.rate * max(0.0, left)
+
+
+def load(path: Path) -> TrainSettings:
+    """Return the file's settings; ConfigError that names the file, the key, what was expected and what was found."""
+    try:
+        return TrainSettings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except ValidationError as error:
+        told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise ConfigError(f"{path}: {told}") from None

@@ -51,7 +51,7 @@ class Scored:
         """Return the codes that win."""
         given = np.zeros(panel.codes.shape, bool)
         given[:, list(asked)] = True
-        answers, _ = self.scorer.posterior(panel.seen(given))
+        answers, _ = self.scorer.posterior(panel.seen(given), sorted(asked))
         return np.where(answers.max(axis=1) > 0, answers.argmax(axis=1), -1)
 
 

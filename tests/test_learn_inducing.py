@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from panels import POOL, Made, folds, panel, scores_only, untyped
-from shikisha.learn.inducing import Fitted, Ground, Recipe, induce
+from shikisha.learn.inducing import Fitted, Ground, Recipe, States, induce
 from shikisha.learn.panel import Panel
 from shikisha.learn.play import play
 from shikisha.learn.scoring import fit_scorer
@@ -105,3 +105,14 @@ def test_odd_logs_give_figures_and_no_warnings(held: Panel) -> None:
     assert np.isfinite(found.won).all()
     assert np.isfinite(found.cost).all()
     assert np.isfinite(play(found.part, 1, held).won).all()
+
+
+def test_what_fits_share_changes_none_of_them() -> None:
+    held = panel({**THREE, "four": Made(0.6, 0.05)}, tasks=200)
+    ground = Ground.of(held, folds(held), Recipe(prices=np.array([0.05, 1.0])))
+    states = States(ground)
+    for shared, pool in (((0, 1), (0, 1, 2)), ((0, 1), (0, 1, 3)), ((1, 3), (1, 2, 3)), ((), (0, 1))):
+        states.share(shared)
+        one, other = induce(ground, pool, states=states), induce(ground, pool)
+        assert np.array_equal(one.won, other.won)
+        assert all(np.array_equal(gains, other.part.gains[asked]) for asked, gains in one.part.gains.items())

@@ -16,6 +16,9 @@ from shikisha.learn.panel import Panel
 from shikisha.policy.exploring import ENOUGH
 from shikisha.policy.types import OPEN
 
+_MUCH = 0.2  # share of a type's tasks that a worker lacks
+_NAMED = 3  # types
+
 
 def caveats(panel: Panel) -> tuple[str, ...]:
     """Return sentences about a panel; ConfigError when none of its outcomes is graded."""
@@ -60,9 +63,21 @@ def gaps(panel: Panel) -> tuple[str, ...]:
     found = []
     if missing:
         found.append(f"{percent(missing / pairs)} of all pairs of task and worker are not in the log: no answer there")
+    found += _unasked(panel)
     if ungraded:
         found.append(f"{plural(ungraded, 'outcome')} without a score, which count as not right")
     return tuple(found)
+
+
+def _unasked(panel: Panel) -> Iterator[str]:
+    """Yield who lacks a good part of some types: there it seems to be free, and to have nothing to say."""
+    kinds = [(name, panel.there[panel.batch.types == kind]) for kind, name in enumerate(panel.types.names)]
+    for column, worker in enumerate(panel.workers):
+        lacks = [(float(1 - there[:, column].mean()), name) for name, there in kinds if len(there)]
+        much = [f"{share:.0%} of {name}" for share, name in sorted(lacks, reverse=True) if share > _MUCH]
+        if much:
+            some = _listed([*much[:_NAMED], *(["other types"] if len(much) > _NAMED else [])])
+            yield f"{worker} was not asked for {some}: it is taken to have no answer there, and to cost nothing"
 
 
 def joined_late(panel: Panel) -> tuple[str, ...]:

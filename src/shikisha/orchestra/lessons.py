@@ -67,6 +67,7 @@ class Lesson:
     prompt: str
     shown: str
     taught: str
+    whole: bool = True  # whether the text ends there
 
 
 def lessons(seed: int, curriculum: Curriculum = Curriculum(), first: int = 0) -> Iterator[Lesson]:
@@ -86,14 +87,14 @@ def lesson(seed: int, index: int, curriculum: Curriculum = Curriculum()) -> Less
         follows = draw.random() < curriculum.follow
         plan = (_following if follows else _by_lot)(thought, form, len(casting), draw)
         return Lesson(prompt, "", thought.text() + render_lists(plan))
-    return Lesson(_struck(prompt, curriculum.noise, draw), "", thought.text())
+    return Lesson(_struck(prompt, curriculum.noise, draw), "", thought.text(), whole=False)
 
 
 def _drill(form: Form, curriculum: Curriculum, draw: random.Random) -> Lesson:
     """Return a random thought and a plan that follows it, after a short prompt that has nothing to do with either."""
     casting, shape = _scene(_FEW, curriculum.parts, draw)
     size = draw.choice(curriculum.sizes)
-    thought = _imagined(size, draw)
+    thought = _imagined(size, curriculum, draw)
     plan = _following(thought, form, size, draw)
     return Lesson(_struck(_asked(casting, shape, draw), curriculum.noise, draw), thought.text(), render_lists(plan))
 
@@ -120,14 +121,10 @@ def _struck(prompt: str, noise: float, draw: random.Random) -> str:
     return "\n".join(lines)
 
 
-def _imagined(size: int, draw: random.Random) -> Thought:
-    """Draw a thought by lot, as it could be for some question and a pool of this size."""
-    kinds = draw.sample(list(FAMILIES), draw.randint(1, SLOTS))
-    seats: list[int | None] = list(range(size))
-    draw.shuffle(seats)
-    others = [seats.pop() if seats and draw.random() < often else None for often in (0.45, 0.5, 0.6)]
-    can = [draw.choice(seats) if seats and draw.random() < 0.85 else None for _ in kinds]
-    return Thought(tuple(kinds), len(kinds) > 2 and draw.random() < 0.4, tuple(can), *others)
+def _imagined(size: int, curriculum: Curriculum, draw: random.Random) -> Thought:
+    """Draw a thought by lot: the true one of some other question and pool."""
+    casting, shape = _scene((size,), curriculum.parts, draw)
+    return thought_of(shape, casting)
 
 
 def _following(thought: Thought, form: Form, size: int, draw: random.Random) -> Plan:

@@ -1,32 +1,44 @@
-"""What a conductor of this world may think before it writes its lists: kinds of work, and who is fit for each.
+"""What a conductor of this world may think before it writes its lists: who does what, kinds of work, who is fit for each.
 
-    strong 5
-    weak -
-    judge 4
-    work fact 3 then date 0, none -
+    0=date
+    1=fact+text
+    2=judge
+    3=strong
+    strong=3
+    weak=-
+    judge=2
+    work fact=1 then date=0, none=-
 
-`strong`, `weak` and `judge` name the models and the judge; `work` has the kinds of work in order (`then` where one takes
-up the one before, `and` where they are independent), each with the worker that does it and little else, and is filled up
-to the same length, so that whoever is named there stands at the same distance from the lists whatever the question is.
-Invariant: `thought_of` says what a careful reader finds in the words of the question and of the descriptions, and
-nothing about what to do with it: how many steps, who gets which, whether to vote. No parser and no reward reads it.
+First every worker and what its description says that it does. Then the models and the judge by ordinal. `work` has the
+kinds of work in order (`then` where one takes up the one before, `and` where they are independent), each with whoever
+does it and little else, and is filled up to the same length, so that who is named there stands at the same distance from
+the lists whatever the question is. Invariant: `thought_of` says what a careful reader finds in the words of the question
+and of the descriptions, and nothing about what to do with it: how many steps, who gets which, whether to vote. No parser
+and no reward reads it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shikisha.orchestra.cast import GENERALIST, JUDGE, NOVICE, PROFILES
+from shikisha.orchestra.families import FAMILIES
 from shikisha.orchestra.pools import Casting
 from shikisha.orchestra.shapes import Shape
 
-NOBODY = "-"
+NOBODY, NONE = "-", "none"
 SLOTS = 3  # kinds of work that there is room for
+STRONG, WEAK, VOTES = "strong", "weak", "judge"
+_LABELS = {GENERALIST: STRONG, NOVICE: WEAK, JUDGE: VOTES}
 
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """`kinds` in order of work, `joined` where the last brings the others together, ordinals (None: nobody)."""
+    """`roll`: what each worker does, in words; `kinds` in order of work, `joined` where the last brings others together.
 
+    `can` are who is fit for each kind; they and `strong`, `weak`, `judge` are ordinals (None: nobody).
+    """
+
+    roll: tuple[tuple[str, ...], ...]
     kinds: tuple[str, ...]
     joined: bool
     can: tuple[int | None, ...]
@@ -39,23 +51,18 @@ class Thought:
         work = ""
         for place, (kind, ordinal) in enumerate(zip(self.kinds, self.can, strict=True)):
             parallel = self.joined and place < len(self.kinds) - 1
-            work += ("" if not place else " and " if parallel else " then ") + f"{kind} {_said(ordinal)}"
-        work += f", none {NOBODY}" * (SLOTS - len(self.kinds))
-        return f"strong {_said(self.strong)}\nweak {_said(self.weak)}\njudge {_said(self.judge)}\nwork {work}\n"
-
-    @property
-    def uses(self) -> tuple[tuple[int, ...], ...]:
-        """Which earlier kinds each takes up."""
-        last = len(self.kinds) - 1
-        if self.joined:
-            return (*((),) * last, tuple(range(last)))
-        return tuple((place - 1,) if place else () for place in range(last + 1))
+            work += ("" if not place else " and " if parallel else " then ") + f"{kind}={_said(ordinal)}"
+        work += f", {NONE}={NOBODY}" * (SLOTS - len(self.kinds))
+        roll = "".join(f"{ordinal}={'+'.join(said)}\n" for ordinal, said in enumerate(self.roll))
+        models = f"{STRONG}={_said(self.strong)}\n{WEAK}={_said(self.weak)}\n{VOTES}={_said(self.judge)}\n"
+        return f"{roll}{models}work {work}\n"
 
 
 def thought_of(shape: Shape, casting: Casting) -> Thought:
     """Return what a careful reader of a question of this shape, and of this pool's descriptions, finds in them."""
     names = [name for name, _ in casting]
     return Thought(
+        tuple(_does(name, description) for name, description in casting),
         shape.families,
         shape.operations[-1].joins,
         tuple(fit_for(family, names) for family in shape.families),
@@ -67,6 +74,27 @@ def fit_for(family: str, names: Sequence[str]) -> int | None:
     """Return who does this kind of work and little else: fewest kinds, first in the pool."""
     able = [(len(PROFILES[name].skills), place) for place, name in enumerate(names) if family in PROFILES[name].skills]
     return min(able)[1] if able else None
+
+
+def pieces() -> tuple[str, ...]:
+    """Return the texts that thoughts are made of, for a tokenizer that keeps each as one token."""
+    labels = (*FAMILIES, STRONG, WEAK, VOTES, NONE)
+    numbers = [str(ordinal) for ordinal in range(10)]
+    heads = [f"{number}=" for number in numbers] + [f"\n{number}=" for number in numbers]
+    lines = (f"\n{STRONG}=", f"\n{WEAK}=", f"\n{VOTES}=", "\nwork ", "\n")
+    return (*labels, *numbers, *heads, *lines, "=", "+", " then ", " and ", ", ", NOBODY)
+
+
+def _does(name: str, description: str) -> tuple[str, ...]:
+    """Return what a worker does, in the order in which its description says so."""
+    profile = PROFILES[name]
+    if name in _LABELS:
+        return (_LABELS[name],)
+    places = {
+        family: min(description.find(words) for words in offer.all if words in description)
+        for family, offer in zip(profile.skills, profile.offers, strict=True)
+    }
+    return tuple(sorted(places, key=lambda family: places[family]))
 
 
 def _said(ordinal: int | None) -> str:

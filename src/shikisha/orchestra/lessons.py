@@ -10,9 +10,10 @@ only the training split's words, names, compositions and workers are in it. Deli
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from itertools import count as counting
 
 from shikisha.brief import brief
@@ -20,6 +21,7 @@ from shikisha.orchestra.chance import dice
 from shikisha.orchestra.compose import Block, compose
 from shikisha.orchestra.families import FAMILIES
 from shikisha.orchestra.grammar import write
+from shikisha.orchestra.instructions import PHRASES
 from shikisha.orchestra.pools import Auditions, Casting, cast_pool, draw_cast
 from shikisha.orchestra.shapes import Shape, groups
 from shikisha.orchestra.tasks import fill
@@ -30,6 +32,7 @@ from shikisha.prompt import render_lists
 from shikisha.task import Task
 
 STRUCK = "~"  # stands for a word that was struck out
+_HELD, _FALLING = 0.5, 0.3  # of the lessons: `follow` stays as it begins, then falls
 _FEW = (2, 3)  # workers in a drill's prompt
 
 
@@ -52,12 +55,12 @@ class Curriculum:
     `noise` is the share of the prompt's words that are struck out in readings and drills; `sizes` of pools.
     """
 
-    drills: float = 0.4
-    plans: float = 0.4
+    drills: float = 0.25
+    plans: float = 0.35
     follow: float = 0.15
     noise: float = 0.06
     sizes: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8)
-    parts: tuple[float, ...] = (0.3, 0.35, 0.35)
+    parts: tuple[float, ...] = (0.25, 0.35, 0.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,21 @@ class Lesson:
 def lessons(seed: int, curriculum: Curriculum = Curriculum(), first: int = 0) -> Iterator[Lesson]:
     """Yield lessons without end."""
     return (lesson(seed, index, curriculum) for index in counting(first))
+
+
+def schooling(seed: int, begin: float, end: float) -> Callable[[int, float], Lesson]:
+    """Return the lesson of each index when a share of the lessons is done: `follow` falls from begin to end at last."""
+
+    def taught(index: int, done: float) -> Lesson:
+        fallen = min(1.0, max(0.0, done - _HELD) / _FALLING)
+        return lesson(seed, index, Curriculum(follow=begin + (end - begin) * fallen))
+
+    return taught
+
+
+def phrases() -> tuple[str, ...]:
+    """Return every subtask that lessons' plans may have."""
+    return (*(phrase for family in FAMILIES.values() for phrase in family.tell), *chain.from_iterable(PHRASES.values()))
 
 
 def lesson(seed: int, index: int, curriculum: Curriculum = Curriculum()) -> Lesson:

@@ -9,12 +9,12 @@
     judge=2
     work fact=1 then date=0, none=-
 
-First every worker and what its description says that it does. Then the models and the judge by ordinal. `work` has the
-kinds of work in order (`then` where one takes up the one before, `and` where they are independent), each with whoever
-does it and little else, and is filled up to the same length, so that who is named there stands at the same distance from
-the lists whatever the question is. Invariant: `thought_of` says what a careful reader finds in the words of the question
-and of the descriptions, and nothing about what to do with it: how many steps, who gets which, whether to vote. No parser
-and no reward reads it.
+First every worker and what its description says that it does. Then the models and the judge by ordinal. `work` has
+the kinds of work in order (`then` where one takes up the one before, `and` where they are independent), each with
+whoever does it and little else, and is filled up to the same length, so that who is named there stands at the same
+distance from the lists whatever the question is. Invariant: `thought_of` says what a careful reader finds in the words
+of the question and of the descriptions, and nothing about what to do with it: how many steps, who gets which, whether
+to vote. No parser and no reward reads it.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _LABELS = {GENERALIST: STRONG, NOVICE: WEAK, JUDGE: VOTES}
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """`roll`: what each worker does, in words; `kinds` in order of work, `joined` where the last brings others together.
+    """`roll`: what each worker does; `kinds` in order of work, `joined` where the last brings the others together.
 
     `can` are who is fit for each kind; they and `strong`, `weak`, `judge` are ordinals (None: nobody).
     """

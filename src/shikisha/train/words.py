@@ -9,7 +9,10 @@ pieces); the same corpus gives the same tokenizer. Deliberately absent: merges, 
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
+
+from shikisha.plan import MAX_STEPS
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -34,6 +37,14 @@ def word_tokenizer(corpus: Iterable[str], pieces: Sequence[str], least: int = 5)
     made = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     made.normalizer, made.pre_tokenizer, made.decoder = normal, split, decoders.Fuse()
     return made
+
+
+def plan_pieces(phrases: Iterable[str], most_steps: int = MAX_STEPS) -> tuple[str, ...]:
+    """Return the pieces that plans as three lists are made of, if their subtasks are among these phrases."""
+    earlier = range(most_steps - 1)
+    access = [str(list(seen)) for count in range(most_steps - 1) for seen in combinations(earlier, count)]
+    lists = ("model_id = [", "\nmodel_id = [", "]\nsubtasks = [", "]\naccess_list = [", "]", ", ", '["all"]')
+    return (*lists, *access, *map(str, range(10)), *(f'"{phrase}"' for phrase in phrases))
 
 
 def _escaped(piece: str) -> str:

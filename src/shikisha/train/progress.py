@@ -126,7 +126,7 @@ def counted(found: Sequence[Scored]) -> Counted:
         "right": _mean([one.right for one in known]),
         "valid": _mean([one.valid for one in known]),
         "right_if_valid": _mean([one.right for one in valid]),
-        "several_steps": _mean([len(one.rounds[-1].plan) > 1 if one.rounds else False for one in valid]),
+        "several_steps": _mean([one.several for one in valid]),
         "masked": 1 - len(known) / max(1, len(found)),
         "workers": _shares(asked),
         "worker_entropy": bits(asked),

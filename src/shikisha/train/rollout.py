@@ -65,11 +65,17 @@ def sample(
     return Sampled(found, _until_end(found), torch.stack(logprobs, dim=-1))
 
 
-def scores(model: "Qwen2ForCausalLM", prompts: Sequence[Sequence[int]], tokens: Tensor) -> Tensor:
-    """Return the log-probabilities [B, G, C, V] of every token at every place of completions [B, G, C]."""
+def scores(
+    model: "Qwen2ForCausalLM", prompts: Sequence[Sequence[int]], tokens: Tensor, temperature: float = 1.0
+) -> Tensor:
+    """Return the log-probabilities [B, G, C, V] of every token at every place of completions [B, G, C].
+
+    `temperature` is the one that they were sampled at.
+    """
     prefix: Prefix = read(model, prompts)
     last = torch.tensor([prompt[-1] for prompt in prompts])[:, None, None].expand(-1, tokens.shape[1], 1)
-    return torch.log_softmax(follow(model, prefix, torch.cat([last, tokens[:, :, :-1]], dim=-1)), dim=-1)
+    logits = follow(model, prefix, torch.cat([last, tokens[:, :, :-1]], dim=-1))
+    return torch.log_softmax(logits / temperature, dim=-1)
 
 
 def _chosen(spread: Tensor, generator: torch.Generator | None, by_lot: bool) -> Tensor:

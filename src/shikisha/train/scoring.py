@@ -48,6 +48,12 @@ class Scored:
         """Whether the text was a plan."""
         return self.shape != NO_PLAN
 
+    @property
+    def several(self) -> bool:
+        """Whether it was a plan of two steps or more."""
+        count = self.shape.rpartition(" ")[2]
+        return count.isdigit() and int(count) > 1
+
 
 @dataclass(frozen=True, slots=True)
 class Written:

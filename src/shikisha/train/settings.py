@@ -130,6 +130,14 @@ class SpendTable(Table):
     at_once: Count = 64
 
 
+class TrlTable(Table):
+    """What TRL alone can do: `rows` completions at once through the model on each device (0: all of a step), vLLM."""
+
+    rows: Annotated[int, Field(ge=0)] = 0
+    vllm: Literal["", "server", "colocate"] = ""  # who samples; "": the training processes themselves
+    server: str = "http://127.0.0.1:8000"  # where `trl vllm-serve` listens
+
+
 class TrainSettings(Table):
     """The file."""
 
@@ -143,6 +151,7 @@ class TrainSettings(Table):
     curriculum: CurriculumTable = CurriculumTable()
     reward: RewardTable = RewardTable()
     spend: SpendTable = SpendTable()
+    trl: TrlTable = TrlTable()
 
     def compare_at(self, step: int) -> Compare:
         """Return how completions are compared in this step."""

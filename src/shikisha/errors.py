@@ -13,6 +13,7 @@ business), and any exception that means "try again" (retries are decided in `att
     │   ├── UnknownName      a worker, conductor or check that is not registered; lists the known ones
     │   └── MissingExtra     an optional library is needed; names the extra that brings it
     ├── CapReached           a budget's hard cap refuses the next step, round, call or child run
+    ├── Diverged             training came to a loss, a gradient or weights that are no numbers
     ├── WorkerError          a worker's attempt failed; carries the Fault
     └── JournalError
         ├── JournalUnavailable   the store cannot take or give events now (locked, full, away)
@@ -168,6 +169,10 @@ class CapReached(ShikishaError):
         super().__init__(f"{cap} cap reached: {why}")
         self.cap = cap
         self.why = why
+
+
+class Diverged(ShikishaError):
+    """Training came to a loss, a gradient or weights that are no numbers; its last good checkpoint stays."""
 
 
 class WorkerError(ShikishaError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from shikisha.errors import ConfigError
+from shikisha.errors import ConfigError, Diverged
 from shikisha.train import loss, progress
 from shikisha.train.advantage import Floats, advantages, even
 from shikisha.train.batch import Asked, Group, gone_on, grouped, merged
@@ -86,7 +86,7 @@ class Loop:
         return await self._groups(asked, max(2, self.settings.grpo.group // table.firsts)) if asked else []
 
     def _learn(self, groups: Sequence[Group], wished: Floats) -> tuple[loss.Terms, float]:
-        """Take one step of the optimizer; ConfigError, before it, where the loss is no number."""
+        """Take one step of the optimizer; Diverged, before it, where the loss is no number."""
         table = self.settings.grpo
         for options in self.optimizer.param_groups:
             options["lr"] = self.settings.rate_at(self.step)
@@ -110,7 +110,7 @@ class Loop:
         if float(terms.entropy.detach()) < table.entropy_floor:
             total = total - table.entropy * terms.entropy
         if not bool(torch.isfinite(total)):
-            raise ConfigError(f"step {self.step}: the loss is {float(total)}; the weights are those of the step before")
+            raise Diverged(f"step {self.step}: the loss is {float(total)}; the weights are those of the step before")
         self.optimizer.zero_grad(set_to_none=True)
         total.backward()  # type: ignore[no-untyped-call]
         gradient = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), _LARGEST_GRADIENT))

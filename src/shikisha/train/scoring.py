@@ -15,7 +15,8 @@ from hashlib import sha256
 from shikisha.budget import Caps
 from shikisha.conduct import Engine
 from shikisha.conductor import NoPlan, Proposal, Rejection, Situation
-from shikisha.errors import ConfigError, PlanError
+from shikisha.errors import CapReached, ConfigError, PlanError
+from shikisha.evaluate.calls import TALLY, Purse, Tally
 from shikisha.grade import Grade, Mark, no_answer
 from shikisha.parse import parse_plan
 from shikisha.plan import Plan
@@ -80,11 +81,17 @@ class Written:
 class Scorer:
     """Performs texts, `at_once` at a time, and says what each is worth by these weights.
 
-    `dollars` may be spent in all (None: no cap); after that ConfigError. An event loop's own: use one in each loop.
+    `dollars` may be spent in all (None: no cap), or what is in `purse`, where calls are really paid; after that
+    CapReached. An event loop's own: use one in each loop.
     """
 
     def __init__(
-        self, weights: Weights, caps: Caps | None = None, at_once: int = 64, dollars: float | None = None
+        self,
+        weights: Weights,
+        caps: Caps | None = None,
+        at_once: int = 64,
+        dollars: float | None = None,
+        purse: Purse | None = None,
     ) -> None:
         self._weights = weights
         self._caps = caps
@@ -92,6 +99,7 @@ class Scorer:
         self._engine = Engine(self._recorder)
         self._gate = asyncio.Semaphore(at_once)
         self._cap = dollars
+        self._purse = purse
         self.spent = 0.0
 
     async def score(self, text: str, item: Item, before: tuple[str, ...] = ()) -> Scored:
@@ -104,9 +112,16 @@ class Scorer:
         engine = Engine(recorder) if before else self._engine
         async with self._gate:
             if self._cap is not None and self.spent >= self._cap:
-                raise ConfigError(f"${self.spent:.2f} are spent of ${self._cap:.2f} that training may cost")
+                raise CapReached(
+                    "spend.dollars", f"${self.spent:.4g} are spent of ${self._cap:g} that training may cost"
+                )
+            TALLY.set(Tally())
             run = await engine.run(item.task, item.pool, Written((*before, text)), self._caps, run_id=key)
         recorder.forget(run.id)
+        if self._purse is not None and self._purse.empty:
+            raise CapReached(
+                "spend.dollars", f"the ${self._purse.limit:g} that training may cost are spent or reserved"
+            )
         self.spent += run.charged.dollars or 0.0
         grade = await _graded(item, run)
         return _scored(run, grade, reward(run, grade, self._weights), len(before))

@@ -11,13 +11,12 @@ The defaults of `[grpo]` are the Conductor paper's for a pretrained model. Invar
 what contradicts itself is a ConfigError that names the key. Deliberately absent: knobs that nobody has turned.
 """
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from shikisha.errors import ConfigError
+from shikisha import toml
 from shikisha.reward import Weights
 from shikisha.train.advantage import Compare
 
@@ -138,6 +137,13 @@ class TrlTable(Table):
     server: str = "http://127.0.0.1:8000"  # where `trl vllm-serve` listens
 
 
+class KeepTable(Table):
+    """Checkpoints: one after `every` so many steps; the `last` so many stay."""
+
+    every: Count = 25
+    last: Count = 3
+
+
 class TrainSettings(Table):
     """The file."""
 
@@ -151,6 +157,7 @@ class TrainSettings(Table):
     curriculum: CurriculumTable = CurriculumTable()
     reward: RewardTable = RewardTable()
     spend: SpendTable = SpendTable()
+    keep: KeepTable = KeepTable()
     trl: TrlTable = TrlTable()
 
     def compare_at(self, step: int) -> Compare:
@@ -174,12 +181,4 @@ class TrainSettings(Table):
 
 def load(path: Path) -> TrainSettings:
     """Return the file's settings; ConfigError that names the file, the key, what was expected and what was found."""
-    try:
-        return TrainSettings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from None
-    except ValidationError as error:
-        told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise ConfigError(f"{path}: {told}") from None
+    return toml.validate(TrainSettings, toml.read(path), str(path))

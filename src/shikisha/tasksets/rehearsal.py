@@ -11,13 +11,13 @@ from shikisha import taskset as sets
 from shikisha.errors import UnknownName
 from shikisha.grade import Grade, graded, no_answer
 from shikisha.grade.canon import Form
-from shikisha.orchestra.tasks import STANDARD, Item, Recipe, grade, items
+from shikisha.orchestra.tasks import STANDARD, Item, Recipe, grade, item, items
 from shikisha.orchestra.values import Sort, normal, read
 from shikisha.orchestra.wording import Split
 
 RehearsalItem = Item
 
-__all__ = ["Recipe", "RehearsalChecker", "RehearsalItem", "grade", "rehearsal", "taskset"]
+__all__ = ["Recipe", "RehearsalChecker", "RehearsalItem", "grade", "rehearsal", "single", "taskset"]
 
 _WORLDS = {sets.Split.TRAIN: Split.TRAIN, sets.Split.DEV: Split.DEV, sets.Split.TEST: Split.HELDOUT}
 
@@ -34,6 +34,11 @@ def rehearsal(
 def taskset(split: sets.Split, seed: int, count: int) -> sets.Taskset:
     """Return so many tasks of a split as a Taskset, each item with its own pool; difficulty is the number of parts."""
     return sets.Taskset(f"rehearsal[{split}]", (_item(one, split) for one in items(_WORLDS[split], seed, count=count)))
+
+
+def single(split: sets.Split, seed: int, index: int, recipe: Recipe = STANDARD) -> sets.Item:
+    """Return one task of a split, for those who take them as they need them and without end."""
+    return _item(item(_WORLDS[split], seed, index, recipe), split)
 
 
 class RehearsalChecker:

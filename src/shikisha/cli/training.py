@@ -1,0 +1,160 @@
+"""`train`: a conductor that learns, from a file that says what to learn from what.
+
+Invariants: nothing is paid for before everything that can be checked was checked; a run that was stopped or killed is
+gone on with by the same command and --resume; progress goes to stderr, where the conductor is to stdout; with --json
+stdout holds one JSON value. Deliberately absent: settings that are not in the file, but --steps and --seed.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shikisha.cli import out, session
+from shikisha.cli.exits import Exit
+from shikisha.cli.options import ConfigOption, JsonOption
+from shikisha.errors import CapReached, Diverged, MissingExtra
+
+if TYPE_CHECKING:
+    from shikisha.train.ground import Ground
+    from shikisha.train.progress import Step, Watcher
+    from shikisha.train.session import Order, Result
+    from shikisha.train.settings import TrainSettings
+    from shikisha.train.warm import WarmStep
+
+_FOLDER = "training"
+_LIBRARIES = ("numpy", "safetensors", "tokenizers", "torch", "transformers")
+_LESSONS_EVERY = 5.0  # seconds between lines about lessons
+File = Annotated[
+    Path, typer.Argument(metavar="FILE.toml", help="What to learn from what: see `shikisha.train.settings`.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Where a run is kept, and what goes before the file."""
+
+    to: Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder; by default training/FILE.")] = None
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last good checkpoint there.")] = False
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps of GRPO, instead of the file's.")] = None
+    seed: Annotated[int | None, typer.Option("--seed", help="Instead of the file's.")] = None
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False
+
+
+def train(file: File, running: Running, config: ConfigOption = None, json: JsonOption = False) -> Exit:
+    """Train a conductor by reinforcement from finished tasks.
+
+    Every sampled plan is performed by the engine and rewarded by what came of it. The run's folder holds checkpoints,
+    steps.jsonl, and at the end the conductor in `final`. Exit codes: 1 a loss that is no number (the last good
+    checkpoint stays), 3 something that is refused before anything is paid for, 4 the dollars are spent (go on with
+    more of them and --resume), 130 and 143 stopped (go on with --resume).
+    """
+    _refuse_missing()
+    from shikisha.config.training import train as trained
+    from shikisha.train.settings import load
+
+    settings = _changed(load(file), running)
+    _refuse_missing_backend(settings)
+    folder = running.to or Path(_FOLDER) / file.stem
+    out.note(f"the run is kept in {folder}")
+    try:
+        with ExitStack() as stack:
+            view = _view(running, folder, stack)
+            result = session.perform(lambda: trained(_order(settings, folder, running, view), settings, folder, config))
+    except (CapReached, Diverged):
+        _say_what_is_left(folder)
+        raise
+    _tell(result, json)
+    return Exit.OK
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """Who is told of steps, of lessons, and of what must be known."""
+
+    watchers: "Sequence[Watcher]"
+    taught: "Callable[[WarmStep], None]"
+    note: Callable[[str], None]
+
+
+def _order(settings: "TrainSettings", folder: Path, running: Running, view: _View) -> "Callable[[Ground], Order]":
+    from shikisha.train.session import Order
+
+    return lambda ground: Order(settings, ground, folder, running.resume, view.watchers, view.taught, view.note)
+
+
+def _view(running: Running, folder: Path, stack: ExitStack) -> _View:
+    """Return who is told; on a terminal what is drawn there stays until the stack is left."""
+    if running.quiet:
+        return _View((), lambda _: None, out.note)
+    from shikisha.train.live import live
+
+    earlier = _earlier(folder) if running.resume else []
+    shown = stack.enter_context(live(out.console(), earlier))
+    return _View([shown], _Lessons(), out.note)
+
+
+def _earlier(folder: Path) -> "list[Step]":
+    from shikisha.train.history import read
+    from shikisha.train.record import FILE
+
+    return read(folder) if (folder / FILE).is_file() and (folder / FILE).stat().st_size else []
+
+
+class _Lessons:
+    """Prints how the warm start goes, every few seconds."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, step: "WarmStep") -> None:
+        if monotonic() >= self._next or step.number == step.of:
+            self._next = monotonic() + _LESSONS_EVERY
+            out.line_of(f"lessons {step.number:,} of {step.of:,} · loss {step.loss:.3f} · rate {step.rate:.1e}")
+
+
+def _refuse_missing() -> None:
+    for library in _LIBRARIES:
+        if find_spec(library) is None:
+            raise MissingExtra("train", "training")
+
+
+def _refuse_missing_backend(settings: "TrainSettings") -> None:
+    if settings.backend == "trl" and find_spec("trl") is None:
+        raise MissingExtra("train", 'backend = "trl"')
+
+
+def _changed(settings: "TrainSettings", running: Running) -> "TrainSettings":
+    grpo = settings.grpo if running.steps is None else settings.grpo.model_copy(update={"steps": running.steps})
+    seed = settings.seed if running.seed is None else running.seed
+    return settings.model_copy(update={"grpo": grpo, "seed": seed})
+
+
+def _say_what_is_left(folder: Path) -> None:
+    from shikisha.train.keeping import Shelf
+
+    places = Shelf(folder, 1, out.note).places()
+    if places:
+        out.note(f"the last good checkpoint is {folder / places[-1].name}")
+
+
+def _tell(result: "Result", as_json: bool) -> None:
+    judged = result.judged
+    if as_json:
+        from dataclasses import asdict
+
+        found = None if judged is None else {"step": judged[0], **asdict(judged[1])}
+        out.value({"conductor": str(result.folder), "steps": result.steps, "dollars": result.spent, "judged": found})
+        return
+    if judged is not None:
+        step, found_then = judged
+        beside = "".join(f", {name} {share:.1%}" for name, share in found_then.beside.items())
+        out.note(f"right after {step} steps: {found_then.right:.1%} of {found_then.count} dev tasks{beside}")
+    simulated = " (simulated)" if result.simulated else ""
+    out.note(f"calls of workers came to ${result.spent:.2f}{simulated}; the conductor, with its card:")
+    out.line(str(result.folder))

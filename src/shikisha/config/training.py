@@ -1,0 +1,288 @@
+"""The ground that training stands on: tasks, pools and the purse, from the training file and `shikisha.toml`.
+
+The rehearsal's tasks bring their pools; for any other taskset each task is shown k of the n workers, drawn anew, in an
+order drawn anew, and half of the time without the dearest. Replies that cost money are kept in the run's folder, so
+that a run which was killed pays for nothing twice. Invariants: item i is a function of (settings, tasks, workers, i);
+a worker that needs a person is refused before anything is paid for. Deliberately absent: models, and steps.
+"""
+
+import json
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shikisha import toml
+from shikisha.call import Ask, Card
+from shikisha.conductor import Conductor
+from shikisha.config.compose import Composition
+from shikisha.config.judging import sandbox_named
+from shikisha.config.load import load
+from shikisha.errors import ConfigError
+from shikisha.evaluate.calls import FREE_KINDS, CachedWorker, Calls, Purse
+from shikisha.grade import Mark, Tools, no_answer
+from shikisha.pool import Member, Pool
+from shikisha.taskset import Item, Split, Taskset, content_key
+
+if TYPE_CHECKING:
+    from shikisha.orchestra.cast import Profile
+    from shikisha.train.card import Origin
+    from shikisha.train.ground import Ground, School
+    from shikisha.train.session import Order, Result
+    from shikisha.train.settings import TrainSettings
+
+REHEARSAL = "rehearsal"
+_AWAY = 0.5  # how often the dearest worker is left out
+_JUDGED_SEED = 0  # of the rehearsal's development tasks: the same for every seed, so that runs can be compared
+_BESIDE = ("rehearsal:random", "rehearsal:keyword-router", "rehearsal:rules", "rehearsal:optimal")
+_WORDS, _LEAST = 20_000, 60  # lessons that words are counted in, and how often a word must stand there
+_WORDS_SEED = 999
+_PROBED = 32  # tasks of the rehearsal by which another version of it is told
+
+
+async def train(
+    order: "Callable[[Ground], Order]", settings: "TrainSettings", folder: Path, file: Path | None
+) -> "Result":
+    """Train in a folder; `order` says what is to be done once the ground is there. `file`: the configuration."""
+    from shikisha.train import session
+    from shikisha.train.keeping import claimed
+    from shikisha.train.refusals import refuse_settings
+
+    refuse_settings(settings)
+    with claimed(folder):
+        async with grounded(settings, folder, file) as ground:
+            return await session.train(order(ground))
+
+
+@asynccontextmanager
+async def grounded(settings: "TrainSettings", folder: Path, file: Path | None) -> "AsyncIterator[Ground]":
+    """Yield the ground; what it was built of is closed afterwards."""
+    async with AsyncExitStack() as stack:
+        composition = load(file)
+        stack.push_async_callback(composition.aclose)
+        if settings.tasks.set == REHEARSAL:
+            yield _rehearsal(settings, composition)
+            return
+        purse = None
+        if composition.workers:
+            calls = Calls(folder)
+            stack.push_async_callback(calls.aclose)
+            purse = Purse(settings.spend.dollars, _paid(folder))
+            composition.wrap = partial(_wrapped, composition, calls, purse)
+        yield _configured(settings, composition, purse)
+
+
+def _rehearsal(settings: "TrainSettings", composition: Composition) -> "Ground":
+    from shikisha.orchestra.cast import PROFILES
+    from shikisha.tasksets.rehearsal import single
+    from shikisha.train.card import Origin
+    from shikisha.train.ground import Ground
+
+    if settings.tasks.pool:
+        raise ConfigError("tasks.pool: the rehearsal's tasks bring their own workers: expected none")
+    stream = partial(single, Split.TRAIN, settings.seed)
+    judged = tuple(single(Split.DEV, _JUDGED_SEED, place) for place in range(settings.tasks.judged))
+    probed = [stream(place) for place in range(_PROBED)]
+    origin = Origin(
+        REHEARSAL,
+        _splits(f"train (seed {settings.seed}, without end)", f"dev (seed {_JUDGED_SEED})", len(judged)),
+        [{"name": name, "description": _described(profile)} for name, profile in PROFILES.items()],
+        simulated=True,
+        lessons=_lessons_told(settings),
+    )
+    return Ground(
+        origin,
+        {"taskset": REHEARSAL, "pool": _digest([[one.task.content_hash, *_told(one.pool)] for one in probed])},
+        stream,
+        largest=max(len(one.pool) for one in (*probed, *judged) if one.pool is not None),
+        judged=judged,
+        caps=composition.caps,
+        school=_school(settings),
+        beside=partial(_beside, judged, composition),
+    )
+
+
+def _described(profile: "Profile") -> str:
+    from shikisha.orchestra.wording import Split as Wording
+
+    return " and ".join(offer.by_split[Wording.TRAIN][0] for offer in profile.offers)
+
+
+def _school(settings: "TrainSettings") -> "School":
+    from shikisha.orchestra import thought
+    from shikisha.orchestra.lessons import lesson, phrases, schooling
+    from shikisha.train.ground import School
+    from shikisha.train.words import plan_pieces, word_tokenizer
+
+    return School(
+        schooling(settings.seed, *settings.warm.follow),
+        lambda: word_tokenizer(
+            (lesson(_WORDS_SEED, place).prompt for place in range(_WORDS)),
+            [*thought.pieces(), *plan_pieces(phrases())],
+            _LEAST,
+        ),
+    )
+
+
+def _lessons_told(settings: "TrainSettings") -> str:
+    table = settings.warm
+    if not table.steps:
+        return ""
+    begin, end = table.follow
+    return (
+        f"{table.steps * table.batch:,} of the embedded orchestra's training split (how questions and descriptions are "
+        f"read, how plans are written); a plan follows its thought in {begin:.0%} of those with both at the beginning "
+        f"and {end:.0%} at the end, the others are drawn by lot"
+    )
+
+
+def _configured(settings: "TrainSettings", composition: Composition, purse: Purse | None) -> "Ground":
+    from shikisha.tasksets.load import load as load_tasks
+    from shikisha.train.ground import Ground
+
+    table = settings.tasks
+    with toml.placed("tasks.set"):
+        whole = load_tasks(table.set, tools=Tools(sandbox_named(""), None))
+        learned = whole.only(Split.TRAIN)
+    pool = None if whole.items[0].pool is not None else composition.pool(table.pool)
+    for item in whole.items[:1] if pool is not None else whole.items:
+        refuse_pool(item.pool or pool or Pool(()), settings)
+    judged = _judged(settings, whole)
+    stream = partial(_streamed, settings, learned.items, pool)
+    first = pool or whole.items[0].pool or Pool(())
+    return Ground(
+        _origin(settings, whole, first, composition, len(judged)),
+        {"taskset": f"{whole.name} {whole.version[:12]}", "pool": _digest(_told(first))},
+        stream,
+        largest=min(table.most, len(first)),
+        judged=tuple(_shown(settings, item, pool, f"judged {place}") for place, item in enumerate(judged)),
+        caps=composition.caps,
+        purse=purse,
+    )
+
+
+def _origin(settings: "TrainSettings", whole: Taskset, pool: Pool, composition: Composition, judged: int) -> "Origin":
+    from shikisha.train.card import Origin
+
+    table = settings.tasks
+    count = sum(item.split is Split.TRAIN for item in whole)
+    simulated = composition.orchestra is not None
+    note = f"Each task is shown {table.least} to {min(table.most, len(pool))} of {len(pool)} workers, in random order."
+    return Origin(
+        whole.name,
+        _splits(f"train ({count} tasks, content hashes {whole.version[:12]})", "dev", judged),
+        [{"name": card.name, "description": card.description, "kind": card.kind} for card in pool.cards],
+        simulated,
+        notes=(note, "No workers are configured: the embedded orchestra played.") if simulated else (note,),
+    )
+
+
+def _splits(learned: str, judged: str, count: int) -> Mapping[str, str]:
+    return {"learned from": learned, "judged by": f"{count} tasks of {judged}" if count else "nothing"}
+
+
+def _judged(settings: "TrainSettings", whole: Taskset) -> Sequence[Item]:
+    if not settings.tasks.judged:
+        return ()
+    with toml.placed("tasks.judged"):
+        return whole.only(Split.DEV).sample(settings.tasks.judged, settings.seed).items
+
+
+def _streamed(settings: "TrainSettings", items: Sequence[Item], pool: Pool | None, index: int) -> Item:
+    """Return item `index` of a stream that goes through all tasks again and again, each time in another order."""
+    epoch, place = divmod(index, len(items))
+    order = list(range(len(items)))
+    random.Random(f"order {settings.seed} {epoch}").shuffle(order)  # noqa: S311 - an order of tasks, no secret
+    return _shown(settings, items[order[place]], pool, f"{settings.seed} {index}")
+
+
+def _shown(settings: "TrainSettings", item: Item, pool: Pool | None, luck: str) -> Item:
+    """Return the item with the workers that it is shown."""
+    own = item.pool or pool or Pool(())
+    return replace(item, pool=drawn(own, (settings.tasks.least, settings.tasks.most), random.Random(f"pool {luck}")))  # noqa: S311
+
+
+def drawn(pool: Pool, sizes: tuple[int, int], dice: random.Random) -> Pool:
+    """Return k of the pool's workers in random order, k from `sizes`; half of the time not the dearest."""
+    names, least = list(pool.names), sizes[0]
+    dear = _dearest(pool.cards)
+    if dear is not None and len(names) > least and dice.random() < _AWAY:
+        names.remove(dear)
+    return pool.subset(dice.sample(names, dice.randint(least, min(sizes[1], len(names)))))
+
+
+def _dearest(cards: Sequence[Card]) -> str | None:
+    """Return the one worker that is dearer than all others, if there is one."""
+    from shikisha.brief import price_level
+
+    if any(card.price is None for card in cards):
+        return None
+    levels = sorted(((price_level(card.price), card.name) for card in cards), reverse=True)
+    return levels[0][1] if len(levels) > 1 and levels[0][0] != levels[1][0] else None
+
+
+def refuse_pool(pool: Pool, settings: "TrainSettings") -> None:
+    """Refuse workers that training cannot use, and fewer than there must be to choose from."""
+    table = settings.tasks
+    if len(pool) < 2:
+        raise ConfigError(
+            f"tasks.pool: expected two workers or more to choose from, found {len(pool)} ({', '.join(pool.names)})"
+        )
+    if not 2 <= table.least <= min(table.most, len(pool)):
+        raise ConfigError(
+            f"tasks.least: expected from 2 to {min(table.most, len(pool))} (tasks.most, and the {len(pool)} workers), "
+            f"found {table.least}"
+        )
+    for card in pool.cards:
+        if card.kind == "human" or card.approval is not Ask.NEVER:
+            raise ConfigError(f"workers.{card.name}: it waits for a person, and training has nobody to ask")
+        if card.price is None and card.kind not in FREE_KINDS and (settings.reward.cost or settings.spend.dollars):
+            what = "reward.cost counts dollars" if settings.reward.cost else "spend.dollars is a cap"
+            raise ConfigError(f"workers.{card.name}: it has no price ({what})")
+
+
+def _wrapped(composition: Composition, calls: Calls, purse: Purse, member: Member) -> Member:
+    """Return the member with its replies kept, where they cost anything."""
+    fingerprint = composition.fingerprint(member.card.name)
+    if fingerprint is None or member.card.kind in FREE_KINDS:
+        return member
+    return replace(member, worker=CachedWorker(member, fingerprint, calls, purse))
+
+
+def _paid(folder: Path) -> float:
+    """Return the dollars that the replies kept in the folder came to."""
+    lines = (line for path in sorted(folder.glob("calls-*.jsonl")) for line in path.read_bytes().splitlines())
+    return sum(float(json.loads(line).get("dollars") or 0.0) for line in lines if line.endswith(b"}"))
+
+
+def _told(pool: Pool | None) -> list[str]:
+    """Return what tells one pool from another: names, descriptions and prices, in order."""
+    return [repr((card.name, card.description, card.price)) for card in (pool.cards if pool is not None else ())]
+
+
+def _digest(data: object) -> str:
+    return sha256(json.dumps(data).encode()).hexdigest()[:12]
+
+
+async def _beside(items: Sequence[Item], composition: Composition) -> Mapping[str, float]:
+    """Return how often the hand-written conductors are right on these tasks."""
+    return {name.partition(":")[2]: await _right(composition.conductor(name), items, composition) for name in _BESIDE}
+
+
+async def _right(conductor: Conductor, items: Sequence[Item], composition: Composition) -> float:
+    from shikisha.conduct import Engine
+    from shikisha.recorder import MemoryRecorder
+
+    count = 0
+    for item in items:
+        key = f"{content_key(item.task)[:24]}-{conductor.name}"
+        run = await Engine(MemoryRecorder()).run(
+            item.task, item.pool or Pool(()), conductor, composition.caps, run_id=key
+        )
+        grade = no_answer(item.checker.name, "") if run.answer is None else await item.checker.grade(run.answer)
+        count += grade.mark is Mark.RIGHT
+    return count / max(1, len(items))

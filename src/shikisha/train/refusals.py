@@ -1,0 +1,160 @@
+"""What a run of training cannot be begun with, said before anything is paid for.
+
+Invariant: whatever would spoil training later (a plan that cannot be written, a prompt that does not fit, money that
+does not last for one group) is a ConfigError here that says where, what was expected and what was found. Deliberately
+absent: what the settings' own types refuse.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from shikisha.brief import brief
+from shikisha.budget import Usage
+from shikisha.errors import ConfigError
+from shikisha.plan import Plan, Step
+from shikisha.prompt import render_lists
+from shikisha.taskset import Item
+from shikisha.train.ground import Ground
+from shikisha.train.opening import Begun
+from shikisha.train.rollout import END, PAD
+from shikisha.train.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_PLAIN = "plain"
+_LAYOUT = "qwen2"  # the one that the plain backend samples from
+_SUBTASK = "Answer the question."
+_SUBTASK_BYTES = 200  # of an instruction, where its cost is estimated
+
+
+def refuse_settings(settings: TrainSettings) -> None:
+    """Refuse what can be seen without loading anything."""
+    if not settings.grpo.steps and not settings.warm.steps:
+        raise ConfigError("grpo.steps: expected 1 or more, found 0 (and warm.steps is 0 too): nothing would be learned")
+    if not settings.model.start and not settings.warm.steps:
+        raise ConfigError(
+            "model.start: expected a checkpoint's folder or a model on the hub; a model from scratch needs lessons "
+            "first (warm.steps is 0)"
+        )
+    if settings.backend == _PLAIN:
+        for key, given, plain in (
+            ("model.lora", settings.model.lora, 0),
+            ("model.dtype", settings.model.dtype, "float32"),
+            ("model.brief", settings.model.brief, True),
+        ):
+            if given != plain:
+                raise ConfigError(f'{key}: the plain backend knows {plain!r} only, not {given!r}: use backend = "trl"')
+
+
+def refuse_ground(settings: TrainSettings, ground: Ground) -> None:
+    """Refuse tasks and pools that nothing can be learned from, and a purse too small for one group."""
+    items = ground.peek()
+    for item in items:
+        count = 0 if item.pool is None else len(item.pool)
+        if count < 2:
+            raise ConfigError(
+                f"tasks.pool: task {item.task.id} has a pool of {count}; expected two workers or more to choose from"
+            )
+    if settings.spend.dollars is not None:
+        _refuse_poor(settings, ground, settings.spend.dollars, items)
+
+
+def refuse_model(begun: Begun, settings: TrainSettings, ground: Ground) -> None:
+    """Refuse a model that cannot read the prompts or write the plans."""
+    start = settings.model.start or "the model from scratch"
+    if not settings.model.brief and not begun.template:
+        raise ConfigError(
+            f"model.brief: {start} has no chat template, which the briefing in English is put into: "
+            "expected a chat template, or brief = true"
+        )
+    for name, token, ours in (("end", begun.end, END), ("pad", begun.pad, PAD)):
+        if token is None:
+            raise ConfigError(f"model.start: {start} has no {name} token: expected one in its config.json")
+        if settings.backend == _PLAIN and token != ours:
+            raise ConfigError(
+                f"model.start: {start}: the plain backend takes token {ours} for the {name} token, not {token}: "
+                'use backend = "trl"'
+            )
+    config, words = begun.model.config, begun.tokenizer.get_vocab_size()
+    if words > config.vocab_size:
+        raise ConfigError(
+            f"model.start: {start}: its tokenizer has {words} tokens, and its model knows {config.vocab_size}"
+        )
+    if settings.backend == _PLAIN and config.model_type != _LAYOUT:
+        raise ConfigError(
+            f"model.start: {start}: the plain backend trains the layout {_LAYOUT!r} only, not {config.model_type!r}: "
+            'use backend = "trl"'
+        )
+    _refuse_unwritable(begun.tokenizer, ground, start)
+    if settings.model.brief:
+        _refuse_too_long(begun, settings, ground)
+
+
+def sample_plans(size: int, most: int, subtask: str = _SUBTASK) -> Iterator[Plan]:
+    """Yield plans that name every worker of a pool of this size: by ones, in chains, each seeing all before it."""
+    for worker in range(size):
+        yield Plan((Step(subtask, worker),))
+    for first in range(0, size, most):
+        workers = [(first + place) % size for place in range(most)]
+        yield Plan(tuple(Step(subtask, who, (at - 1,) if at else ()) for at, who in enumerate(workers)))
+        yield Plan(tuple(Step(subtask, who, tuple(range(at))) for at, who in enumerate(workers)))
+
+
+def _refuse_unwritable(tokenizer: "Tokenizer", ground: Ground, start: str) -> None:
+    for plan in sample_plans(ground.largest, ground.caps.plan_steps, _speakable(tokenizer)):
+        text = render_lists(plan)
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        back = tokenizer.decode(ids, skip_special_tokens=False)
+        if back != text:
+            raise ConfigError(
+                f"model.start: the tokenizer of {start} cannot write plans for a pool of {ground.largest}: "
+                f"{text!r} comes back from it as {back!r}"
+            )
+
+
+def _speakable(tokenizer: "Tokenizer") -> str:
+    """Return a subtask to try: one that is a single token, if the tokenizer has whole phrases, else a sentence."""
+    phrases = [token[1:-1] for token in tokenizer.get_vocab() if len(token) > 3 and token[0] == token[-1] == '"']
+    return min((phrase for phrase in phrases if '"' not in phrase), default=_SUBTASK)
+
+
+def _refuse_too_long(begun: Begun, settings: TrainSettings, ground: Ground) -> None:
+    room = begun.model.config.max_position_embeddings
+    prompts = [brief(item.task, item.pool.cards) for item in ground.peek() if item.pool is not None]
+    longest = max(len(begun.tokenizer.encode(prompt).ids) for prompt in prompts)
+    if longest + settings.grpo.longest > room:
+        raise ConfigError(
+            f"grpo.longest: a briefing of {longest} tokens and a completion of {settings.grpo.longest} do not fit into "
+            f"the {room} tokens that the model reads: expected {max(1, room - longest)} or fewer"
+        )
+
+
+def _refuse_poor(settings: TrainSettings, ground: Ground, dollars: float, items: list[Item]) -> None:
+    step, told = max(_dearest_step(item, ground.caps.plan_steps) for item in items)
+    plan, bound = ground.caps.plan_steps * step, ground.caps.dollars
+    each = plan if bound is None else min(plan, bound)
+    need = settings.grpo.group * each
+    if dollars < need:
+        capped = "" if bound is None or plan < bound else f", a run at most ${bound:g} (budgets.dollars)"
+        steps = f"{settings.grpo.group} plans (grpo.group) of up to {ground.caps.plan_steps} steps"
+        raise ConfigError(
+            f"spend.dollars: ${dollars:g} may not last for one group, which may cost ${need:.4g}. Estimated from "
+            f"prices and caps: {steps}, a step at most ${step:.4g} ({told}){capped}. Raise it, or lower grpo.group, "
+            "max_output_tokens or budgets.dollars"
+        )
+
+
+def _dearest_step(item: Item, steps: int) -> tuple[float, str]:
+    """Return the most that a step of a plan for this item can cost, and how that was reckoned."""
+    asked = len(f"{item.task.prompt}{item.task.context}".encode()) + _SUBTASK_BYTES
+    cards = item.pool.cards if item.pool is not None else ()
+    granted = (steps - 1) * max((card.max_output_tokens for card in cards), default=0)
+    found = []
+    for card in cards:
+        if card.price is None:
+            raise ConfigError(f"spend.dollars: {card.name} has no price, so nobody can say what a call of it costs")
+        usage = Usage(min(asked + granted, card.context_tokens or asked + granted), card.max_output_tokens)
+        told = f"{card.name}: {usage.input_tokens} tokens read and {usage.output_tokens} written"
+        found.append((card.price.of(usage), told))
+    return max(found)

@@ -11,13 +11,13 @@ import numpy as np
 
 from shikisha.errors import ConfigError
 from shikisha.evaluate.wording import percent, plural
+from shikisha.learn.absent import MUCH, lacking
 from shikisha.learn.joining import kept_away, newcomers
 from shikisha.learn.panel import Panel
 from shikisha.policy.exploring import ENOUGH
 from shikisha.policy.types import OPEN
 
-_MUCH = 0.2  # share of a type's tasks that a worker lacks
-_NAMED = 3  # types
+_NAMED = 3  # types that a sentence lists
 
 
 def caveats(panel: Panel) -> tuple[str, ...]:
@@ -71,10 +71,9 @@ def gaps(panel: Panel) -> tuple[str, ...]:
 
 def _unasked(panel: Panel) -> Iterator[str]:
     """Yield who lacks a good part of some types: there it seems to be free, and to have nothing to say."""
-    kinds = [(name, panel.there[panel.batch.types == kind]) for kind, name in enumerate(panel.types.names)]
-    for column, worker in enumerate(panel.workers):
-        lacks = [(float(1 - there[:, column].mean()), name) for name, there in kinds if len(there)]
-        much = [f"{share:.0%} of {name}" for share, name in sorted(lacks, reverse=True) if share > _MUCH]
+    for worker, lacks in zip(panel.workers, lacking(panel).T.tolist(), strict=True):
+        ranked = sorted(zip(lacks, panel.types.names, strict=True), reverse=True)
+        much = [f"{share:.0%} of {name}" for share, name in ranked if share > MUCH]
         if much:
             some = _listed([*much[:_NAMED], *(["other types"] if len(much) > _NAMED else [])])
             yield f"{worker} was not asked for {some}: it is taken to have no answer there, and to cost nothing"

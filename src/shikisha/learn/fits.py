@@ -11,6 +11,7 @@ from hashlib import sha256
 
 import numpy as np
 
+from shikisha.learn.absent import silent
 from shikisha.learn.cascading import cascade
 from shikisha.learn.hearing import listen
 from shikisha.learn.inducing import Ground, Recipe, induce
@@ -72,7 +73,7 @@ def fit(panel: Panel, wants: Wants, rungs: Sequence[str], filled: Panel | None =
         panel = ground.panel
         fitted = (induce(ground, pool) for pool in chosen)
         induced = [Tried(one.part, one.won, one.cost * (scale / unit)) for one in fitted]
-    tabled = tabulate(panel, folds, scale, wants.preference)
+    tabled = tabulate(silent(panel), folds, scale, wants.preference)
     made[TABLE] = [Tried(tabled.part, tabled.won, tabled.cost * (scale / unit))]
     if ROUTER in rungs:
         routed = route(panel, folds, scale, wants.preference.speed if wants.preference else 0.0)

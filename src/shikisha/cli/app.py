@@ -19,6 +19,8 @@ from shikisha.cli import (
     rehearsing,
     running,
     shelving,
+    training,
+    training_page,
     trials,
     watching,
 )
@@ -57,6 +59,8 @@ for each in (
 app.command("eval")(command(evaluating.evaluate))
 app.command()(command(comparing.compare))
 app.command()(command(learning.learn))
+app.command()(command(training.train))
+app.command()(command(training_page.train_page))
 journal.command()(command(keeping.verify))
 journal.command()(command(keeping.export))
 importing.command()(command(preparing.litellm))

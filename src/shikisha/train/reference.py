@@ -112,7 +112,7 @@ class Loop:
         if not bool(torch.isfinite(total)):
             raise Diverged(f"step {self.step}: the loss is {float(total)}; the weights are those of the step before")
         self.optimizer.zero_grad(set_to_none=True)
-        total.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(total)
         gradient = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), _LARGEST_GRADIENT))
         self.optimizer.step()
         return terms, gradient

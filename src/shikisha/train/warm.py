@@ -88,10 +88,10 @@ def warm_up(
         loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
         if not bool(torch.isfinite(loss)):
             raise ConfigError(
-                f"warm start, step {number}: the loss is {float(loss)}; the weights are of the step before"
+                f"warm start, step {number}: the loss is {float(loss.detach())}; the weights are of the step before"
             )
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         yield WarmStep(number + 1, table.steps, float(loss.detach()), rate, perf_counter() - begun)

@@ -1,0 +1,99 @@
+"""Lessons: what they teach, and what they keep to themselves."""
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from shikisha.orchestra.cast import NEW_NAMES, PROFILES
+from shikisha.orchestra.lessons import Curriculum, Form, Lesson, formed, lesson, phrases, schooling
+from shikisha.orchestra.shapes import HELD_OUT_PAIR, groups
+from shikisha.orchestra.thought import SLOTS, fit_for, pieces, thought_of
+from shikisha.orchestra.wording import Split
+from shikisha.parse import parse_plan
+
+MANY = 600
+
+
+STANDARD = Curriculum()
+
+
+@cache
+def drawn(curriculum: Curriculum = STANDARD) -> tuple[Lesson, ...]:
+    return tuple(lesson(3, index, curriculum) for index in range(MANY))
+
+
+def test_a_lesson_hangs_on_seed_and_index_alone() -> None:
+    assert all(lesson(3, index) == one for index, one in reversed(list(enumerate(drawn()[:30]))))
+    assert lesson(4, 0) != lesson(3, 0)
+
+
+def test_every_plan_can_be_parsed_and_has_one_of_the_forms_in_equal_shares() -> None:
+    whole = [one for one in drawn() if one.whole]
+    plans = [parse_plan(one.shown + one.taught, 9) for one in whole]
+    topologies = Counter(plan.topology() for plan in plans)
+    assert set(topologies) == {"one-shot", "chain", "fan-out+join", "mixed"}
+    assert 0.1 < topologies["one-shot"] / len(plans) < 0.2  # one of seven
+
+
+def test_workers_of_plans_are_drawn_whatever_the_thought_says() -> None:
+    never = [one for one in drawn(Curriculum(drills=0, plans=1, follow=0)) if "work " in one.taught]
+    first = [one.taught.partition("model_id = [")[2][0] for one in never]
+    fits = [one.taught.partition("work ")[2].partition("=")[2][0] for one in never]
+    agreeing = sum(a == b for a, b in zip(first, fits, strict=True)) / len(never)
+    assert agreeing < 0.25  # a pool of five: one of five by lot, less where nobody fits
+
+
+def test_a_drill_follows_the_thought_that_it_shows() -> None:
+    drills = [
+        one for one in drawn(Curriculum(drills=1, plans=0)) if "work fact=" in one.shown and "=-" not in one.shown
+    ]
+    assert drills
+    for one in drills:
+        fit = one.shown.partition("work fact=")[2][0]
+        assert int(fit) in {step.worker for step in parse_plan(one.taught, 9).steps}
+
+
+@pytest.mark.parametrize("kept", [*NEW_NAMES])
+def test_no_worker_of_the_held_out_split_is_in_a_lesson(kept: str) -> None:
+    offers = [offer.all for offer in PROFILES[kept].offers]
+    for one in drawn(Curriculum(noise=0)):
+        for line in one.prompt.splitlines()[1:-1]:
+            assert not all(any(words in line for words in offer) for offer in offers)
+
+
+def test_no_question_brings_the_held_out_pair_together() -> None:
+    lines = [one.taught.rpartition("work ")[2].partition("\n")[0] for one in drawn(Curriculum(drills=0))]
+    assert not [line for line in lines if all(f"{name}=" in line for name in HELD_OUT_PAIR)]
+
+
+def test_follow_falls_late() -> None:
+    lessons = schooling(1, 1.0, 0.0)
+    early, late = ([lessons(index, done) for index in range(MANY)] for done in (0.0, 1.0))
+    assert early != late
+    assert early == [schooling(1, 1.0, 0.0)(index, 0.5) for index in range(MANY)]
+
+
+def test_a_thought_names_the_fittest_and_its_pieces_spell_it() -> None:
+    shape = next(group for group in groups(2) if group.families == {"fact", "date"}).shapes[0]
+    casting = tuple((name, next(iter(PROFILES[name].offers[0].by_split[Split.TRAIN]))) for name in ("date", "judge"))
+    told = thought_of(shape, casting)
+    assert told.text().endswith("judge=1\nwork fact=- then date=0, none=-\n")
+    rest = told.text()
+    for piece in sorted(pieces(), key=len, reverse=True):
+        rest = rest.replace(piece, "")
+    assert not rest
+
+
+def test_the_fittest_does_it_and_little_else() -> None:
+    names = ("fact-text", "date", "fact", "text")
+    assert [fit_for(kind, names) for kind in ("fact", "text", "date", "gauge")] == [2, 3, 1, None]
+
+
+@pytest.mark.parametrize("form", Form)
+def test_forms_are_plans_of_the_workers_given(form: Form) -> None:
+    plan = formed(form, ["fact", "gauge", "date"], [3, 4, 5], 6, 3, None)
+    assert {step.worker for step in plan.steps} <= {3, 4, 5, 6}
+    assert all(step.subtask in phrases() for step in plan.steps)
+    assert len(plan) <= 5
+    assert SLOTS == 3

@@ -1,0 +1,107 @@
+"""Groups over shared prompts give the numbers of `transformers`' own pass."""
+
+from functools import cache
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from transformers import Qwen2ForCausalLM  # noqa: E402
+
+from shikisha.train.rollout import END, PAD, Sampled, sample, scores  # noqa: E402
+from shikisha.train.tiny import Size, fresh  # noqa: E402
+
+PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13, 14, 15, 16, 17]]
+
+
+@cache
+def model(heads: int = 2) -> Qwen2ForCausalLM:
+    made = fresh(30, Size(2, 32, heads, 48, 64), seed=3)
+    made.train(mode=False)
+    with torch.no_grad():
+        for weight in made.parameters():
+            weight.mul_(4.0)  # far from even distributions
+    return made
+
+
+@cache
+def drawn(temperature: float = 1.0) -> Sampled:
+    return sample(model(), PROMPTS, 6, 9, torch.Generator().manual_seed(1), temperature)
+
+
+def test_log_probabilities_are_those_of_the_whole_text() -> None:
+    found = drawn()
+    for row, prompt in enumerate(PROMPTS):
+        for one in range(6):
+            count = int(found.real[row, one].sum())
+            written = found.tokens[row, one, :count]
+            whole = torch.tensor([[*prompt, *written.tolist()]])
+            spread = torch.log_softmax(model()(whole).logits[0].float(), -1)[len(prompt) - 1 : -1]
+            own = spread.gather(1, written[:, None])[:, 0]
+            assert torch.allclose(own, found.logprobs[row, one, :count], atol=1e-4)
+
+
+def test_running_over_them_again_gives_the_same_with_gradients() -> None:
+    found = drawn()
+    again = scores(model(), PROMPTS, found.tokens)
+    own = again.gather(-1, found.tokens[..., None])[..., 0]
+    assert torch.allclose(own[found.real], found.logprobs[found.real], atol=1e-4)
+    assert again.exp().sum(-1).detach().flatten() == pytest.approx(1.0, abs=1e-4)
+    torch.autograd.backward(own[found.real].sum())
+    assert all(weight.grad is not None for weight in model().parameters())
+    model().zero_grad()
+
+
+def test_gradients_are_those_of_transformers() -> None:
+    found = drawn()
+    model().zero_grad()
+    mine_of = scores(model(), PROMPTS, found.tokens).gather(-1, found.tokens[..., None])[..., 0]
+    torch.autograd.backward(mine_of[found.real].sum())
+    mine = [weight.grad.clone() for weight in model().parameters() if weight.grad is not None]
+    model().zero_grad()
+    for row, prompt in enumerate(PROMPTS):
+        for one in range(6):
+            written = found.tokens[row, one, : int(found.real[row, one].sum())]
+            spread = torch.log_softmax(model()(torch.tensor([[*prompt, *written.tolist()]])).logits[0].float(), -1)
+            torch.autograd.backward(spread[len(prompt) - 1 : -1].gather(1, written[:, None]).sum())
+    theirs = [weight.grad for weight in model().parameters() if weight.grad is not None]
+    assert all(torch.allclose(a, b, rtol=1e-3, atol=1e-2) for a, b in zip(mine, theirs, strict=True))
+    model().zero_grad()
+
+
+def test_the_same_seed_gives_the_same_samples() -> None:
+    again = sample(model(), PROMPTS, 6, 9, torch.Generator().manual_seed(1))
+    other = sample(model(), PROMPTS, 6, 9, torch.Generator().manual_seed(2))
+    assert torch.equal(again.tokens, drawn().tokens)
+    assert again.tokens.shape != other.tokens.shape or not torch.equal(again.tokens, other.tokens)
+
+
+def test_after_the_end_comes_padding() -> None:
+    found = drawn()
+    for row in found.tokens.flatten(0, 1).tolist():
+        if END in row:
+            assert set(row[row.index(END) + 1 :]) <= {PAD}
+    assert bool((found.logprobs[~found.real] == 0).all())
+    assert all(END not in one for rows in found.rows() for one in rows)
+
+
+def test_temperature_zero_takes_the_likeliest() -> None:
+    found = drawn(0.0)
+    assert all(torch.equal(found.tokens[:, 0], found.tokens[:, one]) for one in range(6))
+    first = model()(torch.tensor([PROMPTS[0]])).logits[0, -1].argmax()
+    assert int(found.tokens[0, 0, 0]) == int(first)
+
+
+def test_grouped_heads() -> None:
+    made = fresh(30, Size(1, 32, 4, 48, 64), seed=1)
+    config = made.config
+    config.num_key_value_heads = 2
+    shared = Qwen2ForCausalLM(config)
+    shared.train(mode=False)
+    found = sample(shared, PROMPTS, 2, 5, torch.Generator().manual_seed(0))
+    whole = torch.tensor([[*PROMPTS[0], *found.tokens[0, 0].tolist()]])
+    spread = torch.log_softmax(shared(whole).logits[0].float(), -1)[len(PROMPTS[0]) - 1 : -1]
+    real = found.real[0, 0]
+    assert torch.allclose(
+        spread.gather(1, found.tokens[0, 0][:, None])[:, 0][real], found.logprobs[0, 0][real], atol=1e-4
+    )

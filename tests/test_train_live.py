@@ -185,13 +185,17 @@ LONG = steps(40, (1, {"samples": (Sample("task " * 90, "word " * 900, None, "cha
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40), (200, 100), (40, 24)])
-@pytest.mark.parametrize("found", [[], steps(1), learned(), COLLAPSED, MANY, LONG], ids=range(6))
+@pytest.mark.parametrize("found", [steps(1), learned(), COLLAPSED, MANY, LONG], ids=range(5))
 def test_the_screen_is_always_as_high_and_never_wider_than_the_terminal(
     found: list[Step], size: tuple[int, int]
 ) -> None:
     lines = drawn(found, *size)
     assert len(lines) == min(size[1] - 1, 44)
     assert max(map(len, lines)) < size[0]
+
+
+def test_before_the_first_step_there_is_one_line() -> None:
+    assert drawn([]) == ["waiting for the first step, for 0 ms"]
 
 
 def test_80_columns_and_24_lines_hold_everything_that_matters() -> None:
@@ -305,7 +309,7 @@ def test_judgements_and_the_last_step_are_always_printed_and_a_warning_once() ->
 
 def test_a_training_that_goes_on_looks_like_an_unbroken_one() -> None:
     found, made = learned(), console(terminal=True)
-    unbroken, resumed = (Drawn(made, earlier, Hands()) for earlier in ([], found[:20]))
+    unbroken, resumed = (Drawn(made, earlier, Hands()) for earlier in ([], found[:23]))
     for step in found:
         unbroken(step)
     for step in found[20:]:

@@ -25,12 +25,17 @@ def read(path: Path) -> list[Step]:
         raise ConfigError(f"{path}: expected UTF-8 text") from None
     found: list[Step] = []
     for step in _steps(text, path):
-        while found and found[-1].number >= step.number:
-            found.pop()
-        found.append(step)
+        add(found, step)
     if not found:
         raise ConfigError(f"{path}: expected a training's steps, one a line, and there is none")
     return found
+
+
+def add(steps: list[Step], step: Step) -> None:
+    """Append a step to those before it; what was once taken in its place, or after that, is forgotten."""
+    while steps and steps[-1].number >= step.number:
+        steps.pop()
+    steps.append(step)
 
 
 def _steps(text: str, path: Path) -> Iterator[Step]:

@@ -1,7 +1,7 @@
 """A training while it goes on: how often it is right, whom it asks, in which shape, how fast, for how many dollars.
 
 Invariants: everything is drawn from steps, so a resumed training, told of its earlier ones, looks like an unbroken one;
-the drawing is always of one height, no higher than the terminal, so nothing jumps or scrolls; on what is no terminal a
+from the first on the drawing is of one height, no higher than the terminal, so nothing jumps; on what is no terminal a
 line is printed every few seconds instead, and one for every judgement and warning. Texts of models are cleaned.
 Deliberately absent: keeping anything (`history`), and a guess of the future but the time that is left.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from shikisha.clean import one_line
 from shikisha.evaluate.wording import percent, seconds
 from shikisha.train import figures
+from shikisha.train.history import add
 from shikisha.train.progress import Step
 from shikisha.train.screen import draw
 from shikisha.train.warning import warnings
@@ -58,7 +59,7 @@ class Lines:
 
     def __call__(self, step: Step) -> None:
         """Print the step if it is time, or if it was judged or is the last."""
-        self._steps.append(step)
+        add(self._steps, step)
         now = self._clock()
         if now >= self._next or step.judged is not None or step.number >= step.of:
             self._next = now + _LINE_EVERY
@@ -90,7 +91,9 @@ class Drawn:
 
     def __call__(self, step: Step) -> None:
         """Take note of the step, and show it."""
-        self._steps = [*self._steps, step]  # a new list: the thread that draws may be reading the old one
+        steps = self._steps.copy()  # the thread that draws may be reading the old list
+        add(steps, step)
+        self._steps = steps
         self._since = self._clock()
         if self._live is not None:
             self._live.refresh()

@@ -1,8 +1,9 @@
 """The page of a training: one HTML file that needs nothing else, drawn from its steps, while it goes on or afterwards.
 
 Invariants: every text that a model or a worker wrote is cleaned and escaped where the templates are rendered
-(`evaluate.page`); the page loads nothing and runs no script but its own; every figure in a drawing also stands in a
-table; the same steps give the same page. Deliberately absent: counting, smoothing (`figures`, `plots`) and settings.
+(`evaluate.page`); the page loads nothing and runs no script but its own; what a drawing shows also stands in a table,
+or in words beside it for the first and the last steps; the same steps give the same page. Deliberately absent:
+counting, smoothing (`figures`, `plots`) and settings.
 """
 
 from base64 import b64encode

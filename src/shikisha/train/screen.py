@@ -1,8 +1,8 @@
 """One screen of a training: from its steps to lines for a terminal of a given size.
 
-Invariants: as many lines whatever the steps hold, one fewer than the terminal has; no line is wider than the terminal;
-figures go before pictures, and pictures before samples, where there is little room. Deliberately absent: moving, and
-waiting (`live`).
+Invariants: from the first step on it has as many lines whatever steps hold, one fewer than the terminal; no line is
+wider than the terminal; figures go before pictures, and pictures before samples, where there is little room.
+Deliberately absent: moving, and waiting (`live`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ def draw(steps: Sequence[Step], size: "ConsoleDimensions", waited: float = 0.0) 
     from rich.console import Group
     from rich.text import Text
 
-    height = min(size.height - 1, _HIGHEST)
+    height = min(size.height - 1, _HIGHEST) if steps else 1
     lines = told(steps, size, waited)
     return Group(*lines, *[Text("")] * (height - len(lines)))
 
@@ -50,7 +50,7 @@ def told(steps: Sequence[Step], size: "ConsoleDimensions", waited: float = 0.0) 
 
     height, width = min(size.height - 1, _HIGHEST), max(20, size.width - 1)
     if not steps:
-        return [Text(f"the first step is under way, for {seconds(waited)}")]
+        return [Text(f"waiting for the first step, for {seconds(waited)}")]
     lines = [_head(steps, width, waited), Text(""), *_curves(steps, width), *_judged(steps), Text("")]
     foot = [*_foot(steps), *_warned(steps, width)]
     room = height - len(lines) - len(foot)

@@ -130,7 +130,7 @@ def _shares(steps: Sequence[Step], width: int, count: int) -> Iterator["Text"]:
         figures.now(steps, lambda step: step.worker_entropy),
         figures.first(steps, lambda step: step.worker_entropy),
     )
-    head = Text(f"workers, {bits[0]:.2f} bits ({bits[1]:.2f} at first)".ljust(half)[:half], "underline")
+    head = Text(f"workers, {bits[0]:.2f} bits ({bits[1]:.2f} at first)"[: half - 1].ljust(half), "underline")
     yield head.append("shapes", "underline")
     sides = [_ranked(figures.mean_shares([getattr(step, name) for step in latest]), count) for name in _SIDES]
     for place in range(count):

@@ -1,4 +1,4 @@
-"""Conductors by name: `fixed:NAME`, `rules:FILE`, `lm:ENDPOINT`, `random`, `rehearsal:NAME`, or one of [conductors].
+"""Conductors by name: `fixed:NAME`, `rules:FILE`, `lm:ENDPOINT`, `lm:DIR`, ..., or one of [conductors].
 
 Invariant: with a pool, a conductor is made only if every worker that it names is in that pool; what it cannot find is
 an error that lists the known ones. Deliberately absent: conductors found any other way.
@@ -17,13 +17,14 @@ from shikisha.conductors.lm import LmConductor
 from shikisha.conductors.random_plans import RandomPlans
 from shikisha.conductors.rules import load_rules
 from shikisha.conductors.topologies import Options
-from shikisha.config.settings import FixedTable, LmTable, PolicyTable, RulesTable
+from shikisha.config import checkpoints
+from shikisha.config.settings import ConductorTable, FixedTable, LmTable, PolicyTable, RulesTable, TrainedTable
 from shikisha.errors import ConfigError, MissingExtra, UnknownName
 from shikisha.pool import Member, Pool
 from shikisha.prompt import Form, Style
 
 REHEARSED = "rehearsal:rules"  # who conducts the embedded orchestra when nobody else is named
-_PREFIXES = ("fixed:NAME", "rules:FILE", "lm:ENDPOINT", "policy:FILE", "random:SEED", "rehearsal:NAME")
+_PREFIXES = ("fixed:NAME", "rules:FILE", "lm:ENDPOINT", "lm:DIR", "policy:FILE", "random:SEED", "rehearsal:NAME")
 _LONGEST_SEED = 9  # digits
 _DEEPEST = 8  # conductors that stand in for one another
 
@@ -40,7 +41,7 @@ class Endpoint:
 class Conductors:
     """Makes conductors. `tables` are those of the file at `file`; `endpoint` finds a configured worker by name."""
 
-    tables: Mapping[str, LmTable | FixedTable | RulesTable | PolicyTable]
+    tables: Mapping[str, ConductorTable]
     file: str
     folder: Path
     endpoint: Callable[[str], Endpoint]
@@ -58,8 +59,7 @@ class Conductors:
             case "rules", _, rest if rest:
                 return load_rules(Path(rest), pool.names if pool else None)
             case "lm", _, rest if rest:
-                table = toml.validate(LmTable, _options(rest), name)
-                return self._lm(name, table, pool, depth)
+                return self._model(name, rest, pool, depth)
             case "rehearsal", _, rest if rest:
                 return _rehearsed(name)
             case "policy", _, rest if rest:
@@ -78,6 +78,25 @@ class Conductors:
                 return replace(load_rules(self.folder / table.file, pool.names if pool else None), name=name)
             case PolicyTable() as table:
                 return _learned(f"{self.folder / table.file}?{table.query()}", name)
+            case TrainedTable() as table:
+                return self._trained(name, table, pool, depth, self.folder)
+
+    def _model(self, name: str, rest: str, pool: Pool | None, depth: int) -> Conductor:
+        """Return the conductor of `lm:ENDPOINT`, a configured worker, or else of `lm:DIR`, a checkpoint."""
+        target, options = _options(rest)
+        try:
+            self.endpoint(target)
+        except UnknownName as unknown:
+            if checkpoints.is_checkpoint(target):
+                table = toml.validate(TrainedTable, {"kind": "trained", "path": target, **options}, name)
+                return self._trained(name, table, pool, depth, Path())
+            if "/" in target:
+                raise ConfigError(f"{unknown}; nor is there a folder of this name") from None
+        return self._lm(name, toml.validate(LmTable, {"kind": "lm", "endpoint": target, **options}, name), pool, depth)
+
+    def _trained(self, name: str, table: TrainedTable, pool: Pool | None, depth: int, folder: Path) -> Conductor:
+        fallback = self.make(table.fallback, pool, depth + 1) if table.fallback else None
+        return checkpoints.trained(name, table, folder, fallback)
 
     def _lm(self, name: str, table: LmTable, pool: Pool | None, depth: int) -> LmConductor:
         endpoint = self.endpoint(table.endpoint)
@@ -118,10 +137,10 @@ def _seed(text: str) -> int:
     return int(text or "0")
 
 
-def _options(rest: str) -> dict[str, str]:
-    endpoint, _, query = rest.partition("?")
-    given = dict(part.partition("=")[::2] for part in query.split("&")) if query else {}
-    return {"kind": "lm", "endpoint": endpoint, **given}
+def _options(rest: str) -> tuple[str, dict[str, str]]:
+    """Return what stands before and after the question mark."""
+    target, _, query = rest.partition("?")
+    return target, dict(part.partition("=")[::2] for part in query.split("&")) if query else {}
 
 
 def _rehearsed(name: str) -> Conductor:

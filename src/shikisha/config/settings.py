@@ -164,7 +164,19 @@ class PolicyTable(Table):
         return "&".join(f"{name}={value}" for name, value in given.items() if value is not None)
 
 
-ConductorTable = Annotated[LmTable | FixedTable | RulesTable | PolicyTable, Field(discriminator="kind")]
+class TrainedTable(Table):
+    """[conductors.NAME] kind = "trained": a checkpoint writes the plans in this process."""
+
+    kind: Literal["trained"]
+    path: str = Field(min_length=1, description='a checkpoint\'s folder, or "shipped"; relative to this file')
+    fallback: str | None = Field(default=None, description="the conductor that stands in when it writes no plan")
+    rounds: int | None = Field(default=None, ge=1, description="the most rounds it plans; by default as trained")
+    temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="0: always the likeliest plan")
+    seed: int = Field(default=0, description="of the lot, where the temperature is above 0")
+    constrained: bool = Field(default=True, description="whether nothing but plans can be written")
+
+
+ConductorTable = Annotated[LmTable | FixedTable | RulesTable | PolicyTable | TrainedTable, Field(discriminator="kind")]
 
 
 class BudgetTable(Table):

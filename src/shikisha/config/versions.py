@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from shikisha.config import kinds
+from shikisha.config import checkpoints, kinds
 from shikisha.config.compose import Composition
-from shikisha.config.settings import LmTable, PolicyTable, RulesTable
+from shikisha.config.settings import LmTable, PolicyTable, RulesTable, TrainedTable
 from shikisha.outcomes import log_hash
 
 _PACE = {"concurrency", "rate"}
@@ -64,6 +64,9 @@ def _conductor(composition: Composition, name: str, seen: set[str]) -> Iterator[
             yield _policy(composition.folder / table.file)
         if isinstance(table, LmTable):
             endpoint, fallback = table.endpoint, table.fallback or ""
+        if isinstance(table, TrainedTable):
+            fallback = table.fallback or ""
+            yield from checkpoints.hashes(table.path, composition.folder)
     elif kind == "rules":
         yield _text(Path(rest))
     elif kind == "policy":
@@ -71,6 +74,8 @@ def _conductor(composition: Composition, name: str, seen: set[str]) -> Iterator[
     elif kind == "lm":
         endpoint, _, query = rest.partition("?")
         fallback = dict(part.partition("=")[::2] for part in query.split("&")).get("fallback", "")
+        if endpoint not in composition.names and checkpoints.is_checkpoint(endpoint):
+            yield from checkpoints.hashes(endpoint, Path())
     yield from _worker(composition, endpoint, seen)
     if fallback:
         yield from _conductor(composition, fallback, seen)

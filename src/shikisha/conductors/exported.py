@@ -1,0 +1,222 @@
+"""A checkpoint that was exported (`train.export`): `model.onnx` and `tokenizer.json`, run without torch on one core.
+
+ONNX Runtime computes, numpy chooses, `tokenizers` reads and writes; the prompt is the briefing of few words (`brief`).
+The file of the model says of which weights and tokenizer it was made. Invariants: a tokenizer other than the model's, a
+model of another version, and weights beside it that it was not made of are ConfigErrors; nothing is sent anywhere.
+Deliberately absent: anything that decides (`trained`), and other prompts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import file_digest, sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+
+from shikisha.brief import brief
+from shikisha.conductor import Situation
+from shikisha.conductors.decoding import Model, Reading
+from shikisha.conductors.lexicon import lexicon_of, ordinals_of
+from shikisha.errors import ConfigError
+from shikisha.policy.arrays import Lean
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+MODEL, TOKENIZER, WEIGHTS = "model.onnx", "tokenizer.json", "model.safetensors"
+FORMAT = "1"
+SHIPPED = "shipped"
+_PACKAGE = "shikisha"
+_DIGITS = 12
+
+
+class Session(Protocol):
+    """The part of ONNX Runtime that is used here."""
+
+    def run(self, names: Sequence[str], feed: Mapping[str, object]) -> list[Lean]:
+        """Run the graph."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Keys and values of so many layers, each [1, heads, P, depth] after P tokens."""
+
+    layers: int
+    heads: int
+    depth: int
+
+    def names(self, of: str) -> list[str]:
+        """Return the names of the graph's inputs or outputs."""
+        return [f"{of}.{layer}.{part}" for layer in range(self.layers) for part in ("key", "value")]
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxModel:
+    """An exported model; `told` is what its file says of itself."""
+
+    session: Session
+    caches: Caches
+    longest: int
+    told: Mapping[str, str]
+
+    def begin(self) -> Reading:
+        """Begin a text."""
+        return _OnnxReading(self)
+
+
+class _OnnxReading:
+    """A text as the graph has read it."""
+
+    def __init__(self, model: OnnxModel) -> None:
+        self._session = model.session
+        self._inputs = model.caches.names("past_key_values")
+        self._outputs = ["logits", *model.caches.names("present")]
+        nothing = np.zeros((1, model.caches.heads, 0, model.caches.depth), np.float32)
+        self._held: Sequence[Lean] = [nothing] * len(self._inputs)
+        self._read = 0
+
+    def feed(self, tokens: Sequence[int]) -> Lean:
+        """Read on."""
+        begun, self._read = self._read, self._read + len(tokens)
+        feed = {
+            "input_ids": np.array([tokens], np.int64),
+            "attention_mask": np.ones((1, self._read), np.int64),
+            "position_ids": np.arange(begun, self._read, dtype=np.int64)[None],
+            **dict(zip(self._inputs, self._held, strict=True)),
+        }
+        logits, *self._held = self._session.run(self._outputs, feed)
+        last: Lean = logits[0, -1]
+        return last
+
+
+def open_onnx(held: bytes, where: str) -> OnnxModel:
+    """Return the model of a file's bytes; ConfigError, naming `where`, when it is none that we exported."""
+    import onnxruntime  # type: ignore[import-untyped]
+    from onnxruntime.capi import onnxruntime_pybind11_state as raised  # type: ignore[import-untyped]
+
+    onnxruntime.disable_telemetry_events()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(held, options, providers=["CPUExecutionProvider"])
+    except (raised.Fail, raised.InvalidArgument, raised.InvalidGraph, raised.InvalidProtobuf, raised.NotImplemented):
+        raise ConfigError(f"{where}: cannot be read as an ONNX model") from None
+    told = dict(session.get_modelmeta().custom_metadata_map)
+    if told.get("format") != FORMAT:
+        raise ConfigError(f"{where}: a model of format {told.get('format')!r}; this version reads format {FORMAT!r}")
+    shapes = {one.name: one.shape for one in session.get_inputs()}
+    _, heads, _, depth = shapes["past_key_values.0.key"]
+    layers = sum(name.endswith(".key") for name in shapes)
+    longest = int(told["longest"])
+    return OnnxModel(cast("Session", session), Caches(layers, heads, depth), longest, told)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What there is to know of a checkpoint besides its weights.
+
+    `rounds` it was trained to plan, the token of the `end`, tokens without a text, hashes of weights and tokenizer.
+    """
+
+    weights: str
+    tokenizer: str
+    end: int
+    silent: tuple[int, ...] = ()
+    rounds: int = 1
+
+    def told(self) -> dict[str, str]:
+        """Return it as it stands in an exported file."""
+        silent = " ".join(map(str, self.silent))
+        rest = {"end": str(self.end), "silent": silent, "rounds": str(self.rounds)}
+        return {"format": FORMAT, "weights": self.weights, "tokenizer": self.tokenizer, **rest}
+
+    @classmethod
+    def read(cls, told: Mapping[str, str], where: str) -> "Facts":
+        """Read what stands in an exported file; ConfigError where something is missing."""
+        try:
+            silent = tuple(int(token) for token in told["silent"].split())
+            return cls(told["weights"], told["tokenizer"], int(told["end"]), silent, int(told["rounds"]))
+        except (KeyError, ValueError) as error:
+            raise ConfigError(f"{where}: what it says of itself is not whole: {error}") from None
+
+
+class Briefed:
+    """A model with its tokenizer that reads briefings of few words: an author of plans (`trained.Author`)."""
+
+    longest = 256  # tokens of a plan with its thought
+
+    def __init__(self, model: Model, tokenizer: "Tokenizer", facts: Facts, where: str) -> None:
+        self.model = model
+        self.version = version_of(facts.weights, facts.tokenizer)
+        self.rounds = facts.rounds
+        self.ends = frozenset([facts.end])
+        self._tokenizer = tokenizer
+        silent = {facts.end, *facts.silent}
+        self.lexicon = lexicon_of(self.encode, self.decode, tokenizer.get_vocab_size(), silent, where)
+        self.ordinals = ordinals_of(self.encode, self.decode)
+
+    def prompt(self, situation: Situation) -> Sequence[int]:
+        """Return the tokens of the briefing."""
+        return self.encode(brief(situation.task, situation.cards, situation.rounds))
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Return a text's tokens."""
+        return self._tokenizer.encode(text).ids
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of these tokens."""
+        return self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+
+
+def open_exported(folder: Path) -> Briefed:
+    """Return the checkpoint in a folder; ConfigError that says what is missing or does not fit."""
+    held = _bytes(folder / MODEL)
+    model = open_onnx(held, str(folder / MODEL))
+    facts = Facts.read(model.told, str(folder / MODEL))
+    tokenizer, spelled = read_tokenizer(folder / TOKENIZER)
+    if spelled != facts.tokenizer:
+        raise ConfigError(f"{folder / TOKENIZER}: not the tokenizer that {MODEL} was exported with")
+    if (folder / WEIGHTS).is_file() and file_hash(folder / WEIGHTS) != facts.weights:
+        raise ConfigError(f"{folder / MODEL}: not made of the {WEIGHTS} beside it: export it once more")
+    return Briefed(model, tokenizer, facts, str(folder))
+
+
+def read_tokenizer(path: Path) -> "tuple[Tokenizer, str]":
+    """Return a tokenizer and its hash; ConfigError where the file holds none."""
+    from tokenizers import Tokenizer
+
+    held = _bytes(path)
+    try:
+        return Tokenizer.from_buffer(held), sha256(held).hexdigest()
+    except ValueError as error:
+        raise ConfigError(f"{path}: no tokenizer: {error}") from None
+
+
+def shipped() -> Path:
+    """Return the folder of the checkpoint that comes with the package; ConfigError where there is none."""
+    folder = Path(str(files(_PACKAGE) / SHIPPED))
+    if not (folder / MODEL).is_file():
+        raise ConfigError(f"lm:{SHIPPED}: this build of {_PACKAGE} has no {SHIPPED}/{MODEL}")
+    return folder
+
+
+def version_of(*hashes: str) -> str:
+    """Return the version of a checkpoint of these hashes (weights, tokenizer), however it is run."""
+    return sha256(" ".join(hashes).encode()).hexdigest()[:_DIGITS]
+
+
+def file_hash(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal."""
+    with path.open("rb") as opened:
+        return file_digest(opened, "sha256").hexdigest()
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None

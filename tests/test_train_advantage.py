@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shikisha.train.advantage import Compare, advantages, even
+from shikisha.train.advantage import NO_PLAN, Compare, advantages, even
 
 GROUPS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
 REWARDS = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0])
@@ -52,3 +52,10 @@ def test_masked_completions_count_for_nothing(compare: Compare) -> None:
 def test_a_group_that_is_masked_throughout_is_even() -> None:
     assert even(np.array([np.nan, np.nan]), np.array([0, 0])) == 1.0
     assert not advantages(np.array([np.nan, np.nan]), np.array([0, 0])).any()
+
+
+@pytest.mark.parametrize("compare", [Compare.WITHIN, Compare.BETWEEN])
+def test_what_is_no_plan_is_held_against_the_whole_group(compare: Compare) -> None:
+    rewards = np.array([0.0, 0.5, 0.5, 1.0, 0.0, 0.5, 0.5, 1.0])
+    shapes = [NO_PLAN, "a", "b", "b"] * 2
+    assert (advantages(rewards, GROUPS, compare, shapes)[[0, 4]] < -1).all()

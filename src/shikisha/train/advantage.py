@@ -3,7 +3,8 @@
 GRPO (arXiv 2402.03300): a completion is compared with the others of its group, (r - mean) / std. Two more ways to
 compare keep a policy from collapsing to one shape of plan while it cannot yet do any of them well: `WITHIN` compares
 only plans of the same shape, so that each shape learns to be done well; `BETWEEN` takes out what the batch as a whole
-thinks of a shape, so that only *which shape for which question* is learned. Invariants: a group without variance has
+thinks of a shape, so that only *which shape for which question* is learned. In both, what is no plan at all is compared
+with its whole group, or the format would be lost. Invariants: a group without variance has
 advantage 0 throughout; a masked completion (reward NaN) has advantage 0 and is no part of any mean. Deliberately
 absent: critics, and models.
 """
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+NO_PLAN = "no plan"  # the shape of a text that is none
 _EVEN = 1e-6  # a standard deviation below which a group is taken to be of one mind
 
 
@@ -39,15 +41,17 @@ def advantages(
 
     `scaled` divides by the group's standard deviation (GRPO); without it, only the mean is taken away (Dr. GRPO).
     """
-    if compare is Compare.WITHIN:
-        return _compared(rewards, _paired(groups, shapes), scaled)
     found = _compared(rewards, groups, scaled)
-    if compare is Compare.BETWEEN:
-        counted = ~np.isnan(rewards) & (found != 0)
-        places = _paired(np.zeros_like(groups), shapes)
-        for place in np.unique(places[counted]):
-            rows = counted & (places == place)
-            found[rows] -= found[rows].mean()
+    if compare is Compare.GROUP:
+        return found
+    planned = np.array([shape != NO_PLAN for shape in shapes])
+    if compare is Compare.WITHIN:
+        return np.where(planned, _compared(rewards, _paired(groups, shapes), scaled), found)
+    counted = ~np.isnan(rewards) & (found != 0) & planned
+    places = _paired(np.zeros_like(groups), shapes)
+    for place in np.unique(places[counted]):
+        rows = counted & (places == place)
+        found[rows] -= found[rows].mean()
     return found
 
 

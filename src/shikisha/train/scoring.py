@@ -24,8 +24,7 @@ from shikisha.recorder import MemoryRecorder
 from shikisha.reward import Reward, Weights, performers, reward
 from shikisha.run import Performed, Run
 from shikisha.taskset import Item, content_key
-
-NO_PLAN = "no plan"
+from shikisha.train.advantage import NO_PLAN
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,11 @@ import pytest
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
+from panels import Made, panel
 from policies import broad, policy
 from shikisha.cli.app import app
 from shikisha.cli.exits import Exit
+from shikisha.learn.ladder import climb
 from shikisha.learn.naming import labels
 from shikisha.policy.dial import Dial, Point
 from shikisha.policy.file import save
@@ -33,6 +35,17 @@ def test_it_fits_a_screen(made: Policy, tmp_path: Path) -> None:
     said = shown(made, tmp_path).splitlines()
     assert len(said) <= 45
     assert [line for line in said if cell_len(line) > 80] == []
+
+
+def test_a_pool_of_many_workers_takes_fewer_rows_and_says_how_many_are_left_out(tmp_path: Path) -> None:
+    def rows(workers: int) -> list[str]:
+        pool = {f"worker-{place}": Made(0.3 + 0.03 * place, 1.3**place) for place in range(workers)}
+        return shown(climb(panel(pool, tasks=30)), tmp_path).splitlines()
+
+    assert sum(line.startswith("worker-") for line in rows(13)) == 13
+    many = rows(20)
+    assert sum(line.startswith("worker-") for line in many) == 10
+    assert [line.strip() for line in many if line.startswith("and ")] == ["and 10 more"]
 
 
 def test_it_says_where_the_policy_comes_from_and_why_its_rung_is_kept(tmp_path: Path) -> None:

@@ -70,13 +70,13 @@ def gaps(panel: Panel) -> tuple[str, ...]:
 
 
 def _unasked(panel: Panel) -> Iterator[str]:
-    """Yield who lacks a good part of some types: there it seems to be free, and to have nothing to say."""
+    """Yield who lacks a good part of some types: there it is taken to say nothing, for nothing."""
     for worker, lacks in zip(panel.workers, lacking(panel).T.tolist(), strict=True):
         ranked = sorted(zip(lacks, panel.types.names, strict=True), reverse=True)
-        much = [f"{share:.0%} of {name}" for share, name in ranked if share > MUCH]
+        much = [f"{100 * share:.0f} % of {name}" for share, name in ranked if share > MUCH]
         if much:
             some = _listed([*much[:_NAMED], *(["other types"] if len(much) > _NAMED else [])])
-            yield f"{worker} was not asked for {some}: it is taken to have no answer there, and to cost nothing"
+            yield f"{worker} lacks {some}: silent there"
 
 
 def joined_late(panel: Panel) -> tuple[str, ...]:

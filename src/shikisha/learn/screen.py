@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _MOST_WORKERS, _MOST_TYPES, _MOST_NOTES = 13, 15, 2  # rows
+_OF_MANY = 10  # rows of a larger pool, those first that are asked
 _NAME, _KIND = 16, 14  # cells
 _LONGEST = 2_000
 _Z = 1.96
@@ -125,14 +126,15 @@ def _pool(policy: Policy, mix: Mix) -> "Table":
     for head in ("worker", "right", "$/1,000", "asked"):
         table.add_column(head, justify="left" if head == "worker" else "right", no_wrap=True)
     ranked = sorted(policy.workers, key=lambda worker: (-(shares or {}).get(worker.name, 0.0), -worker.score))
-    for worker in ranked[:_MOST_WORKERS]:
+    rows = len(ranked) if len(ranked) <= _MOST_WORKERS else _OF_MANY
+    for worker in ranked[:rows]:
         style = "bold" if worker.name == best else ""
         share = "" if shares is None else _whole(shares[worker.name])
         mark = "*" if worker.name in few else " " * bool(few)
         cells = (names[worker.name], percent(worker.score) + mark, f"{1000 * worker.dollars:.2f}", share)
         table.add_row(*(Text(cell, style) for cell in cells))
-    if len(ranked) > _MOST_WORKERS:
-        table.add_row(Text(f"and {len(ranked) - _MOST_WORKERS} more", "dim"))
+    if len(ranked) > rows:
+        table.add_row(Text(f"and {len(ranked) - rows} more", "dim"))
     return table
 
 

@@ -14,6 +14,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
 from time import gmtime, strftime, time
 from typing import ParamSpec
@@ -118,8 +119,13 @@ class Engine:
         self._observe = _watching(observe) if observe else None
         self._on_text = _watching(on_text) if on_text else None
         self._retry = retry or RetryPolicy()
-        self._gates = Gates()
-        self._performing: set[str] = set()
+        self._gates, self._performing = Gates(), set[str]()
+
+    def apart(self, recorder: Recorder) -> "Engine":
+        """Return an engine that writes elsewhere and shares all else: a worker's limits hold for the calls of both."""
+        other = copy(self)
+        other._recorder, other._performing = recorder, set()
+        return other
 
     async def run(
         self,

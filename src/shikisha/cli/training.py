@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shikisha.cli import out, session
-from shikisha.cli.exits import Exit
+from shikisha.cli.exits import Exit, Stopped
 from shikisha.cli.options import ConfigOption, JsonOption
 from shikisha.errors import CapReached, Diverged, MissingExtra
 
@@ -61,12 +61,11 @@ def train(file: File, running: Running, config: ConfigOption = None, json: JsonO
     settings = _changed(load(file), running)
     _refuse_missing_backend(settings)
     folder = running.to or Path(_FOLDER) / file.stem
-    out.note(f"the run is kept in {folder}")
     try:
         with ExitStack() as stack:
             view = _view(running, folder, stack)
             result = session.perform(lambda: trained(_order(settings, folder, running, view), settings, folder, config))
-    except (CapReached, Diverged):
+    except (CapReached, Diverged, Stopped):
         _say_what_is_left(folder)
         raise
     _tell(result, json)
@@ -140,7 +139,7 @@ def _say_what_is_left(folder: Path) -> None:
 
     places = Shelf(folder, 1, out.note).places()
     if places:
-        out.note(f"the last good checkpoint is {folder / places[-1].name}")
+        out.note(f"kept: {folder / places[-1].name}; the same command with --resume goes on from there")
 
 
 def _tell(result: "Result", as_json: bool) -> None:

@@ -141,6 +141,8 @@ def _lessons_told(settings: "TrainSettings") -> str:
 
 
 def _configured(settings: "TrainSettings", composition: Composition, purse: Purse | None) -> "Ground":
+    from shikisha.conduct import Engine
+    from shikisha.recorder import MemoryRecorder
     from shikisha.tasksets.load import load as load_tasks
     from shikisha.train.ground import Ground
 
@@ -162,6 +164,7 @@ def _configured(settings: "TrainSettings", composition: Composition, purse: Purs
         judged=tuple(_shown(settings, item, pool, f"judged {place}") for place, item in enumerate(judged)),
         caps=composition.caps,
         purse=purse,
+        engine=Engine(MemoryRecorder(), vault=composition.vault),
     )
 
 

@@ -6,8 +6,10 @@ there are none the card says so. Deliberately absent: opinions, and any figure t
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -120,12 +122,13 @@ def versions() -> dict[str, str]:
     return dict(_installed())
 
 
-def _installed() -> Iterator[tuple[str, str]]:
+@cache
+def _installed() -> tuple[tuple[str, str], ...]:
+    found = []
     for name in _LIBRARIES:
-        try:
-            yield name, version(name)
-        except PackageNotFoundError:
-            continue
+        with suppress(PackageNotFoundError):
+            found.append((name, version(name)))
+    return tuple(found)
 
 
 def _what(about: About) -> str:
@@ -138,9 +141,11 @@ def _what(about: About) -> str:
 
 
 def _licence(about: About) -> str:
+    """Return ours for a model from scratch, else what the card of the model says that it began with."""
     start = about.settings.model.start
-    ours = not start or about.start.get("licence") == LICENCE
-    return LICENCE if ours else f"that of the model it began with ({Path(start).name})"
+    return (
+        str(about.start.get("licence") or f"that of the model it began with ({Path(start).name})") if start else LICENCE
+    )
 
 
 def _limits(about: About) -> Iterator[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shikisha.budget import Caps
+from shikisha.conduct import Engine
 from shikisha.evaluate.calls import Purse
 from shikisha.taskset import Item
 from shikisha.train.card import Origin
@@ -33,8 +34,8 @@ class School:
 class Ground:
     """Tasks to learn from and, in `judged`, tasks that tell how it goes; `largest` pool; `caps` of one run.
 
-    `purse` holds the money where calls are really paid (None: the scorer counts what runs cost). `beside` says what
-    others come to on the judged tasks.
+    `purse` holds the money where calls are really paid (None: the scorer counts what runs cost). `engine` knows the
+    workers' keys. `beside` says what others come to on the judged tasks.
     """
 
     origin: Origin
@@ -45,6 +46,7 @@ class Ground:
     caps: Caps = field(default_factory=Caps)
     school: School | None = None
     purse: Purse | None = None
+    engine: Engine | None = None
     beside: Callable[[], Awaitable[Mapping[str, float]]] | None = None
 
     def peek(self) -> list[Item]:

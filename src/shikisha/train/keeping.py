@@ -167,19 +167,37 @@ def written(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Hold the folder of a run for this process; ConfigError when another one trains in it."""
+    """Hold the folder of a run for this process; ConfigError when another one trains in it.
+
+    Where nothing came to be kept there, it is not there afterwards.
+    """
+    path, ours = folder / "train.lock", not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / "train.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise ConfigError(f"{folder}: nothing can be kept there: {error.strerror}") from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise ConfigError(f"{folder}: another process trains in this folder") from None
+        _lock(lock, path)
+        try:
+            yield
+        finally:
+            there = list(folder.iterdir())
+            if ours and all(each.is_file() and not each.stat().st_size for each in there):
+                for each in there:
+                    each.unlink()
+                folder.rmdir()
     finally:
         os.close(lock)
+
+
+def _lock(lock: int, path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(f"{path.parent}: another process trains in this folder") from None
+    if not path.exists() or os.fstat(lock).st_ino != path.stat().st_ino:  # it was let go of, file and all, just now
+        raise ConfigError(f"{path.parent}: another process trained in this folder a moment ago: try again")
 
 
 def save_model(model: "PreTrainedModel", folder: Path, tokens: Mapping[str, int | None]) -> None:

@@ -41,7 +41,7 @@ def recall(state: State, optimizer: torch.optim.Optimizer, generators: Generator
         version, numbers, gauss = cast("tuple[int, list[int], float | None]", state.facts["python"])
         random.setstate((version, tuple(numbers), gauss))
         _set_numpy_state(cast("list[object]", state.facts["numpy"]))
-    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+    except (KeyError, ValueError, TypeError, RuntimeError, IndexError) as error:
         raise ConfigError(f"a checkpoint's state does not fit this training: {error}") from None
 
 
@@ -58,6 +58,12 @@ def _recall_optimizer(state: State, optimizer: torch.optim.Optimizer) -> None:
         if key.startswith(_OPTIMIZER):
             place, _, name = key.removeprefix(_OPTIMIZER).partition("/")
             slots.setdefault(int(place), {})[name] = tensor.clone()
+    given = [each for group in optimizer.param_groups for each in group["params"]]
+    for number, held in slots.items():
+        for name, tensor in held.items():
+            if tensor.dim() and tensor.shape != given[number].shape:
+                was, found = tuple(tensor.shape), tuple(given[number].shape)
+                raise ValueError(f"weights {number} had the shape {was}, and have {found} ({name})")
     groups = cast("list[dict[str, object]]", state.facts["optimizer"])
     optimizer.load_state_dict({"state": slots, "param_groups": [_as_given(group) for group in groups]})
 

@@ -29,6 +29,7 @@ class Record:
         if count < done:
             raise ConfigError(f"{self.path}: expected a line for each of the {done} steps so far, found {count}")
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
             os.ftruncate(self._file, length)
             os.lseek(self._file, 0, os.SEEK_END)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from shikisha.brief import brief
 from shikisha.budget import Usage
+from shikisha.call import Card
 from shikisha.errors import ConfigError
 from shikisha.plan import Plan, Step
 from shikisha.prompt import render_lists
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _PLAIN = "plain"
 _LAYOUT = "qwen2"  # the one that the plain backend samples from
 _SUBTASK = "Answer the question."
-_SUBTASK_BYTES = 200  # of an instruction, where its cost is estimated
+_BYTES_A_TOKEN, _INSTRUCTION, _ENDLESS = 4, 50, 10**9  # where the cost of a call is estimated; tokens
 
 
 def refuse_settings(settings: TrainSettings) -> None:
@@ -131,30 +132,25 @@ def _refuse_too_long(begun: Begun, settings: TrainSettings, ground: Ground) -> N
 
 
 def _refuse_poor(settings: TrainSettings, ground: Ground, dollars: float, items: list[Item]) -> None:
-    step, told = max(_dearest_step(item, ground.caps.plan_steps) for item in items)
-    plan, bound = ground.caps.plan_steps * step, ground.caps.dollars
-    each = plan if bound is None else min(plan, bound)
+    """Refuse a cap below what a group is likely to cost while it is still decided by lot who does what."""
+    most, bound = ground.caps.plan_steps, ground.caps.dollars
+    calls = [_call(item, card) for item in items for card in (item.pool.cards if item.pool is not None else ())]
+    call, steps = sum(calls) / len(calls), (1 + most) / 2
+    each = steps * call if bound is None else min(steps * call, bound)
     need = settings.grpo.group * each
     if dollars < need:
-        capped = "" if bound is None or plan < bound else f", a run at most ${bound:g} (budgets.dollars)"
-        steps = f"{settings.grpo.group} plans (grpo.group) of up to {ground.caps.plan_steps} steps"
+        capped = f", a run at most ${bound:g} (budgets.dollars)" if bound == each else ""
         raise ConfigError(
-            f"spend.dollars: ${dollars:g} may not last for one group, which may cost ${need:.4g}. Estimated from "
-            f"prices and caps: {steps}, a step at most ${step:.4g} ({told}){capped}. Raise it, or lower grpo.group, "
-            "max_output_tokens or budgets.dollars"
+            f"spend.dollars: ${dollars:g} are not likely to last for one group, at ${need:.3g}. Estimated from prices "
+            f"and caps: {settings.grpo.group} plans (grpo.group) of {steps:g} steps (half of the {most} that a plan "
+            f"may have), ${call:.3g} a step (all workers alike, answers of max_output_tokens){capped}"
         )
 
 
-def _dearest_step(item: Item, steps: int) -> tuple[float, str]:
-    """Return the most that a step of a plan for this item can cost, and how that was reckoned."""
-    asked = len(f"{item.task.prompt}{item.task.context}".encode()) + _SUBTASK_BYTES
-    cards = item.pool.cards if item.pool is not None else ()
-    granted = (steps - 1) * max((card.max_output_tokens for card in cards), default=0)
-    found = []
-    for card in cards:
-        if card.price is None:
-            raise ConfigError(f"spend.dollars: {card.name} has no price, so nobody can say what a call of it costs")
-        usage = Usage(min(asked + granted, card.context_tokens or asked + granted), card.max_output_tokens)
-        told = f"{card.name}: {usage.input_tokens} tokens read and {usage.output_tokens} written"
-        found.append((card.price.of(usage), told))
-    return max(found)
+def _call(item: Item, card: Card) -> float:
+    """Return the dollars of a call that answers at full length, for the task, an instruction and one result."""
+    if card.price is None:
+        raise ConfigError(f"spend.dollars: {card.name} has no price, so nobody can say what a call of it costs")
+    read = len(f"{item.task.prompt}{item.task.context}".encode()) // _BYTES_A_TOKEN + _INSTRUCTION
+    usage = Usage(min(read + card.max_output_tokens, card.context_tokens or _ENDLESS), card.max_output_tokens)
+    return card.price.of(usage)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from shikisha.errors import Diverged
 from shikisha.train.shared import Prefix, Suffix, follow, read, step
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def _chosen(spread: Tensor, generator: torch.Generator | None, by_lot: bool) -> 
     if not by_lot:
         return spread.argmax(dim=-1)
     flat = spread.exp().flatten(0, 1)
+    if bool(flat.isnan().any()):
+        raise Diverged("the model's next token has probabilities that are no numbers")
     return torch.multinomial(flat, 1, generator=generator).view(spread.shape[:2])
 
 

@@ -81,7 +81,7 @@ class Scorer:
     """Performs texts, `at_once` at a time, and says what each is worth by these weights.
 
     `dollars` may be spent in all (None: no cap), or what is in `purse`, where calls are really paid; after that
-    CapReached. An event loop's own: use one in each loop.
+    CapReached. `engine` knows the keys that workers must not repeat. An event loop's own: use one in each loop.
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class Scorer:
         at_once: int = 64,
         dollars: float | None = None,
         purse: Purse | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self._weights = weights
         self._caps = caps
-        self._recorder = MemoryRecorder()
-        self._engine = Engine(self._recorder)
         self._gate = asyncio.Semaphore(at_once)
         self._cap = dollars
         self._purse = purse
+        self._engine = engine or Engine(MemoryRecorder())
         self.spent = 0.0
 
     async def score(self, text: str, item: Item, before: tuple[str, ...] = ()) -> Scored:
@@ -107,8 +107,9 @@ class Scorer:
             raise ConfigError(f"task {item.task.id}: no pool to perform a plan with")
         first = (*before, text)[0]
         key = sha256(f"{content_key(item.task)}\0{first}".encode()).hexdigest()[:24]
-        recorder = MemoryRecorder() if before else self._recorder  # a first round's id, and so its luck, is kept
-        engine = Engine(recorder) if before else self._engine
+        engine = self._engine.apart(
+            MemoryRecorder()
+        )  # its own: a task may come twice, and a first round's id (its luck) is kept
         async with self._gate:
             if self._cap is not None and self.spent >= self._cap:
                 raise CapReached(
@@ -116,7 +117,6 @@ class Scorer:
                 )
             TALLY.set(Tally())
             run = await engine.run(item.task, item.pool, Written((*before, text)), self._caps, run_id=key)
-        recorder.forget(run.id)
         if self._purse is not None and self._purse.empty:
             raise CapReached(
                 "spend.dollars", f"the ${self._purse.limit:g} that training may cost are spent or reserved"

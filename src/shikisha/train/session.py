@@ -40,6 +40,8 @@ from shikisha.train.warm import WarmStep, optimizer_of, warm_up
 if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM
 
+    from shikisha.train.trl_backend import TrlLoop
+
 FINAL = "final"
 _TRL = "shikisha.train.trl_backend"  # its `reinforced(run, kept)` does what `Run.reinforced` does
 _WARM_EVERY = 10  # times as many steps between the checkpoints of a warm start: they are that much shorter
@@ -85,6 +87,7 @@ async def train(order: Order) -> Result:
     begun = _begun(order, kept)
     refuse_model(begun, order.settings, order.ground)
     done = kept.place.step if kept is not None and kept.place.stage == "step" else 0
+    order.note(f"the run is kept in {order.folder}")
     run = Run(order, shelf, begun, Record(order.folder, done))
     try:
         if kept is None or kept.place.stage == "warm":
@@ -121,6 +124,7 @@ class Run:
             settings.spend.at_once,
             None if ground.purse is not None else settings.spend.dollars,
             ground.purse,
+            ground.engine,
         )
 
     def warmed(self, kept: Kept | None) -> None:
@@ -143,10 +147,10 @@ class Run:
                     self.save(Place("warm", step.number), remember(optimizer, {}))
         self.save(Place("step", 0), State())
 
-    async def reinforced(self, kept: Kept | None) -> Result:
-        """Take what is left of the steps of GRPO by our own loop."""
+    async def reinforced(self, kept: Kept | None, backend: "type[Loop] | type[TrlLoop]" = Loop) -> Result:
+        """Take what is left of the steps of GRPO, by our own loop or what does as it does."""
         settings = self.order.settings
-        loop = Loop(self.model, self.begun.tokenizer, self.source, self.scorer, settings, self.reference(kept))
+        loop = backend(self.model, self.begun.tokenizer, self.source, self.scorer, settings, self.reference(kept))
         generators = {"sampling": loop.generator}
         if kept is not None and kept.place.step:
             recall(kept.state, loop.optimizer, generators)
@@ -191,7 +195,7 @@ class Run:
         """Judge where it is time to, write the step down, tell whoever watches; Diverged where it is no number."""
         settings, ground = self.order.settings, self.order.ground
         if not (isfinite(step.loss) and isfinite(step.gradient)):
-            raise Diverged(f"step {step.number}: loss {step.loss}, gradient {step.gradient}")
+            raise Diverged(f"step {step.number}: the loss is {step.loss}, the gradient's length {step.gradient}")
         if ground.judged and (step.number % settings.tasks.every == 0 or step.number == settings.grpo.steps):
             words = self.begun.tokenizer
             exam = examined(self.model, words, self.scorer, ground.judged, settings.grpo.longest, beside)
@@ -277,10 +281,10 @@ def _kept(order: Order, shelf: Shelf) -> Kept | None:
     shelf.tidy()
     kept = shelf.newest()
     if kept is None:
-        order.note(f"{order.folder}: there is no checkpoint to go on from yet: it begins at the beginning")
+        order.note("there is no checkpoint to go on from yet: it begins at the beginning")
         return None
     _refuse_other(kept, order)
-    order.note(f"goes on from {kept.folder}")
+    order.note(f"goes on after {kept.place.name}")
     return kept
 
 

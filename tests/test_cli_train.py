@@ -1,0 +1,306 @@
+"""`shikisha train` as a person uses it: tasks and workers of one's own, a run that is killed, what is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+from typer.testing import CliRunner
+
+from shikisha.cli.app import app
+from shikisha.cli.exits import Exit
+from shikisha.config.training import drawn, grounded
+from shikisha.errors import ConfigError
+from shikisha.pool import Pool
+from shikisha.train.progress import Step
+from shikisha.train.settings import TrainSettings, load
+from support import member
+from trainings import start
+
+WORKERS = """
+[workers.left]
+kind = "scripted"
+answers = "left"
+price = { call = 0.01 }
+[workers.right]
+kind = "scripted"
+answers = "right"
+price = { call = 0.02 }
+[workers.other]
+kind = "scripted"
+answers = "neither"
+price = { call = 0.08 }
+"""
+TRAINING = """
+backend = "plain"
+[model]
+start = "start"
+[tasks]
+set = "turns.jsonl"
+judged = 2
+every = 2
+[grpo]
+steps = 4
+tasks = 2
+group = 8
+rate = 1e-3
+longest = 1
+[keep]
+every = 2
+"""
+ROWS = [
+    {"id": f"{split}{n}", "prompt": f"turn {gold} or {n}", "checker": "text", "answer": gold, "split": split}
+    for split, numbers in (("train", range(6)), ("dev", range(10, 13)))
+    for n in numbers
+    for gold in (("left", "right")[n % 2],)
+]
+THREE = ("left", "right", "other")
+
+
+class Training:
+    """A folder with a training file, rows, workers and a model, in which `shikisha train` is run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.said = ""
+        start(folder / "start")
+        self.write(TRAINING)
+        (folder / "shikisha.toml").write_text(WORKERS)
+        self.rows(ROWS)
+
+    def write(self, text: str) -> None:
+        (self.folder / "turns.toml").write_text(text)
+
+    def rows(self, rows: list[dict[str, str]]) -> None:
+        (self.folder / "turns.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        """Train; return stdout, keep stderr in `said`."""
+        result = CliRunner().invoke(app, ["train", "turns.toml", *arguments])
+        assert result.exit_code == code, (result.output, result.stderr)
+        self.said = result.stderr
+        return result.stdout
+
+    def steps(self, run: str = "training/turns") -> list[Step]:
+        return [Step.loads(line) for line in (self.folder / run / "steps.jsonl").read_text().splitlines()]
+
+    def weights(self, run: str = "training/turns") -> bytes:
+        return (self.folder / run / "final" / "model.safetensors").read_bytes()
+
+    def paid(self, run: str = "training/turns") -> Counter[str]:
+        """How often each call was paid for."""
+        lines = (self.folder / run / "calls-0.jsonl").read_text().splitlines()
+        return Counter(str(json.loads(line)["key"]) for line in lines)
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Training:
+    monkeypatch.chdir(tmp_path)
+    return Training(tmp_path)
+
+
+def test_a_conductor_is_trained_on_tasks_and_workers_of_ones_own(training: Training) -> None:
+    assert training().strip() == "training/turns/final"
+    for words in ("the run is kept in training/turns", "step 4 of 4", "right after 4 steps: ", "of 2 dev tasks"):
+        assert words in training.said
+    assert [step.number for step in training.steps()] == [1, 2, 3, 4]
+    told = json.loads((training.folder / "training/turns/final/card.json").read_text())
+    assert [worker["name"] for worker in told["pool"]["workers"]] == list(THREE)
+    assert (told["pool"]["simulated"], told["data"]["splits"]["judged by"]) == (False, "2 tasks of dev")
+    assert told["settings"]["model"]["start"] == "start"
+
+
+def test_json_says_where_the_conductor_is_and_what_it_comes_to(training: Training) -> None:
+    told = json.loads(training("--json", "--quiet", "--out", "run", "--steps", "3", "--seed", "7"))
+    assert (told["conductor"], told["steps"], told["judged"]["count"]) == ("run/final", 3, 2)
+    assert told["dollars"] == pytest.approx(sum(_dollars(training, "run")))
+    assert "step 3 of 3" not in training.said
+    kept = json.loads((training.folder / "run/final/card.json").read_text())["settings"]
+    assert (kept["seed"], kept["grpo"]["steps"]) == (7, 3)
+
+
+def _dollars(training: Training, run: str) -> list[float]:
+    lines = (training.folder / run / "calls-0.jsonl").read_text().splitlines()
+    return [json.loads(line)["dollars"] for line in lines]
+
+
+def test_the_same_command_gives_the_same_conductor_and_another_seed_another(training: Training) -> None:
+    for run, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        training("--out", run, "--seed", seed, "--quiet")
+    assert training.weights("a") == training.weights("b") != training.weights("c")
+
+
+def test_a_run_goes_on_only_when_told_to(training: Training) -> None:
+    training("--quiet")
+    training(code=Exit.CONFIG)
+    assert "there is a run of training here already (step-000004): --resume goes on" in training.said
+    training("--resume", "--seed", "3", code=Exit.CONFIG)
+    assert "a checkpoint of other settings: seed was 0, and is 3" in training.said
+    training("--resume", "--quiet")
+    assert "goes on after step-000004" in training.said
+
+
+def test_another_pool_is_another_run(training: Training) -> None:
+    training("--quiet")
+    (training.folder / "shikisha.toml").write_text(WORKERS.replace("0.02", "0.03"))
+    training("--resume", code=Exit.CONFIG)
+    assert "a checkpoint of another pool: was " in training.said
+
+
+def test_spent_dollars_stop_it_and_more_of_them_let_it_go_on(training: Training) -> None:
+    training.write(TRAINING.replace("steps = 4", "steps = 12"))
+    training("--out", "whole", "--quiet")
+    whole = sum(_dollars(training, "whole"))
+    training.write(f"{TRAINING}[spend]\ndollars = {whole * 0.8}\n".replace("steps = 4", "steps = 12"))
+    training("--quiet", code=Exit.CAPPED)
+    assert "spend.dollars cap reached" in training.said
+    assert "with --resume goes on from there" in training.said
+    assert sum(_dollars(training, "training/turns")) <= whole * 0.8
+    training.write(f"{TRAINING}[spend]\ndollars = {whole * 2}\n".replace("steps = 4", "steps = 12"))
+    training("--resume", "--quiet")
+    assert training.weights() == training.weights("whole")
+    assert training.paid() == training.paid("whole")
+
+
+def test_a_diverging_run_ends_with_1_and_says_what_is_kept(training: Training) -> None:
+    training.write(TRAINING.replace("1e-3", "1e30\nwarmup = 0.0\nschedule = 'constant'"))
+    training("--quiet", code=Exit.FAILED)
+    assert "kept: training/turns/step-000000; the same command with --resume goes on from there" in training.said
+    assert "no numbers" in training.said or "the loss is" in training.said
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("steps = 4", "steps = 0"), "grpo.steps: expected 1 or more, found 0"),
+        (("steps = 4", "stepps = 4"), "turns.toml: grpo.stepps: unknown key"),
+        (("judged = 2", "judged = 2\npool = ['left']"), "tasks.pool: expected two workers or more to choose from, fou"),
+        (("judged = 2", "judged = 2\npool = ['left', 'up']"), "unknown worker 'up'"),
+        (("judged = 2", "judged = 2\nleast = 1"), "tasks.least: expected from 2 to 3 (tasks.most, and the 3 workers)"),
+        (("judged = 2", "judged = 2\nleast = 4"), "tasks.least: expected from 2 to 3"),
+        (("turns.jsonl", "nothing.jsonl"), "nothing.jsonl"),
+        (("turns.jsonl", "rehersal"), "tasks.set: unknown taskset 'rehersal'"),
+        (('start = "start"', 'start = "./gone"'), "model.start: ./gone: expected a folder with a model"),
+        (("[keep]", "[spend]\ndollars = 0.5\n[keep]"), "$0.5 are not likely to last for one group, at $0.61"),
+        (('"plain"', '"trl"\n[trl]\nvllm = "nowhere"'), "trl.vllm"),
+    ],
+)
+def test_what_cannot_work_is_refused_and_leaves_nothing_behind(
+    training: Training, change: tuple[str, str], told: str
+) -> None:
+    training.write(TRAINING.replace(*change))
+    training(code=Exit.CONFIG)
+    assert told in training.said
+    assert not (training.folder / "training" / "turns").exists()
+
+
+def test_an_error_is_json_where_json_was_asked_for(training: Training) -> None:
+    training.write(TRAINING.replace("steps = 4", "steps = 0"))
+    assert "grpo.steps" in json.loads(training("--json", code=Exit.CONFIG))["error"]["what"]
+
+
+def test_tasks_without_a_checker_are_refused(training: Training) -> None:
+    training.rows([*ROWS, {"id": "x", "prompt": "turn", "split": "train"}])
+    training(code=Exit.CONFIG)
+    assert "tasks.set: turns.jsonl: line 10: checker: this row has none" in training.said
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ('[workers.ann]\nkind = "human"\n', "workers.ann: it waits for a person"),
+        (
+            '[workers.dim]\nkind = "chat"\nbase_url = "http://127.0.0.1:9"\nmodel = "m"\n',
+            "workers.dim: it has no price (reward.cost counts",
+        ),
+    ],
+)
+def test_workers_that_training_cannot_use_are_refused(training: Training, more: str, told: str) -> None:
+    (training.folder / "shikisha.toml").write_text(WORKERS + more)
+    training.write(f"{TRAINING}[reward]\ncost = 1.0\n")
+    training(code=Exit.CONFIG)
+    assert told in training.said
+
+
+def test_a_library_that_is_missing_names_the_extra(training: Training) -> None:
+    code = "import sys; sys.modules['torch'] = None; from shikisha.cli import main; main()"
+    command = [sys.executable, "-c", code, "train", "turns.toml"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=training.folder)  # noqa: S603
+    assert done.returncode == Exit.CONFIG
+    assert "training needs the extra 'train': pip install 'shikisha[train]'" in done.stderr
+
+
+def test_pools_are_drawn_anew_in_any_order_and_often_without_the_dearest() -> None:
+    pool = Pool([member(name) for name in ("a", "b", "c", "d")])
+    dice = Random(3)
+    shown = [drawn(pool, (2, 4), dice).names for _ in range(2000)]
+    assert {len(names) for names in shown} == {2, 3, 4}
+    assert len(set(shown)) == 12 + 24 + 24  # every subset in every order
+    again = Random(3)
+    assert [drawn(pool, (2, 4), again).names for _ in range(2000)] == shown
+
+
+async def test_every_task_is_learned_from_equally_often_with_pools_of_its_own(training: Training) -> None:
+    async with grounded(load(Path("turns.toml")), training.folder / "run", None) as ground:
+        items = [ground.stream(place) for place in range(600)]
+        again = [ground.stream(place) for place in range(600)]
+    assert set(Counter(item.task.id for item in items).values()) == {100}
+    assert [item.task.id for item in items[:6]] != [item.task.id for item in items[6:12]]
+    pools = [item.pool.names if item.pool else () for item in items]
+    assert pools == [item.pool.names if item.pool else () for item in again]
+    dear = sum("other" in names for names in pools) / len(pools)
+    assert {len(names) for names in pools} == {2, 3}
+    assert 0.3 < dear < 0.55
+    assert {item.task.id for item in ground.judged} < {row["id"] for row in ROWS if row["split"] == "dev"}
+
+
+async def test_the_rehearsal_brings_its_pools_and_others_to_stand_beside(tmp_path: Path) -> None:
+    settings = TrainSettings.model_validate({"tasks": {"judged": 12}})
+    async with grounded(settings, tmp_path, None) as ground:
+        assert ground.beside is not None
+        beside = await ground.beside()
+    assert list(beside) == ["random", "keyword-router", "rules", "optimal"]
+    assert beside["random"] < beside["rules"]
+    assert (ground.origin.simulated, len(ground.judged), ground.largest) == (True, 12, 6)
+    pooled = TrainSettings.model_validate({"tasks": {"pool": ["fact", "date"]}})
+    with pytest.raises(ConfigError, match=r"tasks\.pool: the rehearsal's tasks bring their own"):
+        async with grounded(pooled, tmp_path, None):
+            pass
+
+
+@pytest.mark.slow
+def test_a_run_killed_again_and_again_comes_to_the_same_and_pays_for_nothing_twice(training: Training) -> None:
+    """SIGKILL, wherever it strikes: while libraries load, in a step, in a checkpoint, after the last one."""
+    training.write(TRAINING.replace("steps = 4", "steps = 60"))
+    training("--out", "whole", "--quiet")
+    for lines in (0, 1, 17, 30, 59):
+        with _started(training, "--resume") as run:
+            _wait(training.folder / "training/turns/steps.jsonl", lines, run)
+            os.kill(run.pid, signal.SIGKILL)
+    training("--resume", "--quiet")
+    assert training.weights() == training.weights("whole")
+    assert _figures(training.steps()) == _figures(training.steps("whole"))
+    assert training.paid() == training.paid("whole")
+    assert set(training.paid().values()) == {1}
+
+
+def _started(training: Training, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "shikisha", "train", "turns.toml", "--quiet", *arguments]
+    return subprocess.Popen(command, cwd=training.folder, stderr=subprocess.DEVNULL)  # noqa: S603 - our own command
+
+
+def _wait(file: Path, lines: int, run: "subprocess.Popen[bytes]") -> None:
+    """Wait until the file has so many lines, and one was added since, or the run has ended."""
+    while run.poll() is None and (not file.exists() or file.read_bytes().count(b"\n") < lines):
+        time.sleep(0.002)
+
+
+def _figures(steps: list[Step]) -> list[dict[str, object]]:
+    lines = [json.loads(step.dumps()) for step in steps]
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]

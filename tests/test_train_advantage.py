@@ -7,7 +7,7 @@ from shikisha.train.advantage import NO_PLAN, Compare, advantages, even
 
 GROUPS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
 REWARDS = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0])
-SHAPES = ["a", "a", "b", "b", "a", "b", "a", "b"]
+SHAPES = ["a 1", "a 1", "b 2", "b 2", "a 1", "b 2", "a 1", "b 2"]
 
 
 def test_a_group_is_centred_and_scaled() -> None:
@@ -32,7 +32,7 @@ def test_within_compares_plans_of_a_shape_only() -> None:
 
 def test_between_takes_out_what_the_batch_thinks_of_a_shape() -> None:
     found = advantages(REWARDS, GROUPS, Compare.BETWEEN, SHAPES)
-    for shape in "ab":
+    for shape in ("a 1", "b 2"):
         rows = [place for place, name in enumerate(SHAPES) if name == shape]
         assert found[rows].sum() == pytest.approx(0)
 
@@ -55,7 +55,10 @@ def test_a_group_that_is_masked_throughout_is_even() -> None:
 
 
 @pytest.mark.parametrize("compare", [Compare.WITHIN, Compare.BETWEEN])
-def test_what_is_no_plan_is_held_against_the_whole_group(compare: Compare) -> None:
+def test_what_is_no_plan_is_held_against_plans_of_its_length(compare: Compare) -> None:
     rewards = np.array([0.0, 0.5, 0.5, 1.0, 0.0, 0.5, 0.5, 1.0])
-    shapes = [NO_PLAN, "a", "b", "b"] * 2
-    assert (advantages(rewards, GROUPS, compare, shapes)[[0, 4]] < -1).all()
+    shapes = [f"{NO_PLAN} 2", "b 2", "a 1", "a 1"] * 2
+    found = advantages(rewards, GROUPS, compare, shapes)
+    assert (found[[0, 4]] < -0.3).all()
+    for length in "12":
+        assert found[[shape.endswith(length) for shape in shapes]].sum() == pytest.approx(0)

@@ -4,7 +4,8 @@ GRPO (arXiv 2402.03300): a completion is compared with the others of its group, 
 compare keep a policy from collapsing to one shape of plan while it cannot yet do any of them well: `WITHIN` compares
 only plans of the same shape, so that each shape learns to be done well; `BETWEEN` takes out what the batch as a whole
 thinks of a shape, so that only *which shape for which question* is learned. In both, what is no plan at all is compared
-with its whole group, or the format would be lost. Invariants: a group without variance has
+with its whole group, or the format would be lost; and what the batch thinks of a length is taken out, or long plans would
+be unlearned because they break the format more often. Invariants: a group without variance has
 advantage 0 throughout; a masked completion (reward NaN) has advantage 0 and is no part of any mean. Deliberately
 absent: critics, and models.
 """
@@ -19,6 +20,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 NO_PLAN = "no plan"  # the shape of a text that is none
+_SLIGHT = 0.02  # an advantage below this is none: most of what centring a length leaves in each of its plans
 _EVEN = 1e-6  # a standard deviation below which a group is taken to be of one mind
 
 
@@ -37,22 +39,30 @@ def advantages(
     shapes: Sequence[str] = (),
     scaled: bool = True,
 ) -> Floats:
-    """Return [N] advantages of rewards [N]; `groups` [N] says which prompt each is for, `shapes` which shape it has.
+    """Return [N] advantages of rewards [N]; `groups` [N] says which prompt each is for, `shapes` which shape it has:
+    a topology and a length ("chain 3"), or NO_PLAN and the length that was meant.
 
     `scaled` divides by the group's standard deviation (GRPO); without it, only the mean is taken away (Dr. GRPO).
     """
     found = _compared(rewards, groups, scaled)
     if compare is Compare.GROUP:
         return found
-    planned = np.array([shape != NO_PLAN for shape in shapes])
+    planned = np.array([not shape.startswith(NO_PLAN) for shape in shapes])
+    counted = ~np.isnan(rewards) & np.isin(groups, groups[found != 0])
     if compare is Compare.WITHIN:
-        return np.where(planned, _compared(rewards, _paired(groups, shapes), scaled), found)
-    counted = ~np.isnan(rewards) & (found != 0) & planned
-    places = _paired(np.zeros_like(groups), shapes)
+        found = np.where(planned, _compared(rewards, _paired(groups, shapes), scaled), found)
+    else:
+        _centre(found, counted & planned, shapes)
+    _centre(found, counted, [shape.rpartition(" ")[2] for shape in shapes])
+    return np.where(np.abs(found) < _SLIGHT, 0.0, found)
+
+
+def _centre(found: Floats, counted: NDArray[np.bool_], names: Sequence[str]) -> None:
+    """Take from the advantages that are counted the mean of all of the same name, in place."""
+    places = _paired(np.zeros(len(found), np.int64), names)
     for place in np.unique(places[counted]):
         rows = counted & (places == place)
         found[rows] -= found[rows].mean()
-    return found
 
 
 def even(rewards: Floats, groups: Ints) -> float:

@@ -8,8 +8,9 @@ spent. Deliberately absent: advantages, models, and any look into a plan other t
 """
 
 import asyncio
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from shikisha.budget import Caps
@@ -26,13 +27,15 @@ from shikisha.run import Performed, Run
 from shikisha.taskset import Item, content_key
 from shikisha.train.advantage import NO_PLAN
 
+_NUMBER = re.compile(r"\d+")
+
 
 @dataclass(frozen=True, slots=True)
 class Scored:
     """What came of a text: `total` is its reward (None: spoilt by a worker), `right` whether the answer was.
 
     `shape` names the last plan's topology and length; `workers` are who performed steps, `dollars` what all rounds
-    cost, `rounds` what was performed.
+    cost, `rounds` what was performed; `meant` is how many steps a text that is no plan was to have.
     """
 
     total: float | None
@@ -42,6 +45,12 @@ class Scored:
     workers: tuple[str, ...] = ()
     dollars: float = 0.0
     rounds: tuple[Performed, ...] = field(default=(), repr=False)
+    meant: int = 0
+
+    @property
+    def compared(self) -> str:
+        """The shape that it is compared as: its own; of a text that is no plan, how many steps it was to have."""
+        return self.shape if self.valid else f"{NO_PLAN} {self.meant}"
 
     @property
     def valid(self) -> bool:
@@ -123,7 +132,8 @@ class Scorer:
             )
         self.spent += run.charged.dollars or 0.0
         grade = await _graded(item, run)
-        return _scored(run, grade, reward(run, grade, self._weights), len(before))
+        found = _scored(run, grade, reward(run, grade, self._weights), len(before))
+        return found if found.valid else replace(found, meant=_meant(text))
 
     async def scores(
         self, texts: Sequence[Sequence[str]], items: Sequence[Item], before: Sequence[tuple[str, ...]] = ()
@@ -164,6 +174,11 @@ def _performed(run: Run) -> Iterator[Performed]:
         results = tuple(result for result in turn.results if result is not None)
         if turn.plan is not None and turn.plan.steps and len(results) == len(turn.plan):
             yield Performed(turn.plan, results)
+
+
+def _meant(text: str) -> int:
+    """Return how many workers the text's last list of them names."""
+    return len(_NUMBER.findall(text.rpartition("model_id")[2].partition("]")[0]))
 
 
 def shape_of(plan: Plan) -> str:

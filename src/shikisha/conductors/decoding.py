@@ -109,7 +109,8 @@ def _chosen(logits: Lean, order: Order, dice: np.random.Generator) -> tuple[int,
     if order.lot is None and (order.limits is None or order.limits.allows(best)):
         return best, 0.0
     if order.limits is not None:
-        logits = np.where(order.limits.allowed()[: len(logits)], logits, np.float32(-np.inf))
+        allowed = order.limits.allowed()[: len(logits)]  # a model may have more places than there are tokens
+        logits = np.where(allowed, logits[: len(allowed)], np.float32(-np.inf))
     if logits.max() == -np.inf:
         raise PlanError("no token of the vocabulary may come next", "text")
     if order.lot is None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MODEL, TOKENIZER, WEIGHTS = "model.onnx", "tokenizer.json", "model.safetensors"
 FORMAT = "1"
+PLAN_TOKENS = 256  # that a plan may have with its thought, where nobody says more
 SHIPPED = "shipped"
 _PACKAGE = "shikisha"
 _DIGITS = 12
@@ -111,7 +112,7 @@ def open_onnx(held: bytes, where: str) -> OnnxModel:
     shapes = {one.name: one.shape for one in session.get_inputs()}
     _, heads, _, depth = shapes["past_key_values.0.key"]
     layers = sum(name.endswith(".key") for name in shapes)
-    longest = int(told["longest"])
+    longest = int(told["context"])
     return OnnxModel(cast("Session", session), Caches(layers, heads, depth), longest, told)
 
 
@@ -119,27 +120,30 @@ def open_onnx(held: bytes, where: str) -> OnnxModel:
 class Facts:
     """What there is to know of a checkpoint besides its weights.
 
-    `rounds` it was trained to plan, the token of the `end`, tokens without a text, hashes of weights and tokenizer.
+    Hashes of weights and tokenizer, the tokens that end a text, those without a text, how many rounds it was trained to
+    plan, and how many tokens a plan may have.
     """
 
     weights: str
     tokenizer: str
-    end: int
+    ends: tuple[int, ...]
     silent: tuple[int, ...] = ()
     rounds: int = 1
+    longest: int = PLAN_TOKENS
 
     def told(self) -> dict[str, str]:
         """Return it as it stands in an exported file."""
-        silent = " ".join(map(str, self.silent))
-        rest = {"end": str(self.end), "silent": silent, "rounds": str(self.rounds)}
-        return {"format": FORMAT, "weights": self.weights, "tokenizer": self.tokenizer, **rest}
+        ends, silent = (" ".join(map(str, tokens)) for tokens in (self.ends, self.silent))
+        numbers = {"ends": ends, "silent": silent, "rounds": str(self.rounds), "plan_tokens": str(self.longest)}
+        return {"format": FORMAT, "weights": self.weights, "tokenizer": self.tokenizer, **numbers}
 
     @classmethod
     def read(cls, told: Mapping[str, str], where: str) -> "Facts":
         """Read what stands in an exported file; ConfigError where something is missing."""
         try:
-            silent = tuple(int(token) for token in told["silent"].split())
-            return cls(told["weights"], told["tokenizer"], int(told["end"]), silent, int(told["rounds"]))
+            ends, silent = (tuple(int(token) for token in told[key].split()) for key in ("ends", "silent"))
+            rounds, longest = int(told["rounds"]), int(told["plan_tokens"])
+            return cls(told["weights"], told["tokenizer"], ends, silent, rounds, longest)
         except (KeyError, ValueError) as error:
             raise ConfigError(f"{where}: what it says of itself is not whole: {error}") from None
 
@@ -147,15 +151,14 @@ class Facts:
 class Briefed:
     """A model with its tokenizer that reads briefings of few words: an author of plans (`trained.Author`)."""
 
-    longest = 256  # tokens of a plan with its thought
-
     def __init__(self, model: Model, tokenizer: "Tokenizer", facts: Facts, where: str) -> None:
         self.model = model
         self.version = version_of(facts.weights, facts.tokenizer)
-        self.rounds = facts.rounds
-        self.ends = frozenset([facts.end])
+        self.rounds, self.longest = facts.rounds, facts.longest
+        self.ends = frozenset(facts.ends)
+        tokenizer.encode_special_tokens = True  # so that no text can spell one
         self._tokenizer = tokenizer
-        silent = {facts.end, *facts.silent}
+        silent = {*facts.ends, *facts.silent}
         self.lexicon = lexicon_of(self.encode, self.decode, tokenizer.get_vocab_size(), silent, where)
         self.ordinals = ordinals_of(self.encode, self.decode)
 

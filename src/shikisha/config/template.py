@@ -9,7 +9,7 @@ TEMPLATE = """\
 # Keys are never written here; name the environment variable that holds one.
 # All keys, for editors: shikisha init --schema > shikisha.schema.json
 
-# Who conducts: fixed:NAME (single, vote, cascade, ...), rules:FILE, lm:WORKER, or a name from [conductors].
+# Who conducts: fixed:NAME (single, vote, cascade, ...), rules:FILE, lm:WORKER, lm:DIR, or a name from [conductors].
 conductor = "fixed:single"
 
 # Which workers a run may use, in order; without it all of [workers].

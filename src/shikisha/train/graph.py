@@ -38,7 +38,6 @@ class Layout:
     epsilon: float
     vocabulary: int
     longest: int
-    end: int
 
     @classmethod
     def of(cls, config: Mapping[str, object], where: str) -> "Layout":
@@ -60,7 +59,6 @@ class Layout:
             epsilon=_real(config, "rms_norm_eps", where),
             vocabulary=_number(config, "vocab_size", where),
             longest=_number(config, "max_position_embeddings", where),
-            end=_number(config, "eos_token_id", where),
         )
 
 

@@ -1,33 +1,40 @@
 """A checkpoint that conducts in this process by transformers: one of ours, or any causal model with a chat template.
 
-One of ours (a bare `tokenizer.json`) reads briefings of few words; any other is addressed in English (`prompt`) as a
-chat. What others wrote (question, answers, descriptions) is tokenised apart from the template, with the special tokens
-switched off, so no text can close a turn. Invariants: only safetensors are loaded, only from a folder, and no code of a
-checkpoint is run; each token is computed once (keys and values are kept). Deliberately absent: batches and several
-devices (a server such as vLLM does that; see `conductors.lm`), and downloads.
+A model without a chat template, or one that was trained so, reads briefings of few words; any other is addressed in
+English (`prompt`) as a chat. What others wrote (question, answers, descriptions) is tokenised apart from the template,
+with the special tokens switched off, so no text can close a turn. Invariants: only safetensors are loaded, only from a
+folder, and no code of a checkpoint is run; each token is computed once (keys and values are kept). Deliberately absent:
+batches and several devices (a server such as vLLM does that; see `conductors.lm`), and downloads.
 """
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 import torch
+from pydantic import ValidationError
 
 from shikisha.conductor import Situation
 from shikisha.conductors.decoding import Reading
-from shikisha.conductors.exported import TOKENIZER, Briefed, Facts, file_hash, read_tokenizer, version_of
+from shikisha.conductors.exported import PLAN_TOKENS, TOKENIZER, Briefed, Facts, file_hash, version_of
 from shikisha.conductors.lexicon import lexicon_of, ordinals_of
 from shikisha.errors import ConfigError
 from shikisha.policy.arrays import Lean
 from shikisha.prompt import briefing, instructions
+from shikisha.train.card import CARD
+from shikisha.train.opening import Begun, opened
+from shikisha.train.settings import TrainSettings
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
     from transformers.cache_utils import Cache
 
-_SETTINGS = "tokenizer_config.json"
+_CONFIG, _OF_OTHERS = "config.json", "tokenizer_config.json"
+_DTYPES = ("float32", "bfloat16", "float16")
+_ROUNDS, _LONGEST = 3, 1024  # of a model that was not trained to conduct
 
 
 class TorchModel:
@@ -63,26 +70,19 @@ class _TorchReading:
 class Chat:
     """A model that is addressed as a chat, in English: an author of plans (`conductors.trained.Author`)."""
 
-    longest = 1024  # tokens of reasoning and plan
-    rounds = 3
-
-    def __init__(
-        self, model: TorchModel, tokenizer: "PreTrainedTokenizerFast", ends: Sequence[int], where: Path
-    ) -> None:
-        if not tokenizer.chat_template:
-            raise ConfigError(f"{where}: no chat template: expected `chat_template` in {_SETTINGS}")
-        if not ends:
-            raise ConfigError(f"{where}: nobody says which token ends a text (eos_token)")
+    def __init__(self, model: TorchModel, chat: "PreTrainedTokenizerFast", facts: Facts, where: str) -> None:
         self.model = model
-        self.ends = frozenset(ends)
-        self.version = _version(where)
-        self._chat = tokenizer
-        self._whole: Tokenizer = tokenizer.backend_tokenizer
+        self.ends = frozenset(facts.ends)
+        self.version = version_of(facts.weights, facts.tokenizer)
+        self.rounds, self.longest = facts.rounds, facts.longest
+        self._chat = chat
+        self._whole: Tokenizer = chat.backend_tokenizer
         self._bare: Tokenizer = type(self._whole).from_str(self._whole.to_str())
         self._bare.encode_special_tokens = True
-        silent = {*ends, *tokenizer.all_special_ids}
-        self.lexicon = lexicon_of(self.encode, self.decode, len(tokenizer), silent, str(where))
+        silent = {*facts.ends, *facts.silent, *chat.all_special_ids}
+        self.lexicon = lexicon_of(self.encode, self.decode, len(chat), silent, where)
         self.ordinals = ordinals_of(self.encode, self.decode)
+        self._rendered(["0", "1"])
 
     def prompt(self, situation: Situation) -> Sequence[int]:
         """Return the chat's tokens up to where the model's turn begins."""
@@ -114,47 +114,83 @@ class Chat:
 
 def open_served(folder: Path) -> Briefed | Chat:
     """Return the checkpoint in a folder; ConfigError that says what is missing or cannot be used."""
-    import transformers
-    from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+    begun = read(folder)
+    settings = settings_of(folder)
+    if torch.cuda.is_available():
+        torch.nn.Module.to(begun.model, "cuda")
+    model = TorchModel(begun.model)
+    if settings.model.brief if settings else not begun.template:
+        return Briefed(model, begun.tokenizer, facts_of(folder, begun, settings), str(folder))
+    if not begun.template:
+        raise ConfigError(f"{folder}: the model has no chat template, and was not trained to read short briefings")
+    chat = _chat(folder, begun)
+    return Chat(model, chat, facts_of(folder, begun, settings), str(folder))
 
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+def read(folder: Path, dtype: str = "") -> Begun:
+    """Return what is in a folder, by default in the precision that it is kept in; ConfigError where it is not whole."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: there is no such folder")
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True, dtype="auto")
-        torch.nn.Module.to(model, "cuda" if torch.cuda.is_available() else "cpu")
-        served = TorchModel(model)
-        if not (folder / _SETTINGS).is_file():
-            return _ours(folder, served, model)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{folder}: cannot be loaded: {str(error).splitlines()[0]}") from None
-    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        kept = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+        kept = kept.get("dtype") or kept.get("torch_dtype")
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{folder / _CONFIG}: cannot be read: {error}") from None
+    try:
+        return opened(str(folder), dtype or (kept if kept in _DTYPES else _DTYPES[0]))
+    except ConfigError as error:
+        raise ConfigError(str(error).removeprefix("model.start: ")) from None
+
+
+def settings_of(folder: Path) -> TrainSettings | None:
+    """Return what a checkpoint was trained with, by its card; None where it has none."""
+    path = folder / CARD
+    if not path.is_file():
+        return None
+    try:
+        return TrainSettings.model_validate(json.loads(path.read_text(encoding="utf-8"))["settings"])
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        said = str(error).splitlines()[0]
+        raise ConfigError(f"{path}: settings of another version: {said}") from None
+
+
+def facts_of(folder: Path, begun: Begun, settings: TrainSettings | None = None) -> Facts:
+    """Return the facts of a checkpoint; ConfigError where nobody says which token ends a text."""
+    ends = ends_of(begun)
+    if not ends:
+        raise ConfigError(f"{folder / _CONFIG}: eos_token_id: nobody says which token ends a text")
+    plain = not begun.template
+    return Facts(
+        _weights(folder),
+        file_hash(folder / TOKENIZER),
+        ends,
+        () if begun.pad is None else (begun.pad,),
+        rounds=(2 if settings.second.share else 1) if settings else 1 if plain else _ROUNDS,
+        longest=settings.grpo.longest if settings else PLAN_TOKENS if plain else _LONGEST,
+    )
+
+
+def ends_of(begun: Begun) -> tuple[int, ...]:
+    """Return the tokens that end a text, by the tokenizer, the model, and how it is told to generate."""
+    generating = begun.model.generation_config
+    told = [begun.end, begun.model.config.eos_token_id, None if generating is None else generating.eos_token_id]
+    every = (token for one in told for token in (one if isinstance(one, list) else [one]))
+    return tuple(sorted({token for token in every if isinstance(token, int)}))
+
+
+def _chat(folder: Path, begun: Begun) -> "PreTrainedTokenizerFast":
+    """Return what renders the chat template."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    if not (folder / _OF_OTHERS).is_file():
+        made: object = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+            tokenizer_object=begun.tokenizer, chat_template=begun.template
+        )
+        return cast("PreTrainedTokenizerFast", made)
+    found = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    if not isinstance(found, PreTrainedTokenizerFast):
         raise ConfigError(f"{folder}: expected a {TOKENIZER}; this tokenizer has none")
-    return Chat(served, tokenizer, _ends(model, tokenizer), folder)
-
-
-def facts_of(folder: Path, model: "PreTrainedModel", rounds: int = 1) -> Facts:
-    """Return the facts of a checkpoint of ours; ConfigError where its configuration names no end."""
-    end, pad = model.config.eos_token_id, model.config.pad_token_id
-    if not isinstance(end, int):
-        raise ConfigError(f"{folder}/config.json: eos_token_id: expected one token, found {end!r}")
-    silent = (pad,) if isinstance(pad, int) else ()
-    return Facts(_weights(folder), file_hash(folder / TOKENIZER), end, silent, rounds)
-
-
-def _ours(folder: Path, served: TorchModel, model: "PreTrainedModel") -> Briefed:
-    tokenizer, _ = read_tokenizer(folder / TOKENIZER)
-    return Briefed(served, tokenizer, facts_of(folder, model), str(folder))
-
-
-def _ends(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerFast") -> list[int]:
-    settings = model.generation_config
-    told = None if settings is None else settings.eos_token_id
-    found = {*(told if isinstance(told, list) else [told]), tokenizer.eos_token_id}
-    return sorted(token for token in found if isinstance(token, int))
-
-
-def _version(folder: Path) -> str:
-    return version_of(_weights(folder), file_hash(folder / TOKENIZER))
+    return found
 
 
 def _weights(folder: Path) -> str:

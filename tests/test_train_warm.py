@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from tokenizers import Tokenizer  # noqa: E402
 from transformers import Qwen2ForCausalLM  # noqa: E402
 
-from shikisha.errors import ConfigError  # noqa: E402
+from shikisha.errors import Diverged  # noqa: E402
 from shikisha.orchestra.lessons import lesson, phrases, schooling  # noqa: E402
 from shikisha.orchestra.thought import pieces  # noqa: E402
 from shikisha.train.rollout import END  # noqa: E402
@@ -82,6 +82,6 @@ def test_a_loss_that_is_no_number_touches_no_weight() -> None:
     with torch.no_grad():
         made.model.embed_tokens.weight[5:40] = float("nan")
     before = {name: weight.clone() for name, weight in made.state_dict().items()}
-    with pytest.raises(ConfigError, match="step 0: the loss is nan"):
+    with pytest.raises(Diverged, match="step 0: the loss is nan"):
         list(warm_up(made, optimizer_of(made, TABLE), tokenizer(), LESSONS, TABLE))
     assert all(torch.equal(w, before[name]) or w.isnan().any() for name, w in made.state_dict().items())

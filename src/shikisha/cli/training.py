@@ -5,7 +5,7 @@ gone on with by the same command and --resume; progress goes to stderr, where th
 stdout holds one JSON value. Deliberately absent: settings that are not in the file, but --steps and --seed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -63,7 +63,7 @@ def train(file: File, running: Running, config: ConfigOption = None, json: JsonO
     folder = running.to or Path(_FOLDER) / file.stem
     try:
         with ExitStack() as stack:
-            view = _view(running, folder, stack)
+            view = _View(folder, running.quiet, stack)
             result = session.perform(lambda: trained(_order(settings, folder, running, view), settings, folder, config))
     except (CapReached, Diverged, Stopped):
         _say_what_is_left(folder)
@@ -72,49 +72,41 @@ def train(file: File, running: Running, config: ConfigOption = None, json: JsonO
     return Exit.OK
 
 
-@dataclass(frozen=True, slots=True)
 class _View:
-    """Who is told of steps, of lessons, and of what must be known."""
+    """Shows how it goes: lessons in lines, then steps in what suits the terminal, until the stack is left."""
 
-    watchers: "Sequence[Watcher]"
-    taught: "Callable[[WarmStep], None]"
-    note: Callable[[str], None]
+    def __init__(self, folder: Path, quiet: bool, stack: ExitStack) -> None:
+        self._folder, self._quiet, self._stack = folder, quiet, stack
+        self._shown: Watcher | None = None
+        self._next = 0.0
+
+    def begin(self) -> None:
+        """Show what is known so far."""
+        from shikisha.train.history import read
+        from shikisha.train.live import live
+        from shikisha.train.record import FILE
+
+        if not self._quiet:
+            file = self._folder / FILE
+            earlier = read(file) if file.stat().st_size else []
+            self._shown = self._stack.enter_context(live(out.console(), earlier))
+
+    def __call__(self, step: "Step") -> None:
+        """Show a step."""
+        if self._shown is not None:
+            self._shown(step)
+
+    def taught(self, step: "WarmStep") -> None:
+        """Print how the lessons go, every few seconds."""
+        if not self._quiet and (monotonic() >= self._next or step.number == step.of):
+            self._next = monotonic() + _LESSONS_EVERY
+            out.line_of(f"lessons {step.number:,} of {step.of:,} · loss {step.loss:.3f} · rate {step.rate:.1e}")
 
 
 def _order(settings: "TrainSettings", folder: Path, running: Running, view: _View) -> "Callable[[Ground], Order]":
     from shikisha.train.session import Order
 
-    return lambda ground: Order(settings, ground, folder, running.resume, view.watchers, view.taught, view.note)
-
-
-def _view(running: Running, folder: Path, stack: ExitStack) -> _View:
-    """Return who is told; on a terminal what is drawn there stays until the stack is left."""
-    if running.quiet:
-        return _View((), lambda _: None, out.note)
-    from shikisha.train.live import live
-
-    earlier = _earlier(folder) if running.resume else []
-    shown = stack.enter_context(live(out.console(), earlier))
-    return _View([shown], _Lessons(), out.note)
-
-
-def _earlier(folder: Path) -> "list[Step]":
-    from shikisha.train.history import read
-    from shikisha.train.record import FILE
-
-    return read(folder) if (folder / FILE).is_file() and (folder / FILE).stat().st_size else []
-
-
-class _Lessons:
-    """Prints how the warm start goes, every few seconds."""
-
-    def __init__(self) -> None:
-        self._next = 0.0
-
-    def __call__(self, step: "WarmStep") -> None:
-        if monotonic() >= self._next or step.number == step.of:
-            self._next = monotonic() + _LESSONS_EVERY
-            out.line_of(f"lessons {step.number:,} of {step.of:,} · loss {step.loss:.3f} · rate {step.rate:.1e}")
+    return lambda ground: Order(settings, ground, folder, running.resume, (view,), view.taught, out.note, view.begin)
 
 
 def _refuse_missing() -> None:

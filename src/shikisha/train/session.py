@@ -52,7 +52,10 @@ Reinforced = Callable[["Run", Kept | None], Awaitable["Result"]]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to train on what, where it is kept, and who is told: of steps, of lessons, of what must be known."""
+    """What to train on what, where it is kept, and who is told: of steps, of lessons, of what must be known.
+
+    `begin` is called when nothing was refused and the lessons are done, before the first step.
+    """
 
     settings: TrainSettings
     ground: Ground
@@ -61,6 +64,7 @@ class Order:
     watchers: Sequence[Watcher] = ()
     taught: Callable[[WarmStep], None] = lambda _: None
     note: Callable[[str], None] = lambda _: None
+    begin: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,7 @@ class Run:
             recall(kept.state, loop.optimizer, generators)
             self.recalled(kept)
             loop.step = kept.place.step
+        self.order.begin()
         beside = await self.beside() if loop.step < settings.grpo.steps else {}
         while loop.step < settings.grpo.steps:
             at, drawn, dice = loop.step, self.source.state(), loop.generator.get_state()
@@ -329,6 +334,7 @@ def _begun(order: Order, kept: Kept | None) -> Begun:
             f"model.start: there are no lessons for {order.ground.origin.taskset}, so it cannot begin from scratch: "
             "expected a checkpoint's folder or a model on the hub"
         )
+    order.note("counts the words of lessons, for a tokenizer")
     tokenizer = school.tokenizer()
     size = Size(table.layers, table.width, table.heads, table.inner, table.longest)
     return Begun(fresh(tokenizer.get_vocab_size(), size, order.settings.seed), tokenizer, PAD, END)

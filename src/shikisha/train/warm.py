@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from shikisha.errors import ConfigError
+from shikisha.errors import Diverged
 from shikisha.train.rollout import END, PAD
 from shikisha.train.settings import WarmTable
 
@@ -75,7 +75,7 @@ def warm_up(
     table: WarmTable,
     first: int = 0,
 ) -> Iterator[WarmStep]:
-    """Take the steps from `first` on; ConfigError where the loss is no number, before a weight is touched."""
+    """Take the steps from `first` on; Diverged where the loss is no number, before a weight is touched."""
     batches = Batches(tokenizer, lessons, table)
     model.train()
     for number in range(first, table.steps):
@@ -87,7 +87,7 @@ def warm_up(
         logits = model(input_ids=tokens, attention_mask=(tokens != PAD).long()).logits
         loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
         if not bool(torch.isfinite(loss)):
-            raise ConfigError(
+            raise Diverged(
                 f"warm start, step {number}: the loss is {float(loss.detach())}; the weights are of the step before"
             )
         optimizer.zero_grad(set_to_none=True)

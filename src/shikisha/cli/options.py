@@ -54,7 +54,7 @@ class Conducting:
     """Who conducts whom."""
 
     conductor: Annotated[
-        str, typer.Option("--conductor", "-C", help="fixed:NAME, rules:FILE, lm:WORKER, lm:DIR, or a name from [conductors].")
+        str, typer.Option("--conductor", "-C", help="fixed:NAME, rules:FILE, lm:WORKER|DIR, or one of [conductors].")
     ] = ""
     pool: Annotated[
         str, typer.Option("--pool", "-p", help="Workers by name, as in a,b,c; else the pool configured.")

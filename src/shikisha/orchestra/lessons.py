@@ -2,7 +2,8 @@
 
 A lesson is a prompt, a thought and a plan. *Readings* teach the thought that is true of the prompt, with some words of
 the prompt struck out. *Drills* show a random thought, which is not taught, and teach a plan that follows it. *Plans*
-teach the true thought and a plan whose workers, and half of whose kinds, are drawn by lot. A plan's shape is drawn by
+teach the true thought and a plan whose workers, and half of whose kinds, are drawn by lot; *encores* the same after a
+first round, with its answer kept half of the time. A plan's shape is drawn by
 lot in every lesson, whatever the question. So after the lessons a model reads, and can do what a thought says, but does
 not know which shape a question needs, or that following a thought pays: that is left for outcomes to teach. `follow` is
 the share of plans that follow a true thought nevertheless. Invariant: a lesson is a function of (seed, index, recipe);
@@ -19,6 +20,7 @@ from itertools import count as counting
 from shikisha.brief import brief
 from shikisha.orchestra.chance import dice
 from shikisha.orchestra.compose import Block, compose
+from shikisha.orchestra.encore import KEPT, came, played
 from shikisha.orchestra.families import FAMILIES
 from shikisha.orchestra.grammar import write
 from shikisha.orchestra.instructions import PHRASES
@@ -50,13 +52,14 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """What lessons are drawn: shares of drills and of plans (the rest: readings), and how often a plan follows.
+    """What lessons are drawn: shares of drills, plans and second rounds (the rest: readings), how often a plan follows.
 
     `noise` is the share of the prompt's words that are struck out in readings and drills; `sizes` of pools.
     """
 
     drills: float = 0.25
     plans: float = 0.35
+    encores: float = 0.12
     follow: float = 0.15
     noise: float = 0.06
     sizes: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8)
@@ -102,10 +105,30 @@ def lesson(seed: int, index: int, curriculum: Curriculum = Curriculum()) -> Less
     casting, shape = _scene(curriculum.sizes, curriculum.parts, draw)
     prompt, thought = _asked(casting, shape, draw), thought_of(shape, casting)
     if kind < curriculum.drills + curriculum.plans:
-        follows = draw.random() < curriculum.follow
-        plan = (_following if follows else _by_lot)(thought, form, len(casting), draw)
+        plan = _planned(thought, form, len(casting), curriculum.follow, draw)
         return Lesson(prompt, "", thought.text() + render_lists(plan))
+    if kind < curriculum.drills + curriculum.plans + curriculum.encores:
+        return _encore(casting, shape, form, curriculum, draw)
     return Lesson(_struck(prompt, curriculum.noise, draw), "", thought.text(), whole=False)
+
+
+def _encore(casting: Casting, shape: Shape, form: Form, curriculum: Curriculum, draw: random.Random) -> Lesson:
+    """Return a lesson whose prompt shows a first round; whether its answer is kept is drawn by lot."""
+    thought, pool = thought_of(shape, casting), cast_pool(casting)
+    question, _ = fill(shape, Split.TRAIN, draw)
+    task = Task(write(question, Split.TRAIN, draw))
+    first = _planned(thought, draw.choice(list(Form)), len(casting), 0.5, draw)
+    performed = played(first, task, pool, draw)
+    prompt = brief(task, pool.cards, (performed,))
+    if draw.random() < 0.5:
+        return Lesson(prompt, "", came(performed) + KEPT)
+    plan = _planned(thought, form, len(casting), curriculum.follow, draw)
+    return Lesson(prompt, "", came(performed) + thought.text() + render_lists(plan))
+
+
+def _planned(thought: Thought, form: Form, size: int, follow: float, draw: random.Random) -> Plan:
+    """Return a plan of this form, which follows the thought as often as `follow` says."""
+    return (_following if draw.random() < follow else _by_lot)(thought, form, size, draw)
 
 
 def _drill(form: Form, curriculum: Curriculum, draw: random.Random) -> Lesson:

@@ -4,10 +4,10 @@ GRPO (arXiv 2402.03300): a completion is compared with the others of its group, 
 compare keep a policy from collapsing to one shape of plan while it cannot yet do any of them well: `WITHIN` compares
 only plans of the same shape, so that each shape learns to be done well; `BETWEEN` takes out what the batch as a whole
 thinks of a shape, so that only *which shape for which question* is learned. In both, what is no plan at all is compared
-with its whole group, or the format would be lost; and what the batch thinks of a length is taken out, or long plans would
-be unlearned because they break the format more often. Invariants: a group without variance has
-advantage 0 throughout; a masked completion (reward NaN) has advantage 0 and is no part of any mean. Deliberately
-absent: critics, and models.
+with its whole group, or the format would be lost; and what the batch thinks of a length is taken out, or long plans
+would be unlearned because they break the format more often. Invariants: a group without variance has advantage 0
+throughout; a masked completion (reward NaN) has advantage 0 and is no part of any mean. Deliberately absent: critics,
+and models.
 """
 
 from collections.abc import Sequence

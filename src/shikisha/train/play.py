@@ -1,0 +1,108 @@
+"""What a policy is asked and what its texts come to: prompts, plans performed as a reward function, second rounds.
+
+Invariant: what has no reward is None, never a number. Deliberately absent: models and advantages.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+import torch
+
+from shikisha.errors import ConfigError
+from shikisha.prompt import briefing, instructions
+from shikisha.train.batch import Asked, Group, gone_on
+from shikisha.train.padded import Rows, unpadded
+from shikisha.train.scoring import Scored, Scorer
+from shikisha.train.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Chat = list[dict[str, str]]
+
+
+class Play:
+    """Performs what was sampled; `texts` and `found` are of the last call, by group of `size`.
+
+    `home` is the event loop in which plans are performed (None: whichever calls).
+    """
+
+    def __init__(self, tokenizer: "Tokenizer", end: int, scorer: Scorer, settings: TrainSettings) -> None:
+        self._words, self._end, self._scorer, self._settings = tokenizer, end, scorer, settings
+        self.home: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
+        self.size = settings.grpo.group
+        self.texts: list[list[str]] = []
+        self.found: list[list[Scored]] = []
+        self._work: Future[list[list[Scored]]] | None = None
+
+    def begin(self, home: asyncio.AbstractEventLoop) -> None:
+        """Perform in this event loop from now on."""
+        self.home, self._stopped = home, False
+
+    def prompt(self, asked: Asked) -> str | Chat:
+        """Return what the model is shown: the short briefing, or a chat."""
+        if self._settings.model.brief:
+            return asked.prompt()
+        if asked.item.pool is None:
+            raise ConfigError(f"task {asked.item.task.id}: no pool to plan for")
+        shown = briefing(asked.item.task, asked.item.pool.cards, asked.rounds)
+        return [{"role": "system", "content": instructions()}, {"role": "user", "content": shown}]
+
+    def encoded(self, prompt: str) -> list[int]:
+        """Return a prompt's tokens. What the bare tokenizer reads cannot spell a special token."""
+        ids: list[int] = self._words.encode(prompt).ids
+        return ids
+
+    async def perform(
+        self, completion_ids: Sequence[Sequence[int]], asked: Sequence[Asked], **_: object
+    ) -> list[float | None]:
+        """Return the reward of each completion: the reward function, as TRL calls it."""
+        written = [self._text(ids) for ids in completion_ids]
+        places = range(0, len(written), self.size)
+        self.texts = [written[place : place + self.size] for place in places]
+        ones = [asked[place] for place in places]
+        work = self._scorer.scores(self.texts, [one.item for one in ones], [one.texts for one in ones])
+        if self.home is None:
+            self.found = await work
+        else:
+            self._work = asyncio.run_coroutine_threadsafe(work, self.home)
+            if self._stopped:  # while it was handed over
+                self._work.cancel()
+            self.found = await asyncio.wrap_future(self._work)
+        return [one.total for found in self.found for one in found]
+
+    def stop(self) -> None:
+        """Perform nothing more, from any thread: the reward function is cancelled, now or when it is called."""
+        self._stopped = True
+        if self._work is not None:
+            self._work.cancel()
+
+    def seconds(self, firsts: Sequence[Group], step: int) -> list[Asked]:
+        """Return the second rounds that follow these first ones."""
+        table, steps = self._settings.second, self._settings.grpo.steps
+        count = round(table.share * len(firsts)) if step >= table.begin * steps else 0
+        return [one for group in firsts[:count] for one in gone_on(group, table.firsts)]
+
+    def groups(self, asked: Sequence[Asked], batch: Rows) -> Iterator[Group]:
+        """Yield what was just performed, with the tokens of TRL's batch of it."""
+        prompts = unpadded(batch["prompt_ids"], batch["prompt_mask"])[:: self.size]
+        tokens, real = batch["completion_ids"].cpu(), batch["completion_mask"].bool().cpu()
+        logprobs = batch.get("sampling_per_token_logps", torch.zeros(tokens.shape)).cpu()
+        shape = (len(asked), self.size, -1)
+        for place, one in enumerate(asked):
+            part = [each.view(shape)[place] for each in (tokens, real, logprobs)]
+            texts, found = tuple(self.texts[place]), tuple(self.found[place])
+            yield Group(one, prompts[place], part[0], part[1], part[2], texts, found)
+
+    @property
+    def second_size(self) -> int:
+        """How many completions are sampled for the prompt of a second round."""
+        return max(2, self._settings.grpo.group // self._settings.second.firsts)
+
+    def _text(self, ids: Sequence[int]) -> str:
+        kept = [token for token in ids if token != self._end]
+        text: str = self._words.decode(kept, skip_special_tokens=not self._settings.model.brief)
+        return text

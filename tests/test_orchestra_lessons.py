@@ -29,8 +29,7 @@ def test_a_lesson_hangs_on_seed_and_index_alone() -> None:
 
 
 def test_every_plan_can_be_parsed_and_has_one_of_the_forms_in_equal_shares() -> None:
-    whole = [one for one in drawn() if one.whole]
-    plans = [parse_plan(one.shown + one.taught, 9) for one in whole]
+    plans = [parse_plan(one.shown + one.taught, 9) for one in drawn() if one.whole and "came" not in one.taught]
     topologies = Counter(plan.topology() for plan in plans)
     assert set(topologies) == {"one-shot", "chain", "fan-out+join", "mixed"}
     assert 0.1 < topologies["one-shot"] / len(plans) < 0.2  # one of seven
@@ -60,6 +59,17 @@ def test_no_worker_of_the_held_out_split_is_in_a_lesson(kept: str) -> None:
     for one in drawn(Curriculum(noise=0)):
         for line in one.prompt.splitlines()[1:-1]:
             assert not all(any(words in line for words in offer) for offer in offers)
+
+
+def test_a_second_round_reads_what_came_of_the_first_and_keeps_half_of_the_time() -> None:
+    encores = drawn(Curriculum(drills=0, plans=0, encores=1))
+    kept = [parse_plan(one.taught, 9).ships for one in encores]
+    assert 0.4 < sum(kept) / len(kept) < 0.6
+    for one in encores:
+        told = one.taught.partition("\n")[0].removeprefix("came ").split("+")
+        done = [line for line in one.prompt.splitlines() if line.startswith("did ")]
+        assert [": I cannot " in line for line in done] == [label == "cannot" for label in told]
+        assert [": I lack " in line for line in done] == [label == "lack" for label in told]
 
 
 def test_no_question_brings_the_held_out_pair_together() -> None:

@@ -78,13 +78,14 @@ async def grounded(settings: "TrainSettings", folder: Path, file: Path | None) -
 
 def _rehearsal(settings: "TrainSettings", composition: Composition) -> "Ground":
     from shikisha.orchestra.cast import PROFILES
-    from shikisha.tasksets.rehearsal import single
+    from shikisha.tasksets.rehearsal import Recipe, single
     from shikisha.train.card import Origin
     from shikisha.train.ground import Ground
 
     if settings.tasks.pool:
         raise ConfigError("tasks.pool: the rehearsal's tasks bring their own workers: expected none")
-    stream = partial(single, Split.TRAIN, settings.seed)
+    recipe = Recipe(parts=settings.tasks.parts, lacking=settings.tasks.lacking)
+    stream = partial(single, Split.TRAIN, settings.seed, recipe=recipe)
     judged = tuple(single(Split.DEV, _JUDGED_SEED, place) for place in range(settings.tasks.judged))
     probed = [stream(place) for place in range(_PROBED)]
     origin = Origin(
@@ -113,7 +114,7 @@ def _described(profile: "Profile") -> str:
 
 
 def _school(settings: "TrainSettings") -> "School":
-    from shikisha.orchestra import thought
+    from shikisha.orchestra import encore, thought
     from shikisha.orchestra.lessons import lesson, phrases, schooling
     from shikisha.train.ground import School
     from shikisha.train.words import plan_pieces, word_tokenizer
@@ -122,7 +123,7 @@ def _school(settings: "TrainSettings") -> "School":
         schooling(settings.seed, *settings.warm.follow),
         lambda: word_tokenizer(
             (lesson(_WORDS_SEED, place).prompt for place in range(_WORDS)),
-            [*thought.pieces(), *plan_pieces(phrases())],
+            [*thought.pieces(), *encore.PIECES, *plan_pieces(phrases())],
             _LEAST,
         ),
     )

@@ -1,4 +1,4 @@
-"""What a conductor of this world may think before it writes its lists: who does what, kinds of work, who is fit for each.
+"""What a conductor may think before it writes its lists: who does what, kinds of work, who is fit for each.
 
     0=date
     1=fact+text

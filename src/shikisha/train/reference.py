@@ -62,7 +62,7 @@ class Loop:
         self.source.told([group.asked.item for group in firsts], [group.right for group in firsts])
         rewards = np.concatenate([progress.rewards_of(group.found) for group in groups])
         numbers = np.repeat(np.arange(len(groups)), [len(group.found) for group in groups])
-        shapes = [one.shape for group in groups for one in group.found]
+        shapes = [one.compared for group in groups for one in group.found]
         wished = advantages(rewards, numbers, self.settings.compare_at(self.step), shapes, table.scaled)
         terms, gradient = self._learn(groups, wished)
         self.step += 1
@@ -110,7 +110,8 @@ class Loop:
         if float(terms.entropy.detach()) < table.entropy_floor:
             total = total - table.entropy * terms.entropy
         if not bool(torch.isfinite(total)):
-            raise Diverged(f"step {self.step}: the loss is {float(total)}; the weights are those of the step before")
+            found = float(total.detach())
+            raise Diverged(f"step {self.step}: the loss is {found}; the weights are those of the step before")
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(total)
         gradient = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), _LARGEST_GRADIENT))

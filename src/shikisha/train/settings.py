@@ -32,7 +32,7 @@ class Table(BaseModel):
 
 
 class ModelTable(Table):
-    """Where the model comes from; `layers` to `longest` are of one from scratch; `lora` is the rank (0: all weights)."""
+    """Where the model comes from; `layers` to `longest`: of one from scratch; `lora`: the rank (0: all weights)."""
 
     start: str = ""
     layers: Count = 3
@@ -51,6 +51,8 @@ class TasksTable(Table):
     set: str = "rehearsal"
     judged: Annotated[int, Field(ge=0)] = 300
     every: Count = 50
+    parts: tuple[Share, ...] = (0.4, 0.35, 0.25)  # of the rehearsal: shares of one-, two-, three-part questions
+    lacking: Share = 0.12  # of the rehearsal: how often the pool has no specialist for a part
     pool: tuple[str, ...] = ()  # workers, where the tasks bring none; empty: all of `shikisha.toml`
     least: Count = 2  # how few and how many of them a task is shown, drawn anew for each (k of n)
     most: Count = 8

@@ -9,8 +9,8 @@ from math import isfinite, sqrt
 from statistics import fmean, variance
 
 from shikisha.evaluate.wording import dollars, percent, plural
+from shikisha.train.advantage import NO_PLAN
 from shikisha.train.progress import Judged, Step
-from shikisha.train.scoring import NO_PLAN
 
 OPTIMUM = "optimum"
 _FEWEST, _MOST = 3, 20  # steps at either end

@@ -17,18 +17,21 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import Qwen2ForCausalLM
 
+import trainings
 from shikisha.errors import CapReached, ConfigError, Diverged
 from shikisha.reward import Weights
 from shikisha.task import Task
 from shikisha.train.advantage import advantages
 from shikisha.train.arguments import wrapped
 from shikisha.train.batch import Asked, Group
+from shikisha.train.keeping import WEIGHTS
 from shikisha.train.padded import folded, joined
 from shikisha.train.play import Play
 from shikisha.train.progress import Step, rewards_of
 from shikisha.train.reference import Loop
 from shikisha.train.rollout import scores
 from shikisha.train.scoring import Scored, Scorer
+from shikisha.train.session import Order, train
 from shikisha.train.trainer import Trainer
 from shikisha.train.trl_backend import TrlLoop
 from train_world import foreign, items, model, scorer, settings, source, tokenizer
@@ -186,6 +189,47 @@ def test_a_chat_is_instructions_and_a_briefing() -> None:
     assert [turn["role"] for turn in chat] == ["system", "user"]
     assert "model_id" in chat[0]["content"]
     assert "| how many?" in chat[1]["content"]
+
+
+def test_a_model_that_reads_chats_is_trained_by_its_template() -> None:
+    chats = wrapped(
+        tokenizer(), 0, 1, "{% for turn in messages %}{{ turn.role }}: {{ turn.content }}\n{% endfor %}plan\n"
+    )
+    made, told = foreign(), list[Step]()
+    table = settings(model={"brief": False}, grpo={"steps": 1, "tasks": 2})
+    Trainer(made, chats, source(), scorer(), table).run(told.append)
+    assert told[0].valid > 0
+    assert any(not torch.equal(each, weights(made)[name]) for name, each in weights(model()).items())
+
+
+@pytest.mark.parametrize("table", [{}, {"model": {"lora": 4}}])
+async def test_a_run_that_was_broken_off_goes_on_as_the_unbroken_one(table: dict[str, object], tmp_path: Path) -> None:
+    given = {"backend": "trl", "second": {"share": 0.5}, **table}
+    order = Order(
+        trainings.settings(trainings.start(tmp_path / "start"), **given), trainings.ground(), tmp_path / "run"
+    )
+
+    def broken(step: Step) -> None:
+        if step.number == 3:
+            raise KeyboardInterrupt
+
+    whole = await train(replace(order, folder=tmp_path / "whole"))
+    with pytest.raises(KeyboardInterrupt):
+        await train(replace(order, watchers=[broken]))
+    resumed = await train(replace(order, resume=True))
+    assert (resumed.folder / WEIGHTS).read_bytes() == (whole.folder / WEIGHTS).read_bytes()
+    assert (resumed.folder / WEIGHTS).read_bytes() != (tmp_path / "start" / WEIGHTS).read_bytes()
+    assert {name.rpartition(".")[2] for name in load_file(whole.folder / WEIGHTS)} == {"weight", "bias"}
+
+
+async def test_a_run_by_trl_ends_as_one_by_the_plain_loop(tmp_path: Path) -> None:
+    started, found = trainings.start(tmp_path / "start"), []
+    for backend in ("trl", "plain"):
+        table = trainings.settings(started, backend=backend)
+        found.append(await train(Order(table, trainings.ground(), tmp_path / backend)))
+    one, other = (load_file(each.folder / WEIGHTS) for each in found)
+    assert all(torch.allclose(each, other[name], atol=1e-4) for name, each in one.items())
+    assert found[0].judged == found[1].judged
 
 
 def test_batches_are_joined_and_told_apart() -> None:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from shikisha.errors import ConfigError
+from shikisha.train.adapted import merged
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -208,7 +209,7 @@ def save_model(model: "PreTrainedModel", folder: Path, tokens: Mapping[str, int 
     from safetensors.torch import save_file
 
     once: dict[int, tuple[str, Tensor]] = {}
-    for name, tensor in model.state_dict().items():
+    for name, tensor in merged(model).items():
         once.setdefault(tensor.data_ptr(), (name, tensor))
     save_file({name: each.contiguous() for name, each in once.values()}, folder / WEIGHTS, metadata={"format": "pt"})
     write_json(folder / CONFIG, {**model.config.to_dict(), **tokens, "architectures": [type(model).__name__]})

@@ -21,6 +21,7 @@ import torch
 
 from shikisha.errors import CapReached, ConfigError, Diverged, ShikishaError
 from shikisha.train import card, keeping
+from shikisha.train.adapted import added, put_back
 from shikisha.train.exam import examined
 from shikisha.train.ground import Ground
 from shikisha.train.keeping import Kept, Place, Shelf, State
@@ -151,7 +152,7 @@ class Run:
                     self.save(Place("warm", step.number), remember(optimizer, {}))
         self.save(Place("step", 0), State())
 
-    async def reinforced(self, kept: Kept | None, backend: "type[Loop] | type[TrlLoop]" = Loop) -> Result:
+    async def reinforced(self, kept: Kept | None, backend: "Callable[..., Loop | TrlLoop]" = Loop) -> Result:
         """Take what is left of the steps of GRPO, by our own loop or what does as it does."""
         settings = self.order.settings
         loop = backend(self.model, self.begun.tokenizer, self.source, self.scorer, settings, self.reference(kept))
@@ -186,7 +187,8 @@ class Run:
         return cast("Qwen2ForCausalLM", opened(str(self.shelf.read(Place("step", 0)).folder)).model)
 
     def recalled(self, kept: Kept) -> None:
-        """Take up the curriculum and the count of dollars where they were."""
+        """Take up adapters, the curriculum and the count of dollars where they were."""
+        put_back(self.model, kept.state.tensors)
         facts = kept.state.facts
         self.source.restore(cast("dict[str, object]", facts["source"]))
         self.scorer.spent = float(cast("float", facts["spent"]))
@@ -219,7 +221,8 @@ class Run:
             if not bool(torch.isfinite(parameter).all()):
                 raise Diverged(f"{place.name}: the weights in {name} are no numbers")
         facts = {**state.facts, **self._facts()}
-        return self.shelf.save(place, lambda folder: self._fill(folder, place), State(state.tensors, facts))
+        tensors = {**state.tensors, **added(self.model)}
+        return self.shelf.save(place, lambda folder: self._fill(folder, place), State(tensors, facts))
 
     def ended(self, steps: int) -> Result:
         """Write the conductor without the state of its training, and say where it is."""
@@ -324,7 +327,8 @@ def _begun(order: Order, kept: Kept | None) -> Begun:
     """Open what the run goes on from, or begins with."""
     table = order.settings.model
     if kept is not None:
-        found = opened(str(kept.folder), table.dtype)
+        first = kept.folder.with_name(Place("step", 0).name)  # what adapters were added to
+        found = opened(str(first if table.lora and kept.place.stage == "step" else kept.folder), table.dtype)
         return replace(found, start=cast("dict[str, object]", kept.state.facts["start"]))
     if table.start:
         return opened(table.start, table.dtype)

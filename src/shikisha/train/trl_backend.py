@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from shikisha.errors import ConfigError
+from shikisha.train.arguments import wrapped
 from shikisha.train.progress import Step
 from shikisha.train.scoring import Scorer
 from shikisha.train.settings import TrainSettings
@@ -27,8 +29,14 @@ if TYPE_CHECKING:
 
 
 async def reinforced(run: "Run", kept: "Kept | None") -> "Result":
-    """Take what is left of a run's steps."""
-    return await run.reinforced(kept, TrlLoop)
+    """Take what is left of a run's steps; where the model is briefed in English, by its chat template."""
+    begun = run.begun
+    if run.order.settings.model.brief:
+        return await run.reinforced(kept, TrlLoop)
+    if begun.pad is None or begun.end is None:
+        raise ConfigError("model.start: expected a model with a pad and an end token")
+    chats = wrapped(begun.tokenizer, begun.pad, begun.end, begun.template)
+    return await run.reinforced(kept, lambda model, _, *more: TrlLoop(model, chats, *more))
 
 
 class TrlLoop:

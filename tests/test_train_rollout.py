@@ -43,10 +43,12 @@ def test_log_probabilities_are_those_of_the_whole_text() -> None:
 
 def test_running_over_them_again_gives_the_same_with_gradients() -> None:
     found = drawn()
-    again = scores(model(), PROMPTS, found.tokens)
+    again = scores(model(), PROMPTS, found.tokens, 1.0, found.real)
+    assert torch.allclose(again[found.real], scores(model(), PROMPTS, found.tokens)[found.real], atol=1e-5)
     own = again.gather(-1, found.tokens[..., None])[..., 0]
     assert torch.allclose(own[found.real], found.logprobs[found.real], atol=1e-4)
-    assert again.exp().sum(-1).detach().flatten() == pytest.approx(1.0, abs=1e-4)
+    assert again[found.real].exp().sum(-1).detach() == pytest.approx(1.0, abs=1e-4)
+    assert not again[~found.real].any()
     torch.autograd.backward(own[found.real].sum())
     assert all(weight.grad is not None for weight in model().parameters())
     model().zero_grad()
@@ -62,7 +64,7 @@ def test_gradients_are_those_of_transformers() -> None:
     for row, prompt in enumerate(PROMPTS):
         for one in range(6):
             written = found.tokens[row, one, : int(found.real[row, one].sum())]
-            spread = torch.log_softmax(model()(torch.tensor([[*prompt, *written.tolist()]])).logits[0].float(), -1)
+            spread = torch.log_softmax(model()(torch.tensor([[*prompt, *written.tolist()]])).logits[0], -1)
             torch.autograd.backward(spread[len(prompt) - 1 : -1].gather(1, written[:, None]).sum())
     theirs = [weight.grad for weight in model().parameters() if weight.grad is not None]
     assert all(torch.allclose(a, b, rtol=1e-3, atol=1e-2) for a, b in zip(mine, theirs, strict=True))

@@ -93,14 +93,14 @@ class Loop:
         batch = merged(groups, wished)
         if batch is None:
             return loss.Terms(torch.zeros(()), torch.zeros(()), torch.zeros(())), 0.0
-        spread = scores(self.model, batch.prompts, batch.tokens, table.temperature)
+        spread = scores(self.model, batch.prompts, batch.tokens, table.temperature, batch.real)
         logprobs = spread.gather(-1, batch.tokens[..., None])[..., 0]
         policy = loss.clipped(logprobs, batch.sampled, batch.wished, table.clip, table.clip_high or table.clip)
         nothing = torch.zeros_like(logprobs)
         divergence = nothing
         if self.reference is not None and table.kl:
             with torch.no_grad():
-                held = scores(self.reference, batch.prompts, batch.tokens, table.temperature)
+                held = scores(self.reference, batch.prompts, batch.tokens, table.temperature, batch.real)
             divergence = loss.divergence(spread, held)
         entropy = loss.entropy(spread)
         terms = loss.Terms(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
 
 from shikisha.errors import Diverged
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM
 
 PAD, END = 0, 1
+_ROWS = 32  # completions of like length that are run over together: more of them take longer each, for their padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +69,32 @@ def sample(
 
 
 def scores(
-    model: "Qwen2ForCausalLM", prompts: Sequence[Sequence[int]], tokens: Tensor, temperature: float = 1.0
+    model: "Qwen2ForCausalLM",
+    prompts: Sequence[Sequence[int]],
+    tokens: Tensor,
+    temperature: float = 1.0,
+    real: Tensor | None = None,
 ) -> Tensor:
     """Return the log-probabilities [B, G, C, V] of every token at every place of completions [B, G, C].
 
-    `temperature` is the one that they were sampled at.
+    `temperature` is the one that they were sampled at. What is not `real` [B, G, C] is not run over, and 0.
     """
+    count = tokens.shape[-1]
+    lengths = torch.full(tokens.shape[:2], count) if real is None else real.sum(-1).long()
+    order = lengths.flatten().argsort(stable=True)
+    owner, place = order // tokens.shape[1], order % tokens.shape[1]
     prefix: Prefix = read(model, prompts)
-    last = torch.tensor([prompt[-1] for prompt in prompts])[:, None, None].expand(-1, tokens.shape[1], 1)
-    logits = follow(model, prefix, torch.cat([last, tokens[:, :, :-1]], dim=-1))
-    return torch.log_softmax(logits / temperature, dim=-1)
+    last = torch.tensor([prompt[-1] for prompt in prompts])
+    found: list[Tensor] = []
+    for first in range(0, len(owner), _ROWS):
+        own, its = owner[first : first + _ROWS], place[first : first + _ROWS]
+        longest = max(1, int(lengths[own, its].max()))
+        given = torch.cat([last[own, None], tokens[own, its, : longest - 1]], dim=-1)
+        logits = follow(model, prefix.of(own), given[:, None])[:, 0]
+        spread = torch.log_softmax(logits / temperature, dim=-1)
+        inside = torch.arange(longest) < lengths[own, its, None]
+        found.append(F.pad(spread * inside[..., None], (0, 0, 0, count - longest)))
+    return torch.cat(found)[order.argsort()].view(*tokens.shape, -1)
 
 
 def _chosen(spread: Tensor, generator: torch.Generator | None, by_lot: bool) -> Tensor:

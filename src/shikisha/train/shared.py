@@ -30,6 +30,11 @@ class Prefix:
     hidden: Tensor
     lengths: Tensor
 
+    def of(self, rows: Tensor) -> "Prefix":
+        """Return it with a copy of its prompt for each of these rows [N]."""
+        keys, values = ([layer[rows] for layer in each] for each in (self.keys, self.values))
+        return Prefix(keys, values, self.hidden[rows], self.lengths[rows])
+
 
 @dataclass(slots=True)
 class Suffix:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shikisha.train.advantage import NO_PLAN, Compare, advantages, even
+from shikisha.train.advantage import NO_PLAN, Compare, advantages, even, rarity
 
 GROUPS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
 REWARDS = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0])
@@ -62,3 +62,9 @@ def test_what_is_no_plan_is_held_against_plans_of_its_length(compare: Compare) -
     assert (found[[0, 4]] < -0.3).all()
     for length in "12":
         assert found[[shape.endswith(length) for shape in shapes]].sum() == pytest.approx(0)
+
+
+def test_rarity_is_the_share_of_others() -> None:
+    assert rarity(GROUPS, SHAPES) == pytest.approx([0.5] * 8)
+    shapes = ["a 1", "b 2", "b 2", f"{NO_PLAN} 2", "a 1", "a 1", "a 1", "a 1"]
+    assert rarity(GROUPS, shapes) == pytest.approx([0.75, 0.5, 0.5, 0, 0, 0, 0, 0])

@@ -65,6 +65,15 @@ def _centre(found: Floats, counted: NDArray[np.bool_], names: Sequence[str]) -> 
         found[rows] -= found[rows].mean()
 
 
+def rarity(groups: Ints, shapes: Sequence[str]) -> Floats:
+    """Return [N]: the share of a completion's group that has another shape; 0 where a text is no plan."""
+    places = _paired(groups, shapes)
+    _, where, counts = np.unique(places, return_inverse=True, return_counts=True)
+    _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    planned = np.array([not shape.startswith(NO_PLAN) for shape in shapes])
+    return np.asarray(np.where(planned, 1 - counts[where] / sizes[group], 0.0), np.float64)
+
+
 def even(rewards: Floats, groups: Ints) -> float:
     """Return the share of groups whose rewards do not vary, from which nothing can be learned."""
     names = np.unique(groups)

@@ -17,7 +17,7 @@ import torch
 
 from shikisha.errors import ConfigError, Diverged
 from shikisha.train import loss, progress
-from shikisha.train.advantage import Floats, advantages, even
+from shikisha.train.advantage import Floats, advantages, even, rarity
 from shikisha.train.batch import Asked, Group, gone_on, grouped, merged
 from shikisha.train.rollout import sample, scores
 from shikisha.train.scoring import Scorer
@@ -63,7 +63,8 @@ class Loop:
         rewards = np.concatenate([progress.rewards_of(group.found) for group in groups])
         numbers = np.repeat(np.arange(len(groups)), [len(group.found) for group in groups])
         shapes = [one.compared for group in groups for one in group.found]
-        wished = advantages(rewards, numbers, self.settings.compare_at(self.step), shapes, table.scaled)
+        worth = rewards + self.settings.diversity_at(self.step) * rarity(numbers, shapes)
+        wished = advantages(worth, numbers, self.settings.compare_at(self.step), shapes, table.scaled)
         terms, gradient = self._learn(groups, wished)
         self.step += 1
         seconds = {"sample and perform": sampled - begun, "learn": perf_counter() - sampled}

@@ -92,15 +92,14 @@ class GrpoTable(Table):
     longest: Count = 1024  # tokens of a completion
     scaled: bool = True  # advantages divided by the group's standard deviation
     phases: tuple[Phase, ...] = ()
-    diversity: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # bonus for rare shapes, annealed to zero
+    diversity: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # reward of the rarest shape, falls to zero
 
 
 class SecondTable(Table):
-    """Recursion: a share of a batch's tasks goes on to a second round; `discount` of first-round rewards there."""
+    """Recursion: a share of a batch's tasks goes on to a second round, whose plans are compared among themselves."""
 
     share: Share = 0.0
     begin: Share = 0.0  # from which share of the steps on
-    discount: Share = 0.25
     firsts: Count = 4  # different first rounds of a task that are gone on with
 
 
@@ -161,6 +160,10 @@ class TrainSettings(Table):
     spend: SpendTable = SpendTable()
     keep: KeepTable = KeepTable()
     trl: TrlTable = TrlTable()
+
+    def diversity_at(self, step: int) -> float:
+        """Return what a shape that nobody else in the group has is rewarded with in this step."""
+        return self.grpo.diversity * (1 - step / max(1, self.grpo.steps))
 
     def compare_at(self, step: int) -> Compare:
         """Return how completions are compared in this step."""

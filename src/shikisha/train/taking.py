@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shikisha.train.advantage import Floats, advantages, even
+from shikisha.train.advantage import Floats, advantages, even, rarity
 from shikisha.train.batch import Group
 from shikisha.train.processes import Heard
 from shikisha.train.progress import SHOWN, Step, counted, rewards_of, second_round
@@ -41,7 +41,8 @@ class Taking:
         rewards = np.concatenate([rewards_of(one) for one in found])
         numbers = np.repeat(np.arange(len(found)), [len(one) for one in found])
         shapes = [one.compared for each in found for one in each]
-        self.wished = advantages(rewards, numbers, settings.compare_at(step), shapes, settings.grpo.scaled)
+        worth = rewards + settings.diversity_at(step) * rarity(numbers, shapes)
+        self.wished = advantages(worth, numbers, settings.compare_at(step), shapes, settings.grpo.scaled)
         self.even = even(rewards, numbers)
         self.sampled = perf_counter()
 

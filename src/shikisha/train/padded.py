@@ -19,8 +19,8 @@ from shikisha.train.rollout import Sampled, scores
 if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM
 
-Held = Callable[[Sequence[Sequence[int]], Tensor], Tensor]
-"""What the reference makes of prompts and their completions [B, G, C]: log-probabilities [B, G, C, V]."""
+Held = Callable[[Sequence[Sequence[int]], Tensor, Tensor], Tensor]
+"""What the reference makes of prompts and tokens [B, G, C], as far as they are real: log-probabilities [B, G, C, V]."""
 
 Rows = Mapping[str, Tensor]
 """TRL's names: prompt_ids and prompt_mask [N, P], completion_ids and completion_mask [N, C], more of [N, C] or [N]."""
@@ -28,10 +28,14 @@ Rows = Mapping[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """The different prompts [B], their different completions `tokens` [B, G, C], and where each row [N] is of them."""
+    """The different prompts [B], their different completions `tokens`, as far as they are `real` [B, G, C].
+
+    `prompt` and `completion` [N] say where each row is of them.
+    """
 
     prompts: list[list[int]]
     tokens: Tensor
+    real: Tensor
     prompt: Tensor
     completion: Tensor
 
@@ -56,7 +60,7 @@ def passed(model: "Qwen2ForCausalLM", rows: Rows, temperature: float, held: Held
         return Pass(old.clone().requires_grad_(), torch.zeros(()), torch.zeros(()))
     kept = {name: each[counted] for name, each in rows.items() if each.dim()}
     ones = folded(kept)
-    spread = scores(model, ones.prompts, ones.tokens, temperature)
+    spread = scores(model, ones.prompts, ones.tokens, temperature, ones.real)
     logprobs = spread.gather(-1, ones.tokens[..., None])[..., 0]
 
     def mean(values: Tensor) -> Tensor:
@@ -67,7 +71,7 @@ def passed(model: "Qwen2ForCausalLM", rows: Rows, temperature: float, held: Held
     kl = torch.zeros(())
     if held is not None:
         with torch.no_grad():
-            reference = held(ones.prompts, ones.tokens)
+            reference = held(ones.prompts, ones.tokens, ones.real)
         kl = mean(loss.divergence(spread, reference))
     return Pass(old.index_copy(0, counted, ones.unfolded(logprobs)), kl, mean(loss.entropy(spread)))
 
@@ -86,20 +90,19 @@ def in_rows(prompts: Sequence[list[int]], drawn: Sampled) -> dict[str, Sequence[
 def folded(rows: Rows) -> Folded:
     """Return rows as prompts with the completions of each."""
     prompts: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
-    places: list[tuple[int, int, int]] = []
     numbers: dict[tuple[int, ...], int] = {}
-    given = unpadded(rows["prompt_ids"], rows["prompt_mask"])
-    for row, (prompt, written) in enumerate(zip(given, rows["completion_ids"].tolist(), strict=True)):
-        asked = tuple(prompt)
-        number = numbers.setdefault(asked, len(numbers))
-        known = prompts.setdefault(asked, {})
-        places.append((number, known.setdefault(tuple(written), len(known)), row))
-    width = max(len(known) for known in prompts.values())
-    which = torch.zeros(len(prompts), width, dtype=torch.long)
+    places: list[tuple[int, int, int]] = []
+    given, written = (unpadded(rows[f"{each}_ids"], rows[f"{each}_mask"]) for each in ("prompt", "completion"))
+    for row, (prompt, completion) in enumerate(zip(map(tuple, given), map(tuple, written), strict=True)):
+        known = prompts.setdefault(prompt, {})
+        number = numbers.setdefault(prompt, len(numbers))
+        places.append((number, known.setdefault(completion, len(known)), row))
+    which = torch.full((len(prompts), max(map(len, prompts.values()))), -1)
     for number, place, row in places:
         which[number, place] = row
+    real = rows["completion_mask"][which].float() * (which >= 0)[..., None]
     at = torch.tensor(places)
-    return Folded([list(prompt) for prompt in prompts], rows["completion_ids"][which], at[:, 0], at[:, 1])
+    return Folded(list(map(list, prompts)), rows["completion_ids"][which], real, at[:, 0], at[:, 1])
 
 
 def unpadded(tokens: Tensor, mask: Tensor) -> list[list[int]]:

@@ -263,11 +263,11 @@ class Trainer(GRPOTrainer):
 def _before(model: Module | None, reference: "PreTrainedModel | None", temperature: float) -> Held:
     """Return what the model that training began with makes of completions."""
 
-    def held(prompts: Sequence[Sequence[int]], tokens: Tensor) -> Tensor:
+    def held(prompts: Sequence[Sequence[int]], tokens: Tensor, real: Tensor) -> Tensor:
         if isinstance(model, PeftModel):
             with model.disable_adapter():
-                return scores(cast("Qwen2ForCausalLM", model.get_base_model()), prompts, tokens, temperature)
-        return scores(cast("Qwen2ForCausalLM", reference), prompts, tokens, temperature)
+                return scores(cast("Qwen2ForCausalLM", model.get_base_model()), prompts, tokens, temperature, real)
+        return scores(cast("Qwen2ForCausalLM", reference), prompts, tokens, temperature, real)
 
     return held
 

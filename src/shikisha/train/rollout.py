@@ -94,7 +94,7 @@ def scores(
         spread = torch.log_softmax(logits / temperature, dim=-1)
         inside = torch.arange(longest) < lengths[own, its, None]
         found.append(F.pad(spread * inside[..., None], (0, 0, 0, count - longest)))
-    return torch.cat(found)[order.argsort()].view(*tokens.shape, -1)
+    return torch.cat(found).index_select(0, order.argsort()).view(*tokens.shape, -1)
 
 
 def _chosen(spread: Tensor, generator: torch.Generator | None, by_lot: bool) -> Tensor:

@@ -32,7 +32,7 @@ class Prefix:
 
     def of(self, rows: Tensor) -> "Prefix":
         """Return it with a copy of its prompt for each of these rows [N]."""
-        keys, values = ([layer[rows] for layer in each] for each in (self.keys, self.values))
+        keys, values = ([layer.index_select(0, rows) for layer in each] for each in (self.keys, self.values))
         return Prefix(keys, values, self.hidden[rows], self.lengths[rows])
 
 

@@ -10,13 +10,12 @@ from pathlib import Path
 
 from shikisha.errors import ConfigError
 from shikisha.train.progress import Step
-
-NAME = "steps.jsonl"
+from shikisha.train.record import FILE
 
 
 def read(path: Path) -> list[Step]:
     """Return the steps of a file, or of `steps.jsonl` in a folder, in order; ConfigError where there are none."""
-    path = path / NAME if path.is_dir() else path
+    path = path / FILE if path.is_dir() else path
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:

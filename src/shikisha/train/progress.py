@@ -103,7 +103,6 @@ class Counted(TypedDict):
     workers: dict[str, float]
     worker_entropy: float
     shapes: dict[str, float]
-    dollars: float
 
 
 class Watcher(Protocol):
@@ -131,7 +130,6 @@ def counted(found: Sequence[Scored]) -> Counted:
         "workers": _shares(asked),
         "worker_entropy": bits(asked),
         "shapes": _shares(Counter(one.shape for one in known)),
-        "dollars": sum(one.dollars for one in found),
     }
 
 

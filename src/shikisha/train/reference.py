@@ -9,6 +9,7 @@ processes, other layouts than Qwen2's.
 """
 
 from collections.abc import Sequence
+from math import isfinite
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -116,6 +117,8 @@ class Loop:
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(total)
         gradient = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), _LARGEST_GRADIENT))
+        if not isfinite(gradient):
+            raise Diverged(f"step {self.step}: the gradient is {gradient}; the weights are those of the step before")
         self.optimizer.step()
         return terms, gradient
 
@@ -131,6 +134,7 @@ class Loop:
             number=self.step,
             of=self.settings.grpo.steps,
             **progress.counted([one for group in firsts for one in group.found]),
+            dollars=sum(one.dollars for group in groups for one in group.found),
             second_round=progress.second_round(
                 [(bool(group.asked.right), one) for group in groups if group.asked.rounds for one in group.found]
             ),

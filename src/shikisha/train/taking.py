@@ -68,6 +68,7 @@ class Taking:
             number=number,
             of=settings.grpo.steps,
             **counted([each for one in self.heard if not one.second for each in one.found]),
+            dollars=sum(each.dollars for one in self.heard for each in one.found),
             second_round=second_round(pairs),
             even=self.even,
             entropy=entropy,

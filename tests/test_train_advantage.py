@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shikisha.train.advantage import Compare, advantages, even, evenness, rarity
+from shikisha.train.advantage import NO_PLAN, Compare, advantages, even, evenness, rarity
 
 GROUPS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
 REWARDS = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0])

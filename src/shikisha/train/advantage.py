@@ -6,9 +6,9 @@ only plans of the same shape, so that each shape learns to be done well; `BETWEE
 thinks of a shape, so that only *which shape for which question* is learned. In both, what is no plan at all is compared
 with its whole group, or the format would be lost; and what the batch thinks of a length is taken out, or long plans
 would be unlearned because they break the format more often. `hold` adds what keeps the shapes' shares of the batch even
-meanwhile: without it they drift apart, and a shape that is rarely written is not learned. Invariants: a group without variance has advantage 0
-throughout; a masked completion (reward NaN) has advantage 0 and is no part of any mean. Deliberately absent: critics,
-and models.
+meanwhile: without it they drift apart, and a shape that is rarely written is not learned. Invariants: a group without
+variance has advantage 0 throughout, but for what `hold` adds; a masked completion (reward NaN) has advantage 0 and is
+no part of any mean. Deliberately absent: critics, and models.
 """
 
 from collections.abc import Sequence

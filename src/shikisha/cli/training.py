@@ -2,7 +2,8 @@
 
 Invariants: nothing is paid for before everything that can be checked was checked; a run that was stopped or killed is
 gone on with by the same command and --resume; progress goes to stderr, where the conductor is to stdout; with --json
-stdout holds one JSON value. Deliberately absent: settings that are not in the file, but --steps and --seed.
+stdout holds one JSON value. Deliberately absent: settings that a file could not hold (--steps, --seed and --set put
+others in the place of the file's).
 """
 
 from collections.abc import Callable
@@ -43,6 +44,10 @@ class Running:
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last good checkpoint there.")] = False
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps of GRPO, instead of the file's.")] = None
     seed: Annotated[int | None, typer.Option("--seed", help="Instead of the file's.")] = None
+    put: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Instead of the file's, as in grpo.group=4; may be repeated."),
+    ] = None
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False
 
 
@@ -56,9 +61,8 @@ def train(file: File, running: Running, config: ConfigOption = None, json: JsonO
     """
     _refuse_missing()
     from shikisha.config.training import train as trained
-    from shikisha.train.settings import load
 
-    settings = _changed(load(file), running)
+    settings = _changed(_load(file, running.put or []), running)
     _refuse_missing_backend(settings)
     folder = running.to or Path(_FOLDER) / file.stem
     try:
@@ -118,6 +122,15 @@ def _refuse_missing() -> None:
 def _refuse_missing_backend(settings: "TrainSettings") -> None:
     if settings.backend == "trl" and find_spec("trl") is None:
         raise MissingExtra("train", 'backend = "trl"')
+
+
+def _load(file: Path, put: list[str]) -> "TrainSettings":
+    from shikisha import toml
+    from shikisha.cli import overrides
+    from shikisha.train.settings import TrainSettings
+
+    name = f"{file} with --set" if put else str(file)
+    return toml.validate(TrainSettings, overrides.put(toml.read(file), put), name)
 
 
 def _changed(settings: "TrainSettings", running: Running) -> "TrainSettings":

@@ -10,6 +10,7 @@ from shikisha.cli import (
     comparing,
     evaluating,
     exits,
+    exporting,
     keeping,
     learning,
     planning,
@@ -61,6 +62,7 @@ app.command()(command(comparing.compare))
 app.command()(command(learning.learn))
 app.command()(command(training.train))
 app.command()(command(training_page.train_page))
+app.command()(command(exporting.export))
 journal.command()(command(keeping.verify))
 journal.command()(command(keeping.export))
 importing.command()(command(preparing.litellm))

@@ -203,7 +203,10 @@ def shipped() -> Path:
     """Return the folder of the checkpoint that comes with the package; ConfigError where there is none."""
     folder = Path(str(files(_PACKAGE) / SHIPPED))
     if not (folder / MODEL).is_file():
-        raise ConfigError(f"lm:{SHIPPED}: this build of {_PACKAGE} has no {SHIPPED}/{MODEL}")
+        raise ConfigError(
+            f"lm:{SHIPPED}: this build of {_PACKAGE} has no {SHIPPED}/{MODEL}; `{_PACKAGE} export DIR --out {folder}` "
+            "puts a checkpoint there"
+        )
     return folder
 
 

@@ -2,7 +2,8 @@
 
 Invariant: every figure is counted from runs that the engine performed here and now; the workers are simulated, which
 the demo says before anything else, and their seconds are made to pass (`pace`), so that waiting and parallel steps are
-real. Deliberately absent: learned conductors (the command line adds what it has by `more`).
+real. The run that is shown is the last of `more`'s, which is how the command line adds a learned conductor, and else
+the hand-written rules'. Deliberately absent: learned conductors, which other libraries run.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ from shikisha.orchestra.trials import Tally, Trial, rehearse, tally
 from shikisha.orchestra.wording import Split
 
 _SPOKEN = {Split.TRAIN: "training", Split.DEV: "development", Split.HELDOUT: "held-out"}
-_BAR = 12  # characters
+_BAR = 8  # characters, so that how many were played fits beside it on a narrow terminal
+_WAITING, _COMPUTING = 24, 8  # questions at once: fewer where conducting takes a core, so that seconds are no queue's
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Contender:
     workers: tuple[str, ...] = ()
 
 
+RULES = Contender("hand-written rules", yardsticks.RULES)
 CONTENDERS = (
     Contender("novice alone", yardsticks.ONLY_NOVICE, (NOVICE,)),
     Contender("generalist alone", yardsticks.ONLY_GENERALIST, (GENERALIST,)),
@@ -42,7 +45,7 @@ CONTENDERS = (
     Contender("planner → executor → verifier", yardsticks.PLANNER_EXECUTOR_VERIFIER, (GENERALIST, NOVICE)),
     Contender("random plans", yardsticks.RANDOM),
     Contender("keyword router", yardsticks.KEYWORD_ROUTER),
-    Contender("hand-written rules", yardsticks.RULES),
+    RULES,
     Contender("optimum (is told all skills)", yardsticks.OPTIMAL),
 )
 
@@ -71,15 +74,18 @@ async def demo(
     """Run the demo on the console and return the table's rows. `pace` 0 lets simulated seconds pass at once."""
     questions = list(items(Split(split), seed, count=tasks))
     rows = [Row(contender) for contender in (*CONTENDERS, *more)]
-    console.print(_opening(tasks, Split(split), seed))
+    console.print(_opening(tasks, Split(split), seed, learned=bool(more)))
     begun = perf_counter()
     with Live(console=console, refresh_per_second=8, get_renderable=lambda: _table(rows, tasks)):
         for row in rows:
-            await rehearse(_staged(questions, row.contender, pace), row.contender.conductor, heard=row.trials.append)
-    console.print(_closing(perf_counter() - begun))
-    told = telling([trial for row in rows if row.contender.conductor is yardsticks.RULES for trial in row.trials])
+            staged, conductor = _staged(questions, row.contender, pace), row.contender.conductor
+            at_once = _WAITING if row.contender in CONTENDERS else _COMPUTING
+            await rehearse(staged, conductor, at_once=at_once, heard=row.trials.append)
+    console.print(_closing(perf_counter() - begun, learned=bool(more)))
+    shown = rows[-1] if more else next(row for row in rows if row.contender is RULES)
+    told = telling(shown.trials)
     if told is not None:
-        console.print(inside(told))
+        console.print(inside(told, shown.contender.label))
     return rows
 
 
@@ -89,7 +95,7 @@ def _staged(questions: Sequence[Item], contender: Contender, pace: float) -> lis
     return [item.again(item.luck, pace) for item in questions]
 
 
-def _opening(tasks: int, split: Split, seed: int) -> Text:
+def _opening(tasks: int, split: Split, seed: int, *, learned: bool) -> Text:
     text = Text()
     text.append("Shikisha rehearses\n", "bold")
     text.append(
@@ -97,13 +103,16 @@ def _opening(tasks: int, split: Split, seed: int) -> Text:
         "simulated: small real tools that slip now and then by lot, and two simulated language models. No key, no "
         "network.\n"
     )
+    if learned:
+        text.append("The learned conductor reads the question and what workers say of themselves, and nothing else.\n")
     return text
 
 
-def _closing(seconds: float) -> Text:
+def _closing(seconds: float, *, learned: bool) -> Text:
+    thinking = " (a learned conductor's own thinking is real, and counted)" if learned else ""
     return Text(
-        f"\nright: share of right answers, with its 95 % interval. $ and s: simulated prices and delays, per question. "
-        f"All of it took {seconds:.0f} s.\n",
+        f"\nright: share of right answers, with its 95 % interval. $ and s: simulated prices and delays, per question"
+        f"{thinking}. All of it took {seconds:.0f} s.\n",
         "dim",
     )
 
@@ -115,7 +124,7 @@ def _table(rows: Sequence[Row], tasks: int) -> Table:
         table.add_column(name, justify="right")
     table.add_column("")
     for row in rows:
-        table.add_row(*_cells(row, tasks))
+        table.add_row(*_cells(row, tasks), style=None if row.contender in CONTENDERS else "bold")
     return table
 
 

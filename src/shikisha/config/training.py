@@ -120,7 +120,7 @@ def _school(settings: "TrainSettings") -> "School":
     from shikisha.train.words import plan_pieces, word_tokenizer
 
     return School(
-        schooling(settings.seed, *settings.warm.follow),
+        schooling(settings.seed, *settings.warm.follow, settings.warm.demonstrations),
         lambda: word_tokenizer(
             (lesson(_WORDS_SEED, place).prompt for place in range(_WORDS)),
             [*thought.pieces(), *encore.PIECES, *plan_pieces(phrases())],
@@ -134,10 +134,11 @@ def _lessons_told(settings: "TrainSettings") -> str:
     if not table.steps:
         return ""
     begin, end = table.follow
+    shown = f"; {table.demonstrations:.0%} of the plans are the optimal policy's instead" if table.demonstrations else ""
     return (
         f"{table.steps * table.batch:,} of the embedded orchestra's training split (how questions and descriptions are "
         f"read, how plans are written); a plan follows its thought in {begin:.0%} of those with both at the beginning "
-        f"and {end:.0%} at the end, the others are drawn by lot"
+        f"and {end:.0%} at the end, the others are drawn by lot{shown}"
     )
 
 

@@ -3,11 +3,12 @@
 A lesson is a prompt, a thought and a plan. *Readings* teach the thought that is true of the prompt, with some words of
 the prompt struck out. *Drills* show a random thought, which is not taught, and teach a plan that follows it. *Plans*
 teach the true thought and a plan whose workers, and half of whose kinds, are drawn by lot; *encores* the same after a
-first round, with its answer kept half of the time. A plan's shape is drawn by
-lot in every lesson, whatever the question. So after the lessons a model reads, and can do what a thought says, but does
-not know which shape a question needs, or that following a thought pays: that is left for outcomes to teach. `follow` is
-the share of plans that follow a true thought nevertheless. Invariant: a lesson is a function of (seed, index, recipe);
-only the training split's words, names, compositions and workers are in it. Deliberately absent: best plans.
+first round, with its answer kept half of the time. A plan's shape is drawn by lot in every lesson, whatever the
+question. So after the lessons a model reads, and can do what a thought says, but does not know which shape a question
+needs, or that following a thought pays: that is left for outcomes to teach. `follow` is the share of plans that follow
+a true thought nevertheless. Invariant: a lesson is a function of (seed, index, recipe); only the training split's
+words, names, compositions and workers are in it. Deliberately absent, unless asked for: best plans. Their share, `best`,
+is zero; it is there for controls, which are shown what reinforcement has to find out.
 """
 
 import random
@@ -24,9 +25,10 @@ from shikisha.orchestra.encore import KEPT, came, played
 from shikisha.orchestra.families import FAMILIES
 from shikisha.orchestra.grammar import write
 from shikisha.orchestra.instructions import PHRASES
+from shikisha.orchestra.optimal import best, profiles
 from shikisha.orchestra.pools import Auditions, Casting, cast_pool, draw_cast
 from shikisha.orchestra.shapes import Shape, groups
-from shikisha.orchestra.tasks import fill
+from shikisha.orchestra.tasks import Recipe, fill, item
 from shikisha.orchestra.thought import SLOTS, Thought, thought_of
 from shikisha.orchestra.wording import Split
 from shikisha.plan import Plan, Step
@@ -36,6 +38,7 @@ from shikisha.task import Task
 STRUCK = "~"  # stands for a word that was struck out
 _HELD, _FALLING = 0.5, 0.3  # of the lessons: `follow` stays as it begins, then falls
 _FEW = (2, 3)  # workers in a drill's prompt
+_LACKING = 0.2  # of demonstrations: a specialist is missing, and a model stands in
 
 
 class Form(StrEnum):
@@ -54,7 +57,8 @@ class Form(StrEnum):
 class Curriculum:
     """What lessons are drawn: shares of drills, plans and second rounds (the rest: readings), how often a plan follows.
 
-    `noise` is the share of the prompt's words that are struck out in readings and drills; `sizes` of pools.
+    `noise` is the share of the prompt's words that are struck out in readings and drills; `sizes` of pools. `best` is
+    the share of plans that are demonstrations: the optimal policy's plan for a task that the pool can do.
     """
 
     drills: float = 0.25
@@ -64,6 +68,7 @@ class Curriculum:
     noise: float = 0.06
     sizes: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8)
     parts: tuple[float, ...] = (0.25, 0.35, 0.4)
+    best: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +86,12 @@ def lessons(seed: int, curriculum: Curriculum = Curriculum(), first: int = 0) ->
     return (lesson(seed, index, curriculum) for index in counting(first))
 
 
-def schooling(seed: int, begin: float, end: float) -> Callable[[int, float], Lesson]:
+def schooling(seed: int, begin: float, end: float, best: float = 0.0) -> Callable[[int, float], Lesson]:
     """Return the lesson of each index when a share of the lessons is done: `follow` falls from begin to end at last."""
 
     def taught(index: int, done: float) -> Lesson:
         fallen = min(1.0, max(0.0, done - _HELD) / _FALLING)
-        return lesson(seed, index, Curriculum(follow=begin + (end - begin) * fallen))
+        return lesson(seed, index, Curriculum(follow=begin + (end - begin) * fallen, best=best))
 
     return taught
 
@@ -102,14 +107,26 @@ def lesson(seed: int, index: int, curriculum: Curriculum = Curriculum()) -> Less
     kind, form = draw.random(), draw.choice(list(Form))
     if kind < curriculum.drills:
         return _drill(form, curriculum, draw)
+    is_plan = kind < curriculum.drills + curriculum.plans
+    if is_plan and curriculum.best and draw.random() < curriculum.best:
+        return _demonstration(seed, index, curriculum)
     casting, shape = _scene(curriculum.sizes, curriculum.parts, draw)
     prompt, thought = _asked(casting, shape, draw), thought_of(shape, casting)
-    if kind < curriculum.drills + curriculum.plans:
+    if is_plan:
         plan = _planned(thought, form, len(casting), curriculum.follow, draw)
         return Lesson(prompt, "", thought.text() + render_lists(plan))
     if kind < curriculum.drills + curriculum.plans + curriculum.encores:
         return _encore(casting, shape, form, curriculum, draw)
     return Lesson(_struck(prompt, curriculum.noise, draw), "", thought.text(), whole=False)
+
+
+def _demonstration(seed: int, index: int, curriculum: Curriculum) -> Lesson:
+    """Return a task as reinforcement would draw it, its true thought, and the plan with the best chance."""
+    one = item(Split.TRAIN, seed, index, Recipe(curriculum.parts, _LACKING, Auditions(curriculum.sizes)))
+    parts = one.question.parts
+    shape = Shape(tuple(part.operation for part in parts), tuple(part.uses for part in parts))
+    plan = best(one.question, profiles(one.pool.cards)).plan
+    return Lesson(brief(one.task, one.pool.cards), "", thought_of(shape, one.casting).text() + render_lists(plan))
 
 
 def _encore(casting: Casting, shape: Shape, form: Form, curriculum: Curriculum, draw: random.Random) -> Lesson:

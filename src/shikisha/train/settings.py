@@ -59,12 +59,17 @@ class TasksTable(Table):
 
 
 class WarmTable(Table):
-    """Lessons before reinforcement; `follow`: how often a plan follows its thought, at the beginning and at the end."""
+    """Lessons before reinforcement; `follow`: how often a plan follows its thought, at the beginning and at the end.
+
+    `demonstrations` is the share of plans that are the optimal policy's, which knows every worker's skill. With any of
+    them it is no longer learning from outcomes alone: controls have them (`recipes/demonstrations.toml`).
+    """
 
     steps: Annotated[int, Field(ge=0)] = 0
     batch: Count = 64
     rate: Positive = 2e-3
     follow: tuple[Share, Share] = (0.6, 0.15)
+    demonstrations: Share = 0.0
 
 
 class Phase(Table):

@@ -1,0 +1,106 @@
+"""Demonstrations: the optimal policy's plans among lessons, for controls; without them lessons are what they were."""
+
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from shikisha.orchestra.cast import PROFILES, Profile
+from shikisha.orchestra.grammar import parse
+from shikisha.orchestra.lessons import Curriculum, Lesson, lesson, schooling
+from shikisha.orchestra.optimal import best
+from shikisha.orchestra.wording import Split
+from shikisha.parse import parse_plan
+
+ALL = Curriculum(drills=0, plans=1, encores=0, best=1)
+RECIPES = Path(__file__).parents[1] / "recipes"
+MANY = 200
+
+
+@cache
+def described() -> dict[str, Profile]:
+    """Whose description each is, in training."""
+    return {
+        " and ".join(said): profile
+        for profile in PROFILES.values()
+        for offers in permutations(offer.by_split[Split.TRAIN] for offer in profile.offers)
+        for said in _one_of_each(offers)
+    }
+
+
+def _one_of_each(offers: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
+    if not offers:
+        return [()]
+    return [(first, *rest) for first in offers[0] for rest in _one_of_each(offers[1:])]
+
+
+def pool(one: Lesson) -> list[Profile]:
+    """The workers that a lesson's prompt describes."""
+    return [described()[line.split(" ", 2)[2]] for line in one.prompt.splitlines()[1:-1]]
+
+
+@pytest.mark.parametrize("index", range(30))
+def test_a_demonstration_is_the_best_plan_for_what_its_prompt_asks_and_offers(index: int) -> None:
+    one = lesson(3, index, ALL)
+    question = parse(one.prompt.splitlines()[0].removeprefix("ask "))
+    assert question is not None
+    choice = best(question, pool(one))
+    assert parse_plan(one.taught, len(pool(one))) == choice.plan
+    assert choice.success > 0
+
+
+def test_lessons_that_are_no_plans_are_the_same_with_demonstrations() -> None:
+    pairs = [(lesson(3, index), lesson(3, index, Curriculum(best=1))) for index in range(MANY)]
+    changed = [one for one, other in pairs if one != other]
+    assert 0.25 < len(changed) / MANY < 0.45
+    assert all(one.whole and not one.shown and "came " not in one.taught for one in changed)
+
+
+def test_the_share_of_demonstrations_is_of_the_plans() -> None:
+    plain, some, every = (
+        [lesson(5, index, Curriculum(drills=0, plans=1, encores=0, best=best)) for index in range(MANY)]
+        for best in (0.0, 0.3, 1.0)
+    )
+    shown = sum(one == two for one, two in zip(some, every, strict=True))
+    assert 0.2 < shown / MANY < 0.4
+    assert not set(plain) & set(every)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "digest"),
+    [
+        (lambda index: lesson(3, index), "182188bf000e9751"),
+        (lambda index: schooling(1, 0.6, 0.15)(index, index / 60), "0bd3114d402b13c4"),
+    ],
+)
+def test_runs_without_demonstrations_see_the_lessons_that_they_always_saw(
+    drawn: Callable[[int], Lesson], digest: str
+) -> None:
+    seen = sha256()
+    for one in map(drawn, range(60)):
+        seen.update("\0".join((one.prompt, one.shown, one.taught, str(one.whole))).encode())
+    assert seen.hexdigest()[:16] == digest  # another digest: seeds no longer repeat the runs that are told of
+
+
+async def test_the_control_learns_from_demonstrations_alone_and_its_card_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from shikisha.config.training import grounded
+    from shikisha.train.settings import load
+
+    settings = load(RECIPES / "demonstrations.toml")
+    assert (settings.grpo.steps, settings.warm.demonstrations) == (0, 1.0)
+    async with grounded(settings, tmp_path, None) as ground:
+        assert ground.school is not None
+        assert "100% of the plans are the optimal policy's" in ground.origin.lessons
+        taught = [ground.school.lessons(index, 0.0) for index in range(40)]
+    assert taught == [lesson(settings.seed, index, Curriculum(follow=0.6, best=1.0)) for index in range(40)]
+
+
+def test_the_conductor_that_is_trained_is_shown_none() -> None:
+    pytest.importorskip("torch")
+    from shikisha.train.settings import load
+
+    assert load(RECIPES / "rehearsal.toml").warm.demonstrations == 0.0

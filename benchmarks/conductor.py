@@ -1,57 +1,58 @@
 """A trained conductor on held-out tasks of the embedded orchestra, beside every control, in one run.
 
-    python benchmarks/conductor.py CHECKPOINT [CHECKPOINT ...] [--tasks 1000] [--seed 1] [--json FILE]
+    python benchmarks/conductor.py CHECKPOINT ... [--before FOLDER] [--also LABEL=FOLDER] [--rounds 2] [--json FILE]
 
-Checkpoints are those of one recipe with other seeds. Names, wordings, some compositions and some workers are held out;
-plans are greedy and performed by the real engine; all contenders see the same tasks, pools and luck. Cuts: the standard
-tasks and their kinds; pools of 3, 7 and 8; the pair of families that training never sees in one question; pools with
-two-skilled workers that training never sees; a specialist missing. Intervals are paired bootstraps over tasks. Workers
-are simulated: small tools, and two language models by lot.
+Checkpoints are those of one recipe with other seeds; so are several folders `--also` under one label, and several
+`--before` GRPO. Names, wordings, some compositions and some workers are held out; plans are greedy and performed by the
+real engine; all contenders see the same tasks, pools and luck. Cuts: the standard tasks and their kinds; pools of 3, 7
+and 8; the pair of families that training never sees in one question; pools with two-skilled workers that training
+never sees, and questions for which the optimum asks one; a specialist missing. In the held-out split no worker's
+description has a wording of training's. Intervals are paired bootstraps over tasks of the mean over seeds; the seeds'
+own figures stand in brackets. Workers are simulated: small tools, and two language models by lot.
 """
 
 import argparse
-import asyncio
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
-import numpy as np
-import torch
-from tokenizers import Tokenizer
-from transformers import Qwen2ForCausalLM
-
 from common import machine
-from shikisha.brief import brief
+from conductor_account import OPTIMUM, ROUTER, ROW, RULES, SINGLE, Cut, figures, told
+from conductor_aims import AIMS, RECURSION, RISE, STANDARD_CUT
+from conductor_controls import at_cost, best_fixed, by_lot
+from conductor_figures import Estimate
+from conductor_played import Author, Contender, author, control, trained
+from conductor_rounds import recursion
 from shikisha.conductor import Conductor
-from shikisha.evaluate.statistics import bootstrap, entropy
 from shikisha.orchestra import yardsticks
-from shikisha.orchestra.cast import GENERALIST, JUDGE, NOVICE
+from shikisha.orchestra.cast import GENERALIST, JUDGE, NEW_NAMES, NOVICE
 from shikisha.orchestra.optimal import best, profiles
 from shikisha.orchestra.pools import Auditions
 from shikisha.orchestra.tasks import STANDARD, Item, Recipe, items
-from shikisha.orchestra.trials import Trial, rehearse
 from shikisha.orchestra.wording import Split
-from shikisha.reward import performers
-from shikisha.train.advantage import Floats
-from shikisha.train.rollout import sample
-from shikisha.train.scoring import Written, shape_of
 
-BATCH, LONGEST = 128, 96
-OPTIMUM, RULES, ROUTER, SINGLE = (
-    "optimum (is told all skills)",
-    "hand-written rules",
-    "keyword router",
-    "generalist alone",
-)
+TRAINED, BEFORE = "trained", "before GRPO"
+MOST = 9  # shapes and workers that are printed
+_NEW = Recipe(auditions=Auditions(single=0.3, only_new=True))
+_DEV = 300  # tasks to choose a topology by
+
+
+def asks_new(item: Item) -> bool:
+    """Whether the optimal policy asks a worker that training never meets."""
+    plan = best(item.question, profiles(item.pool.cards)).plan
+    return any(item.casting[step.worker][0] in NEW_NAMES for step in plan.steps)
+
+
 CUTS: dict[str, tuple[Recipe, Callable[[Item], bool]]] = {
-    "standard": (STANDARD, lambda _: True),
+    STANDARD_CUT: (STANDARD, lambda _: True),
     "pool of 3": (Recipe(auditions=Auditions((3,))), lambda _: True),
     "pool of 7": (Recipe(auditions=Auditions((7,))), lambda _: True),
     "pool of 8": (Recipe(auditions=Auditions((8,))), lambda _: True),
     "unseen pair of families": (Recipe(only_pair=True), lambda _: True),
-    "new two-skilled workers": (Recipe(auditions=Auditions(single=0.3, only_new=True)), lambda item: item.new_workers),
+    "new two-skilled workers": (_NEW, lambda item: item.new_workers),
+    "new two-skilled workers, asked by the optimum": (_NEW, asks_new),
     "a specialist missing": (replace(STANDARD, lacking=1.0), lambda _: True),
 }
 CONTROLS: dict[str, tuple[Conductor, tuple[str, ...]]] = {
@@ -64,153 +65,138 @@ CONTROLS: dict[str, tuple[Conductor, tuple[str, ...]]] = {
     RULES: (yardsticks.RULES, ()),
     OPTIMUM: (yardsticks.OPTIMAL, ()),
 }
+BESIDE = (SINGLE, ROUTER, RULES, OPTIMUM)  # on every cut
+Learned = Mapping[str, Sequence[Author]]
 
 
-@dataclass
-class Contender:
-    """Trials of one contender over a cut's items, in order."""
-
-    trials: list[Trial]
-    shapes: list[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.shapes = [
-            shape_of(t.run.rounds[0].plan) if t.run.rounds and t.run.rounds[0].plan else "no plan" for t in self.trials
-        ]
-
-    @property
-    def right(self) -> Floats:
-        """[T]: whether each answer was right."""
-        return np.array([trial.right for trial in self.trials], float)
-
-    @property
-    def dollars(self) -> float:
-        """Mean dollars a task."""
-        return float(np.mean([trial.dollars for trial in self.trials]))
-
-    @property
-    def bits(self) -> float:
-        """Entropy of who was asked, in bits."""
-        asked = Counter(worker for trial in self.trials for worker in performers(trial.run))
-        return entropy(list(asked.values()))
+def drawn(cut: str, split: Split, seed: int, count: int) -> list[Item]:
+    """Return so many tasks of a cut."""
+    recipe, counts = CUTS[cut]
+    return list(islice((item for item in items(split, seed, recipe) if counts(item)), count))
 
 
-def written(folder: Path, found: Sequence[Item]) -> list[str]:
-    """Return the plans that a checkpoint writes, greedily."""
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    model.train(mode=False)
-    texts: list[str] = []
-    for first in range(0, len(found), BATCH):
-        part = found[first : first + BATCH]
-        prompts = [tokenizer.encode(brief(item.task, item.pool.cards)).ids for item in part]
-        rows = sample(model, prompts, 1, LONGEST, temperature=0.0).rows()
-        texts += [tokenizer.decode(row[0], skip_special_tokens=False) for row in rows]
-    return texts
+def contenders(found: Sequence[Item], learned: Learned, in_full: bool) -> dict[str, Contender]:
+    """Perform the items with the controls and with what was learned."""
+    made = {name: control(found, *CONTROLS[name]) for name in (CONTROLS if in_full else BESIDE)}
+    return made | {name: trained(found, authors) for name, authors in learned.items()}
 
 
-async def performed(found: Sequence[Item], conductors: Sequence[Conductor]) -> list[Trial]:
-    """Perform each item with its own conductor."""
-    lists = await asyncio.gather(*(rehearse([item], one) for item, one in zip(found, conductors, strict=True)))
-    return [trials[0] for trials in lists]
+def beside(found: Sequence[Item], one: Contender, dev: Sequence[Item]) -> Iterator[tuple[str, Contender]]:
+    """Yield the controls that are made for a contender: its cost, its shapes, what development tasks would choose."""
+    yield "best fixed topology", best_fixed(dev, found)
+    dollars = float(one.dollars.mean())
+    yield "self-consistency at equal cost", at_cost(found, dollars, anew=False)
+    yield "self-consistency at equal cost, attempts anew and votes counted", at_cost(found, dollars, anew=True)
+    yield "its own plans, workers by lot", by_lot(found, one)
 
 
-def contenders(found: Sequence[Item], folders: Sequence[Path], controls: Sequence[str]) -> dict[str, Contender]:
-    """Perform the items with every contender."""
-    made: dict[str, Contender] = {}
-    for name in controls:
-        conductor, cast = CONTROLS[name]
-        staged = [item.cast(*cast) for item in found] if cast else found
-        made[name] = Contender(asyncio.run(rehearse(staged, conductor)))
-    for folder in folders:
-        texts = written(folder, found)
-        made[str(folder)] = Contender(asyncio.run(performed(found, [Written((text,)) for text in texts])))
+def row(name: str, found: Mapping[str, Estimate]) -> str:
+    """Return what stands of every contender."""
+    right, share, dollars, cost, entropy, valid = (found[what] for what in ROW)
+    return (
+        f"  {name}\n      right {right}  of the optimum {share}\n      ${dollars.value:.5f}, {cost.value:.2f} of the "
+        f"rules'  worker entropy {entropy.value:.3f} of the optimum's  valid {valid.value:.4f}"
+    )
+
+
+def details(one: Contender, found: Mapping[str, Estimate]) -> Iterator[str]:
+    """Yield what is told besides of the one that all this is about."""
+    yield from (f"      {what}: {each}" for what, each in found.items() if what not in ROW)
+    for what, shares in (("plans", one.topologies()), ("workers", one.shares())):
+        yield f"      {what}: {', '.join(f'{name} {share:.3f}' for name, share in list(shares.items())[:MOST])}"
+
+
+def play(cut: str, cuts: Cut, made: Mapping[str, Contender]) -> tuple[dict[str, Estimate], dict[str, object]]:
+    """Print a cut's table; return the trained contender's figures, and all of it as JSON data."""
+    in_full, kept, mine = cut == STANDARD_CUT, dict[str, object](), dict[str, Estimate]()
+    print(f"\n{cut}: {len(cuts.tasks)} tasks")
+    for name, one in made.items():
+        found = figures(cuts, made, name, in_full)
+        if name == TRAINED:
+            mine = found | dict(rises(cuts, made))
+            found = mine
+        kept[name] = told(cuts, made, name, found)
+        print(row(f"{name}{one.note and f' ({one.note})'}", found), flush=True)
+        if name == TRAINED:
+            print("\n".join(details(one, found)), flush=True)
+    return mine, kept
+
+
+def rises(cuts: Cut, made: Mapping[str, Contender]) -> Iterator[tuple[str, Estimate]]:
+    """Yield by how much the share of right answers, given a valid plan, rose."""
+    now = made[TRAINED]
+    for name, gone in made.items():
+        if name.startswith(BEFORE):
+            rise = cuts.lots.rise((gone.right * gone.valid, gone.valid), (now.right * now.valid, now.valid))
+            yield RISE + name.removeprefix(BEFORE), rise
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoints", nargs="*", type=Path, help="of one recipe, a seed each")
+    parser.add_argument(
+        "--before", action="append", type=Path, default=[], help="what GRPO began with; may be repeated"
+    )
+    parser.add_argument("--also", action="append", default=[], metavar="LABEL=FOLDER", help="a row for a checkpoint")
+    parser.add_argument("--rounds", type=int, choices=(1, 2), default=1, help="2: ask once more after the first round")
+    parser.add_argument("--tasks", type=int, default=1000, help="of each cut")
+    parser.add_argument("--seed", type=int, default=1, help="of the tasks")
+    parser.add_argument("--split", choices=[split.value for split in Split], default="heldout")
+    parser.add_argument("--cuts", nargs="+", choices=list(CUTS), help="all that the split has, by default")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    known = [name for name, (recipe, _) in CUTS.items() if given.split == Split.HELDOUT or not _held_out(recipe)]
+    given.cuts = given.cuts or known
+    if missing := set(given.cuts) - set(known):
+        parser.error(f"the split {given.split} has no {', '.join(sorted(missing))}")
+    return given
+
+
+def _held_out(recipe: Recipe) -> bool:
+    return recipe.only_pair or recipe.auditions.only_new
+
+
+def learned_of(given: argparse.Namespace) -> dict[str, list[Author]]:
+    """Open every checkpoint, by the name of its row."""
+    made = {TRAINED: [author(folder) for folder in given.checkpoints]} if given.checkpoints else {}
+    if given.before:
+        made[BEFORE] = [author(folder) for folder in given.before]
+        made[f"{BEFORE}, by lot"] = [author(folder, temperature=1.0) for folder in given.before]
+    for labelled in given.also:
+        label, mark, folder = labelled.partition("=")
+        if not mark or not folder or label in (*CONTROLS, TRAINED) or label.startswith(BEFORE):
+            raise SystemExit(f"--also: expected LABEL=FOLDER with a label of its own, found {labelled!r}")
+        made.setdefault(label, []).append(author(Path(folder)))
     return made
-
-
-def said(what: Sequence[float]) -> str:
-    """Return a mean with its interval."""
-    low, high = bootstrap(list(what))
-    return f"{np.mean(what):.3f} [{low:+.3f}, {high:+.3f}]"
-
-
-def of_shapes(found: Sequence[Item], mine: Contender) -> dict[str, float]:
-    """Return how often the shape is right where the optimal policy's shape is one call, a chain, or a join or vote."""
-    plans = [best(item.question, profiles(item.pool.cards)).plan for item in found]
-    groups: dict[str, list[bool]] = {}
-    for item, plan, shape in zip(found, plans, mine.shapes, strict=True):
-        if len(plan) == 1 and len(item.kinds) == 1:
-            groups.setdefault("one-part tasks in one shot", []).append(shape == "one-shot 1")
-        elif plan.topology() == "chain":
-            groups.setdefault("chains of the right length", []).append(shape == shape_of(plan))
-        elif plan.topology() == "fan-out+join":
-            groups.setdefault("fan-out and join where it pays", []).append(shape.startswith("fan-out+join"))
-    return {name: float(np.mean(hits)) for name, hits in sorted(groups.items())}
-
-
-def parts(found: Sequence[Item], one: Contender) -> dict[str, float]:
-    """Return the share of right answers by kind of question."""
-    groups: dict[str, list[float]] = {}
-    for item, right in zip(found, one.right.tolist(), strict=True):
-        groups.setdefault(kind_of(item), []).append(right)
-    return {kind: float(np.mean(hits)) for kind, hits in sorted(groups.items())}
-
-
-def kind_of(item: Item) -> str:
-    """Name the kind of a question."""
-    if item.lacking:
-        return "a specialist missing"
-    if item.question.noisy:
-        return "noisy"
-    return "join" if item.question.joined else f"{len(item.kinds)} part{'s' if len(item.kinds) > 1 else ''}"
-
-
-def lines(found: Sequence[Item], name: str, made: dict[str, Contender], in_full: bool) -> Iterator[str]:
-    """Yield what is told of a contender."""
-    one, optimum = made[name], made[OPTIMUM]
-    share = one.right.mean() / optimum.right.mean()
-    right, cost = one.right.mean(), f"${one.dollars:.5f}"
-    yield f"  {name[-34:]:<34} right {right:.3f}  of optimum {share:.3f}  {cost}  {one.bits:.2f} bits"
-    if name in CONTROLS:
-        return
-    for other in (SINGLE, ROUTER, RULES):
-        yield f"      less {other}: {said((one.right - made[other].right).tolist())}"
-    if not in_full:
-        return
-    yield from (f"      {what}: {value:.3f}" for what, value in of_shapes(found, one).items())
-    valid = np.mean([shape != "no plan" for shape in one.shapes])
-    yield f"      valid {valid:.4f}, shapes {dict(Counter(one.shapes).most_common(8))}"
-    yield f"      worker entropy, of the optimum's: {one.bits / optimum.bits:.3f}"
-    yield f"      cost, of the rules': {one.dollars / made[RULES].dollars:.2f}"
-    theirs, rules = parts(found, optimum), parts(found, made[RULES])
-    for kind, right in parts(found, one).items():
-        yield f"      {kind}: {right:.3f} (optimum {theirs[kind]:.3f}, rules {rules[kind]:.3f})"
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoints", nargs="*", type=Path)
-    parser.add_argument("--tasks", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--split", default="heldout")
-    parser.add_argument("--cuts", nargs="+", default=list(CUTS))
-    parser.add_argument("--json", type=Path)
-    told = parser.parse_args()
-    torch.set_num_threads(1)
-    print(f"Conductors on {told.split} tasks, seed {told.seed}, simulated workers ({machine()})")
-    kept: dict[str, object] = {}
-    for cut in told.cuts:
-        recipe, counts = CUTS[cut]
-        found = [item for item in items(Split(told.split), told.seed, recipe, told.tasks) if counts(item)]
-        in_full = cut == "standard"
-        made = contenders(found, told.checkpoints, list(CONTROLS) if in_full else [SINGLE, ROUTER, RULES, OPTIMUM])
-        print(f"\n{cut}: {len(found)} tasks")
-        for name, one in made.items():
-            print("\n".join(lines(found, name, made, in_full)), flush=True)
-            kept[f"{cut}/{name}"] = {"right": one.right.mean(), "dollars": one.dollars, "bits": one.bits}
-    if told.json:
-        told.json.write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    given = arguments()
+    split, learned = Split(given.split), learned_of(given)
+    print(f"Conductors on {split} tasks, seed {given.seed}, simulated workers ({machine()})")
+    reached, kept = dict[str, dict[str, Estimate]](), dict[str, object]()
+    for cut in given.cuts:
+        found = drawn(cut, split, given.seed, given.tasks)
+        cuts, in_full = Cut.of(found), cut == STANDARD_CUT
+        shown = learned if in_full else {name: each for name, each in learned.items() if not name.startswith(BEFORE)}
+        made = contenders(found, shown, in_full)
+        if in_full and TRAINED in made:
+            dev = drawn(cut, Split.DEV, given.seed + 1, min(_DEV, given.tasks))
+            made |= beside(found, made[TRAINED], dev)
+        reached[cut], kept[cut] = play(cut, cuts, made)
+        if in_full and given.rounds > 1 and TRAINED in made:
+            reached[RECURSION] = recursion(found, made[TRAINED], learned[TRAINED]).figures(cuts.lots)
+            kept[RECURSION] = {what: each.told() for what, each in reached[RECURSION].items()}
+            print("\n".join(["\nrecursion", *(f"  {what}: {each}" for what, each in reached[RECURSION].items())]))
+    print("\nfigures to reach")
+    for aim in AIMS:
+        if aim.what in reached.get(aim.cut, {}):
+            print(f"  {aim.cut}: {aim.what}: {aim.line(reached[aim.cut][aim.what])}")
+    if given.json:
+        about = {"split": split, "seed": given.seed, "tasks": given.tasks, "machine": machine()}
+        given.json.write_text(json.dumps({"about": about, "cuts": kept}, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ stdout holds one JSON value. Deliberately absent: settings that a file could not
 others in the place of the file's).
 """
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -19,11 +20,13 @@ import typer
 from shikisha.cli import out, session
 from shikisha.cli.exits import Exit, Stopped
 from shikisha.cli.options import ConfigOption, JsonOption
+from shikisha.cli.together import together
 from shikisha.errors import CapReached, Diverged, MissingExtra
 
 if TYPE_CHECKING:
+    from shikisha.train.crew import Crew
     from shikisha.train.ground import Ground
-    from shikisha.train.progress import Step, Watcher
+    from shikisha.train.progress import Judged, Step, Watcher
     from shikisha.train.session import Order, Result
     from shikisha.train.settings import TrainSettings
     from shikisha.train.warm import WarmStep
@@ -60,18 +63,31 @@ def train(file: File, running: Running, config: ConfigOption = None, json: JsonO
     more of them and --resume), 130 and 143 stopped (go on with --resume).
     """
     _refuse_missing()
+    with together() as crew:
+        return _train(file, running if crew.main else replace(running, quiet=True), config, crew, json)
+
+
+def _train(file: Path, running: Running, config: Path | None, crew: "Crew", json: bool) -> Exit:
     from shikisha.config.training import train as trained
 
-    settings = _changed(_load(file, running.put or []), running)
-    _refuse_missing_backend(settings)
+    with crew.agreed():
+        settings = _changed(_load(file, running.put or []), running)
+        _refuse_missing_backend(settings)
+    _use_cores()
     folder = running.to or Path(_FOLDER) / file.stem
     try:
         with ExitStack() as stack:
             view = _View(folder, running.quiet, stack)
-            result = session.perform(lambda: trained(_order(settings, folder, running, view), settings, folder, config))
+            order = _order(settings, (folder, file.parent), running, view)
+            result = session.perform(lambda: trained(order, settings, folder, config))
     except (CapReached, Diverged, Stopped):
-        _say_what_is_left(folder)
+        if crew.main:
+            _say_what_is_left(folder)
         raise
+    if not crew.main:
+        return Exit.OK
+    if not json:
+        view.end()
     _tell(result, json)
     return Exit.OK
 
@@ -95,6 +111,15 @@ class _View:
             earlier = read(file) if file.stat().st_size else []
             self._shown = self._stack.enter_context(live(out.console(), earlier))
 
+    def end(self) -> None:
+        """Draw the curve of all steps, once there will be no more."""
+        from shikisha.train.curve import curve
+        from shikisha.train.history import read
+
+        if self._shown is not None:
+            console = out.console()
+            console.print("", *curve(read(self._folder), console.width), "", sep="\n", soft_wrap=True)
+
     def __call__(self, step: "Step") -> None:
         """Show a step."""
         if self._shown is not None:
@@ -107,10 +132,25 @@ class _View:
             out.line_of(f"lessons {step.number:,} of {step.of:,} · loss {step.loss:.3f} · rate {step.rate:.1e}")
 
 
-def _order(settings: "TrainSettings", folder: Path, running: Running, view: _View) -> "Callable[[Ground], Order]":
+def _order(
+    settings: "TrainSettings", places: tuple[Path, Path], running: Running, view: _View
+) -> "Callable[[Ground], Order]":
+    """Return how the order is made once the ground is there; `places` are the run's folder and the file's."""
     from shikisha.train.session import Order
 
-    return lambda ground: Order(settings, ground, folder, running.resume, (view,), view.taught, out.note, view.begin)
+    folder, home = places
+    watchers, resume = (view,), running.resume
+    return lambda ground: Order(
+        settings, ground, folder, resume, watchers, view.taught, out.note, view.begin, home=home
+    )
+
+
+def _use_cores() -> None:
+    """Let torch compute on every core that there is for us, unless it was told how many; the curve is the same."""
+    import torch
+
+    if not os.environ.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
 
 
 def _refuse_missing() -> None:
@@ -147,6 +187,13 @@ def _say_what_is_left(folder: Path) -> None:
         out.note(f"kept: {folder / places[-1].name}; the same command with --resume goes on from there")
 
 
+def _of_optimum(found: "Judged") -> str:
+    from shikisha.train.figures import of_optimum
+
+    share = of_optimum(found)
+    return "" if share is None else f"; that is {share:.1%} of the optimum's"
+
+
 def _tell(result: "Result", as_json: bool) -> None:
     judged = result.judged
     if as_json:
@@ -158,6 +205,7 @@ def _tell(result: "Result", as_json: bool) -> None:
     if judged is not None:
         step, found_then = judged
         beside = "".join(f", {name} {share:.1%}" for name, share in found_then.beside.items())
+        beside += _of_optimum(found_then)
         out.note(f"right after {step} steps: {found_then.right:.1%} of {found_then.count} dev tasks{beside}")
     simulated = " (simulated)" if result.simulated else ""
     out.note(f"calls of workers came to ${result.spent:.2f}{simulated}; the conductor, with its card:")

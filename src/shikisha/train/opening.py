@@ -42,11 +42,29 @@ class Begun:
     start: Mapping[str, object] = field(default_factory=dict)
 
 
+def located(start: str, home: Path) -> str:
+    """Return where a model is: the folder, its relative path beginning at `home`, or else its name on the hub."""
+    folder = home / start
+    if folder.is_dir():
+        return str(folder)
+    if not _named(start):
+        raise ConfigError(
+            f"model.start: {start}: expected a folder with a model, or a name on the hub (OWNER/NAME); there is no "
+            f"folder {folder.absolute()}"
+        )
+    return start
+
+
+def _named(start: str) -> bool:
+    """Whether this can be a name on the hub."""
+    return not start.startswith(("/", ".")) and start.count("/") == 1
+
+
 def opened(start: str, dtype: str = "float32") -> Begun:
     """Return what a folder or a name on the hub holds; ConfigError says what is missing or damaged."""
     folder = Path(start)
     if not folder.is_dir():
-        if folder.is_absolute() or start.startswith(".") or start.count("/") != 1:
+        if not _named(start):
             raise ConfigError(
                 f"model.start: {start}: expected a folder with a model, or a name on the hub (OWNER/NAME)"
             )

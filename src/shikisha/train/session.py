@@ -26,7 +26,7 @@ from shikisha.train.exam import examined
 from shikisha.train.ground import Ground
 from shikisha.train.keeping import Kept, Place, Shelf, State
 from shikisha.train.memory import recall, remember
-from shikisha.train.opening import TEMPLATE, Begun, opened
+from shikisha.train.opening import TEMPLATE, Begun, located, opened
 from shikisha.train.progress import Judged, Step, Watcher
 from shikisha.train.record import Record
 from shikisha.train.reference import Loop
@@ -55,7 +55,8 @@ Reinforced = Callable[["Run", Kept | None], Awaitable["Result"]]
 class Order:
     """What to train on what, where it is kept, and who is told: of steps, of lessons, of what must be known.
 
-    `begin` is called when nothing was refused and the lessons are done, before the first step.
+    `home` is where the relative path of `model.start` begins: the training file's folder. `begin` is called when
+    nothing was refused and the lessons are done, before the first step.
     """
 
     settings: TrainSettings
@@ -66,6 +67,7 @@ class Order:
     taught: Callable[[WarmStep], None] = lambda _: None
     note: Callable[[str], None] = lambda _: None
     begin: Callable[[], None] = lambda: None
+    home: Path = Path()
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +333,7 @@ def _begun(order: Order, kept: Kept | None) -> Begun:
         found = opened(str(first if table.lora and kept.place.stage == "step" else kept.folder), table.dtype)
         return replace(found, start=cast("dict[str, object]", kept.state.facts["start"]))
     if table.start:
-        return opened(table.start, table.dtype)
+        return opened(located(table.start, order.home), table.dtype)
     school = order.ground.school
     if school is None:
         raise ConfigError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 
-from shikisha.errors import ConfigError
+from shikisha.errors import ConfigError, UnknownName
 from shikisha.grade import Checker
 from shikisha.pool import Pool
 from shikisha.task import Task
@@ -25,6 +25,7 @@ class Split(StrEnum):
     TEST = "test"  # report on it
 
 
+HELD_OUT = "heldout"  # the test split, as the field often calls it
 DEFAULT_SHARES = {Split.TRAIN: 0.6, Split.DEV: 0.2, Split.TEST: 0.2}
 
 
@@ -48,6 +49,14 @@ class Item:
     def split(self) -> Split:
         """The split the set gives, else the one its content falls into."""
         return self.given or split_of(self.task)
+
+
+def split_called(name: str) -> Split:
+    """Return the split of this name, or the test split for `heldout`; UnknownName when it is none of them."""
+    known = {**{split.value: split for split in Split}, HELD_OUT: Split.TEST}
+    if name not in known:
+        raise UnknownName("split", name, known)
+    return known[name]
 
 
 def normalised(text: str) -> str:

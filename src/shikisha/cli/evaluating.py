@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from shikisha.workers.replay import Says
 
 _KEEP = "evaluations"
+_REHEARSAL = "rehearsal"
+_YARDSTICKS = {  # written by hand, beside whatever is evaluated on the rehearsal; the last is told every worker's skill
+    "keyword router": "rehearsal:keyword-router",
+    "hand-written rules": "rehearsal:rules",
+    "optimum": "rehearsal:optimal",
+}
 STDOUT = "-"
 _REPLIES: "Mapping[str, Says]" = {"answer": "answer", "response": "response", "both": "both"}
 
@@ -43,7 +49,7 @@ class Subject:
         str, typer.Option("--taskset", help="A taskset by name (NAME, NAME:PATH, NAME@hub), or a file of rows.")
     ] = ""
     data: Annotated[Path | None, typer.Option("--data", help="The folder of all tasksets; else $SHIKISHA_DATA.")] = None
-    split: Annotated[str, typer.Option("--split", help="train, dev or test; by default all tasks.")] = ""
+    split: Annotated[str, typer.Option("--split", help="train, dev, or test (also: heldout); by default all.")] = ""
     tasks: Annotated[int | None, typer.Option("--tasks", min=1, help="Take so many tasks, chosen by --seed.")] = None
     seed: Annotated[int, typer.Option("--seed", help="Which tasks, and which random plans.")] = 0
     workers: Annotated[str, typer.Option("--workers", "-w", help="Workers by name, as in a,b,c; by default all.")] = ""
@@ -100,7 +106,8 @@ def evaluate(
     """Evaluate conductors on a taskset or an outcome log.
 
     Every single worker, random plans, the best fixed topology (chosen on other tasks), self-consistency at equal cost
-    and the oracle stand beside them. The same command goes on where it was stopped, and pays for no call twice.
+    and the oracle stand beside them; on the rehearsal also a keyword router, hand-written rules and the optimum. The
+    same command goes on where it was stopped, and pays for no call twice.
     """
     from shikisha.config.evaluating import Plan, perform
 
@@ -108,7 +115,7 @@ def evaluate(
     setup = _setup(subject, limits, config, journal)
     plan = Plan(
         setup,
-        tuple(subject.conductor or ()),
+        _conductors(subject),
         at_once=limits.at_once,
         processes=limits.processes,
         ray=limits.ray or None,
@@ -116,7 +123,7 @@ def evaluate(
         retry_failed=limits.retry_failed,
     )
     if showing.frontier is not None:
-        _frontier(showing.frontier, setup, plan.conductors)
+        _frontier(showing.frontier, setup, subject.conductor or ())
     out.note(f"what is played is kept in {setup.keep}")
     console = out.console()
     with redirect_stdout(sys.stderr):  # what a user's function prints is no part of the report
@@ -127,6 +134,15 @@ def evaluate(
 
         show(report, out.console(to_stdout=True))
     return Exit.OK if report.complete else Exit.CAPPED
+
+
+def _conductors(subject: Subject) -> tuple[str, ...]:
+    """Return the conductors asked for, and on the rehearsal those that a person would write."""
+    asked = tuple(subject.conductor or ())
+    if subject.taskset != _REHEARSAL:
+        return asked
+    known = {name.rpartition("=")[2] for name in asked}
+    return (*asked, *(f"{label}={name}" for label, name in _YARDSTICKS.items() if name not in known))
 
 
 def _refuse_missing(showing: Showing) -> None:
@@ -150,6 +166,7 @@ def _writable(path: Path) -> None:
 
 def _setup(subject: Subject, limits: Limits, config: Path | None, journal: str | None) -> "Setup":
     from shikisha.config.stage import Setup
+    from shikisha.taskset import split_called
 
     if subject.reply not in _REPLIES:
         raise ConfigError(f"--reply: expected {', '.join(_REPLIES)}, not {subject.reply!r}")
@@ -158,7 +175,7 @@ def _setup(subject: Subject, limits: Limits, config: Path | None, journal: str |
         log=str(subject.log) if subject.log else None,
         taskset=subject.taskset or None,
         data=str(subject.data) if subject.data else None,
-        split=subject.split or None,
+        split=split_called(subject.split).value if subject.split else None,  # one name: the same folder for both
         tasks=subject.tasks,
         seed=subject.seed,
         workers=tuple(name.strip() for name in subject.workers.split(",") if name.strip()),

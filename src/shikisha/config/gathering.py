@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from shikisha.conductor import Conductor
 from shikisha.config.compose import Composition
-from shikisha.errors import ConfigError, UnknownName
+from shikisha.errors import ConfigError
 from shikisha.evaluate.casting import Repertoire, Spec
 from shikisha.evaluate.course import Casts
 from shikisha.grade import Tools
 from shikisha.outcomes import OutcomeLog, open_log
 from shikisha.pool import Member, Pool
-from shikisha.taskset import Item, Split, Taskset
+from shikisha.taskset import Item, Split, Taskset, split_called
 from shikisha.workers.replay import ReplayWorker, card_for
 
 if TYPE_CHECKING:
@@ -99,12 +99,8 @@ def gather(setup: "Setup", composition: Composition, tools: Tools) -> Gathered:
 
 
 def split_named(name: str | None) -> Split | None:
-    """Return the split of this name; UnknownName when there is none."""
-    if name is None:
-        return None
-    if name not in {split.value for split in Split}:
-        raise UnknownName("split", name, [split.value for split in Split])
-    return Split(name)
+    """Return the split of this name, None where none was asked for; UnknownName when there is none."""
+    return None if name is None else split_called(name)
 
 
 def _refuse_unpriced(log: OutcomeLog, names: Iterable[str]) -> None:

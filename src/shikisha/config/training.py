@@ -2,8 +2,9 @@
 
 The rehearsal's tasks bring their pools; for any other taskset each task is shown k of the n workers, drawn anew, in an
 order drawn anew, and half of the time without the dearest. Replies that cost money are kept in the run's folder, so
-that a run which was killed pays for nothing twice. Invariants: item i is a function of (settings, tasks, workers, i);
-a worker that needs a person is refused before anything is paid for. Deliberately absent: models, and steps.
+that a run which was killed pays for nothing twice. Of several processes each keeps its own replies there, and may spend
+an equal share of the dollars. Invariants: item i is a function of (settings, tasks, workers, i); a worker that needs a
+person is refused before anything is paid for. Deliberately absent: models, and steps.
 """
 
 import json
@@ -49,13 +50,19 @@ async def train(
 ) -> "Result":
     """Train in a folder; `order` says what is to be done once the ground is there. `file`: the configuration."""
     from shikisha.train import session
+    from shikisha.train.crew import our_crew
     from shikisha.train.keeping import claimed
     from shikisha.train.refusals import refuse_settings
 
-    refuse_settings(settings)
-    with claimed(folder):
-        async with grounded(settings, folder, file) as ground:
-            return await session.train(order(ground))
+    crew = our_crew()
+    async with AsyncExitStack() as stack:
+        with crew.agreed():
+            refuse_settings(settings, crew.count)
+            if crew.main:
+                stack.enter_context(claimed(folder))
+        with crew.agreed():  # so that nobody spends before all know what was paid
+            ground = await stack.enter_async_context(grounded(settings, folder, file))
+        return await session.train(order(ground))
 
 
 @asynccontextmanager
@@ -69,11 +76,21 @@ async def grounded(settings: "TrainSettings", folder: Path, file: Path | None) -
             return
         purse = None
         if composition.workers:
-            calls = Calls(folder)
+            calls, purse = _money(settings, folder)
             stack.push_async_callback(calls.aclose)
-            purse = Purse(settings.spend.dollars, _paid(folder))
             composition.wrap = partial(_wrapped, composition, calls, purse)
         yield _configured(settings, composition, purse)
+
+
+def _money(settings: "TrainSettings", folder: Path) -> tuple[Calls, Purse]:
+    """Return where this process keeps replies, and its share of the dollars; the main one has paid what was paid."""
+    from shikisha.train.crew import our_crew
+
+    crew, cap = our_crew(), settings.spend.dollars
+    all_paid = _paid(folder)
+    paid = all_paid if crew.main else 0.0
+    limit = None if cap is None else paid + (cap - all_paid) / crew.count
+    return Calls(folder, str(crew.rank)), Purse(limit, paid)
 
 
 def _rehearsal(settings: "TrainSettings", composition: Composition) -> "Ground":
@@ -134,7 +151,8 @@ def _lessons_told(settings: "TrainSettings") -> str:
     if not table.steps:
         return ""
     begin, end = table.follow
-    shown = f"; {table.demonstrations:.0%} of the plans are the optimal policy's instead" if table.demonstrations else ""
+    share = table.demonstrations
+    shown = f"; {share:.0%} of the plans are the optimal policy's instead" if share else ""
     return (
         f"{table.steps * table.batch:,} of the embedded orchestra's training split (how questions and descriptions are "
         f"read, how plans are written); a plan follows its thought in {begin:.0%} of those with both at the beginning "

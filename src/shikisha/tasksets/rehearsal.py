@@ -2,7 +2,7 @@
 
 Invariant: `rehearsal(split, seed, count)` is the same sequence every time, its splits share no name, wording or
 description of a worker, and an item's Task does not hold its gold. As a Taskset its `test` split is the generator's
-`heldout`. What questions and workers are is in `orchestra`.
+`heldout`, and `eval --split` takes either word. What questions and workers are is in `orchestra`.
 """
 
 from collections.abc import Iterator

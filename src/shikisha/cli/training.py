@@ -9,7 +9,7 @@ others in the place of the file's).
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -20,11 +20,9 @@ import typer
 from shikisha.cli import out, session
 from shikisha.cli.exits import Exit, Stopped
 from shikisha.cli.options import ConfigOption, JsonOption
-from shikisha.cli.together import together
 from shikisha.errors import CapReached, Diverged, MissingExtra
 
 if TYPE_CHECKING:
-    from shikisha.train.crew import Crew
     from shikisha.train.ground import Ground
     from shikisha.train.progress import Judged, Step, Watcher
     from shikisha.train.session import Order, Result
@@ -63,16 +61,10 @@ def train(file: File, running: Running, config: ConfigOption = None, json: JsonO
     more of them and --resume), 130 and 143 stopped (go on with --resume).
     """
     _refuse_missing()
-    with together() as crew:
-        return _train(file, running if crew.main else replace(running, quiet=True), config, crew, json)
-
-
-def _train(file: Path, running: Running, config: Path | None, crew: "Crew", json: bool) -> Exit:
     from shikisha.config.training import train as trained
 
-    with crew.agreed():
-        settings = _changed(_load(file, running.put or []), running)
-        _refuse_missing_backend(settings)
+    settings = _changed(_load(file, running.put or []), running)
+    _refuse_missing_backend(settings)
     _use_cores()
     folder = running.to or Path(_FOLDER) / file.stem
     try:
@@ -81,11 +73,8 @@ def _train(file: Path, running: Running, config: Path | None, crew: "Crew", json
             order = _order(settings, (folder, file.parent), running, view)
             result = session.perform(lambda: trained(order, settings, folder, config))
     except (CapReached, Diverged, Stopped):
-        if crew.main:
-            _say_what_is_left(folder)
+        _say_what_is_left(folder)
         raise
-    if not crew.main:
-        return Exit.OK
     if not json:
         view.end()
     _tell(result, json)

@@ -18,6 +18,7 @@ from shikisha.cli.exits import Exit
 from shikisha.config.training import drawn, grounded
 from shikisha.errors import ConfigError
 from shikisha.pool import Pool
+from shikisha.train.figures import OPTIMUM
 from shikisha.train.progress import Step
 from shikisha.train.settings import TrainSettings, load
 from support import member
@@ -273,13 +274,13 @@ async def test_every_task_is_learned_from_equally_often_with_pools_of_its_own(tr
 
 
 async def test_the_rehearsal_brings_its_pools_and_others_to_stand_beside(tmp_path: Path) -> None:
-    settings = TrainSettings.model_validate({"tasks": {"judged": 12}})
+    settings = TrainSettings.model_validate({"tasks": {"judged": 40}})
     async with grounded(settings, tmp_path, None) as ground:
         assert ground.beside is not None
         beside = await ground.beside()
-    assert list(beside) == ["random", "keyword-router", "rules", "optimal"]
-    assert beside["random"] < beside["rules"]
-    assert (ground.origin.simulated, len(ground.judged), ground.largest) == (True, 12, 6)
+    assert list(beside) == ["generalist", "random", "keyword router", "rules", "optimum"]
+    assert beside["random"] < beside["generalist"] < min(beside["rules"], beside[OPTIMUM])
+    assert (ground.origin.simulated, len(ground.judged), ground.largest) == (True, 40, 6)
     pooled = TrainSettings.model_validate({"tasks": {"pool": ["fact", "date"]}})
     with pytest.raises(ConfigError, match=r"tasks\.pool: the rehearsal's tasks bring their own"):
         async with grounded(pooled, tmp_path, None):

@@ -39,7 +39,12 @@ if TYPE_CHECKING:
 REHEARSAL = "rehearsal"
 _AWAY = 0.5  # how often the dearest worker is left out
 _JUDGED_SEED = 0  # of the rehearsal's development tasks: the same for every seed, so that runs can be compared
-_BESIDE = ("rehearsal:random", "rehearsal:keyword-router", "rehearsal:rules", "rehearsal:optimal")
+_BESIDE = {
+    "random": "rehearsal:random",
+    "keyword router": "rehearsal:keyword-router",
+    "rules": "rehearsal:rules",
+    "optimum": "rehearsal:optimal",
+}
 _WORDS, _LEAST = 20_000, 60  # lessons that words are counted in, and how often a word must stand there
 _WORDS_SEED = 999
 _PROBED = 32  # tasks of the rehearsal by which another version of it is told
@@ -292,8 +297,17 @@ def _digest(data: object) -> str:
 
 
 async def _beside(items: Sequence[Item], composition: Composition) -> Mapping[str, float]:
-    """Return how often the hand-written conductors are right on these tasks."""
-    return {name.partition(":")[2]: await _right(composition.conductor(name), items, composition) for name in _BESIDE}
+    """Return how often the generalist alone and the hand-written conductors are right on these tasks."""
+    from shikisha.orchestra.cast import GENERALIST
+    from shikisha.orchestra.yardsticks import ONLY_GENERALIST
+    from shikisha.tasksets.rehearsal import rehearsal
+
+    drawn = rehearsal("dev", _JUDGED_SEED, len(items))
+    alone = [replace(item, pool=one.cast(GENERALIST).pool) for item, one in zip(items, drawn, strict=True)]
+    found = {"generalist": await _right(ONLY_GENERALIST, alone, composition)}
+    return found | {
+        label: await _right(composition.conductor(name), items, composition) for label, name in _BESIDE.items()
+    }
 
 
 async def _right(conductor: Conductor, items: Sequence[Item], composition: Composition) -> float:

@@ -8,6 +8,7 @@ tasks and values give the same interval. Deliberately absent: corrections for ma
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 
@@ -31,8 +32,12 @@ class Estimate:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]{each}"
 
     def told(self) -> dict[str, object]:
-        """Return it as JSON data."""
-        return {"value": self.value, "interval": [self.low, self.high], "seeds": list(self.seeds)}
+        """Return it as JSON data; what there was nothing to count for is null."""
+        value, low, high, *seeds = (one if isfinite(one) else None for one in self._all())
+        return {"value": value, "interval": [low, high], "seeds": seeds}
+
+    def _all(self) -> tuple[float, ...]:
+        return (self.value, self.low, self.high, *self.seeds)
 
 
 class Lots:

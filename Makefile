@@ -1,11 +1,14 @@
 # Each target does all of its own set-up in .venv and is quick the second time.
-.PHONY: demo learn test test-slow check fix bench bench-learning clean
+.PHONY: demo learn train-demo test test-slow check fix bench bench-learning clean
 
 demo: .venv/base
 	@.venv/bin/shikisha demo
 
 learn: .venv/learn  # make learn LOG=outcomes/ [OUT=our.policy] [WORKERS=a,b,c]
 	@.venv/bin/shikisha learn "$(LOG)" --out "$(or $(OUT),our.policy)" --page "$(basename $(or $(OUT),our.policy)).html" $(if $(WORKERS),--workers "$(WORKERS)")
+
+train-demo: .venv/train  # make train-demo [OUT=training/train-demo] [TASKS=1000]
+	@TASKS="$(TASKS)" scripts/train-demo "$(or $(OUT),training/train-demo)"
 
 test: .venv/dev
 	@scripts/test
@@ -19,7 +22,7 @@ check: .venv/dev
 fix: .venv/dev
 	@.venv/bin/ruff check --fix-only -q . && .venv/bin/ruff format -q .
 
-.venv/base .venv/learn .venv/dev: pyproject.toml constraints.txt
+.venv/base .venv/learn .venv/train .venv/dev: pyproject.toml constraints.txt scripts/setup
 	@scripts/setup $(notdir $@)
 
 bench: .venv/dev

@@ -42,11 +42,13 @@ def test_points_go_up_with_what_was_right_and_right_with_the_steps() -> None:
     assert rows == sorted(rows, key=lambda place: -place[1])
 
 
-def test_those_who_come_to_the_same_stand_on_one_line() -> None:
-    found = Judged(10, 0.5, 1.0, 0.0, {}, {"rules": 0.8, "optimum": 0.81, "random": 0.0})
-    text = "\n".join(plain(curve(steps(4, (4, {"judged": found}), of=4), 80)))
-    assert "optimum 81 %, rules 80 %" in text
-    assert "random 0 %" in text
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_those_who_come_to_the_same_are_named_one_below_the_other_best_first(share: float) -> None:
+    found = Judged(10, 0.5, 1.0, 0.0, {}, {name: abs(share - place / 1000) for place, name in enumerate("abcde")})
+    lines = plain(curve(steps(4, (4, {"judged": found}), of=4), 80))[2:]
+    rows = {name: row for row, line in enumerate(lines) for name in "abcde" if f" {name} {100 * share:.0f} %" in line}
+    order = sorted(found.beside, key=lambda name: -found.beside[name])
+    assert [rows[name] for name in order] == list(range(rows[order[0]], rows[order[0]] + 5))
 
 
 @pytest.mark.parametrize("right", [0.0, 1.0])

@@ -176,11 +176,11 @@ def _say_what_is_left(folder: Path) -> None:
         out.note(f"kept: {folder / places[-1].name}; the same command with --resume goes on from there")
 
 
-def _of_optimum(found: "Judged") -> str:
+def _of(found: "Judged") -> str:
     from shikisha.train.figures import of_optimum
 
     share = of_optimum(found)
-    return "" if share is None else f"; that is {share:.1%} of the optimum's"
+    return "" if share is None else f", {share:.1%} of what the optimum comes to"
 
 
 def _tell(result: "Result", as_json: bool) -> None:
@@ -193,9 +193,7 @@ def _tell(result: "Result", as_json: bool) -> None:
         return
     if judged is not None:
         step, found_then = judged
-        beside = "".join(f", {name} {share:.1%}" for name, share in found_then.beside.items())
-        beside += _of_optimum(found_then)
-        out.note(f"right after {step} steps: {found_then.right:.1%} of {found_then.count} dev tasks{beside}")
+        out.note(f"right after {step} steps: {found_then.right:.1%} of {found_then.count} dev tasks{_of(found_then)}")
     simulated = " (simulated)" if result.simulated else ""
     out.note(f"calls of workers came to ${result.spent:.2f}{simulated}; the conductor, with its card:")
     out.line(str(result.folder))

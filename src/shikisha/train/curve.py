@@ -35,8 +35,9 @@ def curve(steps: Sequence[Step], width: int) -> list["Text"]:
         return []
     judged = figures.judged(steps)
     beside = _beside(judged)
-    room = max(_NARROWEST, min(_WIDEST, width - _AXIS - max(map(len, beside.values()), default=0) - 1))
-    cells: Cells = {(row, column): ("┄", "dim") for row in beside for column in range(room)}
+    named = {row: text for _, row, text in beside}
+    room = max(_NARROWEST, min(_WIDEST, width - _AXIS - max(map(len, named.values()), default=0) - 1))
+    cells: Cells = {(row, column): ("┄", "dim") for row, _, _ in beside for column in range(room)}
     cells |= _sampled(steps, room)
     cells |= _points(judged, steps[-1].of, room)
     lines = [Text(line, "bold") for line in _title(judged)]
@@ -45,7 +46,7 @@ def curve(steps: Sequence[Step], width: int) -> list["Text"]:
         line = Text(f"{share:>3} % ┤" if row % 3 == 0 else f"{'│':>{_AXIS}}", "dim")
         for column in range(room):
             line.append(*cells.get((row, column), (" ", "")))
-        lines.append(line.append(f" {beside[row]}" if row in beside else "", "dim"))
+        lines.append(line.append(f" {named[row]}" if row in named else "", "dim"))
     lines.append(Text(f"{'└':>{_AXIS}}{'─' * room}", "dim"))
     lines.append(Text(f"{'step 1':>{_AXIS + 5}}{steps[-1].of:>{room - 5},}", "dim"))
     for line in lines:
@@ -59,12 +60,16 @@ def _title(judged: Sequence[tuple[int, Judged]]) -> Iterator[str]:
     yield "⠒ right of what is sampled in training, where tasks near 50 % come more often"
 
 
-def _beside(judged: Sequence[tuple[int, Judged]]) -> dict[int, str]:
-    """Return what others come to by row, those of one row together."""
-    found: dict[int, list[tuple[float, str]]] = {}
-    for name, share in judged[-1][1].beside.items() if judged else ():
-        found.setdefault(_row(share), []).append((share, f"{one_line(name, _NAMED)} {100 * share:.0f} %"))
-    return {row: ", ".join(text for _, text in sorted(each, reverse=True)) for row, each in found.items()}
+def _beside(judged: Sequence[tuple[int, Judged]]) -> list[tuple[int, int, str]]:
+    """Return what others come to, best first: its row, the row beside which it is named, and its name and figure."""
+    found = sorted(judged[-1][1].beside.items(), key=lambda pair: -pair[1]) if judged else []
+    told: list[tuple[int, int, str]] = []
+    free = 0
+    for place, (name, share) in enumerate(found):
+        named = min(max(free, _row(share)), _ROWS - (len(found) - place))
+        told.append((_row(share), named, f"{one_line(name, _NAMED)} {100 * share:.0f} %"))
+        free = named + 1
+    return told[:_ROWS]
 
 
 def _row(share: float, rows: int = _ROWS) -> int:

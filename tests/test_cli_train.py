@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from shikisha.cli.app import app
@@ -136,6 +137,18 @@ def test_at_the_end_the_curve_is_drawn_and_a_model_stands_beside_its_file(traini
     assert result.stderr.index("100 % ┤") < result.stderr.index("right after 4 steps")
     told = json.loads((training.folder / "run/final/card.json").read_text())
     assert (told["settings"]["model"]["start"], told["training"]["start"]["folder"]) == ("start", "start")
+
+
+def test_every_core_computes_unless_it_is_told_how_many(training: Training) -> None:
+    training.write(TRAINING.replace("steps = 4", "steps = 0"))  # refused once the threads are set
+    before, cores = torch.get_num_threads(), len(os.sched_getaffinity(0))
+    try:
+        for told, threads in ((None, cores), ("1", 3)):  # told by it, torch has set them when it was loaded
+            torch.set_num_threads(3)
+            CliRunner().invoke(app, ["train", "turns.toml"], env={"OMP_NUM_THREADS": told})
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
 
 
 def _dollars(training: Training, run: str) -> list[float]:

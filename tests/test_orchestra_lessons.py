@@ -6,7 +6,8 @@ from functools import cache
 import pytest
 
 from shikisha.orchestra.cast import NEW_NAMES, PROFILES
-from shikisha.orchestra.lessons import Curriculum, Form, Lesson, formed, lesson, phrases, schooling
+from shikisha.orchestra.intent import Form
+from shikisha.orchestra.lessons import Curriculum, Lesson, formed, lesson, phrases, schooling
 from shikisha.orchestra.shapes import HELD_OUT_PAIR, groups
 from shikisha.orchestra.thought import SLOTS, fit_for, pieces, thought_of
 from shikisha.orchestra.wording import Split

@@ -37,12 +37,11 @@ def export(folder: Folder, to: To = None, json: JsonOption = False) -> Exit:
     for library in _LIBRARIES:
         if find_spec(library) is None:
             raise MissingExtra("train", "an export to ONNX")
-    import torch
-
+    from shikisha.train.cores import one_core
     from shikisha.train.export import export as exported
     from shikisha.train.export import ship
 
-    torch.set_num_threads(1)  # as ONNX Runtime has; token by token, threads would mostly wait for each other
+    one_core()
     try:
         proof = exported(folder) if to is None else ship(folder, to)
     except OSError as error:

@@ -6,7 +6,6 @@ stdout holds one JSON value. Deliberately absent: settings that a file could not
 others in the place of the file's).
 """
 
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -62,10 +61,11 @@ def train(file: File, running: Running, config: ConfigOption = None, json: JsonO
     """
     _refuse_missing()
     from shikisha.config.training import train as trained
+    from shikisha.train.cores import every_core
 
     settings = _changed(_load(file, running.put or []), running)
     _refuse_missing_backend(settings)
-    _use_cores()
+    every_core()
     folder = running.to or Path(_FOLDER) / file.stem
     try:
         with ExitStack() as stack:
@@ -132,14 +132,6 @@ def _order(
     return lambda ground: Order(
         settings, ground, folder, resume, watchers, view.taught, out.note, view.begin, home=home
     )
-
-
-def _use_cores() -> None:
-    """Let torch compute on every core that there is for us, unless it was told how many; the curve is the same."""
-    import torch
-
-    if not os.environ.get("OMP_NUM_THREADS"):
-        torch.set_num_threads(len(os.sched_getaffinity(0)))
 
 
 def _refuse_missing() -> None:

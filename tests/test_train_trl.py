@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ from shikisha.task import Task
 from shikisha.train.advantage import advantages
 from shikisha.train.arguments import wrapped
 from shikisha.train.batch import Asked, Group
-from shikisha.train.keeping import WEIGHTS
+from shikisha.train.keeping import WEIGHTS, State
+from shikisha.train.memory import recall, remember
 from shikisha.train.padded import folded, joined
 from shikisha.train.play import Play
 from shikisha.train.progress import Step, rewards_of
@@ -50,21 +52,29 @@ def weights(trained: torch.nn.Module) -> dict[str, Tensor]:
     return {name: each.detach().clone() for name, each in trained.named_parameters()}
 
 
+def remembered(trained: Trainer) -> State:
+    """Everything that the next steps hang on besides weights."""
+    held = remember(trained.moving, {"sampling": trained.generator})
+    return State(held.tensors, {**held.facts, "source": trained.source.state()})
+
+
 def test_a_resumed_training_is_the_unbroken_one() -> None:
     whole, begun, again = trainer(unbroken := model()), trainer(halted := model()), trainer(resumed := model(5))
-    told, state = list[Step](), begun.remember()
+    told, state = list[Step](), remembered(begun)
 
     def halt(step: Step) -> None:
         nonlocal state
         if step.number == 2:
-            state = begun.remember()
+            state = remembered(begun)
             resumed.load_state_dict(halted.state_dict())
             raise KeyboardInterrupt
 
     whole.run()
     with pytest.raises(KeyboardInterrupt):
         begun.run(halt)
-    again.recall(state)
+    again.step = begun.step
+    recall(state, again.moving, {"sampling": again.generator})
+    again.source.restore(cast("dict[str, object]", state.facts["source"]))
     again.run(told.append)
     assert [step.number for step in told] == [3]
     assert weights(unbroken).keys() == weights(resumed).keys()

@@ -8,7 +8,7 @@ others in the place of the file's).
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -19,9 +19,11 @@ import typer
 from shikisha.cli import out, session
 from shikisha.cli.exits import Exit, Stopped
 from shikisha.cli.options import ConfigOption, JsonOption
+from shikisha.cli.together import together
 from shikisha.errors import CapReached, Diverged, MissingExtra
 
 if TYPE_CHECKING:
+    from shikisha.train.crew import Crew
     from shikisha.train.ground import Ground
     from shikisha.train.progress import Judged, Step, Watcher
     from shikisha.train.session import Order, Result
@@ -60,11 +62,17 @@ def train(file: File, running: Running, config: ConfigOption = None, json: JsonO
     more of them and --resume), 130 and 143 stopped (go on with --resume).
     """
     _refuse_missing()
+    with together() as crew:
+        return _train(file, running if crew.main else replace(running, quiet=True), config, crew, json)
+
+
+def _train(file: Path, running: Running, config: Path | None, crew: "Crew", json: bool) -> Exit:
     from shikisha.config.training import train as trained
     from shikisha.train.cores import every_core
 
-    settings = _changed(_load(file, running.put or []), running)
-    _refuse_missing_backend(settings)
+    with crew.agreed():
+        settings = _changed(_load(file, running.put or []), running)
+        _refuse_missing_backend(settings)
     every_core()
     folder = running.to or Path(_FOLDER) / file.stem
     try:
@@ -73,8 +81,11 @@ def train(file: File, running: Running, config: ConfigOption = None, json: JsonO
             order = _order(settings, (folder, file.parent), running, view)
             result = session.perform(lambda: trained(order, settings, folder, config))
     except (CapReached, Diverged, Stopped):
-        _say_what_is_left(folder)
+        if crew.main:
+            _say_what_is_left(folder)
         raise
+    if not crew.main:
+        return Exit.OK
     if not json:
         view.end()
     _tell(result, json)

@@ -79,6 +79,7 @@ def arguments(settings: TrainSettings, processes: int, own: bool) -> GRPOConfig:
         bf16=settings.model.dtype == "bfloat16",
         activation_checkpointing=not own,
         disable_dropout=True,
+        ddp_find_unused_parameters=False,
         use_cpu=not cuda,
         dataloader_pin_memory=cuda,
         shuffle_dataset=False,

@@ -21,23 +21,20 @@ if TYPE_CHECKING:
 _AT_ONCE = 64  # prompts
 
 
-async def examined(
-    model: "Qwen2ForCausalLM",
-    tokenizer: "Tokenizer",
-    scorer: Scorer,
-    items: Sequence[Item],
-    longest: int,
-    beside: Mapping[str, float],
-) -> Judged:
-    """Return what the likeliest plans come to; `beside` is what others came to on the same tasks."""
-    found: list[Scored] = []
+def likeliest(model: "Qwen2ForCausalLM", tokenizer: "Tokenizer", items: Sequence[Item], longest: int) -> list[str]:
+    """Return the likeliest plan of a small model of our own for each item, as text."""
+    found: list[str] = []
     for first in range(0, len(items), _AT_ONCE):
-        part = items[first : first + _AT_ONCE]
-        prompts = [tokenizer.encode(Asked(item).prompt()).ids for item in part]
+        prompts = [tokenizer.encode(Asked(item).prompt()).ids for item in items[first : first + _AT_ONCE]]
         drawn = sample(model, prompts, 1, longest, temperature=0.0)
-        texts = [[tokenizer.decode(rows[0], skip_special_tokens=False)] for rows in drawn.rows()]
-        found += [one for (one,) in await scorer.scores(texts, part)]
-    return judged(found, beside)
+        found += [tokenizer.decode(rows[0], skip_special_tokens=False) for rows in drawn.rows()]
+    return found
+
+
+async def examined(texts: Sequence[str], scorer: Scorer, items: Sequence[Item], beside: Mapping[str, float]) -> Judged:
+    """Return what the texts come to, one for each item; `beside` is what others came to on the same tasks."""
+    scored = await scorer.scores([[text] for text in texts], items)
+    return judged([one for (one,) in scored], beside)
 
 
 def judged(found: Sequence[Scored], beside: Mapping[str, float]) -> Judged:

@@ -201,15 +201,21 @@ def _lock(lock: int, path: Path) -> None:
         raise ConfigError(f"{path.parent}: another process trained in this folder a moment ago: try again")
 
 
-def save_model(model: "PreTrainedModel", folder: Path, tokens: Mapping[str, int | None]) -> None:
+def save_model(
+    model: "PreTrainedModel",
+    folder: Path,
+    tokens: Mapping[str, int | None],
+    weights: Mapping[str, Tensor] | None = None,
+) -> None:
     """Write weights and architecture as `transformers` reads them; weights that are tied are written once.
 
-    `tokens` are those that pad and end, by the names that `config.json` has for them.
+    `tokens` are those that pad and end, by the names that `config.json` has for them; `weights` are given where the
+    model does not hold all of them.
     """
     from safetensors.torch import save_file
 
     once: dict[int, tuple[str, Tensor]] = {}
-    for name, tensor in merged(model).items():
+    for name, tensor in (merged(model) if weights is None else weights).items():
         once.setdefault(tensor.data_ptr(), (name, tensor))
     save_file({name: each.contiguous() for name, each in once.values()}, folder / WEIGHTS, metadata={"format": "pt"})
     write_json(folder / CONFIG, {**model.config.to_dict(), **tokens, "architectures": [type(model).__name__]})

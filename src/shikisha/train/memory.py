@@ -4,6 +4,7 @@ Invariant: what `recall` is given back leaves the process as it was when `rememb
 absent: files (`keeping`), and objects that only Python can read.
 """
 
+import json
 import random
 from collections.abc import Iterator, Mapping
 from typing import cast
@@ -19,11 +20,12 @@ Generators = Mapping[str, torch.Generator]
 
 _OPTIMIZER, _DICE = "optimizer/", "random/"
 _GLOBAL = f"{_DICE}torch"
+_CHANCE = ("python", "numpy")  # facts
 
 
-def remember(optimizer: torch.optim.Optimizer, generators: Generators) -> State:
-    """Return the state of an optimizer, of these generators, and of those that everybody shares."""
-    held = optimizer.state_dict()
+def remember(optimizer: torch.optim.Optimizer | None, generators: Generators) -> State:
+    """Return the state of an optimizer (None: of none), of these generators, and of those that everybody shares."""
+    held = {"state": {}, "param_groups": []} if optimizer is None else optimizer.state_dict()
     tensors = {f"{_OPTIMIZER}{place}/{name}": value for place, name, value in _slots(held["state"])}
     tensors |= {f"{_DICE}own/{name}": each.get_state() for name, each in generators.items()}
     tensors[_GLOBAL] = torch.get_rng_state()
@@ -31,10 +33,11 @@ def remember(optimizer: torch.optim.Optimizer, generators: Generators) -> State:
     return State({name: each.detach().clone() for name, each in tensors.items()}, facts)
 
 
-def recall(state: State, optimizer: torch.optim.Optimizer, generators: Generators) -> None:
+def recall(state: State, optimizer: torch.optim.Optimizer | None, generators: Generators) -> None:
     """Put everything back as it was; ConfigError where something is missing."""
     try:
-        _recall_optimizer(state, optimizer)
+        if optimizer is not None:
+            _recall_optimizer(state, optimizer)
         for name, each in generators.items():
             each.set_state(state.tensors[f"{_DICE}own/{name}"])
         torch.set_rng_state(state.tensors[_GLOBAL])
@@ -43,6 +46,19 @@ def recall(state: State, optimizer: torch.optim.Optimizer, generators: Generator
         _set_numpy_state(cast("list[object]", state.facts["numpy"]))
     except (KeyError, ValueError, TypeError, RuntimeError, IndexError) as error:
         raise ConfigError(f"a checkpoint's state does not fit this training: {error}") from None
+
+
+def dice(state: State) -> str:
+    """Return the part of a state that each process has its own of, as one line of JSON: its sources of chance."""
+    tensors = {name: each.tolist() for name, each in state.tensors.items() if name.startswith(_DICE)}
+    return json.dumps({"tensors": tensors, **{name: state.facts[name] for name in _CHANCE}})
+
+
+def with_dice(state: State, told: str) -> State:
+    """Return the state with the sources of chance that `dice` told."""
+    held = json.loads(told)
+    tensors = {name: torch.tensor(each, dtype=torch.uint8) for name, each in held["tensors"].items()}
+    return State({**state.tensors, **tensors}, {**state.facts, **{name: held[name] for name in _CHANCE}})
 
 
 def _slots(held: Mapping[int, Mapping[str, object]]) -> Iterator[tuple[int, str, Tensor]]:

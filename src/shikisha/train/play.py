@@ -1,6 +1,7 @@
 """What a policy is asked and what its texts come to: prompts, plans performed as a reward function, second rounds.
 
-Invariant: what has no reward is None, never a number. Deliberately absent: models and advantages.
+Invariants: what has no reward is None, never a number; where other processes wait for this one, what fails is kept
+until TRL has heard from all of them. Deliberately absent: models and advantages.
 """
 
 import asyncio
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from shikisha.errors import ConfigError
+from shikisha.errors import ConfigError, ShikishaError
 from shikisha.prompt import briefing, instructions
 from shikisha.train.batch import Asked, Group, gone_on
+from shikisha.train.crew import first_of, our_crew
 from shikisha.train.padded import Rows, unpadded
 from shikisha.train.scoring import Scored, Scorer
 from shikisha.train.settings import TrainSettings
@@ -24,7 +26,7 @@ Chat = list[dict[str, str]]
 
 
 class Play:
-    """Performs what was sampled; `texts` and `found` are of the last call, by group of `size`.
+    """Performs what was sampled; `texts`, `found` and `failure` are of the last call, by group of `size`.
 
     `home` is the event loop in which plans are performed (None: whichever calls).
     """
@@ -36,6 +38,7 @@ class Play:
         self.size = settings.grpo.group
         self.texts: list[list[str]] = []
         self.found: list[list[Scored]] = []
+        self.failure: BaseException | None = None
         self._work: Future[list[list[Scored]]] | None = None
 
     def begin(self, home: asyncio.AbstractEventLoop) -> None:
@@ -60,7 +63,18 @@ class Play:
         self, completion_ids: Sequence[Sequence[int]], asked: Sequence[Asked], **_: object
     ) -> list[float | None]:
         """Return the reward of each completion: the reward function, as TRL calls it."""
-        written = [self._text(ids) for ids in completion_ids]
+        self.failure = None
+        try:
+            return await self._rewards(completion_ids, asked)
+        except (ShikishaError, ExceptionGroup, asyncio.CancelledError) as error:
+            failure = first_of(error) if isinstance(error, ExceptionGroup) else error
+            if our_crew().count == 1 or not isinstance(failure, ShikishaError | asyncio.CancelledError):
+                raise
+            self.failure = failure
+            return [None] * len(completion_ids)
+
+    async def _rewards(self, completion_ids: Sequence[Sequence[int]], asked: Sequence[Asked]) -> list[float | None]:
+        written = [self.text(ids) for ids in completion_ids]
         places = range(0, len(written), self.size)
         self.texts = [written[place : place + self.size] for place in places]
         ones = [asked[place] for place in places]
@@ -102,7 +116,8 @@ class Play:
         """How many completions are sampled for the prompt of a second round."""
         return max(2, self._settings.grpo.group // self._settings.second.firsts)
 
-    def _text(self, ids: Sequence[int]) -> str:
+    def text(self, ids: Sequence[int]) -> str:
+        """Return what a completion's tokens say."""
         kept = [token for token in ids if token != self._end]
         text: str = self._words.decode(kept, skip_special_tokens=not self._settings.model.brief)
         return text

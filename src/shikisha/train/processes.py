@@ -13,22 +13,12 @@ import torch
 from torch import Tensor
 
 from shikisha.train.batch import Group
+from shikisha.train.crew import Crew
 from shikisha.train.scoring import Scored
 
 
 class Peers(Protocol):
     """What `accelerate.Accelerator` does between processes."""
-
-    num_processes: int
-    device: torch.device
-
-    def gather(self, tensor: Tensor) -> Tensor:
-        """Return all processes' tensors, of one shape, one after the other."""
-        ...
-
-    def pad_across_processes(self, tensor: Tensor) -> Tensor:
-        """Return the tensor as long as the longest of all processes'."""
-        ...
 
     def reduce(self, tensor: Tensor, reduction: str = "sum") -> Tensor:
         """Return the sum or mean over processes."""
@@ -51,25 +41,22 @@ class Heard:
         return sum(one.right for one in self.found) / len(self.found)
 
 
-def everyones(peers: Peers, groups: Sequence[Group]) -> list[Heard]:
+def everyones(crew: Crew, groups: Sequence[Group]) -> list[Heard]:
     """Return the groups of all processes, by rank."""
-    if peers.num_processes == 1:
+    if crew.count == 1:
         return [_heard(0, group, group.found) for group in groups]
     said = [[_said(one) for one in group.found] for group in groups]
     facts = [{**asdict(_heard(0, group, ())), "found": found} for group, found in zip(groups, said, strict=True)]
-    text = torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8).to(peers.device)
-    lengths = peers.gather(torch.tensor([len(text)], device=peers.device)).tolist()
-    texts = peers.gather(peers.pad_across_processes(text)).view(len(lengths), -1)
     return [
         Heard(**{**fact, "rank": rank, "found": tuple(map(_scored, fact["found"]))})
-        for rank, (row, length) in enumerate(zip(texts, lengths, strict=True))
-        for fact in json.loads(bytes(row[:length].tolist()))
+        for rank, text in enumerate(crew.texts(json.dumps(facts)))
+        for fact in json.loads(text)
     ]
 
 
-def most(peers: Peers, count: int) -> int:
+def most(crew: Crew, count: int) -> int:
     """Return the largest of the processes' numbers."""
-    return int(peers.gather(torch.tensor([count], device=peers.device)).max())
+    return max(int(each) for each in crew.texts(str(count)))
 
 
 def mean_gradients(peers: Peers, parameters: Iterable[torch.nn.Parameter]) -> None:

@@ -29,8 +29,10 @@ _SUBTASK = "Answer the question."
 _BYTES_A_TOKEN, _INSTRUCTION, _ENDLESS = 4, 50, 10**9  # where the cost of a call is estimated; tokens
 
 
-def refuse_settings(settings: TrainSettings) -> None:
+def refuse_settings(settings: TrainSettings, processes: int = 1) -> None:
     """Refuse what can be seen without loading anything."""
+    if settings.backend == _PLAIN and processes > 1:
+        raise ConfigError(f'backend: the plain one is a single process, found {processes}: expected "trl"')
     if not settings.grpo.steps and not settings.warm.steps:
         raise ConfigError("grpo.steps: expected 1 or more, found 0 (and warm.steps is 0 too): nothing would be learned")
     if not settings.model.start and not settings.warm.steps:

@@ -3,8 +3,9 @@
 What comes first is refused first: settings, tasks and money, the model; then the warm start, if there is one; then
 GRPO, by our own loop or by TRL. Invariants: a run that is killed anywhere and begun again goes on as the unbroken one
 (same weights, same figures but seconds), and repeats at most what was done since its last checkpoint; a step's line is
-on the disk before anybody is told of it, and before its checkpoint; weights that are no numbers are never kept.
-Deliberately absent: where settings, tasks and workers come from (`config.training`), and any view.
+on the disk before anybody is told of it, and before its checkpoint; weights that are no numbers are never kept; of
+several processes the main one alone writes and tells, and all end together. Deliberately absent: where settings, tasks
+and workers come from (`config.training`), and any view.
 """
 
 import asyncio
@@ -19,13 +20,15 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 
-from shikisha.errors import CapReached, ConfigError, Diverged, ShikishaError
+from shikisha.errors import CapReached, ConfigError, Diverged
+from shikisha.taskset import Item
 from shikisha.train import card, keeping
 from shikisha.train.adapted import added, put_back
-from shikisha.train.exam import examined
+from shikisha.train.crew import first_of, our_crew
+from shikisha.train.exam import examined, likeliest
 from shikisha.train.ground import Ground
 from shikisha.train.keeping import Kept, Place, Shelf, State
-from shikisha.train.memory import recall, remember
+from shikisha.train.memory import dice, recall, remember, with_dice
 from shikisha.train.opening import TEMPLATE, Begun, located, opened
 from shikisha.train.progress import Judged, Step, Watcher
 from shikisha.train.record import Record
@@ -39,6 +42,7 @@ from shikisha.train.tiny import Size, fresh
 from shikisha.train.warm import WarmStep, optimizer_of, warm_up
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import Qwen2ForCausalLM
 
     from shikisha.train.trl_backend import TrlLoop
@@ -87,24 +91,34 @@ async def train(order: Order) -> Result:
     ConfigError before anything is paid for where it cannot work; Diverged where a loss is no number; CapReached where
     the dollars are spent.
     """
-    refuse_settings(order.settings)
+    crew = our_crew()
+    if not crew.main:
+        order = replace(order, watchers=(), taught=_nobody, note=_nobody, begin=lambda: None)
     shelf = Shelf(order.folder, order.settings.keep.last, order.note)
-    kept = _kept(order, shelf)
-    refuse_ground(order.settings, order.ground)
-    begun = _begun(order, kept)
-    refuse_model(begun, order.settings, order.ground)
-    done = kept.place.step if kept is not None and kept.place.stage == "step" else 0
-    order.note(f"the run is kept in {order.folder}")
-    run = Run(order, shelf, begun, Record(order.folder, done))
+    with crew.agreed():
+        refuse_settings(order.settings, crew.count)
+        kept = _kept(order, shelf, crew.count) if crew.main else None
+    found = crew.texts("" if kept is None else kept.place.name)[0]
+    with crew.agreed():
+        if not crew.main:
+            kept = _same(shelf, found, crew.rank)
+        refuse_ground(order.settings, order.ground)
+        begun = _begun(order, kept)
+        refuse_model(begun, order.settings, order.ground)
+        done = kept.place.step if kept is not None and kept.place.stage == "step" else 0
+        order.note(f"the run is kept in {order.folder}")
+        run = Run(order, shelf, begun, Record(order.folder, done) if crew.main else None)
     try:
         if kept is None or kept.place.stage == "warm":
-            run.warmed(kept)
+            with crew.agreed():
+                run.warmed(kept)
             kept = None
         if not order.settings.grpo.steps:
             return run.ended(0)
         return await (run.reinforced(kept) if order.settings.backend == "plain" else _by_trl(run, kept))
     finally:
-        run.record.close()
+        if run.record is not None:
+            run.record.close()
 
 
 async def _by_trl(run: "Run", kept: Kept | None) -> Result:
@@ -116,10 +130,16 @@ async def _by_trl(run: "Run", kept: Kept | None) -> Result:
 
 
 class Run:
-    """A run on its way: what it trains, and everything that it writes."""
+    """A run on its way: what it trains, and everything that it writes.
 
-    def __init__(self, order: Order, shelf: Shelf, begun: Begun, record: Record) -> None:
-        self.order, self.shelf, self.begun, self.record = order, shelf, begun, record
+    `record` is the main process's. A backend may say otherwise how `weights` are had in one piece (None: the model
+    holds them) and what the `likeliest` plans are; every process asks for these.
+    """
+
+    def __init__(self, order: Order, shelf: Shelf, begun: Begun, record: Record | None) -> None:
+        self.order, self.shelf, self.begun, self.record, self.crew = order, shelf, begun, record, our_crew()
+        self.weights: Callable[[], Mapping[str, Tensor] | None] = lambda: None
+        self.likeliest: Callable[[Sequence[Item]], list[str]] = self._likeliest
         settings, ground = order.settings, order.ground
         self.model = cast("Qwen2ForCausalLM", begun.model)
         self.source = Source(
@@ -128,8 +148,8 @@ class Run:
         self.scorer = Scorer(
             settings.reward.weights(),
             ground.caps,
-            settings.spend.at_once,
-            None if ground.purse is not None else settings.spend.dollars,
+            max(1, settings.spend.at_once // self.crew.count),
+            self._share(settings.spend.dollars) if ground.purse is None else None,
             ground.purse,
             ground.engine,
         )
@@ -157,25 +177,31 @@ class Run:
     async def reinforced(self, kept: Kept | None, backend: "Callable[..., Loop | TrlLoop]" = Loop) -> Result:
         """Take what is left of the steps of GRPO, by our own loop or what does as it does."""
         settings = self.order.settings
-        loop = backend(self.model, self.begun.tokenizer, self.source, self.scorer, settings, self.reference(kept))
-        generators = {"sampling": loop.generator}
-        if kept is not None and kept.place.step:
-            recall(kept.state, loop.optimizer, generators)
-            self.recalled(kept)
-            loop.step = kept.place.step
-        self.order.begin()
-        beside = await self.beside() if loop.step < settings.grpo.steps else {}
+        with self.crew.agreed():
+            loop = backend(self.model, self.begun.tokenizer, self.source, self.scorer, settings, self.reference(kept))
+            generators = {"sampling": loop.generator}
+            if kept is not None and kept.place.step:
+                if loop.optimizer is None:
+                    self.order.note("what the optimizer knew was not kept (FSDP, DeepSpeed): its averages begin anew")
+                recall(kept.state, loop.optimizer, generators)
+                self.recalled(kept)
+                loop.step = kept.place.step
+            self.order.begin()
+            beside = await self.beside() if loop.step < settings.grpo.steps else {}
         while loop.step < settings.grpo.steps:
-            at, drawn, dice = loop.step, self.source.state(), loop.generator.get_state()
+            at, drawn, lot = loop.step, self.source.state(), loop.generator.get_state()
             try:
-                step = await whole(loop.advance())
+                with self.crew.agreed():
+                    step = await whole(loop.advance())
             except (CapReached, asyncio.CancelledError):
                 if loop.step == at:  # no weight was touched: what was learned since the last checkpoint is kept
                     self.source.restore(drawn)
-                    loop.generator.set_state(dice)
+                    loop.generator.set_state(lot)
                     self.save(Place("step", at), remember(loop.optimizer, generators))
                 raise
-            await self.after(step, beside)
+            texts = self.examined(step.number)
+            with self.crew.agreed():
+                await self.after(step, texts, beside)
             if self.due(step.number):
                 self.save(Place("step", step.number), remember(loop.optimizer, generators))
         return self.ended(loop.step)
@@ -193,21 +219,28 @@ class Run:
         put_back(self.model, kept.state.tensors)
         facts = kept.state.facts
         self.source.restore(cast("dict[str, object]", facts["source"]))
-        self.scorer.spent = float(cast("float", facts["spent"]))
+        self.scorer.spent = float(cast("float", facts["spent"])) / self.crew.count
 
     async def beside(self) -> Mapping[str, float]:
         """Return what others come to on the judged tasks."""
         ground = self.order.ground
-        return await ground.beside() if ground.judged and ground.beside is not None else {}
+        wanted = self.crew.main and ground.judged
+        return await ground.beside() if wanted and ground.beside is not None else {}
 
-    async def after(self, step: Step, beside: Mapping[str, float]) -> None:
-        """Judge where it is time to, write the step down, tell whoever watches; Diverged where it is no number."""
-        settings, ground = self.order.settings, self.order.ground
+    def examined(self, number: int) -> list[str]:
+        """Return the likeliest plans for the judged tasks where this step is followed by an exam, else nothing."""
+        settings, items = self.order.settings, self.order.ground.judged
+        due = number % settings.tasks.every == 0 or number == settings.grpo.steps
+        return self.likeliest(items) if items and due else []
+
+    async def after(self, step: Step, texts: Sequence[str], beside: Mapping[str, float]) -> None:
+        """Judge what texts there are, write the step down, tell whoever watches; Diverged where it is no number."""
         if not (isfinite(step.loss) and isfinite(step.gradient)):
             raise Diverged(f"step {step.number}: the loss is {step.loss}, the gradient's length {step.gradient}")
-        if ground.judged and (step.number % settings.tasks.every == 0 or step.number == settings.grpo.steps):
-            words = self.begun.tokenizer
-            exam = examined(self.model, words, self.scorer, ground.judged, settings.grpo.longest, beside)
+        if self.record is None:
+            return
+        if texts:
+            exam = examined(texts, self.scorer, self.order.ground.judged, beside)
             step = replace(step, judged=await whole(exam))
         self.record.add(step)
         for watcher in self.order.watchers:
@@ -217,49 +250,66 @@ class Run:
         """Whether this step is followed by a checkpoint."""
         return number % self.order.settings.keep.every == 0 or number == self.order.settings.grpo.steps
 
-    def save(self, place: Place, state: State) -> Path:
+    def save(self, place: Place, state: State) -> None:
         """Write a checkpoint; Diverged, with the one before in its place, where a weight is no number."""
-        for name, parameter in self.model.named_parameters():
-            if not bool(torch.isfinite(parameter).all()):
-                raise Diverged(f"{place.name}: the weights in {name} are no numbers")
-        facts = {**state.facts, **self._facts()}
-        tensors = {**state.tensors, **added(self.model)}
-        return self.shelf.save(place, lambda folder: self._fill(folder, place), State(tensors, facts))
+        weights, spent = self.weights(), self.crew.total(self._spent())
+        lots = self.crew.texts(dice(state)) if self.crew.count > 1 and state.tensors else []
+        with self.crew.agreed():
+            for name, each in (dict(self.model.named_parameters()) if weights is None else weights).items():
+                if not bool(torch.isfinite(each).all()):
+                    raise Diverged(f"{place.name}: the weights in {name} are no numbers")
+            if self.crew.main:
+                facts = {**state.facts, **self._facts(spent), **({"dice": lots} if lots else {})}
+                tensors = {**state.tensors, **added(self.model)}
+                self.shelf.save(place, lambda folder: self._fill(folder, place, spent, weights), State(tensors, facts))
 
     def ended(self, steps: int) -> Result:
         """Write the conductor without the state of its training, and say where it is."""
-        place = Place("step", steps)
-        with keeping.written(self.order.folder / FINAL) as folder:
-            self._fill(folder, place)
-        simulated = self.order.ground.origin.simulated
-        return Result(self.order.folder / FINAL, steps, self.record.judged, self.spent, simulated)
+        place, weights, spent = Place("step", steps), self.weights(), self.crew.total(self._spent())
+        with self.crew.agreed():
+            if self.crew.main:
+                with keeping.written(self.order.folder / FINAL) as folder:
+                    self._fill(folder, place, spent, weights)
+        judged = None if self.record is None else self.record.judged
+        return Result(self.order.folder / FINAL, steps, judged, spent, self.order.ground.origin.simulated)
 
-    @property
-    def spent(self) -> float:
-        """What calls of workers came to in dollars."""
+    def _spent(self) -> float:
+        """Return what this process's calls of workers came to in dollars."""
         purse = self.order.ground.purse
         return self.scorer.spent if purse is None else purse.spent
 
-    def _fill(self, folder: Path, place: Place) -> None:
-        begun = self.begun
-        keeping.save_model(self.model, folder, {"pad_token_id": begun.pad, "eos_token_id": begun.end})
+    def _share(self, dollars: float | None) -> float | None:
+        """Return what each of the processes may spend."""
+        return None if dollars is None else dollars / self.crew.count
+
+    def _likeliest(self, items: Sequence[Item]) -> list[str]:
+        if not self.crew.main:
+            return []
+        return likeliest(self.model, self.begun.tokenizer, items, self.order.settings.grpo.longest)
+
+    def _fill(self, folder: Path, place: Place, spent: float, weights: "Mapping[str, Tensor] | None") -> None:
+        begun, judged = self.begun, None if self.record is None else self.record.judged
+        tokens = {"pad_token_id": begun.pad, "eos_token_id": begun.end}
+        keeping.save_model(self.model, folder, tokens, weights)
         begun.tokenizer.save(str(folder / keeping.TOKENIZER))
         if begun.template:
             (folder / TEMPLATE).write_text(begun.template, encoding="utf-8")
-        about = card.About(
-            place, self.order.ground.origin, self.order.settings, self.record.judged, self.spent, begun.start
-        )
-        card.write(folder, about)
+        card.write(folder, card.About(place, self.order.ground.origin, self.order.settings, judged, spent, begun.start))
 
-    def _facts(self) -> dict[str, object]:
+    def _facts(self, spent: float) -> dict[str, object]:
         return {
             "settings": _bound(self.order.settings),
             "ground": dict(self.order.ground.identity),
             "start": dict(self.begun.start),
             "source": self.source.state(),
-            "spent": self.spent,
+            "spent": spent,
+            "processes": self.crew.count,
             "versions": card.versions(),
         }
+
+
+def _nobody(_: object) -> None:
+    """Tell nobody: the main process does."""
 
 
 async def whole(work: Awaitable[T]) -> T:
@@ -267,18 +317,10 @@ async def whole(work: Awaitable[T]) -> T:
     try:
         return await work
     except ExceptionGroup as group:
-        raise _first(group) from None
+        raise first_of(group) from None
 
 
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    ours, _ = group.split(ShikishaError)
-    inner: Exception = ours or group
-    while isinstance(inner, ExceptionGroup):
-        inner = inner.exceptions[0]
-    return inner
-
-
-def _kept(order: Order, shelf: Shelf) -> Kept | None:
+def _kept(order: Order, shelf: Shelf, processes: int) -> Kept | None:
     """Return the checkpoint to go on from; ConfigError where that was not asked for, or it is of something else."""
     there = shelf.places()
     if not order.resume:
@@ -293,13 +335,28 @@ def _kept(order: Order, shelf: Shelf) -> Kept | None:
     if kept is None:
         order.note("there is no checkpoint to go on from yet: it begins at the beginning")
         return None
-    _refuse_other(kept, order)
+    _refuse_other(kept, order, processes)
     order.note(f"goes on after {kept.place.name}")
     return kept
 
 
-def _refuse_other(kept: Kept, order: Order) -> None:
+def _same(shelf: Shelf, found: str, rank: int) -> Kept | None:
+    """Return the checkpoint that the main process has found, with this process's own sources of chance."""
+    place = Place.of(found)
+    if place is None:
+        return None
+    kept = shelf.read(place)
+    lots = cast("list[str]", kept.state.facts.get("dice", []))
+    return replace(kept, state=with_dice(kept.state, lots[rank])) if lots else kept
+
+
+def _refuse_other(kept: Kept, order: Order, processes: int) -> None:
     facts = kept.state.facts
+    if (count := facts.get("processes", 1)) != processes:
+        raise ConfigError(
+            f"{kept.folder}: a checkpoint of {count} processes, and now there are {processes}: a run goes on with as "
+            "many as it began with, or begins anew in another --out (model.start may be this checkpoint)"
+        )
     before, now = cast("dict[str, object]", facts["settings"]), _bound(order.settings)
     for key in sorted({*before, *now}):
         if before.get(key) != now.get(key):

@@ -6,12 +6,12 @@ async reward function performs every plan, second rounds are sampled and perform
 batch, and advantages are `advantage`'s, over all processes. Small models of our own are sampled by `rollout` and read
 by `shared`, prompts once a group, and their KL is exact; any other model is TRL's to sample and to read. Invariants:
 tokens and, from `rollout`, log-probabilities are the sampler's; what a worker spoilt has no advantage and is counted
-as masked; a loss or gradient that is no number stops training before any weight is touched. Deliberately absent: TRL's
-checkpoints (it pickles), progress bars, and its telemetry: nothing is sent anywhere.
+as masked; a loss or gradient that is no number stops training before any weight is touched; what stops one process
+while plans are performed stops all, after the same collective calls. Deliberately absent: TRL's checkpoints (it
+pickles), progress bars, and its telemetry: nothing is sent anywhere.
 """
 
 import logging
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,8 +34,7 @@ from trl.trainer.utils import add_fused_lm_head
 from shikisha.errors import ConfigError, Diverged
 from shikisha.train.arguments import adapters, arguments, known, wrapped
 from shikisha.train.batch import Asked, Group
-from shikisha.train.keeping import State
-from shikisha.train.memory import recall, remember
+from shikisha.train.crew import our_crew
 from shikisha.train.padded import Held, in_rows, joined, passed
 from shikisha.train.play import Play
 from shikisha.train.processes import everyones, mean_gradients, most
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 Likely = tuple[Tensor, Tensor | None, Tensor | None]
 """Of rows: log-probabilities and entropies of their tokens, and a loss that only mixtures of experts have."""
 
-_RANKS = "WORLD_SIZE"  # in how many processes `accelerate launch` has started us
 _STEPS = 1_000_003  # TRL samples and shuffles with dice that its data loaders roll too: each step has its own
 _NOT_SCORED = "All reward functions returned None"  # such completions are masked and counted; it shows all of a task
 _LEFT_OUT: tuple[tuple[str, type[Warning]], ...] = (
@@ -79,13 +77,13 @@ class Trainer(GRPOTrainer):
             raise ConfigError("grpo.kl: a divergence needs the model that training began with")
         chats = tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) else wrapped(tokenizer, pad, end)
         bare = tokenizer.backend_tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) else tokenizer
-        self.source, self.settings, self.taking = source, settings, Taking()
+        self.source, self.settings, self.taking, self.crew = source, settings, Taking(), our_crew()
         self.play, self.own, self._begun = Play(bare, chats.eos_token_id, scorer, settings), known(model, settings), 0
-        with _quiet():
+        with quiet():
             super().__init__(
                 model=model,
                 reward_funcs=cast("Callable[..., list[float | None]]", self.play.perform),  # TRL takes async ones
-                args=arguments(settings, int(os.environ.get(_RANKS, "1")), self.own),
+                args=arguments(settings, self.crew.count, self.own),
                 train_dataset=Dataset.from_dict({"prompt": [""] * table.tasks * max(1, table.steps)}),
                 processing_class=chats,
                 peft_config=adapters(settings),
@@ -96,11 +94,13 @@ class Trainer(GRPOTrainer):
         self._held = _before(self.model, reference, table.temperature) if table.kl and self.own else None
         if table.kl and not self.own:
             self.beta, self.ref_model = table.kl, _prepared(self, reference)
-        if not (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+        if not self.sharded:
             self.create_optimizer()  # now, so that its state can be put back
+        elif settings.model.lora:
+            raise ConfigError("model.lora: adapters are trained with DDP: expected no FSDP and no DeepSpeed")
 
     def run(self, watch: Callable[[Step], object] | None = None) -> None:
-        """Take what is left of the steps; the main process tells `watch` of each, when it is taken.
+        """Take what is left of the steps; tell `watch` of each when it is taken.
 
         Diverged where the loss or a gradient is no number: the weights are those of the step before.
         """
@@ -108,7 +108,7 @@ class Trainer(GRPOTrainer):
         if left > 0:
             self._begun, self._watch, self.args.max_steps = self.step, watch, left
             self.state.global_step = 0
-            with _quiet():
+            with quiet():
                 self.train()
             self._policy.train(mode=False)
 
@@ -120,17 +120,6 @@ class Trainer(GRPOTrainer):
     @step.setter
     def step(self, taken: int) -> None:
         self._begun, self.state.global_step = taken, 0
-
-    def remember(self) -> State:
-        """Return everything that the next steps hang on besides weights."""
-        held = remember(self.moving, {"sampling": self.generator})
-        return State(held.tensors, {**held.facts, "step": self.step, "source": self.source.state()})
-
-    def recall(self, state: State) -> None:
-        """Go on where `remember` looked; the weights have to be of then."""
-        recall(state, self.moving, {"sampling": self.generator})
-        self.step = cast("int", state.facts["step"])
-        self.source.restore(cast("dict[str, object]", state.facts["source"]))
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LambdaLR:  # noqa: ARG002
         """Let the rate follow the settings, from the step that is next."""
@@ -152,7 +141,7 @@ class Trainer(GRPOTrainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Note TRL's figures as it does; tell whoever watches of the step."""
         super().log(logs, start_time)
-        if "grad_norm" in logs and self._watch is not None and self.is_world_process_zero():
+        if "grad_norm" in logs and self._watch is not None:
             self._watch(self.taking.told(self.step, float(logs["grad_norm"]), self.settings))
 
     def _generate_and_score_completions(self, inputs: object) -> dict[str, Tensor]:  # noqa: ARG002 - they are blank
@@ -165,7 +154,7 @@ class Trainer(GRPOTrainer):
         firsts, batch = self._played(asked, self.settings.grpo.group)
         seconds, more = self._played(self._second(firsts), self.play.second_size)
         taking.groups = [*firsts, *seconds]
-        taking.heard = everyones(self.accelerator, taking.groups)
+        taking.heard = everyones(self.crew, taking.groups)
         self.source.told(items, [one.right for one in taking.heard if not one.second])
         taking.compare(self.settings, self.step)
         rows = joined([batch, more] if seconds else [batch], self.args.gradient_accumulation_steps)
@@ -181,14 +170,15 @@ class Trainer(GRPOTrainer):
         self.num_generations = self.play.size = size
         shown = [{"prompt": self.play.prompt(one), "asked": one} for one in asked]
         rows = cast("list[dict[str, Tensor]]", [dict(one) for one in shown for _ in range(size)])  # and what is none
-        with _quiet():
+        with quiet():
             batch: dict[str, Tensor] = super()._generate_and_score_completions(rows)
+        self.crew.agree(self.play.failure)
         return list(self.play.groups(asked, batch)), batch
 
     def _second(self, firsts: Sequence[Group]) -> list[Asked]:
         """Return the second rounds; every process has as many, so some come up again where others have more."""
         asked = self.play.seconds(firsts, self.step)
-        return list(islice(cycle(asked or [group.asked for group in firsts]), most(self.accelerator, len(asked))))
+        return list(islice(cycle(asked or [group.asked for group in firsts]), most(self.crew, len(asked))))
 
     def _sampled(self, prompts: Sequence[str], _: GRPOTrainer) -> dict[str, Sequence[object]]:
         """Sample as TRL wants it: a completion for each of the prompts, which come in groups."""
@@ -243,6 +233,11 @@ class Trainer(GRPOTrainer):
         return found
 
     @property
+    def sharded(self) -> bool:
+        """Whether weights and optimizer lie in pieces, one in each process."""
+        return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
+
+    @property
     def moving(self) -> Optimizer:
         """The optimizer; ConfigError where it is made when training begins."""
         if self.optimizer is None:
@@ -287,7 +282,7 @@ def _prepared(trainer: GRPOTrainer, reference: "PreTrainedModel | None") -> "Pre
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Leave out what TRL warns of and nobody here can change, or means as it is."""
     noted = logging.getLogger(GRPOTrainer.__module__)
 

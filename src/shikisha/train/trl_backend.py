@@ -1,18 +1,22 @@
 """TRL step by step: what the plain loop offers (`reference.Loop`), so that a run is driven alike by either.
 
 TRL trains in a thread of its own, which stands still between steps; plans are performed in the event loop that awaits
-the step. Invariants: while nobody awaits a step nothing changes; a step that is cancelled has either touched no weight,
-or is whole when the cancellation comes through. Deliberately absent: what happens after a step (`session`).
+the step. Invariants: while nobody awaits a step nothing changes; a step that is cancelled, once or more often, has
+either touched no weight, or is whole when the cancellation comes through. Deliberately absent: what happens after a
+step (`session`).
 """
 
 import asyncio
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from threading import Semaphore, Thread
 from typing import TYPE_CHECKING
 
 import torch
 
 from shikisha.errors import ConfigError
+from shikisha.train import whole
 from shikisha.train.arguments import wrapped
 from shikisha.train.progress import Step
 from shikisha.train.scoring import Scorer
@@ -31,12 +35,20 @@ if TYPE_CHECKING:
 async def reinforced(run: "Run", kept: "Kept | None") -> "Result":
     """Take what is left of a run's steps; where the model is briefed in English, by its chat template."""
     begun = run.begun
-    if run.order.settings.model.brief:
-        return await run.reinforced(kept, TrlLoop)
-    if begun.pad is None or begun.end is None:
-        raise ConfigError("model.start: expected a model with a pad and an end token")
-    chats = wrapped(begun.tokenizer, begun.pad, begun.end, begun.template)
-    return await run.reinforced(kept, lambda model, _, *more: TrlLoop(model, chats, *more))
+    chats: Tokenizer | PreTrainedTokenizerFast = begun.tokenizer
+    if not run.order.settings.model.brief:
+        if begun.pad is None or begun.end is None:
+            raise ConfigError("model.start: expected a model with a pad and an end token")
+        chats = wrapped(begun.tokenizer, begun.pad, begun.end, begun.template)
+
+    def loop(model: "PreTrainedModel", _: "Tokenizer", *more: object) -> TrlLoop:
+        made = TrlLoop(model, chats, *more)  # type: ignore[arg-type]  # as they come
+        run.weights = partial(whole.weights, made.trainer)
+        if not made.trainer.own:
+            run.likeliest = partial(whole.likeliest, made.trainer)
+        return made
+
+    return await run.reinforced(kept, loop)
 
 
 class TrlLoop:
@@ -58,9 +70,9 @@ class TrlLoop:
         self._go = Semaphore(0)
 
     @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """What moves the weights."""
-        return self.trainer.moving
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """What moves the weights; None where every process holds a piece of it, and nothing of it is kept."""
+        return None if self.trainer.sharded else self.trainer.moving
 
     @property
     def generator(self) -> torch.Generator:
@@ -90,7 +102,9 @@ class TrlLoop:
             return await asyncio.shield(waited)
         except asyncio.CancelledError:
             self.trainer.play.stop()
-            await asyncio.wait([waited])
+            while not waited.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([waited])
             raise
         finally:
             if waited.exception() is not None or waited.result().number >= self._steps:

@@ -103,10 +103,10 @@ async def test_a_step_follows_the_bare_formula() -> None:
 
 
 async def test_a_worker_that_fails_is_nobodys_reward() -> None:
-    plain = loop(settings(grpo={"group": 32}), faulty=True)
-    groups = await plain._groups([_asked(plain)], 32)
+    plain = loop(settings(grpo={"group": 96}), faulty=True)
+    groups = await plain._groups([_asked(plain)], 96)
     spoilt = np.array([one.total is None for one in groups[0].found])
-    assert 0 < spoilt.sum() < 32
+    assert 0 < spoilt.sum() < 96
     assert not compared(groups, plain.settings)[spoilt].any()
     assert (await plain.advance()).masked > 0
 

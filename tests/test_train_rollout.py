@@ -54,6 +54,33 @@ def test_running_over_them_again_gives_the_same_with_gradients() -> None:
     model().zero_grad()
 
 
+@pytest.mark.parametrize("prompts", [[[5]], [[5, 6], [5, 6]], [[5, 6, 7], [5, 6], [8] * 40], [[4] * 33, [4] * 34]])
+def test_prompts_of_any_length_that_begin_alike(prompts: list[list[int]]) -> None:
+    found = sample(model(), prompts, 4, 20, torch.Generator().manual_seed(2))
+    again = scores(model(), prompts, found.tokens, 1.0, found.real).detach().gather(-1, found.tokens[..., None])[..., 0]
+    assert torch.allclose(again, found.logprobs, atol=1e-4)
+    for number, prompt in enumerate(prompts):
+        written = found.tokens[number, 0, : int(found.real[number, 0].sum())]
+        spread = torch.log_softmax(model()(torch.tensor([[*prompt, *written.tolist()]])).logits[0].detach(), -1)
+        own = spread[len(prompt) - 1 : -1].gather(1, written[:, None])[:, 0]
+        assert torch.allclose(own, found.logprobs[number, 0, : len(written)], atol=1e-4)
+
+
+def test_tokens_come_as_often_as_they_are_likely() -> None:
+    count = 20_000
+    found = sample(model(), PROMPTS[:1], count, 1, torch.Generator().manual_seed(4)).tokens[0, :, 0]
+    likely = model()(torch.tensor(PROMPTS[:1])).logits[0, -1].detach().softmax(-1)
+    often = found.bincount(minlength=len(likely)) / count
+    assert torch.allclose(often, likely, atol=4 * 0.5 / count**0.5)
+
+
+def test_a_completion_hangs_on_its_own_lots_alone() -> None:
+    one, other = (sample(model(), PROMPTS[:k], 6, 9, torch.Generator().manual_seed(1)) for k in (1, 1))
+    more = sample(model(), [*PROMPTS[:1], *PROMPTS[:1]], 3, 9, torch.Generator().manual_seed(1))
+    assert torch.equal(one.tokens, other.tokens)
+    assert torch.equal(more.tokens.flatten(0, 1), one.tokens[0, :, : more.tokens.shape[-1]])
+
+
 def test_gradients_are_those_of_transformers() -> None:
     found = drawn()
     model().zero_grad()

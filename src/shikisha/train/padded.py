@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
 
 from shikisha.train import loss
-from shikisha.train.rollout import Sampled, scores
+from shikisha.train.rollout import Sampled, planted
 
 if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM
@@ -60,8 +60,8 @@ def passed(model: "Qwen2ForCausalLM", rows: Rows, temperature: float, held: Held
         return Pass(old.clone().requires_grad_(), torch.zeros(()), torch.zeros(()))
     kept = {name: each[counted] for name, each in rows.items() if each.dim()}
     ones = folded(kept)
-    spread = scores(model, ones.prompts, ones.tokens, temperature, ones.real)
-    logprobs = spread.gather(-1, ones.tokens[..., None])[..., 0]
+    tree = planted(ones.prompts, ones.tokens, ones.real)
+    spread = tree.scores(model, temperature)
 
     def mean(values: Tensor) -> Tensor:
         real = kept["completion_mask"]
@@ -72,8 +72,9 @@ def passed(model: "Qwen2ForCausalLM", rows: Rows, temperature: float, held: Held
     if held is not None:
         with torch.no_grad():
             reference = held(ones.prompts, ones.tokens, ones.real)
-        kl = mean(loss.divergence(spread, reference))
-    return Pass(old.index_copy(0, counted, ones.unfolded(logprobs)), kl, mean(loss.entropy(spread)))
+        kl = mean(tree.each(loss.divergence(spread, tree.once(reference))))
+    found = ones.unfolded(tree.chosen(spread))
+    return Pass(old.index_copy(0, counted, found), kl, mean(tree.each(loss.entropy(spread))))
 
 
 def in_rows(prompts: Sequence[list[int]], drawn: Sampled) -> dict[str, Sequence[object]]:

@@ -1,11 +1,11 @@
 """GRPO in one plain loop, to be read top to bottom: sample plans, perform them, compare, take one step.
 
 What TRL does for us in earnest is held against this. One optimizer step for each batch, so the policy that is improved
-is the one that sampled, and the clip never bites; equal completions of a group are run over once, with their advantages
-added up, which is the same gradient. Second rounds (recursion) are groups of their own: their prompt shows a first
-round. Invariants: tokens and log-probabilities are the sampler's; the same settings give the same curve; a loss that is
-no number stops training before any weight is touched. Deliberately absent: checkpoints and views (they watch), several
-processes, other layouts than Qwen2's.
+is the one that sampled, and the clip never bites; what completions begin with alike is run over once, with their
+losses added up, which is the same gradient. Second rounds (recursion) are groups of their own: their prompt shows a
+first round. Invariants: tokens and log-probabilities are the sampler's; the same settings give the same curve; a loss
+that is no number stops training before any weight is touched. Deliberately absent: checkpoints and views (they watch),
+several processes, other layouts than Qwen2's.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ import torch
 from shikisha.errors import ConfigError, Diverged
 from shikisha.train import loss, progress
 from shikisha.train.advantage import Floats, advantages, even, rarity
-from shikisha.train.batch import Asked, Group, gone_on, grouped, merged
-from shikisha.train.rollout import sample, scores
+from shikisha.train.batch import Asked, Batch, Group, gone_on, grouped, merged
+from shikisha.train.rollout import planted, sample
 from shikisha.train.scoring import Scorer
 from shikisha.train.settings import TrainSettings
 from shikisha.train.source import Source
@@ -95,19 +95,7 @@ class Loop:
         batch = merged(groups, wished)
         if batch is None:
             return loss.Terms(torch.zeros(()), torch.zeros(()), torch.zeros(())), 0.0
-        spread = scores(self.model, batch.prompts, batch.tokens, table.temperature, batch.real)
-        logprobs = spread.gather(-1, batch.tokens[..., None])[..., 0]
-        policy = loss.clipped(logprobs, batch.sampled, batch.wished, table.clip, table.clip_high or table.clip)
-        nothing = torch.zeros_like(logprobs)
-        divergence = nothing
-        if self.reference is not None and table.kl:
-            with torch.no_grad():
-                held = scores(self.reference, batch.prompts, batch.tokens, table.temperature, batch.real)
-            divergence = loss.divergence(spread, held)
-        entropy = loss.entropy(spread)
-        terms = loss.Terms(
-            *(loss.mean_of(each, batch.real, batch.counts) for each in (policy, divergence, entropy)),
-        )
+        terms = self._terms(batch)
         total = terms.policy + table.kl * terms.kl
         if float(terms.entropy.detach()) < table.entropy_floor:
             total = total - table.entropy * terms.entropy
@@ -121,6 +109,21 @@ class Loop:
             raise Diverged(f"step {self.step}: the gradient is {gradient}; the weights are those of the step before")
         self.optimizer.step()
         return terms, gradient
+
+    def _terms(self, batch: Batch) -> loss.Terms:
+        """Run over a batch; what its completions begin with alike is one, for the policy and for the reference."""
+        table, ones = self.settings.grpo, planted(batch.prompts, batch.tokens, batch.real)
+        spread = ones.scores(self.model, table.temperature)
+        ceiling = table.clip_high or table.clip
+        policy = loss.clipped(ones.chosen(spread), batch.sampled, batch.wished, table.clip, ceiling)
+        divergence = torch.zeros(len(spread))
+        if self.reference is not None and table.kl:
+            with torch.no_grad():
+                held = ones.scores(self.reference, table.temperature)
+            divergence = loss.divergence(spread, held)
+        entropy = loss.entropy(spread if table.entropy else spread.detach())
+        each = (policy, ones.each(divergence), ones.each(entropy))
+        return loss.Terms(*(loss.mean_of(one, batch.real, batch.counts) for one in each))
 
     def _text(self, row: Sequence[int]) -> str:
         text: str = self.tokenizer.decode(list(row), skip_special_tokens=False)

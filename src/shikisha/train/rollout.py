@@ -1,7 +1,8 @@
 """Sampling completions, a group for each prompt, and their log-probabilities once more with gradients.
 
-Invariants: tokens and log-probabilities that training uses come from here, text is never tokenised again; the same
-generator state gives the same samples; a sampled end is part of the completion, what comes after it is padding with
+Equal beginnings go through the model once, here and there. Invariants: tokens and log-probabilities that training uses
+come from here, text is never tokenised again; the same generator state gives the same samples, and draws are taken from
+it in advance, as many as there could be; a sampled end is part of the completion, what comes after it is padding with
 log-probability 0. Deliberately absent: serving (one plan at a time), beams, penalties.
 """
 
@@ -10,17 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
 
 from shikisha.errors import Diverged
-from shikisha.train.shared import Prefix, Suffix, follow, read, step
+from shikisha.train.branches import Branches
+from shikisha.train.shared import Reader, read
+from shikisha.train.tree import Tree, grown
 
 if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM
 
 PAD, END = 0, 1
-_ROWS = 32  # completions of like length that are run over together: more of them take longer each, for their padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,6 @@ class Sampled:
         ]
 
 
-@torch.no_grad()
 def sample(
     model: "Qwen2ForCausalLM",
     prompts: Sequence[Sequence[int]],
@@ -50,22 +50,69 @@ def sample(
     temperature: float = 1.0,
 ) -> Sampled:
     """Sample `group` completions of at most `longest` tokens for each prompt; temperature 0 takes the likeliest."""
-    prefix = read(model, prompts)
-    suffix = Suffix.empty(model, (len(prompts), group), longest)
-    last = torch.tensor([prompt[-1] for prompt in prompts])[:, None].expand(-1, group)
-    done = torch.zeros(len(prompts), group, dtype=torch.bool)
-    tokens: list[Tensor] = []
-    logprobs: list[Tensor] = []
-    for _ in range(longest):
-        spread = torch.log_softmax(step(model, prefix, suffix, last) / (temperature or 1.0), dim=-1)
-        last = _chosen(spread, generator if temperature else None, bool(temperature)).masked_fill(done, PAD)
-        tokens.append(last)
-        logprobs.append(spread.gather(-1, last[..., None])[..., 0].masked_fill(done, 0.0))
-        done = done | (last == END)
-        if bool(done.all()):
-            break
-    found = torch.stack(tokens, dim=-1)
-    return Sampled(found, _until_end(found), torch.stack(logprobs, dim=-1))
+    shape = (longest, len(prompts) * group)
+    lots = torch.rand(shape, dtype=torch.float64, generator=generator) if temperature else None
+    tokens, logprobs = torch.full(shape, PAD), torch.zeros(shape)
+    with torch.inference_mode():
+        branches = Branches(Reader.of(model), prompts, group, longest)
+        used = _write(branches, tokens, logprobs, lots, temperature)
+    found, likely = (each[:used].t().reshape(len(prompts), group, used) for each in (tokens, logprobs))
+    return Sampled(found, _until_end(found), likely)
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """Completions [B, G, C] after their prompts as a tree: each different beginning once.
+
+    `after` [N] are the nodes after which a token was drawn, `where` [B, G, C] which of these it was for each token.
+    """
+
+    tree: Tree
+    tokens: Tensor
+    real: Tensor
+    after: Tensor
+    where: Tensor
+
+    def scores(self, model: "Qwen2ForCausalLM", temperature: float = 1.0) -> Tensor:
+        """Return the log-probabilities [N, V] of every token after each of the beginnings."""
+        reader = Reader.of(model)
+        states = read(reader, self.tree).states.index_select(0, self.after)
+        return torch.log_softmax(reader.logits(states) / temperature, dim=-1)
+
+    def each(self, values: Tensor) -> Tensor:
+        """Return values [N, ...] of beginnings for every token [B, G, C, ...]; 0 where there is none."""
+        found = values.index_select(0, self.where.flatten()).view(*self.where.shape, *values.shape[1:])
+        return found * self.real.to(found.dtype).view(*self.real.shape, *[1] * (values.dim() - 1))
+
+    def once(self, values: Tensor) -> Tensor:
+        """Return values [B, G, C, ...] that tokens of equal beginnings share for each of these [N, ...]."""
+        places = torch.arange(self.where.numel()).view(self.where.shape)[self.real > 0]
+        first = torch.zeros(len(self.after), dtype=torch.long).scatter_(0, self.where[self.real > 0], places)
+        return values.flatten(0, 2).index_select(0, first)
+
+    def chosen(self, spread: Tensor) -> Tensor:
+        """Return the log-probability [B, G, C] of each token, given those of all [N, V]; 0 where there is none."""
+        place = (self.where * spread.shape[-1] + self.tokens).flatten()
+        return spread.flatten().index_select(0, place).view(self.where.shape) * self.real
+
+
+def planted(prompts: Sequence[Sequence[int]], tokens: Tensor, real: Tensor | None = None) -> Planted:
+    """Return completions [B, G, C] after their prompts, as far as they are `real` [B, G, C], as a tree."""
+    real = torch.ones(tokens.shape) if real is None else real
+    lengths, written = real.sum(-1).long().tolist(), tokens.tolist()
+    rows = [
+        (number, place, count, [*prompt, *written[number][place][: count - 1]])
+        for number, prompt in enumerate(prompts)
+        for place, count in enumerate(lengths[number])
+        if count
+    ]
+    tree, nodes = grown([text for _, _, _, text in rows])
+    after = sorted({node for (_, _, count, _), each in zip(rows, nodes, strict=True) for node in each[-count:]})
+    numbers = {node: number for number, node in enumerate(after)}
+    where = torch.zeros(tokens.shape, dtype=torch.long)
+    for (number, place, count, _), each in zip(rows, nodes, strict=True):
+        where[number, place, :count] = torch.tensor([numbers[node] for node in each[-count:]])
+    return Planted(tree, tokens, real, torch.tensor(after), where)
 
 
 def scores(
@@ -79,31 +126,36 @@ def scores(
 
     `temperature` is the one that they were sampled at. What is not `real` [B, G, C] is not run over, and 0.
     """
-    count = tokens.shape[-1]
-    lengths = torch.full(tokens.shape[:2], count) if real is None else real.sum(-1).long()
-    order = lengths.flatten().argsort(stable=True)
-    owner, place = order // tokens.shape[1], order % tokens.shape[1]
-    prefix: Prefix = read(model, prompts)
-    last = torch.tensor([prompt[-1] for prompt in prompts])
-    found: list[Tensor] = []
-    for first in range(0, len(owner), _ROWS):
-        own, its = owner[first : first + _ROWS], place[first : first + _ROWS]
-        longest = max(1, int(lengths[own, its].max()))
-        given = torch.cat([last[own, None], tokens[own, its, : longest - 1]], dim=-1)
-        logits = follow(model, prefix.of(own), given[:, None])[:, 0]
-        spread = torch.log_softmax(logits / temperature, dim=-1)
-        inside = torch.arange(longest) < lengths[own, its, None]
-        found.append(F.pad(spread * inside[..., None], (0, 0, 0, count - longest)))
-    return torch.cat(found).index_select(0, order.argsort()).view(*tokens.shape, -1)
+    ones = planted(prompts, tokens, real)
+    return ones.each(ones.scores(model, temperature))
 
 
-def _chosen(spread: Tensor, generator: torch.Generator | None, by_lot: bool) -> Tensor:
-    if not by_lot:
-        return spread.argmax(dim=-1)
-    flat = spread.exp().flatten(0, 1)
-    if bool(flat.isnan().any()):
+def _write(branches: Branches, tokens: Tensor, logprobs: Tensor, lots: Tensor | None, temperature: float) -> int:
+    """Fill in tokens and their log-probabilities [T, B * G] until all have ended; return after how many that was."""
+    longest, count = tokens.shape
+    on = torch.arange(count)
+    whose = on // (count // branches.count)
+    for place in range(longest):
+        spread = torch.log_softmax(branches.read() / (temperature or 1.0), dim=-1)
+        drawn = spread.argmax(dim=-1)[whose] if lots is None else _drawn(spread, whose, lots[place, on])
+        tokens[place, on], logprobs[place, on] = drawn, spread[whose, drawn]
+        going = drawn != END
+        on = on[going]
+        if not len(on):
+            return place + 1
+        whose = branches.grow(whose[going], drawn[going], spread.shape[-1])
+    return longest
+
+
+def _drawn(spread: Tensor, whose: Tensor, lots: Tensor) -> Tensor:
+    """Return a token for each lot in [0, 1), from the row `whose` [M] of log-probabilities [R, V]."""
+    edges = spread.double().exp().cumsum(-1)
+    if not bool(torch.isfinite(edges[:, -1]).all()):
         raise Diverged("the model's next token has probabilities that are no numbers")
-    return torch.multinomial(flat, 1, generator=generator).view(spread.shape[:2])
+    count = spread.shape[-1]
+    ladder = (edges / edges[:, -1:] + torch.arange(len(edges))[:, None]).flatten()
+    found = torch.searchsorted(ladder, lots + whose, right=True) - whose * count
+    return found.clamp(0, count - 1)
 
 
 def _until_end(tokens: Tensor) -> Tensor:

@@ -1,0 +1,144 @@
+"""Texts that are being written, many after each of some prompts, token by token; those that are equal so far are one.
+
+A branch is what some texts hold so far. Its newest token is read once, for all of them; when they go on differently it
+divides. Keys and values of prompts are shared by their branches, those of what was written after them lie in a slot
+for each branch, and slots that nobody is in any more are taken by others: branches are always the first slots.
+Invariant: logits are those of reading each text for itself, up to rounding. Deliberately absent: chance, and ends.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shikisha.train.shared import Reader, read
+from shikisha.train.tree import grown
+
+_NEVER = -1e30
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """What was read of prompts: keys [B * H, D, P] and values [B * H, P, D] of each layer; `lengths` [B].
+
+    `mask` [B * H, 1, P] is as good as minus infinity where a prompt is over.
+    """
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    mask: Tensor
+    lengths: Tensor
+
+
+@dataclass(slots=True)
+class Layout:
+    """Where branches [R] are when those of a prompt stand together: [B, H, U], U of the prompt that has most.
+
+    `grid` [B * H * U] says which branch's head is there (any, where there is none), `back` [R * H] where each one is.
+    """
+
+    most: int
+    grid: Tensor
+    back: Tensor
+
+
+class Branches:
+    """What is being written after prompts, at most `count` texts after each, of `longest` tokens at most."""
+
+    def __init__(self, reader: Reader, prompts: Sequence[Sequence[int]], count: int, longest: int) -> None:
+        self._reader, self._prompts = reader, _read(reader, [prompt[:-1] for prompt in prompts])
+        self._turns = reader.turns(int(self._prompts.lengths.max()) + longest)
+        self._owner = torch.arange(len(prompts))
+        self._last = torch.tensor([prompt[-1] for prompt in prompts])
+        self._used = 0
+        heads, kind = reader.heads, self._turns[0].dtype
+        room = (len(prompts) * count, heads.count, longest, heads.width)
+        self._keys = [torch.empty(room, dtype=kind) for _ in reader.layers]
+        self._values = [torch.empty(room, dtype=kind) for _ in reader.layers]
+
+    @property
+    def count(self) -> int:
+        """How many branches there are, R."""
+        return len(self._last)
+
+    def read(self) -> Tensor:
+        """Read the newest token of every branch; return the logits [R, V] of the next."""
+        state = self._reader.begun(self._last)
+        places = self._prompts.lengths[self._owner] + self._used
+        turn = self._turns[0].index_select(0, places), self._turns[1].index_select(0, places)
+        layout = self._layout()
+        for place, layer in enumerate(self._reader.layers):
+            query, key, value = layer.asked(state, turn)
+            self._keys[place][: len(state), :, self._used] = key
+            self._values[place][: len(state), :, self._used] = value
+            state = layer.after(state, self._seen(query, place, layout).view(len(state), -1))
+        self._used += 1
+        return self._reader.logits(state)
+
+    def grow(self, whose: Tensor, tokens: Tensor, vocabulary: int) -> Tensor:
+        """Let texts [M], which are at branches `whose`, go on with these tokens; return which branch each is now.
+
+        Branches that no text is at any more are gone.
+        """
+        found, which = torch.unique(whose * vocabulary + tokens, return_inverse=True)
+        above, token = found // vocabulary, found % vocabulary
+        stays = (above < len(found)) & (above != torch.cat([above.new_full((1,), -1), above[:-1]]))
+        free = torch.ones(len(found), dtype=torch.bool)
+        free[above[stays]] = False
+        slots = above.clone()
+        slots[~stays] = free.nonzero()[:, 0]
+        for kept in (*self._keys, *self._values):
+            kept[slots[~stays], :, : self._used] = kept[above[~stays], :, : self._used]
+        owner = self._owner[above]
+        self._owner, self._last = torch.empty_like(owner), torch.empty_like(token)
+        self._owner[slots], self._last[slots] = owner, token
+        now: Tensor = slots[which]
+        return now
+
+    def _seen(self, query: Tensor, place: int, layout: Layout) -> Tensor:
+        """Return what each head sees [R * H, D] of its prompt and of what was written."""
+        prompts, used = self._prompts, self._used + 1
+        asked = query.reshape(-1, query.shape[-1]) * query.shape[-1] ** -0.5
+        keys, values = (each[place].flatten(0, 1)[: len(asked), :used] for each in (self._keys, self._values))
+        grid = asked.index_select(0, layout.grid).view(len(prompts.mask), layout.most, -1)
+        before = torch.baddbmm(prompts.mask, grid, prompts.keys[place]).flatten(0, 1).index_select(0, layout.back)
+        own = torch.bmm(asked[:, None], keys.transpose(1, 2))[:, 0]
+        weights = torch.cat([before, own], dim=-1).softmax(dim=-1)
+        length = before.shape[-1]
+        grid = weights[:, :length].index_select(0, layout.grid).view(len(prompts.mask), layout.most, -1)
+        first = torch.bmm(grid, prompts.values[place]).flatten(0, 1).index_select(0, layout.back)
+        return first + torch.bmm(weights[:, None, length:], values)[:, 0]
+
+    def _layout(self) -> Layout:
+        heads, owner = torch.arange(self._reader.heads.count), self._owner
+        order = owner.argsort(stable=True)
+        counts = owner.bincount(minlength=len(self._prompts.lengths))
+        first = counts.cumsum(0) - counts
+        most = int(counts.max())
+        rank = torch.empty_like(order)
+        rank[order] = torch.arange(len(order)) - first[owner[order]]
+        back = ((owner[:, None] * len(heads) + heads) * most + rank[:, None]).flatten()
+        grid = torch.zeros(len(counts) * len(heads) * most, dtype=torch.long)
+        grid[back] = torch.arange(len(back))
+        return Layout(most, grid, back)
+
+
+def _read(reader: Reader, prompts: Sequence[Sequence[int]]) -> Prompts:
+    tree, nodes = grown(prompts)
+    found = read(reader, tree)
+    lengths = torch.tensor([len(each) for each in nodes])
+    longest = int(lengths.max())
+    which = torch.tensor([[*each, *[0] * (longest - len(each))] for each in nodes], dtype=torch.long)
+    keys, values = (
+        [each.index_select(0, which.flatten()).view(*which.shape, *each.shape[1:]) for each in layers]
+        for layers in (found.keys, found.values)
+    )
+    hidden = (torch.arange(longest) >= lengths[:, None]).repeat_interleave(reader.heads.count, dim=0)
+    mask = torch.zeros(hidden.shape, dtype=found.states.dtype).masked_fill_(hidden, _NEVER)[:, None]
+    return Prompts(
+        [each.permute(0, 2, 3, 1).flatten(0, 1).contiguous() for each in keys],
+        [each.transpose(1, 2).flatten(0, 1).contiguous() for each in values],
+        mask,
+        lengths,
+    )

@@ -19,7 +19,7 @@ def test_the_form_of_a_plan_is_the_one_that_it_was_made_in(form: Form, readings:
 def test_a_lesson_says_of_its_plan_what_it_is() -> None:
     for index in range(200):
         one = lesson(3, index, Curriculum(drills=0.5, plans=0.5, encores=0))
-        said = (one.shown + one.taught).partition("\nform ")[2].partition(", by ")[0]
+        said = (one.shown + one.taught).rpartition("\nso ")[2].partition(": ")[2].partition(", by ")[0]
         plan = parse_plan(one.taught, 9)
         twice = plan.steps[0].subtask == plan.steps[1 % len(plan)].subtask  # kinds by lot may be the same twice
         assert form_of(plan) == said or (said == Form.JOIN and twice)
@@ -27,7 +27,7 @@ def test_a_lesson_says_of_its_plan_what_it_is() -> None:
 
 def test_pieces_spell_every_intent() -> None:
     for form, choice in product(Form, Choice):
-        rest = "\n" + intent(form, choice)
+        rest = intent(form, choice)
         for piece in pieces():
             rest = rest.replace(piece, "", 1)
         assert rest == "\n"

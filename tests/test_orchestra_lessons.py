@@ -89,7 +89,7 @@ def test_a_thought_names_the_fittest_and_its_pieces_spell_it() -> None:
     shape = next(group for group in groups(2) if group.families == {"fact", "date"}).shapes[0]
     casting = tuple((name, next(iter(PROFILES[name].offers[0].by_split[Split.TRAIN]))) for name in ("date", "judge"))
     told = thought_of(shape, casting)
-    assert told.text().endswith("judge=1\nwork fact=- then date=0, none=-\n")
+    assert told.text().endswith("judge=1\nwork fact=- then date=0, none=-\nso two in turn: ")
     rest = told.text()
     for piece in sorted(pieces(), key=len, reverse=True):
         rest = rest.replace(piece, "")

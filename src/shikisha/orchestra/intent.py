@@ -1,18 +1,18 @@
-"""What a plan is to be: its form, and by what its workers are chosen, said in one line before the lists are written.
+"""What a plan is to be: its form, and by what its workers are chosen, said on one line before the lists are written.
 
-    form chain of two, by fit
+    so two in turn: chain of two, by fit
 
-It stands between a thought and the lists, so that which form a question needs is one word, chosen where the kinds of
-work have just been written, and not a property of three lists. Invariant: it names a form and says whether the thought
-is followed (`fit`) or workers were drawn by `lot`; nothing of a question or a pool is in it. Deliberately absent: which
-form is right. No parser and no reward reads it.
+It stands between a thought, which ends with the line's beginning, and the lists, so that which form a question needs is
+one word, chosen directly after the kinds of work have been summed up, and not a property of three lists. Invariant: it
+names a form and says whether the thought is followed (`fit`) or workers were drawn by `lot`; nothing of a question or a
+pool is in it. Deliberately absent: which form is right. No parser and no reward reads it.
 """
 
 from enum import StrEnum
 
 from shikisha.plan import Plan
 
-_HEAD, _BY = "form ", ", by "
+_BY = ", by "
 
 
 class Form(StrEnum):
@@ -35,8 +35,8 @@ class Choice(StrEnum):
 
 
 def intent(form: Form, choice: Choice) -> str:
-    """Return the line."""
-    return f"{_HEAD}{form}{_BY}{choice}\n"
+    """Return the line's end."""
+    return f"{form}{_BY}{choice}\n"
 
 
 def form_of(plan: Plan) -> Form:
@@ -54,4 +54,4 @@ def form_of(plan: Plan) -> Form:
 
 def pieces() -> tuple[str, ...]:
     """Return the texts that intents are made of, for a tokenizer that keeps each as one token."""
-    return (f"\n{_HEAD}", *Form, _BY, *Choice)
+    return (*Form, _BY, *Choice)

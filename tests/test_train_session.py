@@ -191,6 +191,27 @@ async def test_a_warm_start_from_scratch_goes_on_as_the_unbroken_one(tmp_path: P
     assert weights(again.folder) == weights(whole.folder)
 
 
+async def test_lessons_stop_where_they_are_told_to_and_go_on_from_there(tmp_path: Path) -> None:
+    sizes = {"layers": 2, "width": 32, "heads": 2, "inner": 64, "longest": 400}
+    wanted = settings(tmp_path, model={"start": "", **sizes}, warm={"steps": 12, "batch": 4})
+    order = Order(wanted, replace(ground(), school=school()), tmp_path / "run")
+    whole = await train(replace(order, folder=tmp_path / "whole"))
+    at: list[int] = []
+
+    def stop(step: WarmStep) -> None:
+        at.append(step.number)
+        if step.number == 5:
+            task.cancel()
+
+    task = asyncio.ensure_future(train(replace(order, taught=stop)))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert at == [1, 2, 3, 4, 5]
+    again = await train(replace(order, resume=True, taught=lambda step: at.append(step.number)))
+    assert at == list(range(1, 13))
+    assert weights(again.folder) == weights(whole.folder)
+
+
 async def refused(order: Order, told: str) -> None:
     """Nothing is begun."""
     with pytest.raises(ConfigError, match=told):

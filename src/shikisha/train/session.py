@@ -111,7 +111,7 @@ async def train(order: Order) -> Result:
     try:
         if kept is None or kept.place.stage == "warm":
             with crew.agreed():
-                run.warmed(kept)
+                await run.warmed(kept)
             kept = None
         if not order.settings.grpo.steps:
             return run.ended(0)
@@ -154,8 +154,11 @@ class Run:
             ground.engine,
         )
 
-    def warmed(self, kept: Kept | None) -> None:
-        """Take what is left of the lessons; then keep the model with which reinforcement begins."""
+    async def warmed(self, kept: Kept | None) -> None:
+        """Take what is left of the lessons; then keep the model with which reinforcement begins.
+
+        Whoever stops it is heard between two steps, and what was learned until then is kept.
+        """
         table, school = self.order.settings.warm, self.order.ground.school
         if table.steps:
             if school is None:
@@ -170,8 +173,11 @@ class Run:
             every = self.order.settings.keep.every * _WARM_EVERY
             for step in warm_up(self.model, optimizer, self.begun.tokenizer, school.lessons, table, first):
                 self.order.taught(step)
-                if step.number % every == 0 and step.number < table.steps:
+                stopped = await _stopped()
+                if step.number < table.steps and (stopped or step.number % every == 0):
                     self.save(Place("warm", step.number), remember(optimizer, {}))
+                if stopped:
+                    raise stopped
         self.save(Place("step", 0), State())
 
     async def reinforced(self, kept: Kept | None, backend: "Callable[..., Loop | TrlLoop]" = Loop) -> Result:
@@ -318,6 +324,15 @@ async def whole(work: Awaitable[T]) -> T:
         return await work
     except ExceptionGroup as group:
         raise first_of(group) from None
+
+
+async def _stopped() -> asyncio.CancelledError | None:
+    """Let the event loop run; return what it stops this task with."""
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError as stop:
+        return stop
+    return None
 
 
 def _kept(order: Order, shelf: Shelf, processes: int) -> Kept | None:

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,15 @@ def told(folder: Path, name: str) -> None:
     assert before.keys() == after.keys()
     assert any(not before[key].equal(each.to(before[key].dtype)) for key, each in after.items())
     assert (folder / "run" / "final" / "chat_template.jinja").read_text() == TEMPLATE
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is here")
+def test_without_vllm_the_recipe_says_what_is_missing_before_anything_is_opened(tmp_path: Path) -> None:
+    file = str(RECIPES / "conductor-7b.toml")
+    done = CliRunner().invoke(app, ["train", file, "--out", str(tmp_path / "run")])
+    assert (done.exit_code, done.stderr.partition(":")[0]) == (3, "shikisha")
+    assert 'trl.vllm: vLLM is not installed: pip install vllm, or expected ""' in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

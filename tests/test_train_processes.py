@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -130,7 +131,7 @@ async def in_one_process(start: Path, processes: int) -> Mapping[str, Tensor]:
 
 def launched(folder: Path, *command: str, code: int = 0) -> str:
     """Start two processes of it and wait; return what they said."""
-    done = subprocess.run([*LAUNCH, *command], env=ENVIRONMENT, cwd=folder, capture_output=True, text=True, timeout=300)  # noqa: S603
+    done = subprocess.run([*LAUNCH, *command], env=ENVIRONMENT, cwd=folder, capture_output=True, text=True, timeout=900)  # noqa: S603
     assert done.returncode == code, done.stderr[-3000:]
     return done.stderr
 
@@ -144,9 +145,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def train_command(run: str) -> tuple[str, ...]:
+    return ("-m", "shikisha", "train", "turns.toml", "--quiet", "--out", run, "--steps", "30")
+
+
 def trained(folder: Path, run: str, *more: str, code: int = 0) -> str:
-    command = ("-m", "shikisha", "train", "turns.toml", "--quiet", "--out", run, "--steps", "30", *more)
-    return launched(folder, *command, code=code)
+    return launched(folder, *train_command(run), *more, code=code)
 
 
 def final(folder: Path, run: str) -> bytes:
@@ -164,25 +168,14 @@ def test_two_processes_that_are_stopped_go_on_to_the_same(folder: Path) -> None:
     assert said.count("shikisha: spend.dollars cap reached") == 1
     for sign in (signal.SIGKILL, signal.SIGTERM):
         done = len((folder / "run" / "steps.jsonl").read_text().splitlines())
-        command = [
-            *LAUNCH,
-            "-m",
-            "shikisha",
-            "train",
-            "turns.toml",
-            "--quiet",
-            "--out",
-            "run",
-            "--steps",
-            "30",
-            "--resume",
-        ]
-        with subprocess.Popen(  # noqa: S603 - our own command
-            command, cwd=folder, env=ENVIRONMENT, stderr=subprocess.DEVNULL, start_new_session=True
-        ) as run:
+        command = [*LAUNCH, *train_command("run"), "--resume"]
+        with subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stderr=subprocess.DEVNULL) as run:  # noqa: S603
             while run.poll() is None and (folder / "run" / "steps.jsonl").read_text().count("\n") < done + 3:
                 time.sleep(0.01)
-            os.killpg(run.pid, sign)
+            ours = [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]
+            for process in ours if sign is signal.SIGKILL else ours[:1]:
+                process.send_signal(sign)
+            psutil.wait_procs(ours, timeout=60)
     assert "goes on after step-" in trained(folder, "run", "--resume")
     assert final(folder, "run") == final(folder, "whole")
     steps = [(folder / name / "steps.jsonl").read_text().splitlines() for name in ("run", "whole")]

@@ -218,7 +218,8 @@ def save_model(
     for name, tensor in (merged(model) if weights is None else weights).items():
         once.setdefault(tensor.data_ptr(), (name, tensor))
     save_file({name: each.contiguous() for name, each in once.values()}, folder / WEIGHTS, metadata={"format": "pt"})
-    write_json(folder / CONFIG, {**model.config.to_dict(), **tokens, "architectures": [type(model).__name__]})
+    named = model.config.architectures or [type(model).__name__]  # FSDP gives the model's class a name of its own
+    write_json(folder / CONFIG, {**model.config.to_dict(), **tokens, "architectures": named})
 
 
 def tensors_of(path: Path) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ absent: what the settings' own types refuse.
 """
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from shikisha.brief import brief
@@ -33,6 +34,11 @@ def refuse_settings(settings: TrainSettings, processes: int = 1) -> None:
     """Refuse what can be seen without loading anything."""
     if settings.backend == _PLAIN and processes > 1:
         raise ConfigError(f'backend: the plain one is a single process, found {processes}: expected "trl"')
+    if settings.trl.vllm and settings.backend != _PLAIN and find_spec("vllm") is None:
+        raise ConfigError(
+            f'trl.vllm: vLLM is not installed: pip install vllm, or expected "" (sampled without it), not '
+            f"{settings.trl.vllm!r}"
+        )
     if not settings.grpo.steps and not settings.warm.steps:
         raise ConfigError("grpo.steps: expected 1 or more, found 0 (and warm.steps is 0 too): nothing would be learned")
     if not settings.model.start and not settings.warm.steps:

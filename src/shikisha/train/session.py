@@ -174,6 +174,8 @@ class Run:
             for step in warm_up(self.model, optimizer, self.begun.tokenizer, school.lessons, table, first):
                 self.order.taught(step)
                 stopped = await _stopped()
+                if any(self.crew.texts("stopped" if stopped else "")):
+                    stopped = stopped or asyncio.CancelledError()
                 if step.number < table.steps and (stopped or step.number % every == 0):
                     self.save(Place("warm", step.number), remember(optimizer, {}))
                 if stopped:

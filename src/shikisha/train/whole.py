@@ -34,8 +34,8 @@ def likeliest(trainer: Trainer, items: Sequence[Item]) -> list[str]:
 
 
 def weights(trainer: Trainer) -> Mapping[str, Tensor] | None:
-    """Return all weights, in the main process; None where they are not in pieces."""
-    if not trainer.sharded:
+    """Return all weights, in the main process; None where they are not in pieces, or not yet."""
+    if not trainer.sharded or trainer.optimizer is None:
         return None
     found = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     return cast("Mapping[str, Tensor]", found if trainer.crew.main else {})

@@ -1,5 +1,6 @@
 """Groups over shared prompts give the numbers of `transformers`' own pass."""
 
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
@@ -12,6 +13,14 @@ from shikisha.train.rollout import END, PAD, Sampled, sample, scores  # noqa: E4
 from shikisha.train.tiny import Size, fresh  # noqa: E402
 
 PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13, 14, 15, 16, 17]]
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    """Sets the number of threads, until the test is over."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
 
 
 @cache
@@ -103,6 +112,17 @@ def test_the_same_seed_gives_the_same_samples() -> None:
     other = sample(model(), PROMPTS, 6, 9, torch.Generator().manual_seed(2))
     assert torch.equal(again.tokens, drawn().tokens)
     assert again.tokens.shape != other.tokens.shape or not torch.equal(again.tokens, other.tokens)
+
+
+def test_any_number_of_threads_gives_the_same_to_the_bit(threads: Callable[[int], None]) -> None:
+    found = []
+    for count in (1, 2):
+        threads(count)
+        made = sample(model(), PROMPTS, 4, 5, torch.Generator().manual_seed(5))
+        again = scores(model(), PROMPTS, made.tokens, 1.0, made.real).gather(-1, made.tokens[..., None])
+        moved = torch.autograd.grad(again.sum(), list(model().parameters()))
+        found.append([made.tokens, made.logprobs, *moved])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 def test_after_the_end_comes_padding() -> None:

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
 
 from shikisha.train.shared import Reader, read
 from shikisha.train.tree import grown
 
 _NEVER = -1e30
+_LEAST = 16  # branches that are read together: of fewer, products come out otherwise in several threads than in one
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Branches:
         self._last = torch.tensor([prompt[-1] for prompt in prompts])
         self._used = 0
         heads, kind = reader.heads, self._turns[0].dtype
-        room = (len(prompts) * count, heads.count, longest, heads.width)
+        room = (max(_LEAST, len(prompts) * count), heads.count, longest, heads.width)
         self._keys = [torch.empty(room, dtype=kind) for _ in reader.layers]
         self._values = [torch.empty(room, dtype=kind) for _ in reader.layers]
 
@@ -64,17 +66,19 @@ class Branches:
 
     def read(self) -> Tensor:
         """Read the newest token of every branch; return the logits [R, V] of the next."""
-        state = self._reader.begun(self._last)
-        places = self._prompts.lengths[self._owner] + self._used
+        more = (0, max(0, _LEAST - self.count))
+        last, owner = F.pad(self._last, more), F.pad(self._owner, more)
+        state = self._reader.begun(last)
+        places = self._prompts.lengths[owner] + self._used
         turn = self._turns[0].index_select(0, places), self._turns[1].index_select(0, places)
-        layout = self._layout()
+        layout = self._layout(owner)
         for place, layer in enumerate(self._reader.layers):
             query, key, value = layer.asked(state, turn)
             self._keys[place][: len(state), :, self._used] = key
             self._values[place][: len(state), :, self._used] = value
             state = layer.after(state, self._seen(query, place, layout).view(len(state), -1))
         self._used += 1
-        return self._reader.logits(state)
+        return self._reader.logits(state)[: self.count]
 
     def grow(self, whose: Tensor, tokens: Tensor, vocabulary: int) -> Tensor:
         """Let texts [M], which are at branches `whose`, go on with these tokens; return which branch each is now.
@@ -110,8 +114,8 @@ class Branches:
         first = torch.bmm(grid, prompts.values[place]).flatten(0, 1).index_select(0, layout.back)
         return first + torch.bmm(weights[:, None, length:], values)[:, 0]
 
-    def _layout(self) -> Layout:
-        heads, owner = torch.arange(self._reader.heads.count), self._owner
+    def _layout(self, owner: Tensor) -> Layout:
+        heads = torch.arange(self._reader.heads.count)
         order = owner.argsort(stable=True)
         counts = owner.bincount(minlength=len(self._prompts.lengths))
         first = counts.cumsum(0) - counts

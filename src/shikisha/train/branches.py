@@ -90,10 +90,11 @@ class Branches:
         stays = (above < len(found)) & (above != torch.cat([above.new_full((1,), -1), above[:-1]]))
         free = torch.ones(len(found), dtype=torch.bool)
         free[above[stays]] = False
-        slots = above.clone()
-        slots[~stays] = free.nonzero()[:, 0]
-        for kept in (*self._keys, *self._values):
-            kept[slots[~stays], :, : self._used] = kept[above[~stays], :, : self._used]
+        moved, to = (~stays).nonzero()[:, 0], free.nonzero()[:, 0]
+        slots, source = above.index_copy(0, moved, to), above[moved]
+        for kept in (*self._keys, *self._values) if len(to) else ():
+            written = kept[:, :, : self._used]
+            written.index_copy_(0, to, written.index_select(0, source))
         owner = self._owner[above]
         self._owner, self._last = torch.empty_like(owner), torch.empty_like(token)
         self._owner[slots], self._last[slots] = owner, token

@@ -1,8 +1,8 @@
 """`shikisha train` as a person uses it: tasks and workers of one's own, a run that is killed, what is refused."""
 
 import json
-import re
 import os
+import re
 import signal
 import subprocess
 import sys

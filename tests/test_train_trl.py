@@ -238,7 +238,7 @@ async def test_a_run_by_trl_ends_as_one_by_the_plain_loop(tmp_path: Path) -> Non
         table = trainings.settings(started, backend=backend)
         found.append(await train(Order(table, trainings.ground(), tmp_path / backend)))
     one, other = (load_file(each.folder / WEIGHTS) for each in found)
-    # Adam makes whole steps of gradients that are next to nothing, roundings included: a seventh of the way that all went
+    # Adam makes whole steps of gradients that are next to nothing, roundings included: a seventh of the way of all
     assert all(torch.allclose(each, other[name], atol=6e-4) for name, each in one.items())
     assert found[0].judged == found[1].judged
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM
 
 PAD, END = 0, 1
+_PROMPTS = 4  # whose completions are one tree: of more, what a layer leaves is too much for a processor's caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +63,25 @@ def sample(
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """Completions [B, G, C] after their prompts as a tree: each different beginning once.
+    """Completions [B, G, C] after their prompts as trees, one for a few prompts: each different beginning once.
 
-    `after` [N] are the nodes after which a token was drawn, `where` [B, G, C] which of these it was for each token.
+    `after` are the nodes of each tree after which a token was drawn, N in all; `where` [B, G, C] says which of these it
+    was for each token.
     """
 
-    tree: Tree
+    trees: tuple[Tree, ...]
+    after: tuple[Tensor, ...]
     tokens: Tensor
     real: Tensor
-    after: Tensor
     where: Tensor
 
     def scores(self, model: "Qwen2ForCausalLM", temperature: float = 1.0) -> Tensor:
         """Return the log-probabilities [N, V] of every token after each of the beginnings."""
         reader = Reader.of(model)
-        states = read(reader, self.tree).states.index_select(0, self.after)
-        return torch.log_softmax(reader.logits(states) / temperature, dim=-1)
+        states = (
+            read(reader, tree).states.index_select(0, after) for tree, after in zip(self.trees, self.after, strict=True)
+        )
+        return torch.cat([torch.log_softmax(reader.logits(state) / temperature, dim=-1) for state in states])
 
     def each(self, values: Tensor) -> Tensor:
         """Return values [N, ...] of beginnings for every token [B, G, C, ...]; 0 where there is none."""
@@ -87,7 +91,7 @@ class Planted:
     def once(self, values: Tensor) -> Tensor:
         """Return values [B, G, C, ...] that tokens of equal beginnings share for each of these [N, ...]."""
         places = torch.arange(self.where.numel()).view(self.where.shape)[self.real > 0]
-        first = torch.zeros(len(self.after), dtype=torch.long).scatter_(0, self.where[self.real > 0], places)
+        first = torch.zeros(sum(map(len, self.after)), dtype=torch.long).scatter_(0, self.where[self.real > 0], places)
         return values.flatten(0, 2).index_select(0, first)
 
     def chosen(self, spread: Tensor) -> Tensor:
@@ -97,22 +101,23 @@ class Planted:
 
 
 def planted(prompts: Sequence[Sequence[int]], tokens: Tensor, real: Tensor | None = None) -> Planted:
-    """Return completions [B, G, C] after their prompts, as far as they are `real` [B, G, C], as a tree."""
+    """Return completions [B, G, C] after their prompts, as far as they are `real` [B, G, C], as trees."""
     real = torch.ones(tokens.shape) if real is None else real
     lengths, written = real.sum(-1).long().tolist(), tokens.tolist()
-    rows = [
-        (number, place, count, [*prompt, *written[number][place][: count - 1]])
-        for number, prompt in enumerate(prompts)
-        for place, count in enumerate(lengths[number])
-        if count
-    ]
-    tree, nodes = grown([text for _, _, _, text in rows])
-    after = sorted({node for (_, _, count, _), each in zip(rows, nodes, strict=True) for node in each[-count:]})
-    numbers = {node: number for number, node in enumerate(after)}
     where = torch.zeros(tokens.shape, dtype=torch.long)
-    for (number, place, count, _), each in zip(rows, nodes, strict=True):
-        where[number, place, :count] = torch.tensor([numbers[node] for node in each[-count:]])
-    return Planted(tree, tokens, real, torch.tensor(after), where)
+    trees: list[Tree] = []
+    after: list[Tensor] = []
+    for first in range(0, len(prompts), _PROMPTS):
+        some = range(first, min(first + _PROMPTS, len(prompts)))
+        rows = [(number, place, count) for number in some for place, count in enumerate(lengths[number]) if count]
+        tree, nodes = grown([[*prompts[number], *written[number][place][: count - 1]] for number, place, count in rows])
+        drawn = sorted({node for (_, _, count), each in zip(rows, nodes, strict=True) for node in each[-count:]})
+        numbers = {node: number for number, node in enumerate(drawn, start=sum(map(len, after)))}
+        for (number, place, count), each in zip(rows, nodes, strict=True):
+            where[number, place, :count] = torch.tensor([numbers[node] for node in each[-count:]])
+        trees.append(tree)
+        after.append(torch.tensor(drawn, dtype=torch.long))
+    return Planted(tuple(trees), tuple(after), tokens, real, where)
 
 
 def scores(

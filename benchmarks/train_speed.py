@@ -3,8 +3,9 @@
     python benchmarks/train_speed.py [FOLDER] [--steps N] [--threads N] [--json]
 
 FOLDER holds a checkpoint; without one, a model from scratch of the demo's size is measured: it writes noise, so its
-completions share little but their prompts, and advantages are drawn by lot. A step is one of the demo's: 16 tasks of the rehearsal, 32 plans for each,
-KL. Figures are medians over steps; the weights stay what they are, so that every step has the same work to do.
+completions share little but their prompts, and advantages are drawn by lot. A step is one of the demo's: 16 tasks of
+the rehearsal, 32 plans for each, KL. Figures are medians over steps; the weights stay what they are, so that every step
+has the same work to do.
 """
 
 import argparse

@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from shikisha.cli.app import app
@@ -200,9 +201,10 @@ def test_a_diverging_run_ends_with_1_and_says_what_is_kept(training: Training) -
         TRAINING.replace("steps = 4", "steps = 30").replace("1e-3", "1e30\nwarmup = 0.0\nschedule = 'constant'")
     )
     training("--quiet", code=Exit.FAILED)
-    assert re.search(
-        r"kept: training/turns/step-\d{6}; the same command with --resume goes on from there", training.said
-    )
+    kept = re.search(r"kept: (training/turns/step-\d{6}); the same command with --resume goes on", training.said)
+    assert kept
+    weights = load_file(training.folder / kept[1] / "model.safetensors")
+    assert all(bool(each.isfinite().all()) for each in weights.values())
     assert "no numbers" in training.said or "the loss is" in training.said
 
 

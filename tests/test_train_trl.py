@@ -38,6 +38,7 @@ from shikisha.train.trainer import Trainer
 from shikisha.train.trl_backend import TrlLoop
 from train_world import foreign, items, model, scorer, settings, source, tokenizer
 
+
 HERE = Path(__file__).parent
 
 
@@ -238,8 +239,9 @@ async def test_a_run_by_trl_ends_as_one_by_the_plain_loop(tmp_path: Path) -> Non
         table = trainings.settings(started, backend=backend)
         found.append(await train(Order(table, trainings.ground(), tmp_path / backend)))
     one, other = (load_file(each.folder / WEIGHTS) for each in found)
-    # Adam makes whole steps of gradients that are next to nothing, roundings included: a seventh of the way of all
-    assert all(torch.allclose(each, other[name], atol=6e-4) for name, each in one.items())
+    apart = torch.cat([(each - other[name]).abs().flatten() for name, each in one.items()])
+    assert (apart > 1e-4).float().mean() < 0.005
+    assert apart.max() < 1e-3  # the rate: Adam takes a whole step of a gradient that is nothing but roundings
     assert found[0].judged == found[1].judged
 
 

@@ -38,7 +38,6 @@ from shikisha.train.trainer import Trainer
 from shikisha.train.trl_backend import TrlLoop
 from train_world import foreign, items, model, scorer, settings, source, tokenizer
 
-
 HERE = Path(__file__).parent
 
 

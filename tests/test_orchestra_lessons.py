@@ -6,8 +6,7 @@ from functools import cache
 import pytest
 
 from shikisha.orchestra.cast import NEW_NAMES, PROFILES
-from shikisha.orchestra.intent import Form
-from shikisha.orchestra.lessons import Curriculum, Lesson, formed, lesson, phrases, schooling
+from shikisha.orchestra.lessons import Curriculum, Form, Lesson, formed, lesson, phrases, schooling
 from shikisha.orchestra.shapes import HELD_OUT_PAIR, groups
 from shikisha.orchestra.thought import SLOTS, fit_for, pieces, thought_of
 from shikisha.orchestra.wording import Split
@@ -89,7 +88,7 @@ def test_a_thought_names_the_fittest_and_its_pieces_spell_it() -> None:
     shape = next(group for group in groups(2) if group.families == {"fact", "date"}).shapes[0]
     casting = tuple((name, next(iter(PROFILES[name].offers[0].by_split[Split.TRAIN]))) for name in ("date", "judge"))
     told = thought_of(shape, casting)
-    assert told.text().endswith("judge=1\nwork fact=- then date=0, none=-\nso two in turn: ")
+    assert told.text().endswith("judge=1\nwork fact=- then date=0, none=-\n")
     rest = told.text()
     for piece in sorted(pieces(), key=len, reverse=True):
         rest = rest.replace(piece, "")

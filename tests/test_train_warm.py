@@ -10,7 +10,6 @@ from tokenizers import Tokenizer  # noqa: E402
 from transformers import Qwen2ForCausalLM  # noqa: E402
 
 from shikisha.errors import Diverged  # noqa: E402
-from shikisha.orchestra import intent  # noqa: E402
 from shikisha.orchestra.lessons import lesson, phrases, schooling  # noqa: E402
 from shikisha.orchestra.thought import pieces  # noqa: E402
 from shikisha.train.rollout import END  # noqa: E402
@@ -25,9 +24,7 @@ LESSONS = schooling(1, 0.6, 0.15)
 
 @cache
 def tokenizer() -> Tokenizer:
-    return word_tokenizer(
-        (lesson(1, index).prompt for index in range(60)), (*plan_pieces(phrases()), *pieces(), *intent.pieces()), 3
-    )
+    return word_tokenizer((lesson(1, index).prompt for index in range(60)), (*plan_pieces(phrases()), *pieces()), 3)
 
 
 def model() -> Qwen2ForCausalLM:

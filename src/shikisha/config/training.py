@@ -136,7 +136,7 @@ def _described(profile: "Profile") -> str:
 
 
 def _school(settings: "TrainSettings") -> "School":
-    from shikisha.orchestra import encore, intent, thought
+    from shikisha.orchestra import encore, thought
     from shikisha.orchestra.lessons import lesson, phrases, schooling
     from shikisha.train.ground import School
     from shikisha.train.words import plan_pieces, word_tokenizer
@@ -145,7 +145,7 @@ def _school(settings: "TrainSettings") -> "School":
         schooling(settings.seed, *settings.warm.follow, settings.warm.demonstrations),
         lambda: word_tokenizer(
             (lesson(_WORDS_SEED, place).prompt for place in range(_WORDS)),
-            [*thought.pieces(), *intent.pieces(), *encore.PIECES, *plan_pieces(phrases())],
+            [*thought.pieces(), *encore.PIECES, *plan_pieces(phrases())],
             _LEAST,
         ),
     )

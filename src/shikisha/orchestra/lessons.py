@@ -1,20 +1,20 @@
 """Lessons for a warm start: how questions and descriptions are read, how plans are written, and never which to write.
 
-A lesson is a prompt, a thought, an intent (which form, chosen by what: `intent`) and a plan. *Readings* teach the
-thought that is true of the prompt, with some words of the prompt struck out. *Drills* show a random thought and intent,
-which are not taught, and teach a plan that follows them. *Plans* teach the true thought, an intent, and a plan whose
-workers, and half of whose kinds, are drawn by lot; *encores* the same after a first round, with its answer kept half of
-the time. A plan's form is drawn by lot in every lesson, whatever the question. So after the lessons a model reads, and
-can do what a thought and an intent say, but does not know which form a question needs, or that following a thought
-pays: that is left for outcomes to teach. `follow` is the share of plans that follow a true thought nevertheless.
-Invariant: a lesson is a function of (seed, index, recipe); only the training split's words, names, compositions and
-workers are in it. Deliberately absent, unless asked for: best plans. Their share, `best`, is zero; it is there for
-controls, which are shown what reinforcement has to find out.
+A lesson is a prompt, a thought and a plan. *Readings* teach the thought that is true of the prompt, with some words of
+the prompt struck out. *Drills* show a random thought, which is not taught, and teach a plan that follows it. *Plans*
+teach the true thought and a plan whose workers, and half of whose kinds, are drawn by lot; *encores* the same after a
+first round, with its answer kept half of the time. A plan's shape is drawn by lot in every lesson, whatever the
+question. So after the lessons a model reads, and can do what a thought says, but does not know which shape a question
+needs, or that following a thought pays: that is left for outcomes to teach. `follow` is the share of plans that follow
+a true thought nevertheless. Invariant: a lesson is a function of (seed, index, recipe); only the training split's
+words, names, compositions and workers are in it. Deliberately absent, unless asked for: best plans. Their share, `best`,
+is zero; it is there for controls, which are shown what reinforcement has to find out.
 """
 
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import chain
 from itertools import count as counting
 
@@ -25,7 +25,6 @@ from shikisha.orchestra.encore import KEPT, came, played
 from shikisha.orchestra.families import FAMILIES
 from shikisha.orchestra.grammar import write
 from shikisha.orchestra.instructions import PHRASES
-from shikisha.orchestra.intent import Choice, Form, form_of, intent
 from shikisha.orchestra.optimal import best, profiles
 from shikisha.orchestra.pools import Auditions, Casting, cast_pool, draw_cast
 from shikisha.orchestra.shapes import Shape, groups
@@ -40,6 +39,18 @@ STRUCK = "~"  # stands for a word that was struck out
 _HELD, _FALLING = 0.5, 0.3  # of the lessons: `follow` stays as it begins, then falls
 _FEW = (2, 3)  # workers in a drill's prompt
 _LACKING = 0.2  # of demonstrations: a specialist is missing, and a model stands in
+
+
+class Form(StrEnum):
+    """The shapes of plans that lessons show, in equal shares."""
+
+    ONE = "one"
+    CHAIN_2 = "chain of two"
+    CHAIN_3 = "chain of three"
+    JOIN = "two, then a join"
+    VOTE = "readings and a vote"
+    VOTE_FIRST = "readings, a vote, one more"
+    VOTE_LAST = "one, readings, a vote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +113,8 @@ def lesson(seed: int, index: int, curriculum: Curriculum = Curriculum()) -> Less
     casting, shape = _scene(curriculum.sizes, curriculum.parts, draw)
     prompt, thought = _asked(casting, shape, draw), thought_of(shape, casting)
     if is_plan:
-        said, plan = _planned(thought, form, len(casting), curriculum.follow, draw)
-        return Lesson(prompt, "", thought.text() + said + render_lists(plan))
+        plan = _planned(thought, form, len(casting), curriculum.follow, draw)
+        return Lesson(prompt, "", thought.text() + render_lists(plan))
     if kind < curriculum.drills + curriculum.plans + curriculum.encores:
         return _encore(casting, shape, form, curriculum, draw)
     return Lesson(_struck(prompt, curriculum.noise, draw), "", thought.text(), whole=False)
@@ -115,8 +126,7 @@ def _demonstration(seed: int, index: int, curriculum: Curriculum) -> Lesson:
     parts = one.question.parts
     shape = Shape(tuple(part.operation for part in parts), tuple(part.uses for part in parts))
     plan = best(one.question, profiles(one.pool.cards)).plan
-    said = thought_of(shape, one.casting).text() + intent(form_of(plan), Choice.FIT)
-    return Lesson(brief(one.task, one.pool.cards), "", said + render_lists(plan))
+    return Lesson(brief(one.task, one.pool.cards), "", thought_of(shape, one.casting).text() + render_lists(plan))
 
 
 def _encore(casting: Casting, shape: Shape, form: Form, curriculum: Curriculum, draw: random.Random) -> Lesson:
@@ -124,20 +134,18 @@ def _encore(casting: Casting, shape: Shape, form: Form, curriculum: Curriculum, 
     thought, pool = thought_of(shape, casting), cast_pool(casting)
     question, _ = fill(shape, Split.TRAIN, draw)
     task = Task(write(question, Split.TRAIN, draw))
-    _, first = _planned(thought, draw.choice(list(Form)), len(casting), 0.5, draw)
+    first = _planned(thought, draw.choice(list(Form)), len(casting), 0.5, draw)
     performed = played(first, task, pool, draw)
     prompt = brief(task, pool.cards, (performed,))
     if draw.random() < 0.5:
         return Lesson(prompt, "", came(performed) + KEPT)
-    said, plan = _planned(thought, form, len(casting), curriculum.follow, draw)
-    return Lesson(prompt, "", came(performed) + thought.text() + said + render_lists(plan))
+    plan = _planned(thought, form, len(casting), curriculum.follow, draw)
+    return Lesson(prompt, "", came(performed) + thought.text() + render_lists(plan))
 
 
-def _planned(thought: Thought, form: Form, size: int, follow: float, draw: random.Random) -> tuple[str, Plan]:
-    """Return a plan of this form, which follows the thought as often as `follow` says, and what it is to be."""
-    choice = Choice.FIT if draw.random() < follow else Choice.LOT
-    plan = (_following if choice is Choice.FIT else _by_lot)(thought, form, size, draw)
-    return intent(form, choice), plan
+def _planned(thought: Thought, form: Form, size: int, follow: float, draw: random.Random) -> Plan:
+    """Return a plan of this form, which follows the thought as often as `follow` says."""
+    return (_following if draw.random() < follow else _by_lot)(thought, form, size, draw)
 
 
 def _drill(form: Form, curriculum: Curriculum, draw: random.Random) -> Lesson:
@@ -146,8 +154,7 @@ def _drill(form: Form, curriculum: Curriculum, draw: random.Random) -> Lesson:
     size = draw.choice(curriculum.sizes)
     thought = _imagined(size, curriculum, draw)
     plan = _following(thought, form, size, draw)
-    shown = thought.text() + intent(form, Choice.FIT)
-    return Lesson(_struck(_asked(casting, shape, draw), curriculum.noise, draw), shown, render_lists(plan))
+    return Lesson(_struck(_asked(casting, shape, draw), curriculum.noise, draw), thought.text(), render_lists(plan))
 
 
 def _asked(casting: Casting, shape: Shape, draw: random.Random) -> str:

@@ -8,20 +8,17 @@
     weak=-
     judge=2
     work fact=1 then date=0, none=-
-    so two in turn:
 
 First every worker and what its description says that it does. Then the models and the judge by ordinal. `work` has
 the kinds of work in order (`then` where one takes up the one before, `and` where they are independent), each with
 whoever does it and little else, and is filled up to the same length, so that who is named there stands at the same
-distance from the lists whatever the question is. Last the outline: the lines above in one word, which stands directly
-before what is decided, so that the decision can hang on it. Invariant: `thought_of` says what a careful reader finds in
-the words of the question and of the descriptions, and nothing about what to do with it: how many steps, who gets which,
-whether to vote. No parser and no reward reads it.
+distance from the lists whatever the question is. Invariant: `thought_of` says what a careful reader finds in the words
+of the question and of the descriptions, and nothing about what to do with it: how many steps, who gets which, whether
+to vote. No parser and no reward reads it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from shikisha.orchestra.cast import GENERALIST, JUDGE, NOVICE, PROFILES
 from shikisha.orchestra.families import FAMILIES
@@ -31,20 +28,7 @@ from shikisha.orchestra.shapes import Shape
 NOBODY, NONE = "-", "none"
 SLOTS = 3  # kinds of work that there is room for
 STRONG, WEAK, VOTES = "strong", "weak", "judge"
-_SO = "so "
 _LABELS = {GENERALIST: STRONG, NOVICE: WEAK, JUDGE: VOTES}
-
-
-class Outline(StrEnum):
-    """What a question takes; `noisy`: who does the part errs by chance, and a judge of readings is at hand."""
-
-    ONE = "one part"
-    ONE_NOISY = "one noisy part"
-    TWO = "two in turn"
-    FIRST_NOISY = "two in turn, the first noisy"
-    LAST_NOISY = "two in turn, the last noisy"
-    THREE = "three in turn"
-    APART = "two apart and one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +46,8 @@ class Thought:
     weak: int | None = None
     judge: int | None = None
 
-    @property
-    def outline(self) -> Outline:
-        """The kinds of work in a word."""
-        voted = self.judge is not None
-        noisy = [
-            voted and able is not None and FAMILIES[kind].noisy for kind, able in zip(self.kinds, self.can, strict=True)
-        ]
-        match noisy:
-            case [alone]:
-                return Outline.ONE_NOISY if alone else Outline.ONE
-            case [first, last]:
-                return Outline.FIRST_NOISY if first else Outline.LAST_NOISY if last else Outline.TWO
-        return Outline.APART if self.joined else Outline.THREE
-
     def text(self) -> str:
-        """Write it down; what is decided follows on the same line, then the lists."""
+        """Write it down; ends with a line break, after which the lists follow."""
         work = ""
         for place, (kind, ordinal) in enumerate(zip(self.kinds, self.can, strict=True)):
             parallel = self.joined and place < len(self.kinds) - 1
@@ -85,7 +55,7 @@ class Thought:
         work += f", {NONE}={NOBODY}" * (SLOTS - len(self.kinds))
         roll = "".join(f"{ordinal}={'+'.join(said)}\n" for ordinal, said in enumerate(self.roll))
         models = f"{STRONG}={_said(self.strong)}\n{WEAK}={_said(self.weak)}\n{VOTES}={_said(self.judge)}\n"
-        return f"{roll}{models}work {work}\n{_SO}{self.outline}: "
+        return f"{roll}{models}work {work}\n"
 
 
 def thought_of(shape: Shape, casting: Casting) -> Thought:
@@ -111,9 +81,8 @@ def pieces() -> tuple[str, ...]:
     labels = (*FAMILIES, STRONG, WEAK, VOTES, NONE)
     numbers = [str(ordinal) for ordinal in range(10)]
     heads = [f"{number}=" for number in numbers] + [f"\n{number}=" for number in numbers]
-    lines = (f"\n{STRONG}=", f"\n{WEAK}=", f"\n{VOTES}=", "\nwork ", "\n", f"\n{_SO}")
-    outlines = [f"{outline}: " for outline in Outline]
-    return (*labels, *numbers, *heads, *lines, *outlines, "=", "+", " then ", " and ", ", ", NOBODY)
+    lines = (f"\n{STRONG}=", f"\n{WEAK}=", f"\n{VOTES}=", "\nwork ", "\n")
+    return (*labels, *numbers, *heads, *lines, "=", "+", " then ", " and ", ", ", NOBODY)
 
 
 def _does(name: str, description: str) -> tuple[str, ...]:

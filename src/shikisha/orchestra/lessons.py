@@ -7,8 +7,8 @@ first round, with its answer kept half of the time. A plan's shape is drawn by l
 question. So after the lessons a model reads, and can do what a thought says, but does not know which shape a question
 needs, or that following a thought pays: that is left for outcomes to teach. `follow` is the share of plans that follow
 a true thought nevertheless. Invariant: a lesson is a function of (seed, index, recipe); only the training split's
-words, names, compositions and workers are in it. Deliberately absent, unless asked for: best plans. Their share, `best`,
-is zero; it is there for controls, which are shown what reinforcement has to find out.
+words, names, compositions and workers are in it. Deliberately absent, unless asked for: best plans. Their share,
+`best`, is zero; it is there for controls, which are shown what reinforcement has to find out.
 """
 
 import random

@@ -65,7 +65,7 @@ class Loop:
         numbers = np.repeat(np.arange(len(groups)), [len(group.found) for group in groups])
         shapes = [one.compared for group in groups for one in group.found]
         worth = rewards + self.settings.diversity_at(self.step) * rarity(numbers, shapes)
-        wished = advantages(worth, numbers, self.settings.compare_at(self.step), shapes, table.scaled, table.hold)
+        wished = advantages(worth, numbers, self.settings.compare_at(self.step), shapes, table.scaled)
         terms, gradient = self._learn(groups, wished)
         self.step += 1
         seconds = {"sample and perform": sampled - begun, "learn": perf_counter() - sampled}

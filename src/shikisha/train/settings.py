@@ -97,7 +97,6 @@ class GrpoTable(Table):
     longest: Count = 1024  # tokens of a completion
     scaled: bool = True  # advantages divided by the group's standard deviation
     phases: tuple[Phase, ...] = ()
-    hold: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # keeps shapes from dying out, but in phases `group`
     diversity: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # reward of the rarest shape, falls to zero
 
 

@@ -62,8 +62,12 @@ def test_told_to_finish_a_worker_uses_the_result_that_it_was_granted() -> None:
         assert mostly(often("arithmetic", CHAIN, "finish with the previous result", (told, "1000"))) == "4012"
 
 
-def test_told_to_finish_what_is_finished_a_worker_hands_it_on() -> None:
-    assert say("fact", CHAIN, "finish with the previous result", ("answer the question", "1000")) == "1000"
+def test_told_to_finish_what_is_finished_a_tool_finds_nothing_to_do_and_a_model_hands_it_on() -> None:
+    def told(name: str) -> str:
+        return say(name, CHAIN, "finish with the previous result", ("answer the question", "1000"))
+
+    assert told("fact") == told(JUDGE) == "I cannot find anything that is left to do."
+    assert told(GENERALIST) == told(NOVICE) == "1000"
 
 
 def test_a_wrong_granted_result_makes_a_wrong_result_and_is_not_put_right() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shikisha.train.advantage import NO_PLAN, Compare, advantages, even, rarity
+from shikisha.train.advantage import NO_PLAN, Compare, advantages, even, rarity, scarcity
 
 GROUPS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
 REWARDS = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0])
@@ -68,3 +68,32 @@ def test_rarity_is_the_share_of_others() -> None:
     assert rarity(GROUPS, SHAPES) == pytest.approx([0.5] * 8)
     shapes = ["a 1", "b 2", "b 2", f"{NO_PLAN} 2", "a 1", "a 1", "a 1", "a 1"]
     assert rarity(GROUPS, shapes) == pytest.approx([0.75, 0.5, 0.5, 0, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("compare", [Compare.WITHIN, Compare.BETWEEN])
+def test_holding_speaks_for_shapes_that_have_become_rare(compare: Compare) -> None:
+    shapes = ["one-shot 1"] * 98 + ["chain 2"] * 2
+    rewards, groups = np.array([1.0, 0.5] * 50), np.zeros(100, np.int64)
+    held = advantages(rewards, groups, compare, shapes, hold=0.5) - advantages(rewards, groups, compare, shapes)
+    assert not held[:98].any()
+    assert held[98:] == pytest.approx(0.5 * np.log(1 / 12 / 0.02))
+
+
+def test_holding_is_over_where_whole_groups_are_compared() -> None:
+    shapes = ["one-shot 1"] * 98 + ["chain 2"] * 2
+    rewards, groups = np.array([1.0, 0.5] * 50), np.zeros(100, np.int64)
+    assert (advantages(rewards, groups, Compare.GROUP, shapes, hold=1.0) == advantages(rewards, groups)).all()
+
+
+def test_what_is_no_plan_or_was_spoilt_is_not_sought_for_being_rare() -> None:
+    shapes = ["one-shot 1"] * 96 + ["no plan 2"] * 2 + ["chain 2"] * 2
+    counted = np.array([True] * 96 + [False] * 2 + [True] * 2)
+    found = scarcity(shapes, counted)
+    assert not found[:98].any()
+    assert (found[98:] > 0).all()
+
+
+def test_odd_shapes_are_sought_less_than_rare_ones() -> None:
+    shapes = ["one-shot 1"] * 989 + ["chain 3"] * 10 + ["mixed 7"]
+    found = scarcity(shapes, np.ones(1000, bool))
+    assert 0 < found[-1] < found[-2]

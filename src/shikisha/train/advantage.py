@@ -5,9 +5,10 @@ compare keep a policy from collapsing to one shape of plan while it cannot yet d
 only plans of the same shape, so that each shape learns to be done well; `BETWEEN` takes out what the batch as a whole
 thinks of a shape, so that only *which shape for which question* is learned. In both, what is no plan at all is compared
 with its whole group, or the format would be lost; and what the batch thinks of a length is taken out, or long plans
-would be unlearned because they break the format more often. Invariants: a group without variance has advantage 0
-throughout; a masked completion (reward NaN) has advantage 0 and is no part of any mean. Deliberately absent: critics,
-and models.
+would be unlearned because they break the format more often. `hold` adds what keeps a shape from dying out meanwhile:
+one that is hardly ever written is not learned. Invariants: a group without variance has advantage 0 throughout, but for
+what `hold` adds; a masked completion (reward NaN) has advantage 0 and is no part of any mean. Deliberately absent:
+critics, and models.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ Ints = NDArray[np.int64]
 
 NO_PLAN = "no plan"  # the shape of a text that is none
 _SLIGHT = 0.02  # an advantage below this is none: most of what centring a length leaves in each of its plans
+_SCARCE, _ODD = 1 / 12, 0.01  # shares of a batch
 _EVEN = 1e-6  # a standard deviation below which a group is taken to be of one mind
 
 
@@ -38,11 +40,13 @@ def advantages(
     compare: Compare = Compare.GROUP,
     shapes: Sequence[str] = (),
     scaled: bool = True,
+    hold: float = 0.0,
 ) -> Floats:
     """Return [N] advantages of rewards [N]; `groups` [N] says which prompt each is for, `shapes` which shape it has:
     a topology and a length ("chain 3"), or NO_PLAN and the length that was meant.
 
     `scaled` divides by the group's standard deviation (GRPO); without it, only the mean is taken away (Dr. GRPO).
+    `hold` is the weight of `scarcity`, where not whole groups are compared.
     """
     found = _compared(rewards, groups, scaled)
     if compare is Compare.GROUP:
@@ -54,6 +58,8 @@ def advantages(
     else:
         _centre(found, counted & planned, shapes)
     _centre(found, counted, [shape.rpartition(" ")[2] for shape in shapes])
+    if hold:
+        found = found + hold * scarcity(shapes, planned & ~np.isnan(rewards))
     return np.where(np.abs(found) < _SLIGHT, 0.0, found)
 
 
@@ -63,6 +69,20 @@ def _centre(found: Floats, counted: NDArray[np.bool_], names: Sequence[str]) -> 
     for place in np.unique(places[counted]):
         rows = counted & (places == place)
         found[rows] -= found[rows].mean()
+
+
+def scarcity(shapes: Sequence[str], counted: NDArray[np.bool_]) -> Floats:
+    """Return [N]: by how many nats a completion's shape is rarer in the batch than a twelfth of it; else 0.
+
+    Odd shapes, below a hundredth, are sought less and less.
+    """
+    found: Floats = np.zeros(len(shapes))
+    if counted.any():
+        places = _paired(np.zeros(len(shapes), np.int64), shapes)
+        _, where, counts = np.unique(places[counted], return_inverse=True, return_counts=True)
+        share = counts[where] / counted.sum()
+        found[counted] = np.log(np.maximum(1.0, _SCARCE / share)) * np.minimum(1.0, share / _ODD)
+    return found
 
 
 def rarity(groups: Ints, shapes: Sequence[str]) -> Floats:

@@ -63,6 +63,8 @@ def arguments(settings: TrainSettings, processes: int, own: bool) -> GRPOConfig:
         learning_rate=table.rate,
         optim="adamw_torch",
         weight_decay=0.0,
+        adam_beta1=table.betas[0],
+        adam_beta2=table.betas[1],
         max_grad_norm=_LARGEST_GRADIENT,
         loss_type="grpo",
         epsilon=table.clip,

@@ -49,7 +49,7 @@ class Loop:
             raise ConfigError("grpo.kl: a divergence needs the model that training began with")
         self.model, self.tokenizer, self.source, self.scorer, self.settings = model, tokenizer, source, scorer, settings
         self.reference = reference
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=table.rate, betas=(0.9, 0.999), weight_decay=0.0)
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=table.rate, betas=table.betas, weight_decay=0.0)
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.step = 0
         model.train(mode=False)
@@ -65,7 +65,7 @@ class Loop:
         numbers = np.repeat(np.arange(len(groups)), [len(group.found) for group in groups])
         shapes = [one.compared for group in groups for one in group.found]
         worth = rewards + self.settings.diversity_at(self.step) * rarity(numbers, shapes)
-        wished = advantages(worth, numbers, self.settings.compare_at(self.step), shapes, table.scaled)
+        wished = advantages(worth, numbers, self.settings.compare_at(self.step), shapes, table.scaled, table.hold)
         terms, gradient = self._learn(groups, wished)
         self.step += 1
         seconds = {"sample and perform": sampled - begun, "learn": perf_counter() - sampled}

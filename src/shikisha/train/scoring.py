@@ -109,13 +109,28 @@ class Scorer:
         self._purse = purse
         self._engine = engine or Engine(MemoryRecorder())
         self.spent = 0.0
+        self.performances = 1  # of each plan; more of them take chance out of the rewards of workers that vary
 
     async def score(self, text: str, item: Item, before: tuple[str, ...] = ()) -> Scored:
-        """Perform the text as a plan for the item's task, after the rounds `before`; return what it is worth."""
+        """Perform the text as a plan for the item's task, after the rounds `before`; return what it is worth.
+
+        Of several performances the mean reward counts; all else is told of the first. A later round is performed
+        once: it answers what its first round really came to.
+        """
+        found = await self._score(text, item, before)
+        if before or not found.valid or self.performances == 1:
+            return found
+        more = [await self._score(text, item, before, number) for number in range(1, self.performances)]
+        known = [one.total for one in (found, *more) if one.total is not None]
+        return replace(found, total=sum(known) / len(known) if known else None)
+
+    async def _score(self, text: str, item: Item, before: tuple[str, ...], number: int = 0) -> Scored:
+        """Perform it once; `number` makes the run's key another, and with it what hangs on luck."""
         if item.pool is None:
             raise ConfigError(f"task {item.task.id}: no pool to perform a plan with")
         first = (*before, text)[0]
-        key = sha256(f"{content_key(item.task)}\0{first}".encode()).hexdigest()[:24]
+        salt = f"\0{number}" if number else ""
+        key = sha256(f"{content_key(item.task)}\0{first}{salt}".encode()).hexdigest()[:24]
         engine = self._engine.apart(
             MemoryRecorder()
         )  # its own: a task may come twice, and a first round's id (its luck) is kept

@@ -88,15 +88,18 @@ class GrpoTable(Table):
     rate: Positive = 1e-6
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     warmup: Share = 0.03
+    betas: tuple[Share, Share] = (0.9, 0.999)  # of Adam: what is remembered of gradients, and of their squares
     clip: Positive = 0.2
     clip_high: Positive | None = None  # clip-higher; None: the same as `clip`
     kl: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     entropy: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # bonus a nat while below `entropy_floor`
     entropy_floor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     temperature: Positive = 1.0
+    performances: Count = 1  # of each plan: the mean reward counts, where workers do not always do the same
     longest: Count = 1024  # tokens of a completion
     scaled: bool = True  # advantages divided by the group's standard deviation
     phases: tuple[Phase, ...] = ()
+    hold: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # keeps shapes from dying out, but in phases `group`
     diversity: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # reward of the rarest shape, falls to zero
 
 

@@ -1,0 +1,59 @@
+"""A plan that is performed several times is worth the mean of what it came to."""
+
+import pytest
+
+from shikisha.errors import FaultKind, WorkerError
+from shikisha.grade import Tools
+from shikisha.grade.canon import Form
+from shikisha.grade.registry import checker
+from shikisha.plan import Plan, Step
+from shikisha.prompt import render_lists
+from shikisha.reward import Weights
+from shikisha.task import Task
+from shikisha.taskset import Item
+from shikisha.train.scoring import Scored, Scorer
+from support import Answer, member, pool_of, seen
+
+TEXT = render_lists(Plan((Step("answer", 0),)))
+
+
+async def scored(times: int, *answers: Answer, text: str = TEXT, before: tuple[str, ...] = ()) -> tuple[Scored, int]:
+    """What the text is worth where a worker says one answer after another, and how often it was asked."""
+    said = iter(answers)
+    worker = member("turns", lambda _: next(said), attempts=1)
+    item = Item(Task("how many"), checker(Form.NUMBER, {"answer": "1"}, Tools(), "test"), "all", None, pool_of(worker))
+    scorer = Scorer(Weights())
+    scorer.performances = times
+    return await scorer.score(text, item, before), len(seen(worker))
+
+
+async def test_the_mean_reward_counts_and_all_else_is_the_firsts() -> None:
+    found, asked = await scored(4, "1", "0", "0", "1")
+    assert found.total == pytest.approx((1 + 0.5 + 0.5 + 1) / 4)
+    assert found.right
+    assert asked == 4
+
+
+async def test_performances_differ_in_their_runs_and_so_in_their_luck() -> None:
+    worker = member("turns", "1")
+    item = Item(Task("how many"), checker(Form.NUMBER, {"answer": "1"}, Tools(), "test"), "all", None, pool_of(worker))
+    scorer = Scorer(Weights())
+    scorer.performances = 3
+    await scorer.score(TEXT, item)
+    assert len({request.key for request in seen(worker)}) == 3
+
+
+async def test_what_a_worker_spoilt_is_no_part_of_the_mean() -> None:
+    away = WorkerError(FaultKind.SERVER, "away")
+    assert (await scored(3, "1", away, "0"))[0].total == pytest.approx(0.75)
+    assert (await scored(2, away, away))[0].total is None
+
+
+async def test_what_is_no_plan_is_not_tried_again() -> None:
+    found, asked = await scored(3, text="nothing")
+    assert (found.valid, found.total, asked) == (False, 0.0, 0)
+
+
+async def test_a_second_round_answers_the_first_round_that_it_was_shown() -> None:
+    found, asked = await scored(3, "0", "1", text=TEXT, before=(TEXT,))
+    assert (found.right, asked) == (True, 2)

@@ -53,6 +53,17 @@ def test_a_drill_follows_the_thought_that_it_shows() -> None:
         assert int(fit) in {step.worker for step in parse_plan(one.taught, 9).steps}
 
 
+def test_words_of_descriptions_that_say_nothing_are_struck_out_oftener() -> None:
+    struck, kept = Counter[str](), Counter[str]()
+    for one in drawn(Curriculum(drills=0, plans=0, encores=0)):
+        for line in one.prompt.splitlines()[1:-1]:
+            if line.startswith(("0 $3 is good at", "0 $3 ~", "0 $3 is ~")):
+                words = line.split()
+                struck["good"] += "~" in words[2:5]
+                kept["good"] += 1
+    assert struck["good"] / kept["good"] > 0.5
+
+
 @pytest.mark.parametrize("kept", [*NEW_NAMES])
 def test_no_worker_of_the_held_out_split_is_in_a_lesson(kept: str) -> None:
     offers = [offer.all for offer in PROFILES[kept].offers]

@@ -1,24 +1,28 @@
 """Lessons for a warm start: how questions and descriptions are read, how plans are written, and never which to write.
 
 A lesson is a prompt, a thought and a plan. *Readings* teach the thought that is true of the prompt, with some words of
-the prompt struck out. *Drills* show a random thought, which is not taught, and teach a plan that follows it. *Plans*
-teach the true thought and a plan whose workers, and half of whose kinds, are drawn by lot; *encores* the same after a
-first round, with its answer kept half of the time. A plan's shape is drawn by lot in every lesson, whatever the
-question. So after the lessons a model reads, and can do what a thought says, but does not know which shape a question
-needs, or that following a thought pays: that is left for outcomes to teach. `follow` is the share of plans that follow
-a true thought nevertheless. Invariant: a lesson is a function of (seed, index, recipe); only the training split's
-words, names, compositions and workers are in it. Deliberately absent, unless asked for: best plans. Their share,
-`best`, is zero; it is there for controls, which are shown what reinforcement has to find out.
+the prompt struck out, of descriptions above all those that say nothing of a kind of work. *Drills* show a random
+thought, which is not taught, and teach a plan that follows it. *Plans* teach the true thought and a plan whose workers,
+and half of whose kinds, are drawn by lot; *encores* the same after a first round, whose answer half of them keep. A
+plan's shape is drawn by lot in every lesson, whatever the question. So after the lessons a model reads, and can do
+what a thought says, but does not know which shape a question needs, or that following a thought pays: that is left for
+outcomes to teach. `follow` is the share of plans that follow a true thought nevertheless. Invariant: a lesson is a
+function of (seed, index, recipe); only the training split's words, names, compositions and workers are in it.
+Deliberately absent, unless asked for: best plans. Their share, `best`, is zero; it is there for controls, which are
+shown what reinforcement has to find out.
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from itertools import chain
 from itertools import count as counting
 
 from shikisha.brief import brief
+from shikisha.orchestra.cast import SPECIALISTS
 from shikisha.orchestra.chance import dice
 from shikisha.orchestra.compose import Block, compose
 from shikisha.orchestra.encore import KEPT, came, played
@@ -37,6 +41,7 @@ from shikisha.task import Task
 
 STRUCK = "~"  # stands for a word that was struck out
 _HELD, _FALLING = 0.5, 0.3  # of the lessons: `follow` stays as it begins, then falls
+_EMPTY = 5.0  # times as often as others, words of descriptions are struck out that several kinds of work share
 _FEW = (2, 3)  # workers in a drill's prompt
 _LACKING = 0.2  # of demonstrations: a specialist is missing, and a model stands in
 
@@ -55,10 +60,11 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """What lessons are drawn: shares of drills, plans and second rounds (the rest: readings), how often a plan follows.
+    """What lessons are drawn: shares of drills, plans and second rounds (the rest: readings).
 
-    `noise` is the share of the prompt's words that are struck out in readings and drills; `sizes` of pools. `best` is
-    the share of plans that are demonstrations: the optimal policy's plan for a task that the pool can do.
+    `follow` is how often a plan follows; `noise` is the share of the prompt's words that are struck out in readings and
+    drills; `sizes` of pools. `best` is the share of plans that are demonstrations: the optimal policy's plan for a task
+    that the pool can do.
     """
 
     drills: float = 0.25
@@ -170,13 +176,28 @@ def _scene(sizes: tuple[int, ...], parts: tuple[float, ...], draw: random.Random
 
 
 def _struck(prompt: str, noise: float, draw: random.Random) -> str:
-    """Strike out words of what others wrote."""
+    """Strike out words of what others wrote; in descriptions those oftener that say nothing of a kind of work."""
     lines = []
     for line in prompt.split("\n"):
         mark, _, rest = line.partition(" ")
-        words = [STRUCK if word.isalpha() and draw.random() < noise else word for word in rest.split(" ")]
+        empty = _shared() if mark.isdigit() else frozenset[str]()
+        words = [
+            STRUCK if word.isalpha() and draw.random() < noise * (_EMPTY if word in empty else 1) else word
+            for word in rest.split(" ")
+        ]
         lines.append(f"{mark} {' '.join(words)}" if rest else line)
     return "\n".join(lines)
+
+
+@cache
+def _shared() -> frozenset[str]:
+    """Return the words that training's descriptions of several kinds of work have in common ("is good at")."""
+    found = Counter(
+        word
+        for profile in SPECIALISTS
+        for word in {word for text in profile.offers[0].by_split[Split.TRAIN] for word in text.split()}
+    )
+    return frozenset(word for word, kinds in found.items() if kinds > 1)
 
 
 def _imagined(size: int, curriculum: Curriculum, draw: random.Random) -> Thought:

@@ -3,8 +3,8 @@
 Invariant: a reply is a function of the request (task, subtask, granted, remarks; for noisy work also its key) and of
 the worker's own `luck`. A worker that is told something outside its skill, or to use a result that it was not granted,
 says so in a sentence, as does a tool that finds nothing left to do; none answers with another part's value. A simulated
-model does honest work on what it was given and then, as often as its profile says, gets it wrong; told to finish what is
-finished, it hands it on. Deliberately absent: retries, and any look at gold.
+model does honest work on what it was given and then, as often as its profile says, gets it wrong; told to finish what
+is finished, it hands it on. Deliberately absent: retries, and any look at gold.
 """
 
 import asyncio

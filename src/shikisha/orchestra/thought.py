@@ -82,7 +82,8 @@ def pieces() -> tuple[str, ...]:
     numbers = [str(ordinal) for ordinal in range(10)]
     heads = [f"{number}=" for number in numbers] + [f"\n{number}=" for number in numbers]
     lines = (f"\n{STRONG}=", f"\n{WEAK}=", f"\n{VOTES}=", "\nwork ", "\n")
-    return (*labels, *numbers, *heads, *lines, "=", "+", " then ", " and ", ", ", NOBODY)
+    does = [f"={who}" for who in (*numbers, NOBODY)]  # right after a kind of work: one token
+    return (*labels, *numbers, *heads, *does, *lines, "=", "+", " then ", " and ", ", ", NOBODY)
 
 
 def _does(name: str, description: str) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from shikisha.train.advantage import Compare
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Decay = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -88,7 +89,7 @@ class GrpoTable(Table):
     rate: Positive = 1e-6
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     warmup: Share = 0.03
-    betas: tuple[Share, Share] = (0.9, 0.999)  # of Adam: what is remembered of gradients, and of their squares
+    betas: tuple[Decay, Decay] = (0.9, 0.999)  # of Adam: what is remembered of gradients, and of their squares
     clip: Positive = 0.2
     clip_high: Positive | None = None  # clip-higher; None: the same as `clip`
     kl: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0

@@ -15,6 +15,7 @@ from math import isfinite, isnan
 from time import perf_counter, time
 
 from shikisha.budget import Amount, Usage, upper_bound
+from shikisha.clearance import admit
 from shikisha.context import turns, view_hash
 from shikisha.errors import CapReached, Fault, FaultKind, JournalError, WorkerError
 from shikisha.events import (
@@ -38,7 +39,14 @@ _LONGEST_MODEL = 200
 _LONGEST_WISH = 1e9  # seconds; JSON has no infinity
 _REPEATED = (FaultKind.UNCERTAIN, FaultKind.CANCELLED)  # in flight at a kill or an interrupt
 _OURS = frozenset(
-    {*_REPEATED, FaultKind.DENIED, FaultKind.BLOCKED, FaultKind.CHECK_FAILED, FaultKind.NO_PLAN}
+    {
+        *_REPEATED,
+        FaultKind.DENIED,
+        FaultKind.NOT_CLEARED,
+        FaultKind.BLOCKED,
+        FaultKind.CHECK_FAILED,
+        FaultKind.NO_PLAN,
+    }
 )  # what only a journal, a person, a check or the engine can say
 
 
@@ -68,6 +76,7 @@ async def call(track: Track, member: Member, request: Request, why: Why) -> Repl
 
 
 async def _call(track: Track, member: Member, request: Request, why: Why) -> Reply:
+    admit(member.card, request.labels.union(request.task.labels), track.scope.guarded)
     await approve(track, member, request)
     reason, tries, same_key = why.reason, 0, False
     while True:
@@ -114,7 +123,7 @@ async def _once(track: Track, member: Member, request: Request, why: Why, *, sam
     need = upper_bound([turn.text for turn in shown], card.max_output_tokens, card.price, card.context_tokens)
     async with scope.gates.hold(card):
         try:
-            scope.reserve(need, card.name)
+            await scope.reserve(need, card.name)
         except CapReached as refusal:
             return Fault(FaultKind.CAP, str(refusal))
         track.count += 1
@@ -126,7 +135,7 @@ async def _once(track: Track, member: Member, request: Request, why: Why, *, sam
             used = need  # from here on the worker may have used it all
             outcome, used = await _perform(scope, member, request, started)
         finally:
-            scope.ledger.settle(need, used)
+            scope.settle(need, used)
     return outcome
 
 

@@ -38,12 +38,13 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """An earlier step that the access list grants: its index, subtask, and answer, or why it has none."""
+    """An earlier step that the access list grants: its index, subtask, answer (or why it has none), and data labels."""
 
     index: int
     subtask: str
     text: str | None
     fault: str | None = None
+    labels: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ class Request:
     `turns`, when given, are sent as they are (a conductor's own prompt); otherwise `context.turns` renders task,
     granted steps and subtask. `remarks` are failed checks on this step's earlier answers. `key` is the idempotency
     key. `schema` is a JSON Schema that the answer should follow, for endpoints that can be held to one. `on_text`
-    receives pieces of the answer as they arrive. `spawn` starts a child run inside this run's limits.
+    receives pieces of the answer as they arrive. `spawn` starts a child run inside this run's limits. `labels`
+    are those of everything in it.
     """
 
     task: Task
@@ -79,11 +81,12 @@ class Request:
     schema: "Mapping[str, Json] | None" = None
     on_text: Callable[[str], None] | None = field(default=None, compare=False)
     spawn: "Spawn | None" = field(default=None, compare=False)
+    labels: frozenset[str] = frozenset()
 
     def under(self, key: str, on_text: Callable[[str], None] | None, spawn: "Spawn | None") -> "Request":
         """Return this request for one attempt: under its key, with who hears it and what starts its child runs."""
         shown = (self.task, self.subtask, self.granted, self.turns, self.remarks)
-        return Request(*shown, key, self.schema, on_text, spawn)
+        return Request(*shown, key, self.schema, on_text, spawn, self.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,7 @@ class Card:
     `price` None means that nobody can say what a call costs: refused under a dollar cap. `max_output_tokens` bounds
     the reservation. `rate` is calls per second. `fallback` and `escalate` name workers of the same pool. `timeout` is
     seconds for one attempt; `attempts` is how often this worker may be tried for one step before the next is.
+    `sees` are the guarded data labels that it is cleared for, `adds` those that everything it says bears (`clearance`).
     """
 
     name: str
@@ -131,6 +135,8 @@ class Card:
     escalate: str | None = None
     approval: Ask = Ask.NEVER
     skills: tuple[str, ...] = ()
+    sees: tuple[str, ...] = ()
+    adds: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         wrong = [name for name, least in _LEAST.items() if not _at_least(getattr(self, name), least)]

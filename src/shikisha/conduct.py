@@ -21,6 +21,7 @@ from typing import ParamSpec
 
 from shikisha.approval import Desk, NobodyDesk
 from shikisha.budget import Caps, Usage
+from shikisha.clearance import NONE, Labels
 from shikisha.conductor import Conductor
 from shikisha.errors import (
     CapReached,
@@ -44,6 +45,7 @@ from shikisha.ledger import Ledger
 from shikisha.limits import Gates
 from shikisha.perform import Hearing
 from shikisha.pool import Pool
+from shikisha.purse import OpenPurse, Purse
 from shikisha.recorder import Recorder
 from shikisha.recount import recount
 from shikisha.rounds import Conducted, Ending, conduct_rounds
@@ -54,6 +56,7 @@ from shikisha.task import Task
 from shikisha.worker import Spawn, Spawned
 
 P = ParamSpec("P")
+_BOTTOMLESS: Purse = OpenPurse()
 _LOG = logging.getLogger(__name__)
 
 
@@ -112,6 +115,7 @@ class Engine:
         observe: Callable[[Event], None] | None = None,
         on_text: Hearing | None = None,
         retry: RetryPolicy | None = None,
+        guarded: Labels = NONE,
     ) -> None:
         self._recorder = recorder
         self._desk = desk or NobodyDesk()
@@ -119,12 +123,26 @@ class Engine:
         self._observe = _watching(observe) if observe else None
         self._on_text = _watching(on_text) if on_text else None
         self._retry = retry or RetryPolicy()
+        self._guarded, self._purse = guarded, _BOTTOMLESS
         self._gates, self._performing = Gates(), set[str]()
 
     def apart(self, recorder: Recorder) -> "Engine":
         """Return an engine that writes elsewhere and shares all else: a worker's limits hold for the calls of both."""
         other = copy(self)
         other._recorder, other._performing = recorder, set()
+        return other
+
+    def lent(
+        self,
+        observe: Callable[[Event], None] | None = None,
+        on_text: Hearing | None = None,
+        purse: Purse | None = None,
+    ) -> "Engine":
+        """Return this engine for somebody's runs: with observers of their own, and the budget that they share."""
+        other = copy(self)
+        other._observe = _watching(observe) if observe else None
+        other._on_text = _watching(on_text) if on_text else None
+        other._purse = purse or _BOTTOMLESS
         return other
 
     async def run(
@@ -229,7 +247,7 @@ class Engine:
         used = past.active_seconds if past else 0.0
         deadline = None if seconds is None else asyncio.get_running_loop().time() + max(0.0, seconds - used)
         scope = Scope(run_id, pool, ledger, tee, self._gates, self._desk, self._vault, self._retry, past, deadline)
-        scope.spawner = self._spawner
+        scope.spawner, scope.guarded, scope.purse = self._spawner, self._guarded, self._purse
         scope.task = asyncio.current_task()
         scope.cancels = scope.task.cancelling() if scope.task else 0
         return scope

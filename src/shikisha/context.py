@@ -24,8 +24,8 @@ def _granted(plan: Plan, index: int, result: Result | None) -> Granted:
     if result is None:
         raise ValueError(f"step {index} is granted before it has a result")
     if result.fault is not None:
-        return Granted(index, subtask, None, str(result.fault.kind))
-    return Granted(index, subtask, result.text)
+        return Granted(index, subtask, None, str(result.fault.kind), result.labels)
+    return Granted(index, subtask, result.text, labels=result.labels)
 
 
 def turns(request: Request) -> tuple[Turn, ...]:

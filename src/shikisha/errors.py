@@ -52,6 +52,7 @@ class FaultKind(StrEnum):
     CHECK_FAILED = "check_failed"  # a handoff check did not pass
     BLOCKED = "blocked"  # everything that the step was granted had failed
     CAP = "cap"  # a budget's cap refused the call
+    NOT_CLEARED = "not_cleared"  # the worker may not see data of this label
     DENIED = "denied"  # a person said no
     WAITING = "waiting"  # a person has not answered yet
     CANCELLED = "cancelled"  # stopped from outside or by the run's deadline
@@ -98,6 +99,7 @@ _FREE = frozenset(
         FaultKind.NO_RECORD,
         FaultKind.WAITING,
         FaultKind.CAP,
+        FaultKind.NOT_CLEARED,
     }
 )
 

@@ -289,7 +289,7 @@ class QuestionAnswered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFinished(Event):
-    """A step's recorded result: the answer of `attempt`, or a fault."""
+    """A step's recorded result: the answer of `attempt`, or a fault; `labels` are those of its data."""
 
     kind: ClassVar[str] = "step.finished"
     round: int
@@ -298,6 +298,7 @@ class StepFinished(Event):
     attempt: int | None = None
     fault: FaultKind | None = None
     message: Body = ""
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ async def inspect(track: Track, member: Member, request: Request, text: str) -> 
     attempt = track.count - 1
     verdicts: list[Verdict] = []
     for place, handoff in enumerate(member.handoffs):
-        ask = partial(_ask, track, request)
+        ask = partial(_ask, track, member, request)
         verdict = await _verdict(track, handoff, Inspection(request.task, request.subtask, text, ask))
         journaled = _journaled(track, attempt, place)
         if journaled is None:
@@ -81,10 +81,11 @@ async def _verdict(track: Track, handoff: Handoff, inspection: Inspection) -> Ve
     return verdict
 
 
-async def _ask(track: Track, request: Request, worker: str, question: str) -> str:
+async def _ask(track: Track, answered: Member, request: Request, worker: str, question: str) -> str:
     """Put a check's question to a worker of the pool, inside the run's budget and journal."""
     member = track.scope.pool.named(worker)
-    reply = await call(track, member, Request(request.task, question), Why(Role.CHECK))
+    labels = request.labels.union(answered.card.adds)  # the answer that is judged bears them
+    reply = await call(track, member, Request(request.task, question, labels=labels), Why(Role.CHECK))
     return reply.text
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
+from shikisha.clearance import join
 from shikisha.context import grant
 from shikisha.errors import CapReached, Fault, FaultKind, JournalError
 from shikisha.events import OnFail
@@ -134,4 +135,5 @@ def _hindered(track: Track, performance: Performance, granted: tuple[Granted, ..
 def _request(track: Track, score: Score, granted: tuple[Granted, ...]) -> Request:
     index = track.step or 0
     heard = partial(score.on_text, score.round, index) if score.on_text else None
-    return Request(score.task, score.plan.steps[index].subtask, granted, on_text=heard)
+    labels = join(score.task.labels, *(earlier.labels for earlier in granted))
+    return Request(score.task, score.plan.steps[index].subtask, granted, on_text=heard, labels=labels)

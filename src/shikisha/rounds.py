@@ -8,12 +8,13 @@ the run's start and end, its deadline and its children (`conduct`).
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import time
 
 from shikisha.attempt import Why, call
 from shikisha.call import Reply, Request
+from shikisha.clearance import join
 from shikisha.conductor import Conductor, NoPlan, Proposal, Rejection, Situation
 from shikisha.errors import CapReached, Fault, FaultKind, JournalError, PlanError, WorkerError
 from shikisha.events import PlanProposed, PlanRejected, Role, Status
@@ -101,7 +102,7 @@ async def _draft(conducted: Conducted, track: Track) -> tuple[Sequence[Rejection
     """Let the conductor propose; return what was no plan, and the plan as it can be journaled, or why there is none."""
     scope = conducted.scope
     situation = Situation(
-        conducted.task, scope.pool.cards, tuple(conducted.rounds), scope.ledger.left(), partial(_ask, track)
+        conducted.task, scope.pool.cards, tuple(conducted.rounds), scope.ledger.left(), partial(_ask, conducted, track)
     )
     try:
         proposal = _fitting(await conducted.conductor.propose(situation), scope, conducted.rounds)
@@ -190,9 +191,11 @@ def _has_answer(rounds: Sequence[Performed], index: int) -> bool:
     return final is not None and final.ok
 
 
-async def _ask(track: Track, member: Member, request: Request) -> Reply:
+async def _ask(conducted: Conducted, track: Track, member: Member, request: Request) -> Reply:
     """Put a conductor's question to the model that it brought along, inside the run's budget and journal."""
-    return await call(track, member, request, Why(Role.PLAN))
+    seen = (result.labels for past in conducted.rounds for result in past.results)
+    labels = join(conducted.task.labels, *seen)  # a conductor has seen it all, whatever it says that it asks
+    return await call(track, member, replace(request, labels=labels), Why(Role.PLAN))
 
 
 def _is_capped(result: Result) -> bool:

@@ -52,13 +52,17 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a step came to: an answer, or a fault; `worker` is who gave it, after any substitution, `usage` its use."""
+    """What a step came to: an answer, or a fault; `worker` is who gave it, after any substitution, `usage` its use.
+
+    `labels` are the data labels of whatever it was made from.
+    """
 
     worker: str
     text: str | None = None
     fault: Fault | None = None
     verdicts: tuple[Verdict, ...] = ()
     usage: Usage | None = field(default=None, compare=False)
+    labels: frozenset[str] = frozenset()
 
     @property
     def ok(self) -> bool:
@@ -123,12 +127,13 @@ class StepRecord:
         verdicts = tuple(
             Verdict(check.check, check.status, check.reason) for check in self.checks if check.attempt == end.attempt
         )
+        labels = frozenset(end.labels)
         if end.fault is not None:
-            return Result(end.worker, None, Fault(end.fault, end.message), verdicts)
+            return Result(end.worker, None, Fault(end.fault, end.message), verdicts, labels=labels)
         given = self._given(end.attempt)
         if given is None:
-            return Result(end.worker, None, None, verdicts)
-        return Result(end.worker, given.text, None, verdicts, given.usage)
+            return Result(end.worker, None, None, verdicts, labels=labels)
+        return Result(end.worker, given.text, None, verdicts, given.usage, labels)
 
     def _given(self, number: int | None) -> AttemptFinished | None:
         for attempt in self.attempts:

@@ -15,10 +15,12 @@ from typing import TypeAlias
 from shikisha.approval import Desk
 from shikisha.budget import Amount
 from shikisha.call import Spawn
-from shikisha.errors import Fault, FaultKind, WorkerError
+from shikisha.clearance import NONE, Labels
+from shikisha.errors import CapReached, Fault, FaultKind, WorkerError
 from shikisha.ledger import Ledger
 from shikisha.limits import Gates
 from shikisha.pool import Pool
+from shikisha.purse import OpenPurse, Purse
 from shikisha.recorder import Recorder
 from shikisha.run import Attempt, Run, StepRecord
 from shikisha.secrets import Vault
@@ -91,17 +93,31 @@ class Scope:
     spawner: Spawner | None = None
     task: "asyncio.Task[object] | None" = None  # the one that conducts
     cancels: int = 0  # what that task had been told, and had survived, before the run began
+    purse: Purse = OpenPurse()
+    guarded: Labels = NONE
 
     def seconds_left(self) -> float | None:
         """Seconds until the run's deadline; None without one."""
         return None if self.deadline is None else self.deadline - asyncio.get_running_loop().time()
 
-    def reserve(self, need: Amount, worker: str) -> None:
+    async def reserve(self, need: Amount, worker: str) -> None:
         """Hold what a call may use at most; CapReached when a cap refuses it or the run's seconds are over."""
         left = self.seconds_left()
         if left is not None and left <= 0:
             self.ledger.refuse("seconds", f"{worker} is not called any more: {self.ledger.caps.seconds:g} s are over")
         self.ledger.reserve(need, worker)
+        try:
+            await self.purse.hold(need, worker)
+        except BaseException as error:
+            self.ledger.settle(need, Amount())
+            if isinstance(error, CapReached):
+                self.ledger.reached = error
+            raise
+
+    def settle(self, held: Amount, used: Amount) -> None:
+        """Release what was held for a call, and count what it used."""
+        self.ledger.settle(held, used)
+        self.purse.settle(held, used)
 
     def cancelled(self) -> bool:
         """Whether this task has been told to stop, even if a worker or a conductor swallowed what told it."""

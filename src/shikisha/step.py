@@ -71,7 +71,8 @@ async def perform_step(track: Track, member: Member, request: Request) -> StepEn
         except WorkerError as error:  # a person is to judge, or a cap refuses the check: nobody knows whether it holds
             return _failed(course, error.fault)
         if inspected.failed is None:
-            return StepEnd(Result(course.member.card.name, reply.text, None, inspected.verdicts, reply.usage), attempt)
+            card, labels = course.member.card, course.request.labels.union(course.member.card.adds)
+            return StepEnd(Result(card.name, reply.text, None, inspected.verdicts, reply.usage, labels), attempt)
         if not _after_check(track, course, inspected):
             stops = inspected.failed.on_fail is OnFail.STOP
             return StepEnd(_refused(course, inspected), attempt, stops)
@@ -79,7 +80,8 @@ async def perform_step(track: Track, member: Member, request: Request) -> StepEn
 
 def _failed(course: _Course, fault: Fault) -> StepEnd:
     """End with a fault, as a resumed run would read it from the journal: evidence stays with the attempt."""
-    return StepEnd(Result(course.member.card.name, None, Fault(fault.kind, fault.message)))
+    fault = Fault(fault.kind, fault.message)
+    return StepEnd(Result(course.member.card.name, None, fault, labels=course.request.labels))
 
 
 def _stand_in(track: Track, course: _Course) -> bool:
@@ -113,7 +115,8 @@ def _after_check(track: Track, course: _Course, inspected: Inspected) -> bool:
 def _refused(course: _Course, inspected: Inspected) -> Result:
     verdict = inspected.verdicts[-1]
     fault = Fault(FaultKind.CHECK_FAILED, f"{verdict.check}: {verdict.reason}")
-    return Result(course.member.card.name, None, fault, inspected.verdicts)
+    labels = course.request.labels.union(course.member.card.adds)  # a reason may quote the answer
+    return Result(course.member.card.name, None, fault, inspected.verdicts, labels=labels)
 
 
 def finished(track: Track, performed: StepEnd) -> StepFinished:
@@ -128,4 +131,5 @@ def finished(track: Track, performed: StepEnd) -> StepFinished:
         attempt=performed.attempt,
         fault=fault.kind if fault else None,
         message=fault.message if fault else "",
+        labels=tuple(sorted(performed.result.labels)),
     )

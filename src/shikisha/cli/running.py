@@ -127,7 +127,8 @@ def _engine(composition: "Composition", journal: "Journal", seen: "Watch") -> "E
     from shikisha.cli import desk
     from shikisha.conduct import Engine
 
-    return Engine(journal, desk=desk.choose(seen.paused), vault=composition.vault, observe=seen.observe)
+    chosen = desk.choose(seen.paused)
+    return Engine(journal, desk=chosen, vault=composition.vault, observe=seen.observe, guarded=composition.guarded)
 
 
 def _reported(

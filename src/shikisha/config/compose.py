@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from shikisha import toml
 from shikisha.budget import FREE, Caps
 from shikisha.checker import Handoff
+from shikisha.clearance import join
 from shikisha.conductor import Conductor
 from shikisha.config import kinds
 from shikisha.config.conductors import REHEARSED, Conductors, Endpoint
@@ -65,6 +66,11 @@ class Composition:
         if self._orchestra is None and self.embedded is not None:
             self._orchestra = self.embedded()
         return self._orchestra
+
+    @property
+    def guarded(self) -> frozenset[str]:
+        """The data labels that only workers which are cleared for them may see."""
+        return frozenset(self.settings.labels.guarded)
 
     @property
     def caps(self) -> Caps:
@@ -183,9 +189,14 @@ class Composition:
             escalate=table.escalate,
             approval=table.approval or self.settings.autonomy.approval,
             skills=table.skills,
+            sees=table.sees,
+            adds=table.adds,
         )
         if table.kind == kinds.CONDUCTOR:
-            seconds = cast("kinds.ChildSettings", table).budgets.seconds  # its own cap ends it, not ours
+            own = cast("kinds.ChildSettings", table)
+            seconds = own.budgets.seconds  # its own cap ends it, not ours
+            below = [self.workers[name].adds for name in own.pool or self.workers if name in self.workers]
+            card = replace(card, adds=tuple(sorted(join(card.adds, *below))))  # whoever answered, it may bear them all
             return card if seconds is None or "timeout" in table.model_fields_set else replace(card, timeout=seconds)
         module = kinds.worker_module(table.kind)
         fitted = getattr(module, "fitted", None)

@@ -101,6 +101,8 @@ class WorkerTable(Table):
     escalate: str | None = Field(default=None, description="the dearer worker for faults and failed checks")
     approval: Ask | None = Field(default=None, description="whether a person must approve each call")
     skills: tuple[str, ...] = ()
+    sees: tuple[str, ...] = Field(default=(), description="guarded data labels that it is cleared for")
+    adds: tuple[str, ...] = Field(default=(), description="data labels that all it says bears")
     checks: tuple[HandoffEntry, ...] = Field(default=(), description="handoff checks, by name in [checks]")
 
 
@@ -201,6 +203,12 @@ class AutonomyTable(Table):
     approval: Ask = Ask.NEVER
 
 
+class LabelsTable(Table):
+    """[labels]: which data labels are guarded; a worker sees what bears one only if its `sees` has it."""
+
+    guarded: tuple[str, ...] = ()
+
+
 class JournalTable(Table):
     """[journal]: where runs are written: a file (relative to this one), or a database by URL."""
 
@@ -235,4 +243,5 @@ class Settings(Table):
     budgets: BudgetTable = BudgetTable()
     autonomy: AutonomyTable = AutonomyTable()
     journal: JournalTable = JournalTable()
+    labels: LabelsTable = LabelsTable()
     reward: RewardTable = RewardTable()

@@ -161,7 +161,7 @@ async def set_stage(setup: Setup, part: str = "0") -> AsyncIterator[Stage]:
         if setup.journal:
             recorder = await stack.enter_async_context(open_journal(setup.journal))
         player = Player(
-            Engine(recorder, vault=composition.vault),
+            Engine(recorder, vault=composition.vault, guarded=composition.guarded),
             recorder,
             setup.evaluation,
             composition.caps,

@@ -41,7 +41,8 @@ def child_task(request: Request) -> Task:
         known.append(f"Its context:\n{task.context}")
     known += [_handed_down(granted) for granted in request.granted]
     known += [f"An earlier answer was not accepted: {remark}" for remark in request.remarks]
-    return Task(request.subtask, "\n\n".join(known), task.id, task.domain, task.labels)
+    labels = tuple(dict.fromkeys((*task.labels, *sorted(request.labels))))
+    return Task(request.subtask, "\n\n".join(known), task.id, task.domain, labels)
 
 
 def _handed_down(granted: Granted) -> str:

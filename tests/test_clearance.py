@@ -1,0 +1,76 @@
+"""Which data a worker may see: labels joined along the plan, and the refusal where a worker is not cleared."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from shikisha.call import Card, Request
+from shikisha.clearance import admit, cleared, join
+from shikisha.conduct import Engine
+from shikisha.conductors.fixed import Scripted
+from shikisha.errors import FaultKind, WorkerError
+from shikisha.plan import Plan, Step
+from shikisha.pool import Member, Pool
+from shikisha.recorder import MemoryRecorder
+from shikisha.run import Run
+from shikisha.task import Task
+from shikisha.worker import Reply
+
+GUARDED = frozenset({"confidential", "personal"})
+
+
+class Echo:
+    """A worker that says which steps it was shown."""
+
+    def __init__(self) -> None:
+        self.shown: list[Request] = []
+
+    async def perform(self, request: Request) -> Reply:
+        self.shown.append(request)
+        return Reply("heard " + " ".join(str(granted.index) for granted in request.granted), dollars=0.0)
+
+
+async def performed(plan: Plan, cards: Mapping[str, Card], labels: tuple[str, ...] = ()) -> tuple[Run, dict[str, Echo]]:
+    """Perform one plan by workers with these cards; return the run and its workers."""
+    workers = {name: Echo() for name in cards}
+    pool = Pool([Member(card, workers[name]) for name, card in cards.items()])
+    engine = Engine(MemoryRecorder(), guarded=GUARDED)
+    return await engine.run(Task("what?", labels=labels), pool, Scripted([plan])), workers
+
+
+def test_labels_are_joined_and_only_guarded_ones_hinder() -> None:
+    card = Card("ann", sees=("personal",))
+    assert join(["a"], ["b"], ["a"]) == {"a", "b"}
+    assert cleared(card, ["personal", "urgent"], GUARDED)
+    assert not cleared(card, ["confidential"], GUARDED)
+    with pytest.raises(WorkerError, match="ann may not see what is labelled confidential") as caught:
+        admit(card, ["confidential", "urgent"], GUARDED)
+    assert caught.value.fault.kind is FaultKind.NOT_CLEARED
+
+
+async def test_a_worker_that_is_not_cleared_for_the_task_is_never_called() -> None:
+    run, workers = await performed(Plan((Step("do it", 0),)), {"open": Card("open")}, ("confidential",))
+    assert workers["open"].shown == []
+    assert run.rounds[0].steps[0].finished is not None
+    assert run.rounds[0].steps[0].finished.fault is FaultKind.NOT_CLEARED
+
+
+async def test_an_answer_bears_what_its_worker_read_and_adds_and_takes_it_along() -> None:
+    cards = {
+        "files": Card("files", adds=("confidential",)),
+        "open": Card("open"),
+        "own": Card("own", sees=("confidential",)),
+    }
+    steps = (Step("look up", 0), Step("go on", 2, (0,)), Step("publish", 1, (1,)))
+    run, workers = await performed(Plan(steps), cards)
+    ends = [run.rounds[0].steps[index].finished for index in range(3)]
+    assert [end.labels for end in ends if end] == [("confidential",)] * 3
+    assert workers["open"].shown == []  # two steps away, and still
+    assert len(workers["own"].shown) == 1
+
+
+async def test_a_fallback_that_is_cleared_stands_in() -> None:
+    cards = {"open": Card("open", fallback="own"), "own": Card("own", sees=("confidential",))}
+    run, workers = await performed(Plan((Step("do it", 0),)), cards, ("confidential",))
+    assert run.answer == "heard "
+    assert [len(each.shown) for each in workers.values()] == [0, 1]

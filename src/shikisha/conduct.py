@@ -60,10 +60,16 @@ _BOTTOMLESS: Purse = OpenPurse()
 _LOG = logging.getLogger(__name__)
 
 
-def new_run_id() -> str:
+class FreshId(str):
+    """A run id that was just made by chance: nobody has to look whether there is such a run already."""
+
+    __slots__ = ()
+
+
+def new_run_id() -> FreshId:
     """Return a fresh run id that sorts by time: `261120-114437-` and eight characters of chance."""
     chance = "".join(secrets.choice("0123456789abcdefghjkmnpqrstvwxyz") for _ in range(8))
-    return f"{strftime('%y%m%d-%H%M%S', gmtime())}-{chance}"
+    return FreshId(f"{strftime('%y%m%d-%H%M%S', gmtime())}-{chance}")
 
 
 def _watching(watch: Callable[P, None]) -> Callable[P, None]:
@@ -164,7 +170,7 @@ class Engine:
             raise ConfigError("the pool is empty: a run needs at least one worker")
         own_id = run_id or new_run_id()
         with self._once(own_id):
-            if run_id is not None and await self._journaled(run_id):
+            if run_id is not None and not isinstance(run_id, FreshId) and await self._journaled(run_id):
                 raise ConfigError(f"run {run_id} exists: resume it, or choose another id")
             return await self._start(task, pool, conductor, Ledger(caps or Caps()), own_id, config=config)
 

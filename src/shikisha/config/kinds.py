@@ -16,7 +16,8 @@ from pydantic import BaseModel, Field, create_model
 
 from shikisha import toml
 from shikisha.checker import Check
-from shikisha.config.settings import BudgetTable, CheckTable, Table, WorkerTable
+from shikisha.config.settings import BudgetTable, CheckTable, WorkerTable
+from shikisha.config.table import Table
 from shikisha.errors import ConfigError, UnknownName
 from shikisha.secrets import Vault
 from shikisha.worker import Card, Worker

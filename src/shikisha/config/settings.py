@@ -5,54 +5,21 @@ own keys are the adapters' (see `kinds`); here is what all of them share. Delibe
 conducts how well. A knob is here because two users would set it differently.
 """
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from shikisha.budget import Caps, Price
 from shikisha.call import Ask
+from shikisha.config.serving import ServerTable
+from shikisha.config.table import Name, Table, Uncapped, Variable, checked_url
 from shikisha.events import OnFail
 from shikisha.plan import MAX_STEPS
 from shikisha.prompt import Form
 from shikisha.reward import Weights
 
-_NAME = re.compile(r"\w[\w.@:+/ -]*")
-_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_LOGIN = re.compile(r"://[^/@]*:[^/@]*@")
 _DEFAULT = Caps()
-
-
-def _checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError("a name is letters, digits and . @ : + / - _, beginning with a letter or digit")
-    return name
-
-
-def _checked_variable(name: str) -> str:
-    if not _VARIABLE.fullmatch(name):
-        raise ValueError("expected the name of an environment variable, never the key itself")
-    return name
-
-
-def _checked_url(url: str) -> str:
-    if _LOGIN.search(url):
-        raise ValueError(
-            "a URL holds no password: put the whole URL into an environment variable and name it in url_env"
-        )
-    return url
-
-
-Name = Annotated[str, AfterValidator(_checked_name)]
-Variable = Annotated[str, AfterValidator(_checked_variable)]
-Uncapped = BeforeValidator(lambda value: None if value == "none" else value)
-
-
-class Table(BaseModel):
-    """A table of the file: frozen, and closed to unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class PriceTable(Table):
@@ -131,7 +98,7 @@ class FixedTable(Table):
     topology: str
     workers: tuple[str, ...] = ()
     n: int | None = Field(default=None, ge=1)
-    roles: dict[str, str] = {}
+    roles: dict[str, str] = Field(default={})
 
 
 class RulesTable(Table):
@@ -213,7 +180,7 @@ class JournalTable(Table):
     """[journal]: where runs are written: a file (relative to this one), or a database by URL."""
 
     file: str = "shikisha.db"
-    url: Annotated[str, AfterValidator(_checked_url)] | None = None
+    url: Annotated[str, AfterValidator(checked_url)] | None = None
     url_env: Variable | None = Field(default=None, description="the environment variable that holds the URL")
 
 
@@ -244,4 +211,5 @@ class Settings(Table):
     autonomy: AutonomyTable = AutonomyTable()
     journal: JournalTable = JournalTable()
     labels: LabelsTable = LabelsTable()
+    server: ServerTable = ServerTable()
     reward: RewardTable = RewardTable()

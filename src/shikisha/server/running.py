@@ -1,0 +1,34 @@
+"""A run that this process performs: who listens to it, what it has used, and whether somebody wants it to stop.
+
+Deliberately absent: performing it (`house`).
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from shikisha.budget import Amount
+from shikisha.purse import Purse
+from shikisha.run import Run
+from shikisha.server.live import Live
+
+
+@dataclass(slots=True)
+class Running:
+    """A run under way. `used` counts its child runs' calls too; dollars None: nobody can say."""
+
+    live: Live
+    purse: Purse
+    used: Amount = Amount()
+    stopped: bool = False  # cancelled for good; otherwise an interrupted run is taken up again
+    answered: bool = False  # something that it waits for came while it was still being performed
+    task: "asyncio.Task[Run | None] | None" = field(default=None, repr=False)
+    failure: BaseException | None = None
+
+    async def hold(self, need: Amount, worker: str) -> None:
+        """Hold what a call may use in the budget that the run shares (the engine's Purse)."""
+        await self.purse.hold(need, worker)
+
+    def settle(self, held: Amount, used: Amount) -> None:
+        """Release what was held, and count what was used, for the budget and for the run."""
+        self.purse.settle(held, used)
+        self.used += used

@@ -133,6 +133,8 @@ def test_the_defaults_that_stored_events_leave_out_are_these() -> None:
         "attempt.finished.seconds": "0.0",
         "attempt.failed.charged": "Amount(tokens=0, dollars=0.0)",
         "attempt.failed.seconds": "0.0",
+        "question.asked.expires": "0.0",
+        "question.asked.bound": "Amount(tokens=0, dollars=0.0)",
         "question.answered.via": "cli",
         "answer.graded.judged": "False",
     }

@@ -3,9 +3,8 @@
 Invariants: a decision is an event of its own and is written before its effect; an event never changes; every text that
 a person, a model or a tool wrote is a `Body`, which a store keeps once by content hash and can erase without breaking
 the chain. Steps, rounds and attempts count from 0. `at` is Unix time in seconds. `step` None stands for the planning of
-a round. A grade and a
-reward may follow the run's end. Deliberately absent: anything that can be derived (totals, durations of a run, what was
-withheld).
+a round; rounds below 0 are rollbacks (-1 the first). A grade, a reward and rollbacks may follow the run's end.
+Deliberately absent: anything that can be derived (totals, durations of a run, what was withheld).
 """
 
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ class Role(StrEnum):
     STEP = "step"  # a step of the plan
     PLAN = "plan"  # a conductor that asks a model
     CHECK = "check"  # a handoff check that asks a worker
+    UNDO = "undo"  # a compensating call, which takes an earlier call's effect back
 
 
 class Reason(StrEnum):
@@ -98,6 +98,7 @@ class QuestionKind(StrEnum):
 
     APPROVE = "approve"  # may this exact call be made?
     ANSWER = "answer"  # the person is the worker
+    REVIEW = "review"  # may this answer be the run's? They may change it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +156,25 @@ class RunFinished(Event):
     round: int | None = None
     step: int | None = None
     answer: Body | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndReached(Event):
+    """No further call is made: the run will end so, once a person has seen its answer or its effects are undone.
+
+    The fields are those of its RunFinished, which follows; `asks` says in words why a person is to see the answer
+    (empty: nobody is).
+    """
+
+    kind: ClassVar[str] = "end.reached"
+    status: Status
+    why: str = ""
+    cap: str | None = None
+    fault: FaultKind | None = None
+    round: int | None = None
+    step: int | None = None
+    answer: Body | None = None
+    asks: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +284,10 @@ class CheckDecided(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionAsked(Event):
-    """A person is asked. `question` is the hash of the exact call, so an answer fits this call and no other."""
+    """A person is asked. `question` is the hash of the exact call, so an answer fits this call and no other.
+
+    `expires` is the Unix time after which a yes is none (0: never); `bound` what the call may use at most.
+    """
 
     kind: ClassVar[str] = "question.asked"
     round: int
@@ -273,11 +296,16 @@ class QuestionAsked(Event):
     question: str
     asks: QuestionKind
     prompt: Body
+    expires: float = 0.0
+    bound: Amount = Amount()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionAnswered(Event):
-    """A person's answer: `approved` for APPROVE, `text` for ANSWER; `actor` is who, `via` how it reached us."""
+    """A person's answer: `approved` for APPROVE, `text` for ANSWER, both for REVIEW (a text replaces the answer).
+
+    `actor` is who, `via` how it reached us, `remark` why.
+    """
 
     kind: ClassVar[str] = "question.answered"
     question: str
@@ -285,6 +313,7 @@ class QuestionAnswered(Event):
     actor: str
     via: str = "cli"
     text: Body = ""
+    remark: Body = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +328,40 @@ class StepFinished(Event):
     fault: FaultKind | None = None
     message: Body = ""
     labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackBegun(Event):
+    """The effects of the run's calls are about to be undone: by whose word, and why. Rollbacks count from 0."""
+
+    kind: ClassVar[str] = "rollback.begun"
+    rollback: int
+    actor: str
+    why: Body = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectUndone(Event):
+    """The effect of the call with this key is undone: `worker` made it, `by` took it back."""
+
+    kind: ClassVar[str] = "effect.undone"
+    rollback: int
+    effect: str
+    worker: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectKept(Event):
+    """The effect of the call with this key could not be undone, and why; None: the call itself has no known result."""
+
+    kind: ClassVar[str] = "effect.kept"
+    rollback: int
+    effect: str
+    worker: str
+    by: str
+    fault: FaultKind | None = None
+    message: Body = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +401,7 @@ KINDS: dict[str, type[Event]] = {
         RunStarted,
         RunResumed,
         RunPaused,
+        EndReached,
         RunFinished,
         PlanProposed,
         PlanRejected,
@@ -348,6 +412,9 @@ KINDS: dict[str, type[Event]] = {
         QuestionAsked,
         QuestionAnswered,
         StepFinished,
+        RollbackBegun,
+        EffectUndone,
+        EffectKept,
         AnswerGraded,
         RewardGiven,
     )

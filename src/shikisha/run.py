@@ -1,7 +1,8 @@
 """A run: everything that happened for one task, folded from its events.
 
-Invariant: `Run.fold(events)` is a pure function of the events; nothing about a run is kept anywhere else. Totals are
-derived. Deliberately absent: any way to change a run (write an event instead).
+Invariants: `Run.fold(events)` is a pure function of the events; nothing about a run is kept anywhere else. Totals are
+derived. A person's answer counts if it was asked for, is the first one, and, where it is a yes, came in time (5).
+Deliberately absent: any way to change a run (write an event instead).
 """
 
 from collections.abc import Iterable
@@ -17,12 +18,17 @@ from shikisha.events import (
     Basis,
     CheckDecided,
     CheckStatus,
+    EffectKept,
+    EffectUndone,
+    EndReached,
     Event,
     PlanProposed,
     PlanRejected,
     QuestionAnswered,
     QuestionAsked,
+    QuestionKind,
     RewardGiven,
+    RollbackBegun,
     RunFinished,
     RunPaused,
     RunResumed,
@@ -169,13 +175,25 @@ class RoundRecord:
 
 
 @dataclass(slots=True)
+class Rollback:
+    """A rollback: who wanted it, its compensating calls by effect (`record.steps`), and what became of each effect."""
+
+    begun: RollbackBegun
+    record: RoundRecord
+    settled: dict[str, EffectUndone | EffectKept] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Run:
     """A run as its events tell it."""
 
     started: RunStarted
     rounds: list[RoundRecord] = field(default_factory=list)
+    asked: dict[str, QuestionAsked] = field(default_factory=dict)
     answers: dict[str, QuestionAnswered] = field(default_factory=dict)
+    reached: EndReached | None = None
     finished: RunFinished | None = None
+    rollbacks: list[Rollback] = field(default_factory=list)
     grades: list[AnswerGraded] = field(default_factory=list)
     rewards: list[RewardGiven] = field(default_factory=list)
     status: Status = Status.RUNNING
@@ -226,7 +244,9 @@ class Run:
     @property
     def charged(self) -> Amount:
         """What the run used: its calls, and its child runs as far as they have ended (each in its parent's attempt)."""
-        return sum((attempt.charged for attempt in self.attempts), Amount())
+        undoing = [step for rollback in self.rollbacks for step in rollback.record.steps.values()]
+        compensating = [attempt.charged for step in undoing for attempt in step.attempts]
+        return sum((attempt.charged for attempt in self.attempts), sum(compensating, Amount()))
 
     @property
     def open_questions(self) -> list[QuestionAsked]:
@@ -235,10 +255,20 @@ class Run:
             return []
         records = [record for turn in self.rounds for record in (turn.planning, *turn.steps.values())]
         asked = [question for record in records for question in record.questions]
+        if self.reached is not None:  # what calls waited for is no matter any more
+            asked = [question for question in asked if question.asks is QuestionKind.REVIEW]
         return [question for question in asked if question.question not in self.answers]
 
+    @property
+    def reviewed(self) -> QuestionAnswered | None:
+        """What a person said of the answer, where one was to say it."""
+        reviews = [asked for asked in self.asked.values() if asked.asks is QuestionKind.REVIEW]
+        return self.answers.get(reviews[-1].question) if reviews else None
+
     def round(self, index: int) -> RoundRecord:
-        """Return the record of a round, made when it is first spoken of."""
+        """Return the record of a round, made when it is first spoken of; of a rollback for -1 and below."""
+        if index < 0:
+            return self.rollbacks[-1 - index].record
         while len(self.rounds) <= index:
             number = len(self.rounds)
             self.rounds.append(RoundRecord(number, StepRecord(-1)))
@@ -247,7 +277,7 @@ class Run:
     def _take(self, event: Event) -> None:
         if event.run != self.id:
             raise ValueError(f"an event of run {event.run} among those of run {self.id}")
-        if not isinstance(event, _WHILE_NOBODY_PERFORMS):
+        if self.finished is None and not isinstance(event, _WHILE_NOBODY_PERFORMS):
             self.active_seconds += max(0.0, event.at - self._since)
         self._since = event.at
         match event:
@@ -262,22 +292,37 @@ class Run:
                 turn.proposed, turn.plan = event, Plan.loads(event.plan)
             case RunFinished():
                 self.finished, self.status = event, event.status
+            case EndReached():
+                self.reached = event
             case PlanRejected():
                 self.round(event.round).rejected.append(event)
             case CheckDecided():
                 self.round(event.round).step(event.step).checks.append(event)
             case QuestionAsked():
                 self.round(event.round).step(event.step).questions.append(event)
+                self.asked[event.question] = event
             case QuestionAnswered():
-                self.answers[event.question] = event
+                if self._counts(event):
+                    self.answers[event.question] = event
             case RunPaused():
                 self.status = event.status
             case RunResumed():
                 self.status = Status.RUNNING
+            case RollbackBegun():
+                place = -1 - len(self.rollbacks)
+                self.rollbacks.append(Rollback(event, RoundRecord(place, StepRecord(-1))))
+            case EffectUndone() | EffectKept():
+                self.rollbacks[event.rollback].settled[event.effect] = event
             case AnswerGraded() | RewardGiven():
                 self._judge(event)
             case _:
                 raise ValueError(f"run {self.id}: an event of unknown kind {event.kind!r}")
+
+    def _counts(self, answer: QuestionAnswered) -> bool:
+        asked = self.asked.get(answer.question)
+        if asked is None or answer.question in self.answers:
+            return False
+        return not (answer.approved and 0 < asked.expires < answer.at)
 
     def _judge(self, event: AnswerGraded | RewardGiven) -> None:
         if isinstance(event, AnswerGraded):

@@ -1,0 +1,124 @@
+"""From a request, in whatever API it came, to an Order: which workers, under which caps, with which labels.
+
+Invariant: what may be used is what all of these allow: the configuration, the key, the request's headers, the data's
+labels, and what the task needs of a worker (that it takes its attachments, that it can call tools). Each can only take
+away. When nothing is left the answer says who took it away, and nothing is begun or charged. Deliberately absent:
+the shapes of any API, and keys' own budgets (a purse refuses each call by itself).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from shikisha.call import Card
+from shikisha.clearance import cleared, join
+from shikisha.config.compose import Composition
+from shikisha.errors import ConfigError
+from shikisha.server.catalogue import Catalogue, Model
+from shikisha.server.narrowing import Narrowing
+from shikisha.server.orders import Api, Order
+from shikisha.server.principal import Principal
+from shikisha.server.problems import Problem
+from shikisha.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a request asks for, in no API's own shape."""
+
+    model: str
+    task: Task
+    api: Api
+    narrowing: Narrowing
+    wire: str = "{}"
+    detached: bool = False
+    idempotency: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """Makes orders of wishes, over one configuration."""
+
+    composition: Composition
+    catalogue: Catalogue
+
+    def order(self, wish: Wish, by: Principal) -> Order:
+        """Return the order; Problem when the model, the workers or the limits cannot be had."""
+        model = self.catalogue.find(wish.model, by)
+        labels = tuple(sorted(join(wish.task.labels, wish.narrowing.labels, by.labels)))
+        task = replace(wish.task, labels=labels, domain=wish.narrowing.domain or wish.task.domain)
+        cards = self._cards(task, wish.narrowing, by)
+        caps = wish.narrowing.narrowed(self.composition.caps)
+        spec = model.spec(cards)
+        self._castable(model, spec, cards)
+        return Order(
+            task=task,
+            by=by,
+            model=model.name,
+            conductor=spec,
+            pool=tuple(card.name for card in cards),
+            caps=caps,
+            api=wish.api,
+            detached=wish.detached,
+            wire=wish.wire,
+            idempotency=wish.idempotency,
+            metadata=wish.metadata,
+        )
+
+    def _cards(self, task: Task, narrowing: Narrowing, by: Principal) -> Sequence[Card]:
+        """Return the cards of the workers that all of them leave."""
+        cards = _allowed(self.composition.cards(), by)
+        cards = _chosen(cards, narrowing.workers, self.composition)
+        cards = _cleared(cards, task, self.composition.guarded)
+        return _able(cards, task)
+
+    def _castable(self, model: Model, spec: str, cards: Sequence[Card]) -> None:
+        """Refuse a conductor that misses a worker, where fewer are left than are configured."""
+        configured = self.composition.cards()
+        if len(cards) == len(configured):
+            return
+        names = [card.name for card in cards]
+        try:
+            self.composition.conductor(spec, self.composition.pool(names))
+        except ConfigError as error:
+            said = f"the model {model.name!r} cannot do with the workers that may be used ({', '.join(names)}): {error}"
+            raise _nobody(400, said) from None
+
+
+def _allowed(cards: Sequence[Card], by: Principal) -> Sequence[Card]:
+    if by.workers is None:
+        return cards
+    left = [card for card in cards if card.name in by.workers]
+    if not left:
+        raise _nobody(403, "this key may use none of the workers that are configured here")
+    return left
+
+
+def _chosen(cards: Sequence[Card], wanted: Sequence[str] | None, composition: Composition) -> Sequence[Card]:
+    if wanted is None:
+        return cards
+    known = [card.name for card in cards]
+    for name in wanted:
+        if name not in known:
+            status, why = (403, "may not be used") if name in composition.names else (400, "does not exist")
+            said = f"X-Shikisha-Workers: the worker {name!r} {why}; those that may be used are {', '.join(known)}"
+            raise Problem(status, said, "no_worker", param="X-Shikisha-Workers")
+    return [card for card in cards if card.name in wanted]
+
+
+def _cleared(cards: Sequence[Card], task: Task, guarded: frozenset[str]) -> Sequence[Card]:
+    left = [card for card in cards if cleared(card, task.labels, guarded)]
+    if not left:
+        needed = ", ".join(sorted(guarded.intersection(task.labels)))
+        raise _nobody(403, f"no worker that may be used is cleared for data labelled {needed}", "not_cleared")
+    return left
+
+
+def _able(cards: Sequence[Card], task: Task) -> Sequence[Card]:
+    """Return the workers that can do what the task needs of them."""
+    del task
+    return cards
+
+
+def _nobody(status: int, why: str, code: str = "no_worker") -> Problem:
+    return Problem(status, why, code)

@@ -290,33 +290,43 @@ class Run:
             case PlanProposed():
                 turn = self.round(event.round)
                 turn.proposed, turn.plan = event, Plan.loads(event.plan)
-            case RunFinished():
-                self.finished, self.status = event, event.status
-            case EndReached():
-                self.reached = event
+            case EndReached() | RunFinished():
+                self._end(event)
             case PlanRejected():
                 self.round(event.round).rejected.append(event)
             case CheckDecided():
                 self.round(event.round).step(event.step).checks.append(event)
-            case QuestionAsked():
-                self.round(event.round).step(event.step).questions.append(event)
-                self.asked[event.question] = event
-            case QuestionAnswered():
-                if self._counts(event):
-                    self.answers[event.question] = event
+            case QuestionAsked() | QuestionAnswered():
+                self._consult(event)
             case RunPaused():
                 self.status = event.status
             case RunResumed():
                 self.status = Status.RUNNING
-            case RollbackBegun():
-                place = -1 - len(self.rollbacks)
-                self.rollbacks.append(Rollback(event, RoundRecord(place, StepRecord(-1))))
-            case EffectUndone() | EffectKept():
-                self.rollbacks[event.rollback].settled[event.effect] = event
+            case RollbackBegun() | EffectUndone() | EffectKept():
+                self._undo(event)
             case AnswerGraded() | RewardGiven():
                 self._judge(event)
             case _:
                 raise ValueError(f"run {self.id}: an event of unknown kind {event.kind!r}")
+
+    def _end(self, event: EndReached | RunFinished) -> None:
+        if isinstance(event, RunFinished):
+            self.finished, self.status = event, event.status
+        else:
+            self.reached = event
+
+    def _consult(self, event: QuestionAsked | QuestionAnswered) -> None:
+        if isinstance(event, QuestionAsked):
+            self.round(event.round).step(event.step).questions.append(event)
+            self.asked[event.question] = event
+        elif self._counts(event):
+            self.answers[event.question] = event
+
+    def _undo(self, event: RollbackBegun | EffectUndone | EffectKept) -> None:
+        if isinstance(event, RollbackBegun):
+            self.rollbacks.append(Rollback(event, RoundRecord(-1 - len(self.rollbacks), StepRecord(-1))))
+        else:
+            self.rollbacks[event.rollback].settled[event.effect] = event
 
     def _counts(self, answer: QuestionAnswered) -> bool:
         asked = self.asked.get(answer.question)

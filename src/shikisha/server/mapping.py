@@ -40,7 +40,7 @@ _FAULTS: Mapping[FaultKind, tuple[int, str]] = {
 }
 
 
-def problem(error: ShikishaError) -> Problem:
+def problem_of(error: ShikishaError) -> Problem:
     """Return what a client is told of an error of the house."""
     match error:
         case PlanError() | TaskError():

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from shikisha.budget import Price
-from shikisha.call import Card, Reply, Request, Speaker, Turn
+from shikisha.call import Card, Reply, Request
 from shikisha.chatserver import Answer, Asked, Chooser, Mishap, chat_server
 from shikisha.errors import ConfigError
 from shikisha.grade import Grade, Mark, Tools
@@ -14,6 +14,7 @@ from shikisha.grade.judge import Settings, build, question, verdict
 from shikisha.prompt import QUOTE
 from shikisha.secrets import Vault
 from shikisha.task import Task
+from shikisha.turn import Speaker, Turn
 from shikisha.workers import chat
 
 PROMPT = "What is the capital of Australia?"

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from shikisha.call import Reply, Turn
+from shikisha.call import Reply
 from shikisha.errors import ConfigError, UnknownName
 from shikisha.grade import Mark, Tools
 from shikisha.taskset import Split, Taskset, split_of
 from shikisha.tasksets.load import NAMES, Name, data_folder, load, parse
 from shikisha.tasksets.wanted import Wanted
+from shikisha.turn import Turn
 
 Fields = Mapping[str, object]
 

@@ -13,27 +13,10 @@ from shikisha.budget import FREE, Caps, Price, Usage
 from shikisha.errors import ConfigError
 from shikisha.events import Finish
 from shikisha.task import Task
+from shikisha.turn import Exchange, Json, ToolCall, Turn
 
 if TYPE_CHECKING:
     from shikisha.conductor import Conductor
-
-Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
-
-
-class Speaker(StrEnum):
-    """Who says a turn of a chat."""
-
-    SYSTEM = "system"  # us
-    USER = "user"  # the one who asks
-    ASSISTANT = "assistant"  # a worker
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One message of a chat."""
-
-    speaker: Speaker
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +41,22 @@ class Spawned:
     dollars: float | None = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the client wants of the call that gives the answer: its tools are offered, its sampling options hold."""
+
+    tools: tuple[Mapping[str, Json], ...] = ()
+    parallel_tool_calls: bool | None = None
+    options: Mapping[str, Json] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, task: Task) -> "Wishes":
+        """Return those of this task's client."""
+        return cls(task.tools, task.parallel_tool_calls, task.options)
+
+
+NO_WISHES = Wishes()
+
 Spawn: TypeAlias = Callable[[Task, "Conductor", Sequence[str], Caps], Awaitable[Spawned]]
 
 
@@ -69,7 +68,8 @@ class Request:
     granted steps and subtask. `remarks` are failed checks on this step's earlier answers. `key` is the idempotency
     key. `schema` is a JSON Schema that the answer should follow, for endpoints that can be held to one. `on_text`
     receives pieces of the answer as they arrive. `spawn` starts a child run inside this run's limits. `labels`
-    are those of everything in it.
+    are those of everything in it. `wishes` are the client's, where this call is to give the answer; `exchanges` are
+    the calls of the client's tools that were made so far, with their results.
     """
 
     task: Task
@@ -82,18 +82,21 @@ class Request:
     on_text: Callable[[str], None] | None = field(default=None, compare=False)
     spawn: "Spawn | None" = field(default=None, compare=False)
     labels: frozenset[str] = frozenset()
+    wishes: Wishes = NO_WISHES
+    exchanges: tuple[Exchange, ...] = ()
 
     def under(self, key: str, on_text: Callable[[str], None] | None, spawn: "Spawn | None") -> "Request":
         """Return this request for one attempt: under its key, with who hears it and what starts its child runs."""
         shown = (self.task, self.subtask, self.granted, self.turns, self.remarks)
-        return Request(*shown, key, self.schema, on_text, spawn, self.labels)
+        return Request(*shown, key, self.schema, on_text, spawn, self.labels, self.wishes, self.exchanges)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A worker's answer. `dollars` None: the card's price says.
 
-    `prepaid`: what it used is already charged to the budget (a child run's calls are, each on its own).
+    `prepaid`: what it used is already charged to the budget (a child run's calls are, each on its own). `calls` are
+    those of the client's tools that it wants to be made before it answers.
     """
 
     text: str
@@ -102,6 +105,7 @@ class Reply:
     finish: Finish = Finish.STOP
     model: str = ""
     prepaid: bool = False
+    calls: tuple[ToolCall, ...] = ()
 
 
 class Ask(StrEnum):
@@ -119,6 +123,7 @@ class Card:
     the reservation. `rate` is calls per second. `fallback` and `escalate` name workers of the same pool. `timeout` is
     seconds for one attempt; `attempts` is how often this worker may be tried for one step before the next is.
     `sees` are the guarded data labels that it is cleared for, `adds` those that everything it says bears (`clearance`).
+    `takes` are the kinds of attachments that it can be shown; `tools`: it can call the client's tools.
     """
 
     name: str
@@ -137,6 +142,8 @@ class Card:
     skills: tuple[str, ...] = ()
     sees: tuple[str, ...] = ()
     adds: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    tools: bool = False
 
     def __post_init__(self) -> None:
         wrong = [name for name, least in _LEAST.items() if not _at_least(getattr(self, name), least)]

@@ -224,6 +224,8 @@ class Engine:
             parent=parent,
             depth=ledger.depth,
             config=self._vault.scrub(config),
+            parallel_tool_calls=task.parallel_tool_calls,
+            **task.bodies(),
         )
         tee = _Tee(self._recorder, self._observe, ())
         tee.add(started)
@@ -261,9 +263,7 @@ class Engine:
     def _scrubbed(self, task: Task) -> Task:
         if self._vault.empty:
             return task
-        scrub = self._vault.scrub
-        labels = tuple(scrub(label) for label in task.labels)
-        return Task(scrub(task.prompt), scrub(task.context), scrub(task.id), scrub(task.domain), labels)
+        return task.scrubbed(self._vault.scrub)
 
     def _conducted(self, scope: Scope, conductor: Conductor, task: Task) -> Conducted:
         on_text = self._on_text if scope.ledger.parent is None else None  # a child's steps are not its parent's

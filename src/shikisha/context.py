@@ -9,9 +9,10 @@ forge. Deliberately absent: summaries, and any cutting of long results (a limit 
 from collections.abc import Sequence
 from hashlib import sha256
 
-from shikisha.call import Granted, Request, Speaker, Turn
+from shikisha.call import Granted, Request
 from shikisha.plan import Plan
 from shikisha.run import Result
+from shikisha.turn import Speaker, Turn
 
 
 def grant(plan: Plan, index: int, results: Sequence[Result | None]) -> tuple[Granted, ...]:

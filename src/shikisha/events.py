@@ -37,6 +37,7 @@ class Reason(StrEnum):
     FALLBACK = "fallback"  # the worker configured to stand in after a fault
     ESCALATION = "escalation"  # the dearer worker configured for faults and failed checks
     RESUME = "resume"  # repeated under the same key: it was in flight when the process died
+    TOOLS = "tools"  # the same worker goes on with what the client's tools came to
 
 
 class Finish(StrEnum):
@@ -98,6 +99,7 @@ class QuestionKind(StrEnum):
 
     APPROVE = "approve"  # may this exact call be made?
     ANSWER = "answer"  # the person is the worker
+    TOOLS = "tools"  # the client is to call its tools: `prompt` is a JSON list of calls, the answer one of results
     REVIEW = "review"  # may this answer be the run's? They may change it
 
 
@@ -112,7 +114,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(Event):
-    """A run is acknowledged. `parent` names the run whose step is this run, `pool` its workers in order."""
+    """A run is acknowledged. `parent` names the run whose step is this run, `pool` its workers in order.
+
+    `history` to `options` are the task's further parts as JSON texts (`task.Bodies`).
+    """
 
     kind: ClassVar[str] = "run.started"
     conductor: str
@@ -126,6 +131,13 @@ class RunStarted(Event):
     parent: str | None = None
     depth: int = 0
     config: Body = "{}"
+    history: Body = ""
+    attachments: Body = ""
+    exchanges: Body = ""
+    tools: Body = ""
+    answer_schema: Body = ""
+    options: Body = ""
+    parallel_tool_calls: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +248,10 @@ class AttemptStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFinished(Event):
-    """The call gave an answer. `model` is what the worker says it was; `dollars` what it cost."""
+    """The call gave an answer. `model` is what the worker says it was; `dollars` what it cost.
+
+    `calls` are those of the client's tools that it wants to be made, as a JSON list; `text` is what it said besides.
+    """
 
     kind: ClassVar[str] = "attempt.finished"
     round: int
@@ -249,6 +264,7 @@ class AttemptFinished(Event):
     finish: Finish = Finish.STOP
     model: str = ""
     seconds: float = 0.0
+    calls: Body = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

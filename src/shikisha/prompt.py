@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shikisha.budget import Price
-from shikisha.call import Card, Json
+from shikisha.call import Card
 from shikisha.errors import PlanError
 from shikisha.plan import MAX_STEPS, Plan, Step
 from shikisha.run import Performed, Result
 from shikisha.task import Task
+from shikisha.turn import Json
 
 QUOTE = "| "
 SHOWN_CHARACTERS = 8_000  # of one answer, to the conductor only: workers are shown granted answers whole

@@ -37,7 +37,7 @@ from shikisha.events import (
     StepFinished,
 )
 from shikisha.plan import Plan
-from shikisha.task import Task
+from shikisha.task import Bodies, Task
 
 _WHILE_NOBODY_PERFORMS = (QuestionAnswered, RunResumed, AnswerGraded, RewardGiven)
 
@@ -221,7 +221,16 @@ class Run:
     def task(self) -> Task:
         """The task, as every worker was shown it."""
         begun = self.started
-        return Task(begun.prompt, begun.context, begun.task_id, begun.domain, begun.labels)
+        task = Task(begun.prompt, begun.context, begun.task_id, begun.domain, begun.labels)
+        bodies = Bodies(
+            history=begun.history,
+            attachments=begun.attachments,
+            exchanges=begun.exchanges,
+            tools=begun.tools,
+            answer_schema=begun.answer_schema,
+            options=begun.options,
+        )
+        return task.with_bodies(bodies, parallel_tool_calls=begun.parallel_tool_calls)
 
     @property
     def answer(self) -> str | None:

@@ -11,14 +11,12 @@ from shikisha.call import (
     Ask,
     Card,
     Granted,
-    Json,
     Reply,
     Request,
     Spawn,
     Spawned,
-    Speaker,
-    Turn,
 )
+from shikisha.turn import Json, Speaker, Turn
 
 __all__ = [
     "Ask",

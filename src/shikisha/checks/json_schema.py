@@ -1,4 +1,4 @@
-"""A check that an answer is JSON that follows a schema (JSON Schema, see `grade.schema` for its bounds).
+"""A check that an answer is JSON that follows a schema (JSON Schema, see `schema` for its bounds).
 
 Invariant: what cannot be judged has not passed. The answer is the whole text, or the one fenced block in it.
 Deliberately absent: searching an answer for JSON, and repairing it.
@@ -13,8 +13,8 @@ from shikisha.checker import Inspection
 from shikisha.errors import ConfigError
 from shikisha.events import CheckStatus
 from shikisha.fences import fenced
-from shikisha.grade.schema import Schema, SchemaCheck, parsed, storable
 from shikisha.run import Verdict
+from shikisha.schema import Schema, SchemaCheck, parsed, storable
 
 _SHORT = 10_000  # characters that the event loop can judge
 

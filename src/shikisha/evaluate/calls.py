@@ -21,12 +21,13 @@ from time import perf_counter
 from typing import NamedTuple
 
 from shikisha.budget import Amount, Usage, upper_bound
-from shikisha.call import Card, Reply, Request, Turn
+from shikisha.call import Card, Reply, Request
 from shikisha.context import turns, view_hash
 from shikisha.errors import ConfigError, FaultKind, WorkerError
 from shikisha.evaluate.appending import Appender
 from shikisha.events import Finish
 from shikisha.pool import Member
+from shikisha.turn import Turn
 from shikisha.worker import Worker
 
 FREE_KINDS = frozenset({"replay", "vote", "python", "conductor"})  # nothing is saved by keeping their replies

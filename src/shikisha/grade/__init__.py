@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from shikisha.call import Reply, Turn
+from shikisha.call import Reply
 from shikisha.events import Mark
 from shikisha.sandbox import Sandbox
+from shikisha.turn import Turn
 
 __all__ = ["Checker", "Given", "Grade", "JudgeAsk", "Mark", "Tools", "graded", "no_answer", "ungraded"]
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from shikisha.fences import fenced
 from shikisha.grade import Grade, Tools, graded, no_answer, ungraded
-from shikisha.grade.schema import Schema, SchemaCheck, parsed
+from shikisha.schema import Schema, SchemaCheck, parsed
 
 if TYPE_CHECKING:
     from shikisha.grade.canon import Form

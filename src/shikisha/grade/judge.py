@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from shikisha.call import Speaker, Turn
 from shikisha.errors import ConfigError, WorkerError
 from shikisha.grade import Grade, JudgeAsk, Mark, Tools, graded, ungraded
 from shikisha.prompt import QUOTE, quoted
+from shikisha.turn import Speaker, Turn
 
 _TRIES = 2
 _LONGEST_ANSWER = 40_000  # characters that are shown; of a longer one, its two ends

@@ -12,21 +12,21 @@ from collections.abc import Collection, Hashable, Iterator, Mapping
 from contextvars import ContextVar
 from math import isinf
 from time import monotonic
-from typing import TYPE_CHECKING, NoReturn
-
-from pydantic import JsonValue
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from shikisha.errors import ConfigError
+from shikisha.turn import Json
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
+    from pydantic import JsonValue  # the engine starts without pydantic
 
 _LONGEST_REASON = 500
 _AT_ONCE = 0.005  # seconds that the event loop can spare for patterns
 _deadline: ContextVar[float] = ContextVar("deadline of the validation under way")
 
-Schema = Mapping[str, JsonValue]
+Schema: TypeAlias = Mapping[str, Json]
 
 
 class SchemaCheck:
@@ -36,7 +36,7 @@ class SchemaCheck:
         self._validator = _validator(schema, where)
         self._seconds = seconds
 
-    async def problem(self, document: JsonValue, *, short: bool) -> str | None:
+    async def problem(self, document: "JsonValue", *, short: bool) -> str | None:
         """Return what is wrong, or None; TimeoutError when patterns are undecided. `short`: the loop can judge it."""
         try:
             if short:
@@ -45,7 +45,7 @@ class SchemaCheck:
             pass  # it needs longer than the event loop can wait
         return await asyncio.to_thread(self._problem, document, self._seconds)
 
-    def _problem(self, document: JsonValue, seconds: float) -> str | None:
+    def _problem(self, document: "JsonValue", seconds: float) -> str | None:
         from jsonschema.exceptions import best_match
         from referencing.exceptions import Unresolvable
 
@@ -61,7 +61,7 @@ class SchemaCheck:
         return None if error is None else storable(f"{error.json_path}: {error.message}")
 
 
-def parsed(text: str) -> JsonValue:
+def parsed(text: str) -> "JsonValue":
     """Return a JSON text's value; ValueError for anything else, NaN and numbers beyond a double included."""
     document: JsonValue = json.loads(text, parse_constant=_no_number, parse_float=_finite)
     return document
@@ -126,7 +126,7 @@ def _pattern_properties(
 
 
 def _additional_properties(
-    validator: "Validator", allowed: JsonValue, found: object, schema: Schema
+    validator: "Validator", allowed: Json, found: object, schema: Schema
 ) -> "Iterator[ValidationError]":
     from jsonschema.exceptions import ValidationError
 
@@ -142,7 +142,7 @@ def _additional_properties(
             yield from validator.descend(found[key], allowed, path=key)
 
 
-def _keys(subschemas: JsonValue) -> Collection[str]:
+def _keys(subschemas: Json) -> Collection[str]:
     return subschemas.keys() if isinstance(subschemas, dict) else ()
 
 

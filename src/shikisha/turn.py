@@ -1,0 +1,186 @@
+"""What is said in a chat, as data: turns, what is attached to them, a client's tools being called and their results.
+
+Invariants: frozen, and written as JSON that reads back as it was (a journal keeps it so); a link in an attachment is
+passed on and never followed. Deliberately absent: the shapes of any API (adapters and the server have those), and what
+a turn means to whom (`context` makes chats of requests).
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from shikisha.errors import TaskError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+PICTURE_TOKENS = 50_000  # the most that any vision model counts for one picture, as far as is published, rounded up
+_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
+_DATA = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+class Speaker(StrEnum):
+    """Who says a turn of a chat."""
+
+    SYSTEM = "system"  # us, or the client's own instructions
+    USER = "user"  # the one who asks
+    ASSISTANT = "assistant"  # a worker
+    TOOL = "tool"  # a tool of the client's: the result of a call
+
+
+class Media(StrEnum):
+    """What an attachment is."""
+
+    IMAGE = "image"
+    FILE = "file"
+    AUDIO = "audio"
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """An image, a file or a sound: its bytes in base64, or the https link of an image; `detail` is the image's."""
+
+    kind: Media
+    media_type: str = ""
+    name: str = ""
+    data: str = ""
+    url: str = ""
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.data) == bool(self.url):
+            raise TaskError(f"{self.kind} attachment: expected either data or a url")
+        if self.url and (self.kind is not Media.IMAGE or not self.url.startswith("https://")):
+            raise TaskError(f"{self.kind} attachment: only an image can be a link, and only one that begins https://")
+        if self.data and not _DATA.fullmatch(self.data):
+            raise TaskError(f"{self.kind} attachment: the data is not base64")
+        if self.data and not _TYPE.fullmatch(self.media_type):
+            raise TaskError(f"{self.kind} attachment: {self.media_type[:40]!r} is no media type such as image/png")
+
+    @property
+    def tokens(self) -> int:
+        """What it counts for in a reservation.
+
+        A picture has a bound of its own. A sound has fewer tokens than bytes; a file is read as its text or as
+        pictures of its pages, so it is taken for as many tokens as its data has characters, and no less than a picture.
+        """
+        if self.kind is Media.IMAGE:
+            return PICTURE_TOKENS
+        return len(self.data) if self.kind is Media.AUDIO else max(len(self.data), PICTURE_TOKENS)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model wants one of the client's tools to be called: `arguments` is the JSON text that it wrote."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call came to, as the client says."""
+
+    tool_call_id: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Calls that a model made in one reply, what it said besides, and their results."""
+
+    calls: tuple[ToolCall, ...]
+    results: tuple[ToolResult, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message of a chat; `calls` are an assistant's, `answers` is the id of the call that a tool's turn answers."""
+
+    speaker: Speaker
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    answers: str = ""
+    attachments: tuple[Attachment, ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is nothing but text."""
+        return not (self.calls or self.answers or self.attachments)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All that is written in it."""
+        return (self.text, *(part for call in self.calls for part in (call.id, call.name, call.arguments)))
+
+
+Record: TypeAlias = "Turn | Attachment | ToolCall | ToolResult | Exchange"
+
+
+def written(records: Sequence[Record]) -> str:
+    """Return the records as a JSON list; "" for none."""
+    return _ENCODER.encode([_plain(record) for record in records]) if records else ""
+
+
+def written_json(value: Json) -> str:
+    """Return a JSON value as compact text, its keys in the order in which they came."""
+    return _ENCODER.encode(value)
+
+
+def read_turns(text: str) -> tuple[Turn, ...]:
+    """Return the turns that `written` wrote."""
+    return tuple(_turn(each) for each in json.loads(text or "[]"))
+
+
+def read_attachments(text: str) -> tuple[Attachment, ...]:
+    """Return the attachments that `written` wrote."""
+    return tuple(_attachment(each) for each in json.loads(text or "[]"))
+
+
+def read_calls(text: str) -> tuple[ToolCall, ...]:
+    """Return the calls that `written` wrote."""
+    return tuple(ToolCall(**each) for each in json.loads(text or "[]"))
+
+
+def read_exchanges(text: str) -> tuple[Exchange, ...]:
+    """Return the exchanges that `written` wrote."""
+    return tuple(
+        Exchange(
+            tuple(ToolCall(**call) for call in each["calls"]),
+            tuple(ToolResult(**result) for result in each.get("results", ())),
+            each.get("text", ""),
+        )
+        for each in json.loads(text or "[]")
+    )
+
+
+def _plain(record: "DataclassInstance") -> dict[str, Json]:
+    values = {field.name: (getattr(record, field.name), field.default) for field in fields(record)}
+    return {name: _value(value) for name, (value, default) in values.items() if value != default}
+
+
+def _value(value: object) -> Json:
+    return [_plain(each) for each in value] if isinstance(value, tuple) else str(value)
+
+
+def _turn(plain: Mapping[str, str]) -> Turn:
+    calls = tuple(ToolCall(**call) for call in _list(plain, "calls"))
+    attached = tuple(_attachment(each) for each in _list(plain, "attachments"))
+    return Turn(Speaker(plain["speaker"]), plain["text"], calls, plain.get("answers", ""), attached)
+
+
+def _attachment(plain: Mapping[str, str]) -> Attachment:
+    return Attachment(Media(plain["kind"]), **{name: text for name, text in plain.items() if name != "kind"})
+
+
+def _list(plain: Mapping[str, object], name: str) -> Iterable[Mapping[str, str]]:
+    found = plain.get(name, ())
+    return found if isinstance(found, list) else ()

@@ -1,0 +1,214 @@
+"""Keys: issued once, found by their secret, refused when they are wrong, over or taken back."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from journals import behind
+from shikisha.errors import ConfigError, UnknownName
+from shikisha.journal import Journal, open_journal
+from shikisha.server.keys import Key, KeyCaps, KeyKeeper, Refused, Sessions, Wanted
+from shikisha.server.keys.key import dollars, nanos, nanos_of_cap
+from shikisha.server.keys.secret import PREFIX, digest, id_of, new_key
+from shikisha.server.keys.sessions import csrf_holds
+from shikisha.server.principal import Scope
+
+ALL = Wanted(
+    "Ann's key",
+    "acme",
+    frozenset({Scope.RUN, Scope.APPROVE}),
+    ("ann", "bob"),
+    ("fixed:single",),
+    ("confidential",),
+    4e9,
+    KeyCaps(1.5, 1000, 10, 0.25, 500, 5, 60, 2),
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+async def journal(path: Path) -> AsyncIterator[Journal]:
+    async with open_journal(str(path)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def keeper(journal: Journal) -> KeyKeeper:
+    return KeyKeeper(journal)
+
+
+async def test_a_key_is_found_by_its_secret_with_all_that_it_allows(keeper: KeyKeeper) -> None:
+    issued = await keeper.issue(ALL, "boss")
+    assert issued.secret.startswith(PREFIX)
+    assert await keeper.find(issued.secret) == issued.key
+    assert issued.key.wanted() == ALL
+    assert (issued.key.created_by, issued.key.principal().tenant) == ("boss", "acme")
+    assert await keeper.keys() == await keeper.keys("acme") == [issued.key]
+    assert await keeper.keys("other") == []
+
+
+@pytest.mark.parametrize(
+    "how", ["", "sk-", "sk-shikisha-", "sk-shikisha-abc", "sk-shikisha-abc-", "schlüssel", "x" * 9999]
+)
+async def test_what_is_no_key_opens_nothing(keeper: KeyKeeper, how: str) -> None:
+    assert await keeper.find(how) is Refused.UNKNOWN
+
+
+async def test_an_id_with_another_secret_opens_nothing(keeper: KeyKeeper) -> None:
+    issued = await keeper.issue(Wanted("a"), "boss")
+    assert await keeper.find(new_key(issued.key.id)) is Refused.UNKNOWN
+    assert await keeper.find(issued.secret[:-1]) is Refused.UNKNOWN
+    assert await keeper.find(f"{issued.secret}x") is Refused.UNKNOWN
+    assert await keeper.find(digest(issued.secret)) is Refused.UNKNOWN
+
+
+async def test_a_revoked_key_opens_nothing_at_once(keeper: KeyKeeper) -> None:
+    issued = await keeper.issue(Wanted("a"), "boss")
+    assert isinstance(await keeper.find(issued.secret), Key)
+    first = await keeper.revoke(issued.key.id, "boss")
+    assert await keeper.find(issued.secret) is Refused.REVOKED
+    assert await keeper.revoke(issued.key.id, "boss") == first
+
+
+async def test_what_another_process_revokes_opens_nothing_a_second_later(journal: Journal) -> None:
+    clock = [0.0]
+    keeper = KeyKeeper(journal, clock=lambda: clock[0])
+    issued = await keeper.issue(Wanted("a"), "boss")
+    assert isinstance(await keeper.find(issued.secret), Key)
+    await KeyKeeper(journal).revoke(issued.key.id, "cli")
+    clock[0] = 1.0
+    assert await keeper.find(issued.secret) is Refused.REVOKED
+
+
+async def test_a_key_expires(journal: Journal) -> None:
+    now = [100.0]
+    keeper = KeyKeeper(journal, now=lambda: now[0])
+    issued = await keeper.issue(Wanted("a", expires=200.0), "boss")
+    assert isinstance(await keeper.find(issued.secret), Key)
+    now[0] = 200.0
+    assert await keeper.find(issued.secret) is Refused.EXPIRED
+
+
+async def test_a_rotated_key_has_a_new_secret_only(keeper: KeyKeeper) -> None:
+    issued = await keeper.issue(ALL, "boss")
+    again = await keeper.rotate(issued.key.id, "boss")
+    assert again.key == issued.key
+    assert await keeper.find(issued.secret) is Refused.UNKNOWN
+    assert await keeper.find(again.secret) == issued.key
+    await keeper.revoke(issued.key.id, "boss")
+    with pytest.raises(ConfigError, match="revoked"):
+        await keeper.rotate(issued.key.id, "boss")
+
+
+async def test_caps_are_changed_and_every_change_is_in_the_audit(keeper: KeyKeeper) -> None:
+    issued = await keeper.issue(Wanted("a"), "boss")
+    changed = await keeper.change(issued.key.id, lambda key: replace(key, caps=KeyCaps(dollars=2.0)), "boss")
+    assert changed.caps.dollars == 2.0
+    assert await keeper.get(issued.key.id) == changed
+    with pytest.raises(UnknownName):
+        await keeper.revoke("nobody", "boss")
+    told = [(act.actor, act.action, act.target) for act in await keeper.acts()]
+    assert told == [("boss", "key.changed", issued.key.id), ("boss", "key.issued", issued.key.id)]
+    assert (await keeper.acts(limit=1))[0].details == {"dollars": nanos(2.0)}
+
+
+async def test_only_hashes_are_kept(keeper: KeyKeeper, path: Path) -> None:
+    issued = await keeper.issue(ALL, "boss")
+    rotated = await keeper.rotate(issued.key.id, "boss")
+    opened = await Sessions(keeper).open_session(issued.key)
+    with behind(path) as connection:
+        dump = "\n".join(connection.iterdump())
+    for secret in (issued.secret, rotated.secret, opened.token, opened.csrf):
+        assert secret.rpartition("-")[2] not in dump
+    assert digest(rotated.secret) in dump
+
+
+async def test_the_first_server_on_a_store_without_keys_makes_one_admin_key(keeper: KeyKeeper) -> None:
+    secret = await keeper.bootstrap()
+    assert secret is not None
+    found = await keeper.find(secret)
+    assert isinstance(found, Key)
+    assert found.principal().may(Scope.ADMIN)
+    assert await keeper.bootstrap() is None
+
+
+async def test_the_operators_key_opens_everything_and_no_row_does_so_in_its_name(journal: Journal, path: Path) -> None:
+    chosen = "chosen-by-the-operator-and-long-enough"
+    keeper = KeyKeeper(journal, operator=chosen)
+    assert await keeper.bootstrap() is None
+    found = await keeper.find(chosen)
+    assert isinstance(found, Key)
+    assert found.principal().may(Scope.ADMIN)
+    assert await KeyKeeper(journal).find(chosen) is Refused.UNKNOWN
+    with behind(path) as connection:
+        assert chosen not in "\n".join(connection.iterdump())
+        assert connection.execute("SELECT hash FROM keys").fetchall() == [("",)]
+    with pytest.raises(ConfigError, match="guessed"):
+        KeyKeeper(journal, operator="short")
+
+
+async def test_a_login_lasts_as_long_as_its_key(journal: Journal) -> None:
+    now = [100.0]
+    keeper = KeyKeeper(journal, now=lambda: now[0])
+    sessions = Sessions(keeper)
+    issued = await keeper.issue(Wanted("a", expires=1000.0), "boss")
+    opened = await sessions.open_session(issued.key)
+    assert opened.expires == 1000.0
+    assert await sessions.principal_of(opened.token) == issued.key.principal()
+    assert await sessions.principal_of(opened.token[:-1]) is None
+    await keeper.revoke(issued.key.id, "boss")
+    assert await sessions.principal_of(opened.token) is None
+
+
+async def test_a_login_ends_when_it_is_closed_and_by_itself(journal: Journal) -> None:
+    now = [100.0]
+    keeper = KeyKeeper(journal, now=lambda: now[0])
+    sessions = Sessions(keeper)
+    key = (await keeper.issue(Wanted("a"), "boss")).key
+    first, second = await sessions.open_session(key), await sessions.open_session(key, hours=1)
+    await sessions.close_session(first.token)
+    assert await sessions.principal_of(first.token) is None
+    assert await sessions.principal_of(second.token) is not None
+    now[0] += 3600
+    assert await sessions.principal_of(second.token) is None
+
+
+async def test_a_form_counts_with_the_token_of_its_own_login_only(keeper: KeyKeeper) -> None:
+    sessions, key = Sessions(keeper), (await keeper.issue(Wanted("a"), "boss")).key
+    one, other = await sessions.open_session(key), await sessions.open_session(key)
+    assert csrf_holds(one.token, one.csrf)
+    assert not csrf_holds(one.token, other.csrf)
+    assert not csrf_holds(one.token, "")
+
+
+async def test_the_audit_is_read_in_pages(journal: Journal, keeper: KeyKeeper) -> None:
+    for number in range(5):
+        await keeper.note("boss", "run.erased", f"r{number}", bodies=number)
+    newest = await keeper.acts(limit=2)
+    assert [act.target for act in newest] == ["r4", "r3"]
+    assert [act.target for act in await keeper.acts(newest[-1].number, 2)] == ["r2", "r1"]
+    assert await journal.query(lambda connection: connection.execute(text("SELECT count(*) FROM audit")).scalar()) == 5
+
+
+@pytest.mark.parametrize("caps", [{"dollars": -1.0}, {"dollars": float("nan")}, {"tokens": -1}, {"dollars": 1e30}])
+def test_a_cap_that_is_none_is_refused(caps: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="expected a number from 0"):
+        KeyCaps(**caps)  # type: ignore[arg-type]  # from a table of cases
+
+
+def test_money_is_rounded_against_the_spender() -> None:
+    assert (nanos(1e-10), nanos_of_cap(1e-10)) == (1, 0)
+    assert (nanos(0.1), nanos_of_cap(0.1)) == (10**8, 10**8)
+    assert dollars(nanos(0.3)) == 0.3
+
+
+def test_an_id_is_read_from_a_key_only() -> None:
+    assert id_of(new_key("abc")) == "abc"
+    assert id_of("sk-other-abc-def") is None

@@ -1,4 +1,4 @@
-"""Asking a person: may this exact call be made, or: answer this subtask yourself.
+"""Asking a person: may this exact call be made, or: answer this subtask yourself, or: may this be the answer.
 
 Invariants: a question's id is the hash of the exact call (run, round, step, worker, everything the worker would be
 shown), so a decision fits that call and no other; a decision comes from a Desk or from the journal and from nowhere
@@ -29,12 +29,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A person's word: `approved` for APPROVE, `text` for ANSWER; who said it, and how it reached us."""
+    """A person's word: `approved` for APPROVE, `text` for ANSWER, both for REVIEW; who, by which way, and why."""
 
     approved: bool
     actor: str
     text: str = ""
     via: str = "cli"
+    remark: str = ""
+
+
+EXPIRED = Decision(False, "nobody", via="expiry", remark="expired: nobody answered in time")
 
 
 class Desk(Protocol):

@@ -1,14 +1,15 @@
-"""Asking a person in the course of a run: for leave to make a call, or for an answer.
+"""Asking a person in the course of a run: for leave to make a call, for an answer, or for a look at the run's answer.
 
 Invariant: a question is journaled before it is asked and a decision before it has any effect; a decision in the journal
-is not asked for again, and it fits the exact call it was asked for (4, 5). Deliberately absent: where people are
-reached (`approval.Desk`).
+is not asked for again, and it fits the exact call (or answer) it was asked for (4, 5). A question whose time is over is
+a no of nobody's, whoever says yes later. Deliberately absent: where people are reached (`approval.Desk`).
 """
 
 import asyncio
 from time import time
 
-from shikisha.approval import Decision, Question, question_id
+from shikisha.approval import EXPIRED, Decision, Question, question_id
+from shikisha.budget import Amount, upper_bound
 from shikisha.context import turns, view_hash
 from shikisha.errors import FaultKind, WorkerError
 from shikisha.events import QuestionAnswered, QuestionAsked, QuestionKind
@@ -18,32 +19,69 @@ from shikisha.worker import Ask, Request
 
 
 async def approve(track: Track, member: Member, request: Request) -> None:
-    """Ask a person whether this exact call may be made, where the card wants that; DENIED or WAITING if not."""
-    if member.card.approval is Ask.NEVER:
+    """Ask a person whether this exact call may be made, where card or class want that; DENIED or WAITING if not."""
+    card = member.card
+    if card.approval is Ask.NEVER and not track.scope.autonomy.asks_before(card.name):
         return
-    shown = f"May {member.card.name} be called?\n\n{request.subtask}"
+    shown = f"May {card.name} be called?\n\n{request.subtask}"
     decision = await decide(track, member, request, QuestionKind.APPROVE, shown)
     if not decision.approved:
-        raise WorkerError(FaultKind.DENIED, f"{decision.actor} said no")
+        raise WorkerError(FaultKind.DENIED, no(decision))
+
+
+def no(decision: Decision) -> str:
+    """Return a no in words."""
+    said = "the question expired" if decision.via == EXPIRED.via else f"{decision.actor} said no"
+    return f"{said}: {decision.remark}" if decision.remark and decision.via != EXPIRED.via else said
 
 
 async def decide(track: Track, member: Member, request: Request, asks: QuestionKind, prompt: str) -> Decision:
     """Return a person's decision on this exact call: the journaled one, or the desk's; WAITING when nobody is there."""
-    scope, name = track.scope, member.card.name
-    this_call = question_id(scope.run, track.round, track.step, asks, name, view_hash(turns(request)))
-    answered = scope.past.answers.get(this_call) if scope.past else None
+    scope, card, shown = track.scope, member.card, turns(request)
+    this_call = question_id(scope.run, track.round, track.step, asks, card.name, view_hash(shown))
+    question = Question(this_call, asks, scope.run, track.round, track.step, card.name, scope.clean(prompt))
+    if asks is not QuestionKind.APPROVE:
+        return await put(scope, question)
+    texts = [turn.text for turn in shown]
+    return await put(scope, question, upper_bound(texts, card.max_output_tokens, card.price, card.context_tokens))
+
+
+async def put(scope: Scope, question: Question, bound: Amount | None = None) -> Decision:
+    """Return what was or is decided of this question; WAITING when nobody has answered, and there is time left."""
+    past = scope.past
+    answered = past.answers.get(question.id) if past else None
     if answered is not None:
-        return Decision(answered.approved, answered.actor, answered.text, answered.via)
-    question = Question(this_call, asks, scope.run, track.round, track.step, name, scope.clean(prompt))
-    if track.record is None or all(past.question != question.id for past in track.record.questions):
-        scope.recorder.add(_asked(question))
+        return Decision(answered.approved, answered.actor, answered.text, answered.via, answered.remark)
+    if question.id in scope.decided:
+        return scope.decided[question.id]
+    asked = past.asked.get(question.id) if past else None
+    if asked is None:
+        asked = _asked(question, scope.autonomy.until(), bound or Amount())
+        scope.recorder.add(asked)
         await scope.recorder.flush()
-    decision = await _said(scope, question)
+    decision = await _in_time(scope, question, asked.expires)
     if decision is None:
-        raise WorkerError(FaultKind.WAITING, f"{name} waits for a person (question {question.id})")
+        raise WorkerError(FaultKind.WAITING, f"{question.worker} waits for a person (question {question.id})")
+    scope.decided[question.id] = decision
     scope.recorder.add(_answered(question, decision))
     await scope.recorder.flush()
     return decision
+
+
+async def _in_time(scope: Scope, question: Question, expires: float) -> Decision | None:
+    """Ask at the desk until the question expires; what is said later is nobody's no."""
+    if not expires:
+        return await _said(scope, question)
+    decision = None
+    if not scope.autonomy.over(expires):
+        try:
+            async with asyncio.timeout(max(0.0, expires - scope.autonomy.clock())) as limit:
+                decision = await _said(scope, question)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return EXPIRED
+    return EXPIRED if scope.autonomy.over(expires) else decision
 
 
 async def _said(scope: Scope, question: Question) -> Decision | None:
@@ -52,7 +90,8 @@ async def _said(scope: Scope, question: Question) -> Decision | None:
         said = await scope.desk.ask(question)
         if said is None:
             return None
-        return Decision(said.approved is True, scope.clean(said.actor), scope.clean(said.text), scope.clean(said.via))
+        clean = scope.clean
+        return Decision(said.approved is True, clean(said.actor), clean(said.text), clean(said.via), clean(said.remark))
     except asyncio.CancelledError:
         if scope.cancelled():
             raise
@@ -61,7 +100,7 @@ async def _said(scope: Scope, question: Question) -> Decision | None:
         return None
 
 
-def _asked(question: Question) -> QuestionAsked:
+def _asked(question: Question, expires: float, bound: Amount) -> QuestionAsked:
     return QuestionAsked(
         run=question.run,
         at=time(),
@@ -71,6 +110,8 @@ def _asked(question: Question) -> QuestionAsked:
         question=question.id,
         asks=question.asks,
         prompt=question.prompt,
+        expires=expires,
+        bound=bound,
     )
 
 
@@ -83,4 +124,5 @@ def _answered(question: Question, decision: Decision) -> QuestionAnswered:
         actor=decision.actor,
         via=decision.via,
         text=decision.text,
+        remark=decision.remark,
     )

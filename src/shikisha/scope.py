@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from shikisha.approval import Desk
+from shikisha.approval import Decision, Desk
 from shikisha.budget import Amount
 from shikisha.call import Spawn
 from shikisha.clearance import NONE, Labels
 from shikisha.errors import CapReached, Fault, FaultKind, WorkerError
 from shikisha.ledger import Ledger
 from shikisha.limits import Gates
+from shikisha.oversight import ALONE, Autonomy
 from shikisha.pool import Pool
 from shikisha.purse import OpenPurse, Purse
 from shikisha.recorder import Recorder
@@ -95,6 +96,8 @@ class Scope:
     cancels: int = 0  # what that task had been told, and had survived, before the run began
     purse: Purse = OpenPurse()
     guarded: Labels = NONE
+    autonomy: Autonomy = ALONE
+    decided: dict[str, Decision] = field(default_factory=dict)  # by people, in this process
 
     def seconds_left(self) -> float | None:
         """Seconds until the run's deadline; None without one."""
@@ -143,6 +146,7 @@ class Track:
     count: int = 0
     waiting: Fault | None = None  # for a person, on one of its calls
     over: bool = False
+    fixed: str = ""  # one idempotency key for all its attempts, where there is to be one effect at most
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
     _key: str = field(default="", repr=False)
 
@@ -153,6 +157,8 @@ class Track:
 
     def key(self, *, same: bool) -> str:
         """Return the next attempt's idempotency key: the last one's if that may have been performed, or a new one."""
+        if self.fixed:
+            return self.fixed
         if not same or not self._key:
             step = "plan" if self.step is None else self.step
             self._key = f"{self.scope.run}-{self.round}-{step}-{self.count}"

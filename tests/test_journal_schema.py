@@ -3,34 +3,28 @@
 import asyncio
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, insert, text
 
 import shikisha.migrations
+import shikisha.server.keys.tables  # the tables of keys are declared there
 from journals import behind, keep, started, whole
 from shikisha.errors import JournalError
 from shikisha.journal import open_journal
+from shikisha.journal.chain import GENESIS, link
+from shikisha.journal.codec import Entry, encode
 from shikisha.journal.schema import CURRENT, prepare, upgrade, version
 from shikisha.journal.sqlite import connect
 from shikisha.journal.stores import locate
-from shikisha.journal.tables import METADATA
+from shikisha.journal.tables import EVENTS, METADATA
 
 MIGRATIONS = Path(shikisha.migrations.__file__).parent
-SECOND = """
-import sqlalchemy as sa
-from alembic import op
-
-revision = "0002"
-down_revision = "0001"
-
-def upgrade():
-    op.add_column("events", sa.Column("more", sa.Text()))
-"""
 
 
 @pytest.fixture
@@ -54,17 +48,33 @@ def test_the_newest_migration_is_the_current_version() -> None:
 
 
 async def test_an_older_store_is_upgraded_and_keeps_its_events(path: Path, tmp_path: Path) -> None:
-    versions = tmp_path / "newer" / "versions"
-    versions.mkdir(parents=True)
-    (versions / "v0001.py").write_text((MIGRATIONS / "versions" / "v0001.py").read_text())
-    (versions / "v0002.py").write_text(SECOND)
-    async with open_journal(str(path)) as journal:
-        await keep(journal, whole("r"))
+    older = tmp_path / "older"
+    (older / "versions").mkdir(parents=True)
+    (older / "versions" / "v0001.py").write_text((MIGRATIONS / "versions" / "v0001.py").read_text())
+    entries = [encode(event) for event in whole("old")]
     async with connect(locate(str(path)), 1.0) as driver:
-        await driver.write(lambda connection: upgrade(connection, versions.parent))
-        assert await driver.read(version) == "0002"
-    with behind(path) as connection:
-        assert connection.execute("SELECT count(*), max(more) FROM events").fetchone() == (6, None)
+        await driver.write(lambda connection: upgrade(connection, older))
+        assert await driver.read(version) == "0001"
+        await driver.write(partial(as_version_1, entries))
+    async with open_journal(str(path)) as journal:
+        await keep(journal, whole("new"))
+        assert (await journal.verify()).count == 2 * len(entries)
+        assert await journal.read("old") == tuple(whole("old"))
+    async with connect(locate(str(path)), 1.0) as driver:
+        assert await driver.read(version) == CURRENT
+
+
+def as_version_1(entries: list[Entry], connection: Connection) -> None:
+    """Write these events as the first version did."""
+    last = GENESIS
+    for seq, entry in enumerate(entries):
+        last = link(last, seq, entry.tail)
+        values = {"seq": seq, "run": entry.run, "kind": entry.kind, "at": entry.at, "data": entry.data, "hash": last}
+        connection.execute(insert(EVENTS).values(values))
+        for key, body in entry.bodies:
+            if not connection.execute(text("SELECT 1 FROM bodies WHERE hash = :key"), {"key": key}).first():
+                connection.execute(text("INSERT INTO bodies VALUES (:key, :body)"), {"key": key, "body": body})
+    connection.execute(text("UPDATE head SET count = :count, hash = :hash"), {"count": len(entries), "hash": last})
 
 
 async def test_a_newer_store_is_refused_and_left_as_it_is(path: Path) -> None:

@@ -17,6 +17,8 @@ business), and any exception that means "try again" (retries are decided in `att
     ├── WorkerError          a worker's attempt failed; carries the Fault
     └── JournalError
         ├── JournalUnavailable   the store cannot take or give events now (locked, full, away)
+        │   └── Expelled         this server was taken for dead; its runs are others' now
+        ├── Conflict             a request under this idempotency key was made before
         ├── JournalTampered      the hash chain does not hold; says at which row
         └── UnknownRun           no such run in this journal
 """
@@ -207,6 +209,20 @@ class JournalError(ShikishaError):
 
 class JournalUnavailable(JournalError):
     """The store cannot take or give events now: locked, full, or away. Nothing acknowledged is lost."""
+
+
+class Expelled(JournalUnavailable):
+    """This server was taken for dead and its runs were taken over: nothing that it still adds is stored."""
+
+
+class Conflict(JournalError):
+    """A request under this idempotency key was made before: `run` is its run, `same` whether it was the same one."""
+
+    def __init__(self, run: str, *, same: bool) -> None:
+        other = "the same request" if same else "another request"
+        super().__init__(f"{other} was made under this idempotency key: run {run}")
+        self.run = run
+        self.same = same
 
 
 class JournalTampered(JournalError):

@@ -6,17 +6,23 @@ body's text is in the chain by its hash only: it could be erased and the chain w
 signatures. Who can write the store can write a whole new chain, which shows only against a head noted elsewhere.
 """
 
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from typing import TypeAlias
 
-from sqlalchemy import Connection, Insert, bindparam, insert, select, update
+from sqlalchemy import Connection, Insert, bindparam, delete, insert, select, update
 
 from shikisha.errors import JournalUnavailable
 from shikisha.journal.codec import Entry
-from shikisha.journal.tables import BODIES, EVENTS, HEAD
+from shikisha.journal.tables import APPLIED, BODIES, EVENTS, HEAD
+
+Work: TypeAlias = Callable[[Connection], None]
 
 GENESIS = "0" * 64
+_STALE = 7 * 86400.0  # seconds after which a note of what another writer applied serves nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +40,18 @@ _EVENT = insert(EVENTS)
 
 @cache
 def _body(dialect: str) -> Insert:
-    """Return the statement that adds bodies which are not there yet; no dialect is imported that is not in use."""
+    """Return the statement that adds bodies, or notes that one is another run's too; imports no dialect not in use."""
     if dialect == "postgresql":
         from sqlalchemy.dialects import postgresql
 
-        return postgresql.insert(BODIES).on_conflict_do_nothing()
+        adding = postgresql.insert(BODIES)
+        other = ~BODIES.c.shared & (BODIES.c.run != adding.excluded.run)
+        return adding.on_conflict_do_update(index_elements=["hash"], set_={"shared": True}, where=other)
     from sqlalchemy.dialects import sqlite
 
-    return sqlite.insert(BODIES).on_conflict_do_nothing()
+    begun = sqlite.insert(BODIES)
+    other = ~BODIES.c.shared & (BODIES.c.run != begun.excluded.run)
+    return begun.on_conflict_do_update(index_elements=["hash"], set_={"shared": True}, where=other)
 
 
 def link(previous: str, seq: int, tail: bytes) -> str:
@@ -51,29 +61,67 @@ def link(previous: str, seq: int, tail: bytes) -> str:
 
 @dataclass(slots=True)
 class Batch:
-    """Events that are stored together or not at all.
+    """Events that are stored together or not at all, and works that are done in the same transaction.
 
-    `end` is where the last try to store them would have left the chain. A commit whose answer was lost may have
-    happened: the next try looks first.
+    A commit whose answer was lost may have happened, so the next try looks first, and then does neither events nor
+    works again: `end` is where the last try would have left the chain; works alone are known by their writer's name
+    and `number`. `fence` is asked whether its process may still write; it raises when not.
     """
 
     entries: list[Entry]
+    works: Sequence[Work] = ()
+    writer: str = ""
+    number: int = 0
+    fence: Work | None = None
     end: Head | None = None
+    tried: bool = False
 
     def append(self, connection: Connection) -> None:
-        """Write the events, their bodies and the new head, unless an earlier try did."""
+        """Write the events, their bodies and the new head, and do the works, unless an earlier try did."""
         row = connection.execute(_HEAD).one_or_none()
         if row is None:
             raise JournalUnavailable("the journal's head row is missing; `shikisha journal verify` tells more")
-        if self.end is not None and _holds(connection, self.end):
+        if self.tried and self._done(connection):
             return
-        events, self.end = _chained(self.entries, Head(*row))
-        bodies = dict(body for entry in self.entries for body in entry.bodies)
-        if bodies:
-            statement = _body(connection.dialect.name)
-            connection.execute(statement, [{"hash": key, "body": body} for key, body in sorted(bodies.items())])
+        self.tried = True
+        if self.fence is not None:
+            self.fence(connection)
+        if self.entries:
+            self._extend(connection, Head(*row))
+        else:
+            self._note(connection)
+        for work in self.works:
+            work(connection)
+
+    def _extend(self, connection: Connection, head: Head) -> None:
+        events, self.end = _chained(self.entries, head)
+        if bodies := _bodies(self.entries):
+            connection.execute(_body(connection.dialect.name), bodies)
         connection.execute(_EVENT, events)
         connection.execute(_MOVE, {"new_count": self.end.count, "new_hash": self.end.hash})
+
+    def _done(self, connection: Connection) -> bool:
+        if self.entries:
+            return self.end is not None and _holds(connection, self.end)
+        last = select(APPLIED.c.batch).where(APPLIED.c.writer == self.writer)
+        return bool(connection.execute(last).scalar_one_or_none() == self.number)
+
+    def _note(self, connection: Connection) -> None:
+        mine, now = APPLIED.c.writer == self.writer, time.time()
+        values = {"batch": self.number, "at": now}
+        if not connection.execute(update(APPLIED).where(mine).values(values)).rowcount:
+            connection.execute(delete(APPLIED).where(APPLIED.c.at < now - _STALE))
+            connection.execute(insert(APPLIED).values(writer=self.writer, **values))
+
+
+def _bodies(entries: list[Entry]) -> list[dict[str, object]]:
+    found: dict[str, dict[str, object]] = {}
+    for entry in entries:
+        for key, body in entry.bodies:
+            known = found.setdefault(key, {"hash": key, "body": body, "run": entry.run, "shared": False})
+            if known["run"] != entry.run:
+                known["shared"] = True
+    return [found[key] for key in sorted(found)]
 
 
 def _holds(connection: Connection, end: Head) -> bool:

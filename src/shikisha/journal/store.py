@@ -6,13 +6,17 @@ ends and the connections close. Deliberately absent: changing or deleting events
 """
 
 from asyncio import TaskGroup
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TypeVar
+
+from sqlalchemy import Connection
 
 from shikisha.errors import JournalUnavailable, UnknownRun
 from shikisha.events import Event, Status
 from shikisha.journal import listing, queries
+from shikisha.journal.chain import Work
 from shikisha.journal.drivers import Driver
 from shikisha.journal.listing import Summary
 from shikisha.journal.schema import prepare
@@ -20,6 +24,7 @@ from shikisha.journal.stores import locate, store
 from shikisha.journal.verify import Audit, Verification
 from shikisha.journal.writer import Writer
 
+T = TypeVar("T")
 _PAGE = 200  # events an export holds at a time
 
 
@@ -40,6 +45,33 @@ class Journal:
         What could not be stored is kept, and tried again before anything else by the next flush.
         """
         await self._writer.flush()
+
+    def along(self, work: Work) -> None:
+        """Have the work done once, in one transaction with the events added around it, by the next commit.
+
+        A flush waits for it as for an event. A work is a function of a connection and may not be refused by the store:
+        what may clash says ON CONFLICT, or it would hold up everyone's events.
+        """
+        self._writer.along(work)
+
+    def on_cut(self, hook: Callable[[], Iterable[Work]]) -> None:
+        """Ask the hook for works as each batch is cut, and at the end: for sums that grow between commits."""
+        self._writer.on_cut(hook)
+
+    def admit(self, fence: Work, on_expelled: Callable[[], None]) -> None:
+        """Ask the fence in each transaction of events; it raises Expelled when this process may write no more.
+
+        Then `on_expelled` is called before anyone who waits is answered, and nothing is taken until the next `admit`.
+        """
+        self._writer.admit(fence, on_expelled)
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """Run a function of a connection in a transaction of its own; it may be run twice when an answer is lost."""
+        return await self._driver.write(work)
+
+    async def query(self, work: Callable[[Connection], T]) -> T:
+        """Run a function that only reads; it sees what is committed, which need not be all that was added."""
+        return await self._driver.read(work)
 
     async def read(self, run: str) -> tuple[Event, ...]:
         """Return a run's events in the order written; UnknownRun when there are none."""

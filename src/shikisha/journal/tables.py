@@ -1,12 +1,14 @@
-"""The three tables of a journal, as the migrations leave them (a test compares the two).
+"""The tables of a journal, as the migrations leave them (a test compares the two).
 
-Invariant: rows of `events` and `bodies` are only ever added; the one row of `head` says how many events there are and
-what the last one's hash is, and whoever appends holds that row. Deliberately absent: anything derived (a run's status,
-its cost): a run is a fold over its events.
+Invariant: rows of `events` are only ever added, those of `bodies` too but for erasure; the one row of `head` says how
+many events there are and what the last one's hash is, and whoever appends holds that row. `members` and `served` are
+the servers' own (who is alive, who performs which run, what lists show) and may lag behind: a run is a fold over its
+events. Deliberately absent: what a run came to, anywhere but in its events.
 """
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Double,
     Index,
@@ -15,6 +17,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    false,
     literal_column,
 )
 
@@ -40,6 +43,8 @@ BODIES = Table(
     METADATA,
     Column("hash", Text, primary_key=True),
     Column("body", LargeBinary, nullable=False),
+    Column("run", Text),  # the first that referred to it; NULL: of before this was noted
+    Column("shared", Boolean, nullable=False, server_default=false()),  # whether another did too
 )
 
 HEAD = Table(
@@ -48,3 +53,54 @@ HEAD = Table(
     Column("count", _COUNT, nullable=False),
     Column("hash", Text, nullable=False),
 )
+
+APPLIED = Table(  # the last batch of works alone that each writer stored: a retry looks whether it was
+    "applied",
+    METADATA,
+    Column("writer", Text, primary_key=True),
+    Column("batch", _COUNT, nullable=False),
+    Column("at", Double, nullable=False),
+)
+
+MEMBERS = Table(
+    "members",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("alive_until", Double, nullable=False),  # by the store's own clock
+    Column("began", Double, nullable=False),
+    Column("place", Text, nullable=False),
+)
+
+SERVED = Table(
+    "served",
+    METADATA,
+    Column("run", Text, primary_key=True),
+    Column("owner", Text),
+    Column("state", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("api", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("conductor", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("updated", Double, nullable=False),
+    Column("wire", Text, nullable=False),
+    Column("idempotency", Text),
+    Column("request_hash", Text, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Column("excerpt", Text, nullable=False),
+    Column("domain", Text, nullable=False),
+    Column("labels", Text, nullable=False),
+    Column("detached", Boolean, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("tokens", _COUNT, nullable=False),
+    Column("dollars", Double),
+    Column("stopping", Boolean, nullable=False),  # someone wants its owner to stop it
+    Column("erased", Double),
+)
+Index("served_created", SERVED.c.created, SERVED.c.run)
+Index("served_tenant", SERVED.c.tenant, SERVED.c.created, SERVED.c.run)
+Index("served_key", SERVED.c.key, SERVED.c.created, SERVED.c.run)
+Index("served_state", SERVED.c.state, SERVED.c.created, SERVED.c.run)
+Index("served_once", SERVED.c.key, SERVED.c.idempotency, unique=True)

@@ -1,18 +1,22 @@
 """Group commit: one task that stores what many runs add, a batch at a time.
 
 Invariant: events are stored in the order they were added, in whole batches, and a `flush` returns when, and only when,
-everything added before it is durable. When the store does not take a batch, everyone who waits is told so; the events
+everything added before it is durable. Works (`along`, `on_cut`) are done in the transaction of the events around them,
+once. When the store does not take a batch, everyone who waits is told so; the events
 are kept, in order, and the next flush tries them again first, so that a full disk or a lock loses nothing and needs no
-restart. What is kept so is bounded: beyond it new runs are refused as they begin. Deliberately absent: retries by the
+restart. What is kept so is bounded: beyond it new runs are refused as they begin. A writer whose fence says that its
+process was taken for dead stores nothing more, and tells those who are to stop before it tells anyone. Deliberately absent: retries by the
 clock (the store's own patience is the only waiting) and queues per run.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Iterable
+from uuid import uuid4
 
-from shikisha.errors import JournalUnavailable
+from shikisha.errors import Expelled, JournalUnavailable
 from shikisha.events import Event, RunStarted
-from shikisha.journal.chain import Batch
+from shikisha.journal.chain import Batch, Work
 from shikisha.journal.codec import Entry, encode
 from shikisha.journal.drivers import Driver
 
@@ -26,7 +30,13 @@ class Writer:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
+        self._name = uuid4().hex
         self._pending: list[Entry] = []
+        self._works: list[Work] = []
+        self._hooks: list[Callable[[], Iterable[Work]]] = []
+        self._cuts = 0
+        self._fence: Work | None = None
+        self._on_expelled: Callable[[], None] | None = None
         self._batch: Batch | None = None  # on its way to the store, or kept because the store did not take it
         self._added = 0
         self._durable = 0
@@ -37,7 +47,7 @@ class Writer:
 
     @property
     def left(self) -> int:
-        """How many events were added and are not durable as far as we know."""
+        """How many events and works were added and are not durable as far as we know."""
         return self._added - self._durable
 
     def add(self, event: Event) -> None:
@@ -49,8 +59,26 @@ class Writer:
         self._pending.append(encode(event))
         self._added += 1
 
+    def along(self, work: Work) -> None:
+        """Have the work done in the transaction of the events added around it, by the next commit."""
+        self._check_open()
+        self._works.append(work)
+        self._added += 1
+
+    def on_cut(self, hook: Callable[[], Iterable[Work]]) -> None:
+        """Ask the hook, whenever a batch is cut and as the writer ends, for works that are to go with it."""
+        self._hooks.append(hook)
+
+    def admit(self, fence: Work, on_expelled: Callable[[], None]) -> None:
+        """Ask the fence in every transaction; what it raises (Expelled) ends all writing, until someone is admitted."""
+        self._fence, self._on_expelled = fence, on_expelled
+        if isinstance(self._failure, Expelled):
+            self._failure = None
+
     async def flush(self) -> None:
         """Return when everything added so far is durable; JournalUnavailable when that could not be had."""
+        if isinstance(self._failure, Expelled):
+            self._check_open()
         if not self.left:
             return
         self._check_open()
@@ -76,18 +104,24 @@ class Writer:
                     return
                 if stored >= CROWD and self._open:
                     await asyncio.sleep(LINGER)
+            await self._store_next()  # what the hooks still have
         finally:
             self._open = False
             self._answer(self._added, self._failure or JournalUnavailable("the journal is closed"))
 
     async def _store_next(self) -> int:
         """Store the batch that was kept, or else all that is pending; answer who waits. Return how many were stored."""
+        if isinstance(self._failure, Expelled):
+            return 0
         if self._batch is None:
-            self._batch, self._pending = Batch(self._pending), []
-        count = len(self._batch.entries)
+            self._batch = self._cut()
+        count = len(self._batch.entries) + len(self._batch.works)
         try:
             if count:
                 await self._driver.write(self._batch.append)
+        except Expelled as error:
+            self._expel(error)
+            return 0
         except JournalUnavailable as error:
             self._failure = error
             self._answer(self._added, error)
@@ -99,6 +133,22 @@ class Writer:
             self._wake.set()
         return count
 
+    def _cut(self) -> Batch:
+        more = [work for hook in self._hooks for work in hook()]
+        self._added += len(more)
+        self._cuts += 1
+        batch = Batch(self._pending, (*self._works, *more), self._name, self._cuts, self._fence)
+        self._pending, self._works = [], []
+        return batch
+
+    def _expel(self, error: Expelled) -> None:
+        """Drop everything; tell those who are to stop, and only then those who wait."""
+        self._failure, self._batch, self._pending, self._works = error, None, [], []
+        self._durable = self._added
+        if self._on_expelled is not None:
+            self._on_expelled()
+        self._answer(self._added, error)
+
     def _answer(self, until: int, failure: JournalUnavailable | None = None) -> None:
         while self._waiting and self._waiting[0][0] <= until:
             waiter = self._waiting.popleft()[1]
@@ -107,8 +157,10 @@ class Writer:
             if failure is None:
                 waiter.set_result(None)
             else:
-                waiter.set_exception(JournalUnavailable(str(failure)))
+                waiter.set_exception(type(failure)(str(failure)))
 
     def _check_open(self) -> None:
         if not self._open:
             raise JournalUnavailable("the journal is closed")
+        if isinstance(self._failure, Expelled):
+            raise Expelled(str(self._failure))

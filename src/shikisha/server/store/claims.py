@@ -1,0 +1,97 @@
+"""Who performs which run: claiming what dead servers left, taking what waited, one server each.
+
+Each function is one transaction's work. Invariant: a run gets a new owner only in a transaction that holds its row, and
+only from a member that is dead or from nobody; the new owner is alive in that same transaction. A row without events is
+of a run that was never acknowledged: it goes. Deliberately absent: fairness; the oldest are claimed first.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, or_, select, update
+
+from shikisha.errors import Conflict
+from shikisha.journal.tables import EVENTS, MEMBERS, SERVED
+from shikisha.server.store.batch import adding
+from shikisha.server.store.members import Life, Member, bury
+from shikisha.server.store.rows import Served, State
+
+_AT_ONCE = 500  # values in an IN list
+
+
+def once(me: Member, row: Mapping[str, object], connection: Connection) -> None:
+    """Add a run under its idempotency key; Conflict when another run has the key."""
+    me.fence(connection)
+    connection.execute(adding(connection.dialect.name), [dict(row)])
+    mine = and_(SERVED.c.key == row["key"], SERVED.c.idempotency == row["idempotency"])
+    found = connection.execute(select(SERVED.c.run, SERVED.c.request_hash).where(mine)).one()
+    if found.run != row["run"]:
+        raise Conflict(str(found.run), same=found.request_hash == row["request_hash"])
+
+
+def claim(
+    connection: Connection, me: Member, most: int, ours: frozenset[str], *, also_late: bool
+) -> tuple[Served, ...]:
+    """Make open runs `me`'s that are nobody's, a dead member's, or `me`'s without its knowing; return them."""
+    me.fence(connection)
+    bury(connection, me.id, also_late=also_late)
+    dead = ~exists().where(MEMBERS.c.id == SERVED.c.owner, MEMBERS.c.state == Life.ALIVE)
+    lost = and_(SERVED.c.owner == me.id, SERVED.c.run.not_in(ours))
+    free = select(SERVED).where(SERVED.c.state == State.OPEN, or_(SERVED.c.owner.is_(None), dead, lost))
+    order = free.order_by(SERVED.c.created, SERVED.c.run).limit(most).with_for_update(skip_locked=True)
+    found = connection.execute(order).mappings().all()
+    begun = _begun(connection, [row["run"] for row in found])
+    never = [row["run"] for row in found if row["run"] not in begun]
+    if never:
+        connection.execute(delete(SERVED).where(SERVED.c.run.in_(never)))
+    if begun:
+        connection.execute(update(SERVED).where(SERVED.c.run.in_(begun)).values(owner=me.id, updated=time.time()))
+    return tuple(Served.of({**row, "owner": me.id}) for row in found if row["run"] in begun)
+
+
+@dataclass(slots=True)
+class Taking:
+    """Making a run that waits or was stopped `me`'s, once: tried again after a lost answer, it says what it said."""
+
+    me: Member
+    run: str
+    tried: bool = False
+
+    def __call__(self, connection: Connection) -> bool:
+        """Return whether the run is `me`'s to perform."""
+        self.me.fence(connection)
+        again, self.tried = self.tried, True
+        mine = SERVED.c.run == self.run
+        resting = SERVED.c.state.in_([State.WAITING, State.STOPPED])
+        values = {"state": State.OPEN, "owner": self.me.id, "updated": time.time(), "stopping": False}
+        if connection.execute(update(SERVED).where(mine, resting).values(values)).rowcount:
+            return True
+        ours = select(SERVED.c.run).where(mine, SERVED.c.state == State.OPEN, SERVED.c.owner == self.me.id)
+        return again and connection.execute(ours).first() is not None
+
+
+def release(connection: Connection, me: Member, run: str) -> None:
+    """Leave an open run of `me`'s to whoever claims it."""
+    me.fence(connection)
+    where: tuple[ColumnElement[bool], ...] = (SERVED.c.run == run, SERVED.c.owner == me.id)
+    connection.execute(update(SERVED).where(*where, SERVED.c.state == State.OPEN).values(owner=None))
+
+
+def stop(connection: Connection, run: str) -> None:
+    """Ask whoever performs an open run to stop it."""
+    connection.execute(update(SERVED).where(SERVED.c.run == run, SERVED.c.state == State.OPEN).values(stopping=True))
+
+
+def stopped(connection: Connection, me: Member) -> tuple[str, ...]:
+    """Return the open runs of `me`'s that someone wants stopped."""
+    mine = (SERVED.c.state == State.OPEN, SERVED.c.owner == me.id, SERVED.c.stopping)
+    return tuple(connection.execute(select(SERVED.c.run).where(*mine).order_by(SERVED.c.created)).scalars())
+
+
+def _begun(connection: Connection, runs: list[str]) -> set[str]:
+    found: set[str] = set()
+    for start in range(0, len(runs), _AT_ONCE):
+        some = runs[start : start + _AT_ONCE]
+        found.update(connection.execute(select(EVENTS.c.run).where(EVENTS.c.run.in_(some)).distinct()).scalars())
+    return found

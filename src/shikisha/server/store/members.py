@@ -1,0 +1,84 @@
+"""Servers that share a journal: each is a member with a lease, which it renews while it lives.
+
+Invariant: a member that is marked dead stays so, and whatever it still wants to write is refused in the transaction
+that would write it (`fence`). Times are the store's own: PostgreSQL's clock, or this machine's for a file. Deliberately
+absent: elections; members are equals.
+"""
+
+import os
+import socket
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import uuid4
+
+from sqlalchemy import ColumnElement, Connection, Double, cast, delete, exists, func, insert, literal, select, update
+
+from shikisha.errors import Expelled
+from shikisha.journal.tables import MEMBERS, SERVED
+
+
+class Life(StrEnum):
+    """Whether a member may write."""
+
+    ALIVE = "alive"  # it may, until another marks it dead
+    DEAD = "dead"  # never again
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """This server among those that share the journal; `lease` is how many seconds it is trusted without a sign."""
+
+    id: str
+    lease: float
+
+    def join(self, connection: Connection) -> None:
+        """Become a member."""
+        here, now = f"{socket.gethostname()}:{os.getpid()}", clock(connection)
+        values = {"state": Life.ALIVE, "alive_until": now + self.lease, "began": now, "place": here}
+        if not connection.execute(select(MEMBERS.c.id).where(MEMBERS.c.id == self.id)).first():
+            connection.execute(insert(MEMBERS).values(id=self.id, **values))
+
+    def renew(self, connection: Connection) -> bool:
+        """Prolong the lease; return whether it had not run out. Expelled when another marked this one dead."""
+        self.fence(connection)
+        mine, now = MEMBERS.c.id == self.id, clock(connection)
+        in_time = connection.execute(select(MEMBERS.c.alive_until >= now).where(mine)).scalar_one()
+        connection.execute(update(MEMBERS).where(mine).values(alive_until=now + self.lease))
+        return bool(in_time)
+
+    def leave(self, connection: Connection) -> None:
+        """Be dead; what it owned may be claimed."""
+        connection.execute(update(MEMBERS).where(MEMBERS.c.id == self.id).values(state=Life.DEAD))
+
+    def fence(self, connection: Connection) -> None:
+        """Hold the member alive until this transaction ends; Expelled when it is not."""
+        asked = select(MEMBERS.c.state).where(MEMBERS.c.id == self.id).with_for_update(read=True)
+        if connection.execute(asked).scalar_one_or_none() != Life.ALIVE:
+            raise Expelled(f"server {self.id} was taken for dead: it gave no sign for {self.lease:g} s")
+
+
+def new_member(lease: float) -> Member:
+    """Return a member with a name of its own, which has not joined yet."""
+    return Member(uuid4().hex, lease)
+
+
+def clock(connection: Connection) -> ColumnElement[float]:
+    """Return the store's time, in seconds since 1970."""
+    if connection.dialect.name == "postgresql":
+        return cast(func.extract("epoch", func.clock_timestamp()), Double)
+    return literal(time.time(), Double)
+
+
+def bury(connection: Connection, me: str, *, also_late: bool) -> None:
+    """Mark members dead whose lease ran out (when `also_late`); forget dead ones who own nothing."""
+    if also_late:
+        late = select(MEMBERS.c.id).where(
+            MEMBERS.c.state == Life.ALIVE, MEMBERS.c.id != me, MEMBERS.c.alive_until < clock(connection)
+        )
+        gone = connection.execute(late.with_for_update(skip_locked=True)).scalars().all()
+        if gone:
+            connection.execute(update(MEMBERS).where(MEMBERS.c.id.in_(gone)).values(state=Life.DEAD))
+    owning = exists().where(SERVED.c.owner == MEMBERS.c.id)
+    old = MEMBERS.c.alive_until < clock(connection) - 3600.0
+    connection.execute(delete(MEMBERS).where(MEMBERS.c.state == Life.DEAD, old, ~owning))

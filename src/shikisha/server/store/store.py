@@ -1,0 +1,210 @@
+"""The store: which runs this server performs, and what is known of all that were ordered.
+
+Invariant: of all servers on a journal one performs a run, and what a server that was taken for dead still does never
+gets into the journal. Enlisting and marking cost no commit of their own. Deliberately absent: performing (`house`).
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+
+from sqlalchemy import ColumnElement, Connection, select
+
+from shikisha.errors import JournalUnavailable, UnknownRun
+from shikisha.events import Status
+from shikisha.journal import Journal
+from shikisha.journal.chain import Work
+from shikisha.journal.tables import SERVED
+from shikisha.server.store import claims, filters
+from shikisha.server.store.batch import Marks
+from shikisha.server.store.filters import Filter, Page
+from shikisha.server.store.members import Member, new_member
+from shikisha.server.store.rows import Served, State, storable
+
+BEATS = 3  # signs of life in a lease
+
+
+class Store:
+    """A server's view of what is served. Made by `open_store`."""
+
+    def __init__(self, journal: Journal, member: Member) -> None:
+        self._journal = journal
+        self._marks: Marks | None = None
+        self._ours: set[str] = set()
+        self._trusting = 0.0  # until then (monotonic) nobody is taken for dead: we were away ourselves
+        self.member = member
+        self.expelled = False
+        self._left: set[str] = set()  # by us since the last claim was begun: it may still have seen them as open
+        self._on_expelled: list[Callable[[], None]] = []
+        journal.on_cut(self._seal)
+
+    def on_expelled(self, told: Callable[[], None]) -> None:
+        """Have this called when this server was taken for dead, before anyone learns it who waits for the journal.
+
+        It is to stop all that is performed here; once nothing of that goes on, `join` makes this server a new member.
+        """
+        self._on_expelled.append(told)
+
+    async def enlist(self, served: Served) -> None:
+        """Note a new run as open and ours, with the next commit.
+
+        With an idempotency key it is written at once, and Conflict names the run that has the key already.
+        """
+        row = served.row() | {"owner": self.member.id}
+        self._ours.add(served.run)
+        if served.idempotency is None:
+            self._saying().rows.append(row)
+            return
+        try:
+            await self._journal.write(partial(claims.once, self.member, row))
+        except BaseException:
+            self.drop(served.run)
+            raise
+
+    def mark(
+        self, run: str, state: State, *, status: Status | None = None, tokens: int = 0, dollars: float | None = None
+    ) -> None:
+        """Note with the next commit where a run of ours stands; with a status, what it used so far, too."""
+        said, now = self._saying(), time.time()
+        owner = self.member.id if state is State.OPEN else None
+        said.states[run] = {"of_run": run, "new_state": state, "new_owner": owner, "new_updated": now}
+        if status is not None:
+            figures = {"new_status": status, "new_tokens": min(tokens, 2**63 - 1), "new_dollars": dollars}
+            said.figures[run] = {"of_run": run, **figures}
+        if state is State.OPEN:
+            self._ours.add(run)
+        else:
+            self.drop(run)
+
+    def drop(self, run: str) -> None:
+        """Let go of a run that is not performed here any more: if it is still open, the next claim returns it."""
+        self._ours.discard(run)
+        self._left.add(run)
+
+    async def find(self, run: str) -> Served:
+        """Return a served run; UnknownRun when there is none. Marks that ride on a later commit are not seen yet."""
+        found = await self._one(SERVED.c.run == storable(run))
+        if found is None:
+            raise UnknownRun(f"no run {run} was ordered here")
+        return found
+
+    async def recall(self, key: str, idempotency: str) -> Served | None:
+        """Return the run that a key's holder ordered under this idempotency key."""
+        return await self._one(SERVED.c.key == storable(key), SERVED.c.idempotency == storable(idempotency))
+
+    async def search(self, asked: Filter) -> Page:
+        """Return a page of runs, newest first."""
+        return await self._journal.query(partial(filters.page, asked=asked))
+
+    async def count(self, asked: Filter) -> dict[State, int]:
+        """Return how many runs of each state there are."""
+        return await self._journal.query(partial(filters.counted, asked=asked))
+
+    async def claim(self, most: int) -> tuple[Served, ...]:
+        """Make up to so many open runs ours that nobody performs, and return them, oldest first.
+
+        Whoever asks performs what is returned, or drops it. Only one claim may be under way.
+        """
+        await self._journal.flush()
+        self._left.clear()
+        trusting = time.monotonic() < self._trusting
+        work = partial(claims.claim, me=self.member, most=most, ours=frozenset(self._ours), also_late=not trusting)
+        seen = await self._journal.write(work)
+        found = tuple(served for served in seen if served.run not in self._ours | self._left)
+        self._ours.update(served.run for served in found)
+        return found
+
+    async def take(self, run: str) -> bool:
+        """Make a waiting or stopped run ours and open; False when somebody was faster, or it is not one."""
+        if run in self._ours:
+            return False
+        self._ours.add(run)
+        taken = False
+        try:
+            await self._journal.flush()
+            taken = await self._journal.write(claims.Taking(self.member, run))
+        finally:
+            if not taken:
+                self.drop(run)
+        return taken
+
+    async def stop(self, run: str) -> None:
+        """Ask whoever performs an open run to stop it (see `stopped`)."""
+        await self._journal.write(partial(claims.stop, run=run))
+
+    async def stopped(self) -> tuple[str, ...]:
+        """Return the open runs of ours that someone wants stopped."""
+        return await self._journal.query(partial(claims.stopped, me=self.member))
+
+    async def release(self, run: str) -> None:
+        """Leave an open run of ours to whoever claims it."""
+        await self._journal.flush()
+        await self._journal.write(partial(claims.release, me=self.member, run=run))
+        self.drop(run)
+
+    async def beat(self) -> None:
+        """Give a sign of life, and see what waits for a commit stored; Expelled when we were taken for dead."""
+        if not await self._journal.write(self.member.renew):
+            self._trusting = time.monotonic() + self.member.lease
+        await self._journal.flush()
+
+    async def join(self) -> None:
+        """Become a member, anew after an expulsion: call it once nothing of what was performed here goes on."""
+        self.member = new_member(self.member.lease)
+        self._ours.clear()
+        self._marks = None
+        await self._journal.write(self.member.join)
+        self.expelled = False
+        self._journal.admit(self.member.fence, self._expel)
+
+    async def leave(self) -> None:
+        """Be a member no longer; our open runs may be claimed at once."""
+        await self._journal.write(self.member.leave)
+
+    async def _one(self, *where: ColumnElement[bool]) -> Served | None:
+        def look(connection: Connection) -> Served | None:
+            row = connection.execute(select(SERVED).where(*where)).mappings().one_or_none()
+            return None if row is None else Served.of(dict(row))
+
+        return await self._journal.query(look)
+
+    def _saying(self) -> Marks:
+        if self._marks is None:
+            said = Marks()
+            self._journal.along(said)
+            self._marks = said
+        return self._marks
+
+    def _seal(self) -> Iterable[Work]:
+        self._marks = None
+        return ()
+
+    def _expel(self) -> None:
+        self.expelled = True
+        for told in self._on_expelled:
+            told()
+
+
+@asynccontextmanager
+async def open_store(journal: Journal, lease: float = 15.0) -> AsyncIterator[Store]:
+    """Join the servers that share a journal, give signs of life, and leave at the end."""
+    store = Store(journal, new_member(lease))
+    await store.join()
+    beating = asyncio.create_task(_beat(store), name="heartbeat")
+    try:
+        yield store
+    finally:
+        beating.cancel()
+        await asyncio.wait([beating])
+        await store.leave()
+
+
+async def _beat(store: Store) -> None:
+    while True:
+        await asyncio.sleep(store.member.lease / BEATS)
+        try:
+            await store.beat()
+        except JournalUnavailable:
+            continue  # the lease runs on, and the next beat may come through; an expelled one has been told

@@ -1,0 +1,128 @@
+"""Reading a request's body: JSON of a bounded depth, then a wire model; what is wrong is a 400 that names the field.
+
+Invariant 8: a message repeats no more of the input than a field's name and a short value. A depth is refused before
+anything that recurses sees it. Deliberately absent: the size in bytes (`bounds`).
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails, from_json
+
+from shikisha.server.problems import Problem
+
+DEEPEST = 64
+_LONGEST = 80
+M = TypeVar("M", bound=BaseModel)
+
+
+class Wire(BaseModel):
+    """A part of a request: closed to unknown names, and types are not guessed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Treatment(StrEnum):
+    """What becomes of a parameter."""
+
+    HONOURED = "honoured"  # it does what the API says
+    IGNORED = "ignored"  # accepted, because it can change no answer
+    REFUSED = "refused"  # a 400, unless it asks for what happens anyway
+
+
+async def read(request: Request) -> dict[str, object]:
+    """Return the body as a JSON object; Problem when it is none."""
+    return parse(await request.body())
+
+
+def parse(body: bytes) -> dict[str, object]:
+    """Return these bytes as a JSON object; Problem when they are none."""
+    try:
+        raw = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        deep = "recursion" in str(error)
+        raise Problem(400, _DEEP if deep else f"the body is not JSON: {error}", "invalid_json") from None
+    if not isinstance(raw, dict):
+        raise Problem(400, "the body is not a JSON object", "invalid_json")
+    if too_deep(raw):
+        raise Problem(400, _DEEP, "invalid_json")
+    return raw
+
+
+def fit(raw: Mapping[str, object], model: type[M]) -> M:
+    """Return what was read as this model; Problem names what is wrong."""
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        raise _explained(error, model) from None
+
+
+def too_deep(value: object) -> bool:
+    """Whether lists and objects are nested deeper than is taken."""
+    level: list[object] = [value]
+    for _ in range(DEEPEST):
+        level = [part for each in level for part in _parts(each) if isinstance(part, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def documented(model: type[BaseModel]) -> dict[str, object]:
+    """Return what the OpenAPI document says of a route that reads this model by itself."""
+    schema = model.model_json_schema()
+    whole = _inlined(schema, schema.pop("$defs", {}))
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": whole}}}}
+
+
+def refuse(treatments: Mapping[str, str], name: str, value: object) -> Problem:
+    """Return what is said of a parameter that cannot be honoured."""
+    shown = repr(value)
+    shown = shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
+    return Problem(400, f"{name}: {shown} cannot be honoured: {treatments[name]}", "unsupported_value", param=name)
+
+
+_DEEP = f"the body is nested deeper than {DEEPEST} levels"
+
+
+def _parts(value: object) -> Sequence[object]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else ()
+
+
+def _explained(error: ValidationError, model: type[BaseModel]) -> Problem:
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = _where(first)
+    match first["type"]:
+        case "extra_forbidden":
+            known = f"; known are: {', '.join(model.model_fields)}" if len(first["loc"]) == 1 else ""
+            return Problem(400, f"unknown parameter: {where}{known}", "unknown_parameter", param=where)
+        case "missing":
+            return Problem(400, f"missing parameter: {where}", "missing_required_parameter", param=where)
+        case _:
+            message = first["msg"].removeprefix("Value error, ")
+            return Problem(400, f"{where}: {message}" if where else message, "invalid_value", param=where or None)
+
+
+def _where(error: ErrorDetails) -> str:
+    """Return the place as clients write it: `messages[0].content`; names of union members are left out."""
+    place = ""
+    for part in error["loc"]:
+        if isinstance(part, int):
+            place += f"[{part}]"
+        elif part.replace("_", "").isalnum() and not part[0].isupper():
+            place += f".{part}" if place else part
+    return place
+
+
+def _inlined(value: object, parts: Mapping[str, object]) -> object:
+    """Return a schema with every reference replaced by what it refers to; the models are not recursive."""
+    if isinstance(value, dict):
+        reference = value.get("$ref")
+        if isinstance(reference, str):
+            return _inlined(parts[reference.rpartition("/")[2]], parts)
+        return {name: _inlined(part, parts) for name, part in value.items() if name != "discriminator"}
+    return [_inlined(part, parts) for part in value] if isinstance(value, list) else value

@@ -70,7 +70,7 @@ async def journal(shared: Shared, composition: "Composition") -> AsyncIterator["
 
     url = shared.journal or composition.journal_url()
     if "://" not in url:
-        _make_folder(Path(url).parent)
+        make_folder(Path(url).parent)
     async with open_journal(url) as opened:
         yield opened
 
@@ -149,7 +149,7 @@ def _refuse_absent(url: str) -> None:
         raise UnknownRun(f"there is no journal at {path} yet: `shikisha run` makes one")
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

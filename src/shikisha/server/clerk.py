@@ -1,4 +1,4 @@
-"""The recorder of served runs: every event goes to the journal, and what a run's row says goes along in the same commit.
+"""The recorder of served runs: events go to the journal, and what a run's row says goes along in the same commit.
 
 Invariant: a run's end and its row's end, and a run's wait and its row's wait, are durable together or not at all, so
 a list never shows a run as open that has ended, and nobody takes over what is over. Deliberately absent: deciding

@@ -6,7 +6,7 @@ listener holds up nobody. Deliberately absent: runs performed elsewhere (`house`
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from shikisha.events import Event
@@ -35,9 +35,9 @@ Heard = Happened | Said
 class Live:
     """A run that is being performed in this process, and those who listen to it."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, past: Sequence[Event] = ()) -> None:
         self.run = run
-        self.events: list[Event] = []
+        self.events = list(past)
         self._ears: list[asyncio.Queue[Heard | None]] = []
         self.over = False
 
@@ -58,7 +58,7 @@ class Live:
         for ear in self._ears:
             ear.put_nowait(None)
 
-    async def listen(self, after: int = -1) -> AsyncIterator[Heard]:
+    async def listen(self, after: int = -1) -> AsyncGenerator[Heard]:
         """Yield the events after a number, then everything as it comes, until the run ends or stops here."""
         ear: asyncio.Queue[Heard | None] = asyncio.Queue()
         known = list(enumerate(self.events))

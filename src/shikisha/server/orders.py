@@ -27,7 +27,8 @@ class Order:
     """A run to be performed. `model` is the name that the client used, `conductor` and `pool` what it stands for.
 
     `detached`: the run goes on when the client has gone (background). `wire` is the request as the API needs it again
-    later (JSON; it is kept with the run and erased with it). `idempotency` is the client's key for this very request.
+    later (JSON; it is kept with the run and erased with it). `idempotency` is the client's key for this very request,
+    and `request_hash` tells whether another request under it is the same.
     """
 
     task: Task
@@ -40,4 +41,5 @@ class Order:
     detached: bool = False
     wire: str = "{}"
     idempotency: str | None = None
+    request_hash: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 class Problem(Exception):  # noqa: N818 - as in the errors of the house
     """A refusal: HTTP status, OpenAI's `type` and `code`, the parameter concerned, seconds after which to try again."""
 
-    def __init__(self, status: int, message: str, code: str, *, param: str | None = None, wait: float | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, code: str, *, param: str | None = None, wait: float | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message

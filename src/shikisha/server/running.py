@@ -20,6 +20,7 @@ class Running:
     purse: Purse
     used: Amount = Amount()
     stopped: bool = False  # cancelled for good; otherwise an interrupted run is taken up again
+    expelled: bool = False  # another server performs it now
     answered: bool = False  # something that it waits for came while it was still being performed
     task: "asyncio.Task[Run | None] | None" = field(default=None, repr=False)
     failure: BaseException | None = None

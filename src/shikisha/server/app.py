@@ -1,0 +1,117 @@
+"""The application: every route of every group, the one place where errors become answers, and what guards the door.
+
+Invariants: whatever happens, a client gets an answer in OpenAI's shape that holds no key and no traceback; a body or a
+header that is too large is refused before it is read whole. Deliberately absent: what routes do (one module a group).
+"""
+
+import logging
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ExceptionHandler
+
+from shikisha import __version__
+from shikisha.errors import ShikishaError
+from shikisha.server.bounds import Bounds
+from shikisha.server.doors import Hosts
+from shikisha.server.house import House
+from shikisha.server.mapping import problem_of
+from shikisha.server.problems import Problem
+
+_LOG = logging.getLogger(__name__)
+GROUPS = ("chat", "responses", "models", "runs", "approvals", "feedback", "admin", "watching", "pages.routes")
+
+
+def create_app(house: House) -> FastAPI:
+    """Return the application for a house; the house outlives it."""
+    app = FastAPI(
+        title="Shikisha",
+        version=__version__,
+        summary="One OpenAI-compatible endpoint in front of a conducted pool of workers.",
+        docs_url=None,  # the page would load scripts from outside
+        redoc_url=None,
+    )
+    app.state.house = house
+    for group in GROUPS:
+        if (module := _there(group)) is not None:
+            app.include_router(module.router)
+            if hasattr(module, "install"):
+                module.install(app, house)
+    for kind, handler in _HANDLERS:
+        app.add_exception_handler(kind, handler)
+    app.add_middleware(Bounds, most_bytes=house.settings.most_bytes)
+    app.add_middleware(Hosts, settings=house.settings)
+    return app
+
+
+def _there(group: str) -> ModuleType | None:
+    name = f"shikisha.server.{group}"
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not name.startswith(error.name):
+            raise
+        return None
+
+
+async def _problem(_: Request, error: Exception) -> JSONResponse:
+    problem = error if isinstance(error, Problem) else Problem(500, "an unforeseen error", "internal_error")
+    return JSONResponse(problem.body(), problem.status, problem.headers())
+
+
+async def _shikisha(_: Request, error: Exception) -> JSONResponse:
+    problem = (
+        problem_of(error) if isinstance(error, ShikishaError) else Problem(500, "an unforeseen error", "internal_error")
+    )
+    return JSONResponse(problem.body(), problem.status, problem.headers())
+
+
+async def _invalid(_: Request, error: Exception) -> JSONResponse:
+    found: Sequence[object] = error.errors() if isinstance(error, RequestValidationError) else ()
+    where, what = _first(found)
+    problem = Problem(400, f"{where}: {what}" if where else what, "invalid_request", param=where or None)
+    return JSONResponse(problem.body(), problem.status)
+
+
+async def _http(_: Request, error: Exception) -> JSONResponse:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    said, code = _SAID.get(status, ("the request cannot be served", "http_error"))
+    problem = Problem(status, said, code)
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    return JSONResponse(problem.body(), status, headers)
+
+
+async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
+    route = request.scope.get("route")
+    _LOG.error("unforeseen error in %s: %s", getattr(route, "path", "?"), type(error).__name__)
+    problem = Problem(500, "an unforeseen error; the server's log says where", "internal_error")
+    return JSONResponse(problem.body(), 500)
+
+
+def _first(found: Sequence[object]) -> tuple[str, str]:
+    """Return where the first mistake is, and what it is; the input itself is not repeated."""
+    first = found[0] if found else None
+    if not isinstance(first, dict):
+        return "", "the request is not as expected"
+    place = [str(part) for part in first.get("loc", ()) if part not in ("body", "query", "path", "header")]
+    return ".".join(place), str(first.get("msg", "not as expected"))
+
+
+_SAID = {
+    400: ("the body is not as expected", "invalid_request"),
+    404: ("there is nothing here", "not_found"),
+    405: ("this method is not allowed here", "method_not_allowed"),
+    413: ("the body is too large", "body_too_large"),
+}
+_HANDLERS: tuple[tuple[type[Exception], ExceptionHandler], ...] = (
+    (Problem, _problem),
+    (ShikishaError, _shikisha),
+    (RequestValidationError, _invalid),
+    (HTTPException, _http),
+    (Exception, _unforeseen),
+)

@@ -1,0 +1,322 @@
+"""The house: begins runs for whoever may have them, goes on with those that were left, and ends them.
+
+Invariants: a run is durable, with its row, before `begin` returns (4); every run that this process performs lives in
+one TaskGroup and none outlives the house; a run that is cut short by a stopping server is released and taken up again, by
+this server or another, and one that was cancelled is not. Whatever a run ends in, those who listen come to an end.
+Deliberately absent: HTTP, and who may ask (`doors`): what arrives here is an Order that is already allowed.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from time import time
+
+from shikisha.budget import Amount
+from shikisha.conduct import Engine, new_run_id
+from shikisha.conductor import Conductor
+from shikisha.config.compose import Composition
+from shikisha.errors import JournalError, ShikishaError, UnknownRun
+from shikisha.events import Event, QuestionAnswered, RunFinished, RunPaused, Status
+from shikisha.journal import Journal
+from shikisha.pool import Pool
+from shikisha.run import Run
+from shikisha.server.catalogue import Catalogue
+from shikisha.server.clerk import Clerk
+from shikisha.server.following import follow
+from shikisha.server.keys import KeyKeeper
+from shikisha.server.live import Heard, Live
+from shikisha.server.ordering import Ordering
+from shikisha.server.orders import Order
+from shikisha.server.problems import Problem
+from shikisha.server.purses import Purses
+from shikisha.server.running import Running
+from shikisha.server.store import Served, State, Store
+
+_LOG = logging.getLogger(__name__)
+_EXCERPT = 200
+
+
+class House:
+    """What requests work with. Made by `opening.open_house`."""
+
+    def __init__(
+        self, composition: Composition, journal: Journal, store: Store, keys: KeyKeeper, purses: Purses
+    ) -> None:
+        self.composition = composition
+        self.settings = composition.settings.server
+        self.journal = journal
+        self.store = store
+        self.keys = keys
+        self.purses = purses
+        self.running: dict[str, Running] = {}
+        self.ordering = Ordering(composition, Catalogue(composition))
+        self.clerk = Clerk(journal, store, self.running)
+        self.engine = Engine(self.clerk, vault=composition.vault, guarded=composition.guarded)
+        self.watchers: list[Callable[[Event], None]] = []
+        self.stuck: set[str] = set()  # ours, and cut short because the journal could not be written
+        self.expulsions = 0
+        self.first_key: str | None = None
+        self.closing = False
+        self._group: asyncio.TaskGroup | None = None
+        self._casts: dict[tuple[str, tuple[str, ...]], tuple[Pool, Conductor]] = {}
+        self._resolved = composition.resolved()
+
+    # opening and closing --------------------------------------------------------------------------------------------
+
+    def enter(self, group: asyncio.TaskGroup) -> None:
+        """Perform runs in this group."""
+        self._group = group
+
+    async def close(self) -> None:
+        """Begin nothing more, give runs time to end, and interrupt what has not ended."""
+        self.closing = True
+        tasks = [running.task for running in self.running.values() if running.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=self.settings.drain)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def expelled(self) -> None:
+        """Let go of every run: another server holds them now (this one was silent for longer than its lease)."""
+        for running in self.running.values():
+            running.expelled = True
+            if running.task is not None:
+                running.task.cancel()
+        self.stuck.clear()
+        self.expulsions += 1
+
+    # beginning ------------------------------------------------------------------------------------------------------
+
+    def cast(self, conductor: str, pool: Sequence[str]) -> tuple[Pool, Conductor]:
+        """Return the pool of these workers and the conductor for it, built once; ConfigError for unknown names."""
+        key = (conductor, tuple(pool))
+        if key not in self._casts:
+            members = self.composition.pool(pool)
+            self._casts[key] = (members, self.composition.conductor(conductor, members))
+        return self._casts[key]
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The names of models."""
+        return self.ordering.catalogue
+
+    async def begin(self, order: Order) -> Live:
+        """Begin a run and return it live once it is durable; Problem when it cannot be begun: nothing is charged."""
+        if self.closing:
+            raise Problem(503, "this server is being stopped", "server_stopping", wait=self.settings.drain)
+        if len(self.running) >= self.settings.most_runs:
+            raise Problem(
+                429, f"{len(self.running)} runs are under way, which is the most here", "too_many_runs", wait=1
+            )
+        pool, conductor = self.cast(order.conductor, order.pool)
+        name = new_run_id()
+        running = Running(Live(name), self.purses.of(order.by))
+        await self.store.enlist(_served(name, order))
+        engine = self._engine(running)
+        perform = engine.run(order.task, pool, conductor, order.caps, run_id=name, config=self._resolved)
+        self._perform(name, running, perform)
+        await self._acknowledged(running)
+        return running.live
+
+    async def _acknowledged(self, running: Running) -> None:
+        """Return when the run's start is durable; Problem when the journal did not take it."""
+        await asyncio.sleep(0)  # the run's own task adds its first event
+        try:
+            await self.journal.flush()
+        except JournalError as error:
+            raise _unwritable() from error
+        if running.failure is not None and not running.live.events:
+            raise running.failure
+
+    def _engine(self, running: Running) -> Engine:
+        """Return the engine for one run."""
+        watchers = [running.live.observe, *self.watchers]
+
+        def observe(event: Event) -> None:
+            for watcher in watchers:
+                watcher(event)
+
+        return self.engine.lent(observe, running.live.say, running)
+
+    def _perform(self, name: str, running: Running, performing: Coroutine[object, object, Run]) -> None:
+        if self._group is None:
+            raise RuntimeError("the house is not open")
+        self.running[name] = running
+        running.task = self._group.create_task(self._performed(name, running, performing), name=f"run {name}")
+
+    async def _performed(self, name: str, running: Running, performing: Coroutine[object, object, Run]) -> Run | None:
+        """Perform a run to its end, or to where it waits; nothing that happens to it reaches other runs."""
+        run: Run | None = None
+        try:
+            run = await performing
+        except asyncio.CancelledError:
+            if not (running.stopped or running.expelled or self.closing):
+                raise
+        except JournalError as error:
+            running.failure = _unwritable()
+            self.stuck.add(name)
+            _LOG.warning("run %s cannot be written down: %s", name, type(error).__name__)
+        except ShikishaError as error:
+            running.failure = error
+        except Exception as error:  # noqa: BLE001 - one run's surprise must not end all the others
+            running.failure = Problem(500, f"run {name} ended unexpectedly", "internal_error")
+            _LOG.exception("run %s: %s", name, type(error).__name__)
+        finally:
+            self.running.pop(name, None)
+            running.live.end()
+        if run is not None and run.status is Status.SUSPENDED and running.answered:
+            await self.go_on(name)
+        return run
+
+    # going on -------------------------------------------------------------------------------------------------------
+
+    async def go_on(self, name: str) -> Live | None:
+        """Go on with a run that waits, or was released; None when somebody else does already."""
+        if name in self.running:
+            return self.running[name].live
+        if not await self.store.take(name):
+            return None
+        return await self.resume(name)
+
+    async def resume(self, name: str) -> Live:
+        """Perform a run that is ours from where the journal ends."""
+        served, events = await self.served(name), await self.journal.read(name)
+        past = Run.fold(events)
+        running = Running(Live(name, events), self.purses.of_key(served.key, served.tenant))
+        running.used = await self._used(past)
+        if past.finished is not None:
+            self.store.mark(
+                name, State.ENDED, status=past.status, tokens=running.used.tokens, dollars=running.used.dollars
+            )
+            running.live.end()
+            return running.live
+        try:
+            pool, conductor = self.cast(served.conductor, past.started.pool)
+        except ShikishaError as error:  # the configuration has changed: it ends here, and says why
+            self.running[name] = running
+            self._end(name, running, f"cannot go on: {error}")
+            return running.live
+        for attempt in past.attempts:
+            if attempt.uncertain:
+                running.purse.settle(Amount(), attempt.charged)
+        self._perform(name, running, self._engine(running).resume(name, pool, conductor))
+        return running.live
+
+    def _end(self, name: str, running: Running, why: str) -> None:
+        event = RunFinished(run=name, at=time(), status=Status.FAILED, why=self.composition.vault.scrub(why))
+        self.clerk.add(event)
+        running.live.observe(event)
+        self.running.pop(name, None)
+        running.live.end()
+
+    async def _used(self, past: Run) -> Amount:
+        """Return what a run and its child runs used so far."""
+        total = Amount()
+        for member in (await self.family(past.id)).values():
+            for attempt in member.attempts:
+                if attempt.started.worker not in self._parents(member):
+                    total += attempt.charged
+        return total
+
+    def _parents(self, run: Run) -> frozenset[str]:
+        """Return the workers of a run that answer by child runs: what they cost is counted there."""
+        cards = self.composition.cards(run.started.pool) if set(run.started.pool) <= set(self.composition.names) else ()
+        return frozenset(card.name for card in cards if card.kind == "conductor")
+
+    async def answer(self, answered: QuestionAnswered) -> Live | None:
+        """Write down what somebody answered, and go on with the run that waited for it."""
+        root = root_of(answered.run)
+        running = self.running.get(root)
+        self.clerk.add(answered)
+        if running is not None:
+            running.live.observe(answered)
+            running.answered = True
+        await self.journal.flush()
+        return running.live if running is not None else await self.go_on(root)
+
+    # stopping -------------------------------------------------------------------------------------------------------
+
+    async def cancel(self, name: str) -> None:
+        """Stop a run for good, wherever it is; a run that is over stays as it is."""
+        running = self.running.get(name)
+        if running is not None and running.task is not None:
+            running.stopped = True
+            running.task.cancel()
+            await asyncio.wait([running.task])
+            return
+        served = await self.served(name)
+        if served.state is State.WAITING and await self.store.take(name):
+            self.clerk.add(RunPaused(run=name, at=time(), status=Status.INTERRUPTED, why="cancelled"))
+            self.store.mark(name, State.STOPPED, status=Status.INTERRUPTED)
+            await self.journal.flush()
+        elif served.state is State.OPEN:
+            await self.store.stop(name)  # whoever performs it sees it with its next look
+
+    # looking --------------------------------------------------------------------------------------------------------
+
+    def live(self, name: str) -> Live | None:
+        """Return a run that is being performed here."""
+        running = self.running.get(name)
+        return running.live if running else None
+
+    def listen(self, name: str, after: int = -1) -> AsyncGenerator[Heard]:
+        """Yield a run's events after a number, and everything that follows until it ends or waits."""
+        return follow(self.journal, self.store, partial(self.live, name), name, after)
+
+    async def served(self, name: str) -> Served:
+        """Return what is known of a run that was ordered here; UnknownRun when there is none."""
+        served = await self.store.find(name)
+        if served is None:
+            raise UnknownRun(f"there is no run {name}")
+        return served
+
+    async def past(self, name: str) -> Run:
+        """Return a run as the journal has it; UnknownRun when there is none."""
+        return Run.fold(await self.journal.read(name))
+
+    async def family(self, name: str) -> dict[str, Run]:
+        """Return a run and its child runs, by id, the run itself first."""
+        found = {name: await self.past(name)}
+        for child in await self.journal.children(name):
+            with suppress(UnknownRun):
+                found |= await self.family(child.id)
+        return found
+
+
+def root_of(run: str) -> str:
+    """Return the id of the run that a run belongs to: a child's id begins with it (`scope.child_id`)."""
+    return "-".join(run.split("-")[:3])
+
+
+def _served(name: str, order: Order) -> Served:
+    words = " ".join(order.task.prompt.split())
+    return Served(
+        run=name,
+        tenant=order.by.tenant,
+        key=order.by.key,
+        api=order.api,
+        created=time(),
+        request_hash=order.request_hash,
+        model=order.model,
+        conductor=order.conductor,
+        wire=order.wire,
+        idempotency=order.idempotency,
+        metadata=dict(order.metadata),
+        excerpt=words if len(words) <= _EXCERPT else words[: _EXCERPT - 1] + "…",
+        domain=order.task.domain,
+        labels=order.task.labels,
+        detached=order.detached,
+    )
+
+
+def _unwritable() -> Problem:
+    return Problem(
+        503,
+        "the journal cannot be written now, and nothing is done that cannot be recorded",
+        "journal_unavailable",
+        wait=2,
+    )

@@ -1,0 +1,72 @@
+"""The server process: the house, the application, uvicorn around it, and an end in good order.
+
+Invariant: requests stop before runs do, and runs before the journal; a second signal ends at once. Deliberately absent:
+several worker processes of one server (start several servers on one PostgreSQL), TLS, and reloading.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from shikisha.config.compose import Composition
+from shikisha.config.serving import ServerTable
+from shikisha.errors import ConfigError
+from shikisha.server.app import create_app
+from shikisha.server.house import House
+from shikisha.server.opening import open_house
+
+_KEEP_ALIVE = 75  # seconds that an idle connection stays open
+_BACKLOG = 2048
+
+
+def bound(settings: ServerTable) -> socket.socket:
+    """Return a socket that listens where the configuration says; ConfigError when it cannot be had."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    made = socket.socket(family)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((settings.host, settings.port))
+    except OSError as error:
+        made.close()
+        raise ConfigError(
+            f"server: cannot listen on {settings.host}, port {settings.port}: {error.strerror}"
+        ) from error
+    return made
+
+
+async def serve(
+    composition: Composition, listening: socket.socket, journal_url: str, ready: Callable[[House], None]
+) -> None:
+    """Serve until the process is told to stop; `ready` is called once requests can come."""
+    async with open_house(composition, journal_url) as house:
+        ready(house)
+        drain = house.settings.drain
+        config = uvicorn.Config(
+            create_app(house),
+            backlog=_BACKLOG,
+            log_config=None,
+            access_log=False,  # `watching` has one that leaves out query strings
+            server_header=False,
+            proxy_headers=False,  # nothing here goes by a client's word for its address
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=max(1, round(drain)),
+            lifespan="off",
+        )
+        await uvicorn.Server(config).serve(sockets=[listening])
+
+
+def run(composition: Composition, journal_url: str, ready: Callable[[House, socket.socket], None]) -> None:
+    """Serve in this process, on uvloop where there is one."""
+    listening = bound(composition.settings.server)
+    with listening, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(serve(composition, listening, journal_url, lambda house: ready(house, listening)))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

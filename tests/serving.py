@@ -1,0 +1,120 @@
+"""A server for tests: in this process on loopback (`served`), or as the process that people start."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import uvicorn
+from openai import AsyncOpenAI
+
+from shikisha.config.load import load
+from shikisha.server.app import create_app
+from shikisha.server.house import House
+from shikisha.server.keys import Issued, Wanted
+from shikisha.server.opening import open_house
+from shikisha.server.principal import Scope
+from shikisha.server.serving import bound
+
+READY = 60.0  # seconds that a server process gets to start on a busy machine
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where a server is, with an admin's key; `house` only where it is in this process."""
+
+    url: str
+    key: str
+    house: House | None = None
+
+    def openai(self, key: str = "") -> AsyncOpenAI:
+        """Return the SDK's client; close it with `async with`."""
+        return AsyncOpenAI(api_key=key or self.key, base_url=f"{self.url}/v1", max_retries=0)
+
+    def http(self, key: str | None = "") -> httpx2.AsyncClient:
+        """Return a plain client; key None: without any."""
+        headers = {} if key is None else {"Authorization": f"Bearer {key or self.key}"}
+        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30.0)
+
+    async def issue(self, *scopes: Scope, tenant: str = "other", expires: float | None = None) -> Issued:
+        """Issue a further key (of a server in this process only)."""
+        assert self.house is not None
+        return await self.house.keys.issue(Wanted("further", tenant, frozenset(scopes), expires=expires), "tests")
+
+
+class _Quiet(uvicorn.Server):
+    """A server that leaves signals to the test runner."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def served(folder: Path, config: str = "", environment: Mapping[str, str] | None = None) -> AsyncIterator[At]:
+    """Serve this configuration (the embedded orchestra without one) with its journal in a folder."""
+    file = folder / "shikisha.toml"
+    file.write_text(config or "[server]\nport = 0\n")
+    composition = load(file, environment or {})
+    settings = composition.settings.server.model_copy(update={"port": 0, "drain": 0.5})
+    composition.settings = composition.settings.model_copy(update={"server": settings})
+    with bound(settings) as listening:
+        async with open_house(composition) as house:
+            told = uvicorn.Config(create_app(house), log_config=None, access_log=False, lifespan="off")
+            server = _Quiet(told)
+            serving = asyncio.create_task(server.serve(sockets=[listening]))
+            async with asyncio.timeout(READY):
+                while not server.started:  # noqa: ASYNC110 - uvicorn tells it so, and in no other way
+                    await asyncio.sleep(0.005)
+            try:
+                yield At(f"http://127.0.0.1:{listening.getsockname()[1]}", house.first_key or "", house)
+            finally:
+                server.should_exit = True
+                await serving
+        await composition.aclose()
+
+
+@asynccontextmanager
+async def served_process(
+    folder: Path, config: str = "", journal: str = "", environment: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[At, asyncio.subprocess.Process]]:
+    """Serve as `shikisha serve` does, in a process of its own, which the test may kill."""
+    file = folder / "shikisha.toml"
+    if not file.exists() or config:
+        file.write_text(config or "[server]\nport = 0\n")
+    command = [sys.executable, "-m", "shikisha", "serve", "--json", "--port", "0", "--config", str(file)]
+    command += ["--journal", journal or str(folder / "journal.db")]
+    log = (folder / "server.log").open("ab")
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=log, env={**os.environ, **(environment or {})}
+    )
+    try:
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), READY)
+        if not line:
+            raise AssertionError(f"the server did not start: {(folder / 'server.log').read_text()[-2000:]}")
+        told = json.loads(line)
+        yield At(told["url"], told["key"] or ""), process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), 20)
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        log.close()
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

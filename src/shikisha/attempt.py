@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from math import isfinite, isnan
 from time import perf_counter, time
 
-from shikisha.budget import Amount, Usage, upper_bound
+from shikisha.budget import Amount, Usage
 from shikisha.clearance import admit
-from shikisha.context import turns, view_hash
+from shikisha.context import bound, fitting, most_output, turns, view_hash
 from shikisha.errors import CapReached, Fault, FaultKind, JournalError, WorkerError
 from shikisha.events import (
     AttemptFailed,
@@ -32,9 +32,11 @@ from shikisha.pool import Member
 from shikisha.run import Attempt
 from shikisha.scope import Line, Scope, Track
 from shikisha.task import unstorable
+from shikisha.turn import Exchange, ToolCall, objection, read_calls, read_results, written
 from shikisha.worker import Card, Reply, Request, Turn
 
 _LONGEST_MESSAGE = 2_000
+_MOST_EXCHANGES = 32  # with the client's tools, in one step
 _LONGEST_MODEL = 200
 _LONGEST_WISH = 1e9  # seconds; JSON has no infinity
 _REPEATED = (FaultKind.UNCERTAIN, FaultKind.CANCELLED)  # in flight at a kill or an interrupt
@@ -77,8 +79,36 @@ async def call(track: Track, member: Member, request: Request, why: Why) -> Repl
 
 async def _call(track: Track, member: Member, request: Request, why: Why) -> Reply:
     admit(member.card, request.labels.union(request.task.labels), track.scope.guarded)
-    if why.role is not Role.UNDO:  # whoever wants a rollback wants its calls
-        await approve(track, member, request)
+    request = fitting(member.card, request)
+    while True:
+        if why.role is not Role.UNDO:  # whoever wants a rollback wants its calls
+            await approve(track, member, request)
+        reply = await _tried(track, member, request, why)
+        if not reply.calls:
+            return reply
+        exchange = await _exchanged(track, member, request, reply)
+        request = replace(request, exchanges=(*request.exchanges, exchange))
+        why = replace(why, reason=Reason.TOOLS)
+        track.exchanges = request.exchanges
+
+
+async def _exchanged(track: Track, member: Member, request: Request, reply: Reply) -> Exchange:
+    """Let the client call its tools, and return what came of it. The results are data and change no rule."""
+    if len(request.exchanges) - len(request.task.exchanges) >= _MOST_EXCHANGES:
+        why = f"{member.card.name} wants tools again after {_MOST_EXCHANGES} exchanges with the client in one step"
+        raise WorkerError(FaultKind.CAP, why)
+    asked = replace(request, exchanges=(*request.exchanges, Exchange(reply.calls, (), reply.text)))
+    decision = await decide(track, member, asked, QuestionKind.TOOLS, written(reply.calls))
+    if not decision.approved:
+        raise WorkerError(FaultKind.DENIED, f"{decision.actor} declined to call the tools")
+    try:
+        return Exchange(reply.calls, read_results(decision.text, reply.calls), reply.text)
+    except ValueError as error:
+        raise WorkerError(FaultKind.BAD_REQUEST, str(error)) from None
+
+
+async def _tried(track: Track, member: Member, request: Request, why: Why) -> Reply:
+    """Return the reply after as many attempts as the card allows."""
     reason, tries, same_key = why.reason, 0, False
     while True:
         replayed = track.journaled() is not None
@@ -121,7 +151,7 @@ async def _once(track: Track, member: Member, request: Request, why: Why, *, sam
     if scope.cancelled():
         raise asyncio.CancelledError  # a worker that swallowed it buys no further call
     shown = turns(request)
-    need = upper_bound([turn.text for turn in shown], card.max_output_tokens, card.price, card.context_tokens)
+    need = bound(shown, card, request.wishes)
     async with scope.gates.hold(card):
         try:
             await scope.reserve(need, card.name)
@@ -152,7 +182,7 @@ def _replay(track: Track, attempt: Attempt, card: Card) -> Reply | Fault:
         attempt.outcome = lost
     match attempt.outcome:
         case AttemptFinished() as end:
-            return Reply(end.text, end.usage, end.dollars, end.finish, end.model)
+            return Reply(end.text, end.usage, end.dollars, end.finish, end.model, calls=read_calls(end.calls))
         case AttemptFailed() as end:
             return Fault(end.fault, end.message, end.retry_after, end.partial)
 
@@ -192,7 +222,7 @@ async def _outcome(scope: Scope, member: Member, request: Request) -> Reply | Fa
     try:
         async with asyncio.timeout(member.card.timeout):
             reply = await member.worker.perform(request)
-        return _checked(scope, reply)
+        return _checked(scope, member.card, request, reply)
     except WorkerError as error:
         return _sound(scope, error.fault)
     except TimeoutError:
@@ -207,19 +237,30 @@ async def _outcome(scope: Scope, member: Member, request: Request) -> Reply | Fa
         return _sound(scope, Fault(FaultKind.INTERNAL, f"{type(error).__name__}: {error}"))
 
 
-def _checked(scope: Scope, reply: Reply) -> Reply | Fault:
+def _checked(scope: Scope, card: Card, request: Request, reply: Reply) -> Reply | Fault:
     """Refuse what no journal can keep and no bill can count; scrub the rest of keys."""
     text = scope.vault.scrub(reply.text)
     if problem := unstorable(text):
         return Fault(FaultKind.BAD_REPLY, f"the answer holds {problem}")
     if not _billable(reply.usage, reply.dollars):
         return Fault(FaultKind.BAD_USAGE, f"no bill has {reply.usage} and {reply.dollars!r} dollars")
-    if reply.finish is not Finish.STOP:
+    if reply.finish is not Finish.STOP and not _cut_as_wished(card, request, reply):
         kind = FaultKind.TRUNCATED if reply.finish is Finish.LENGTH else FaultKind.REFUSED
         why = f"finish reason {reply.finish}"
         return Fault(kind, why, partial=text, tokens=reply.usage.total, dollars=reply.dollars)
     model = scope.clean(str(reply.model))[:_LONGEST_MODEL] if reply.model else ""
-    return reply if text is reply.text and model == reply.model else replace(reply, text=text, model=model)
+    calls = reply.calls and tuple([ToolCall(*map(scope.clean, (c.id, c.name, c.arguments))) for c in reply.calls])
+    if calls and (problem := objection(calls, request.wishes.tools, parallel=request.wishes.parallel)):
+        why = scope.clean(problem)
+        return Fault(FaultKind.BAD_REPLY, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
+    same = text is reply.text and model == reply.model and calls == reply.calls
+    return reply if same else replace(reply, text=text, model=model, calls=calls)
+
+
+def _cut_as_wished(card: Card, request: Request, reply: Reply) -> bool:
+    """Whether the answer ran into a limit that the client itself set: it is an answer then, as short as wished."""
+    wished = request.wishes.options.get("max_completion_tokens")
+    return reply.finish is Finish.LENGTH and wished is not None and wished == most_output(card, request.wishes)
 
 
 def _billable(usage: Usage, dollars: float | None) -> bool:
@@ -281,7 +322,7 @@ def _started(track: Track, member: Member, request: Request, why: Why, made: _Ca
         reason=why.reason,
         instead_of=why.instead_of,
         granted=tuple([granted.index for granted in request.granted]),
-        view=view_hash(made.shown),
+        view=view_hash(made.shown, request.wishes),
         reserved=made.need,
     )
 
@@ -300,6 +341,7 @@ def _finished(started: AttemptStarted, reply: Reply, spent: Amount, seconds: flo
         finish=reply.finish,
         model=reply.model,
         seconds=seconds,
+        calls=written(reply.calls),
     )
 
 

@@ -5,10 +5,11 @@
     1 $5 a strong and dear general model
     plan
 
-A line for the question, one for each worker (ordinal, price level, description), one for each step of earlier rounds
-(`did`), and `plan`, after which the model writes. Invariant: whatever somebody else wrote (question, context,
-descriptions, answers) is put on one line, so nothing but our own lines begins one. Deliberately absent: instructions
-and examples (`prompt` has them, for models that read English), and workers' names.
+A line for the question, one (`given`) for its context and the end of the conversation before it where there is any, one
+for each worker (ordinal, price level, description), one for each step of earlier rounds (`did`), and `plan`: after it
+the model writes. Invariant: whatever somebody else wrote (question, context, descriptions, answers) is put on one line,
+so nothing but our own lines begins one. Deliberately absent: instructions and examples (`prompt` has them, for models
+that read English), and workers' names.
 """
 
 from collections.abc import Sequence
@@ -22,13 +23,15 @@ from shikisha.task import Task
 _TYPICAL = Usage(100, 20)  # a call, to tell prices apart by
 _LEVELS = 9  # the dearest price level: a dollar a call and more
 _SHOWN = 200  # characters of an earlier answer
+_HEARD = 1_000  # of the conversation before the prompt, whose end says most of what the prompt means
 
 
 def brief(task: Task, cards: Sequence[Card], rounds: Sequence[Performed] = ()) -> str:
     """Return the prompt; it ends where the plan's text begins."""
     lines = [f"ask {_flat(task.prompt)}"]
-    if task.context:
-        lines.append(f"given {_flat(task.context)}")
+    given = " ".join([_flat(task.context), *_said(task)]).strip()
+    if given:
+        lines.append(f"given {given}")
     lines += [f"{number} {price_level(card.price)} {_flat(card.description)}" for number, card in enumerate(cards)]
     for past in rounds:
         lines += [
@@ -36,6 +39,12 @@ def brief(task: Task, cards: Sequence[Card], rounds: Sequence[Performed] = ()) -
             for step, result in zip(past.plan.steps, past.results, strict=True)
         ]
     return "\n".join([*lines, "plan\n"])
+
+
+def _said(task: Task) -> list[str]:
+    """Return the end of the conversation before the prompt."""
+    said = _flat(" ".join(f"{turn.speaker} {turn.text}" for turn in task.history if turn.text))
+    return [said[-_HEARD:]] if said else []
 
 
 def price_level(price: Price | None) -> str:

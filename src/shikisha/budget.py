@@ -111,14 +111,14 @@ class Amount:
 
 
 def upper_bound(
-    texts: Sequence[str], max_output_tokens: int, price: Price | None, context_tokens: int | None = None
+    texts: Sequence[str], max_output_tokens: int, price: Price | None, context_tokens: int | None = None, more: int = 0
 ) -> Amount:
-    """Return what a call with these input texts can use at most.
+    """Return what a call with these input texts can use at most, and with `more` tokens of what is no text.
 
     No byte-level tokenizer makes more tokens than there are UTF-8 bytes, so the bound holds without knowing the
     model's tokenizer; it is about four times what English text uses. No model reads more than its context holds.
     """
-    tokens_in = sum([_bytes(text) + TOKENS_PER_TURN for text in texts])
+    tokens_in = sum([_bytes(text) + TOKENS_PER_TURN for text in texts]) + more
     if context_tokens is not None:
         tokens_in = min(tokens_in, context_tokens)
     if price is None:

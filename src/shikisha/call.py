@@ -49,6 +49,11 @@ class Wishes:
     parallel_tool_calls: bool | None = None
     options: Mapping[str, Json] = field(default_factory=dict)
 
+    @property
+    def parallel(self) -> bool:
+        """Whether several of the tools may be called at once."""
+        return self.parallel_tool_calls is not False
+
     @classmethod
     def of(cls, task: Task) -> "Wishes":
         """Return those of this task's client."""

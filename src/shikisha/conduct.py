@@ -29,6 +29,7 @@ from shikisha.errors import (
     FaultKind,
     JournalError,
     JournalUnavailable,
+    TaskError,
     UnknownName,
     UnknownRun,
     WorkerError,
@@ -50,6 +51,7 @@ from shikisha.recorder import Recorder
 from shikisha.recount import recount
 from shikisha.rounds import Conducted, Ending, conduct_rounds
 from shikisha.run import Run
+from shikisha.schema import SchemaCheck
 from shikisha.scope import Line, RetryPolicy, Scope
 from shikisha.secrets import Vault
 from shikisha.task import Task
@@ -210,6 +212,7 @@ class Engine:
         parent: str | None = None,
     ) -> Run:
         task = self._scrubbed(task)
+        _check_schema(task)
         started = RunStarted(
             run=run_id,
             at=time(),
@@ -328,6 +331,14 @@ class _Child:
     conductor: Conductor
     names: tuple[str, ...]
     caps: Caps
+
+
+def _check_schema(task: Task) -> None:
+    if task.answer_schema is not None:
+        try:
+            SchemaCheck(task.answer_schema, "answer_schema")
+        except ConfigError as error:
+            raise TaskError(str(error)) from None
 
 
 def _check_same(past: Run, pool: Pool, conductor: Conductor) -> None:

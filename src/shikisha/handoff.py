@@ -4,10 +4,11 @@ Invariant: a verdict is journaled before it leads to anything, and a verdict in 
 again only to take the check's own calls from the journal too, in their order. The first check that does not pass
 decides what happens (`OnFail`); a check that itself fails (its worker is down, its predicate breaks) has not passed,
 but one that waits for a person, or that a cap refuses, has no verdict at all. Deliberately absent: the checks
-themselves (`checks/*`) and what follows (`step`).
+themselves (`checks/*`; the client's schema alone is ours) and what follows (`step`).
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import time
@@ -18,8 +19,12 @@ from shikisha.errors import FaultKind, JournalError, WorkerError
 from shikisha.events import CheckDecided, CheckStatus, OnFail, Role
 from shikisha.pool import Member
 from shikisha.run import Verdict
+from shikisha.schema import SchemaCheck, parsed, storable
 from shikisha.scope import Track
+from shikisha.turn import Json
 from shikisha.worker import Request
+
+_SHORT = 10_000  # characters that the event loop can judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ async def inspect(track: Track, member: Member, request: Request, text: str) -> 
     """
     attempt = track.count - 1
     verdicts: list[Verdict] = []
-    for place, handoff in enumerate(member.handoffs):
+    for place, handoff in enumerate((*_answering(request), *member.handoffs)):
         ask = partial(_ask, track, member, request)
         verdict = await _verdict(track, handoff, Inspection(request.task, request.subtask, text, ask))
         journaled = _journaled(track, attempt, place)
@@ -48,6 +53,32 @@ async def inspect(track: Track, member: Member, request: Request, text: str) -> 
         if not verdict.passed and handoff.on_fail is not OnFail.PASS:
             return Inspected(tuple(verdicts), handoff)
     return Inspected(tuple(verdicts))
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSchema:
+    """The check that an answer is what the client asked for: JSON that fits its schema, as a program reads it."""
+
+    schema: Mapping[str, Json]
+    name: str = "answer_schema"
+
+    async def inspect(self, inspection: Inspection) -> Verdict:
+        """Parse the whole answer and validate it; the reason names the place in it."""
+        try:
+            document = parsed(inspection.text)
+        except (ValueError, RecursionError) as error:
+            why = f"it is no JSON document ({error}); write the document alone, without a fence or a word around it"
+            return Verdict(self.name, CheckStatus.FAIL, storable(why))
+        try:
+            problem = await SchemaCheck(self.schema, self.name).problem(document, short=len(inspection.text) <= _SHORT)
+        except TimeoutError:
+            problem = "the schema's patterns were not decided in time"
+        return Verdict(self.name, CheckStatus.PASS if problem is None else CheckStatus.FAIL, problem or "")
+
+
+def _answering(request: Request) -> tuple[Handoff, ...]:
+    """Return the check that the client's schema asks for: the last step is asked once more, and then it has failed."""
+    return () if request.schema is None else (Handoff(AnswerSchema(request.schema), OnFail.REDO, redo=1),)
 
 
 def _journaled(track: Track, attempt: int, place: int) -> Verdict | None:

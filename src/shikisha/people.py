@@ -9,8 +9,8 @@ import asyncio
 from time import time
 
 from shikisha.approval import EXPIRED, Decision, Question, question_id
-from shikisha.budget import Amount, upper_bound
-from shikisha.context import turns, view_hash
+from shikisha.budget import Amount
+from shikisha.context import bound, turns, view_hash
 from shikisha.errors import FaultKind, WorkerError
 from shikisha.events import QuestionAnswered, QuestionAsked, QuestionKind
 from shikisha.pool import Member
@@ -38,12 +38,11 @@ def no(decision: Decision) -> str:
 async def decide(track: Track, member: Member, request: Request, asks: QuestionKind, prompt: str) -> Decision:
     """Return a person's decision on this exact call: the journaled one, or the desk's; WAITING when nobody is there."""
     scope, card, shown = track.scope, member.card, turns(request)
-    this_call = question_id(scope.run, track.round, track.step, asks, card.name, view_hash(shown))
+    this_call = question_id(scope.run, track.round, track.step, asks, card.name, view_hash(shown, request.wishes))
     question = Question(this_call, asks, scope.run, track.round, track.step, card.name, scope.clean(prompt))
     if asks is not QuestionKind.APPROVE:
         return await put(scope, question)
-    texts = [turn.text for turn in shown]
-    return await put(scope, question, upper_bound(texts, card.max_output_tokens, card.price, card.context_tokens))
+    return await put(scope, question, bound(shown, card, request.wishes))
 
 
 async def put(scope: Scope, question: Question, bound: Amount | None = None) -> Decision:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
+from shikisha.call import NO_WISHES, Wishes
 from shikisha.clearance import join
 from shikisha.context import grant
 from shikisha.errors import CapReached, Fault, FaultKind, JournalError
@@ -133,7 +134,21 @@ def _hindered(track: Track, performance: Performance, granted: tuple[Granted, ..
 
 
 def _request(track: Track, score: Score, granted: tuple[Granted, ...]) -> Request:
-    index = track.step or 0
+    """Return what a step is handed; what the client wants of its answer is for the last step alone."""
+    index, task = track.step or 0, score.task
     heard = partial(score.on_text, score.round, index) if score.on_text else None
-    labels = join(score.task.labels, *(earlier.labels for earlier in granted))
-    return Request(score.task, score.plan.steps[index].subtask, granted, on_text=heard, labels=labels)
+    labels = join(task.labels, *(earlier.labels for earlier in granted))
+    subtask = score.plan.steps[index].subtask
+    if task.bare:
+        return Request(task, subtask, granted, on_text=heard, labels=labels)
+    last = index == len(score.plan) - 1
+    return Request(
+        task.shown(),
+        subtask,
+        granted,
+        schema=task.answer_schema if last else None,
+        on_text=heard,
+        labels=labels,
+        wishes=Wishes.of(task) if last else NO_WISHES,
+        exchanges=task.exchanges,
+    )

@@ -20,7 +20,7 @@ from shikisha.errors import PlanError
 from shikisha.plan import MAX_STEPS, Plan, Step
 from shikisha.run import Performed, Result
 from shikisha.task import Task
-from shikisha.turn import Json
+from shikisha.turn import Attachment, Json, Turn, exchanged, written_json
 
 QUOTE = "| "
 SHOWN_CHARACTERS = 8_000  # of one answer, to the conductor only: workers are shown granted answers whole
@@ -58,13 +58,47 @@ def instructions(max_steps: int = MAX_STEPS, style: Style = Style()) -> str:
 def briefing(task: Task, cards: Sequence[Card], rounds: Sequence[Performed] = (), style: Style = Style()) -> str:
     """Return the part of the prompt that changes (the user turn): question, models, what has happened so far."""
     parts = [f"Question:\n{quoted(task.prompt)}"]
+    if task.history or task.exchanges:
+        parts.insert(0, f"Conversation so far:\n{_shown(conversation(task))}")
     if task.context:
         parts.append(f"Context:\n{quoted(task.context)}")
-    parts.append(_models(cards, style))
+    parts += _further(task)
+    parts.append(_models(cards, style, task))
     names = [card.name for card in cards]
     parts += [_past(number, past, names, style) for number, past in enumerate(rounds)]
     parts.append(_choice(style) if rounds else "Your reasoning and plan:")
     return "\n\n".join(parts)
+
+
+def conversation(task: Task) -> str:
+    """Return what was said before the prompt and what the client's tools came to since, each turn after its speaker."""
+    since = [turn for exchange in task.exchanges for turn in exchanged(exchange)]
+    return "\n".join(_told(turn) for turn in (*task.history, *since))
+
+
+def _told(turn: Turn) -> str:
+    calls = [f"(calls {call.name}: {call.arguments})" for call in turn.calls]
+    attached = [f"({_named(each)})" for each in turn.attachments]
+    return " ".join([f"{turn.speaker}:", *([turn.text] if turn.text else []), *attached, *calls])
+
+
+def _named(attachment: Attachment) -> str:
+    return f"{attachment.kind} {attachment.name or attachment.media_type or 'by link'}"
+
+
+def _further(task: Task) -> list[str]:
+    """Say what belongs to the question besides text, and what the client wants of the last step."""
+    parts = []
+    if task.attachments:
+        names = "\n".join(_named(each) for each in task.attachments)
+        parts.append(f"Attached to the question, and shown to every model:\n{quoted(names)}")
+    if task.tools:
+        tools = "\n".join(task.tool_names)
+        parts.append(f"Tools of the client's, which the last step's model may call if it can:\n{quoted(tools)}")
+    if task.answer_schema is not None:
+        form = written_json(task.answer_schema)
+        parts.append(f"The last step's answer must be JSON that fits this schema:\n{_shown(form)}")
+    return parts
 
 
 def complaint(error: PlanError) -> str:
@@ -129,14 +163,23 @@ def _access(step: Step, index: int) -> str:
     return str(list(step.access))
 
 
-def _models(cards: Sequence[Card], style: Style) -> str:
+def _models(cards: Sequence[Card], style: Style, task: Task) -> str:
     if not style.described:
-        return "Models: " + ", ".join(f"Model {number}" for number in range(len(cards)))
-    return "Models:\n" + "\n".join(_described(number, card) for number, card in enumerate(cards))
+        named = (f"Model {number}{_limits(card, task, ' ({})')}" for number, card in enumerate(cards))
+        return "Models: " + ", ".join(named)
+    return "Models:\n" + "\n".join(_described(number, card, task) for number, card in enumerate(cards))
 
 
-def _described(number: int, card: Card) -> str:
-    line = f"Model {number} ({_price(card.price)})"
+def _limits(card: Card, task: Task, form: str) -> str:
+    """Say what of this task's needs the model lacks."""
+    kinds = {each.kind for each in task.attachments}.difference(card.takes)
+    lacks = [f"cannot be shown the {kind}" for kind in sorted(kinds)]
+    lacks += ["cannot call tools"] if task.tools and not card.tools else []
+    return form.format(", ".join(lacks)) if lacks else ""
+
+
+def _described(number: int, card: Card, task: Task) -> str:
+    line = f"Model {number} ({_price(card.price)}{_limits(card, task, '; {}')})"
     return f"{line}\n{quoted(card.description.strip())}" if card.description.strip() else line
 
 

@@ -25,6 +25,7 @@ from shikisha.purse import OpenPurse, Purse
 from shikisha.recorder import Recorder
 from shikisha.run import Attempt, Run, StepRecord
 from shikisha.secrets import Vault
+from shikisha.turn import Exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,7 @@ class Track:
     count: int = 0
     waiting: Fault | None = None  # for a person, on one of its calls
     over: bool = False
+    exchanges: tuple[Exchange, ...] = ()  # with the client's tools
     fixed: str = ""  # one idempotency key for all its attempts, where there is to be one effect at most
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
     _key: str = field(default="", repr=False)

@@ -57,6 +57,8 @@ async def perform_step(track: Track, member: Member, request: Request) -> StepEn
     course = _Course(member, request)
     while True:
         course.asked.add(course.member.card.name)
+        if track.exchanges:  # whoever goes on knows what the client's tools came to: they are not called again
+            course.request = replace(course.request, exchanges=track.exchanges)
         try:
             reply = await call(
                 track, course.member, course.request, Why(reason=course.reason, instead_of=course.instead_of)

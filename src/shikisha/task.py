@@ -23,6 +23,7 @@ from shikisha.turn import (
     read_attachments,
     read_exchanges,
     read_turns,
+    tool_name,
     written,
     written_json,
 )
@@ -185,13 +186,6 @@ class Task:
             answered = [result.tool_call_id for result in exchange.results]
             if not exchange.calls or answered != [call.id for call in exchange.calls]:
                 raise TaskError("exchanges: expected one result for each call, in the calls' order")
-
-
-def tool_name(tool: Mapping[str, Json]) -> str:
-    """Return the name of a function tool; "" when it is none."""
-    function = tool.get("function")
-    name = function.get("name") if tool.get("type") == "function" and isinstance(function, Mapping) else None
-    return name if isinstance(name, str) else ""
 
 
 def _each(value: Json, scrub: Callable[[str], str]) -> Json:

@@ -7,7 +7,7 @@ a turn means to whom (`context` makes chats of requests).
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
@@ -122,6 +122,13 @@ class Turn:
         return (self.text, *(part for call in self.calls for part in (call.id, call.name, call.arguments)))
 
 
+def exchanged(exchange: Exchange) -> Iterator[Turn]:
+    """Yield an exchange with the client's tools as turns."""
+    yield Turn(Speaker.ASSISTANT, exchange.text, exchange.calls)
+    for result in exchange.results:
+        yield Turn(Speaker.TOOL, result.content, answers=result.tool_call_id)
+
+
 Record: TypeAlias = "Turn | Attachment | ToolCall | ToolResult | Exchange"
 
 
@@ -148,6 +155,48 @@ def read_attachments(text: str) -> tuple[Attachment, ...]:
 def read_calls(text: str) -> tuple[ToolCall, ...]:
     """Return the calls that `written` wrote."""
     return tuple(ToolCall(**each) for each in json.loads(text or "[]"))
+
+
+def read_results(text: str, calls: Sequence[ToolCall]) -> tuple[ToolResult, ...]:
+    """Return a client's results of these calls, in the calls' order; ValueError when it is not one for each of them."""
+    try:
+        given = {each["tool_call_id"]: ToolResult(each["tool_call_id"], each["content"]) for each in json.loads(text)}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"results of calls: expected a list of tool_call_id and content: {error}") from None
+    if given.keys() != {call.id for call in calls}:
+        wanted = ", ".join(call.id for call in calls)
+        raise ValueError(f"results of calls: expected one for each of {wanted}, found {', '.join(given) or 'none'}")
+    if not all(isinstance(result.content, str) for result in given.values()):
+        raise ValueError("results of calls: the content is a text")
+    return tuple(given[call.id] for call in calls)
+
+
+def objection(calls: Sequence[ToolCall], tools: Sequence[Mapping[str, Json]], *, parallel: bool) -> str | None:
+    """Say why these are no calls of these tools; None when they are."""
+    names = {tool_name(tool) for tool in tools}
+    if not names:
+        return "the model calls a tool, and it was given none"
+    if len({call.id for call in calls}) < len(calls) or not all(call.id for call in calls):
+        return "two calls of tools have the same id, or one has none"
+    if len(calls) > 1 and not parallel:
+        return f"{len(calls)} calls of tools at once, and the client takes one at a time"
+    for call in calls:
+        if call.name not in names:
+            return f"a call of {call.name[:80]!r}, which is none of {', '.join(sorted(names))}"
+        try:
+            arguments = json.loads(call.arguments)
+        except (ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            return f"the arguments of {call.name} are no JSON object"
+    return None
+
+
+def tool_name(tool: Mapping[str, Json]) -> str:
+    """Return the name of a function tool; "" when it is none."""
+    function = tool.get("function")
+    name = function.get("name") if tool.get("type") == "function" and isinstance(function, Mapping) else None
+    return name if isinstance(name, str) else ""
 
 
 def read_exchanges(text: str) -> tuple[Exchange, ...]:

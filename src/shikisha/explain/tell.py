@@ -145,6 +145,8 @@ def _why(record: StepRecord, place: int) -> str:
             return f"the dearer one for {begun.instead_of}, after {before}"
         case Reason.RESUME if any(asked.asks is QuestionKind.ANSWER for asked in record.questions):
             return "a person answers"
+        case Reason.TOOLS:
+            return "it goes on with what the client's tools came to"
         case Reason.RESUME:
             return f"again under the same key, after {before}"
 

@@ -34,7 +34,10 @@ class ConductorWorker:
 
 
 def child_task(request: Request) -> Task:
-    """Return the child's task; it keeps the record's id, type and labels, which replay and rules go by."""
+    """Return the child's task; it keeps the record's id, type and labels, which replay and rules go by.
+
+    What the client wants of the answer is wanted of the child's answer; its tools stay with this run.
+    """
     task = request.task
     known = [f"The question that this is a part of:\n{task.prompt}"]
     if task.context:
@@ -42,7 +45,18 @@ def child_task(request: Request) -> Task:
     known += [_handed_down(granted) for granted in request.granted]
     known += [f"An earlier answer was not accepted: {remark}" for remark in request.remarks]
     labels = tuple(dict.fromkeys((*task.labels, *sorted(request.labels))))
-    return Task(request.subtask, "\n\n".join(known), task.id, task.domain, labels)
+    return Task(
+        request.subtask,
+        "\n\n".join(known),
+        task.id,
+        task.domain,
+        labels,
+        history=task.history,
+        attachments=task.attachments,
+        exchanges=request.exchanges,
+        answer_schema=request.schema,
+        options=request.wishes.options,
+    )
 
 
 def _handed_down(granted: Granted) -> str:

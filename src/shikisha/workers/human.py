@@ -37,7 +37,13 @@ class HumanWorker:
 
     def _shown(self, request: Request) -> list[str]:
         task = request.task
-        shown = [self._instruction, task.prompt, task.context]
+        said = [f"{turn.speaker}: {turn.text}" for turn in task.history if turn.text]
+        shown = [
+            self._instruction,
+            "\n".join(["The conversation so far:", *said]) if said else "",
+            task.prompt,
+            task.context,
+        ]
         for granted in request.granted:
             answer = f"(no answer: {granted.fault})" if granted.text is None else granted.text
             shown.append(f"Earlier: {granted.subtask}\n{answer}")

@@ -93,7 +93,8 @@ class Teller:
     _open: bool = False  # whether the attempt under way may be heard
     _told: list[str] = field(default_factory=list)
     _again: str | None = None  # what a further attempt has said, as long as it only repeats what was told
-    _over: bool = False
+    heard: int = -1  # the number of the last event
+    over: bool = False
 
     @property
     def text(self) -> str:
@@ -102,11 +103,12 @@ class Teller:
 
     def hear(self, heard: Heard) -> Iterable[Told]:
         """Return what is to be told of this."""
-        if self._over:
+        if self.over:
             return ()
         if isinstance(heard, Said):
             return self._said(heard) if self._open and (heard.round, heard.step) == self.last else ()
         self.events.append(heard.event)
+        self.heard = heard.number
         return self._happened(heard)
 
     def _said(self, said: Said) -> Iterable[Told]:
@@ -124,7 +126,7 @@ class Teller:
         return (Piece(more),)
 
     def _replaced(self) -> Iterable[Told]:
-        self._over = True
+        self.over = True
         return (Replaced(),)
 
     def _happened(self, happened: Happened) -> Iterable[Told]:
@@ -138,6 +140,7 @@ class Teller:
                 self._open = self.terms.live and not known and self.terms.conclusive(event.worker)
                 self._again = "" if self._told else None
             case RunPaused(status=status) if not known:
+                self.over = status is not Status.SUSPENDED
                 return (Paused(status),)
             case QuestionAnswered() | RunResumed():
                 return ()
@@ -155,12 +158,12 @@ class Teller:
 
     def _ended(self, event: RunFinished) -> Iterable[Told]:
         if event.answer is None or event.status is Status.FAILED:
-            self._over = True
+            self.over = True
             return (Ended(event),)
         before = self.text
         if not event.answer.startswith(before):
             return self._replaced()
-        self._over = True
+        self.over = True
         rest = event.answer[len(before) :]
         if rest:
             self._told.append(rest)

@@ -1,0 +1,120 @@
+"""The client's tools: calls as they are handed out, and a conversation that comes back with their results.
+
+A call is handed out under an id that says which run waits for it, so that the results find the run again, whichever
+server they come to: `call_RUN_QUESTION_PLACE`, at most 40 characters. Invariant: results are taken for a run of the
+tenant's own only, for the very calls that it waits for, and all of them together; a conversation that belongs to no
+waiting run (another provider's, one that has ended) is none of this module's business and begins a run of its own.
+Deliberately absent: looking into results.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import time
+from typing import Protocol
+
+from shikisha.errors import UnknownRun
+from shikisha.events import Event, QuestionAnswered, QuestionAsked, QuestionKind
+from shikisha.run import Run
+from shikisha.server.principal import Principal
+from shikisha.server.problems import Problem
+from shikisha.server.store import Served
+from shikisha.turn import Exchange, ToolCall, ToolResult, read_calls, written
+
+_ID = re.compile(r"call_(\d{6}-\d{6}-[0-9a-z]{8})_([0-9a-f]{8})_(\d{1,3})")
+_HASH = 8
+API = "api"
+
+
+class _Store(Protocol):
+    async def find(self, run: str) -> Served:
+        """Return a served run."""
+        ...
+
+
+class _Journal(Protocol):
+    async def read(self, run: str) -> tuple[Event, ...]:
+        """Return a run's events."""
+        ...
+
+
+class Holds(Protocol):
+    """What holds runs: the house."""
+
+    store: _Store
+    journal: _Journal
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A run that the results belong to: what is to be answered (None: it was), and the last event before the answer."""
+
+    served: Served
+    after: int
+    answer: QuestionAnswered | None
+
+
+def outward(question: QuestionAsked) -> tuple[ToolCall, ...]:
+    """Return the calls that a question asks for, under the ids that a client gets."""
+    named = enumerate(read_calls(question.prompt))
+    return tuple(ToolCall(_name(question, place), call.name, call.arguments) for place, call in named)
+
+
+async def resumption(house: Holds, by: Principal, exchanges: Sequence[Exchange], model: str) -> Resumption | None:
+    """Return the run that waits for the results of the last exchange; None when no run of the tenant's own does."""
+    found = _ID.fullmatch(exchanges[-1].calls[0].id) if exchanges else None
+    if found is None:
+        return None
+    try:
+        served = await house.store.find(found[1])
+        events = await house.journal.read(found[1])
+    except UnknownRun:
+        return None
+    if not by.owns(served.tenant) or served.model != model:
+        return None
+    run = Run.fold(events)
+    question = _question(events, found[2])
+    if question is None or run.finished is not None:
+        return None
+    results = _results(question, exchanges[-1])
+    if question.question in run.answers:
+        same = run.answers[question.question].text == results
+        return Resumption(served, _place(events, question), None) if same else None
+    answer = QuestionAnswered(
+        run=question.run,
+        at=time(),
+        question=question.question,
+        approved=True,
+        actor=by.name,
+        via=API,
+        text=results,
+    )
+    return Resumption(served, len(events) - 1, answer)
+
+
+def _question(events: Sequence[Event], hashed: str) -> QuestionAsked | None:
+    """Return the question of which the calls are, or the one that the run waits for instead."""
+    asked = [each for each in events if isinstance(each, QuestionAsked) and each.asks is QuestionKind.TOOLS]
+    return next((each for each in asked if each.question.startswith(hashed)), None)
+
+
+def _results(question: QuestionAsked, exchange: Exchange) -> str:
+    """Return the results under the worker's own ids; 400 when they are not those of exactly these calls."""
+    came = {result.tool_call_id: result.content for result in exchange.results}
+    expected = [_name(question, place) for place, _ in enumerate(read_calls(question.prompt))]
+    if set(came) != set(expected):
+        said = f"run {question.run} waits for the results of exactly these calls: {', '.join(expected)}"
+        raise Problem(400, f"messages: {said}", "wrong_tool_calls", param="messages")
+    own = read_calls(question.prompt)
+    return written([ToolResult(call.id, came[name]) for name, call in zip(expected, own, strict=True)])
+
+
+def _place(events: Sequence[Event], question: QuestionAsked) -> int:
+    for place, event in enumerate(events):
+        if isinstance(event, QuestionAnswered) and event.question == question.question:
+            return place - 1
+    return len(events) - 1
+
+
+def _name(question: QuestionAsked, place: int) -> str:
+    return f"call_{question.run}_{question.question[:_HASH]}_{place}"

@@ -150,6 +150,7 @@ def _refuse_absent(url: str) -> None:
 
 
 def make_folder(folder: Path) -> None:
+    """Make a folder for a journal; ConfigError when that cannot be done."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from time import gmtime, strftime, time
 from typing import ParamSpec
 
 from shikisha.approval import Desk, NobodyDesk
 from shikisha.budget import Caps, Usage
 from shikisha.clearance import NONE, Labels
+from shikisha.closing import conclude
 from shikisha.conductor import Conductor
 from shikisha.errors import (
     CapReached,
@@ -31,10 +33,10 @@ from shikisha.errors import (
     JournalUnavailable,
     TaskError,
     UnknownName,
-    UnknownRun,
     WorkerError,
 )
 from shikisha.events import (
+    EndReached,
     Event,
     RunFinished,
     RunPaused,
@@ -44,10 +46,11 @@ from shikisha.events import (
 )
 from shikisha.ledger import Ledger
 from shikisha.limits import Gates
+from shikisha.oversight import Oversight
 from shikisha.perform import Hearing
 from shikisha.pool import Pool
 from shikisha.purse import OpenPurse, Purse
-from shikisha.recorder import Recorder
+from shikisha.recorder import Recorder, journaled
 from shikisha.recount import recount
 from shikisha.rounds import Conducted, Ending, conduct_rounds
 from shikisha.run import Run
@@ -55,6 +58,7 @@ from shikisha.schema import SchemaCheck
 from shikisha.scope import Line, RetryPolicy, Scope
 from shikisha.secrets import Vault
 from shikisha.task import Task
+from shikisha.undo import Wish, roll_back
 from shikisha.worker import Spawn, Spawned
 
 P = ParamSpec("P")
@@ -131,7 +135,7 @@ class Engine:
         self._observe = _watching(observe) if observe else None
         self._on_text = _watching(on_text) if on_text else None
         self._retry = retry or RetryPolicy()
-        self._guarded, self._purse = guarded, _BOTTOMLESS
+        self._guarded, self._purse, self._oversight = guarded, _BOTTOMLESS, Oversight()
         self._gates, self._performing = Gates(), set[str]()
 
     def apart(self, recorder: Recorder) -> "Engine":
@@ -153,6 +157,12 @@ class Engine:
         other._purse = purse or _BOTTOMLESS
         return other
 
+    def overseen(self, oversight: Oversight) -> "Engine":
+        """Return this engine with classes of autonomy."""
+        other = copy(self)
+        other._oversight = oversight
+        return other
+
     async def run(
         self,
         task: Task,
@@ -172,7 +182,7 @@ class Engine:
             raise ConfigError("the pool is empty: a run needs at least one worker")
         own_id = run_id or new_run_id()
         with self._once(own_id):
-            if run_id is not None and not isinstance(run_id, FreshId) and await self._journaled(run_id):
+            if run_id is not None and not isinstance(run_id, FreshId) and await journaled(self._recorder, run_id):
                 raise ConfigError(f"run {run_id} exists: resume it, or choose another id")
             return await self._start(task, pool, conductor, Ledger(caps or Caps()), own_id, config=config)
 
@@ -200,6 +210,23 @@ class Engine:
         finally:
             self._performing.discard(run_id)
 
+    async def undo(self, run_id: str, pool: Pool, wish: Wish, caps: Caps | None = None) -> Run:
+        """Roll a run back (`undo`), within these caps or as many as it had itself; a run that waits ends with that.
+
+        ConfigError for a child run, another pool, and a run that is not over: its calls are still being made.
+        """
+        with self._once(run_id):
+            events = await self._recorder.read(run_id)
+            past = Run.fold(events)
+            _check_over(past, pool)
+            tee = _Tee(self._recorder, self._observe, events)
+            if past.finished is None:
+                tee.add(_given_up(run_id, self._vault.scrub(wish.actor)))
+            scope = self._scope(run_id, pool, Ledger(caps or past.started.caps), tee, None)
+            await roll_back(scope, Run.fold(tee.events), wish)
+            await tee.flush()
+            return Run.fold(tee.events)
+
     async def _start(
         self,
         task: Task,
@@ -209,49 +236,32 @@ class Engine:
         run_id: str,
         *,
         config: str = "{}",
-        parent: str | None = None,
+        above: Scope | None = None,
     ) -> Run:
-        task = self._scrubbed(task)
+        task = task if self._vault.empty else task.scrubbed(self._vault.scrub)
         _check_schema(task)
-        started = RunStarted(
-            run=run_id,
-            at=time(),
-            conductor=conductor.name,
-            pool=pool.names,
-            caps=ledger.caps,
-            prompt=task.prompt,
-            context=task.context,
-            task_id=task.id,
-            domain=task.domain,
-            labels=task.labels,
-            parent=parent,
-            depth=ledger.depth,
-            config=self._vault.scrub(config),
-            parallel_tool_calls=task.parallel_tool_calls,
-            **task.bodies(),
-        )
         tee = _Tee(self._recorder, self._observe, ())
-        tee.add(started)
+        scope = self._scope(run_id, pool, ledger, tee, None)
+        tee.add(_first_event(scope, conductor, task, config, above))
         try:
             await tee.flush()
         except JournalUnavailable as error:
             with suppress(JournalUnavailable):  # stored once there is room, so that nobody resumes a refused run
                 tee.add(_refused(run_id, error))
             raise
-        scope = self._scope(run_id, pool, ledger, tee, None)
-        return await self._conduct(self._conducted(scope, conductor, task), tee)
+        return await _conduct(self._conducted(scope, conductor, task, above), tee)
 
     async def _continue(
-        self, past: Run, events: Sequence[Event], pool: Pool, conductor: Conductor, parent: Ledger | None = None
+        self, past: Run, events: Sequence[Event], pool: Pool, conductor: Conductor, above: Scope | None = None
     ) -> Run:
         ledger = Ledger(past.started.caps, depth=past.started.depth)
-        await recount(self._journaled, past, ledger)
-        ledger.parent = parent  # from here on: what was used before is counted there already
+        await recount(partial(journaled, self._recorder), past, ledger)
+        ledger.parent = above.ledger if above else None  # from here on: what was used before is counted there already
         tee = _Tee(self._recorder, self._observe, events)
         tee.add(RunResumed(run=past.id, at=time()))
         await tee.flush()
         scope = self._scope(past.id, pool, ledger, tee, past)
-        return await self._conduct(self._conducted(scope, conductor, past.task), tee)
+        return await _conduct(self._conducted(scope, conductor, past.task, above), tee)
 
     def _scope(self, run_id: str, pool: Pool, ledger: Ledger, tee: _Tee, past: Run | None) -> Scope:
         seconds = ledger.caps.seconds
@@ -263,32 +273,10 @@ class Engine:
         scope.cancels = scope.task.cancelling() if scope.task else 0
         return scope
 
-    def _scrubbed(self, task: Task) -> Task:
-        if self._vault.empty:
-            return task
-        return task.scrubbed(self._vault.scrub)
-
-    def _conducted(self, scope: Scope, conductor: Conductor, task: Task) -> Conducted:
-        on_text = self._on_text if scope.ledger.parent is None else None  # a child's steps are not its parent's
+    def _conducted(self, scope: Scope, conductor: Conductor, task: Task, above: Scope | None) -> Conducted:
+        scope.autonomy = above.autonomy if above else self._oversight.of(task, conductor.name)
+        on_text = None if above else self._on_text  # a child's steps are not its parent's
         return Conducted(scope, conductor, task, on_text)
-
-    async def _conduct(self, conducted: Conducted, tee: _Tee) -> Run:
-        scope = conducted.scope
-        try:
-            async with asyncio.timeout_at(scope.deadline) as limit:
-                ending = await conduct_rounds(conducted)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            ending = Ending(Status.CAPPED, f"seconds cap reached: {scope.ledger.caps.seconds:g} s are over", "seconds")
-        except asyncio.CancelledError:
-            with suppress(JournalError):  # without it the run is resumable all the same
-                tee.add(RunPaused(run=scope.run, at=time(), status=Status.INTERRUPTED, why="stopped from outside"))
-                await asyncio.shield(tee.flush())
-            raise
-        tee.add(_last_event(conducted, ending))
-        await tee.flush()
-        return Run.fold(tee.events)
 
     def _spawner(self, scope: Scope, line: Line) -> Spawn:
         async def spawn(task: Task, conductor: Conductor, names: Sequence[str], caps: Caps) -> Spawned:
@@ -306,23 +294,17 @@ class Engine:
         except CapReached as refusal:
             raise WorkerError(FaultKind.CAP, str(refusal)) from None
         with self._once(run_id):
-            events = await self._journaled(run_id)
+            events = await journaled(self._recorder, run_id)
             if events:
                 past = Run.fold(events)
                 run = past
                 if past.finished is None:
-                    run = await self._continue(past, events, pool, child.conductor, scope.ledger)
+                    run = await self._continue(past, events, pool, child.conductor, scope)
             else:
-                run = await self._start(child.task, pool, child.conductor, ledger, run_id, parent=scope.run)
+                run = await self._start(child.task, pool, child.conductor, ledger, run_id, above=scope)
         if run.status is Status.SUSPENDED:
             raise WorkerError(FaultKind.WAITING, f"child run {run.id} waits for a person")
         return _spawned(run)
-
-    async def _journaled(self, run_id: str) -> tuple[Event, ...]:
-        try:
-            return await self._recorder.read(run_id)
-        except UnknownRun:
-            return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,13 +323,78 @@ def _check_schema(task: Task) -> None:
             raise TaskError(str(error)) from None
 
 
-def _check_same(past: Run, pool: Pool, conductor: Conductor) -> None:
+async def _conduct(conducted: Conducted, tee: _Tee) -> Run:
+    """Conduct a run, or go on with it, to its last event."""
+    scope = conducted.scope
+    try:
+        end = scope.past.reached if scope.past else None
+        if end is None:
+            ending = await _rounds(conducted)
+            end = None if ending.status is Status.SUSPENDED else _end_of(conducted, ending)
+        tee.add(_waiting(scope, ending) if end is None else await conclude(scope, end, lambda: Run.fold(tee.events)))
+    except asyncio.CancelledError:
+        with suppress(JournalError):  # without it the run is resumable all the same
+            tee.add(RunPaused(run=scope.run, at=time(), status=Status.INTERRUPTED, why="stopped from outside"))
+            await asyncio.shield(tee.flush())
+        raise
+    await tee.flush()
+    return Run.fold(tee.events)
+
+
+async def _rounds(conducted: Conducted) -> Ending:
+    scope = conducted.scope
+    try:
+        async with asyncio.timeout_at(scope.deadline) as limit:
+            return await conduct_rounds(conducted)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return Ending(Status.CAPPED, f"seconds cap reached: {scope.ledger.caps.seconds:g} s are over", "seconds")
+
+
+def _first_event(scope: Scope, conductor: Conductor, task: Task, config: str, above: Scope | None) -> RunStarted:
+    return RunStarted(
+        run=scope.run,
+        at=time(),
+        conductor=conductor.name,
+        pool=scope.pool.names,
+        caps=scope.ledger.caps,
+        prompt=task.prompt,
+        context=task.context,
+        task_id=task.id,
+        domain=task.domain,
+        labels=task.labels,
+        parent=above.run if above else None,
+        depth=scope.ledger.depth,
+        config=scope.vault.scrub(config),
+        parallel_tool_calls=task.parallel_tool_calls,
+        **task.bodies(),
+    )
+
+
+def _check_pool(past: Run, pool: Pool) -> None:
     begun = past.started
     if begun.parent is not None:
         raise ConfigError(f"run {past.id} is a child run of {begun.parent}: resume that run, and it goes on with it")
     if begun.pool != pool.names:
         there, here = ", ".join(begun.pool), ", ".join(pool.names)
         raise ConfigError(f"run {past.id} began with the pool {there}; it cannot go on with {here}")
+
+
+def _check_over(past: Run, pool: Pool) -> None:
+    if past.finished is None and past.status is Status.RUNNING:
+        raise ConfigError(f"run {past.id} is not over: stop it first, or go on with it if its process died")
+    _check_pool(past, pool)
+
+
+def _given_up(run_id: str, actor: str) -> RunFinished:
+    why = f"given up and rolled back by {actor}"
+    return RunFinished(run=run_id, at=time(), status=Status.FAILED, why=why, fault=FaultKind.CANCELLED)
+
+
+def _check_same(past: Run, pool: Pool, conductor: Conductor) -> None:
+    begun = past.started
+    _check_pool(past, pool)
     if begun.conductor != conductor.name:
         raise ConfigError(f"run {past.id} is conducted by {begun.conductor}; {conductor.name} cannot take over")
 
@@ -363,16 +410,17 @@ def _spawned(run: Run) -> Spawned:
     return Spawned(run.id, run.answer, why, Usage(charged.tokens), charged.dollars)
 
 
-def _last_event(conducted: Conducted, ending: Ending) -> Event:
-    run, clean = conducted.scope.run, conducted.scope.clean
-    if ending.status is Status.SUSPENDED:
-        return RunPaused(run=run, at=time(), status=Status.SUSPENDED, why=clean(ending.why))
-    place = conducted.answer()
-    return RunFinished(
-        run=run,
+def _waiting(scope: Scope, ending: Ending) -> RunPaused:
+    return RunPaused(run=scope.run, at=time(), status=Status.SUSPENDED, why=scope.clean(ending.why))
+
+
+def _end_of(conducted: Conducted, ending: Ending) -> EndReached:
+    scope, place = conducted.scope, conducted.answer()
+    return EndReached(
+        run=scope.run,
         at=time(),
         status=ending.status,
-        why=clean(ending.why),
+        why=scope.clean(ending.why),
         cap=ending.cap,
         fault=ending.fault.kind if ending.fault else None,
         round=place[0] if place else None,

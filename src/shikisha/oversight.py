@@ -72,6 +72,11 @@ class Autonomy:
         placed = (not self.domains or task.domain in self.domains) and set(self.labels) <= set(task.labels)
         return placed and (not self.conductors or conductor in self.conductors)
 
+    @property
+    def watches(self) -> bool:
+        """Whether answers may need a person's eye."""
+        return self.mode is not Mode.AUTONOMOUS
+
     def asks_before(self, worker: str) -> bool:
         """Whether each call to this worker needs a person's yes."""
         return worker in self.rules.workers
@@ -102,7 +107,7 @@ class Oversight:
 
 def reasons(autonomy: Autonomy, run: Run, end: EndReached) -> tuple[str, ...]:
     """Return why a person is to see the answer that the run is about to end with; empty: nobody is."""
-    if end.answer is None or autonomy.mode is Mode.AUTONOMOUS:
+    if end.answer is None or not autonomy.watches:
         return ()
     named = f" {autonomy.name}" if autonomy.name else ""
     if autonomy.mode is Mode.REVIEW:

@@ -15,11 +15,15 @@ from shikisha.worker import Card, Worker
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A worker, its card, and the handoff checks on what it returns."""
+    """A worker, its card, the handoff checks on what it returns, and who takes its calls' effects back, if anybody can.
+
+    No plan can name that one: it need not be in any pool, and is called by rollbacks only.
+    """
 
     card: Card
     worker: Worker
     handoffs: tuple[Handoff, ...] = ()
+    undo: "Member | None" = None
 
 
 class Pool:

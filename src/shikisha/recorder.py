@@ -29,6 +29,14 @@ class Recorder(Protocol):
         ...
 
 
+async def journaled(recorder: Recorder, run: str) -> tuple[Event, ...]:
+    """Return a run's events; none where there is no such run."""
+    try:
+        return await recorder.read(run)
+    except UnknownRun:
+        return ()
+
+
 class MemoryRecorder:
     """Keeps events in memory, for tests and for runs that nobody needs to audit."""
 

@@ -1,4 +1,4 @@
-"""The writer keeps order, stores whole batches, and loses nothing when the store takes none."""
+"""The writer keeps order, stores whole batches and works once, and loses nothing when the store takes none."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
-from journals import answered, finished, started, whole
-from shikisha.errors import JournalUnavailable
+from journals import answered, behind, finished, started, whole
+from shikisha.errors import Expelled, JournalUnavailable
 from shikisha.events import Event
 from shikisha.journal import queries
 from shikisha.journal.drivers import Driver
@@ -171,3 +171,107 @@ async def test_an_event_that_cannot_be_encoded_leaves_the_others_alone(tmp_path:
             writer.add(started(""))
         await writer.flush()
         assert await stored(store, "r") == [started("r")]
+
+
+def counts(connection: Connection) -> None:
+    connection.execute(text("UPDATE tally SET number = number + 1"))
+
+
+def clashes(connection: Connection) -> None:
+    counts(connection)
+    connection.execute(text("INSERT INTO tally VALUES (1, 0)"))
+
+
+@asynccontextmanager
+async def tallying(path: Path) -> AsyncIterator[tuple[Writer, Unreliable]]:
+    async with opened(path) as (writer, store):
+
+        def make(connection: Connection) -> None:
+            connection.execute(text("CREATE TABLE tally (id INTEGER PRIMARY KEY, number INTEGER)"))
+            connection.execute(text("INSERT INTO tally VALUES (1, 0)"))
+
+        await store.write(make)
+        yield writer, store
+
+
+async def tally(store: Unreliable) -> object:
+    return await store.read(lambda connection: connection.execute(text("SELECT number FROM tally")).scalar_one())
+
+
+async def test_works_go_with_the_events_around_them_in_one_commit(tmp_path: Path) -> None:
+    async with tallying(tmp_path) as (writer, store):
+        before = store.writes
+        writer.add(started("r"))
+        writer.along(counts)
+        writer.add(finished("r"))
+        writer.along(counts)
+        await writer.flush()
+        assert (store.writes - before, await tally(store)) == (1, 2)
+
+
+@pytest.mark.parametrize("events", [[], [started("r")]])
+async def test_a_work_is_done_once_though_answers_are_lost(tmp_path: Path, events: list[Event]) -> None:
+    async with tallying(tmp_path) as (writer, store):
+        store.loses_answers = 2
+        writer.along(counts)
+        add(writer, *events)
+        for _ in range(2):
+            with pytest.raises(JournalUnavailable, match="lost"):
+                await writer.flush()
+        writer.along(counts)
+        await writer.flush()
+        assert await tally(store) == 2
+
+
+async def test_a_work_that_the_store_refuses_is_left_out_and_holds_up_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with tallying(tmp_path) as (writer, store):
+        writer.along(counts)
+        writer.along(clashes)
+        writer.add(started("r"))
+        await writer.flush()
+        assert await tally(store) == 1
+        assert await stored(store, "r") == [started("r")]
+        assert "left out: UNIQUE constraint failed" in caplog.text
+
+
+async def test_hooks_are_asked_at_every_cut_and_at_the_end(tmp_path: Path) -> None:
+    due = [counts]
+    async with tallying(tmp_path) as (writer, store):
+        writer.on_cut(lambda: [due.pop()] if due else [])
+        writer.add(started("r"))
+        await writer.flush()
+        assert (due, await tally(store)) == ([], 1)
+        due.append(counts)
+    with behind(tmp_path / "journal.db") as connection:
+        assert connection.execute("SELECT number FROM tally").fetchone() == (2,)
+    assert writer.left == 0
+
+
+async def test_an_expelled_writer_drops_everything_and_tells_who_is_to_stop_before_who_waits(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def dead(_: Connection) -> None:
+        raise Expelled("taken for dead")
+
+    async def wait(writer: Writer) -> None:
+        with pytest.raises(Expelled, match="taken for dead"):
+            await writer.flush()
+        told.append("waited")
+
+    async with tallying(tmp_path) as (writer, store):
+        writer.admit(dead, lambda: told.append("stop"))
+        writer.along(counts)
+        writer.add(started("r"))
+        await asyncio.gather(wait(writer), wait(writer))
+        assert told == ["stop", "waited", "waited"]
+        for use in (partial(writer.add, finished("r")), partial(writer.along, counts)):
+            with pytest.raises(Expelled):
+                use()
+        with pytest.raises(Expelled):
+            await writer.flush()
+        writer.admit(lambda _: None, lambda: None)
+        writer.add(started("new"))
+        await writer.flush()
+        assert (await tally(store), await stored(store, "new")) == (0, [started("new")])

@@ -1,42 +1,43 @@
 """The store notes runs with the journal's commits, finds them, and each is performed by one server."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from journals import finished, keep, started, whole
-from shikisha.errors import Conflict, Expelled, UnknownRun
+from postgres import Cluster, cluster
+from shikisha.errors import Conflict, Expelled, JournalUnavailable, UnknownRun
 from shikisha.events import Status
-from shikisha.journal import Journal, open_journal
-from shikisha.server.store import Filter, Served, State, Store, open_store
-from shikisha.server.store.members import new_member
+from shikisha.journal import open_journal
+from shikisha.server.store import Filter, State, open_store
+from stores import opened, order, silent
+
+NAMES = count()
 
 
-def order(run: str, created: float = 1.0, **more: object) -> Served:
-    first = {
-        "run": run,
-        "tenant": "acme",
-        "key": "k1",
-        "api": "chat",
-        "model": "m",
-        "conductor": "c",
-        "created": created,
-    }
-    return Served(**{**first, **more})  # type: ignore[arg-type]
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Cluster]:
+    with cluster() as running:
+        yield running
 
 
-@asynccontextmanager
-async def opened(path: Path, lease: float = 30.0) -> AsyncIterator[tuple[Journal, Store]]:
-    async with open_journal(str(path / "journal.db")) as journal, open_store(journal, lease) as store:
-        yield journal, store
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh journal of either kind."""
+    if request.param == "sqlite":
+        return str(tmp_path / "journal.db")
+    running: Cluster = request.getfixturevalue("postgres")
+    name = f"store{next(NAMES)}"
+    running.sql("postgres", f"CREATE DATABASE {name}")
+    return running.url(name)
 
 
-async def test_a_run_is_enlisted_and_marked_with_its_events(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (journal, store):
+async def test_a_run_is_enlisted_and_marked_with_its_events(url: str) -> None:
+    async with opened(url) as (journal, store):
         await store.enlist(order("r", labels=("a",), metadata={"x": "y"}))
         await keep(journal, [started("r")])
         found = await store.find("r")
@@ -49,8 +50,8 @@ async def test_a_run_is_enlisted_and_marked_with_its_events(tmp_path: Path) -> N
         assert (found.tokens, found.dollars) == (7, 0.5)
 
 
-async def test_a_second_request_under_a_key_is_a_conflict(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (_, store):
+async def test_a_second_request_under_a_key_is_a_conflict(url: str) -> None:
+    async with opened(url) as (_, store):
         await store.enlist(order("one", idempotency="i", request_hash="h"))
         with pytest.raises(Conflict, match=r"the same request .*: run one") as caught:
             await store.enlist(order("two", idempotency="i", request_hash="h"))
@@ -61,8 +62,8 @@ async def test_a_second_request_under_a_key_is_a_conflict(tmp_path: Path) -> Non
         assert (await store.recall("k1", "i")) == (await store.find("one"))
 
 
-async def test_pages_go_on_where_the_last_one_ended(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (journal, store):
+async def test_pages_go_on_where_the_last_one_ended(url: str) -> None:
+    async with opened(url) as (journal, store):
         for number in range(7):
             await store.enlist(order(f"r{number}", created=float(number // 2), excerpt=f"100% of_{number}"))
         await journal.flush()
@@ -76,36 +77,121 @@ async def test_pages_go_on_where_the_last_one_ended(tmp_path: Path) -> None:
         assert await store.count(Filter()) == {State.OPEN: 7}
 
 
-async def test_what_a_server_left_is_claimed_by_one_other(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (journal, store):
+async def test_what_a_server_left_is_claimed_by_one_other(url: str) -> None:
+    async with opened(url) as (journal, store):
         for run in ("one", "two"):
             await store.enlist(order(run))
             await keep(journal, [started(run)])
-    async with opened(tmp_path) as (_, one), opened(tmp_path) as (_, two):
+    async with opened(url) as (_, one), opened(url) as (_, two):
         claimed = await asyncio.gather(one.claim(10), two.claim(10))
         assert sorted(each.run for some in claimed for each in some) == ["one", "two"]
         assert await two.claim(10) == ()
 
 
-async def test_a_server_that_gave_no_sign_is_expelled_and_writes_nothing_more(tmp_path: Path) -> None:
+async def test_a_server_that_gave_no_sign_is_expelled_and_writes_nothing_more(url: str) -> None:
     told: list[str] = []
-    async with open_journal(str(tmp_path / "journal.db")) as journal, opened(tmp_path) as (other, heir):
-        silent = Store(journal, new_member(0.2))  # nobody beats for it
-        await silent.join()
-        silent.on_expelled(lambda: told.append("expelled"))
-        await silent.enlist(order("r"))
+    async with silent(url, 0.2) as (journal, store), opened(url) as (other, heir):
+        store.on_expelled(lambda: told.append("expelled"))
+        await store.enlist(order("r"))
         await keep(journal, [started("r")])
         await asyncio.sleep(0.25)
         assert [each.run for each in await heir.claim(5)] == ["r"]
         journal.add(finished("r"))
         waiting = asyncio.create_task(journal.flush())
-        with pytest.raises(Expelled, match=silent.member.id):
+        with pytest.raises(Expelled, match=store.member.id):
             await waiting
         assert told == ["expelled"]
-        for use in (partial(journal.add, finished("r")), partial(silent.mark, "r", State.ENDED)):
+        for use in (partial(journal.add, finished("r")), partial(store.mark, "r", State.ENDED)):
             with pytest.raises(Expelled):
                 use()
         assert await other.read("r") == (started("r"),)
-        await silent.join()
+        await store.join()
         await keep(journal, whole("new"))
         assert await other.read("new") == tuple(whole("new"))
+
+
+async def test_a_server_that_is_late_but_was_not_missed_goes_on(url: str) -> None:
+    async with silent(url, 0.1) as (journal, store):
+        await store.enlist(order("r"))
+        await asyncio.sleep(0.15)
+        await keep(journal, whole("r"))
+        await store.beat()
+        assert await store.claim(5) == ()
+
+
+async def test_who_was_away_itself_takes_nobody_for_dead_for_a_lease(url: str) -> None:
+    async with silent(url, 0.3) as (_, away), silent(url, 0.3) as (journal, other):
+        await other.enlist(order("r"))
+        await keep(journal, [started("r")])
+        await asyncio.sleep(0.35)  # the store was away for both, say
+        await away.beat()
+        assert await away.claim(5) == ()
+        await asyncio.sleep(0.35)
+        assert [each.run for each in await away.claim(5)] == ["r"]
+
+
+async def test_what_waits_is_taken_by_one(url: str) -> None:
+    async with opened(url) as (journal, one), opened(url) as (_, two):
+        await one.enlist(order("r"))
+        one.mark("r", State.WAITING, status=Status.SUSPENDED)
+        await keep(journal, [started("r")])
+        assert await two.claim(5) == ()
+        assert sorted(await asyncio.gather(*(store.take("r") for store in (one, two, one, two)))) == [0, 0, 0, 1]
+        assert (await two.find("r")).state is State.OPEN
+
+
+async def test_what_is_released_is_claimed_at_once_and_what_is_dropped_comes_back(url: str) -> None:
+    async with opened(url) as (journal, one), opened(url) as (_, two):
+        await one.enlist(order("r"))
+        await keep(journal, [started("r")])
+        assert await one.claim(5) == ()
+        one.drop("r")
+        assert [each.run for each in await one.claim(5)] == ["r"]
+        await one.release("r")
+        assert [each.run for each in await two.claim(5)] == ["r"]
+
+
+async def test_whoever_performs_a_run_learns_that_it_is_to_stop(url: str) -> None:
+    async with opened(url) as (journal, one), opened(url) as (_, two):
+        await one.enlist(order("r"))
+        await keep(journal, [started("r")])
+        await two.stop("r")
+        assert (await one.stopped(), await two.stopped()) == (("r",), ())
+        one.mark("r", State.STOPPED, status=Status.INTERRUPTED)
+        await journal.flush()
+        assert await one.stopped() == ()
+        assert await two.take("r")
+        assert await two.stopped() == ()
+
+
+async def test_a_run_that_was_never_acknowledged_is_forgotten_with_its_server(url: str) -> None:
+    async with silent(url, 0.1) as (_, store):
+        await store.enlist(order("ghost", idempotency="i"))
+    await asyncio.sleep(0.15)
+    async with opened(url) as (_, store):
+        assert await store.claim(5) == ()
+        await store.enlist(order("r", idempotency="i"))
+
+
+async def test_any_text_of_a_client_can_be_kept(url: str) -> None:
+    async with opened(url) as (journal, store):
+        odd = "half \ud83d, nothing \0, 半分, 'quoted' \\ %_"
+        await store.enlist(order("r", model=odd, excerpt=odd, metadata={odd: odd}, labels=(odd,), tokens=2**70))
+        store.mark("r", State.ENDED, status=Status.DONE, tokens=2**70)
+        await journal.flush()
+        found = await store.find("r")
+        assert found.model == "half ?, nothing \ufffd, 半分, 'quoted' \\ %_"
+        assert (found.metadata, found.labels) == ({odd: odd}, (odd,))
+        assert [each.run for each in (await store.search(Filter(text="'QUOTED' \\ %_"))).runs] == ["r"]
+
+
+async def test_a_server_that_left_in_order_stores_what_was_added_last(url: str) -> None:
+    async with open_journal(url) as journal:
+        async with open_store(journal) as store:
+            await store.enlist(order("r"))
+            for event in whole("r"):
+                journal.add(event)
+        with pytest.raises(JournalUnavailable):
+            await keep(journal, [finished("r")])
+    async with open_journal(url) as journal:
+        assert await journal.read("r") == tuple(whole("r"))

@@ -6,6 +6,7 @@ body's text is in the chain by its hash only: it could be erased and the chain w
 signatures. Who can write the store can write a whole new chain, which shows only against a head noted elsewhere.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,15 @@ from hashlib import sha256
 from typing import TypeAlias
 
 from sqlalchemy import Connection, Insert, bindparam, delete, insert, select, update
+from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
 
 from shikisha.errors import JournalUnavailable
 from shikisha.journal.codec import Entry
 from shikisha.journal.tables import APPLIED, BODIES, EVENTS, HEAD
 
 Work: TypeAlias = Callable[[Connection], None]
+_LOG = logging.getLogger(__name__)
+_REFUSALS = (IntegrityError, DataError, ProgrammingError)  # for what is said, and not for the store's own state
 
 GENESIS = "0" * 64
 _STALE = 7 * 86400.0  # seconds after which a note of what another writer applied serves nobody
@@ -75,6 +79,15 @@ class Batch:
     fence: Work | None = None
     end: Head | None = None
     tried: bool = False
+    careful: bool = False
+
+    def may_leave_out(self, error: JournalUnavailable) -> bool:
+        """Whether another try is due at once, which leaves out works that the store refuses for what they say.
+
+        One work's mistake must not keep everyone's events from being stored.
+        """
+        self.careful = bool(self.works) and isinstance(error.__cause__, _REFUSALS)
+        return self.careful
 
     def append(self, connection: Connection) -> None:
         """Write the events, their bodies and the new head, and do the works, unless an earlier try did."""
@@ -91,7 +104,17 @@ class Batch:
         else:
             self._note(connection)
         for work in self.works:
+            self._do(work, connection)
+
+    def _do(self, work: Work, connection: Connection) -> None:
+        if not self.careful:
             work(connection)
+            return
+        try:
+            with connection.begin_nested():
+                work(connection)
+        except _REFUSALS as error:
+            _LOG.error("the store refuses a work, which is left out: %s", error.orig)
 
     def _extend(self, connection: Connection, head: Head) -> None:
         events, self.end = _chained(self.entries, head)

@@ -49,8 +49,8 @@ class Journal:
     def along(self, work: Work) -> None:
         """Have the work done once, in one transaction with the events added around it, by the next commit.
 
-        A flush waits for it as for an event. A work is a function of a connection and may not be refused by the store:
-        what may clash says ON CONFLICT, or it would hold up everyone's events.
+        A flush waits for it as for an event. What may clash says ON CONFLICT: a work that the store refuses for what it
+        says is left out, with a line in the log, so that it does not keep everyone's events from being stored.
         """
         self._writer.along(work)
 

@@ -5,8 +5,8 @@ everything added before it is durable. Works (`along`, `on_cut`) are done in the
 once. When the store does not take a batch, everyone who waits is told so; the events
 are kept, in order, and the next flush tries them again first, so that a full disk or a lock loses nothing and needs no
 restart. What is kept so is bounded: beyond it new runs are refused as they begin. A writer whose fence says that its
-process was taken for dead stores nothing more, and tells those who are to stop before it tells anyone. Deliberately absent: retries by the
-clock (the store's own patience is the only waiting) and queues per run.
+process was taken for dead stores nothing more, and tells those who are to stop before it tells anyone. Deliberately
+absent: retries by the clock (the store's own patience is the only waiting) and queues per run.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ class Writer:
         count = len(self._batch.entries) + len(self._batch.works)
         try:
             if count:
-                await self._driver.write(self._batch.append)
+                await self._write(self._batch)
         except Expelled as error:
             self._expel(error)
             return 0
@@ -132,6 +132,14 @@ class Writer:
         if self._waiting:
             self._wake.set()
         return count
+
+    async def _write(self, batch: Batch) -> None:
+        try:
+            await self._driver.write(batch.append)
+        except JournalUnavailable as error:
+            if not batch.may_leave_out(error):
+                raise
+            await self._driver.write(batch.append)
 
     def _cut(self) -> Batch:
         more = [work for hook in self._hooks for work in hook()]

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, exists, or_, sel
 from shikisha.errors import Conflict
 from shikisha.journal.tables import EVENTS, MEMBERS, SERVED
 from shikisha.server.store.batch import adding
-from shikisha.server.store.members import Life, Member, bury
+from shikisha.server.store.members import Life, Member, bury, forget
 from shikisha.server.store.rows import Served, State
 
 _AT_ONCE = 500  # values in an IN list
@@ -35,12 +35,16 @@ def claim(
 ) -> tuple[Served, ...]:
     """Make open runs `me`'s that are nobody's, a dead member's, or `me`'s without its knowing; return them."""
     me.fence(connection)
-    bury(connection, me.id, also_late=also_late)
-    dead = ~exists().where(MEMBERS.c.id == SERVED.c.owner, MEMBERS.c.state == Life.ALIVE)
+    if also_late:
+        bury(connection, me.id)
+    forget(connection)
+    orphaned = ~exists().where(MEMBERS.c.id == SERVED.c.owner, MEMBERS.c.state == Life.ALIVE)
     lost = and_(SERVED.c.owner == me.id, SERVED.c.run.not_in(ours))
-    free = select(SERVED).where(SERVED.c.state == State.OPEN, or_(SERVED.c.owner.is_(None), dead, lost))
-    order = free.order_by(SERVED.c.created, SERVED.c.run).limit(most).with_for_update(skip_locked=True)
-    found = connection.execute(order).mappings().all()
+    free = select(SERVED).where(SERVED.c.state == State.OPEN, or_(SERVED.c.owner.is_(None), orphaned, lost))
+    order = free.order_by(SERVED.c.created, SERVED.c.run).limit(most).with_for_update(skip_locked=True, of=SERVED)
+    held = connection.execute(order).mappings().all()
+    others = _alive(connection, {row["owner"] for row in held} - {me.id})  # now that their rows are held: who joined
+    found = [row for row in held if row["owner"] not in others]  # a moment ago was not seen above
     begun = _begun(connection, [row["run"] for row in found])
     never = [row["run"] for row in found if row["run"] not in begun]
     if never:
@@ -87,6 +91,11 @@ def stopped(connection: Connection, me: Member) -> tuple[str, ...]:
     """Return the open runs of `me`'s that someone wants stopped."""
     mine = (SERVED.c.state == State.OPEN, SERVED.c.owner == me.id, SERVED.c.stopping)
     return tuple(connection.execute(select(SERVED.c.run).where(*mine).order_by(SERVED.c.created)).scalars())
+
+
+def _alive(connection: Connection, members: set[str | None]) -> set[str]:
+    asked = select(MEMBERS.c.id).where(MEMBERS.c.id.in_(members), MEMBERS.c.state == Life.ALIVE)
+    return set(connection.execute(asked).scalars())
 
 
 def _begun(connection: Connection, runs: list[str]) -> set[str]:

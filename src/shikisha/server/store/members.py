@@ -16,6 +16,9 @@ from sqlalchemy import ColumnElement, Connection, Double, cast, delete, exists, 
 
 from shikisha.errors import Expelled
 from shikisha.journal.tables import MEMBERS, SERVED
+from shikisha.server.store.rows import State
+
+_LONG = 3600.0  # seconds that a dead member is shown
 
 
 class Life(StrEnum):
@@ -41,9 +44,10 @@ class Member:
 
     def renew(self, connection: Connection) -> bool:
         """Prolong the lease; return whether it had not run out. Expelled when another marked this one dead."""
-        self.fence(connection)
         mine, now = MEMBERS.c.id == self.id, clock(connection)
-        in_time = connection.execute(select(MEMBERS.c.alive_until >= now).where(mine)).scalar_one()
+        asked = select(MEMBERS.c.state, MEMBERS.c.alive_until >= now).where(mine).with_for_update()
+        state, in_time = connection.execute(asked).one_or_none() or (Life.DEAD, False)
+        self._check(state)
         connection.execute(update(MEMBERS).where(mine).values(alive_until=now + self.lease))
         return bool(in_time)
 
@@ -54,7 +58,10 @@ class Member:
     def fence(self, connection: Connection) -> None:
         """Hold the member alive until this transaction ends; Expelled when it is not."""
         asked = select(MEMBERS.c.state).where(MEMBERS.c.id == self.id).with_for_update(read=True)
-        if connection.execute(asked).scalar_one_or_none() != Life.ALIVE:
+        self._check(connection.execute(asked).scalar_one_or_none())
+
+    def _check(self, state: str | None) -> None:
+        if state != Life.ALIVE:
             raise Expelled(f"server {self.id} was taken for dead: it gave no sign for {self.lease:g} s")
 
 
@@ -70,15 +77,20 @@ def clock(connection: Connection) -> ColumnElement[float]:
     return literal(time.time(), Double)
 
 
-def bury(connection: Connection, me: str, *, also_late: bool) -> None:
-    """Mark members dead whose lease ran out (when `also_late`); forget dead ones who own nothing."""
-    if also_late:
-        late = select(MEMBERS.c.id).where(
-            MEMBERS.c.state == Life.ALIVE, MEMBERS.c.id != me, MEMBERS.c.alive_until < clock(connection)
-        )
-        gone = connection.execute(late.with_for_update(skip_locked=True)).scalars().all()
-        if gone:
-            connection.execute(update(MEMBERS).where(MEMBERS.c.id.in_(gone)).values(state=Life.DEAD))
-    owning = exists().where(SERVED.c.owner == MEMBERS.c.id)
-    old = MEMBERS.c.alive_until < clock(connection) - 3600.0
-    connection.execute(delete(MEMBERS).where(MEMBERS.c.state == Life.DEAD, old, ~owning))
+def bury(connection: Connection, me: str) -> None:
+    """Mark other members dead whose lease ran out; one whose batch is being stored now is left for the next time."""
+    now = clock(connection)
+    late = select(MEMBERS.c.id).where(MEMBERS.c.state == Life.ALIVE, MEMBERS.c.id != me, MEMBERS.c.alive_until < now)
+    gone = connection.execute(late.with_for_update(skip_locked=True)).scalars().all()
+    if gone:
+        connection.execute(update(MEMBERS).where(MEMBERS.c.id.in_(gone)).values(state=Life.DEAD))
+
+
+def forget(connection: Connection) -> None:
+    """Delete members that have long been dead and own nothing."""
+    owning = exists().where(SERVED.c.owner == MEMBERS.c.id, SERVED.c.state == State.OPEN)
+    long = MEMBERS.c.alive_until < clock(connection) - _LONG
+    old = select(MEMBERS.c.id).where(MEMBERS.c.state == Life.DEAD, long, ~owning)
+    gone = connection.execute(old.with_for_update(skip_locked=True)).scalars().all()
+    if gone:
+        connection.execute(delete(MEMBERS).where(MEMBERS.c.id.in_(gone)))

@@ -7,7 +7,7 @@ gets into the journal. Enlisting and marking cost no commit of their own. Delibe
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from sqlalchemy import ColumnElement, Connection, select
@@ -160,8 +160,10 @@ class Store:
         self._journal.admit(self.member.fence, self._expel)
 
     async def leave(self) -> None:
-        """Be a member no longer; our open runs may be claimed at once."""
-        await self._journal.write(self.member.leave)
+        """Be a member no longer, once all that was added is stored; our open runs may be claimed at once."""
+        with suppress(JournalUnavailable):  # the lease runs out by itself; what is left is stored as the journal closes
+            self._journal.along(self.member.leave)
+            await self._journal.flush()
 
     async def _one(self, *where: ColumnElement[bool]) -> Served | None:
         def look(connection: Connection) -> Served | None:

@@ -1,0 +1,30 @@
+"""What the tests of the store share: orders, and a store at a URL."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from shikisha.journal import Journal, open_journal
+from shikisha.server.store import Served, Store, open_store
+from shikisha.server.store.members import new_member
+
+
+def order(run: str, created: float = 1.0, **more: object) -> Served:
+    """A run as it is enlisted."""
+    first = {"run": run, "tenant": "acme", "key": "k1", "api": "chat", "model": "m", "conductor": "c"}
+    return Served(**{**first, "created": created, **more})  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def opened(url: str, lease: float = 30.0) -> AsyncIterator[tuple[Journal, Store]]:
+    """A server's journal and store."""
+    async with open_journal(url) as journal, open_store(journal, lease) as store:
+        yield journal, store
+
+
+@asynccontextmanager
+async def silent(url: str, lease: float) -> AsyncIterator[tuple[Journal, Store]]:
+    """The same of a server that gives no sign of life after it joined, and does not leave."""
+    async with open_journal(url) as journal:
+        store = Store(journal, new_member(lease))
+        await store.join()
+        yield journal, store

@@ -1,0 +1,182 @@
+"""One run's page: routes. What may be done with the run is decided here and shown by the view."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from time import time
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from shikisha.clean import clean
+from shikisha.errors import TaskError, UnknownRun
+from shikisha.events import AnswerGraded, Event, Mark, Status
+from shikisha.journal.listing import Summary
+from shikisha.run import Run
+from shikisha.server.doors import owned
+from shikisha.server.house import House, root_of
+from shikisha.server.live import Happened, Heard
+from shikisha.server.pages import live as living
+from shikisha.server.pages import view_journal, view_run
+from shikisha.server.pages.doors import Begin, Checked, Housed, PageRoute, See, Sent, Session, field, led
+from shikisha.server.pages.rendering import HOME, SECURITY, environment, page
+from shikisha.server.principal import Scope
+from shikisha.server.problems import Problem
+from shikisha.task import unstorable
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+_PING = 15  # seconds between comments that keep a connection
+_LOOK = 1.0  # seconds between two looks at a run that waits
+_REMARK = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class May:
+    """What this login may do with this run now."""
+
+    cancel: bool
+    answer: bool
+    judge: bool
+
+
+@router.get(f"{HOME}/runs/{{run}}")
+async def show(request: Request, run: str, session: See, house: Housed) -> Response:
+    """Show a run as it stands."""
+    events = await seen(house, session, run)
+    children = await house.journal.children(run)
+    view = view_run.view(events, time(), children)
+    follows = view.run.finished is None
+    return page(request, "run.html.jinja", {"view": view, "may": may(session, view.run), "follows": follows})
+
+
+@router.get(f"{HOME}/runs/{{run}}/live")
+async def live(request: Request, run: str, session: See, house: Housed, after: int = -1) -> Response:
+    """Send what changes on the run's page, from an event on."""
+    last = request.headers.get("last-event-id", "")
+    begin = int(last) if last.isascii() and last.isdigit() else after
+    events = await seen(house, session, run)
+    told = _told(house, session, run, events[: max(begin, 0) + 1])
+    return EventSourceResponse(told, headers=SECURITY, ping=_PING)
+
+
+@router.get(f"{HOME}/runs/{{run}}/journal")
+async def journal(request: Request, run: str, session: See, house: Housed) -> Response:
+    """Show every event of the run."""
+    await seen(house, session, run)
+    told = [line async for line in house.journal.export(run)]
+    return page(request, "journal.html.jinja", {"run": run, "lines": view_journal.lines(told)})
+
+
+@router.post(f"{HOME}/runs/{{run}}/cancel", dependencies=[Checked])
+async def cancel(run: str, session: Begin, house: Housed) -> Response:
+    """Stop the run for good."""
+    await seen(house, session, run)
+    await house.cancel(root_of(run))
+    return led(f"{HOME}/runs/{run}")
+
+
+@router.post(f"{HOME}/runs/{{run}}/feedback")
+async def feedback(run: str, session: Begin, house: Housed, form: Sent) -> Response:
+    """Write down what somebody thinks of the answer."""
+    past = Run.fold(await seen(house, session, run))
+    if past.answer is None:
+        raise Problem(409, f"run {run} has no answer to judge", "no_answer")
+    remark, right = field(form, "note"), field(form, "right") == "yes"
+    if len(remark) > _REMARK or unstorable(remark):
+        raise TaskError(f"a remark has at most {_REMARK:,} characters, and none that cannot be kept")
+    mark, score = (Mark.RIGHT, 1.0) if right else (Mark.WRONG, 0.0)
+    said = house.composition.vault.scrub(remark)
+    house.journal.add(
+        AnswerGraded(
+            run=run, at=time(), checker="feedback", mark=mark, score=score, evidence=said, actor=session.by.name
+        )
+    )
+    await house.journal.flush()
+    return led(f"{HOME}/runs/{run}#answer")
+
+
+async def seen(house: House, session: Session, run: str) -> Sequence[Event]:
+    """Return a run's events if this login may see them; Problem (404) otherwise, as if there were no such run."""
+    served = await house.store.find(root_of(run))
+    if served is None and not session.may(Scope.ADMIN):
+        raise Problem(404, f"there is no run {run}", "not_found")
+    if served is not None:
+        owned(session.by, served.tenant, f"run {run}")
+    try:
+        return await house.journal.read(run)
+    except UnknownRun:
+        raise Problem(404, f"there is no run {run}", "not_found") from None
+
+
+def may(session: Session, run: Run) -> May:
+    """Return what may be done."""
+    begins = session.may(Scope.RUN)
+    over = run.finished is not None or run.status is Status.INTERRUPTED
+    return May(
+        cancel=begins and not over and run.started.parent is None,
+        answer=session.may(Scope.APPROVE),
+        judge=begins and run.answer is not None,
+    )
+
+
+def parts(session: Session, children: Sequence[Summary], events: Sequence[Event]) -> living.Parts:
+    """Return the parts of a run's page by their ids, a round before its own parts."""
+    view = view_run.view(events, time(), children)
+    made = environment().get_template("run_parts.html.jinja").make_module({"home": HOME})
+    able = may(session, view.run)
+    found = {name: str(getattr(made, name)(view, able, session)) for name in ("head", "waiting", "answer")}
+    for turn in view.rounds:
+        found[f"round-{turn.round}"] = str(made.round(view, turn))  # type: ignore[attr-defined]
+        found[f"plan-{turn.round}"] = str(made.plan(view, turn))  # type: ignore[attr-defined]
+        for step in turn.steps:
+            found[f"step-{turn.round}-{step.story.step}"] = str(made.step_of(view, turn, step))  # type: ignore[attr-defined]
+    return found | {name: str(getattr(made, name)(view)) for name in ("line", "children")}
+
+
+def said(told: living.Told) -> str:
+    """Return pieces of growing answers, ready to be appended to theirs."""
+    return "".join(
+        f'<div hx-swap-oob="beforeend:#said-{place[0]}-{place[1]}">{escape(clean(text))}</div>'
+        for place, text in told.items()
+    )
+
+
+async def _told(house: House, session: Session, run: str, events: Sequence[Event]) -> AsyncIterator[ServerSentEvent]:
+    """Tell a listener what changes until the run is over, through all its pauses."""
+    known = list(events)
+    while True:
+        children = await house.journal.children(run)
+        draw = partial(parts, session, children)
+        heard = _heard(house, run, len(known) - 1)
+        async with aclosing(living.follow(known, heard, draw, said)) as following:  # type: ignore[type-var]
+            async for number, sending in following:
+                yield ServerSentEvent(sending, event="parts", id=str(number))
+        known = list(await house.journal.read(run))
+        if Run.fold(known).finished is not None:
+            yield ServerSentEvent("over", event="over")
+            return
+        known = await _changed(house, run, known)
+
+
+async def _heard(house: House, run: str, after: int) -> AsyncIterator[Heard]:
+    """Yield what happens in a run; a child run is read from the journal, as often as its parent is heard."""
+    if root_of(run) == run:
+        async with aclosing(house.listen(run, after)) as listening:  # type: ignore[type-var]
+            async for item in listening:
+                yield item
+        return
+    for number, event in enumerate(await house.journal.read(run)):
+        if number > after:
+            yield Happened(number, event)
+
+
+async def _changed(house: House, run: str, known: list[Event]) -> list[Event]:
+    """Return what was known once there is more; a run that waits may do so for days."""
+    while True:
+        await asyncio.sleep(_LOOK)
+        if len(await house.journal.read(run)) > len(known):
+            return known

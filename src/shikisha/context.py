@@ -111,15 +111,11 @@ def most_output(card: Card, wishes: Wishes) -> int:
     return min(wished, card.max_output_tokens) if isinstance(wished, int) else card.max_output_tokens
 
 
-def texts_of(shown: Sequence[Turn], wishes: Wishes = NO_WISHES) -> list[str]:
-    """Return all that a worker has to read."""
-    return [text for turn in shown for text in turn.texts] + [written_json(tool) for tool in wishes.tools]
-
-
 def bound(shown: Sequence[Turn], card: Card, wishes: Wishes = NO_WISHES) -> Amount:
     """Return what a call with this view can use at most."""
+    texts = [text for turn in shown for text in turn.texts] + [written_json(tool) for tool in wishes.tools]
     more = sum([attached.tokens for turn in shown for attached in turn.attachments])
-    return upper_bound(texts_of(shown, wishes), most_output(card, wishes), card.price, card.context_tokens, more)
+    return upper_bound(texts, most_output(card, wishes), card.price, card.context_tokens, more)
 
 
 def view_hash(shown: Sequence[Turn], wishes: Wishes = NO_WISHES) -> str:

@@ -25,6 +25,7 @@ from shikisha.config.settings import CheckTable, HandoffTable, Settings, WorkerT
 from shikisha.errors import ConfigError, UnknownName
 from shikisha.pool import Member, Pool, without_strangers
 from shikisha.secrets import Vault
+from shikisha.turn import Media
 from shikisha.worker import Card, Worker
 
 _OTHERS = frozenset(WorkerTable.model_fields) - {"kind", "max_output_tokens"}  # what no worker's answer hangs on
@@ -191,6 +192,7 @@ class Composition:
             skills=table.skills,
             sees=table.sees,
             adds=table.adds,
+            takes=tuple(Media) if kind.any_task else (),
         )
         if table.kind == kinds.CONDUCTOR:
             own = cast("kinds.ChildSettings", table)

@@ -28,23 +28,28 @@ _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where a kind lives; `billed`: unless a price is given nobody can say what a call costs; a limit on answers."""
+    """Where a kind lives; `billed`: unless a price is given nobody can say what a call costs; a limit on answers.
+
+    `any_task`: what is attached to a task hinders none of its calls (a tool gets its subtask alone, a child run has
+    workers of its own that can take an attachment or not).
+    """
 
     module: str
     billed: bool = False
     max_output_tokens: int = 0
+    any_task: bool = False
 
 
 WORKERS: Mapping[str, Kind] = {
     "chat": Kind("shikisha.workers.chat", billed=True, max_output_tokens=4096),
-    "http": Kind("shikisha.workers.http", billed=True),
+    "http": Kind("shikisha.workers.http", billed=True, any_task=True),
     "human": Kind("shikisha.workers.human"),
-    "mcp": Kind("shikisha.workers.mcp", billed=True),
-    "python": Kind("shikisha.workers.python"),
+    "mcp": Kind("shikisha.workers.mcp", billed=True, any_task=True),
+    "python": Kind("shikisha.workers.python", any_task=True),
     "replay": Kind("shikisha.workers.replay"),
-    "scripted": Kind("shikisha.workers.scripted"),
-    "vote": Kind("shikisha.workers.vote"),
-    CONDUCTOR: Kind("shikisha.workers.conductor"),
+    "scripted": Kind("shikisha.workers.scripted", any_task=True),
+    "vote": Kind("shikisha.workers.vote", any_task=True),
+    CONDUCTOR: Kind("shikisha.workers.conductor", any_task=True),
 }
 
 CHECKS: Mapping[str, str] = {

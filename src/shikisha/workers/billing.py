@@ -6,12 +6,15 @@ catch nonsense, not to audit. Tokens that an orchestrating endpoint bills beside
 absent: a tokenizer; no byte-level tokenizer makes more tokens than bytes, and that is the only bound that always holds.
 """
 
+from dataclasses import replace
 from math import isfinite
 from typing import Annotated
 
 from pydantic import BaseModel, Field, ValidationError
 
-from shikisha.budget import Usage, upper_bound
+from shikisha.budget import Usage
+from shikisha.call import NO_WISHES, Wishes
+from shikisha.context import bound, most_output
 from shikisha.worker import Card, Turn
 
 _FACTOR = 10
@@ -41,7 +44,7 @@ class _Counts(BaseModel):
     completion_tokens_details: _CompletionDetails | None = None
 
 
-def read_usage(raw: object, said: tuple[Turn, ...], card: Card) -> Usage | None:
+def read_usage(raw: object, said: tuple[Turn, ...], card: Card, wishes: Wishes = NO_WISHES) -> Usage | None:
     """Return the usage that a reply states; None when it states none, or nonsense."""
     try:
         counts = _Counts.model_validate(raw)
@@ -55,21 +58,21 @@ def read_usage(raw: object, said: tuple[Turn, ...], card: Card) -> Usage | None:
         cached_tokens=(into.cached_tokens or 0) + (into.orchestration_input_cached_tokens or 0),
         reasoning_tokens=out.reasoning_tokens or 0,
     )
-    return usage if _plausible(usage, said, card) else None
+    return usage if _plausible(usage, most_tokens(said, card, wishes)) else None
 
 
-def _plausible(usage: Usage, said: tuple[Turn, ...], card: Card) -> bool:
-    most = bound(said, card)
+def _plausible(usage: Usage, most: Usage) -> bool:
     return (
         usage.cached_tokens <= usage.input_tokens <= _FACTOR * most.input_tokens + _SLACK
         and usage.output_tokens <= _FACTOR * most.output_tokens + _SLACK
     )
 
 
-def bound(said: tuple[Turn, ...], card: Card) -> Usage:
-    """Return what this call can use at most, as the ledger reserves it."""
-    tokens_in = upper_bound([turn.text for turn in said], 0, None).tokens
-    return Usage(tokens_in, card.max_output_tokens)
+def most_tokens(said: tuple[Turn, ...], card: Card, wishes: Wishes = NO_WISHES) -> Usage:
+    """Return what this call can use at most, however little the model's context holds."""
+    tokens = bound(said, replace(card, context_tokens=None), wishes).tokens
+    output = most_output(card, wishes)
+    return Usage(tokens - output, output)
 
 
 def read_cost(raw: object, usage: Usage, card: Card) -> float | None:

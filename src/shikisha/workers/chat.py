@@ -3,7 +3,8 @@
 Invariants: one call is one HTTP request (the SDK retries nothing) under the attempt's idempotency key; only the headers
 named here leave, whatever the environment makes the SDK add (organisation, project, custom headers); the body that is
 read is bounded; what comes back is an answer with a bill, or a typed fault with what had arrived. The SDK is imported
-at the first call. Deliberately absent: tools, several choices, log-probabilities, provider quirks beyond `extra_body`.
+at the first call. Deliberately absent: tools of our own (those of a client are passed on, and their calls handed back),
+several choices, log-probabilities, provider quirks beyond `extra_body`.
 """
 
 import asyncio
@@ -14,12 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from shikisha.budget import Usage
-from shikisha.context import turns
+from shikisha.call import Wishes
+from shikisha.context import most_output, turns
 from shikisha.errors import ConfigError, FaultKind, WorkerError
+from shikisha.events import Finish
 from shikisha.secrets import Vault
+from shikisha.turn import Media
 from shikisha.worker import Card, Json, Reply, Request, Turn
-from shikisha.workers import address
-from shikisha.workers.billing import bound, read_cost, read_usage
+from shikisha.workers import address, messages
+from shikisha.workers.billing import most_tokens, read_cost, read_usage
 from shikisha.workers.hearing import Hearing
 from shikisha.workers.wording import clip
 
@@ -27,7 +31,20 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream, RequestOptions
 
 _PATH = "/chat/completions"
-_OURS = frozenset({"model", "messages", "n", "stream", "stream_options", "max_tokens", "max_completion_tokens"})
+_OURS = frozenset(
+    {
+        "model",
+        "messages",
+        "n",
+        "stream",
+        "stream_options",
+        "max_tokens",
+        "max_completion_tokens",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+    }
+)
 _HEADERS = frozenset(
     {
         "host",
@@ -47,7 +64,8 @@ class Settings(BaseModel):
 
     `api_key_env` names the environment variable with the key; local endpoints may need none. `headers` are further
     ones, with `${NAME}` for the value of an environment variable. `structured_output`: the endpoint can be held to a
-    JSON Schema. `usage`: whether a reply must say what it used; by default it must when the worker has a price.
+    JSON Schema; `tools`: it can call a client's tools; `takes`: which kinds of attachments it can be shown. `usage`:
+    whether a reply must say what it used; by default it must when the worker has a price.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -64,6 +82,8 @@ class Settings(BaseModel):
     extra_body: dict[str, JsonValue] = {}
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     structured_output: bool = False
+    tools: bool = False
+    takes: tuple[Media, ...] = ()
     stream: bool = True
     usage: Literal["required", "estimate"] | None = None
     max_bytes: Annotated[int, Field(ge=1024)] = 4 * 2**20
@@ -74,6 +94,11 @@ class Settings(BaseModel):
         if taken := sorted(_OURS & extra.keys()):
             raise ValueError(f"{', '.join(taken)} cannot be set here")
         return extra
+
+
+def fitted(settings: Settings, card: Card) -> Card:
+    """Return the card with what the settings say that the endpoint can do."""
+    return replace(card, tools=settings.tools, takes=settings.takes)
 
 
 def build(settings: Settings, card: Card, vault: Vault) -> "ChatWorker":
@@ -108,7 +133,7 @@ class ChatWorker:
         except (TimeoutError, OpenAIError, httpx2.HTTPError, ValueError, RecursionError, WorkerError) as error:
             fault = self._fault(error).fault
             raise WorkerError.of(replace(fault, partial=heard.text or None)) from None
-        return self._settled(heard, said)
+        return self._settled(heard, said, request.wishes)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -164,9 +189,8 @@ class ChatWorker:
             raise ValueError(f"expected an event stream, not {kind or 'a body of no stated type'}")
 
     def _body(self, request: Request, said: Sequence[Turn]) -> dict[str, object]:
-        settings = self._settings
-        messages = [{"role": str(turn.speaker), "content": turn.text} for turn in said]
-        body: dict[str, object] = {"model": settings.model, "messages": messages}
+        settings, wishes = self._settings, request.wishes
+        body: dict[str, object] = {"model": settings.model, "messages": [messages.message(turn) for turn in said]}
         if settings.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         sampling = {
@@ -177,11 +201,15 @@ class ChatWorker:
             "reasoning_effort": settings.reasoning_effort,
         }
         body |= {name: value for name, value in sampling.items() if value is not None}
-        body[settings.max_tokens_field] = self._card.max_output_tokens
         if settings.structured_output and request.schema is not None:
             schema = {"name": "answer", "schema": request.schema, "strict": _fits_strict_mode(request.schema)}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        return body | settings.extra_body
+        if wishes.tools:
+            body["tools"] = list(wishes.tools)
+            if wishes.parallel_tool_calls is not None:
+                body["parallel_tool_calls"] = wishes.parallel_tool_calls
+        wished = {name: value for name, value in wishes.options.items() if name != "max_completion_tokens"}
+        return body | settings.extra_body | wished | {settings.max_tokens_field: most_output(self._card, wishes)}
 
     def _take(self, raw: object, heard: Hearing) -> None:
         error = heard.take(raw)
@@ -221,12 +249,13 @@ class ChatWorker:
             return wire.refusal(int(code), {}, _detail(body), self._vault)
         return WorkerError(FaultKind.SERVER, f"the reply states an error: {clip(_detail(body), self._vault)}")
 
-    def _settled(self, heard: Hearing, said: tuple[Turn, ...]) -> Reply:
+    def _settled(self, heard: Hearing, said: tuple[Turn, ...], wishes: Wishes) -> Reply:
         """Return the reply with its bill, or raise what is wrong with it, with its bill."""
-        card, text = self._card, heard.text
-        usage = read_usage(heard.usage, said, card)
+        card, text, most = self._card, heard.text, most_output(self._card, wishes)
+        usage = read_usage(heard.usage, said, card, wishes)
         cost = None if usage is None else read_cost(heard.usage, usage, card)
-        if (objection := heard.objection()) is not None:
+        short = wishes.options.get("max_completion_tokens") == most
+        if (objection := heard.objection(wishes, short=short)) is not None:
             tokens = None if usage is None else usage.total
             if cost is None and usage is not None and card.price is not None:
                 cost = card.price.of(usage)
@@ -236,8 +265,10 @@ class ChatWorker:
         if usage is None:
             if self._usage_required:
                 raise WorkerError(FaultKind.BAD_USAGE, "the reply does not say credibly what it used", partial=text)
-            usage = Usage(bound(said, card).input_tokens, min(card.max_output_tokens, len(text.encode())))
-        return Reply(text, usage, cost, model=heard.model)
+            wrote = sum(len(part.encode()) for part in (text, *(call.arguments for call in heard.calls)))
+            usage = Usage(most_tokens(said, card, wishes).input_tokens, min(most, wrote))
+        finish = Finish.LENGTH if heard.finish == "length" else Finish.STOP
+        return Reply(text, usage, cost, finish, heard.model, calls=heard.calls)
 
     @property
     def _usage_required(self) -> bool:

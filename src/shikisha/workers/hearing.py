@@ -1,7 +1,8 @@
 """What arrives of a chat reply, checked piece by piece.
 
-Invariant: text is text, a finish reason is text, and what is neither makes the reply a bad one. Everything that is not
-needed is ignored, so that endpoints may add fields. Deliberately absent: choices after the first (none is asked for).
+Invariant: text is text, a finish reason is text, calls of tools are put together from pieces that belong to one call,
+and what is none of these makes the reply a bad one. Everything that is not needed is ignored, so that endpoints may add
+fields. Deliberately absent: choices after the first (none is asked for).
 """
 
 from collections.abc import Callable
@@ -10,14 +11,31 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, StrictStr
 
+from shikisha.call import NO_WISHES, Wishes
 from shikisha.errors import FaultKind, WorkerError
+from shikisha.turn import ToolCall, objection
 
 _TOOL_CALLS = ("tool_calls", "function_call")
+_NOTHING = "{}"  # how a call without arguments is written
+
+
+class _Function(BaseModel):
+    name: StrictStr | None = None
+    arguments: StrictStr | None = None
+
+
+class _Call(BaseModel):
+    """A call of a tool, or a piece of one."""
+
+    index: Annotated[int, Field(strict=True)] | None = None
+    id: StrictStr | None = None
+    function: _Function = _Function()
 
 
 class _Said(BaseModel):
     content: StrictStr | None = None
     refusal: StrictStr | None = None
+    tool_calls: list[_Call] | None = None
 
 
 class _Choice(BaseModel):
@@ -37,6 +55,23 @@ class _Piece(BaseModel):
 
 
 @dataclass(slots=True)
+class _Growing:
+    """A call of a tool as far as it has arrived."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+    def add(self, piece: _Call) -> None:
+        self.id = self.id or piece.id or ""
+        self.name += piece.function.name or ""
+        self.arguments.append(piece.function.arguments or "")
+
+    def whole(self) -> ToolCall:
+        return ToolCall(self.id, self.name, "".join(self.arguments).strip() or _NOTHING)
+
+
+@dataclass(slots=True)
 class Hearing:
     """What has arrived so far. `ended`: the protocol's end marker came; `usage` is as the endpoint wrote it."""
 
@@ -47,6 +82,12 @@ class Hearing:
     model: str = ""
     usage: object = None
     ended: bool = False
+    growing: dict[int, _Growing] = field(default_factory=dict)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls of tools so far, in the order of their indices."""
+        return tuple(self.growing[index].whole() for index in sorted(self.growing))
 
     @property
     def text(self) -> str:
@@ -75,10 +116,21 @@ class Hearing:
                 self.on_text(said.content)
         if said is not None and said.refusal:
             self.refusal += said.refusal
+        for place, piece in enumerate(said.tool_calls or () if said is not None else ()):
+            self.growing.setdefault(self._index(piece, place), _Growing()).add(piece)
         self.finish = choice.finish_reason or self.finish
 
-    def objection(self) -> WorkerError | None:
-        """Say why what was heard is no answer; None when it is one."""
+    def _index(self, piece: _Call, place: int) -> int:
+        """Return which call a piece belongs to; without an index, an id that is new begins the next one."""
+        if piece.index is not None:
+            return piece.index
+        known = [index for index, call in self.growing.items() if piece.id is not None and call.id == piece.id]
+        if known:
+            return known[0]
+        return len(self.growing) if piece.id is not None else max(self.growing, default=place)
+
+    def objection(self, wishes: Wishes = NO_WISHES, *, short: bool = False) -> WorkerError | None:
+        """Say why what was heard is no answer; None when it is one. `short`: the client itself set the output limit."""
         text = self.text
         if self.finish is None or not self.ended:
             missing = "finish reason" if self.finish is None else "end marker"
@@ -88,9 +140,17 @@ class Hearing:
         if self.finish == "content_filter":
             return WorkerError(FaultKind.REFUSED, "a content filter stopped the answer")
         if self.finish == "length":
+            if short and not self.growing:
+                return None
             return WorkerError(FaultKind.TRUNCATED, "the answer ran into its output limit")
-        if self.finish in _TOOL_CALLS:
-            return WorkerError(FaultKind.BAD_REPLY, "the model calls a tool, and it was given none")
+        if self.growing or self.finish in _TOOL_CALLS:
+            return self._objection_to_calls(wishes)
         if not text.strip():
             return WorkerError(FaultKind.EMPTY, "a well-formed reply without text")
         return None
+
+    def _objection_to_calls(self, wishes: Wishes) -> WorkerError | None:
+        problem = objection(self.calls, wishes.tools, parallel=wishes.parallel)
+        if problem is None and not self.growing:
+            problem = "the reply ends as one that calls tools, and there are no calls in it"
+        return None if problem is None else WorkerError(FaultKind.BAD_REPLY, problem)

@@ -75,7 +75,9 @@ async def latency(folder: Path, seconds: float) -> list[Figure]:
     """Measure what the server adds to a call at a hundred requests a second."""
     async with endpoint(PAUSE) as port, server(folder, ONE_STEP.format(port=port)) as at:
         direct = Server("127.0.0.1", port, "", at.process)
-        through, straight, errors = [], [], 0
+        through: list[float] = []
+        straight: list[float] = []
+        errors = 0
         for turn in range(4):
             for target, into in ((at, through), (direct, straight))[:: 1 if turn % 2 else -1]:
                 async with connections(target.host, target.port, LATENCY_CONNECTIONS) as pool:

@@ -5,7 +5,7 @@ nothing here answers for anybody. Deliberately absent: how any of it is written 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,7 +23,7 @@ _LOOK = 0.25  # seconds between two looks at a run that waits for a person
 class Hears(Protocol):
     """Where runs are heard: the house."""
 
-    def listen(self, name: str, after: int = -1) -> AsyncIterator[Heard]:
+    def listen(self, name: str, after: int = -1) -> AsyncGenerator[Heard]:
         """Yield a run's events after a number, and everything that follows until it ends or waits."""
         ...
 
@@ -42,13 +42,13 @@ class Kept:
     questions: tuple[QuestionAsked, ...]
 
 
-async def attend(house: Hears, name: str, teller: Teller, patience: float) -> AsyncIterator[Told | Wanted | Kept]:
+async def attend(house: Hears, name: str, teller: Teller, patience: float) -> AsyncGenerator[Told | Wanted | Kept]:
     """Yield what is told of a run; the last of it is Ended, Replaced, Wanted, Kept, or Paused (INTERRUPTED)."""
     until: float | None = None
     clock = asyncio.get_running_loop().time
     while True:
         paused = False
-        async with aclosing(house.listen(name, teller.heard)) as hearing:  # type: ignore[type-var]  # an iterator that is closed
+        async with aclosing(house.listen(name, teller.heard)) as hearing:
             async for heard in hearing:
                 for told in teller.hear(heard):
                     paused = isinstance(told, Paused)

@@ -6,6 +6,7 @@ Deliberately absent: what nobody foresaw (the app's own handler).
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shikisha.errors import (
     CapReached,
@@ -19,7 +20,7 @@ from shikisha.errors import (
     UnknownRun,
     WorkerError,
 )
-from shikisha.events import Status
+from shikisha.events import AttemptFailed, Status
 from shikisha.run import Run
 from shikisha.server.problems import Problem
 
@@ -63,21 +64,37 @@ def problem_of(error: ShikishaError) -> Problem:
             return Problem(500, "an error that nobody foresaw; the server's log says more", "internal")
 
 
-def unanswered(run: Run) -> Problem | None:
-    """Return what a client is told of a run that ended without an answer; None for one with an answer."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A run's answer; `cut`: it ran into the limit on its length, and is what there was until then."""
+
+    text: str
+    cut: bool = False
+
+
+def outcome(run: Run) -> Answer | Problem:
+    """Return what a run that has ended, or was stopped, came to."""
     end = run.finished
     if end is None:
-        if run.status is Status.INTERRUPTED:
-            return Problem(409, f"run {run.id} was cancelled", "cancelled")
-        return None
+        return Problem(409, f"run {run.id} was stopped before its end", "cancelled")
     if end.answer is not None and end.status is not Status.FAILED:
-        return None
+        return Answer(end.answer)
+    if end.fault is FaultKind.TRUNCATED and (partial := _partial(run)):
+        return Answer(partial, cut=True)
     said = f"run {run.id}: {end.why}"
-    if end.cap is not None:
+    if end.cap is not None and end.status is Status.CAPPED:
         return Problem(_CAPS.get(end.cap, 402), said, "budget_exceeded")
     if end.fault is FaultKind.CAP:
         return Problem(402, said, "budget_exceeded")
     return Problem(502, said, "run_failed") if end.fault is None else _faulty(end.fault, said)
+
+
+def _partial(run: Run) -> str | None:
+    """Return what the last step's worker said before it ran into its limit."""
+    plan = run.rounds[-1].plan if run.rounds else None
+    last = run.rounds[-1].steps.get(len(plan) - 1) if plan else None
+    ended = last.attempts[-1].outcome if last and last.attempts else None
+    return ended.partial if isinstance(ended, AttemptFailed) and ended.fault is FaultKind.TRUNCATED else None
 
 
 def _faulty(kind: FaultKind, said: str) -> Problem:

@@ -116,8 +116,18 @@ def _cleared(cards: Sequence[Card], task: Task, guarded: frozenset[str]) -> Sequ
 
 def _able(cards: Sequence[Card], task: Task) -> Sequence[Card]:
     """Return the workers that can do what the task needs of them."""
-    del task
-    return cards
+    needed = {attached.kind for turn in task.history for attached in turn.attachments}
+    needed |= {attached.kind for attached in task.attachments}
+    left = [card for card in cards if needed <= set(card.takes)]
+    if not left:
+        kinds = " and ".join(sorted(needed))
+        raise _nobody(400, f"no worker that may be used takes attachments of the kind {kinds}", "unsupported_content")
+    if not task.tools:
+        return left
+    left = [card for card in left if card.tools]
+    if not left:
+        raise _nobody(400, "no worker that may be used can call a client's tools", "unsupported_tools")
+    return left
 
 
 def _nobody(status: int, why: str, code: str = "no_worker") -> Problem:

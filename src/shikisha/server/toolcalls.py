@@ -11,11 +11,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import time
-from typing import Protocol
 
 from shikisha.errors import UnknownRun
 from shikisha.events import Event, QuestionAnswered, QuestionAsked, QuestionKind
 from shikisha.run import Run
+from shikisha.server.house import House
 from shikisha.server.principal import Principal
 from shikisha.server.problems import Problem
 from shikisha.server.store import Served
@@ -24,25 +24,6 @@ from shikisha.turn import Exchange, ToolCall, ToolResult, read_calls, written
 _ID = re.compile(r"call_(\d{6}-\d{6}-[0-9a-z]{8})_([0-9a-f]{8})_(\d{1,3})")
 _HASH = 8
 API = "api"
-
-
-class _Store(Protocol):
-    async def find(self, run: str) -> Served:
-        """Return a served run."""
-        ...
-
-
-class _Journal(Protocol):
-    async def read(self, run: str) -> tuple[Event, ...]:
-        """Return a run's events."""
-        ...
-
-
-class Holds(Protocol):
-    """What holds runs: the house."""
-
-    store: _Store
-    journal: _Journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +41,7 @@ def outward(question: QuestionAsked) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(_name(question, place), call.name, call.arguments) for place, call in named)
 
 
-async def resumption(house: Holds, by: Principal, exchanges: Sequence[Exchange], model: str) -> Resumption | None:
+async def resumption(house: House, by: Principal, exchanges: Sequence[Exchange], model: str) -> Resumption | None:
     """Return the run that waits for the results of the last exchange; None when no run of the tenant's own does."""
     found = _ID.fullmatch(exchanges[-1].calls[0].id) if exchanges else None
     if found is None:

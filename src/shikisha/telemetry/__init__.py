@@ -1,0 +1,40 @@
+"""Telemetry: runs as OpenTelemetry spans and metrics, sent to where they are wanted and nowhere else (`otel`).
+
+Reading order: `names` (what everything is called), `ids` (which trace a run is in), `spans` (runs as spans), `meters`
+(the same as metrics), `export` (where they go). Invariants: without an endpoint nothing is made and nothing is sent;
+whatever happens here, a run does not notice. Deliberately absent: any telemetry about Shikisha itself, to anyone.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from shikisha.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from shikisha.secrets import Vault
+    from shikisha.telemetry.facts import Facts
+    from shikisha.telemetry.wanted import Wanted
+    from shikisha.telemetry.watcher import Observer
+
+
+def observer(
+    settings: "Wanted | None",
+    vault: "Vault",
+    facts: "Mapping[str, Facts] | None" = None,
+    figures: "Callable[[], Mapping[str, float]] | None" = None,
+) -> "Observer | None":
+    """Return what watches runs and exports what it sees; None where nothing is to be exported.
+
+    `facts` tell of workers by name, `figures` of the server, by the names in `names.FIGURES`. MissingExtra without
+    OpenTelemetry.
+    """
+    if settings is None:
+        return None
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
+        raise MissingExtra("otel", "exporting telemetry")
+    from shikisha.telemetry.export import Export
+    from shikisha.telemetry.watcher import Observer
+
+    export = Export.over_http(settings, figures)
+    return Observer(export, vault, facts or {}, content=settings.content)

@@ -1,0 +1,82 @@
+"""The observer that whoever serves runs calls with every event.
+
+Invariants: whatever happens here, a run does not notice: an error is said once in the log, by its type, and the next
+event is taken in all the same (the first of many, then silence: a broken observer must not fill a disk). Keys are
+scrubbed from all that leaves, in any case. Deliberately absent: threads of our own.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from shikisha.events import Event
+from shikisha.secrets import Vault
+from shikisha.telemetry.facts import Facts
+from shikisha.telemetry.ids import parse_traceparent
+from shikisha.telemetry.span import Span, Value
+from shikisha.telemetry.spans import Spans
+
+if TYPE_CHECKING:
+    from shikisha.telemetry.export import Export
+
+_LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Observer:
+    """Runs as spans and metrics. `observe` takes every event; `recall`, what a run had before it goes on here."""
+
+    def __init__(self, export: "Export", vault: Vault, facts: Mapping[str, Facts], *, content: bool = False) -> None:
+        self._export = export
+        self._vault = vault
+        self._spans = Spans(self._take, facts, sampled=export.sampled, content=content)
+        self._failed: set[str] = set()
+
+    def observe(self, event: Event) -> None:
+        """Take an event in as it happens."""
+        self._safely(self._spans.observe, event)
+
+    def recall(self, events: Sequence[Event]) -> None:
+        """Take in a run's journaled events before it goes on here, so that its spans go on too."""
+        self._safely(self._spans.recall, events)
+
+    def adopt(self, run: str, traceparent: str | None) -> None:
+        """Let a run be part of its client's trace (a W3C `traceparent` header), before it begins or goes on."""
+        parent = parse_traceparent(traceparent)
+        if parent is not None:
+            self._spans.adopt(run, parent)
+
+    def shutdown(self) -> None:
+        """Send what is left and stop. It may take seconds: call it in a thread."""
+        self._safely(_shut_down, self._export)
+
+    def _take(self, span: Span) -> None:
+        if not self._vault.empty:
+            self._scrub(span)
+        self._export.take(span)
+
+    def _scrub(self, span: Span) -> None:
+        span.name = self._vault.scrub(span.name)
+        for said in (span.attributes, *(moment.attributes for moment in span.moments)):
+            for name, value in said.items():
+                said[name] = self._clean(value)
+
+    def _clean(self, value: Value) -> Value:
+        if isinstance(value, str):
+            return self._vault.scrub(value)
+        if isinstance(value, tuple) and value and isinstance(value[0], str):
+            return tuple(self._vault.scrub(str(part)) for part in value)
+        return value
+
+    def _safely(self, do: Callable[[T], None], what: T) -> None:
+        try:
+            do(what)
+        except Exception as error:  # noqa: BLE001 - a run must not end because somebody watches it
+            name = type(error).__name__
+            if name not in self._failed:
+                self._failed.add(name)
+                _LOG.warning("telemetry: %s; spans may be missing (said once)", name)
+
+
+def _shut_down(export: "Export") -> None:
+    export.shutdown()

@@ -37,6 +37,7 @@ async def look(house: "House") -> None:
     for name in tuple(house.stuck):
         house.stuck.discard(name)
         await house.resume(name)
+    await house.purses.rest()
     room = house.settings.most_runs - len(house.running)
     if room > 0 and not house.expulsions:
         for served in await house.store.claim(room):

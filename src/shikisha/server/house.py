@@ -1,8 +1,8 @@
 """The house: begins runs for whoever may have them, goes on with those that were left, and ends them.
 
 Invariants: a run is durable, with its row, before `begin` returns (4); every run that this process performs lives in
-one TaskGroup and none outlives the house; a run that is cut short by a stopping server is released and taken up again, by
-this server or another, and one that was cancelled is not. Whatever a run ends in, those who listen come to an end.
+one TaskGroup and none outlives the house; a run that is cut short by a stopping server is released and taken up
+again, by this server or another, and one that was cancelled is not. Whatever a run ends in, those who listen come to an end.
 Deliberately absent: HTTP, and who may ask (`doors`): what arrives here is an Order that is already allowed.
 """
 
@@ -87,6 +87,7 @@ class House:
             if running.task is not None:
                 running.task.cancel()
         self.stuck.clear()
+        self.purses.forget()
         self.expulsions += 1
 
     # beginning ------------------------------------------------------------------------------------------------------
@@ -113,22 +114,36 @@ class House:
                 429, f"{len(self.running)} runs are under way, which is the most here", "too_many_runs", wait=1
             )
         pool, conductor = self.cast(order.conductor, order.pool)
+        purse = await self.purses.admit(order.by)
         name = new_run_id()
-        running = Running(Live(name), self.purses.of(order.by))
-        await self.store.enlist(_served(name, order))
-        engine = self._engine(running)
-        perform = engine.run(order.task, pool, conductor, order.caps, run_id=name, config=self._resolved)
-        self._perform(name, running, perform)
-        await self._acknowledged(running)
+        running = Running(Live(name), purse)
+        try:
+            await self.store.enlist(_served(name, order))
+            engine = self._engine(running)
+            perform = engine.run(order.task, pool, conductor, order.caps, run_id=name, config=self._resolved)
+            self._perform(name, running, perform)
+            await self._acknowledged(running)
+        except BaseException:
+            purse.over()
+            self._drop(running)
+            raise
         return running.live
+
+    def _drop(self, running: Running) -> None:
+        """Let go of a run that could not be begun, or whose client went away meanwhile."""
+        running.stopped = True
+        if running.task is not None:
+            running.task.cancel()
 
     async def _acknowledged(self, running: Running) -> None:
         """Return when the run's start is durable; Problem when the journal did not take it."""
         await asyncio.sleep(0)  # the run's own task adds its first event
+        running.purse.begun()  # counted with that event, in one commit
         try:
             await self.journal.flush()
         except JournalError as error:
             raise _unwritable() from error
+        running.acknowledged = True
         if running.failure is not None and not running.live.events:
             raise running.failure
 
@@ -158,7 +173,8 @@ class House:
                 raise
         except JournalError as error:
             running.failure = _unwritable()
-            self.stuck.add(name)
+            if running.acknowledged:
+                self.stuck.add(name)
             _LOG.warning("run %s cannot be written down: %s", name, type(error).__name__)
         except ShikishaError as error:
             running.failure = error
@@ -167,6 +183,7 @@ class House:
             _LOG.exception("run %s: %s", name, type(error).__name__)
         finally:
             self.running.pop(name, None)
+            running.purse.over()
             running.live.end()
         if run is not None and run.status is Status.SUSPENDED and running.answered:
             await self.go_on(name)
@@ -186,12 +203,13 @@ class House:
         """Perform a run that is ours from where the journal ends."""
         served, events = await self.served(name), await self.journal.read(name)
         past = Run.fold(events)
-        running = Running(Live(name, events), self.purses.of_key(served.key, served.tenant))
+        running = Running(Live(name, events), self.purses.of_key(served.key), acknowledged=True)
         running.used = await self._used(past)
         if past.finished is not None:
             self.store.mark(
                 name, State.ENDED, status=past.status, tokens=running.used.tokens, dollars=running.used.dollars
             )
+            running.purse.over()
             running.live.end()
             return running.live
         try:
@@ -211,6 +229,7 @@ class House:
         self.clerk.add(event)
         running.live.observe(event)
         self.running.pop(name, None)
+        running.purse.over()
         running.live.end()
 
     async def _used(self, past: Run) -> Amount:

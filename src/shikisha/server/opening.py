@@ -27,7 +27,8 @@ async def open_house(composition: Composition, journal_url: str = "") -> AsyncIt
         open_store(journal, lease) as store,
     ):
         keys = KeyKeeper(journal, operator=_operator(composition))
-        house = House(composition, journal, store, keys, Purses(journal, store, keys))
+        purses = Purses(journal, store, keys)
+        house = House(composition, journal, store, keys, purses)
         store.on_expelled(house.expelled)
         interrupted: BaseException | None = None
         async with asyncio.TaskGroup() as group:
@@ -40,6 +41,7 @@ async def open_house(composition: Composition, journal_url: str = "") -> AsyncIt
                 interrupted = error
             caring.cancel()
             await house.close()
+            await purses.close()
         if interrupted is not None:
             raise interrupted
 

@@ -7,9 +7,9 @@ import asyncio
 from dataclasses import dataclass, field
 
 from shikisha.budget import Amount
-from shikisha.purse import Purse
 from shikisha.run import Run
 from shikisha.server.live import Live
+from shikisha.server.purses import KeyPurse
 
 
 @dataclass(slots=True)
@@ -17,9 +17,10 @@ class Running:
     """A run under way. `used` counts its child runs' calls too; dollars None: nobody can say."""
 
     live: Live
-    purse: Purse
+    purse: KeyPurse
     used: Amount = Amount()
     stopped: bool = False  # cancelled for good; otherwise an interrupted run is taken up again
+    acknowledged: bool = False  # its start is durable
     expelled: bool = False  # another server performs it now
     answered: bool = False  # something that it waits for came while it was still being performed
     task: "asyncio.Task[Run | None] | None" = field(default=None, repr=False)

@@ -3,9 +3,9 @@
     python benchmarks/serving.py [--seconds 20] [--json]
 
 The server is the process that `shikisha serve` starts, with its journal in SQLite (full sync). Client, server and
-worker share this machine's cores. Added latency: the same client at the same rate asks the worker's endpoint directly and
-through the server, in turns; the figure is the difference of their percentiles. Throughput and the thousand runs use
-workers inside the server that take no time, or 50 ms.
+worker share this machine's cores. Added latency: the same client at the same rate asks the worker's endpoint directly
+and through the server, in turns; the figure is the difference of their percentiles. Throughput and the thousand runs
+use workers inside the server that take no time, or 50 ms.
 """
 
 import argparse

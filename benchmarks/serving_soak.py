@@ -2,10 +2,10 @@
 
     python benchmarks/serving_soak.py [--minutes 30] [--rate 50] [--json]
 
-One `shikisha serve` process journals to a PostgreSQL of its own (thrown away at the end), which is stopped after a third
-and after two thirds of the time, for a minute each (less in shorter trials). Counted: what was answered, what was refused
-while the journal could not be written and at other times, and the server's resident memory, whose slope is fitted over
-the samples after the first sixth.
+One `shikisha serve` process journals to a PostgreSQL of its own (thrown away at the end), which is stopped after a
+third and after two thirds of the time, for a minute each (less in shorter trials). Counted: what was answered, what was
+refused while the journal could not be written and at other times, and the server's resident memory, whose slope is
+fitted over the samples after the first sixth.
 """
 
 import argparse

@@ -1,0 +1,238 @@
+"""A key's budget, as the runs of the key share it: asked before every run and every call, counted after each.
+
+Invariants: no key's runs pass a cap of the key, in all or on a day, however many there are, on however many servers,
+and whoever holds the key (admins too); what is used is durable in the very commit that says so; what cannot be checked
+is refused: an unknown price under a cap on dollars, a store that is away, a clock before the last day seen. A refused
+request is charged nothing. Deliberately absent: the arithmetic (`keys.accounts`) and the database (`keys.spend`).
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import Protocol
+
+from sqlalchemy import Connection
+
+from shikisha.budget import Amount
+from shikisha.errors import CapReached
+from shikisha.journal import Journal
+from shikisha.journal.chain import Work
+from shikisha.server.keys import KeyKeeper
+from shikisha.server.keys.accounts import Account
+from shikisha.server.keys.key import Key
+from shikisha.server.keys.portion import NOTHING, REQUEST, Kind, Portion
+from shikisha.server.keys.spend import Refusal, Why, count, leave
+from shikisha.server.principal import Principal
+from shikisha.server.problems import Problem
+from shikisha.server.rates import Rate
+
+_DAY = 86400.0
+_IDLE = 2.0  # seconds after which a key's tranche is given back
+
+
+class Named(Protocol):
+    """A member."""
+
+    @property
+    def id(self) -> str:
+        """Its name, which is never used again."""
+        ...
+
+
+class Membered(Protocol):
+    """Whoever knows as which member this server uses the database (the store)."""
+
+    @property
+    def member(self) -> Named:
+        """This server."""
+        ...
+
+
+class Limited(Problem):
+    """A limit of the key refuses the request; the headers say how much there is of it."""
+
+    def __init__(self, status: int, message: str, code: str, wait: float | None, told: Mapping[str, str]) -> None:
+        super().__init__(status, message, code, wait=wait)
+        self._told = told
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that go with it."""
+        return {**super().headers(), **self._told}
+
+
+class Purses:
+    """The budgets of all keys at this server."""
+
+    def __init__(
+        self, journal: Journal, store: Membered, keys: KeyKeeper, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._journal = journal
+        self._store = store
+        self._keys = keys
+        self._clock = clock
+        self._accounts: dict[str, Account] = {}
+        self._rates: dict[str, Rate] = {}
+        self._touched: dict[str, float] = {}
+        self._changed: dict[str, Account] = {}
+        journal.on_cut(self._cut)
+
+    async def admit(self, principal: Principal) -> "KeyPurse":
+        """Return the purse for a new run of this key; Limited when the key may begin none now.
+
+        Whoever asked says `begun` when the run is acknowledged, and `over` when it is over or could not be begun.
+        """
+        key = await self._keys.get(principal.key)
+        if key is None or key.refused(self._keys.now()):
+            raise Problem(401, "this key was taken back", "revoked_api_key")
+        account, told = self._account(key.id), self._rated(key)
+        most = key.caps.runs_at_once
+        if most is not None and account.runs >= most:
+            raise Limited(429, f"the key may have {most} runs at once, and has", "too_many_runs", 1.0, told)
+        account.runs += 1
+        try:
+            day = await account.hold(_first(key), key.caps)
+            if isinstance(day, Refusal):
+                raise self._refused(day, told)
+        except BaseException:
+            account.runs -= 1
+            raise
+        account.settle(day, _first(key).minus(REQUEST), NOTHING)
+        return KeyPurse(self._keys, account, self._touch, told, day)
+
+    def of(self, principal: Principal) -> "KeyPurse":
+        """Return the purse for a run that was admitted before."""
+        return self.of_key(principal.key)
+
+    def of_key(self, key: str) -> "KeyPurse":
+        """Return the purse for a run of this key that was admitted before, here or by another server."""
+        account = self._account(key)
+        account.runs += 1
+        return KeyPurse(self._keys, account, self._touch, {}, None)
+
+    async def rest(self) -> None:
+        """Give back what is granted and not used of keys that nobody uses just now; call it now and then."""
+        now = self._clock()
+        for key, account in tuple(self._accounts.items()):
+            if not account.runs and now - self._touched.get(key, 0.0) >= _IDLE:
+                await account.rest()
+
+    async def close(self) -> None:
+        """Give everything back: nothing is performed here any more."""
+        await self._journal.flush()
+        member = self._store.member.id
+        await self._journal.write(partial(_settled, member=member, used=self._told()))
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget everything: this server was taken for dead, and what it used since is not in the journal."""
+        self._accounts, self._changed = {}, {}
+
+    def _account(self, key: str) -> Account:
+        self._touch(key)
+        if key not in self._accounts:
+            member, now = self._store.member.id, self._keys.now
+            self._accounts[key] = Account(key, member, self._journal, now, self._change)
+        return self._accounts[key]
+
+    def _touch(self, key: str) -> None:
+        self._touched[key] = self._clock()
+
+    def _rated(self, key: Key) -> Mapping[str, str]:
+        per_minute = key.caps.requests_per_minute
+        if per_minute is None:
+            return {}
+        rate = self._rates.setdefault(key.id, Rate(self._clock))
+        wait = rate.take(per_minute)
+        told = rate.headers(per_minute)
+        if wait:
+            raise Limited(429, f"the key may make {per_minute} requests a minute", "rate_limit_exceeded", wait, told)
+        return told
+
+    def _refused(self, refusal: Refusal, told: Mapping[str, str]) -> Problem:
+        why = f"the key's budget: {refusal}"
+        if refusal.why is not Why.CAP:
+            return Limited(403 if refusal.why is Why.GONE else 503, why, "budget_unknown", None, told)
+        wait = _DAY - self._keys.now() % _DAY if refusal.daily else None
+        status = 429 if refusal.daily else 402
+        return Limited(status, why, "insufficient_quota", wait, told)
+
+    def _change(self, account: Account) -> None:
+        if self._accounts.get(account.key) is account:
+            self._changed[account.key] = account
+
+    def _told(self) -> dict[tuple[str, str], Portion]:
+        changed, self._changed = self._changed, {}
+        return {place: used for account in changed.values() for place, used in account.told().items()}
+
+    def _cut(self) -> Iterable[Work]:
+        used = self._told()
+        return (partial(count, member=self._store.member.id, used=used),) if used else ()
+
+
+@dataclass(slots=True)
+class KeyPurse:
+    """The purse of one run (the engine's port): its calls are held against its key's budget."""
+
+    keys: KeyKeeper
+    account: Account
+    touch: Callable[[str], None]
+    headers: Mapping[str, str]
+    _asked: str | None  # the day on which the request is held, until the run is acknowledged
+    _days: dict[Amount, deque[str]] = field(default_factory=lambda: defaultdict(deque))
+    _over: bool = False
+
+    def begun(self) -> None:
+        """Count the request: its run is acknowledged."""
+        if self._asked is not None:
+            self.account.settle(self._asked, REQUEST, REQUEST)
+            self._asked = None
+
+    def over(self) -> None:
+        """Make room for another run; a request that came to nothing is not counted. Saying it again says nothing."""
+        if self._asked is not None:
+            self.account.settle(self._asked, REQUEST, NOTHING)
+            self._asked = None
+        if not self._over:
+            self._over = True
+            self.account.runs -= 1
+            self.touch(self.account.key)
+
+    async def hold(self, need: Amount, worker: str) -> None:
+        """Hold what a call may use at most; CapReached when there is no room, or nobody can say."""
+        key = await self.keys.get(self.account.key)
+        if key is None or key.refused(self.keys.now()):
+            raise CapReached("key", f"{worker} is not called any more: the key was taken back")
+        in_dollars = key.caps.dollars is not None or key.caps.dollars_per_day is not None
+        if need.dollars is None and in_dollars:
+            raise CapReached("dollars", f"{worker} has no price, and what cannot be priced is not called under a cap")
+        day = await self.account.hold(Portion.of(need), key.caps)
+        if isinstance(day, Refusal):
+            cap = day.kind.value if day.why is Why.CAP else "key"
+            raise CapReached(cap, f"{worker} may need {_said(need, day.kind)}: {day}")
+        self._days[need].append(day)
+
+    def settle(self, held: Amount, used: Amount) -> None:
+        """Release what was held for a call and count what it used, on the day on which it was held."""
+        days = self._days.get(held)
+        day = days.popleft() if days else None
+        if not days:
+            self._days.pop(held, None)
+        self.account.settle(day, NOTHING if day is None else Portion.of(held), Portion.of(used))
+
+
+def _first(key: Key) -> Portion:
+    """Return what must be left of a key's budget for a run to be begun: a request, and anything of the rest."""
+    caps = key.caps
+    dollars = int(any((caps.dollars, caps.dollars_per_day)))
+    return Portion(dollars, int(any((caps.tokens, caps.tokens_per_day))), 1)
+
+
+def _said(need: Amount, kind: Kind) -> str:
+    return f"${need.dollars or 0.0:.6f}" if kind is Kind.DOLLARS else f"{need.tokens:,} tokens"
+
+
+def _settled(connection: Connection, member: str, used: Mapping[tuple[str, str], Portion]) -> None:
+    count(connection, member, used)
+    leave(connection, member)

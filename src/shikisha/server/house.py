@@ -2,7 +2,8 @@
 
 Invariants: a run is durable, with its row, before `begin` returns (4); every run that this process performs lives in
 one TaskGroup and none outlives the house; a run that is cut short by a stopping server is released and taken up
-again, by this server or another, and one that was cancelled is not. Whatever a run ends in, those who listen come to an end.
+again, by this server or another, and one that was cancelled is not. Whatever a run ends in, those who listen come to
+an end.
 Deliberately absent: HTTP, and who may ask (`doors`): what arrives here is an Order that is already allowed.
 """
 

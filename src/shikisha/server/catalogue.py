@@ -39,7 +39,7 @@ class Model:
 
     def spec(self, cards: Sequence[Card]) -> str:
         """Return the specification of the conductor over these workers."""
-        return self.conductor or f"{_SINGLE}?workers={cheapest(cards).name}"
+        return self.conductor or f"{_SINGLE}?worker={cheapest(cards).name}"
 
 
 class Catalogue:

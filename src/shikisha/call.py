@@ -125,8 +125,9 @@ class Card:
     """What the engine and a conductor know of a worker.
 
     `price` None means that nobody can say what a call costs: refused under a dollar cap. `max_output_tokens` bounds
-    the reservation. `rate` is calls per second. `fallback` and `escalate` name workers of the same pool. `timeout` is
-    seconds for one attempt; `attempts` is how often this worker may be tried for one step before the next is.
+    the reservation. `rate` is calls per second. `fallback` and `escalate` name workers of the same pool, `compensate`
+    one that undoes what a call to this one did. `timeout` is seconds for one attempt; `attempts` is how often this
+    worker may be tried for one step before the next is.
     `sees` are the guarded data labels that it is cleared for, `adds` those that everything it says bears (`clearance`).
     `takes` are the kinds of attachments that it can be shown; `tools`: it can call the client's tools.
     """
@@ -144,6 +145,7 @@ class Card:
     fallback: str | None = None
     escalate: str | None = None
     approval: Ask = Ask.NEVER
+    compensate: str | None = None
     skills: tuple[str, ...] = ()
     sees: tuple[str, ...] = ()
     adds: tuple[str, ...] = ()

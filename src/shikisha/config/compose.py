@@ -23,6 +23,7 @@ from shikisha.config import kinds
 from shikisha.config.conductors import REHEARSED, Conductors, Endpoint
 from shikisha.config.settings import CheckTable, HandoffTable, Settings, WorkerTable
 from shikisha.errors import ConfigError, UnknownName
+from shikisha.oversight import Oversight
 from shikisha.pool import Member, Pool, without_strangers
 from shikisha.secrets import Vault
 from shikisha.turn import Media
@@ -62,6 +63,12 @@ class Composition:
         return tuple(self.workers) if self.orchestra is None else self.orchestra.names
 
     @property
+    def playing(self) -> tuple[str, ...]:
+        """The workers that a plan may name where the file has no pool: all but those that only undo."""
+        undoing = {table.compensate for table in self.workers.values()}
+        return tuple(name for name in self.names if name not in undoing)
+
+    @property
     def orchestra(self) -> Pool | None:
         """The embedded pool, where the file has no workers."""
         if self._orchestra is None and self.embedded is not None:
@@ -73,6 +80,10 @@ class Composition:
         """The data labels that only workers which are cleared for them may see."""
         return frozenset(self.settings.labels.guarded)
 
+    def oversight(self, expires: float | None = None) -> Oversight:
+        """Return the classes of autonomy; `expires`: seconds that questions wait where the file does not say."""
+        return self.settings.autonomy.oversight(expires)
+
     @property
     def caps(self) -> Caps:
         """The caps of one run."""
@@ -83,12 +94,12 @@ class Composition:
         if names:
             chosen = self._known(names, "--pool")
             return Pool([without_strangers(self._member(name, chosen), chosen) for name in chosen])
-        chosen = self._known(self.settings.pool or self.names, f"{self.file}: pool")
+        chosen = self._known(self.settings.pool or self.playing, f"{self.file}: pool")
         return Pool([self._member(name, chosen) for name in chosen])
 
     def cards(self, names: Sequence[str] = ()) -> tuple[Card, ...]:
         """Return the cards of the pool of these workers without building any: no key is needed to look."""
-        chosen = self._known(names or self.settings.pool or self.names, "--pool" if names else f"{self.file}: pool")
+        chosen = self._known(names or self.settings.pool or self.playing, "--pool" if names else f"{self.file}: pool")
         if self.orchestra is not None:
             return tuple(self.orchestra.named(name).card for name in chosen)
         return tuple(self._card(name, self.workers[name]) for name in chosen)
@@ -151,7 +162,17 @@ class Composition:
         with toml.placed(f"{self.file}: workers.{name}"):
             card = self._card(name, table)
             worker = self._child(table, chosen) if table.kind == kinds.CONDUCTOR else self._adapted(card, table)
-            return Member(card, worker, tuple(self._handoff(entry) for entry in table.checks))
+            undo = self._undo(table, chosen) if table.compensate else None
+            return Member(card, worker, tuple(self._handoff(entry) for entry in table.checks), undo)
+
+    def _undo(self, table: WorkerTable, chosen: Sequence[str]) -> Member:
+        """Return the compensating worker, which need not be in the pool: only rollbacks call it."""
+        name = table.compensate or ""
+        other = self.workers[name]
+        if other.kind in {kinds.CONDUCTOR, kinds.HUMAN} or other.compensate is not None:
+            wanted = "a worker that answers by itself and has no compensate of its own"
+            raise ConfigError(f"compensate: {name!r} cannot undo calls; expected {wanted}")
+        return self._member(name, chosen)
 
     def _adapted(self, card: Card, table: WorkerTable) -> Worker:
         module = kinds.worker_module(table.kind)
@@ -189,6 +210,7 @@ class Composition:
             fallback=table.fallback,
             escalate=table.escalate,
             approval=table.approval or self.settings.autonomy.approval,
+            compensate=table.compensate,
             skills=table.skills,
             sees=table.sees,
             adds=table.adds,

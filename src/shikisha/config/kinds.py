@@ -22,7 +22,7 @@ from shikisha.errors import ConfigError, UnknownName
 from shikisha.secrets import Vault
 from shikisha.worker import Card, Worker
 
-CONDUCTOR = "conductor"
+CONDUCTOR, HUMAN = "conductor", "human"
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*", re.ASCII)
 
 
@@ -43,7 +43,7 @@ class Kind:
 WORKERS: Mapping[str, Kind] = {
     "chat": Kind("shikisha.workers.chat", billed=True, max_output_tokens=4096),
     "http": Kind("shikisha.workers.http", billed=True, any_task=True),
-    "human": Kind("shikisha.workers.human"),
+    HUMAN: Kind("shikisha.workers.human"),
     "mcp": Kind("shikisha.workers.mcp", billed=True, any_task=True),
     "python": Kind("shikisha.workers.python", any_task=True),
     "replay": Kind("shikisha.workers.replay"),

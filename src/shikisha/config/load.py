@@ -61,13 +61,19 @@ def _references(composition: Composition) -> Iterator[tuple[str, str, str, tuple
     for place, name in enumerate(composition.settings.pool or ()):
         yield f"pool[{place}]", "worker", name, workers
     for owner, table in composition.workers.items():
-        for stand_in in ("fallback", "escalate"):
+        for stand_in in ("fallback", "escalate", "compensate"):
             if (name := getattr(table, stand_in)) is not None:
                 yield f"workers.{owner}.{stand_in}", "worker", name, workers
         for place, entry in enumerate(table.checks):
             yield f"workers.{owner}.checks[{place}]", "check", entry.check, checks
         for place, name in enumerate(_child_pool(table)):
             yield f"workers.{owner}.pool[{place}]", "worker", name, workers
+    for place, watched in enumerate(composition.settings.autonomy.classes):
+        for number, name in enumerate(watched.workers):
+            yield f"autonomy.classes[{place}].workers[{number}]", "worker", name, workers
+        for name in watched.under:
+            if ":" not in name:
+                yield f"autonomy.classes[{place}].conductor", "conductor", name, tuple(composition.settings.conductors)
     for owner, check in composition.checks.items():
         if isinstance(judge := getattr(check, "worker", None), str):
             yield f"checks.{owner}.worker", "worker", judge, workers

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from shikisha.budget import Caps, Price
 from shikisha.call import Ask
 from shikisha.config.serving import ServerTable
+from shikisha.config.serving_autonomy import AutonomyTable
 from shikisha.config.table import Name, Table, Uncapped, Variable, checked_url
 from shikisha.events import OnFail
 from shikisha.plan import MAX_STEPS
@@ -67,6 +68,7 @@ class WorkerTable(Table):
     fallback: str | None = Field(default=None, description="the worker that stands in after a fault")
     escalate: str | None = Field(default=None, description="the dearer worker for faults and failed checks")
     approval: Ask | None = Field(default=None, description="whether a person must approve each call")
+    compensate: str | None = Field(default=None, description="the worker that undoes what a call to this one did")
     skills: tuple[str, ...] = ()
     sees: tuple[str, ...] = Field(default=(), description="guarded data labels that it is cleared for")
     adds: tuple[str, ...] = Field(default=(), description="data labels that all it says bears")
@@ -164,12 +166,6 @@ class BudgetTable(Table):
         return Caps(**dict(self))
 
 
-class AutonomyTable(Table):
-    """[autonomy]: whether a person must approve calls, for workers that do not say it themselves."""
-
-    approval: Ask = Ask.NEVER
-
-
 class LabelsTable(Table):
     """[labels]: which data labels are guarded; a worker sees what bears one only if its `sees` has it."""
 
@@ -203,7 +199,9 @@ class Settings(Table):
     """The whole file."""
 
     conductor: str = Field(default="fixed:single", description="who conducts when the command line does not say")
-    pool: tuple[str, ...] | None = Field(default=None, min_length=1, description="workers in order; all by default")
+    pool: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="workers in order; by default all, but for those that compensate others"
+    )
     workers: dict[Name, dict[str, object]] = Field(default={}, description="workers by name")
     conductors: dict[Name, ConductorTable] = Field(default={}, description="conductors with options, by name")
     checks: dict[Name, dict[str, object]] = Field(default={}, description="handoff checks by name")

@@ -9,12 +9,13 @@ acted out on the socket, not simulated in a client. Deliberately absent: a model
 
 from shikisha.chatserver.ledger import Entry, Ledger
 from shikisha.chatserver.mishaps import Mishap, black_hole, closed_port
-from shikisha.chatserver.script import Answer, Asked, Chooser, Script
+from shikisha.chatserver.script import Answer, Asked, Calling, Chooser, Script
 from shikisha.chatserver.server import chat_server
 
 __all__ = [
     "Answer",
     "Asked",
+    "Calling",
     "Chooser",
     "Entry",
     "Ledger",

@@ -15,13 +15,17 @@ from time import time
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A request: its key, the hash of its messages, when it came (Unix time), if it was charged, the answer."""
+    """A request: its key, the hash of its messages, when it came (Unix time), if it was charged, the answer.
+
+    `calls` are the calls of tools in the answer, as JSON.
+    """
 
     key: str
     messages: str
     at: float
     charged: bool
     text: str
+    calls: str = ""
 
 
 class Ledger:
@@ -30,7 +34,7 @@ class Ledger:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self.entries: list[Entry] = []
-        self._texts: dict[str, str] = {}
+        self._known: dict[str, Entry] = {}
         if path is not None and path.exists():
             for line in path.read_text().splitlines():
                 self._keep(Entry(**json.loads(line)))
@@ -45,18 +49,19 @@ class Ledger:
         """How often each key was charged."""
         return Counter(entry.key for entry in self.entries if entry.charged)
 
-    def take(self, key: str, messages: str, text: str, *, chargeable: bool) -> str:
-        """Enter a request and return the text to answer it with: the remembered one where the key is known."""
-        known = self._texts.get(key)
-        entry = Entry(key, messages, time(), chargeable and known is None, text if known is None else known)
+    def take(self, key: str, messages: str, text: str, *, chargeable: bool, calls: str = "") -> Entry:
+        """Enter a request and return its entry, with the remembered answer where the key is known."""
+        known = self._known.get(key)
+        said = (text, calls) if known is None else (known.text, known.calls)
+        entry = Entry(key, messages, time(), chargeable and known is None, *said)
         self._write(entry)
         self._keep(entry)
-        return entry.text
+        return entry
 
     def _keep(self, entry: Entry) -> None:
         self.entries.append(entry)
         if entry.charged and entry.key:
-            self._texts[entry.key] = entry.text
+            self._known[entry.key] = entry
 
     def _write(self, entry: Entry) -> None:
         """Append synchronously: nothing may come between a charge and its record."""

@@ -10,11 +10,15 @@ import itertools
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from pydantic import TypeAdapter
+
 import shikisha.chatserver.shapes as shapes
 from shikisha.chatserver.exchange import Exchange, Incoming, listening
 from shikisha.chatserver.ledger import Ledger
 from shikisha.chatserver.reply import Reply
-from shikisha.chatserver.script import Answer, Asked, Chooser, Script
+from shikisha.chatserver.script import Answer, Asked, Calling, Chooser, Script
+
+_CALLS = TypeAdapter(tuple[Calling, ...])
 
 
 @asynccontextmanager
@@ -51,9 +55,11 @@ class _Desk:
             await exchange.whole(400, shapes.failure(str(error), "invalid_request_error").encode())
             return True
         chargeable = answer.mishap is None or answer.mishap.charged
-        text = self._ledger.take(asked.key, asked.messages_hash, answer.text, chargeable=chargeable)
+        calls = _CALLS.dump_json(answer.calls).decode()
+        entry = self._ledger.take(asked.key, asked.messages_hash, answer.said, chargeable=chargeable, calls=calls)
         await asyncio.sleep(answer.latency)
-        reply = Reply(answer.model_copy(update={"text": text}), asked, f"chatcmpl-{next(self._ids)}", exchange)
+        said = {"text": entry.text, "calls": _CALLS.validate_json(entry.calls or "[]")}
+        reply = Reply(answer.model_copy(update=said), asked, f"chatcmpl-{next(self._ids)}", exchange)
         return await reply.send()
 
 
@@ -65,9 +71,16 @@ def _asked(incoming: Incoming) -> Asked:
     options = body.get("stream_options")
     return Asked(
         model=str(body.get("model", "")),
-        messages=tuple((str(message.get("role")), str(message.get("content"))) for message in messages),
+        messages=tuple((str(message.get("role")), _text(message.get("content"))) for message in messages),
         stream=body.get("stream") is True,
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
         headers=incoming.headers,
         body=body,
     )
+
+
+def _text(content: object) -> str:
+    """Return a message's text: the content, or the parts of it that are text."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return "" if content is None else str(content)

@@ -1,8 +1,8 @@
 """Answers in the protocol's shapes, built from the SDK's own types, so that both sides speak the same version of it.
 
 Invariant: the chunks of a stream share id and model; a role chunk, the pieces, one finish chunk, then exactly one usage
-chunk without choices if asked for. Tokens are counted as a quarter of the UTF-8 bytes, rounded up. Deliberately absent:
-tools, several choices, log-probabilities.
+chunk without choices if asked for; a call of a tool comes as several pieces of one index. Tokens are counted as a
+quarter of the UTF-8 bytes, rounded up. Deliberately absent: several choices, log-probabilities.
 """
 
 import json
@@ -12,18 +12,26 @@ from dataclasses import dataclass
 from typing import Literal
 
 from openai.types import CompletionUsage, Model
-from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage
+from openai.types.chat import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatCompletionMessage,
+    ChatCompletionMessageFunctionToolCall,
+    ChatCompletionMessageToolCallUnion,
+)
 from openai.types.chat.chat_completion import Choice
 from openai.types.chat.chat_completion_chunk import Choice as ChunkChoice
-from openai.types.chat.chat_completion_chunk import ChoiceDelta
+from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall, ChoiceDeltaToolCallFunction
+from openai.types.chat.chat_completion_message_function_tool_call import Function
 from openai.types.completion_usage import CompletionTokensDetails, PromptTokensDetails
 
 from shikisha.chatserver.mishaps import Mishap
-from shikisha.chatserver.script import Answer, Asked
+from shikisha.chatserver.script import Answer, Asked, Calling
 
 CREATED = 1_700_000_000  # a fixed time, so that the same script gives the same bytes
 DONE = "[DONE]"
-FinishReason = Literal["stop", "length", "content_filter"]
+FinishReason = Literal["stop", "length", "content_filter", "tool_calls"]
+_PIECE = 7  # characters of a call's arguments in one chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,7 @@ class Content:
     text: str
     refusal: str | None = None
     finish: FinishReason = "stop"
+    calls: tuple[Calling, ...] = ()
 
 
 def content(answer: Answer) -> Content:
@@ -46,6 +55,8 @@ def content(answer: Answer) -> Content:
             return Content(answer.text[: len(answer.text) // 2], finish="content_filter")
         case Mishap.LENGTH:
             return Content(answer.text[: len(answer.text) // 2], finish="length")
+        case _ if answer.calls:
+            return Content(answer.text, finish="tool_calls", calls=answer.calls)
         case _:
             return Content(answer.text)
 
@@ -53,7 +64,13 @@ def content(answer: Answer) -> Content:
 def completion(answer: Answer, asked: Asked, reply_id: str) -> str:
     """Return the JSON of a whole reply."""
     said = content(answer)
-    message = ChatCompletionMessage(role="assistant", content=said.text, refusal=said.refusal)
+    calls: list[ChatCompletionMessageToolCallUnion] = [
+        ChatCompletionMessageFunctionToolCall(
+            id=_call_id(call, place, asked), type="function", function=Function(name=call.name, arguments=call.text)
+        )
+        for place, call in enumerate(said.calls)
+    ]
+    message = ChatCompletionMessage(role="assistant", content=said.text, refusal=said.refusal, tool_calls=calls or None)
     reply = ChatCompletion(
         id=reply_id,
         choices=[Choice(index=0, message=message, finish_reason=said.finish)],
@@ -71,6 +88,9 @@ def events(answer: Answer, asked: Asked, reply_id: str) -> Iterator[str]:
     yield _chunk(asked, reply_id, ChoiceDelta(role="assistant", content=""))
     for piece in re.findall(r"\s*\S+\s*$|\s*\S+|\s+", said.text):
         yield _chunk(asked, reply_id, ChoiceDelta(content=piece))
+    for place, call in enumerate(said.calls):
+        for delta in _pieces(call, place, asked):
+            yield _chunk(asked, reply_id, ChoiceDelta(tool_calls=[delta]))
     if said.refusal is not None:
         yield _chunk(asked, reply_id, ChoiceDelta(refusal=said.refusal))
     yield _chunk(asked, reply_id, ChoiceDelta(), said.finish)
@@ -79,6 +99,19 @@ def events(answer: Answer, asked: Asked, reply_id: str) -> Iterator[str]:
         last.usage = _usage(answer, asked)
         yield _with_odd_usage(last.to_json(indent=None, exclude_none=True), answer)
     yield DONE
+
+
+def _pieces(call: Calling, place: int, asked: Asked) -> Iterator[ChoiceDeltaToolCall]:
+    """Yield a call as a stream has it: its id and name, then its arguments bit by bit."""
+    begun = ChoiceDeltaToolCallFunction(name=call.name, arguments="")
+    yield ChoiceDeltaToolCall(index=place, id=_call_id(call, place, asked), type="function", function=begun)
+    for start in range(0, len(call.text), _PIECE):
+        piece = ChoiceDeltaToolCallFunction(arguments=call.text[start : start + _PIECE])
+        yield ChoiceDeltaToolCall(index=place, function=piece)
+
+
+def _call_id(call: Calling, place: int, asked: Asked) -> str:
+    return call.id or f"call_{len(asked.messages)}_{place}"
 
 
 def failure(message: str, code: str) -> str:
@@ -108,7 +141,9 @@ def _usage(answer: Answer, asked: Asked) -> CompletionUsage | None:
     if answer.mishap is Mishap.NO_USAGE:
         return None
     prompt = sum(_tokens(text) for _, text in asked.messages)
-    said = _tokens(content(answer).text) + answer.reasoning_tokens
+    written = content(answer)
+    said = _tokens(written.text) + answer.reasoning_tokens
+    said += sum(_tokens(call.name + call.text) for call in written.calls)
     usage = CompletionUsage(
         prompt_tokens=prompt,
         completion_tokens=said,

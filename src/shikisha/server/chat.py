@@ -5,14 +5,18 @@ Invariant: a client is told no before anything is begun, reserved or charged. De
 """
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from shikisha.events import OnFail
+from shikisha.conductor import Conductor
+from shikisha.events import Event
 from shikisha.pool import Pool
 from shikisha.run import Run
 from shikisha.server import sse
+from shikisha.server.audible import conclusive, hears_all
 from shikisha.server.completing import Completing
 from shikisha.server.doors import asker
 from shikisha.server.headers import of_begun
@@ -28,7 +32,6 @@ from shikisha.server.usage import bill
 from shikisha.server.wire.asking import task_of
 from shikisha.server.wire.chat import ChatRequest, check_honoured
 from shikisha.server.wire.reading import documented, fit, read
-from shikisha.task import Task
 
 router = APIRouter(tags=["chat"])
 Asker = Annotated[Principal, Depends(asker(Scope.RUN))]
@@ -41,58 +44,56 @@ async def chat(request: Request, by: Asker) -> Response:
     raw = await read(request)
     check_honoured(raw)
     asked = fit(raw, ChatRequest)
-    completing = await _begin(house, by, asked, narrowing(request.headers))
+    completing = await _Asking(house, by, asked, narrowing(request.headers)).begun()
     if asked.stream:
         return sse.stream(completing.chunks(), of_begun(completing.run), completing.gone)
     return await _awaited(request, completing)
 
 
-async def _begin(house: House, by: Principal, asked: ChatRequest, narrow: Narrowing) -> Completing:
-    task, model = task_of(asked), house.catalogue.find(asked.model, by)
-    back = await resumption(house, by, task.exchanges, model.name)
-    if back is not None:
-        return await _resumed(house, asked, narrow, back)
-    order = house.ordering.order(Wish(model.name, task, Api.CHAT, narrow, metadata=_metadata(asked)), by)
-    live = await house.begin(order)
-    pool, _ = house.cast(order.conductor, order.pool)
-    terms = _terms(asked, task, pool, order.caps.rounds)
-    return _completing(house, live.run, asked, narrow, (Teller(terms), pool, order.model, live.events[0].at))
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """A request that has been read: who asks what, of which house, within which limits."""
 
+    house: House
+    by: Principal
+    asked: ChatRequest
+    narrow: Narrowing
 
-async def _resumed(house: House, asked: ChatRequest, narrow: Narrowing, back: Resumption) -> Completing:
-    """Hand the results in, and attend the run from there on."""
-    if back.answer is not None:
-        await house.answer(back.answer)
-    served = back.served
-    events = await house.journal.read(served.run)
-    past = Run.fold(events[: back.after + 1])
-    pool, _ = house.cast(served.conductor, past.started.pool)
-    terms = _terms(asked, past.task, pool, past.started.caps.rounds)
-    made = _completing(
-        house, served.run, asked, narrow, (Teller(terms, back.after), pool, served.model, past.started.at)
-    )
-    family = (await house.family(served.run)).values() if made.nested else ()
-    made.before = bill(past, family)
-    return made
+    async def begun(self) -> Completing:
+        """Begin a run, or go on with the one that waits for what the request brings."""
+        house, task = self.house, task_of(self.asked)
+        model = house.catalogue.find(self.asked.model, self.by)
+        back = await resumption(house, self.by, task.exchanges, model.name)
+        if back is not None:
+            return await self._resumed(back)
+        wish = Wish(model.name, task, Api.CHAT, self.narrow, metadata=_metadata(self.asked))
+        order = house.ordering.order(wish, self.by)
+        live = await house.begin(order)
+        cast = house.cast(order.conductor, order.pool)
+        return self._completing(live.events, order.model, cast, -1)
 
+    async def _resumed(self, back: Resumption) -> Completing:
+        """Hand the results in, and attend the run from there on."""
+        house, served = self.house, back.served
+        events = await house.journal.read(served.run)
+        past = Run.fold(events[: back.after + 1])
+        cast = house.cast(served.conductor, past.started.pool)
+        made = self._completing(events, served.model, cast, back.after)
+        made.before = bill(past, (await house.family(served.run)).values() if made.nested else ())
+        if back.answer is not None:
+            await house.answer(back.answer)
+        return made
 
-def _completing(
-    house: House, run: str, asked: ChatRequest, narrow: Narrowing, made: tuple[Teller, Pool, str, float]
-) -> Completing:
-    teller, pool, model, at = made
-    nested = any(card.kind == "conductor" for card in pool.cards)
-    usage = bool(asked.stream_options and asked.stream_options.include_usage)
-    return Completing(house, Head(run, model, int(at)), teller, narrow, nested, usage)
-
-
-def _terms(asked: ChatRequest, task: Task, pool: Pool, rounds: int) -> Terms:
-    """Return when the last step may be heard live: never for a whole answer, nor where something looks at it first."""
-    live = bool(asked.stream) and task.answer_schema is None
-    return Terms(rounds, lambda worker: _conclusive(pool, worker), live)
-
-
-def _conclusive(pool: Pool, worker: str) -> bool:
-    return all(handoff.on_fail is OnFail.PASS for handoff in pool.named(worker).handoffs)
+    def _completing(self, events: Sequence[Event], model: str, cast: tuple[Pool, Conductor], after: int) -> Completing:
+        (pool, conductor), asked = cast, self.asked
+        run = Run.fold(events[:1])
+        heard = bool(asked.stream) and hears_all(run.task, conductor, self.house.composition.oversight())
+        terms = Terms(run.started.caps.rounds, conclusive(pool), heard)
+        head = Head(run.id, model, int(run.started.at))
+        made = Completing(self.house, head, Teller(terms, after), self.narrow)
+        made.nested = any(card.kind == "conductor" for card in pool.cards)
+        made.usage_wanted = bool(asked.stream_options and asked.stream_options.include_usage)
+        return made
 
 
 def _metadata(asked: ChatRequest) -> dict[str, str]:

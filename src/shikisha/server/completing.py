@@ -35,7 +35,7 @@ class Completing:
     head: Head
     teller: Teller
     narrowing: Narrowing
-    nested: bool
+    nested: bool = False
     usage_wanted: bool = False
     before: Bill = field(default_factory=Bill)
     done: bool = False

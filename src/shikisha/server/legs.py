@@ -3,9 +3,7 @@
 Invariant: legs are a pure function of the run's events and of whether its client may approve calls, so a response means
 the same for ever, on every server. A leg ends where the run waits for something that its client can bring: results of
 its tools, or, from a key that may approve, a decision. Whatever else a run waits for happens within its leg.
-Deliberately absent: bringing the answer (`resuming`).
-
-A call's id is `call_RUN_QUESTION_PLACE`: it leads back to its run by itself.
+Deliberately absent: bringing the answer (`responses_resuming`), and the ids of calls (`toolcalls`).
 """
 
 import re
@@ -16,7 +14,7 @@ from shikisha.events import Event, QuestionAnswered, QuestionAsked, QuestionKind
 from shikisha.run import Run
 
 _ID = re.compile(r"resp_([0-9a-z-]{1,64})(?:\.([1-9][0-9]{0,3}))?")
-_CALL = re.compile(r"(?:call|mcpr)_([0-9a-z-]{1,64})_([0-9a-f]{16})(?:_([0-9]{1,3}))?")
+_APPROVAL = re.compile(r"mcpr_([0-9a-z-]{1,64})_([0-9a-f]{16})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +68,12 @@ def read_response_id(text: str) -> tuple[str, int] | None:
     return (found[1], int(found[2] or 0)) if found else None
 
 
-def call_id(run: str, question: str, place: int) -> str:
-    """Return the id under which a client sees a call of its tools."""
-    return f"call_{run}_{question}_{place}"
-
-
 def approval_id(run: str, question: str) -> str:
     """Return the id under which a client sees a request for approval."""
     return f"mcpr_{run}_{question}"
 
 
-def read_call_id(text: str) -> tuple[str, str, int] | None:
-    """Return the run, the question and the place of an id that was made here; None for any other."""
-    found = _CALL.fullmatch(text)
-    return (found[1], found[2], int(found[3] or 0)) if found else None
+def read_approval_id(text: str) -> tuple[str, str] | None:
+    """Return the run and the question of a request for approval that was made here; None for any other id."""
+    found = _APPROVAL.fullmatch(text)
+    return (found[1], found[2]) if found else None

@@ -1,15 +1,16 @@
 """A run as it happens: whoever listens hears the same events in the same order, from any place on.
 
 Invariant: an event has the same number for every listener and after every restart (its place among the run's events in
-the journal); text pieces are heard as they come, bear no number, and are not kept: the answer is in the events. A slow
-listener holds up nobody. Deliberately absent: runs performed elsewhere (`house` reads those from the journal).
+the journal); text pieces are heard as they come and bear no number: the answer is in the events. Whoever comes while
+an attempt is under way hears all that it has said. A slow listener holds up nobody. Deliberately absent: runs performed
+elsewhere (`house` reads those from the journal).
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
-from shikisha.events import Event
+from shikisha.events import AttemptFailed, AttemptFinished, AttemptStarted, Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Live:
         self.run = run
         self.events = list(past)
         self._ears: list[asyncio.Queue[Heard | None]] = []
+        self._said: dict[tuple[int, int], tuple[int, list[str]]] = {}  # by attempts under way, since their events
         self.over = False
 
     def observe(self, event: Event) -> None:
@@ -46,10 +48,16 @@ class Live:
         if event.run != self.run:
             return
         self.events.append(event)
+        if isinstance(event, AttemptStarted) and event.step is not None:
+            self._said[event.round, event.step] = (len(self.events) - 1, [])
+        elif isinstance(event, AttemptFinished | AttemptFailed) and event.step is not None:
+            self._said.pop((event.round, event.step), None)
         self._tell(Happened(len(self.events) - 1, event))
 
     def say(self, round_index: int, step: int, piece: str) -> None:
         """Take in a piece of an answer (the engine's `on_text`)."""
+        if (round_index, step) in self._said:
+            self._said[round_index, step][1].append(piece)
         self._tell(Said(round_index, step, piece))
 
     def end(self) -> None:
@@ -62,11 +70,15 @@ class Live:
         """Yield the events after a number, then everything as it comes, until the run ends or stops here."""
         ear: asyncio.Queue[Heard | None] = asyncio.Queue()
         known = list(enumerate(self.events))
+        growing = [(place, pieces) for place, (since, pieces) in self._said.items() if since > after and pieces]
+        said = [Said(*place, "".join(pieces)) for place, pieces in growing]
         if not self.over:
             self._ears.append(ear)
         try:
             for number, event in known[after + 1 :]:
                 yield Happened(number, event)
+            for piece in said:
+                yield piece
             while not (self.over and ear.empty()):
                 heard = await ear.get()
                 if heard is None:

@@ -13,6 +13,7 @@ it. Deliberately absent: the response object around it (`responses_view`), SSE, 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from shikisha.errors import FaultKind
 from shikisha.events import (
     AttemptFailed,
     AttemptFinished,
@@ -33,6 +34,8 @@ from shikisha.run import Run
 from shikisha.server import responses_items as items
 from shikisha.server.legs import client_waits
 from shikisha.server.live import Heard, Said
+from shikisha.server.mapping import outcome
+from shikisha.server.problems import Problem
 from shikisha.server.responses_items import Names
 from shikisha.server.responses_message import Message, Sent
 from shikisha.server.wire.responses_answer import OutputItem, ReasoningItem, Standing
@@ -143,6 +146,8 @@ class Course:
             return
         if isinstance(event, AttemptFinished):
             yield from message.whole(event.text)
+        elif event.fault is FaultKind.TRUNCATED and event.partial:
+            yield from message.whole(event.partial)  # it may be all the answer that there will be
         else:
             yield from self._give_up(event.partial or "")
 
@@ -217,17 +222,16 @@ class Course:
             self._leg, self._next, self._index, self._begun, self.output = self._leg + 1, 0, 0, False, []
 
     def _finished(self, event: RunFinished) -> Iterator[Sent]:
-        answer = None if event.status is Status.FAILED else event.answer
-        message = self._message
-        if answer is not None and message is not None and message.text == answer:
-            yield from self._close(message, answer)
-        else:
+        came, message = outcome(Run.fold(self.events)), self._message
+        if isinstance(came, Problem):
             yield from self._give_up()
-            if answer is not None:
-                yield from self._close(self._made(f"msg_{event.run}", _worker(self.events, event)), answer)
-        if answer is None:
             yield from self._end("failed", "response.failed")
-        elif event.status is Status.CAPPED:
+            return
+        if message is None or message.text != came.text:
+            yield from self._give_up()
+            message = self._made(f"msg_{event.run}", _worker(self.events, event))
+        yield from self._close(message, came.text)
+        if came.cut or event.status is Status.CAPPED:
             yield from self._end("incomplete", "response.incomplete")
         else:
             yield from self._end("completed", "response.completed")

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from shikisha.events import QuestionAsked
-from shikisha.server.legs import approval_id, call_id
+from shikisha.server.legs import approval_id
+from shikisha.server.toolcalls import outward
 from shikisha.server.wire.responses_answer import ApprovalItem, CallItem, OutputItem, ReasoningItem
 from shikisha.server.wire.responses_request import AgentName, SummaryText
-from shikisha.turn import read_calls, written_json
+from shikisha.turn import written_json
 
 Part: TypeAlias = tuple[str, Mapping[str, object]]
 _ADDED, _DONE = "response.output_item.added", "response.output_item.done"
@@ -43,10 +44,10 @@ def reasoning(name: str, line: str, worker: str) -> ReasoningItem:
 
 def calls(asked: QuestionAsked, names: Names) -> Iterator[CallItem]:
     """Yield the calls of the client's tools that a run waits for."""
-    for place, call in enumerate(read_calls(asked.prompt)):
+    for place, call in enumerate(outward(asked)):
         yield CallItem(
             id=f"fc_{asked.run}_{asked.question}_{place}",
-            call_id=call_id(asked.run, asked.question, place),
+            call_id=call.id,
             name=call.name,
             arguments=call.arguments,
             agent=names.agent(asked.worker),

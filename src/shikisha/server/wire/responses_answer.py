@@ -22,6 +22,7 @@ from shikisha.server.wire.responses_request import (
     Thinking,
 )
 
+Whose: TypeAlias = Annotated[AgentName | None, Field(default=None, exclude_if=lambda agent: agent is None)]
 Told: TypeAlias = dict[str, object]  # a class with a field `object` cannot say it
 Standing: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
@@ -49,7 +50,7 @@ class AnswerMessage(Given):
     role: Literal["assistant"] = "assistant"
     status: ItemStatus = "completed"
     content: list[AnswerText]
-    agent: AgentName | None = None
+    agent: Whose = None
 
 
 class CallItem(Given):
@@ -61,7 +62,7 @@ class CallItem(Given):
     name: str
     arguments: str
     status: ItemStatus = "completed"
-    agent: AgentName | None = None
+    agent: Whose = None
 
 
 class ReasoningItem(Given):
@@ -71,7 +72,7 @@ class ReasoningItem(Given):
     id: str
     summary: list[SummaryText]
     status: ItemStatus = "completed"
-    agent: AgentName | None = None
+    agent: Whose = None
 
 
 class ApprovalItem(Given):
@@ -82,7 +83,7 @@ class ApprovalItem(Given):
     name: str
     arguments: str
     server_label: str
-    agent: AgentName | None = None
+    agent: Whose = None
 
 
 OutputItem: TypeAlias = Annotated[AnswerMessage | CallItem | ReasoningItem | ApprovalItem, Discriminator("type")]

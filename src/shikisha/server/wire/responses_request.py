@@ -33,7 +33,9 @@ made of a request (`responses_task`).
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import Discriminator, Field, JsonValue, Tag
+
+from shikisha.server.wire.reading import Wire
 
 _MOST_ITEMS = 4096
 _MOST_TOOLS = 128
@@ -45,42 +47,36 @@ Id = Annotated[str, Field(min_length=1, max_length=256)]
 Metadata: TypeAlias = dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]]
 
 
-class Strict(BaseModel):
-    """A part of a request: nothing is converted, nothing unknown is let through."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class AgentName(Strict):
+class AgentName(Wire):
     """Who made an item, as our own answers say it."""
 
     agent_name: str
 
 
-class InputText(Strict):
+class InputText(Wire):
     """A text of a message."""
 
     type: Literal["input_text"]
     text: str
 
 
-class OutputText(Strict):
+class OutputText(Wire):
     """A text of an earlier answer."""
 
     type: Literal["output_text"]
     text: str
-    annotations: list[object] | None = None
-    logprobs: list[object] | None = None
+    annotations: list[JsonValue] | None = None
+    logprobs: list[JsonValue] | None = None
 
 
-class Refusal(Strict):
+class Refusal(Wire):
     """An earlier answer that was a refusal."""
 
     type: Literal["refusal"]
     refusal: str
 
 
-class InputImage(Strict):
+class InputImage(Wire):
     """An image: a data URL, or an https link."""
 
     type: Literal["input_image"]
@@ -88,7 +84,7 @@ class InputImage(Strict):
     detail: Literal["low", "high", "auto"] | None = None
 
 
-class InputFile(Strict):
+class InputFile(Wire):
     """A file: a data URL, and its name."""
 
     type: Literal["input_file"]
@@ -96,27 +92,34 @@ class InputFile(Strict):
     filename: str = ""
 
 
-Part: TypeAlias = Annotated[InputText | OutputText | Refusal | InputImage | InputFile, Discriminator("type")]
-
-
 def _text_or_list(value: object) -> str:
-    return "text" if isinstance(value, str) else "items"
+    return "Text" if isinstance(value, str) else "List"
 
 
-def _item_type(value: object) -> str:
-    kind = value.get("type", "message") if isinstance(value, Mapping) else getattr(value, "type", "message")
-    return str(kind or "message")
+def _member(value: object) -> str:
+    """Return the name of the model that an item is of; the names begin in capitals, so that places leave them out."""
+    kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
+    return "".join(word.title() for word in str(kind or "message").split("_"))
 
 
+_PARTS = ("input_text", "output_text", "refusal", "input_image", "input_file")
+Part: TypeAlias = Annotated[
+    Annotated[InputText, Tag("InputText")]
+    | Annotated[OutputText, Tag("OutputText")]
+    | Annotated[Refusal, Tag("Refusal")]
+    | Annotated[InputImage, Tag("InputImage")]
+    | Annotated[InputFile, Tag("InputFile")],
+    Discriminator(_member, custom_error_type="part", custom_error_message=f"expected one of {', '.join(_PARTS)}"),
+]
 Content: TypeAlias = Annotated[
-    Annotated[str, Tag("text")] | Annotated[list[Part], Tag("items")], Discriminator(_text_or_list)
+    Annotated[str, Tag("Text")] | Annotated[list[Part], Tag("List")], Discriminator(_text_or_list)
 ]
 Output: TypeAlias = Annotated[
-    Annotated[str, Tag("text")] | Annotated[list[InputText], Tag("items")], Discriminator(_text_or_list)
+    Annotated[str, Tag("Text")] | Annotated[list[InputText], Tag("List")], Discriminator(_text_or_list)
 ]
 
 
-class Message(Strict):
+class Message(Wire):
     """A message of the conversation."""
 
     type: Literal["message"] = "message"
@@ -128,7 +131,7 @@ class Message(Strict):
     agent: AgentName | None = None
 
 
-class FunctionCall(Strict):
+class FunctionCall(Wire):
     """A call of a client's function that an earlier answer asked for."""
 
     type: Literal["function_call"]
@@ -140,7 +143,7 @@ class FunctionCall(Strict):
     agent: AgentName | None = None
 
 
-class FunctionCallOutput(Strict):
+class FunctionCallOutput(Wire):
     """What a function call came to."""
 
     type: Literal["function_call_output"]
@@ -150,26 +153,26 @@ class FunctionCallOutput(Strict):
     status: ItemStatus | None = None
 
 
-class SummaryText(Strict):
+class SummaryText(Wire):
     """A text of a reasoning item's summary."""
 
     type: Literal["summary_text"]
     text: str
 
 
-class Reasoning(Strict):
+class Reasoning(Wire):
     """A reasoning item of an earlier answer; nobody reads it."""
 
     type: Literal["reasoning"]
     summary: list[SummaryText]
     id: Id | None = None
-    content: list[object] | None = None
+    content: list[JsonValue] | None = None
     encrypted_content: str | None = None
     status: ItemStatus | None = None
     agent: AgentName | None = None
 
 
-class ApprovalRequest(Strict):
+class ApprovalRequest(Wire):
     """What an earlier answer asked a person; nobody reads it."""
 
     type: Literal["mcp_approval_request"]
@@ -180,7 +183,7 @@ class ApprovalRequest(Strict):
     agent: AgentName | None = None
 
 
-class ApprovalResponse(Strict):
+class ApprovalResponse(Wire):
     """A person's decision."""
 
     type: Literal["mcp_approval_response"]
@@ -199,63 +202,61 @@ _ITEMS = (
     "mcp_approval_response",
 )
 Item: TypeAlias = Annotated[
-    Annotated[Message, Tag("message")]
-    | Annotated[FunctionCall, Tag("function_call")]
-    | Annotated[FunctionCallOutput, Tag("function_call_output")]
-    | Annotated[Reasoning, Tag("reasoning")]
-    | Annotated[ApprovalRequest, Tag("mcp_approval_request")]
-    | Annotated[ApprovalResponse, Tag("mcp_approval_response")],
-    Discriminator(_item_type, custom_error_type="item", custom_error_message=f"expected one of {', '.join(_ITEMS)}"),
+    Annotated[Message, Tag("Message")]
+    | Annotated[FunctionCall, Tag("FunctionCall")]
+    | Annotated[FunctionCallOutput, Tag("FunctionCallOutput")]
+    | Annotated[Reasoning, Tag("Reasoning")]
+    | Annotated[ApprovalRequest, Tag("McpApprovalRequest")]
+    | Annotated[ApprovalResponse, Tag("McpApprovalResponse")],
+    Discriminator(_member, custom_error_type="item", custom_error_message=f"expected one of {', '.join(_ITEMS)}"),
 ]
 Input: TypeAlias = Annotated[
-    Annotated[str, Field(min_length=1), Tag("text")]
-    | Annotated[list[Item], Field(min_length=1, max_length=_MOST_ITEMS), Tag("items")],
+    Annotated[str, Field(min_length=1), Tag("Text")]
+    | Annotated[list[Item], Field(min_length=1, max_length=_MOST_ITEMS), Tag("List")],
     Discriminator(_text_or_list),
 ]
 
 
-class Function(Strict):
+class Function(Wire):
     """A function of the client's that the last step's worker may ask for."""
 
     type: Literal["function"]
     name: Name
     description: str | None = None
-    parameters: dict[str, object] | None = None
+    parameters: dict[str, JsonValue] | None = None
     strict: bool | None = None
 
 
-class TextFormat(Strict):
+class TextFormat(Wire):
     """Any text."""
 
     type: Literal["text"]
 
 
-class JsonObject(Strict):
+class JsonObject(Wire):
     """A JSON object of any shape."""
 
     type: Literal["json_object"]
 
 
-class JsonSchema(Strict):
+class JsonSchema(Wire):
     """JSON that a schema describes."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True, serialize_by_alias=True)
 
     type: Literal["json_schema"]
     name: Name
-    shape: Annotated[dict[str, object], Field(alias="schema")]
+    schema_: Annotated[dict[str, JsonValue], Field(alias="schema")]
     description: str | None = None
     strict: bool | None = None
 
 
-class Text(Strict):
+class Text(Wire):
     """What the answer's text is to be."""
 
     format: Annotated[TextFormat | JsonObject | JsonSchema, Discriminator("type")] | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class Thinking(Strict):
+class Thinking(Wire):
     """How much the last step's worker is to think, and whether steps are told of."""
 
     effort: Effort | None = None
@@ -263,13 +264,13 @@ class Thinking(Strict):
     context: Literal["auto", "current_turn"] | None = None
 
 
-class StreamOptions(Strict):
+class StreamOptions(Wire):
     """Options of a stream."""
 
     include_obfuscation: Literal[False] = False
 
 
-class ResponseRequest(Strict):
+class ResponseRequest(Wire):
     """The body of `POST /v1/responses`."""
 
     model: Annotated[str, Field(min_length=1, max_length=256)]

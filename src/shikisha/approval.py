@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
-from shikisha.events import QuestionKind
+from shikisha.errors import Closed, QuestionClosed, TaskError
+from shikisha.events import QuestionAnswered, QuestionAsked, QuestionKind
+from shikisha.run import Run
+from shikisha.task import unstorable
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,49 @@ class Decision:
 
 
 EXPIRED = Decision(False, "nobody", via="expiry", remark="expired: nobody answered in time")
+
+
+def answer(run: Run, question: str, decision: Decision, at: float) -> QuestionAnswered:
+    """Return a person's answer to an open question of this run, as the journal keeps it.
+
+    QuestionClosed when it is not open at this time (Unix), TaskError when the question cannot be answered so.
+    """
+    asked = is_open(run, question, at)
+    _check_fits(asked, decision)
+    return QuestionAnswered(
+        run=run.id,
+        at=at,
+        question=question,
+        approved=decision.approved,
+        actor=decision.actor,
+        via=decision.via,
+        text=decision.text,
+        remark=decision.remark,
+    )
+
+
+def is_open(run: Run, question: str, at: float) -> QuestionAsked:
+    """Return the question if this run waits for its answer at this time (Unix); QuestionClosed says why it doesn't."""
+    asked = run.asked.get(question)
+    if asked is None:
+        raise QuestionClosed(Closed.UNKNOWN, f"run {run.id} asks no question {question}")
+    if (said := run.answers.get(question)) is not None:
+        raise QuestionClosed(Closed.ANSWERED, f"question {question} is answered already: {said.actor} was first")
+    if asked not in run.open_questions:
+        raise QuestionClosed(Closed.OVER, f"run {run.id} waits for no answer to question {question} any more")
+    if 0 < asked.expires <= at:
+        raise QuestionClosed(Closed.EXPIRED, f"question {question} has expired, which counts as a no")
+    return asked
+
+
+def _check_fits(asked: QuestionAsked, decision: Decision) -> None:
+    text = decision.text.strip()
+    if problem := unstorable(decision.text) or unstorable(decision.remark):
+        raise TaskError(f"the answer holds {problem}")
+    if text and (asked.asks is QuestionKind.APPROVE or not decision.approved):
+        raise TaskError("a text goes with an answer or a changed answer only: expected none")
+    if asked.asks is QuestionKind.ANSWER and decision.approved and not text:
+        raise TaskError(f"{asked.worker!r} is a person who answers: expected a text, or a no")
 
 
 class Desk(Protocol):

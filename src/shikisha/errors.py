@@ -9,6 +9,7 @@ business), and any exception that means "try again" (retries are decided in `att
     ├── PlanError            a plan text that does not parse or does not fit its pool
     │   └── NoPlan           a conductor can make no plan; carries what it rejected (see `conductor`)
     ├── TaskError            a task that cannot be put to anyone
+    │   └── QuestionClosed   a person's answer to a question that is not open; says why it is not
     ├── ConfigError          a configuration that cannot be used: file, key, what was expected
     │   ├── UnknownName      a worker, conductor or check that is not registered; lists the known ones
     │   └── MissingExtra     an optional library is needed; names the extra that brings it
@@ -19,6 +20,7 @@ business), and any exception that means "try again" (retries are decided in `att
         ├── JournalUnavailable   the store cannot take or give events now (locked, full, away)
         │   └── Expelled         this server was taken for dead; its runs are others' now
         ├── Conflict             a request under this idempotency key was made before
+        ├── RunErased            the run's texts were erased: it can be listed, but not gone on with
         ├── JournalTampered      the hash chain does not hold; says at which row
         └── UnknownRun           no such run in this journal
 """
@@ -143,6 +145,23 @@ class TaskError(ShikishaError):
     """A task that cannot be put to anyone: empty, or not text that can be stored."""
 
 
+class Closed(StrEnum):
+    """Why a question is not open."""
+
+    UNKNOWN = "unknown"  # nobody asked it
+    ANSWERED = "answered"  # somebody's word is there already
+    EXPIRED = "expired"  # its time is over
+    OVER = "over"  # the run has ended, or goes on without the answer
+
+
+class QuestionClosed(TaskError):
+    """An answer to a question that is not open."""
+
+    def __init__(self, why: Closed, message: str) -> None:
+        super().__init__(message)
+        self.why = why
+
+
 class ConfigError(ShikishaError):
     """A configuration that cannot be used; the message names file, key and what was expected."""
 
@@ -227,6 +246,10 @@ class Conflict(JournalError):
 
 class JournalTampered(JournalError):
     """A stored event is not what was written, or one is missing or out of order."""
+
+
+class RunErased(JournalError):
+    """The run's texts were erased for good: it can be listed and counted, but nobody can go on with it."""
 
 
 class UnknownRun(JournalError):

@@ -57,7 +57,7 @@ def fit(raw: Mapping[str, object], model: type[M]) -> M:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        raise _explained(error, model) from None
+        raise _explained(error, raw, model) from None
 
 
 def too_deep(value: object) -> bool:
@@ -93,12 +93,14 @@ def _parts(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else ()
 
 
-def _explained(error: ValidationError, model: type[BaseModel]) -> Problem:
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = _where(first)
+def _explained(error: ValidationError, raw: Mapping[str, object], model: type[BaseModel]) -> Problem:
+    """Return what is said of the deepest mistake: where a text or a list may stand, the other shape's is beside it."""
+    found = error.errors(include_url=False, include_input=False)
+    first, path = max(((each, _path(each, raw)) for each in found), key=lambda pair: len(pair[1]))
+    where = _written(path)
     match first["type"]:
         case "extra_forbidden":
-            known = f"; known are: {', '.join(model.model_fields)}" if len(first["loc"]) == 1 else ""
+            known = f"; known are: {', '.join(model.model_fields)}" if len(path) == 1 else ""
             return Problem(400, f"unknown parameter: {where}{known}", "unknown_parameter", param=where)
         case "missing":
             return Problem(400, f"missing parameter: {where}", "missing_required_parameter", param=where)
@@ -107,15 +109,24 @@ def _explained(error: ValidationError, model: type[BaseModel]) -> Problem:
             return Problem(400, f"{where}: {message}" if where else message, "invalid_value", param=where or None)
 
 
-def _where(error: ErrorDetails) -> str:
-    """Return the place as clients write it: `messages[0].content`; names of union members are left out."""
-    place = ""
-    for part in error["loc"]:
-        if isinstance(part, int):
-            place += f"[{part}]"
-        elif part.replace("_", "").isalnum() and not part[0].isupper():
-            place += f".{part}" if place else part
-    return place
+def _path(error: ErrorDetails, raw: object) -> list[int | str]:
+    """Return the place of a mistake in what was sent: the names of union members are left out."""
+    path: list[int | str] = []
+    missing = error["type"] == "missing"
+    for number, part in enumerate(error["loc"], start=1):
+        if isinstance(part, int) and isinstance(raw, list):
+            raw = raw[part] if part < len(raw) else None
+        elif isinstance(raw, dict) and part in raw:
+            raw = raw[part]
+        elif not (missing and number == len(error["loc"])):
+            continue
+        path.append(part)
+    return path
+
+
+def _written(path: Sequence[int | str]) -> str:
+    """Return a place as clients write it: `messages[0].content`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
 def _inlined(value: object, parts: Mapping[str, object]) -> object:

@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from shikisha.server.pages import login, run, runs
+from shikisha.server.pages import approvals, compare, keys, login, run, runs, workers
 
 router = APIRouter()
-for each in (login, runs, run):
+for each in (login, runs, run, approvals, workers, keys, compare):
     router.include_router(each.router)

@@ -118,7 +118,11 @@ def timeline(events: Sequence[Event], now: float, room: Room = WIDE) -> Timeline
         for when, until in clock.pauses
         if until - when >= 1
     )
-    ticks = tuple(Tick(round(scale(at), 1), lasting(at) if at else "0") for at in scale.ticks(room.ticks) if at <= end)
+    ticks = tuple(
+        Tick(round(scale(at), 1), f"{at:g} s" if at < 120 else lasting(at))
+        for at in scale.ticks(room.ticks)
+        if at <= end
+    )
     flags = tuple(_flags(events, bars, clock, scale))
     return Timeline(room.width, bottom + 22, bottom, room.names, tuple(bars), flags, pauses, ticks)
 

@@ -28,6 +28,7 @@ def bound(settings: ServerTable) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((settings.host, settings.port))
+        made.listen(_BACKLOG)  # who comes before we are ready waits
     except OSError as error:
         made.close()
         raise ConfigError(

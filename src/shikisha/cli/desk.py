@@ -1,4 +1,4 @@
-"""A person at the terminal: approvals, and subtasks that a person answers.
+"""A person at the terminal: approvals, subtasks that a person answers, and answers that a person reviews.
 
 Invariant 5: only what is typed at the terminal counts as an answer; what is shown is cleaned and indented, so that no
 text can draw a prompt of its own. Reading does not block the event loop, so that Ctrl-C and deadlines reach a waiting
@@ -56,9 +56,15 @@ class TerminalDesk:
         async with self._one_at_a_time:
             with self._paused():
                 self._show(question)
-                if question.asks is QuestionKind.ANSWER:
-                    return await self._answer()
-                return await self._approval()
+                match question.asks:
+                    case QuestionKind.ANSWER:
+                        return await self._answer()
+                    case QuestionKind.REVIEW:
+                        return await self._review()
+                    case QuestionKind.TOOLS:
+                        return None  # its client's business
+                    case QuestionKind.APPROVE:
+                        return await self._approval()
 
     def _show(self, question: Question) -> None:
         place = "planning" if question.step is None else f"step {question.step}"
@@ -75,6 +81,20 @@ class TerminalDesk:
                     return Decision(True, actor())
                 case "n" | "no":
                     return Decision(False, actor())
+                case "l" | "later":
+                    return None
+
+    async def _review(self) -> Decision | None:
+        while True:
+            self._print("May this be the answer? [y]es, [n]o, [c]hange it, [l]ater: ")
+            line = await self._line()
+            match line.strip().lower() if line else "l":
+                case "y" | "yes":
+                    return Decision(True, actor())
+                case "n" | "no":
+                    return Decision(False, actor())
+                case "c" | "change":
+                    return await self._answer()
                 case "l" | "later":
                     return None
 

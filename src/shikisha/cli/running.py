@@ -13,6 +13,7 @@ from shikisha.cli.options import About, CapOptions, Conducting, Shared
 from shikisha.errors import JournalError, TaskError
 
 if TYPE_CHECKING:
+    from shikisha.approval import Decision
     from shikisha.cli.watch import Watch
     from shikisha.conduct import Engine
     from shikisha.config.compose import Composition
@@ -29,7 +30,7 @@ OneRun = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's id, or its beginning, or last.", show_default=False)
 ]
 Prompt = Annotated[str, typer.Argument(help="What is to be done; - reads it from stdin.", show_default=False)]
-YesNo = Annotated[str, typer.Argument(metavar="yes|no", help="For an approval.", show_default=False)]
+YesNo = Annotated[str, typer.Argument(metavar="yes|no", help="For an approval or a review.", show_default=False)]
 
 
 def run(
@@ -87,19 +88,23 @@ def approve(
     run: OneRun,
     shared: Shared,
     decision: YesNo = "",
-    answer: Annotated[str | None, typer.Option("--answer", help="The answer, where a person is the worker.")] = None,
+    answer: Annotated[
+        str | None, typer.Option("--answer", help="The answer, where a person is the worker, or a changed one.")
+    ] = None,
     step: Annotated[int | None, typer.Option("--step", help="Whose question, where several are open.")] = None,
+    remark: Annotated[str, typer.Option("--remark", help="Why, in words.")] = "",
 ) -> Exit:
     """Answer what a run waits for.
 
     `shikisha resume` then goes on with it.
     """
+    from shikisha import approval
 
     async def main() -> "tuple[str, QuestionAnswered]":
         async with session.reading(shared) as journal:
             name = await session.find_run(journal, run)
-            question = _chosen(await _open_questions(journal, name), step)
-            answered = _answered(question, decision, answer)
+            asking, question = _chosen(await _open_questions(journal, name), step)
+            answered = approval.answer(asking, question.question, _said(question, decision, answer, remark), time())
             journal.add(answered)
             await journal.flush()
             return name, answered
@@ -128,7 +133,8 @@ def _engine(composition: "Composition", journal: "Journal", seen: "Watch") -> "E
     from shikisha.conduct import Engine
 
     chosen = desk.choose(seen.paused)
-    return Engine(journal, desk=chosen, vault=composition.vault, observe=seen.observe, guarded=composition.guarded)
+    made = Engine(journal, desk=chosen, vault=composition.vault, observe=seen.observe, guarded=composition.guarded)
+    return made.overseen(composition.oversight())
 
 
 def _reported(
@@ -182,12 +188,12 @@ def _asked(question: "QuestionAsked") -> Mapping[str, object]:
 
 def _explain_end(run: "Run") -> None:
     """Say on stderr what a person needs to know when a run did not simply end with an answer."""
-    from shikisha.events import QuestionKind, Status
+    from shikisha.events import Status
 
     if run.status is Status.SUSPENDED:
         out.note(f"run {run.id} waits for a person:")
         for question in run.open_questions:
-            say = "--answer TEXT" if question.asks is QuestionKind.ANSWER else "yes|no"
+            say = _CHOICES[question.asks]
             planning = question.step is None
             place, choice = ("planning", "") if planning else (f"step {question.step}", f" --step {question.step}")
             out.note(f"  {place}, {question.worker}: {one_line(question.prompt, 70)}")
@@ -197,40 +203,47 @@ def _explain_end(run: "Run") -> None:
         out.note(f"run {run.id} {run.status}: {run.finished.why}")
 
 
-async def _open_questions(journal: "Journal", name: str) -> "list[QuestionAsked]":
+_CHOICES = {
+    "answer": "--answer TEXT",
+    "approve": "yes|no",
+    "review": "yes|no|--answer TEXT",
+    "tools": "(its client answers)",
+}
+
+
+async def _open_questions(journal: "Journal", name: str) -> "list[tuple[Run, QuestionAsked]]":
     from shikisha.run import Run
 
     past = await session.family(journal, name)
     folded = [Run.fold(events) for events in past.values()]
-    return [question for run in folded if run.finished is None for question in run.open_questions]
+    return [(run, question) for run in folded for question in run.open_questions if question.asks != "tools"]
 
 
-def _chosen(questions: "list[QuestionAsked]", step: int | None) -> "QuestionAsked":
-    fitting = [question for question in questions if step is None or question.step == step]
+def _chosen(questions: "list[tuple[Run, QuestionAsked]]", step: int | None) -> "tuple[Run, QuestionAsked]":
+    fitting = [(run, question) for run, question in questions if step is None or question.step == step]
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
         raise TaskError("nothing is asked" + ("" if step is None else f" in step {step}"))
-    places = ", ".join(f"--step {question.step} ({question.worker})" for question in fitting)
+    places = ", ".join(f"--step {question.step} ({question.worker})" for _, question in fitting)
     raise TaskError(f"several questions are open; choose one: {places}")
 
 
-def _answered(question: "QuestionAsked", decision: str, answer: str | None) -> "QuestionAnswered":
+def _said(question: "QuestionAsked", decision: str, answer: str | None, remark: str) -> "Decision":
+    """Return the decision that the command line holds; TaskError where the question cannot be answered so."""
+    from shikisha.approval import Decision
     from shikisha.cli.desk import actor
-    from shikisha.events import QuestionAnswered, QuestionKind
+    from shikisha.events import QuestionKind
 
     if question.asks is QuestionKind.ANSWER and answer is None and decision != "no":
         raise TaskError(f"{question.worker!r} is a person who answers: use --answer TEXT, or no")
     if question.asks is QuestionKind.APPROVE and (answer is not None or decision not in ("yes", "no")):
         raise TaskError(f"a call to {question.worker!r} waits for approval: say yes or no")
+    if question.asks is QuestionKind.REVIEW and (
+        decision not in ("yes", "no", "") or (decision == "" and answer is None)
+    ):
+        raise TaskError("the run's answer waits for a review: say yes or no, or change it with --answer TEXT")
     if answer is not None and not answer.strip():
         raise TaskError("the answer is empty")
-    return QuestionAnswered(
-        run=question.run,
-        at=time(),
-        question=question.question,
-        approved=decision != "no",
-        actor=actor(),
-        via="cli",
-        text=session.storable(answer or "", "--answer"),
-    )
+    text, said = session.storable(answer or "", "--answer"), session.storable(remark, "--remark")
+    return Decision(decision != "no", actor(), text, "cli", said)

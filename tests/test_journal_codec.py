@@ -137,6 +137,7 @@ def test_the_defaults_that_stored_events_leave_out_are_these() -> None:
         "question.asked.bound": "Amount(tokens=0, dollars=0.0)",
         "question.answered.via": "cli",
         "answer.graded.judged": "False",
+        "bodies.erased.removed": "0",
     }
 
 

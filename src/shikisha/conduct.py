@@ -31,6 +31,7 @@ from shikisha.errors import (
     FaultKind,
     JournalError,
     JournalUnavailable,
+    RunErased,
     TaskError,
     UnknownName,
     WorkerError,
@@ -374,6 +375,8 @@ def _first_event(scope: Scope, conductor: Conductor, task: Task, config: str, ab
 
 def _check_pool(past: Run, pool: Pool) -> None:
     begun = past.started
+    if past.erased is not None:
+        raise RunErased(f"run {past.id} was erased by {past.erased.actor}: nobody can go on with it")
     if begun.parent is not None:
         raise ConfigError(f"run {past.id} is a child run of {begun.parent}: resume that run, and it goes on with it")
     if begun.pool != pool.names:

@@ -411,6 +411,21 @@ class RewardGiven(Event):
     total: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodiesErased(Event):
+    """Every text of the run written before this is erased: who wanted it, why (no text: say nothing personal).
+
+    `removed` are the texts that are gone from the store; others are other runs' too, and stay for those. `plans` has
+    by hash what remains of each plan: who was asked, and who saw what.
+    """
+
+    kind: ClassVar[str] = "bodies.erased"
+    actor: str
+    why: str = ""
+    removed: int = 0
+    plans: Mapping[str, str] = field(default_factory=dict)
+
+
 KINDS: dict[str, type[Event]] = {
     cls.kind: cls
     for cls in (
@@ -433,5 +448,6 @@ KINDS: dict[str, type[Event]] = {
         EffectKept,
         AnswerGraded,
         RewardGiven,
+        BodiesErased,
     )
 }

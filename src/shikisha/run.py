@@ -16,6 +16,7 @@ from shikisha.events import (
     AttemptFinished,
     AttemptStarted,
     Basis,
+    BodiesErased,
     CheckDecided,
     CheckStatus,
     EffectKept,
@@ -39,7 +40,7 @@ from shikisha.events import (
 from shikisha.plan import Plan
 from shikisha.task import Bodies, Task
 
-_WHILE_NOBODY_PERFORMS = (QuestionAnswered, RunResumed, AnswerGraded, RewardGiven)
+_WHILE_NOBODY_PERFORMS = (QuestionAnswered, RunResumed, AnswerGraded, RewardGiven, BodiesErased)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,7 @@ class Run:
     rollbacks: list[Rollback] = field(default_factory=list)
     grades: list[AnswerGraded] = field(default_factory=list)
     rewards: list[RewardGiven] = field(default_factory=list)
+    erased: BodiesErased | None = None
     status: Status = Status.RUNNING
     active_seconds: float = 0.0
     _since: float = 0.0
@@ -269,6 +271,11 @@ class Run:
         return [question for question in asked if question.question not in self.answers]
 
     @property
+    def effects(self) -> dict[str, EffectUndone | EffectKept]:
+        """What became, in all rollbacks together, of the effects of the run's calls, by the call's key."""
+        return {key: event for rollback in self.rollbacks for key, event in rollback.settled.items()}
+
+    @property
     def reviewed(self) -> QuestionAnswered | None:
         """What a person said of the answer, where one was to say it."""
         reviews = [asked for asked in self.asked.values() if asked.asks is QuestionKind.REVIEW]
@@ -313,8 +320,8 @@ class Run:
                 self.status = Status.RUNNING
             case RollbackBegun() | EffectUndone() | EffectKept():
                 self._undo(event)
-            case AnswerGraded() | RewardGiven():
-                self._judge(event)
+            case AnswerGraded() | RewardGiven() | BodiesErased():
+                self._follow(event)
             case _:
                 raise ValueError(f"run {self.id}: an event of unknown kind {event.kind!r}")
 
@@ -343,11 +350,14 @@ class Run:
             return False
         return not (answer.approved and 0 < asked.expires < answer.at)
 
-    def _judge(self, event: AnswerGraded | RewardGiven) -> None:
-        if isinstance(event, AnswerGraded):
-            self.grades.append(event)
-        else:
-            self.rewards.append(event)
+    def _follow(self, event: AnswerGraded | RewardGiven | BodiesErased) -> None:
+        match event:
+            case AnswerGraded():
+                self.grades.append(event)
+            case RewardGiven():
+                self.rewards.append(event)
+            case BodiesErased():
+                self.erased = event
 
     def _settle(self, event: AttemptFinished | AttemptFailed) -> None:
         for attempt in self.round(event.round).step(event.step).attempts:

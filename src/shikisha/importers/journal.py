@@ -12,8 +12,8 @@ acted without chance, unknown where a model or a rule planned, or another worker
 were planned before, where a plan has one step: the propensities of a sequence multiply. A task has one sequence, that
 of the first run whose first ask has a propensity; further runs' answers are samples, but their draws are not in the
 log, since two draws in one row could not be told apart. Left out, and counted: calls for planning and for checks, calls
-that were in flight when the journal ended, and calls that a person did not allow. Deliberately absent: child runs'
-totals (a child run is a run, and its calls are here under its own task).
+that were in flight when the journal ended, calls that a person did not allow, and runs whose texts were erased.
+Deliberately absent: child runs' totals (a child run is a run, and its calls are here under its own task).
 """
 
 import asyncio
@@ -93,6 +93,9 @@ def gather_runs(runs: Iterable[Run], log: LogBuilder, form: Formed | None = None
 
 
 def _gather_run(run: Run, log: LogBuilder, form: Formed | None, begun: _Begun) -> None:
+    if run.erased is not None:
+        log.leave("runs whose texts were erased")
+        return
     told = _Told.of(run, form(run.task) if form else None)
     asked = Asked(run.task, Gold(None, None if told.form is None else str(told.form)))
     draws = _draws(run, log, begun)

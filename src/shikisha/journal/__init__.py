@@ -8,11 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shikisha.journal.erasing import Gone
     from shikisha.journal.listing import Summary
     from shikisha.journal.store import Journal, open_journal
     from shikisha.journal.verify import Problem, Verification
 
 _HOMES = {
+    "Gone": "erasing",
     "Journal": "store",
     "Problem": "verify",
     "Summary": "listing",
@@ -20,7 +22,7 @@ _HOMES = {
     "open_journal": "store",
 }
 
-__all__ = ["Journal", "Problem", "Summary", "Verification", "open_journal"]
+__all__ = ["Gone", "Journal", "Problem", "Summary", "Verification", "open_journal"]
 
 
 def __getattr__(name: str) -> object:

@@ -42,6 +42,14 @@ _MOVE = update(HEAD).values(count=bindparam("new_count"), hash=bindparam("new_ha
 _EVENT = insert(EVENTS)
 
 
+def hold(connection: Connection) -> Head:
+    """Take the head row, for as long as the transaction lasts, and return where the chain ends."""
+    row = connection.execute(_HEAD).one_or_none()
+    if row is None:
+        raise JournalUnavailable("the journal's head row is missing; `shikisha journal verify` tells more")
+    return Head(*row)
+
+
 @cache
 def _body(dialect: str) -> Insert:
     """Return the statement that adds bodies, or notes that one is another run's too; imports no dialect not in use."""
@@ -91,16 +99,14 @@ class Batch:
 
     def append(self, connection: Connection) -> None:
         """Write the events, their bodies and the new head, and do the works, unless an earlier try did."""
-        row = connection.execute(_HEAD).one_or_none()
-        if row is None:
-            raise JournalUnavailable("the journal's head row is missing; `shikisha journal verify` tells more")
-        if self.tried and self._done(connection):
+        head = hold(connection)
+        if self.tried and self.stored(connection):
             return
         self.tried = True
         if self.fence is not None:
             self.fence(connection)
         if self.entries:
-            self._extend(connection, Head(*row))
+            self._extend(connection, head)
         else:
             self._note(connection)
         for work in self.works:
@@ -123,7 +129,8 @@ class Batch:
         connection.execute(_EVENT, events)
         connection.execute(_MOVE, {"new_count": self.end.count, "new_hash": self.end.hash})
 
-    def _done(self, connection: Connection) -> bool:
+    def stored(self, connection: Connection) -> bool:
+        """Whether the last try to store it did."""
         if self.entries:
             return self.end is not None and _holds(connection, self.end)
         last = select(APPLIED.c.batch).where(APPLIED.c.writer == self.writer)

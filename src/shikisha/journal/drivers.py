@@ -29,6 +29,10 @@ class Driver(Protocol):
         """Run it; it sees what is committed."""
         ...
 
+    async def scour(self) -> bool:
+        """See that nothing of what was deleted is left in the store's files; False when somebody was in the way."""
+        ...
+
 
 def shown(url: URL) -> str:
     """Return the URL as error messages may show it: without passwords."""

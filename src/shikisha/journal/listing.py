@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, select
 from shikisha.errors import JournalTampered, UnknownRun
 from shikisha.events import Event, RunFinished, RunPaused, RunResumed, RunStarted, Status
 from shikisha.journal.codec import decode
-from shikisha.journal.queries import Row, rows, texts
+from shikisha.journal.queries import Row, rows, words
 from shikisha.journal.tables import EVENTS, STARTED
 from shikisha.run import Run
 
@@ -62,6 +62,11 @@ def children(connection: Connection, run: str) -> tuple[Summary, ...]:
 
     A child begins while its parent is performed, so only what began between the parent's ends is looked through.
     """
+    return _summaries(connection, child_names(connection, run))
+
+
+def child_names(connection: Connection, run: str) -> list[str]:
+    """Return the ids of a run's child runs, oldest first; UnknownRun when there is no such run."""
     own = rows(connection, EVENTS.c.run == run)
     if not own:
         raise UnknownRun(f"no run {run} in this journal")
@@ -69,7 +74,7 @@ def children(connection: Connection, run: str) -> tuple[Summary, ...]:
     if own[-1].kind == RunFinished.kind:
         where.append(EVENTS.c.seq < own[-1].seq)
     begun = [_without_texts(row) for row in rows(connection, *where)]
-    return _summaries(connection, [each.run for each in begun if isinstance(each, RunStarted) and each.parent == run])
+    return [each.run for each in begun if isinstance(each, RunStarted) and each.parent == run]
 
 
 def _of_status(connection: Connection, names: Sequence[str], status: Status) -> list[str]:
@@ -82,11 +87,11 @@ def _summaries(connection: Connection, names: Sequence[str]) -> tuple[Summary, .
     for start in range(0, len(names), _AT_ONCE):
         some = names[start : start + _AT_ONCE]
         page = rows(connection, EVENTS.c.run.in_(some))
-        words = texts(connection, page)
+        told = words(connection, page)
         runs = _by_run(page)
         for name in some:
-            told = (decode(row.kind, row.run, row.at, row.data, words) for row in runs[name])
-            found.append(Summary.of(_fold(told)))
+            events = (decode(row.kind, row.run, row.at, row.data, told.of(row)) for row in runs[name])
+            found.append(Summary.of(_fold(events)))
     return tuple(found)
 
 

@@ -1,11 +1,12 @@
 """What is read from a journal: rows in pages, bodies by hash, a run as events. Each is one transaction's work.
 
-Invariant: a body that is gone, or is not what its hash says, is JournalTampered and never an empty text. Deliberately
-absent: anything that `run.Run` derives, and search in texts.
+Invariant: a body that is gone, or is not what its hash says, is JournalTampered and never an empty text; where its run
+was erased, its place says so. Deliberately absent: anything that `run.Run` derives, and search in texts.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, LargeBinary, cast, select
@@ -13,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, LargeBinary, cast, select
 from shikisha.errors import JournalTampered, UnknownRun
 from shikisha.events import Event
 from shikisha.journal.codec import body_hash, body_text, decode, references
+from shikisha.journal.erased import Erasure, erasures, stand_ins
 from shikisha.journal.tables import BODIES, EVENTS
 
 _AT_ONCE = 500  # values in an IN list
@@ -47,15 +49,32 @@ def bodies(connection: Connection, hashes: Iterable[str]) -> dict[str, bytes]:
     return found
 
 
-def texts(connection: Connection, page: Sequence[Row]) -> dict[str, str]:
-    """Return the texts that these events refer to, by hash."""
-    found = bodies(connection, (key for row in page for key in references(row.kind, row.data).values()))
-    for row in page:
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The texts that a page of events refers to, by hash; where a run was erased, what stands for them."""
+
+    texts: Mapping[str, str]
+    erasures: Mapping[str, Erasure]
+
+    def of(self, row: Row) -> Mapping[str, str]:
+        """Return the texts of this event."""
+        gone = self.erasures.get(row.run)
+        if gone is None or row.seq > gone.seq:
+            return self.texts
+        return stand_ins(gone, row.kind, references(row.kind, row.data))
+
+
+def words(connection: Connection, page: Sequence[Row]) -> Words:
+    """Return the texts that these events refer to; JournalTampered where one is missing or changed."""
+    gone = erasures(connection, {row.run for row in page})
+    kept = [row for row in page if row.run not in gone or row.seq > gone[row.run].seq]
+    found = bodies(connection, (key for row in kept for key in references(row.kind, row.data).values()))
+    for row in kept:
         for key in references(row.kind, row.data).values():
             if key not in found or body_hash(found[key]) != key:
                 fate = "changed" if key in found else "missing"
                 raise JournalTampered(f"event {row.seq} of run {row.run}: a text of it ({key[:12]}…) is {fate}")
-    return {key: body_text(body) for key, body in found.items()}
+    return Words({key: body_text(body) for key, body in found.items()}, gone)
 
 
 def events(connection: Connection, run: str) -> tuple[Event, ...]:
@@ -63,18 +82,18 @@ def events(connection: Connection, run: str) -> tuple[Event, ...]:
     page = rows(connection, EVENTS.c.run == run)
     if not page:
         raise UnknownRun(f"no run {run} in this journal")
-    words = texts(connection, page)
-    return tuple(decode(row.kind, row.run, row.at, row.data, words) for row in page)
+    told = words(connection, page)
+    return tuple(decode(row.kind, row.run, row.at, row.data, told.of(row)) for row in page)
 
 
 def lines(connection: Connection, after: int, run: str | None, limit: int) -> list[tuple[int, str]]:
     """Return up to `limit` events after a place, of one run or of all, each as its place and one line of JSON."""
     where = [EVENTS.c.seq > after, *([EVENTS.c.run == run] if run is not None else [])]
     page = rows(connection, *where, limit=limit)
-    words = texts(connection, page)
-    return [(row.seq, _line(row, words)) for row in page]
+    told = words(connection, page)
+    return [(row.seq, _line(row, told.of(row))) for row in page]
 
 
-def _line(row: Row, words: dict[str, str]) -> str:
-    told = {name: words[key] for name, key in references(row.kind, row.data).items()}
+def _line(row: Row, texts: Mapping[str, str]) -> str:
+    told = {name: texts[key] for name, key in references(row.kind, row.data).items()}
     return json.dumps({**row._asdict(), "data": {**json.loads(row.data), **told}})

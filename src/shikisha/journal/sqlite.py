@@ -58,6 +58,11 @@ class _Threaded:
     async def read(self, work: Callable[[Connection], T]) -> T:
         return await self._run(self._reader, work)
 
+    async def scour(self) -> bool:
+        engine, thread = self._writer
+        with refusals(self._where):
+            return await asyncio.get_running_loop().run_in_executor(thread, _empty_log, engine)
+
     async def _run(self, where: tuple[Engine, ThreadPoolExecutor], work: Callable[[Connection], T]) -> T:
         engine, thread = where
         with refusals(self._where):
@@ -67,6 +72,18 @@ class _Threaded:
 def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:
     with engine.begin() as connection:
         return work(connection)
+
+
+def _empty_log(engine: Engine) -> bool:
+    """Move the write-ahead log into the file and cut it to nothing; False when a reader is in the way."""
+    pooled = engine.raw_connection()  # no transaction: within one there is no checkpoint
+    try:
+        with closing(pooled.cursor()) as cursor:
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            blocked = cursor.fetchone()
+            return blocked is not None and blocked[0] == 0
+    finally:
+        pooled.close()
 
 
 def _keep_wal(cursor: DBAPICursor, patience: float) -> None:
@@ -99,6 +116,7 @@ def _engine(url: URL, patience: float, begin: str) -> Engine:
             with closing(connection.cursor()) as cursor:
                 _keep_wal(cursor, patience)
                 cursor.execute("PRAGMA synchronous = FULL")
+                cursor.execute("PRAGMA secure_delete = ON")  # what is erased is not left in free pages
             unless_ready.pop_all()
 
     @event.listens_for(engine, "begin")

@@ -2,11 +2,11 @@
 
 Invariant 4 rests on it: events are stored in the order added, and `flush` returns once everything added is on disk.
 Reading sees everything added before. Nothing outlives `open_journal`: on leaving, what was added is stored, the writer
-ends and the connections close. Deliberately absent: changing or deleting events.
+ends and the connections close. Deliberately absent: changing or deleting events; what they said can be erased.
 """
 
 from asyncio import TaskGroup
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
@@ -18,6 +18,7 @@ from shikisha.events import Event, Status
 from shikisha.journal import listing, queries
 from shikisha.journal.chain import Work
 from shikisha.journal.drivers import Driver
+from shikisha.journal.erasing import Eraser, Gone
 from shikisha.journal.listing import Summary
 from shikisha.journal.schema import prepare
 from shikisha.journal.stores import locate, store
@@ -58,6 +59,11 @@ class Journal:
         """Ask the hook for works as each batch is cut, and at the end: for sums that grow between commits."""
         self._writer.on_cut(hook)
 
+    @property
+    def left(self) -> int:
+        """How many events and works were added and are not durable as far as we know."""
+        return self._writer.left
+
     def admit(self, fence: Work, on_expelled: Callable[[], None]) -> None:
         """Ask the fence in each transaction of events; it raises Expelled when this process may write no more.
 
@@ -95,6 +101,28 @@ class Journal:
         while not await self._driver.read(audit.step):
             pass
         return audit.result()
+
+    async def erase(
+        self,
+        runs: Iterable[str],
+        *,
+        actor: str,
+        why: str = "",
+        along: Callable[[Connection, Sequence[str]], None] | None = None,
+    ) -> Gone:
+        """Erase every text of these runs and their child runs; the events stay, and one more in each says so.
+
+        A text that another run has too stays until that is erased, and is not shown for these. Nothing is added to
+        these runs meanwhile: end them first. `along` is done in the same transaction and may refuse by raising.
+        Raises UnknownRun, with nothing done, when there is no such run.
+        """
+        await self.flush()
+        eraser = Eraser(tuple(runs), actor, why, along)
+        while not await self._driver.read(eraser.survey):
+            pass
+        gone = await self._driver.write(eraser.erase)
+        await self._driver.scour()
+        return gone
 
     async def export(self, run: str | None = None) -> AsyncIterator[str]:
         """Yield the events of one run or of all as lines of JSON, texts in place; UnknownRun when there are none."""

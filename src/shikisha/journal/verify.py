@@ -1,6 +1,7 @@
 """Whether a journal is still what was written: every row, its place, its texts, and where the chain ends.
 
-Invariant: a changed, cut, inserted or reordered row and a changed or missing text is found and named by its place. One
+Invariant: a changed, cut, inserted or reordered row and a changed or missing text is found and named by its place; a
+text that is missing because its run was erased later, as the chain says, is counted and is no problem. One
 thing the store alone cannot show: that someone rewrote the chain from some place to its end, or cut its end and moved
 the head. A head noted elsewhere earlier (`expect`) does. Deliberately absent: repair.
 """
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, select
 
+from shikisha.events import BodiesErased
 from shikisha.journal.chain import GENESIS, link
 from shikisha.journal.codec import body_hash, references, tail
 from shikisha.journal.queries import Row, bodies, rows
@@ -31,11 +33,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was found: how many events were read, the chain's last hash (note it elsewhere), and what is wrong."""
+    """What was found: how many events were read, the chain's last hash (note it elsewhere), and what is wrong.
+
+    `erased` are places where a text was, in runs that were erased.
+    """
 
     count: int
     hash: str
     problems: tuple[Problem, ...] = ()
+    erased: int = 0
 
     @property
     def ok(self) -> bool:
@@ -52,7 +58,9 @@ class Audit:
     count: int = 0
     hash: str = GENESIS
     problems: list[Problem] = field(default_factory=list)
+    erased: int = 0
     _last: int | None = None
+    _missing: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
 
     def step(self, connection: Connection) -> bool:
         """Check one page of events, or the end of the chain when there are no more; return whether that was all."""
@@ -61,6 +69,7 @@ class Audit:
         page = rows(connection, *where, limit=_AT_ONCE)
         if not page:
             self._check_end([(count, last) for count, last in heads])
+            self._check_missing()
             return True
         for row in page:
             self._check_row(row)
@@ -70,7 +79,7 @@ class Audit:
     def result(self) -> Verification:
         """Return what was found so far, in the order of the events."""
         found = sorted(self.problems, key=lambda problem: (problem.seq is None, problem.seq or 0))
-        return Verification(self.count, self.hash, tuple(found))
+        return Verification(self.count, self.hash, tuple(found), self.erased)
 
     def _check_row(self, row: Row) -> None:
         if row.seq == self.next:
@@ -87,14 +96,25 @@ class Audit:
             self.expect = None
 
     def _check_texts(self, connection: Connection, page: list[Row]) -> None:
-        referred = [(row.seq, key) for row in page for key in references(str(row.kind), str(row.data)).values()]
-        found = bodies(connection, (key for _, key in referred))
+        referred = [(row, key) for row in page for key in ("", *references(str(row.kind), str(row.data)).values())]
+        found = bodies(connection, (key for _, key in referred if key))
         wrong = {key for key, body in found.items() if body_hash(body) != key}
-        for seq, key in referred:
-            if key not in found:
-                self._found(seq, f"a text of it ({key[:12]}…) is missing")
+        for row, key in referred:
+            if not key:
+                self._excuse(row)
+            elif key not in found:
+                self._missing.setdefault(str(row.run), []).append((row.seq, key))
             elif key in wrong:
-                self._found(seq, f"a text of it ({key[:12]}…) is not what was written")
+                self._found(row.seq, f"a text of it ({key[:12]}…) is not what was written")
+
+    def _excuse(self, row: Row) -> None:
+        """Where this says that its run was erased, what was missing of the run until here is as it should be."""
+        if row.kind == BodiesErased.kind:
+            self.erased += len(self._missing.pop(str(row.run), ()))
+
+    def _check_missing(self) -> None:
+        for seq, key in (each for run in self._missing.values() for each in run):
+            self._found(seq, f"a text of it ({key[:12]}…) is missing")
 
     def _check_end(self, heads: list[tuple[int, str]]) -> None:
         if len(heads) != 1:

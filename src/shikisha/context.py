@@ -94,7 +94,7 @@ def fitting(card: Card, request: Request) -> Request:
 
     WorkerError (BAD_REQUEST) when it would be shown an attachment that it cannot take: none is left out.
     """
-    if request.task.bare and not request.turns:
+    if request.task.bare and not (request.turns or request.wishes.tools):
         return request
     lacking = {each.kind for turn in turns(request) for each in turn.attachments}.difference(card.takes)
     if lacking:

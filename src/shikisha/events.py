@@ -413,10 +413,9 @@ class RewardGiven(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodiesErased(Event):
-    """Every text of the run written before this is erased: who wanted it, why (no text: say nothing personal).
+    """All texts of the run before this are erased: who wanted it, and why (which cannot be erased).
 
-    `removed` are the texts that are gone from the store; others are other runs' too, and stay for those. `plans` has
-    by hash what remains of each plan: who was asked, and who saw what.
+    `removed` are gone from the store; the others other runs have too. `plans` is what remains of each plan, by hash.
     """
 
     kind: ClassVar[str] = "bodies.erased"

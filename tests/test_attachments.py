@@ -1,0 +1,161 @@
+"""Attachments reach workers that can take them, with the message that they belong to; others are not called."""
+
+from dataclasses import replace
+
+import pytest
+
+from shikisha.approval import Decision, ScriptedDesk
+from shikisha.budget import Caps, Price
+from shikisha.call import Request
+from shikisha.checker import Handoff
+from shikisha.checks.opinion import Settings, build
+from shikisha.conduct import Engine
+from shikisha.conductors.fixed import Scripted
+from shikisha.context import bound, turns
+from shikisha.errors import FaultKind, TaskError
+from shikisha.events import AttemptStarted, QuestionAsked, Reason, Status
+from shikisha.pool import Member, Pool
+from shikisha.recorder import MemoryRecorder
+from shikisha.run import Run
+from shikisha.secrets import Vault
+from shikisha.task import Task
+from shikisha.turn import PICTURE_TOKENS, Attachment, Media, Speaker, Turn
+from shikisha.worker import Ask
+from shikisha.workers.conductor import child_task
+from support import AT_ONCE, engine, member, plan_of, seen
+
+PNG = Attachment(Media.IMAGE, "image/png", "map.png", data="aGVsbG8=")
+PDF = Attachment(Media.FILE, "application/pdf", "a.pdf", data="aGVsbG8=")
+LINK = Attachment(Media.IMAGE, url="https://example.org/a.png")
+TASK = Task("What is this?", attachments=(PNG,))
+ONE = plan_of((0, ()))
+
+
+def taking(name: str, *kinds: Media, answer: str = "a map") -> Member:
+    made = member(name, answer)
+    return replace(made, card=replace(made.card, takes=kinds))
+
+
+async def perform(task: Task, *members: Member) -> Run:
+    return await engine().run(task, Pool(members), Scripted([ONE]))
+
+
+@pytest.mark.parametrize("attached", [PNG, LINK])
+async def test_a_worker_that_takes_images_is_shown_one_with_the_prompt(attached: Attachment) -> None:
+    one = taking("w", Media.IMAGE)
+    task = Task("And this?", history=(Turn(Speaker.USER, "Hello."),), attachments=(attached,))
+    run = await perform(task, one)
+    assert run.answer == "a map"
+    shown = turns(seen(one)[0])
+    assert [turn.attachments for turn in shown] == [(), (attached,)]
+    assert run.task == task
+
+
+async def test_every_step_is_shown_what_is_attached_once() -> None:
+    pool = Pool([taking("w", Media.IMAGE)])
+    await engine().run(TASK, pool, Scripted([plan_of((0, []), (0, [0]))]))
+    assert [sum(len(turn.attachments) for turn in turns(request)) for request in seen(pool[0])] == [1, 1]
+
+
+@pytest.mark.parametrize(("attached", "takes"), [(PNG, ()), (PNG, (Media.FILE,)), (PDF, (Media.IMAGE,))])
+async def test_a_worker_that_cannot_take_it_is_not_called(attached: Attachment, takes: tuple[Media, ...]) -> None:
+    one = taking("w", *takes)
+    run = await perform(Task("What is this?", attachments=(attached,)), one)
+    assert run.finished is not None
+    assert (run.status, run.finished.fault, seen(one)) == (Status.FAILED, FaultKind.BAD_REQUEST, [])
+    assert f"w takes no attachment of kind {attached.kind}" in run.finished.why
+    assert run.charged.tokens == 0
+
+
+async def test_an_attachment_of_an_earlier_turn_counts_too() -> None:
+    task = Task("And now?", history=(Turn(Speaker.USER, "See:", attachments=(PNG,)),))
+    run = await perform(task, member("w"))
+    assert run.finished is not None
+    assert run.finished.fault is FaultKind.BAD_REQUEST
+
+
+async def test_whoever_can_take_it_stands_in() -> None:
+    blind = member("blind", fallback="eyes")
+    run = await perform(TASK, blind, taking("eyes", Media.IMAGE))
+    assert run.answer == "a map"
+    assert [(each.started.worker, each.started.reason) for each in run.attempts] == [("eyes", Reason.FALLBACK)]
+
+
+async def test_a_check_that_cannot_see_it_gives_no_verdict() -> None:
+    judged = taking("w", Media.IMAGE)
+    judged = replace(judged, handoffs=(Handoff(build(Settings(worker="judge"), "opinion")),))
+    pool = Pool([judged, member("judge", "PASS")])
+    run = await engine().run(TASK, pool, Scripted([ONE]))
+    assert seen(pool[1]) == []
+    assert run.finished is not None
+    assert "takes no attachment" in run.finished.why
+
+
+def test_a_reservation_holds_for_pictures_links_files_and_sounds() -> None:
+    card = replace(taking("w", *Media).card, price=Price(1.0), max_output_tokens=10)
+    long = replace(PDF, data="a" * 80_000)
+    sound = Attachment(Media.AUDIO, "audio/wav", data="a" * 1000)
+    parts = {PNG: PICTURE_TOKENS, LINK: PICTURE_TOKENS, PDF: PICTURE_TOKENS, long: 80_000, sound: 1000}
+    plain = bound(turns(Request(Task("q"), "s")), card).tokens
+    for attached, tokens in parts.items():
+        assert bound(turns(Request(Task("q", attachments=(attached,)), "s")), card).tokens == plain + tokens
+    assert bound(turns(Request(TASK, "s")), replace(card, context_tokens=999)).tokens == 999 + 10
+
+
+async def test_invariant_3_a_picture_is_reserved_before_it_is_sent() -> None:
+    one, recorder = taking("w", Media.IMAGE), MemoryRecorder()
+    caps = Caps(tokens=PICTURE_TOKENS - 1)
+    run = await Engine(recorder, retry=AT_ONCE).run(TASK, Pool([one]), Scripted([ONE]), caps)
+    assert (run.status, seen(one)) == (Status.CAPPED, [])
+
+
+async def test_an_approval_fits_the_exact_attachment() -> None:
+    asked = set[str]()
+    for attached in (PNG, replace(PNG, data="aGVsbG9v"), LINK):
+        recorder, gated = MemoryRecorder(), taking("w", Media.IMAGE)
+        gated = replace(gated, card=replace(gated.card, approval=Ask.ALWAYS))
+        desk = ScriptedDesk({"w": Decision(True, "someone")})
+        task = Task("What is this?", attachments=(attached,))
+        await Engine(recorder, desk=desk).run(task, Pool([gated]), Scripted([ONE]), run_id="r")
+        events = await recorder.read("r")
+        asked |= {e.question for e in events if isinstance(e, QuestionAsked)}
+        asked |= {e.view for e in events if isinstance(e, AttemptStarted)}
+    assert len(asked) == 6
+
+
+async def test_invariant_8_a_key_in_a_name_is_masked_and_one_in_the_data_is_refused() -> None:
+    vault = Vault({"KEY": "abcdefgh1234"})
+    vault.read("KEY")
+    hidden, named = replace(PNG, data="AAAAabcdefgh1234AAAA"), replace(PNG, name="abcdefgh1234.png")
+    recorder, pool = MemoryRecorder(), Pool([taking("w", Media.IMAGE)])
+    with pytest.raises(TaskError, match="base64"):
+        await Engine(recorder, vault=vault).run(replace(TASK, attachments=(hidden,)), pool, Scripted([ONE]))
+    run = await Engine(recorder, vault=vault).run(replace(TASK, attachments=(named,)), pool, Scripted([ONE]))
+    assert "abcdefgh1234" not in repr(await recorder.read(run.id))
+
+
+def test_a_child_run_is_given_the_conversation_and_what_is_attached() -> None:
+    task = replace(TASK, history=(Turn(Speaker.USER, "Hello."),))
+    child = child_task(Request(task, "Look closely.", schema={"type": "object"}))
+    assert (child.history, child.attachments) == (task.history, task.attachments)
+    assert child.answer_schema == {"type": "object"}
+    assert child.tools == ()
+
+
+BAD = [
+    ({"data": "", "url": ""}, "either data or a url"),
+    ({"url": "https://example.org/a.png"}, "either data or a url"),
+    ({"data": "", "url": "http://example.org/a.png"}, "begins https://"),
+    ({"data": "", "url": "file:///etc/passwd"}, "begins https://"),
+    ({"kind": Media.FILE, "data": "", "url": "https://example.org/a.pdf"}, "only an image can be a link"),
+    ({"data": "not base64!"}, "not base64"),
+    ({"media_type": "png"}, "no media type"),
+    ({"media_type": "image/png;x=\n"}, "no media type"),
+]
+
+
+@pytest.mark.parametrize(("fields", "said"), BAD)
+def test_what_is_no_attachment_says_why(fields: dict[str, str], said: str) -> None:
+    values = {"kind": Media.IMAGE, "media_type": "image/png", "data": "aGVsbG8=", **fields}
+    with pytest.raises(TaskError, match=said):
+        Attachment(**values)  # type: ignore[arg-type]  # the kinds of the values are mixed

@@ -52,6 +52,12 @@ def asker(scope: Scope) -> Callable[[Request], Awaitable[Principal]]:
     return ask
 
 
+async def seer(request: Request) -> Principal:
+    """Let requests in whose key may see runs of its tenant, and tell who asks (a dependency)."""
+    principal = (await key_of(request)).principal()
+    return principal if principal.may(Scope.RUN) else allowed(principal, Scope.READ)
+
+
 async def key_of(request: Request) -> Key:
     """Return the key that a request bears; Problem when there is none that opens anything."""
     presented = _presented(request)

@@ -12,6 +12,7 @@ from shikisha.cli import (
     exits,
     exporting,
     keeping,
+    keys,
     learning,
     planning,
     policies,
@@ -30,6 +31,7 @@ from shikisha.cli.doctor import doctor
 from shikisha.cli.feedback import feedback
 from shikisha.cli.importing import outcomes
 from shikisha.cli.options import command
+from shikisha.cli.rollback import rollback
 
 app = typer.Typer(
     name="shikisha",
@@ -49,6 +51,7 @@ for each in (
     running.resume,
     serving.serve,
     running.approve,
+    rollback,
     feedback,
     reading.runs,
     reading.trace,
@@ -84,3 +87,4 @@ for act in (
 app.add_typer(journal, name="journal")
 app.add_typer(importing, name="import")
 app.add_typer(policies.group, name="policy")
+app.add_typer(keys.group, name="keys")

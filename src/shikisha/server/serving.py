@@ -6,6 +6,7 @@ several worker processes of one server (start several servers on one PostgreSQL)
 
 import asyncio
 import socket
+import sys
 from collections.abc import Callable
 
 import uvicorn
@@ -19,6 +20,9 @@ from shikisha.server.opening import open_house
 
 _KEEP_ALIVE = 75  # seconds that an idle connection stays open
 _BACKLOG = 2048
+_SWITCH = (
+    0.0005  # seconds: the journal's thread asks for the interpreter many times a commit, and waits so long each time
+)
 
 
 def bound(settings: ServerTable) -> socket.socket:
@@ -61,6 +65,7 @@ async def serve(
 def run(composition: Composition, journal_url: str, ready: Callable[[House, socket.socket], None]) -> None:
     """Serve in this process, on uvloop where there is one."""
     listening = bound(composition.settings.server)
+    sys.setswitchinterval(_SWITCH)
     with listening, asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(composition, listening, journal_url, lambda house: ready(house, listening)))
 

@@ -59,7 +59,10 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question to a person; `approved` None: nobody has answered. `actor` is who did, `via` how it reached us."""
+    """A question to a person; `approved` None: nobody has answered. `actor` is who did, `via` how it reached us.
+
+    `expires` is the Unix time after which a yes is none; 0: never.
+    """
 
     asks: QuestionKind
     worker: str
@@ -68,6 +71,8 @@ class Asked:
     actor: str | None
     via: str | None
     text: str | None
+    remark: str = ""
+    expires: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +149,18 @@ class Graded:
 
 
 @dataclass(frozen=True, slots=True)
+class Effect:
+    """What became of a call's effect in a rollback that `actor` wanted: undone, or kept and why."""
+
+    call: str
+    worker: str
+    by: str
+    undone: bool
+    why: str
+    actor: str
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """Sums over a run. `seconds` are those in which it was performed; a child run counts with the call that it was."""
 
@@ -161,7 +178,7 @@ class Totals:
 class Explanation:
     """A run, explained. `substitutions` says, a line each, where another than the planned one acted.
 
-    `reward` None: it was given none.
+    `reward` None: it was given none. `changed_by` is the person who changed the answer in review.
     """
 
     run: str
@@ -180,6 +197,8 @@ class Explanation:
     children: tuple["Explanation", ...] = ()
     grades: tuple[Graded, ...] = ()
     reward: Mapping[str, float] | None = None
+    changed_by: str | None = None
+    effects: tuple[Effect, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return it as what JSON has: objects, lists, texts, numbers."""

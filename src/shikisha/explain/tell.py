@@ -6,11 +6,12 @@ same way for ever, and where a journal ends in the middle, so does the explanati
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from shikisha.events import AttemptFailed, AttemptFinished, CheckStatus, QuestionKind, Reason, Role
+from shikisha.events import AttemptFailed, AttemptFinished, CheckStatus, EffectUndone, QuestionKind, Reason, Role
 from shikisha.explain.story import (
     Asked,
     Call,
     Checked,
+    Effect,
     Explanation,
     Graded,
     Rejected,
@@ -47,6 +48,8 @@ def explain(run: Run, children: Iterable[Run] = ()) -> Explanation:
             for grade in run.grades
         ),
         reward=run.rewards[-1].parts if run.rewards else None,
+        changed_by=_changed_by(run),
+        effects=tuple(_effects(run)),
     )
 
 
@@ -178,7 +181,7 @@ def _questions(run: Run, record: StepRecord) -> tuple[Asked, ...]:
         answer = run.answers.get(question.question)
         asked = (question.asks, question.worker, question.prompt)
         said = (answer.approved, answer.actor, answer.via, answer.text) if answer else (None, None, None, None)
-        told.append(Asked(*asked, *said))
+        told.append(Asked(*asked, *said, answer.remark if answer else "", question.expires))
     return tuple(told)
 
 
@@ -187,6 +190,20 @@ def _answered_by(run: Run, rounds: Sequence[RoundStory]) -> str | None:
     if end is None or end.answer is None or end.round is None or end.step is None:
         return None
     return rounds[end.round].steps[end.step].worker
+
+
+def _changed_by(run: Run) -> str | None:
+    said, end = run.reviewed, run.reached
+    changed = said is not None and said.approved and end is not None and said.text not in ("", end.answer)
+    return said.actor if said is not None and changed and run.finished is not None else None
+
+
+def _effects(run: Run) -> Iterator[Effect]:
+    for rollback in run.rollbacks:
+        for key, event in rollback.settled.items():
+            undone = isinstance(event, EffectUndone)
+            why = rollback.begun.why if isinstance(event, EffectUndone) else event.message
+            yield Effect(key, event.worker, event.by, undone, why, rollback.begun.actor)
 
 
 def _totals(run: Run) -> Totals:

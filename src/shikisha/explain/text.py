@@ -23,7 +23,7 @@ def _run(told: Explanation) -> Iterator[str]:
         yield f"  context: {_short(told.context)}"
     yield f"  conductor: {told.conductor}; pool: {', '.join(told.pool)}"
     if told.answer is not None:
-        yield "  answer" + (f", by {told.answered_by}" if told.answered_by else "") + f": {_short(told.answer)}"
+        yield f"  answer{_by(told)}: {_short(told.answer)}"
     yield f"  cost: {_totals(told.totals)}"
     for grade in told.grades:
         yield f"  graded {grade.mark} by {_grader(grade)}" + _because(grade.evidence)
@@ -34,8 +34,16 @@ def _run(told: Explanation) -> Iterator[str]:
         yield f"  substituted: {substitution}"
     for turn in told.rounds:
         yield from _indented(_round(turn))
+    for effect in told.effects:
+        what = f"{effect.by} undid" if effect.undone else f"{effect.by} could not undo"
+        yield f"  rolled back by {effect.actor}: {what} {effect.worker}'s call {effect.call}" + _because(effect.why)
     for child in told.children:
         yield "  child " + "\n  ".join(_run(child))
+
+
+def _by(told: Explanation) -> str:
+    by = f", by {told.answered_by}" if told.answered_by else ""
+    return f"{by}, changed by {told.changed_by}" if told.changed_by else by
 
 
 def _round(turn: RoundStory) -> Iterator[str]:
@@ -104,7 +112,7 @@ def _question(asked: Asked) -> str:
     if asked.approved is None:
         return f"{kind}; nobody has answered"
     said = "yes" if asked.approved else "no"
-    return f"{kind}; {asked.actor} said {said} (via {asked.via})" + _because(asked.text or "")
+    return f"{kind}; {asked.actor} said {said} (via {asked.via})" + _because(asked.text or "") + _because(asked.remark)
 
 
 def _seen(earlier: Seen) -> str:

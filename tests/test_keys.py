@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from journals import behind
-from shikisha.errors import ConfigError, UnknownName
+from shikisha.errors import ConfigError
 from shikisha.journal import Journal, open_journal
 from shikisha.server.keys import Key, KeyCaps, KeyKeeper, Refused, Sessions, Wanted
 from shikisha.server.keys.key import dollars, nanos, nanos_of_cap
@@ -112,7 +112,7 @@ async def test_caps_are_changed_and_every_change_is_in_the_audit(keeper: KeyKeep
     changed = await keeper.change(issued.key.id, lambda key: replace(key, caps=KeyCaps(dollars=2.0)), "boss")
     assert changed.caps.dollars == 2.0
     assert await keeper.get(issued.key.id) == changed
-    with pytest.raises(UnknownName):
+    with pytest.raises(ConfigError, match="there is no key 'nobody'"):
         await keeper.revoke("nobody", "boss")
     told = [(act.actor, act.action, act.target) for act in await keeper.acts()]
     assert told == [("boss", "key.changed", issued.key.id), ("boss", "key.issued", issued.key.id)]
@@ -150,6 +150,8 @@ async def test_the_operators_key_opens_everything_and_no_row_does_so_in_its_name
     with behind(path) as connection:
         assert chosen not in "\n".join(connection.iterdump())
         assert connection.execute("SELECT hash FROM keys").fetchall() == [("",)]
+    with pytest.raises(ConfigError, match="where it is configured"):
+        await keeper.revoke("operator", "boss")
     with pytest.raises(ConfigError, match="guessed"):
         KeyKeeper(journal, operator="short")
 

@@ -12,7 +12,7 @@ from time import monotonic, time
 
 from sqlalchemy import Connection
 
-from shikisha.errors import ConfigError, UnknownName
+from shikisha.errors import ConfigError
 from shikisha.server.keys import rows, secret
 from shikisha.server.keys.audit import Act, acts, note
 from shikisha.server.keys.database import Database
@@ -25,6 +25,14 @@ from shikisha.server.principal import Scope
 OPERATOR = "operator"  # the id of the key that the operator chose, and which no row can open
 CONSOLE = "console"  # the actor of acts on the command line
 _SHORTEST = 32  # characters of a key that somebody thought up
+
+
+class Unusable(ConfigError):
+    """A key to which that cannot be done."""
+
+
+class UnknownKey(ConfigError):
+    """No key has this id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +102,10 @@ class KeyKeeper:
         return Issued(key, issued)
 
     async def change(self, own_id: str, how: Callable[[Key], Key], by: str, action: str = "key.changed") -> Key:
-        """Change a key by a function of what it is now; UnknownName when there is none."""
+        """Change a key by a function of what it is now; UnknownKey when there is none."""
 
         def work(connection: Connection) -> Kept:
-            kept = _existing(rows.one(connection, own_id), own_id)
+            kept = _existing(connection, own_id)
             after = replace(how(kept.key), id=own_id)
             old, new = rows.columns(kept.key), rows.columns(after)
             changed = {name: value for name, value in new.items() if value != old[name]}
@@ -111,6 +119,9 @@ class KeyKeeper:
     async def revoke(self, own_id: str, by: str) -> Key:
         """Take a key back: it opens nothing any more. A key that was revoked stays revoked since then."""
 
+        if own_id == OPERATOR:
+            raise Unusable("the operator's own key is taken back where it is configured")
+
         def revoked(key: Key) -> Key:
             return key if key.revoked is not None else replace(key, revoked=self.now())
 
@@ -121,9 +132,9 @@ class KeyKeeper:
         issued = secret.new_key(own_id)
 
         def work(connection: Connection) -> Kept:
-            kept = _existing(rows.one(connection, own_id), own_id)
+            kept = _existing(connection, own_id)
             if not kept.hash or kept.key.revoked is not None:
-                raise ConfigError(f"key {own_id} is {'revoked' if kept.hash else 'the operator’s own'}: issue another")
+                raise Unusable(f"key {own_id} is {'revoked' if kept.hash else 'the operator’s own'}: issue another")
             rows.change(connection, own_id, {"hash": secret.digest(issued)})
             note(connection, self._act(by, "key.rotated", own_id, {}))
             return Kept(kept.key, secret.digest(issued))
@@ -205,9 +216,10 @@ def _key(own_id: str, wanted: Wanted, now: float, by: str) -> Key:
     )
 
 
-def _existing(kept: Kept | None, own_id: str) -> Kept:
+def _existing(connection: Connection, own_id: str) -> Kept:
+    kept = rows.one(connection, own_id)
     if kept is None:
-        raise UnknownName("key", own_id, ())
+        raise UnknownKey(f"there is no key {own_id!r}")
     return kept
 
 

@@ -5,7 +5,7 @@ database adds as we do. Deliberately absent: what has been used (it is counted, 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from enum import StrEnum
 
@@ -118,6 +118,22 @@ class Key:
     def principal(self) -> Principal:
         """Return its holder as the server knows him."""
         return Principal(self.id, self.name, self.tenant, self.scopes, self.workers, self.conductors, self.labels)
+
+    def shown(self) -> dict[str, object]:
+        """Return it as JSON shows it."""
+        lists = {"workers": self.workers, "conductors": self.conductors, "labels": self.labels}
+        return {
+            "id": self.id,
+            "name": self.name,
+            "tenant": self.tenant,
+            "scopes": sorted(self.scopes),
+            **{name: None if names is None else list(names) for name, names in lists.items()},
+            "created": self.created,
+            "created_by": self.created_by,
+            "expires": self.expires,
+            "revoked": self.revoked,
+            "caps": asdict(self.caps),
+        }
 
     def wanted(self) -> Wanted:
         """Return what it would take to issue such a key again."""

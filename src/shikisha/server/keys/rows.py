@@ -26,6 +26,8 @@ class Kept(NamedTuple):
 
 def one(connection: Connection, own_id: str) -> Kept | None:
     """Return the key of this id."""
+    if not (own_id.isascii() and own_id.isalnum()):  # as all ids are, and as any store can be asked
+        return None
     row = connection.execute(select(KEYS).where(KEYS.c.id == own_id)).one_or_none()
     return None if row is None else _kept(row)
 

@@ -33,6 +33,7 @@ from shikisha.server.orders import Order
 from shikisha.server.problems import Problem
 from shikisha.server.purses import Purses
 from shikisha.server.running import Running
+from shikisha.server.shown import conducting
 from shikisha.server.store import Served, State, Store
 
 _LOG = logging.getLogger(__name__)
@@ -121,6 +122,7 @@ class House:
         try:
             await self.store.enlist(_served(name, order))
             engine = self._engine(running)
+            conductor = conducting(conductor, order.api, order.wire, len(pool))
             perform = engine.run(order.task, pool, conductor, order.caps, run_id=name, config=self._resolved)
             self._perform(name, running, perform)
             await self._acknowledged(running)
@@ -215,6 +217,7 @@ class House:
             return running.live
         try:
             pool, conductor = self.cast(served.conductor, past.started.pool)
+            conductor = conducting(conductor, served.api, served.wire, len(pool))
         except ShikishaError as error:  # the configuration has changed: it ends here, and says why
             self.running[name] = running
             self._end(name, running, f"cannot go on: {error}")

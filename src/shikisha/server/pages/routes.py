@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from shikisha.server.pages import approvals, compare, keys, login, run, runs, workers
+from shikisha.server.pages import approvals, compare, keys, login, run, runs, trying, workers
 
 router = APIRouter()
-for each in (login, runs, run, approvals, workers, keys, compare):
+for each in (login, runs, run, approvals, workers, keys, compare, trying):
     router.include_router(each.router)

@@ -98,9 +98,9 @@ def run_lines(one: RunView, other: RunView) -> tuple[Line, ...]:
         _line("cost", (totals[0].dollars, totals[1].dollars), "money"),
         _line("time", (one.seconds, other.seconds), "lasting"),
         _line("tokens", (totals[0].tokens, totals[1].tokens), "count"),
-        _line("rounds", (totals[0].rounds, totals[1].rounds), "count"),
-        _line("steps", (totals[0].steps, totals[1].steps), "count"),
-        _line("calls", (totals[0].calls, totals[1].calls), "count"),
+        Line("rounds", (totals[0].rounds, totals[1].rounds), "count", None),
+        Line("steps", (totals[0].steps, totals[1].steps), "count", None),
+        Line("calls", (totals[0].calls, totals[1].calls), "count", None),
     )
 
 

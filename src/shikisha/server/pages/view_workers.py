@@ -13,6 +13,7 @@ from shikisha.server.pages.recent import Recent, Tried
 from shikisha.server.pages.spark import Spark, spark
 
 PERIODS = 24
+_WIDE = 92.0  # pixels of a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +109,9 @@ def _worker(name: str, card: Card | None, tried: Sequence[Tried], span: tuple[fl
         configured=card is not None,
         all=figures(tried),
         by_domain=tuple((domain, figures(by_domain[domain])) for domain in sorted(by_domain)),
-        shares=spark([part.share for part in parts], top=1.0),
-        times=spark([part.p50 for part in parts]),
-        costs=spark([part.dollars if part.calls else None for part in parts]),
+        shares=spark([part.share for part in parts], width=_WIDE, top=1.0),
+        times=spark([part.p50 for part in parts], width=_WIDE),
+        costs=spark([part.dollars if part.calls else None for part in parts], width=_WIDE),
     )
 
 

@@ -1,0 +1,174 @@
+"""What a request may narrow, which models there are, and which workers are left for an order."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from shikisha.budget import Caps
+from shikisha.config.compose import Composition
+from shikisha.config.load import load
+from shikisha.server.catalogue import Catalogue
+from shikisha.server.narrowing import Detail, narrowing
+from shikisha.server.ordering import Ordering, Wish
+from shikisha.server.orders import Api, Order
+from shikisha.server.principal import Principal, Scope
+from shikisha.server.problems import Problem
+from shikisha.task import Task
+from shikisha.turn import Attachment, Json, Media
+
+FILE = """
+conductor = "plain"
+[workers.dear]
+kind = "chat"
+model = "d"
+sees = ["secret"]
+price = {input = 10.0, output = 30.0}
+takes = ["image"]
+[workers.cheap]
+kind = "chat"
+model = "c"
+price = {input = 0.1, output = 0.4}
+tools = true
+[workers.fixed]
+kind = "scripted"
+[conductors.plain]
+kind = "fixed"
+topology = "single"
+[conductors.named]
+kind = "fixed"
+topology = "single"
+roles = {worker = "dear"}
+[labels]
+guarded = ["secret"]
+[budgets]
+dollars = 1.0
+steps = 10
+"""
+IMAGE = Attachment(Media.IMAGE, url="https://example.com/a.png")
+TOOL: Mapping[str, Json] = {"type": "function", "function": {"name": "add"}}
+
+
+@pytest.fixture
+def composition(tmp_path: Path) -> Composition:
+    file = tmp_path / "shikisha.toml"
+    file.write_text(FILE)
+    return load(file, {})
+
+
+def someone(
+    *, workers: tuple[str, ...] | None = None, conductors: tuple[str, ...] | None = None, label: str = ""
+) -> Principal:
+    labels = (label,) if label else ()
+    return Principal("k1", "me", "ours", frozenset({Scope.RUN}), workers, conductors, labels)
+
+
+def order(
+    composition: Composition,
+    by: Principal | None = None,
+    task: Task | None = None,
+    model: str = "shikisha",
+    **headers: str,
+) -> Order:
+    named = {f"x-shikisha-{name.replace('_', '-')}": value for name, value in headers.items()}
+    wish = Wish(model, task or Task("hello"), Api.CHAT, narrowing(named))
+    return Ordering(composition, Catalogue(composition)).order(wish, by or someone())
+
+
+def refused(status: int, code: str, composition: Composition, *args: object, **headers: str) -> Problem:
+    with pytest.raises(Problem) as caught:
+        order(composition, *args, **headers)  # type: ignore[arg-type]  # passed on as they are
+    assert (caught.value.status, caught.value.code) == (status, code)
+    return caught.value
+
+
+def test_headers_narrow_caps_and_workers_and_add_labels(composition: Composition) -> None:
+    made = order(
+        composition, budget_dollars="0.25", budget_steps="2", workers="dear, cheap", labels="green", domain="x"
+    )
+    assert (made.caps.dollars, made.caps.steps, made.caps.seconds) == (0.25, 2, Caps().seconds)
+    assert made.pool == ("dear", "cheap")
+    assert (made.task.labels, made.task.domain) == (("green",), "x")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({"budget_dollars": "2"}, 400, "budget_widened"),
+        ({"budget_steps": "11"}, 400, "budget_widened"),
+        ({"budget_dollars": "-1"}, 400, "invalid_header"),
+        ({"budget_dollars": "nan"}, 400, "invalid_header"),
+        ({"budget_tokens": "1.5"}, 400, "invalid_header"),
+        ({"workers": "dear,,cheap"}, 400, "invalid_header"),
+        ({"workers": "nobody"}, 400, "no_worker"),
+        ({"metadata": "everything"}, 400, "invalid_header"),
+        ({"progress": "loud"}, 400, "invalid_header"),
+        ({"colour": "red"}, 400, "invalid_header"),
+    ],
+)
+def test_a_header_that_does_not_narrow_is_refused(
+    composition: Composition, headers: dict[str, str], status: int, code: str
+) -> None:
+    assert "X-Shikisha-" in refused(status, code, composition, **headers).message
+
+
+def test_without_headers_nothing_is_narrowed() -> None:
+    plain = narrowing({"content-type": "application/json"})
+    assert (plain.workers, plain.labels, plain.detail, plain.progress) == (None, (), Detail.NONE, False)
+    assert plain.narrowed(Caps(steps=3)) == Caps(steps=3)
+
+
+def test_a_key_s_workers_are_all_that_there_are(composition: Composition) -> None:
+    assert order(composition, someone(workers=("cheap",))).pool == ("cheap",)
+    refused(403, "no_worker", composition, someone(workers=("cheap",)), workers="dear")
+    refused(403, "no_worker", composition, someone(workers=("gone",)))
+
+
+def test_only_workers_that_are_cleared_for_the_labels_are_left(composition: Composition) -> None:
+    assert order(composition, someone(label="secret")).pool == ("dear",)
+    assert order(composition, labels="secret").pool == ("dear",)
+    refused(403, "not_cleared", composition, someone(workers=("cheap",), label="secret"))
+
+
+def test_only_workers_that_can_do_what_the_task_needs_are_left(composition: Composition) -> None:
+    assert order(composition, task=Task("look", attachments=(IMAGE,)), workers="dear,cheap").pool == ("dear",)
+    assert order(composition, task=Task("add", tools=(TOOL,)), workers="dear,cheap").pool == ("cheap",)
+    refused(400, "unsupported_content", composition, someone(workers=("cheap",)), Task("look", attachments=(IMAGE,)))
+    refused(400, "unsupported_tools", composition, someone(workers=("dear",)), Task("add", tools=(TOOL,)))
+
+
+def test_a_conductor_that_misses_its_worker_is_refused_before_anything_begins(composition: Composition) -> None:
+    said = refused(400, "no_worker", composition, someone(workers=("cheap",)), None, "shikisha/named").message
+    assert "dear" in said
+
+
+def test_the_names_are_a_rolling_one_a_pin_one_a_conductor_and_a_cheap_one(composition: Composition) -> None:
+    catalogue = Catalogue(composition, created=1_780_000_000)
+    names = [model.name for model in catalogue.listed(someone())]
+    assert names == ["shikisha", catalogue.pin, "shikisha/plain", "shikisha/named", "shikisha-mini"]
+    assert catalogue.pin.startswith("shikisha-2026-05-28-")
+    assert order(composition, model="shikisha-mini").conductor == "fixed:single?worker=cheap"
+
+
+def test_a_pin_holds_while_the_configuration_does(composition: Composition, tmp_path: Path) -> None:
+    pin = Catalogue(composition).pin
+    earlier = f"shikisha-2020-01-01-{pin[-8:]}"
+    assert Catalogue(composition).find(earlier, someone()).name == pin
+    file = tmp_path / "shikisha.toml"
+    file.write_text(FILE.replace("10.0", "11.0"))
+    with pytest.raises(Problem, match=r"is no more: .* known are: shikisha, ") as caught:
+        Catalogue(load(file, {})).find(pin, someone())
+    assert (caught.value.status, caught.value.code) == (404, "model_not_found")
+
+
+def test_a_key_s_conductors_are_all_that_it_sees(composition: Composition) -> None:
+    by = someone(conductors=("named",))
+    assert [model.name for model in Catalogue(composition).listed(by)] == ["shikisha/named"]
+    refused(403, "model_not_allowed", composition, by)
+    refused(404, "model_not_found", composition, by, None, "gpt-4o")
+
+
+def test_without_any_configuration_there_is_an_orchestra() -> None:
+    catalogue = Catalogue(load(None, {}))
+    mini = catalogue.find("shikisha-mini", someone())
+    assert mini.spec(load(None, {}).cards()) == "fixed:single?worker=simulated-novice"

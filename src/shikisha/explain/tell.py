@@ -181,7 +181,8 @@ def _questions(run: Run, record: StepRecord) -> tuple[Asked, ...]:
         answer = run.answers.get(question.question)
         asked = (question.asks, question.worker, question.prompt)
         said = (answer.approved, answer.actor, answer.via, answer.text) if answer else (None, None, None, None)
-        told.append(Asked(*asked, *said, answer.remark if answer else "", question.expires))
+        remark = answer.remark if answer else ""
+        told.append(Asked(*asked, *said, remark=remark, expires=question.expires))
     return tuple(told)
 
 

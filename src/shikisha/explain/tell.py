@@ -6,7 +6,17 @@ same way for ever, and where a journal ends in the middle, so does the explanati
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from shikisha.events import AttemptFailed, AttemptFinished, CheckStatus, EffectUndone, QuestionKind, Reason, Role
+from shikisha.events import (
+    AttemptFailed,
+    AttemptFinished,
+    CheckStatus,
+    EffectUndone,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionKind,
+    Reason,
+    Role,
+)
 from shikisha.explain.story import (
     Asked,
     Call,
@@ -176,14 +186,21 @@ def _fault(attempt: Attempt) -> str | None:
 
 
 def _questions(run: Run, record: StepRecord) -> tuple[Asked, ...]:
-    told = []
-    for question in record.questions:
-        answer = run.answers.get(question.question)
-        asked = (question.asks, question.worker, question.prompt)
-        said = (answer.approved, answer.actor, answer.via, answer.text) if answer else (None, None, None, None)
-        remark = answer.remark if answer else ""
-        told.append(Asked(*asked, *said, remark=remark, expires=question.expires))
-    return tuple(told)
+    return tuple(_asked(question, run.answers.get(question.question)) for question in record.questions)
+
+
+def _asked(question: QuestionAsked, answer: QuestionAnswered | None) -> Asked:
+    return Asked(
+        asks=question.asks,
+        worker=question.worker,
+        prompt=question.prompt,
+        approved=answer.approved if answer else None,
+        actor=answer.actor if answer else None,
+        via=answer.via if answer else None,
+        text=answer.text if answer else None,
+        remark=answer.remark if answer else "",
+        expires=question.expires,
+    )
 
 
 def _answered_by(run: Run, rounds: Sequence[RoundStory]) -> str | None:

@@ -28,6 +28,7 @@ from shikisha.prompt import (
 )
 from shikisha.run import Performed, Result, Verdict
 from shikisha.task import Task
+from shikisha.turn import Attachment, Exchange, Media, Speaker, ToolCall, ToolResult, Turn
 
 POOL = 7
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
@@ -87,7 +88,16 @@ def _everywhere(text: str) -> str:
     """Put one foreign text into every place of the prompt that takes any."""
     result = Result("a", text, None, (Verdict(text, CheckStatus.FAIL, text),))
     past = Performed(Plan((Step(f"do {text}", 0),)), (result,))
-    return briefing(Task(f"ask {text}", f"see {text}"), [Card("a", f"can {text}")], [past])
+    task = Task(
+        f"ask {text}",
+        f"see {text}",
+        history=(Turn(Speaker.SYSTEM, text), Turn(Speaker.ASSISTANT, "", (ToolCall("1", text, text),))),
+        attachments=(Attachment(Media.FILE, "text/plain", text, "aGVsbG8="),),
+        exchanges=(Exchange((ToolCall("2", text, text),), (ToolResult("2", text),), text),),
+        tools=({"type": "function", "function": {"name": f"tool {text}"}},),
+        answer_schema={"title": text},
+    )
+    return briefing(task, [Card("a", f"can {text}")], [past])
 
 
 @given(texts)
@@ -98,6 +108,24 @@ def test_invariant_5_foreign_text_never_leaves_its_quoted_lines(text: str) -> No
 @given(texts)
 def test_foreign_text_is_shown_line_by_line(text: str) -> None:
     assert [line.removeprefix(QUOTE) for line in quoted(text).split("\n")] == (text.splitlines() or [""])
+
+
+def test_what_a_client_said_before_and_wants_is_shown_in_its_place() -> None:
+    task = Task(
+        "And tomorrow?",
+        history=(Turn(Speaker.USER, "Is it wet?"), Turn(Speaker.ASSISTANT, "", (ToolCall("1", "weather", "{}"),))),
+        attachments=(Attachment(Media.IMAGE, url="https://example.org/a.png"),),
+        tools=({"type": "function", "function": {"name": "weather"}},),
+    )
+    prompt = briefing(task, [Card("a", takes=(Media.IMAGE,)), Card("b", tools=True)])
+    assert prompt.startswith(
+        "Conversation so far:\n| user: Is it wet?\n| assistant: (calls weather: {})\n\nQuestion:\n| And tomorrow?\n\n"
+        "Attached to the question, and shown to every model:\n| image by link\n\n"
+        "Tools of the client's, which the last step's model may call if it can:\n| weather\n\n"
+        "Models:\nModel 0 (free; cannot call tools)\nModel 1 (free; cannot be shown the image)\n"
+    )
+    bare = briefing(task, [Card("a"), Card("b")], style=Style(described=False))
+    assert "Models: Model 0 (cannot be shown the image, cannot call tools), Model 1 (cannot" in bare
 
 
 def test_names_of_workers_are_never_shown() -> None:

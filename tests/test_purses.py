@@ -2,15 +2,17 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from budgets import NOON, Count, Desk, admitted, desk, promised, refusal, spender
 from journals import behind
+from postgres import Cluster, cluster
 from shikisha.budget import Amount
 from shikisha.errors import CapReached
 from shikisha.server.keys import Key, KeyCaps
@@ -20,12 +22,30 @@ from shikisha.server.keys.spend import Spent
 from shikisha.server.store import Served, State
 
 DAY = 86400.0
+NAMES = count()
 CENT = Amount(10, 0.01)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Cluster]:
+    with cluster() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, path: Path) -> str:
+    """A fresh journal of either kind."""
+    if request.param == "sqlite":
+        return str(path)
+    running: Cluster = request.getfixturevalue("postgres")
+    name = f"purses{next(NAMES)}"
+    running.sql("postgres", f"CREATE DATABASE {name}")
+    return running.url(name)
 
 
 @pytest.fixture
@@ -98,8 +118,8 @@ async def test_an_unknown_price_is_refused_under_a_cap_on_dollars_only(one: Desk
     assert (await one.used(key))[0].used == Portion(0, 7, 1)
 
 
-async def test_an_admins_key_is_no_exception(path: Path) -> None:
-    async with desk(str(path)) as one:
+async def test_an_admins_key_is_no_exception(url: str) -> None:
+    async with desk(url) as one:
         secret = await one.keys.bootstrap()
         key = await one.keys.find(secret or "")
         assert isinstance(key, Key)
@@ -134,9 +154,9 @@ async def test_a_clock_that_goes_back_is_refused(one: Desk, now: list[float], pa
         assert (await refusal(other, key)).status == 503
 
 
-async def test_two_clocks_may_differ_a_little_at_midnight(path: Path) -> None:
+async def test_two_clocks_may_differ_a_little_at_midnight(url: str) -> None:
     midnight = NOON - NOON % DAY + DAY
-    async with desk(str(path), lambda: midnight + 1) as ahead, desk(str(path), lambda: midnight - 1) as behind_it:
+    async with desk(url, lambda: midnight + 1) as ahead, desk(url, lambda: midnight - 1) as behind_it:
         key = await ahead.key(KeyCaps(dollars_per_day=0.025))
         for each in (ahead, behind_it):
             purse = await admitted(each, key)
@@ -229,8 +249,8 @@ async def test_a_cap_of_nothing_lets_free_work_through(one: Desk) -> None:
         await purse.hold(Amount(10, 1e-9), "dear")
 
 
-async def test_servers_share_a_budget(path: Path) -> None:
-    async with desk(str(path)) as one, desk(str(path)) as other:
+async def test_servers_share_a_budget(url: str) -> None:
+    async with desk(url) as one, desk(url) as other:
         key = await one.key(KeyCaps(dollars=1.0))
         purses = [await admitted(one, key), await admitted(other, key)]
         held = 80
@@ -244,9 +264,9 @@ async def test_servers_share_a_budget(path: Path) -> None:
         assert (await one.journal.query(lambda connection: promised(connection, key.id)))[0] <= nanos(1.0)
 
 
-async def test_what_a_server_leaves_idle_goes_back(path: Path) -> None:
+async def test_what_a_server_leaves_idle_goes_back(url: str) -> None:
     clock = [0.0]
-    async with desk(str(path), clock=lambda: clock[0]) as one, desk(str(path)) as other:
+    async with desk(url, clock=lambda: clock[0]) as one, desk(url) as other:
         key = await one.key(KeyCaps(dollars=0.1))
         purse = await admitted(one, key)
         await purse.hold(CENT, "ann")
@@ -261,10 +281,10 @@ async def test_what_a_server_leaves_idle_goes_back(path: Path) -> None:
             await another.hold(CENT, "ann")
 
 
-async def test_what_a_dead_server_held_is_kept_until_its_runs_are_over(path: Path) -> None:
-    async with desk(str(path)) as one:
+async def test_what_a_dead_server_held_is_kept_until_its_runs_are_over(url: str) -> None:
+    async with desk(url) as one:
         key = await one.key(KeyCaps(dollars=0.1))
-        async with desk(str(path)) as dying:
+        async with desk(url) as dying:
             purse = await admitted(dying, key)
             await purse.hold(Amount(1, 0.08), "ann")
             await dying.store.enlist(_row(key))
@@ -280,11 +300,11 @@ async def test_what_a_dead_server_held_is_kept_until_its_runs_are_over(path: Pat
         await taken.hold(Amount(1, 0.02), "ann")
 
 
-async def test_a_server_that_stops_gives_everything_back(path: Path) -> None:
-    async with desk(str(path)) as one:
+async def test_a_server_that_stops_gives_everything_back(url: str) -> None:
+    async with desk(url) as one:
         key = await one.key(KeyCaps(dollars=0.1))
         await one.store.enlist(_row(key))
-        async with desk(str(path)) as other:
+        async with desk(url) as other:
             purse = await admitted(other, key)
             await purse.hold(CENT, "ann")
             purse.settle(CENT, CENT)
@@ -305,24 +325,24 @@ async def test_a_store_that_is_away_is_asked_in_vain_and_nothing_is_held(one: De
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_however_runs_and_servers_take_turns_no_cap_is_passed(path: Path, seed: int) -> None:
-    chance, count, cap = random.Random(seed), Count(), 0.25
-    async with desk(str(path)) as one, desk(str(path)) as two, desk(str(path)) as three:
+async def test_however_runs_and_servers_take_turns_no_cap_is_passed(url: str, seed: int) -> None:
+    chance, counted, cap = random.Random(seed), Count(), 0.25
+    async with desk(url) as one, desk(url) as two, desk(url) as three:
         key = await one.key(KeyCaps(dollars=cap, tokens_per_day=3000))
         async with asyncio.TaskGroup() as group:
             for each in (one, two, three):
                 for _ in range(3):
                     purse = each.purses.of_key(key.id)
-                    group.create_task(spender(purse, random.Random(chance.random()), count, 12))
+                    group.create_task(spender(purse, random.Random(chance.random()), counted, 12))
             watch = group.create_task(_watch(one, key, nanos(cap)))
             group.create_task(_rest(one, two))
         assert watch.result() == 20
         for each in (one, two, three):
             await each.tell()
-        assert count.refused
-        assert count.most <= cap + 1e-9
+        assert counted.refused
+        assert counted.most <= cap + 1e-9
         used = (await one.used(key))[0].used
-        assert abs(used.dollars - nanos(count.dollars)) <= 1000
+        assert abs(used.dollars - nanos(counted.dollars)) <= 1000
         assert used.dollars <= nanos(cap)
 
 

@@ -24,8 +24,7 @@ async def compare(request: Request, session: See, house: Housed) -> Response:
     left, right = query.get("left", "").strip(), query.get("right", "").strip()
     if left and right:
         runs = [await _run(house, session, name) for name in (left, right)]
-        shown = {"runs": runs, "lines": view_compare.run_lines(*runs)}
-        return page(request, "compare_runs.html.jinja", shown)
+        return page(request, "compare_runs.html.jinja", {"runs": runs, "lines": view_compare.run_lines(*runs)})
     by = "conductor" if query.get("by") == "conductor" else "model"
     served = (await house.store.search(Filter(tenant=session.tenant, limit=_LATELY))).runs
     found = view_compare.ways(served, (await lately(request, house, session)).scores, by)

@@ -42,6 +42,11 @@ def _of(part: str, turn: str) -> bool:
     return part.startswith(f"step-{turn.removeprefix('round-')}-")
 
 
+def _grows(shown: Parts, place: tuple[int, int]) -> bool:
+    """Whether the page has a place where this step's answer grows: it has not while the step is not performed."""
+    return f'id="said-{place[0]}-{place[1]}"' in shown.get(f"step-{place[0]}-{place[1]}", "")
+
+
 def _swapped(name: str, html: str) -> str:
     return html.replace(f'id="{name}"', f'id="{name}" hx-swap-oob="true"', 1)
 
@@ -88,7 +93,7 @@ async def follow(
             fresh = draw(known)
             sending = changed(shown, fresh)
             shown = fresh
-            told = said(growing.take())
+            told = said({place: text for place, text in growing.take().items() if _grows(fresh, place)})
             if sending or told:
                 yield len(known) - 1, "\n".join([*sending, told])
 

@@ -165,7 +165,7 @@ async def _told(house: House, session: Session, run: str, events: Sequence[Event
 async def _heard(house: House, run: str, after: int) -> AsyncIterator[Heard]:
     """Yield what happens in a run; a child run is read from the journal, as often as its parent is heard."""
     if root_of(run) == run:
-        async with aclosing(house.listen(run, after)) as listening:  # type: ignore[type-var]
+        async with aclosing(house.listen(run, after)) as listening:
             async for item in listening:
                 yield item
         return

@@ -129,10 +129,10 @@ def view(events: Sequence[Event], now: float, children: Sequence[Summary] = ()) 
     story = explain(run)
     end = now if live else timeline.last_performed(events)
     rounds = tuple(_round(run, told, children) for told in story.rounds)
-    drawn = [timeline.timeline(events, end, room) for room in (timeline.WIDE, timeline.NARROW)]
+    wide, narrow = timeline.timeline(events, end, timeline.WIDE), timeline.timeline(events, end, timeline.NARROW)
     asked = tuple(run.open_questions)
     performed = timeline.last_performed(events)
-    return RunView(story, run, len(events), live, now, performed, rounds, asked, *drawn, tuple(children))
+    return RunView(story, run, len(events), live, now, performed, rounds, asked, wide, narrow, tuple(children))
 
 
 def _round(run: Run, told: RoundStory, children: Sequence[Summary]) -> RoundView:

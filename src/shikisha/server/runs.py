@@ -1,8 +1,8 @@
 """`/runs`: a task as it is becomes a run; runs are listed, looked at whole, followed event by event, and cancelled.
 
 Invariant: nobody sees a run of another tenant, nor learns that there is one (404). Events have the same numbers on
-every server and for ever, so a reader goes on where it stopped. Deliberately absent: erasure (an admin's), answering what a
-run waits for (`approvals`), and explaining (`explain`).
+every server and for ever, so a reader goes on where it stopped. Deliberately absent: erasure (an admin's), answering
+what a run waits for (`approvals`), and explaining (`explain`).
 """
 
 from typing import Annotated

@@ -14,6 +14,13 @@ def order(run: str, created: float = 1.0, **more: object) -> Served:
     return Served(**{**first, "created": created, **more})  # type: ignore[arg-type]
 
 
+async def there(store: Store, run: str) -> Served:
+    """A run that is there."""
+    found = await store.find(run)
+    assert found is not None
+    return found
+
+
 @asynccontextmanager
 async def opened(url: str, lease: float = 30.0) -> AsyncIterator[tuple[Journal, Store]]:
     """A server's journal and store."""

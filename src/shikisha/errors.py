@@ -20,6 +20,7 @@ business), and any exception that means "try again" (retries are decided in `att
         ├── JournalUnavailable   the store cannot take or give events now (locked, full, away)
         │   └── Expelled         this server was taken for dead; its runs are others' now
         ├── Conflict             a request under this idempotency key was made before
+        ├── StillOpen            the run is being performed: it cannot be erased now
         ├── RunErased            the run's texts were erased: it can be listed, but not gone on with
         ├── JournalTampered      the hash chain does not hold; says at which row
         └── UnknownRun           no such run in this journal
@@ -246,6 +247,10 @@ class Conflict(JournalError):
 
 class JournalTampered(JournalError):
     """A stored event is not what was written, or one is missing or out of order."""
+
+
+class StillOpen(JournalError):
+    """The run is being performed, or about to be: stop it first."""
 
 
 class RunErased(JournalError):

@@ -413,16 +413,13 @@ class RewardGiven(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodiesErased(Event):
-    """All texts of the run before this are erased: who wanted it, and why (which cannot be erased).
-
-    `removed` are gone from the store; the others other runs have too. `plans` is what remains of each plan, by hash.
-    """
+    """All texts of the run before this are erased; `why` itself cannot be."""
 
     kind: ClassVar[str] = "bodies.erased"
     actor: str
     why: str = ""
-    removed: int = 0
-    plans: Mapping[str, str] = field(default_factory=dict)
+    removed: int = 0  # texts that are gone from the store; the others are other runs' too
+    plans: Mapping[str, str] = field(default_factory=dict)  # by hash, what remains of each plan
 
 
 KINDS: dict[str, type[Event]] = {

@@ -51,7 +51,7 @@ async def resumption(house: House, by: Principal, exchanges: Sequence[Exchange],
         events = await house.journal.read(found[1])
     except UnknownRun:
         return None
-    if not by.owns(served.tenant) or served.model != model:
+    if served is None or not by.owns(served.tenant) or served.model != model:
         return None
     run = Run.fold(events)
     question = _question(events, found[2])

@@ -12,12 +12,12 @@ from functools import partial
 
 from sqlalchemy import ColumnElement, Connection, select
 
-from shikisha.errors import JournalUnavailable, UnknownRun
+from shikisha.errors import JournalUnavailable
 from shikisha.events import Status
-from shikisha.journal import Journal
+from shikisha.journal import Gone, Journal
 from shikisha.journal.chain import Work
 from shikisha.journal.tables import SERVED
-from shikisha.server.store import claims, filters
+from shikisha.server.store import claims, erasure, filters
 from shikisha.server.store.batch import Marks
 from shikisha.server.store.filters import Filter, Page
 from shikisha.server.store.members import Member, new_member
@@ -83,12 +83,9 @@ class Store:
         self._ours.discard(run)
         self._left.add(run)
 
-    async def find(self, run: str) -> Served:
-        """Return a served run; UnknownRun when there is none. Marks that ride on a later commit are not seen yet."""
-        found = await self._one(SERVED.c.run == storable(run))
-        if found is None:
-            raise UnknownRun(f"no run {run} was ordered here")
-        return found
+    async def find(self, run: str) -> Served | None:
+        """Return a served run; None when there is none. Marks that ride on a later commit are not seen yet."""
+        return await self._one(SERVED.c.run == storable(run))
 
     async def recall(self, key: str, idempotency: str) -> Served | None:
         """Return the run that a key's holder ordered under this idempotency key."""
@@ -143,6 +140,21 @@ class Store:
         await self._journal.flush()
         await self._journal.write(partial(claims.release, me=self.member, run=run))
         self.drop(run)
+
+    async def erase(self, runs: Iterable[str], *, actor: str, why: str = "") -> Gone:
+        """Erase every text of these runs, their child runs and their rows; a run that rested is over then.
+
+        StillOpen when one of them is being performed: cancel it first. UnknownRun when one was never there.
+        """
+        return await self._journal.erase(runs, actor=actor, why=why, along=partial(erasure.blank, self.member))
+
+    async def sweep(self, asked: Filter, *, actor: str, why: str = "") -> Gone:
+        """Erase what is asked for, the oldest first and up to `limit` runs; open runs are left alone.
+
+        By key, tenant or age (`until`): call it until it returns no runs.
+        """
+        runs = await self._journal.query(partial(erasure.oldest, asked=asked))
+        return await self.erase(runs, actor=actor, why=why) if runs else Gone()
 
     async def beat(self) -> None:
         """Give a sign of life, and see what waits for a commit stored; Expelled when we were taken for dead."""

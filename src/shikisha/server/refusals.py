@@ -28,6 +28,7 @@ _SAID = {
     403: "The key may not do this",
     404: "There is no such thing, or it is another tenant's",
     409: "It is not in a state for this",
+    410: "It was there, and is over or erased",
     413: "The body is too large",
     421: "The Host header names no host of this server",
     429: "Too many; see Retry-After",
@@ -40,6 +41,6 @@ _SAID = {
 ALWAYS = (400, 401, 403, 413, 421, 429, 431, 500, 503)
 
 
-def refusals(*more: int) -> "dict[int | str, dict[str, object]]":
+def refusals(*more: int) -> dict[int | str, dict[str, object]]:
     """Return the `responses` of a route: those that every route has, and these."""
     return {status: {"model": Refusal, "description": _SAID[status]} for status in sorted({*ALWAYS, *more})}

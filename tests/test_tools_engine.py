@@ -4,14 +4,18 @@ import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from io import StringIO
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from shikisha.approval import Decision, ScriptedDesk
 from shikisha.budget import Caps, Price, Usage
 from shikisha.call import NO_WISHES, Card, Reply, Request
 from shikisha.checker import Handoff
 from shikisha.checks.pattern import Settings, build
+from shikisha.cli.tree import View, draw
 from shikisha.conduct import Engine
 from shikisha.conductors.fixed import Scripted
 from shikisha.context import turns, view_hash
@@ -28,6 +32,9 @@ from shikisha.events import (
     Status,
 )
 from shikisha.explain.tell import explain
+from shikisha.explain.text import explain_text
+from shikisha.importers.journal import gather_runs
+from shikisha.outcomes_writing import LogBuilder, Repeats
 from shikisha.pool import Member, Pool
 from shikisha.recorder import MemoryRecorder
 from shikisha.run import Run
@@ -247,6 +254,23 @@ async def test_the_story_of_a_run_tells_of_its_tools() -> None:
     run = await play(Pool([tooled("w", asks_times(1))]))
     story = explain(run)
     assert [call.why for call in story.rounds[0].steps[0].calls][1] == "it goes on with what the client's tools came to"
+
+
+async def test_what_is_told_of_a_run_that_waits_for_its_clients_tools() -> None:
+    run = await play(Pool([tooled("w", asks_times(1))]), times=0)
+    assert 'asked the client to call its tools: [{"id":"call-0"' in explain_text(explain(run))
+    assert "it has not answered" in explain_text(explain(run))
+    console = Console(width=120, file=StringIO(), record=True)
+    console.print(draw(View({run.id: run}), run.id))
+    assert "waits for the client's tools" in console.export_text()
+
+
+async def test_a_log_of_outcomes_has_answers_and_no_calls_of_tools(tmp_path: Path) -> None:
+    run = await play(Pool([tooled("w", asks_times(2))]))
+    log = LogBuilder("journal", Repeats.MERGED)
+    gather_runs([run], log)
+    written = log.write(tmp_path / "log", as_lines=True)
+    assert (written.outcomes, written.left) == (1, {"calls that wanted the client's tools before they answered": 2})
 
 
 # Deaths

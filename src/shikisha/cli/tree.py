@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from shikisha.budget import Amount
 from shikisha.clean import one_line
 from shikisha.errors import FaultKind
-from shikisha.events import AttemptFailed, CheckStatus, Reason, Status
+from shikisha.events import AttemptFailed, CheckStatus, QuestionKind, Reason, Status
 from shikisha.plan import Step
 from shikisha.run import Attempt, RoundRecord, Run, StepRecord
 
@@ -111,7 +111,8 @@ def _state(step: Step, record: StepRecord, status: Status) -> tuple[str, str]:
     if record.finished is not None:
         return (DONE, "") if record.finished.fault is None else (FAILED, str(record.finished.fault))
     if record.questions and (not record.attempts or status is Status.SUSPENDED):
-        return ASKS, f"asks a person ({record.questions[-1].asks})"
+        asks = record.questions[-1].asks
+        return ASKS, "waits for the client's tools" if asks is QuestionKind.TOOLS else f"asks a person ({asks})"
     if status is not Status.RUNNING:
         return WAITS, "not finished" if record.attempts else "not begun"
     if not record.attempts:

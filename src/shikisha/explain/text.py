@@ -6,6 +6,7 @@ JSON. Deliberately absent: colours and width (the command line's business).
 
 from collections.abc import Iterable, Iterator
 
+from shikisha.events import QuestionKind
 from shikisha.explain.story import Asked, Call, Checked, Explanation, Graded, RoundStory, Seen, StepStory, Totals
 
 _LONGEST = 160
@@ -108,6 +109,9 @@ def _leading(check: Checked) -> str:
 
 
 def _question(asked: Asked) -> str:
+    if asked.asks is QuestionKind.TOOLS:
+        came = "" if asked.approved else "; it has not answered" if asked.approved is None else "; it declined"
+        return f"asked the client to call its tools: {_short(asked.prompt)}{came}"
     kind = f"asked a person to {asked.asks}"
     if asked.approved is None:
         return f"{kind}; nobody has answered"

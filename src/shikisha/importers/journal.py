@@ -105,6 +105,8 @@ def _gather_run(run: Run, log: LogBuilder, form: Formed | None, begun: _Begun) -
                 log.leave("calls for planning and checks")
             elif attempt.outcome is None:
                 log.leave("calls in flight when the journal ended")
+            elif isinstance(attempt.outcome, AttemptFinished) and attempt.outcome.calls:
+                log.leave("calls that wanted the client's tools before they answered")
             else:
                 drawn = draws.get(turn.index, _UNDRAWN) if _as_planned(attempt, turn, run) else _UNDRAWN
                 log.add(asked, _answered(attempt, told, drawn))

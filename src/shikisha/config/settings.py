@@ -14,6 +14,7 @@ from shikisha.budget import Caps, Price
 from shikisha.call import Ask
 from shikisha.config.serving import ServerTable
 from shikisha.config.serving_autonomy import AutonomyTable
+from shikisha.config.serving_telemetry import TelemetryTable
 from shikisha.config.table import Name, Table, Uncapped, Variable, checked_url
 from shikisha.events import OnFail
 from shikisha.plan import MAX_STEPS
@@ -210,4 +211,5 @@ class Settings(Table):
     journal: JournalTable = JournalTable()
     labels: LabelsTable = LabelsTable()
     server: ServerTable = ServerTable()
+    telemetry: TelemetryTable = TelemetryTable()
     reward: RewardTable = RewardTable()

@@ -17,6 +17,7 @@ from starlette.types import ExceptionHandler
 
 from shikisha import __version__
 from shikisha.errors import ShikishaError
+from shikisha.server.access import Access
 from shikisha.server.bounds import Bounds
 from shikisha.server.doors import Hosts
 from shikisha.server.house import House
@@ -46,6 +47,7 @@ def create_app(house: House) -> FastAPI:
         app.add_exception_handler(kind, handler)
     app.add_middleware(Bounds, most_bytes=house.settings.most_bytes)
     app.add_middleware(Hosts, settings=house.settings)
+    app.add_middleware(Access, tallies=app.state.watch.tallies)  # last added, so around all the others
     return app
 
 
@@ -59,15 +61,17 @@ def _there(group: str) -> ModuleType | None:
         return None
 
 
-async def _problem(_: Request, error: Exception) -> JSONResponse:
+async def _problem(request: Request, error: Exception) -> JSONResponse:
     problem = error if isinstance(error, Problem) else Problem(500, "an unforeseen error", "internal_error")
+    request.state.refused = problem.code
     return JSONResponse(problem.body(), problem.status, problem.headers())
 
 
-async def _shikisha(_: Request, error: Exception) -> JSONResponse:
+async def _shikisha(request: Request, error: Exception) -> JSONResponse:
     problem = (
         problem_of(error) if isinstance(error, ShikishaError) else Problem(500, "an unforeseen error", "internal_error")
     )
+    request.state.refused = problem.code
     return JSONResponse(problem.body(), problem.status, problem.headers())
 
 

@@ -75,6 +75,7 @@ async def opened(request: Request, presented: str) -> Key:
         raise Problem(429, "too many wrong keys came from this address", "too_many_wrong_keys", wait=wait)
     found = await keeper.find(presented)
     if isinstance(found, Key):
+        request.state.key = found.id  # for the access log
         return found
     keeper.guesses.wrong(address)
     if not wait:

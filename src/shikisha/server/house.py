@@ -57,6 +57,8 @@ class House:
         self.clerk = Clerk(journal, store, self.running)
         self.engine = Engine(self.clerk, vault=composition.vault, guarded=composition.guarded)
         self.watchers: list[Callable[[Event], None]] = []
+        self.recallers: list[Callable[[Sequence[Event]], None]] = []  # told what a run had before it goes on here
+        self.endings: list[Callable[[], None]] = []  # called, each in a thread, when no run is performed any more
         self.stuck: set[str] = set()  # ours, and cut short because the journal could not be written
         self.expulsions = 0
         self.first_key: str | None = None
@@ -206,6 +208,8 @@ class House:
         """Perform a run that is ours from where the journal ends."""
         served, events = await self.served(name), await self.journal.read(name)
         past = Run.fold(events)
+        for recall in self.recallers:
+            recall(events)
         running = Running(Live(name, events), self.purses.of_key(served.key), acknowledged=True)
         running.used = await self._used(past)
         if past.finished is not None:

@@ -42,6 +42,8 @@ async def open_house(composition: Composition, journal_url: str = "") -> AsyncIt
             caring.cancel()
             await house.close()
             await purses.close()
+        for end in house.endings:
+            await asyncio.to_thread(end)
         if interrupted is not None:
             raise interrupted
 

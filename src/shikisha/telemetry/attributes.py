@@ -73,9 +73,9 @@ def run_error(event: RunFinished) -> str:
     return "cap" if event.cap is not None else event.status.value
 
 
-def planned(event: PlanProposed, steps: int) -> Attributes:
-    """Return what is said of a plan."""
-    said: Attributes = {names.PLAN_HASH: plan_hash(event), names.PLAN_STEPS: steps}
+def planned(event: PlanProposed, hashed: str, steps: int) -> Attributes:
+    """Return what is said of a plan with this hash and this many steps."""
+    said: Attributes = {names.PLAN_HASH: hashed, names.PLAN_STEPS: steps}
     if event.version:
         said[names.POLICY_VERSION] = said[names.AGENT_VERSION] = event.version
     if event.substituted is not None:
@@ -94,7 +94,7 @@ def called(event: AttemptStarted, worker: Facts) -> Attributes:
     """Return what is said of an attempt from its start on."""
     judged = event.role is Role.CHECK
     said: Attributes = {
-        names.KIND: (Kind.EVALUATOR if judged else _KINDS[worker.via]).value,
+        names.KIND: _EVALUATOR if judged else _KINDS[worker.via],
         names.WORKER: event.worker,
         names.RUN: event.run,
         names.ROUND: event.round,
@@ -125,7 +125,8 @@ def called(event: AttemptStarted, worker: Facts) -> Attributes:
     return said
 
 
-_KINDS = {Via.CHAT: Kind.LLM, Via.TOOL: Kind.TOOL, Via.OTHER: Kind.CHAIN}
+_EVALUATOR = Kind.EVALUATOR.value
+_KINDS = {Via.CHAT: Kind.LLM.value, Via.TOOL: Kind.TOOL.value, Via.OTHER: Kind.CHAIN.value}
 
 
 def model(worker: Facts) -> Attributes:

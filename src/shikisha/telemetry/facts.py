@@ -36,6 +36,7 @@ _PROVIDERS = (  # the conventions' names, by the end of the host's name
     ("api.perplexity.ai", "perplexity"),
     ("api.x.ai", "x_ai"),
 )
+Request = Mapping[str, str | int | float | bool]
 _SPOKEN = "openai"  # whoever else answers is spoken to as if they were: the conventions want the protocol then
 _PORTS = {"https": 443, "http": 80}
 
@@ -52,7 +53,7 @@ class Facts:
     address: str = ""
     port: int | None = None
     tool_type: str = ""
-    request: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    request: Request = field(default_factory=dict)
 
     @property
     def via(self) -> Via:
@@ -60,7 +61,9 @@ class Facts:
         return _VIA.get(self.kind, Via.OTHER)
 
 
-def facts(name: str, kind: str, description: str = "", *, model: str = "", url: str = "") -> Facts:
+def facts(
+    name: str, kind: str, description: str = "", *, model: str = "", url: str = "", request: Request | None = None
+) -> Facts:
     """Return what can be told of a worker of this kind, with this model, at this URL."""
     via = _VIA.get(kind, Via.OTHER)
     parts = urlsplit(url)
@@ -74,6 +77,7 @@ def facts(name: str, kind: str, description: str = "", *, model: str = "", url: 
         host,
         (parts.port or _PORTS.get(parts.scheme)) if host else None,
         _TOOL_TYPES.get(kind, ""),
+        dict(request or {}),
     )
 
 

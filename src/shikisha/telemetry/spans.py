@@ -11,8 +11,6 @@ saw the earlier part know it from the journal; what was open when another proces
 Deliberately absent: sampling and sending (`export`), durations as metrics (`meters`).
 """
 
-import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from shikisha.errors import FaultKind
@@ -39,15 +37,11 @@ from shikisha.events import (
 from shikisha.telemetry import attributes as say
 from shikisha.telemetry import names
 from shikisha.telemetry.facts import Facts
-from shikisha.telemetry.ids import Place, span_of, trace_of
+from shikisha.telemetry.ids import Place, span_of
 from shikisha.telemetry.names import Kind
 from shikisha.telemetry.span import Emit, Link, Moment, Span
 from shikisha.telemetry.steps import Steps
-from shikisha.telemetry.thread import Thread
-
-_MOST_OPEN = 20_000  # runs whose end never came (their process lost the journal) must not pile up
-_MOST_OVER = 2_000  # runs that have ended or wait, kept for late grades and for going on
-_BELOW = re.compile(r"(?:-\d+-(?:\d+|plan)-\d+(?:\.\d+)?)+$")  # what a child run's id adds to its root's
+from shikisha.telemetry.thread import Thread, Threads, keep
 
 _AFTERWARDS = (
     QuestionAnswered,
@@ -77,23 +71,19 @@ class Spans:
         self._sampled = sampled
         self._content = content
         self._steps = Steps(facts or {}, self._end, content=content)
-        self._threads: OrderedDict[str, Thread] = OrderedDict()
-        self._over: OrderedDict[str, Thread] = OrderedDict()
-        self._ordered: OrderedDict[str, Place] = OrderedDict()
+        self._threads = Threads()
 
     # what is told ----------------------------------------------------------------------------------------------------
 
     def adopt(self, run: str, parent: Place) -> None:
         """Let a run that is about to begin, or to go on, be part of the trace of whoever ordered it."""
-        self._ordered[run] = parent
-        while len(self._ordered) > _MOST_OVER:
-            self._ordered.popitem(last=False)
+        keep(self._threads.ordered, run, parent)
 
     def recall(self, events: Sequence[Event]) -> None:
         """Take in what the journal has of a run that this process is about to go on with; nothing of it is told."""
-        if not events or events[0].run in self._threads:
+        if not events or events[0].run in self._threads.open:
             return
-        self._over.pop(events[0].run, None)
+        self._threads.over.pop(events[0].run, None)
         self._tell = _silent
         try:
             for event in events:
@@ -106,7 +96,7 @@ class Spans:
         if isinstance(event, RunStarted):
             self._begin(event)
             return
-        thread = self._threads.get(event.run)
+        thread = self._threads.open.get(event.run)
         if thread is None:
             self._outside(event)
             return
@@ -145,13 +135,13 @@ class Spans:
 
     def _outside(self, event: Event) -> None:
         """Take in an event of a run that is over, waits, or was never seen."""
-        thread = self._over.get(event.run)
+        thread = self._threads.over.get(event.run)
         if isinstance(event, RunResumed):
-            self._over.pop(event.run, None)
+            self._threads.over.pop(event.run, None)
             self._go_on(thread or Thread(event.run, 0, last=event.at), event.at, known=thread is not None)
         elif isinstance(event, AnswerGraded):
             if thread is None:
-                thread = Thread(event.run, self._trace(event.run, None))
+                thread = Thread(event.run, self._threads.trace(event.run, None))
                 thread.root_place = thread.place("run")
             self._grade(thread, event)
         elif isinstance(event, _AFTERWARDS) and thread is not None:
@@ -169,7 +159,7 @@ class Spans:
         """Begin a part of a run: its first, or a further one."""
         parent = self._parent(thread.run)
         thread.parent = parent
-        thread.trace = self._trace(thread.run, parent)
+        thread.trace = self._threads.trace(thread.run, parent)
         thread.sampled = True
         place = thread.place("run")
         name = f"{names.INVOKE_WORKFLOW} {thread.conductor}" if thread.conductor else names.INVOKE_WORKFLOW
@@ -178,9 +168,8 @@ class Spans:
             thread.sampled = False
             root.place = thread.place("run")
         thread.root, thread.root_place = root, root.place
-        self._threads[thread.run] = thread
-        if len(self._threads) > _MOST_OPEN:
-            _, lost = self._threads.popitem(last=False)
+        lost = self._threads.begin(thread)
+        if lost is not None:
             self._cut_off(lost)
 
     def _go_on(self, thread: Thread, at: float, *, known: bool = True) -> None:
@@ -188,7 +177,7 @@ class Spans:
         if known:
             before, thread.part = thread.root_place, thread.part + 1
         else:  # nobody recalled it: the first part's place can be reckoned all the same, and this one is told apart
-            trace = self._trace(thread.run, self._parent(thread.run))
+            trace = self._threads.trace(thread.run, self._parent(thread.run))
             before = Place(trace, span_of(thread.run, 0, "run"))
             thread.part = max(1, int(at * 1000))
             thread.about = {names.KIND: Kind.CHAIN.value, names.OPERATION: names.INVOKE_WORKFLOW, names.RUN: thread.run}
@@ -199,13 +188,7 @@ class Spans:
     def _parent(self, run: str) -> Place | None:
         """Return what a run hangs under: the attempt that started it, or what whoever ordered it named."""
         attempt = self._steps.calls.get(run) or self._steps.calls.get(run.rpartition(".")[0])
-        return attempt.place if attempt is not None else self._ordered.get(run)
-
-    def _trace(self, run: str, parent: Place | None) -> int:
-        if parent is not None:
-            return parent.trace
-        root = _BELOW.sub("", run)
-        return self._ordered[root].trace if root in self._ordered else trace_of(root)
+        return attempt.place if attempt is not None else self._threads.ordered.get(run)
 
     def _stop(self, thread: Thread, event: RunFinished | RunPaused) -> None:
         """Close what is open, the root last: the run has ended, or waits."""
@@ -221,7 +204,7 @@ class Spans:
                 span.attributes[names.RUN_STATUS] = event.status.value
                 span.attributes.update(say.cost(thread.used) | thread.left())
             self._end(span, event.at)
-        self._forget(thread)
+        self._threads.end(thread)
 
     def _last_words(self, thread: Thread, root: Span, event: RunFinished) -> None:
         root.attributes.update(say.run_ended(event) | say.cost(thread.used) | thread.left())
@@ -232,13 +215,6 @@ class Spans:
             root.attributes[names.RUN_WHY] = event.why
             if event.answer is not None:
                 root.attributes[names.OUTPUT_MESSAGES] = say.said_by(event.answer)
-
-    def _forget(self, thread: Thread) -> None:
-        """Keep little of a run that is over or waits."""
-        self._threads.pop(thread.run, None)
-        self._over[thread.run] = thread
-        while len(self._over) > _MOST_OVER:
-            self._over.popitem(last=False)
 
     def _cut_off(self, thread: Thread) -> None:
         """Close what was open when whoever performed the run was gone."""

@@ -44,11 +44,10 @@ class Steps:
         """Tell of a plan: the planning has ended."""
         span = self._opened(thread, (event.round, None), event.at)
         plan = Plan.loads(event.plan)
-        said = say.planned(event, len(plan))
-        span.attributes.update(said)
+        thread.plan, thread.plan_hash, thread.version = plan, say.plan_hash(event), event.version
+        span.attributes.update(say.planned(event, thread.plan_hash, len(plan)))
         if self._content:
             span.attributes[names.PLAN_TEXT] = event.text or event.plan
-        thread.plan, thread.plan_hash, thread.version = plan, say.plan_hash(event), event.version
         del thread.open[event.round, None]
         self._end(span, event.at)
 

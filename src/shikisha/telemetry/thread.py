@@ -5,16 +5,23 @@ good or not, everything open is closed. A thread whose run is over is small: pla
 what spans say (`attributes`).
 """
 
+import re
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from shikisha.budget import Amount, Caps
 from shikisha.events import QuestionAnswered
 from shikisha.plan import Plan
 from shikisha.telemetry import names
-from shikisha.telemetry.ids import Place, span_of
+from shikisha.telemetry.ids import Place, span_of, trace_of
 from shikisha.telemetry.span import Span, Value
 
+_MOST_OPEN = 20_000  # runs whose end never came (their process lost the journal) must not pile up
+_MOST_KEPT = 2_000  # runs that have ended or wait, kept for late grades and for going on
+_BELOW = re.compile(r"(?:-\d+-(?:\d+|plan)-\d+(?:\.\d+)?)+$")  # what a child run's id adds to its root's
+V = TypeVar("V")
 Spot = tuple[int, int | None]  # a round's step; None: its planning
 
 
@@ -72,3 +79,36 @@ class Thread:
         self.calls.clear()
         self.open.clear()
         self.root = None
+
+
+class Threads:
+    """The runs that are being performed, those that are over or wait, and the traces that runs were ordered in."""
+
+    def __init__(self) -> None:
+        self.open: OrderedDict[str, Thread] = OrderedDict()
+        self.over: OrderedDict[str, Thread] = OrderedDict()
+        self.ordered: OrderedDict[str, Place] = OrderedDict()
+
+    def begin(self, thread: Thread) -> Thread | None:
+        """Take a run in; return one that has to go for it, where there are too many."""
+        self.open[thread.run] = thread
+        return self.open.popitem(last=False)[1] if len(self.open) > _MOST_OPEN else None
+
+    def end(self, thread: Thread) -> None:
+        """Keep little of a run that is over or waits."""
+        self.open.pop(thread.run, None)
+        keep(self.over, thread.run, thread)
+
+    def trace(self, run: str, parent: Place | None) -> int:
+        """Return the trace that a run is in: its parent's, or the one reckoned from its root's id."""
+        if parent is not None:
+            return parent.trace
+        root = _BELOW.sub("", run)
+        return self.ordered[root].trace if root in self.ordered else trace_of(root)
+
+
+def keep(kept: OrderedDict[str, V], name: str, value: V) -> None:
+    """Keep a value, and no more of them than there is room for: the oldest goes."""
+    kept[name] = value
+    while len(kept) > _MOST_KEPT:
+        kept.popitem(last=False)

@@ -13,7 +13,7 @@ from shikisha.events import Event
 from shikisha.secrets import Vault
 from shikisha.telemetry.facts import Facts
 from shikisha.telemetry.ids import parse_traceparent
-from shikisha.telemetry.span import Span, Value
+from shikisha.telemetry.span import Span
 from shikisha.telemetry.spans import Spans
 
 if TYPE_CHECKING:
@@ -51,22 +51,30 @@ class Observer:
         self._safely(_shut_down, self._export)
 
     def _take(self, span: Span) -> None:
-        if not self._vault.empty:
+        if not self._vault.empty and self._holds_key(span):
             self._scrub(span)
         self._export.take(span)
 
+    def _holds_key(self, span: Span) -> bool:
+        """Look through all texts of a span at once: hardly ever is there anything, and this is on every run's way."""
+        texts = [span.name]
+        for said in (span.attributes, *[moment.attributes for moment in span.moments]):
+            for value in said.values():
+                if isinstance(value, str):
+                    texts.append(value)
+                elif isinstance(value, tuple):
+                    texts += map(str, value)
+        whole = "\n".join(texts)
+        return self._vault.scrub(whole) is not whole
+
     def _scrub(self, span: Span) -> None:
         span.name = self._vault.scrub(span.name)
-        for said in (span.attributes, *(moment.attributes for moment in span.moments)):
+        for said in (span.attributes, *[moment.attributes for moment in span.moments]):
             for name, value in said.items():
-                said[name] = self._clean(value)
-
-    def _clean(self, value: Value) -> Value:
-        if isinstance(value, str):
-            return self._vault.scrub(value)
-        if isinstance(value, tuple) and value and isinstance(value[0], str):
-            return tuple(self._vault.scrub(str(part)) for part in value)
-        return value
+                if isinstance(value, str):
+                    said[name] = self._vault.scrub(value)
+                elif isinstance(value, tuple):
+                    said[name] = tuple([self._vault.scrub(each) if isinstance(each, str) else each for each in value])
 
     def _safely(self, do: Callable[[T], None], what: T) -> None:
         try:

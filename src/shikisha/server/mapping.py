@@ -20,9 +20,10 @@ from shikisha.errors import (
     UnknownRun,
     WorkerError,
 )
-from shikisha.events import AttemptFailed, Status
+from shikisha.events import AttemptFailed, AttemptFinished, Finish, Status
 from shikisha.run import Run
 from shikisha.server.problems import Problem
+from shikisha.server.usage import answering
 
 NO_RETRY: Mapping[str, str] = {
     "x-should-retry": "false"
@@ -78,15 +79,17 @@ def outcome(run: Run) -> Answer | Problem:
     if end is None:
         return Problem(409, f"run {run.id} was stopped before its end", "cancelled")
     if end.answer is not None and end.status is not Status.FAILED:
-        return Answer(end.answer)
+        given = answering(run)
+        said = given.outcome if given else None
+        return Answer(end.answer, cut=isinstance(said, AttemptFinished) and said.finish is Finish.LENGTH)
     if end.fault is FaultKind.TRUNCATED and (partial := _partial(run)):
         return Answer(partial, cut=True)
-    said = f"run {run.id}: {end.why}"
+    why = f"run {run.id}: {end.why}"
     if end.cap is not None and end.status is Status.CAPPED:
-        return Problem(_CAPS.get(end.cap, 402), said, "budget_exceeded")
+        return Problem(_CAPS.get(end.cap, 402), why, "budget_exceeded")
     if end.fault is FaultKind.CAP:
-        return Problem(402, said, "budget_exceeded")
-    return Problem(502, said, "run_failed") if end.fault is None else _faulty(end.fault, said)
+        return Problem(402, why, "budget_exceeded")
+    return Problem(502, why, "run_failed") if end.fault is None else _faulty(end.fault, why)
 
 
 def _partial(run: Run) -> str | None:

@@ -25,7 +25,7 @@ from shikisha.server.mapping import problem_of
 from shikisha.server.problems import Problem
 
 _LOG = logging.getLogger(__name__)
-GROUPS = ("chat", "responses", "models", "runs", "approvals", "feedback", "admin", "watching", "pages.routes")
+GROUPS = ("chat", "responses", "models", "runs", "approvals", "rollback", "feedback", "admin", "watching", "pages.routes")
 
 
 def create_app(house: House) -> FastAPI:

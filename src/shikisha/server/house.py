@@ -55,7 +55,8 @@ class House:
         self.running: dict[str, Running] = {}
         self.ordering = Ordering(composition, Catalogue(composition))
         self.clerk = Clerk(journal, store, self.running)
-        self.engine = Engine(self.clerk, vault=composition.vault, guarded=composition.guarded)
+        engine = Engine(self.clerk, vault=composition.vault, guarded=composition.guarded)
+        self.engine = engine.overseen(composition.oversight(composition.settings.server.waiting))
         self.watchers: list[Callable[[Event], None]] = []
         self.recallers: list[Callable[[Sequence[Event]], None]] = []  # told what a run had before it goes on here
         self.endings: list[Callable[[], None]] = []  # called, each in a thread, when no run is performed any more

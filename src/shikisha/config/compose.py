@@ -27,7 +27,7 @@ from shikisha.oversight import Oversight
 from shikisha.pool import Member, Pool, without_strangers
 from shikisha.secrets import Vault
 from shikisha.turn import Media
-from shikisha.worker import Card, Worker
+from shikisha.worker import Ask, Card, Worker
 
 _OTHERS = frozenset(WorkerTable.model_fields) - {"kind", "max_output_tokens"}  # what no worker's answer hangs on
 
@@ -194,28 +194,7 @@ class Composition:
         return ConductorWorker(self.conductor(own.conductor), tuple(names), own.budgets.caps())
 
     def _card(self, name: str, table: WorkerTable) -> Card:
-        kind = kinds.WORKERS[table.kind]
-        unsaid = None if kind.billed else FREE
-        card = Card(
-            name=name,
-            description=table.description,
-            kind=table.kind,
-            price=table.price.price() if table.price else unsaid,
-            max_output_tokens=table.max_output_tokens or kind.max_output_tokens,
-            context_tokens=table.context_tokens,
-            concurrency=table.concurrency,
-            rate=table.rate,
-            timeout=table.timeout,
-            attempts=table.attempts,
-            fallback=table.fallback,
-            escalate=table.escalate,
-            approval=table.approval or self.settings.autonomy.approval,
-            compensate=table.compensate,
-            skills=table.skills,
-            sees=table.sees,
-            adds=table.adds,
-            takes=tuple(Media) if kind.any_task else (),
-        )
+        card = _described(name, table, self.settings.autonomy.approval)
         if table.kind == kinds.CONDUCTOR:
             own = cast("kinds.ChildSettings", table)
             seconds = own.budgets.seconds  # its own cap ends it, not ours
@@ -244,3 +223,29 @@ class Composition:
         if table is not None and table.kind == kinds.CONDUCTOR:
             raise ConfigError(f"{name!r} is a child run; a plan is written by an endpoint")
         return Endpoint(self._member(name, self.names), bool(getattr(table, "structured_output", False)))
+
+
+def _described(name: str, table: WorkerTable, approval: Ask) -> Card:
+    """Return the card as every kind of worker has it."""
+    kind = kinds.WORKERS[table.kind]
+    unsaid = None if kind.billed else FREE
+    return Card(
+        name=name,
+        description=table.description,
+        kind=table.kind,
+        price=table.price.price() if table.price else unsaid,
+        max_output_tokens=table.max_output_tokens or kind.max_output_tokens,
+        context_tokens=table.context_tokens,
+        concurrency=table.concurrency,
+        rate=table.rate,
+        timeout=table.timeout,
+        attempts=table.attempts,
+        fallback=table.fallback,
+        escalate=table.escalate,
+        approval=table.approval or approval,
+        compensate=table.compensate,
+        skills=table.skills,
+        sees=table.sees,
+        adds=table.adds,
+        takes=tuple(Media) if kind.any_task else (),
+    )

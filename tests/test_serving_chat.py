@@ -292,6 +292,18 @@ async def test_a_client_that_leaves_has_its_run_cancelled(tmp_path: Path, *, str
         assert (await at.house.past(name)).status is Status.INTERRUPTED
 
 
+async def test_the_same_request_twice_is_one_run(tmp_path: Path) -> None:
+    async with serving(tmp_path, by_model) as (_, client):
+        headers = {"Idempotency-Key": "k1"}
+        first = await client.chat.completions.create(model="shikisha", messages=[HELLO], extra_headers=headers)
+        chunks = await streamed(client, extra_headers=headers)
+        assert {first.id} == {chunk.id for chunk in chunks}
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "m1 says so"
+        with pytest.raises(APIStatusError, match="another request") as caught:
+            await client.chat.completions.create(model="shikisha/two", messages=[HELLO], extra_headers=headers)
+        assert caught.value.status_code == 409
+
+
 async def test_the_models_are_listed_and_found(tmp_path: Path) -> None:
     async with serving(tmp_path, by_model) as (_, client):
         names = [model.id async for model in client.models.list()]

@@ -4,7 +4,6 @@ Invariant: a client is told no before anything is begun, reserved or charged. De
 (`wire.chat`), who may do what (`ordering`), and how the answer is written (`completing`).
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -17,14 +16,17 @@ from shikisha.pool import Pool
 from shikisha.run import Run
 from shikisha.server import sse
 from shikisha.server.audible import conclusive, hears_all
+from shikisha.server.awaiting import unless_left
 from shikisha.server.completing import Completing
 from shikisha.server.doors import asker
 from shikisha.server.headers import of_begun
 from shikisha.server.house import House
+from shikisha.server.idempotency import begun, key_of
 from shikisha.server.narrowing import Narrowing, narrowing
 from shikisha.server.ordering import Wish
 from shikisha.server.orders import Api
 from shikisha.server.principal import Principal, Scope
+from shikisha.server.refusals import refusals
 from shikisha.server.streaming import Head
 from shikisha.server.telling import Teller, Terms
 from shikisha.server.toolcalls import Resumption, resumption
@@ -35,19 +37,33 @@ from shikisha.server.wire.reading import documented, fit, read
 
 router = APIRouter(tags=["chat"])
 Asker = Annotated[Principal, Depends(asker(Scope.RUN))]
+_GIVEN: dict[int | str, dict[str, object]] = {
+    200: {
+        "description": "A chat completion, or with stream its chunks",
+        "content": {
+            "application/json": {"schema": {"type": "object", "required": ["id", "choices", "model", "usage"]}},
+            "text/event-stream": {"schema": {"type": "string"}},
+        },
+    }
+}
 
 
-@router.post("/v1/chat/completions", summary="Create a chat completion", openapi_extra=documented(ChatRequest))
+@router.post(
+    "/v1/chat/completions",
+    summary="Create a chat completion",
+    responses={**refusals(402, 404, 409, 502, 504), **_GIVEN},
+    openapi_extra=documented(ChatRequest),
+)
 async def chat(request: Request, by: Asker) -> Response:
     """Have a conversation's next answer made by the pool, under a conductor."""
     house: House = request.app.state.house
     raw = await read(request)
     check_honoured(raw)
     asked = fit(raw, ChatRequest)
-    completing = await _Asking(house, by, asked, narrowing(request.headers)).begun()
+    completing = await _Asking(house, by, asked, narrowing(request.headers), key_of(request.headers)).begun()
     if asked.stream:
         return sse.stream(completing.chunks(), of_begun(completing.run), completing.gone)
-    return await _awaited(request, completing)
+    return await unless_left(request, completing.whole(), completing.gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +74,7 @@ class _Asking:
     by: Principal
     asked: ChatRequest
     narrow: Narrowing
+    idempotency: str | None
 
     async def begun(self) -> Completing:
         """Begin a run, or go on with the one that waits for what the request brings."""
@@ -66,11 +83,16 @@ class _Asking:
         back = await resumption(house, self.by, task.exchanges, model.name)
         if back is not None:
             return await self._resumed(back)
-        wish = Wish(model.name, task, Api.CHAT, self.narrow, metadata=_metadata(self.asked))
+        wish = Wish(
+            model.name, task, Api.CHAT, self.narrow, idempotency=self.idempotency, metadata=_metadata(self.asked)
+        )
         order = house.ordering.order(wish, self.by)
-        live = await house.begin(order)
-        cast = house.cast(order.conductor, order.pool)
-        return self._completing(live.events, order.model, cast, -1)
+        made = await begun(house, order)
+        live = house.live(made.run)
+        events = live.events if live is not None else await house.journal.read(made.run)
+        completing = self._completing(events, order.model, house.cast(order.conductor, order.pool), -1)
+        completing.theirs = made.fresh
+        return completing
 
     async def _resumed(self, back: Resumption) -> Completing:
         """Hand the results in, and attend the run from there on."""
@@ -100,22 +122,3 @@ def _metadata(asked: ChatRequest) -> dict[str, str]:
     """Return what is kept with the run and found again."""
     named = {"user": asked.user, "safety_identifier": asked.safety_identifier}
     return {name: value for name, value in named.items() if value is not None} | dict(asked.metadata or {})
-
-
-async def _awaited(request: Request, completing: Completing) -> Response:
-    """Return the whole answer; a client that leaves meanwhile has its run cancelled."""
-    making = asyncio.ensure_future(completing.whole())
-    leaving = asyncio.ensure_future(_left(request))
-    try:
-        await asyncio.wait({making, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not making.done():
-            await completing.gone()
-        return await making
-    finally:
-        leaving.cancel()
-        making.cancel()
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

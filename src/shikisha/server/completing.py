@@ -36,6 +36,7 @@ class Completing:
     teller: Teller
     narrowing: Narrowing
     nested: bool = False
+    theirs: bool = True  # this client's alone: False where an earlier request began the run
     usage_wanted: bool = False
     before: Bill = field(default_factory=Bill)
     done: bool = False
@@ -47,7 +48,7 @@ class Completing:
 
     async def gone(self) -> None:
         """Cancel the run: its client has left."""
-        if not self.done:
+        if self.theirs and not self.done:
             await self.house.cancel(self.run)
 
     async def whole(self) -> JSONResponse:

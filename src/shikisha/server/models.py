@@ -10,18 +10,19 @@ from fastapi import APIRouter, Depends, Request
 from shikisha.server.catalogue import Model
 from shikisha.server.doors import asker
 from shikisha.server.principal import Principal, Scope
+from shikisha.server.refusals import refusals
 
 router = APIRouter(tags=["models"])
 Asker = Annotated[Principal, Depends(asker(Scope.RUN))]
 
 
-@router.get("/v1/models", summary="List the models")
+@router.get("/v1/models", summary="List the models", responses=refusals())
 async def models(request: Request, by: Asker) -> dict[str, object]:
     """List the models that this key may use."""
     return {"object": "list", "data": [_shown(model) for model in request.app.state.house.catalogue.listed(by)]}
 
 
-@router.get("/v1/models/{name:path}", summary="Look a model up")
+@router.get("/v1/models/{name:path}", summary="Look a model up", responses=refusals(404))
 async def model(request: Request, name: str, by: Asker) -> dict[str, object]:
     """Return one model, which this key may use."""
     return _shown(request.app.state.house.catalogue.find(name, by))

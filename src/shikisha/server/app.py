@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -25,12 +26,39 @@ from shikisha.server.mapping import problem_of
 from shikisha.server.problems import Problem
 
 _LOG = logging.getLogger(__name__)
-GROUPS = ("chat", "responses", "models", "runs", "approvals", "rollback", "feedback", "admin", "watching", "pages.routes")
+GROUPS = (
+    "chat",
+    "responses",
+    "models",
+    "runs",
+    "approvals",
+    "rollback",
+    "feedback",
+    "admin",
+    "watching",
+    "pages.routes",
+)
+
+
+class _App(FastAPI):
+    """FastAPI, but for its answer to wrong parameters in the document: here they are a 400, in OpenAI's shape."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        fresh = self.openapi_schema is None
+        document = super().openapi()
+        if fresh:
+            for operations in document["paths"].values():
+                for operation in operations.values():
+                    operation["responses"].pop("422", None)
+            for name in ("HTTPValidationError", "ValidationError"):
+                document["components"]["schemas"].pop(name, None)
+        return document
 
 
 def create_app(house: House) -> FastAPI:
     """Return the application for a house; the house outlives it."""
-    app = FastAPI(
+    app = _App(
         title="Shikisha",
         version=__version__,
         summary="One OpenAI-compatible endpoint in front of a conducted pool of workers.",

@@ -15,6 +15,7 @@ from shikisha.errors import (
     JournalError,
     JournalUnavailable,
     PlanError,
+    RunErased,
     ShikishaError,
     TaskError,
     UnknownRun,
@@ -53,6 +54,8 @@ def problem_of(error: ShikishaError) -> Problem:
             )
         case UnknownRun():
             return Problem(404, str(error), "run_not_found")
+        case RunErased():
+            return Problem(410, str(error), "run_erased")
         case JournalError():
             return Problem(500, "the journal does not hold what it should; the operator is asked to look", "journal")
         case CapReached():

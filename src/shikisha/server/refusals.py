@@ -43,4 +43,5 @@ ALWAYS = (400, 401, 403, 413, 421, 429, 431, 500, 503)
 
 def refusals(*more: int) -> dict[int | str, dict[str, object]]:
     """Return the `responses` of a route: those that every route has, and these."""
-    return {status: {"model": Refusal, "description": _SAID[status]} for status in sorted({*ALWAYS, *more})}
+    gone = (410,) if 404 in more else ()  # what can be absent can have been erased
+    return {status: {"model": Refusal, "description": _SAID[status]} for status in sorted({*ALWAYS, *more, *gone})}

@@ -11,6 +11,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from shikisha.errors import StillOpen
+from shikisha.journal import Gone
 from shikisha.server.doors import asker
 from shikisha.server.house import House
 from shikisha.server.keys.keeper import UnknownKey, Unusable
@@ -19,6 +21,8 @@ from shikisha.server.keys.wire import (
     ActList,
     ActShown,
     Budgets,
+    Erased,
+    EraseRequest,
     KeyChange,
     KeyIssued,
     KeyList,
@@ -30,11 +34,13 @@ from shikisha.server.keys.wire import (
 from shikisha.server.principal import Principal, Scope
 from shikisha.server.problems import Problem
 from shikisha.server.refusals import refusals
+from shikisha.server.store import Filter
 from shikisha.server.wire.reading import documented, fit, read
 
 router = APIRouter(tags=["admin"])
 Admin = Annotated[Principal, Depends(asker(Scope.ADMIN))]
 Day = Annotated[str, Query(pattern=r"^\d{4}-\d{2}-\d{2}$", description="a UTC day, as in 2026-11-22")]
+_PART, _PARTS = 50, 20  # runs that are erased in one transaction, and how often that is done for a request
 Tenant = Annotated[Text | None, Query(description="only this tenant's")]
 
 
@@ -119,6 +125,43 @@ async def audit(
 ) -> ActList:
     """Return rows of the audit, newest first."""
     return ActList(data=[ActShown.of(act) for act in await _house(request).keys.acts(before, limit)])
+
+
+@router.post(
+    "/admin/erase",
+    summary="Forget what runs said",
+    responses=refusals(404, 409),
+    openapi_extra=documented(EraseRequest),
+)
+async def erase(request: Request, by: Admin) -> Erased:
+    """Erase the texts of runs, for good; that they were there, what they cost, and the chain of events stay.
+
+    By key, tenant or age, runs that are being performed are left alone, and `more` says whether to ask again.
+    """
+    house, asked = _house(request), fit(await read(request), EraseRequest)
+    if (asked.runs is not None) == asked.by_place:
+        raise Problem(400, "expected either runs, or some of key, tenant and before", "invalid_value", param="runs")
+    gone, more = await _erased(house, asked, by.key)
+    said = {name: value for name, value in asked.model_dump(exclude={"runs"}).items() if value is not None}
+    await house.keys.note(by.key, "runs.erased", ", ".join(gone.runs[:20]), runs=len(gone.runs), **said)
+    return Erased(runs=list(gone.runs), removed=gone.removed, kept=gone.kept, more=more)
+
+
+async def _erased(house: House, asked: EraseRequest, by: str) -> tuple[Gone, bool]:
+    """Erase what is asked for, a part at a time; return what is gone, and whether there may be more."""
+    try:
+        if asked.runs is not None:
+            return await house.store.erase(asked.runs, actor=by, why=asked.why), False
+        gone = Gone()
+        filtered = Filter(tenant=asked.tenant, key=asked.key, until=asked.before, limit=_PART)
+        for _ in range(_PARTS):
+            part = await house.store.sweep(filtered, actor=by, why=asked.why)
+            if not part.runs:
+                return gone, False
+            gone = Gone(gone.runs + part.runs, gone.removed + part.removed, gone.kept + part.kept)
+        return gone, True
+    except StillOpen as error:
+        raise Problem(409, str(error), "run_open") from None
 
 
 def _house(request: Request) -> House:

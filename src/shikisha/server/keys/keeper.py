@@ -95,7 +95,7 @@ class KeyKeeper:
 
         def work(connection: Connection) -> None:
             rows.add(connection, key, secret.digest(issued))
-            note(connection, self._act(by, "key.issued", own_id, _told(key)))
+            note(connection, self._act(by, "key.issued", own_id, key.shown()))
 
         await self.database.write(work)
         self._known.drop(own_id)
@@ -107,10 +107,10 @@ class KeyKeeper:
         def work(connection: Connection) -> Kept:
             kept = _existing(connection, own_id)
             after = replace(how(kept.key), id=own_id)
-            old, new = rows.columns(kept.key), rows.columns(after)
+            old, new = kept.key.shown(), after.shown()
             changed = {name: value for name, value in new.items() if value != old[name]}
             if changed:
-                rows.change(connection, own_id, changed)
+                rows.change(connection, own_id, rows.columns(after))
                 note(connection, self._act(by, action, own_id, changed))
             return Kept(after, kept.hash)
 
@@ -153,7 +153,7 @@ class KeyKeeper:
             if rows.any_key(connection):  # another server was quicker
                 return False
             rows.add(connection, key, secret.digest(issued))
-            note(connection, self._act(CONSOLE, "key.issued", own_id, _told(key)))
+            note(connection, self._act(CONSOLE, "key.issued", own_id, key.shown()))
             return True
 
         return issued if await self.database.write(work) else None
@@ -217,11 +217,7 @@ def _key(own_id: str, wanted: Wanted, now: float, by: str) -> Key:
 
 
 def _existing(connection: Connection, own_id: str) -> Kept:
-    kept = rows.one(connection, own_id)
+    kept = rows.one(connection, own_id, to_change=True)
     if kept is None:
         raise UnknownKey(f"there is no key {own_id!r}")
     return kept
-
-
-def _told(key: Key) -> dict[str, object]:
-    return {name: value for name, value in rows.columns(key).items() if value is not None}

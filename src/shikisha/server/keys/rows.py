@@ -24,11 +24,12 @@ class Kept(NamedTuple):
     hash: str
 
 
-def one(connection: Connection, own_id: str) -> Kept | None:
-    """Return the key of this id."""
+def one(connection: Connection, own_id: str, *, to_change: bool = False) -> Kept | None:
+    """Return the key of this id; nobody else changes it meanwhile if it is asked for to be changed."""
     if not (own_id.isascii() and own_id.isalnum()):  # as all ids are, and as any store can be asked
         return None
-    row = connection.execute(select(KEYS).where(KEYS.c.id == own_id)).one_or_none()
+    asked = select(KEYS).where(KEYS.c.id == own_id)
+    row = connection.execute(asked.with_for_update() if to_change else asked).one_or_none()
     return None if row is None else _kept(row)
 
 

@@ -30,6 +30,7 @@ def storable(text: str) -> str:
 
 
 Text = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(storable)]
+Run = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(storable)]
 Names = Annotated[list[Text], Field(max_length=_MOST_NAMES)]
 Scopes = Annotated[list[Annotated[Scope, Field(strict=False)]], Field(min_length=1, max_length=len(Scope))]
 Time = Annotated[float, Field(gt=0, le=_LATEST, description="Unix seconds")]
@@ -223,6 +224,34 @@ class ActList(BaseModel):
 
     object: Literal["list"] = "list"
     data: list[ActShown]
+
+
+class EraseRequest(Wire):
+    """What is to be forgotten: these runs, or all that fit everything else that is given."""
+
+    runs: Annotated[list[Run], Field(min_length=1, max_length=_MOST_NAMES)] | None = None
+    key: Text | None = Field(default=None, description="runs of this key")
+    tenant: Text | None = Field(default=None, description="runs of this tenant")
+    before: Time | None = Field(default=None, description="runs that began before this (Unix seconds)")
+    why: Annotated[str, Field(max_length=1000), AfterValidator(storable)] = ""
+
+    @property
+    def by_place(self) -> bool:
+        """Whether runs are named by where they belong."""
+        return any(each is not None for each in (self.key, self.tenant, self.before))
+
+
+class Erased(BaseModel):
+    """What was forgotten: the runs, how many of their texts are gone, and how many stay as they are other runs' too.
+
+    `more`: there are further runs that fit; ask again.
+    """
+
+    object: Literal["erasure"] = "erasure"
+    runs: list[str]
+    removed: int
+    kept: int
+    more: bool
 
 
 def budgets(keys: Iterable[Key], used: Iterable[tuple[str, str, Portion]]) -> Budgets:

@@ -54,6 +54,8 @@ class Narrowing:
 
     def narrowed(self, caps: Caps) -> Caps:
         """Return these caps with the tighter ones in place; 400 for one that is wider than what is allowed."""
+        if not self.caps:
+            return caps
         given = {name: getattr(caps, name) for name in Caps.__dataclass_fields__}
         for name, wanted in self.caps.items():
             most = given[name]

@@ -35,20 +35,24 @@ class Wish:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
 class Ordering:
     """Makes orders of wishes, over one configuration."""
 
-    composition: Composition
-    catalogue: Catalogue
+    def __init__(self, composition: Composition, catalogue: Catalogue) -> None:
+        self.composition = composition
+        self.catalogue = catalogue
+        self._configured = composition.cards()
+        self._caps, self._guarded = composition.caps, composition.guarded
 
     def order(self, wish: Wish, by: Principal) -> Order:
         """Return the order; Problem when the model, the workers or the limits cannot be had."""
         model = self.catalogue.find(wish.model, by)
         labels = tuple(sorted(join(wish.task.labels, wish.narrowing.labels, by.labels)))
-        task = replace(wish.task, labels=labels, domain=wish.narrowing.domain or wish.task.domain)
+        domain = wish.narrowing.domain or wish.task.domain
+        same = (labels, domain) == (wish.task.labels, wish.task.domain)
+        task = wish.task if same else replace(wish.task, labels=labels, domain=domain)
         cards = self._cards(task, wish.narrowing, by)
-        caps = wish.narrowing.narrowed(self.composition.caps)
+        caps = wish.narrowing.narrowed(self._caps)
         spec = model.spec(cards)
         self._castable(model, spec, cards)
         return Order(
@@ -67,15 +71,14 @@ class Ordering:
 
     def _cards(self, task: Task, narrowing: Narrowing, by: Principal) -> Sequence[Card]:
         """Return the cards of the workers that all of them leave."""
-        cards = _allowed(self.composition.cards(), by)
+        cards = _allowed(self._configured, by)
         cards = _chosen(cards, narrowing.workers, self.composition)
-        cards = _cleared(cards, task, self.composition.guarded)
+        cards = _cleared(cards, task, self._guarded)
         return _able(cards, task)
 
     def _castable(self, model: Model, spec: str, cards: Sequence[Card]) -> None:
         """Refuse a conductor that misses a worker, where fewer are left than are configured."""
-        configured = self.composition.cards()
-        if len(cards) == len(configured):
+        if len(cards) == len(self._configured):
             return
         names = [card.name for card in cards]
         try:

@@ -12,9 +12,15 @@ from pathlib import Path
 
 import pytest
 from openai import AsyncOpenAI, BadRequestError
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.chat import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatCompletionContentPartImageParam,
+    ChatCompletionMessageFunctionToolCallParam,
+    ChatCompletionToolParam,
+)
 
-from shikisha.chatserver import Answer, Asked, Ledger, Script, chat_server
+from shikisha.chatserver import Answer, Asked, Calling, Ledger, Script, chat_server
 from shikisha.errors import ConfigError
 
 
@@ -133,3 +139,73 @@ def test_it_runs_as_a_process_of_its_own_and_stops_when_told(tmp_path: Path) -> 
 async def _ask_once(url: str) -> None:
     async with _client(url) as client:
         assert (await _whole(client, "go")).choices[0].message.content == "from a file"
+
+
+TOOL: ChatCompletionToolParam = {"type": "function", "function": {"name": "weather"}}
+CALLED = Answer(calls=(Calling(name="weather", arguments={"city": "Kyoto"}), Calling(name="weather", id="mine")))
+
+
+async def test_calls_of_tools_come_whole_with_ids_and_a_finish_reason_of_their_own() -> None:
+    async with chat_server([CALLED]) as url, _client(url) as client:
+        reply = await client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "wet?"}], tools=[TOOL]
+        )
+    (choice,) = reply.choices
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", "")
+    calls = [call for call in choice.message.tool_calls or () if call.type == "function"]
+    assert [(call.id, call.function.arguments) for call in calls] == [("call_1_0", '{"city": "Kyoto"}'), ("mine", "{}")]
+
+
+async def test_streamed_calls_of_tools_come_in_pieces_of_one_index() -> None:
+    async with chat_server([CALLED]) as url, _client(url) as client:
+        chunks = await _chunks(client, "wet?")
+    pieces = [call for chunk in chunks for each in chunk.choices for call in each.delta.tool_calls or ()]
+    assert [piece.index for piece in pieces] == [0, 0, 0, 0, 1, 1]
+    assert [(piece.id, piece.type) for piece in pieces if piece.id] == [("call_1_0", "function"), ("mine", "function")]
+    texts = [piece.function.arguments or "" for piece in pieces if piece.function and piece.index == 0]
+    assert "".join(texts) == '{"city": "Kyoto"}'
+    finish = [each.finish_reason for chunk in chunks for each in chunk.choices if each.finish_reason]
+    assert finish == ["tool_calls"]
+
+
+async def test_what_was_asked_shows_tools_form_parts_and_calls() -> None:
+    seen: list[Asked] = []
+
+    def choose(asked: Asked) -> Answer:
+        seen.append(asked)
+        return Answer()
+
+    call: ChatCompletionMessageFunctionToolCallParam = {
+        "id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}
+    }  # fmt: skip
+    image: ChatCompletionContentPartImageParam = {
+        "type": "image_url",
+        "image_url": {"url": "https://example.org/a.png"},
+    }
+    async with chat_server(choose) as url, _client(url) as client:
+        await client.chat.completions.create(
+            model="m",
+            messages=[
+                {
+                    "role": "user",
+                    "content": [{"type": "text", "text": "See"}, image],
+                },
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "1", "content": "rain"},
+            ],
+            tools=[TOOL],
+            response_format={"type": "json_object"},
+        )
+    (asked,) = seen
+    assert asked.messages == (("user", "See"), ("assistant", ""), ("tool", "rain"))
+    assert (asked.tools, asked.parts, asked.calls) == (("weather",), (image,), (call,))
+    assert asked.response_format == {"type": "json_object"}
+
+
+async def test_a_known_key_gets_the_same_calls_again() -> None:
+    books = Ledger()
+    script = [CALLED.model_copy(update={"times": 1}), Answer()]
+    async with chat_server(script, ledger=books) as url, _client(url) as client:
+        first, again = await _whole(client, "wet?", "k"), await _whole(client, "wet?", "k")
+    assert first.choices[0].message.tool_calls == again.choices[0].message.tool_calls
+    assert books.charges == {"k": 1}

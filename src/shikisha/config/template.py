@@ -37,6 +37,8 @@ conductor = "fixed:single"
 #max_output_tokens = 8192
 #timeout = 120
 #structured_output = true
+#tools = true                       # it may call the tools of the server's clients
+#takes = ["image"]                  # and file, audio: what it can be shown of what clients attach
 
 #[workers.calculator]
 #kind = "python"                    # runs code in a sandbox

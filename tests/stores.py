@@ -3,7 +3,10 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from sqlalchemy import Connection, update
+
 from shikisha.journal import Journal, open_journal
+from shikisha.journal.tables import MEMBERS
 from shikisha.server.store import Served, Store, open_store
 from shikisha.server.store.members import new_member
 
@@ -28,8 +31,17 @@ async def opened(url: str, lease: float = 30.0) -> AsyncIterator[tuple[Journal, 
         yield journal, store
 
 
+async def lapse(journal: Journal) -> None:
+    """Let every lease have run out long ago."""
+
+    def late(connection: Connection) -> None:
+        connection.execute(update(MEMBERS).values(alive_until=0.0))
+
+    await journal.write(late)
+
+
 @asynccontextmanager
-async def silent(url: str, lease: float) -> AsyncIterator[tuple[Journal, Store]]:
+async def silent(url: str, lease: float = 30.0) -> AsyncIterator[tuple[Journal, Store]]:
     """The same of a server that gives no sign of life after it joined, and does not leave."""
     async with open_journal(url) as journal:
         store = Store(journal, new_member(lease))

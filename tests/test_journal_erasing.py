@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from journals import PLAN, attempt, behind, finished, keep, started, whole
+from journals import PLAN, answered, attempt, behind, finished, keep, started, whole
 from postgres import Cluster, cluster
-from shikisha.errors import UnknownRun
+from shikisha.call import Card
+from shikisha.conduct import Engine
+from shikisha.conductors.fixed import fixed
+from shikisha.errors import RunErased, UnknownRun
 from shikisha.events import AnswerGraded, BodiesErased, Mark
 from shikisha.explain import explain
 from shikisha.journal import Gone, open_journal
 from shikisha.plan import Plan
+from shikisha.pool import Member, Pool
 from shikisha.run import Run
+from shikisha.workers.scripted import ScriptedWorker
 
 NAMES = count()
 SECRET = "the patient is Ann Smith"
@@ -152,3 +157,21 @@ def test_an_erasure_is_part_of_the_run() -> None:
     erased = BodiesErased(run="r", at=99.0, actor="ann")
     run = Run.fold([*whole("r"), erased])
     assert (run.erased, run.active_seconds) == (erased, Run.fold(whole("r")).active_seconds)
+
+
+async def test_a_text_that_was_first_said_long_ago_by_another_run_stays(tmp_path: Path) -> None:
+    async with open_journal(str(tmp_path / "journal.db")) as journal:
+        await keep(journal, whole("first", answer=SECRET))
+        await keep(journal, (answered("between", "It.") for _ in range(5000)))
+        await keep(journal, [started("between"), *whole("last", answer=SECRET)])
+        assert (await journal.erase(["last"], actor="ann")).removed == 0
+        assert await journal.read("first") == tuple(whole("first", answer=SECRET))
+
+
+async def test_nobody_goes_on_with_an_erased_run(tmp_path: Path) -> None:
+    async with open_journal(str(tmp_path / "journal.db")) as journal:
+        await keep(journal, whole("r")[:2])
+        await journal.erase(["r"], actor="bob")
+        pool = Pool([Member(Card("ann"), ScriptedWorker({}))])
+        with pytest.raises(RunErased, match="run r was erased by bob"):
+            await Engine(journal).resume("r", pool, fixed("single"))

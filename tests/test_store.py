@@ -7,14 +7,16 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, select
 
 from journals import finished, keep, started, whole
 from postgres import Cluster, cluster
 from shikisha.errors import Conflict, Expelled, JournalUnavailable
 from shikisha.events import Status
 from shikisha.journal import open_journal
+from shikisha.journal.tables import MEMBERS
 from shikisha.server.store import Filter, State, open_store
-from stores import opened, order, silent, there
+from stores import lapse, opened, order, silent, there
 
 NAMES = count()
 
@@ -89,11 +91,11 @@ async def test_what_a_server_left_is_claimed_by_one_other(url: str) -> None:
 
 async def test_a_server_that_gave_no_sign_is_expelled_and_writes_nothing_more(url: str) -> None:
     told: list[str] = []
-    async with silent(url, 0.2) as (journal, store), opened(url) as (other, heir):
+    async with silent(url) as (journal, store), opened(url) as (other, heir):
         store.on_expelled(lambda: told.append("expelled"))
         await store.enlist(order("r"))
         await keep(journal, [started("r")])
-        await asyncio.sleep(0.25)
+        await lapse(journal)
         assert [each.run for each in await heir.claim(5)] == ["r"]
         journal.add(finished("r"))
         waiting = asyncio.create_task(journal.flush())
@@ -110,23 +112,35 @@ async def test_a_server_that_gave_no_sign_is_expelled_and_writes_nothing_more(ur
 
 
 async def test_a_server_that_is_late_but_was_not_missed_goes_on(url: str) -> None:
-    async with silent(url, 0.1) as (journal, store):
+    async with silent(url) as (journal, store):
         await store.enlist(order("r"))
-        await asyncio.sleep(0.15)
+        await lapse(journal)
         await keep(journal, whole("r"))
         await store.beat()
         assert await store.claim(5) == ()
 
 
 async def test_who_was_away_itself_takes_nobody_for_dead_for_a_lease(url: str) -> None:
-    async with silent(url, 0.3) as (_, away), silent(url, 0.3) as (journal, other):
+    async with silent(url) as (_, away), silent(url) as (journal, other), silent(url) as (_, third):
         await other.enlist(order("r"))
         await keep(journal, [started("r")])
-        await asyncio.sleep(0.35)  # the store was away for both, say
+        await lapse(journal)  # the store was away for all of them, say
         await away.beat()
         assert await away.claim(5) == ()
-        await asyncio.sleep(0.35)
-        assert [each.run for each in await away.claim(5)] == ["r"]
+        assert [each.run for each in await third.claim(5)] == ["r"]
+
+
+def alive_until(connection: Connection) -> float | None:
+    return connection.scalar(select(MEMBERS.c.alive_until))
+
+
+async def test_a_heartbeat_prolongs_the_lease(url: str) -> None:
+    async with opened(url, 0.05) as (journal, store):
+        await lapse(journal)
+        async with asyncio.timeout(30):
+            while not await journal.query(alive_until):  # noqa: ASYNC110 - the store has no events
+                await asyncio.sleep(0.01)
+        assert await store.claim(5) == ()
 
 
 async def test_what_waits_is_taken_by_one(url: str) -> None:
@@ -164,10 +178,9 @@ async def test_whoever_performs_a_run_learns_that_it_is_to_stop(url: str) -> Non
 
 
 async def test_a_run_that_was_never_acknowledged_is_forgotten_with_its_server(url: str) -> None:
-    async with silent(url, 0.1) as (_, store):
-        await store.enlist(order("ghost", idempotency="i"))
-    await asyncio.sleep(0.15)
-    async with opened(url) as (_, store):
+    async with silent(url) as (journal, dead), opened(url) as (_, store):
+        await dead.enlist(order("ghost", idempotency="i"))
+        await lapse(journal)
         assert await store.claim(5) == ()
         await store.enlist(order("r", idempotency="i"))
 
@@ -194,3 +207,46 @@ async def test_a_server_that_left_in_order_stores_what_was_added_last(url: str) 
             await keep(journal, [finished("r")])
     async with open_journal(url) as journal:
         assert await journal.read("r") == tuple(whole("r"))
+
+
+async def test_of_many_requests_under_one_key_one_begins_a_run(url: str) -> None:
+    async with opened(url) as (_, one), opened(url) as (journal, two):
+        orders = [order(f"r{number}", idempotency="i", request_hash=str(number % 2)) for number in range(10)]
+        tries = [store.enlist(each) for store, each in zip([one, two] * 5, orders, strict=True)]
+        told = await asyncio.gather(*tries, return_exceptions=True)
+        first = await two.recall("k1", "i")
+        assert first is not None
+        assert first.run == f"r{told.index(None)}"
+        conflicts = [each for each in told if isinstance(each, Conflict)]
+        assert [each.run for each in conflicts] == [first.run] * 9
+        assert sum(each.same for each in conflicts) == 4
+        await keep(journal, [started("other")])
+
+
+FOUND = [
+    (Filter(), "dcba"),
+    (Filter(tenant="acme"), "cba"),
+    (Filter(key="k2"), "db"),
+    (Filter(model="other"), "a"),
+    (Filter(api="runs"), "c"),
+    (Filter(states=(State.ENDED, State.WAITING)), "cb"),
+    (Filter(statuses=(Status.CAPPED,)), "b"),
+    (Filter(since=2.0, until=4.0), "cb"),
+    (Filter(text="mean"), "d"),
+    (Filter(text="nothing"), ""),
+    (Filter(tenant="acme", key="k2", states=(State.ENDED,)), "b"),
+    (Filter(limit=0), "d"),
+]
+
+
+async def test_runs_are_found_by_what_is_asked_for(url: str) -> None:
+    async with opened(url) as (journal, store):
+        await store.enlist(order("a", 1.0, model="other"))
+        await store.enlist(order("b", 2.0, key="k2"))
+        await store.enlist(order("c", 3.0, api="runs"))
+        await store.enlist(order("d", 4.0, key="k2", tenant="else", excerpt="What does it MEAN?"))
+        store.mark("b", State.ENDED, status=Status.CAPPED)
+        store.mark("c", State.WAITING, status=Status.SUSPENDED)
+        await journal.flush()
+        for asked, expected in FOUND:
+            assert "".join(run.run for run in (await store.search(asked)).runs) == expected, asked

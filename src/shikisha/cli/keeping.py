@@ -36,11 +36,14 @@ def verify(shared: Shared, expect: Expect = None) -> Exit:
     found = session.perform(main)
     if shared.json:
         problems = [{"event": problem.seq, "what": problem.what} for problem in found.problems]
-        out.value({"ok": found.ok, "events": found.count, "hash": found.hash, "problems": problems})
+        out.value(
+            {"ok": found.ok, "events": found.count, "hash": found.hash, "erased": found.erased, "problems": problems}
+        )
     else:
         for problem in found.problems:
             out.note(str(problem))
-        out.answer(f"{'intact' if found.ok else 'NOT intact'}: {found.count} events, head {found.hash}")
+        erased = f" ({found.erased} texts erased)" if found.erased else ""
+        out.answer(f"{'intact' if found.ok else 'NOT intact'}: {found.count} events{erased}, head {found.hash}")
     return Exit.OK if found.ok else Exit.JOURNAL
 
 

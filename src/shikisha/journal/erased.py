@@ -6,7 +6,7 @@ still has the text for another run; what stands for it says so and is never take
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from time import gmtime, strftime
 
@@ -44,18 +44,24 @@ def sign(at: float) -> str:
 
 def erasures(connection: Connection, runs: Collection[str]) -> dict[str, Erasure]:
     """Return the last erasure of each of these runs that was erased."""
-    names, found = sorted(runs), dict[str, Erasure]()
+    names, told = sorted(runs), list[tuple[int, str, float, str]]()
     for start in range(0, len(names), _AT_ONCE):
         some = EVENTS.c.run.in_(names[start : start + _AT_ONCE])
-        told = select(EVENTS.c.run, EVENTS.c.seq, EVENTS.c.at, EVENTS.c.data).where(
-            some, EVENTS.c.kind == BodiesErased.kind
-        )
-        for run, seq, at, data in connection.execute(told.order_by(EVENTS.c.seq)):
-            try:
-                plans = {**(found[run].plans if run in found else {}), **json.loads(data).get("plans", {})}
-            except (ValueError, TypeError, AttributeError) as error:
-                raise JournalTampered(f"event {seq} of run {run}: it makes no event: {error!r}") from error
-            found[run] = Erasure(seq, at, plans)
+        columns = (EVENTS.c.seq, EVENTS.c.run, EVENTS.c.at, EVENTS.c.data)
+        found = select(*columns).where(some, EVENTS.c.kind == BodiesErased.kind).order_by(EVENTS.c.seq)
+        told += [(seq, run, at, data) for seq, run, at, data in connection.execute(found)]
+    return last_of(told)
+
+
+def last_of(told: Iterable[tuple[int, str, float, str]]) -> dict[str, Erasure]:
+    """Return each run's last erasure, of all erasures by place: their places, runs, times and data."""
+    found: dict[str, Erasure] = {}
+    for seq, run, at, data in told:
+        try:
+            plans = {**(found[run].plans if run in found else {}), **json.loads(data).get("plans", {})}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise JournalTampered(f"event {seq} of run {run}: it makes no event: {error!r}") from error
+        found[run] = Erasure(seq, at, plans)
     return found
 
 

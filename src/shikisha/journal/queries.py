@@ -12,9 +12,9 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, Connection, LargeBinary, cast, select
 
 from shikisha.errors import JournalTampered, UnknownRun
-from shikisha.events import Event
+from shikisha.events import BodiesErased, Event
 from shikisha.journal.codec import body_hash, body_text, decode, references
-from shikisha.journal.erased import Erasure, erasures, stand_ins
+from shikisha.journal.erased import Erasure, erasures, last_of, stand_ins
 from shikisha.journal.tables import BODIES, EVENTS
 
 _AT_ONCE = 500  # values in an IN list
@@ -64,9 +64,13 @@ class Words:
         return stand_ins(gone, row.kind, references(row.kind, row.data))
 
 
-def words(connection: Connection, page: Sequence[Row]) -> Words:
-    """Return the texts that these events refer to; JournalTampered where one is missing or changed."""
-    gone = erasures(connection, {row.run for row in page})
+def words(connection: Connection, page: Sequence[Row], *, whole: bool = True) -> Words:
+    """Return the texts that these events refer to; JournalTampered where one is missing or changed.
+
+    `whole`: they are all events of their runs, so that erasures are among them.
+    """
+    told = [(row.seq, row.run, row.at, row.data) for row in page if row.kind == BodiesErased.kind]
+    gone = last_of(told) if whole else erasures(connection, {row.run for row in page})
     kept = [row for row in page if row.run not in gone or row.seq > gone[row.run].seq]
     found = bodies(connection, (key for row in kept for key in references(row.kind, row.data).values()))
     for row in kept:
@@ -90,7 +94,7 @@ def lines(connection: Connection, after: int, run: str | None, limit: int) -> li
     """Return up to `limit` events after a place, of one run or of all, each as its place and one line of JSON."""
     where = [EVENTS.c.seq > after, *([EVENTS.c.run == run] if run is not None else [])]
     page = rows(connection, *where, limit=limit)
-    told = words(connection, page)
+    told = words(connection, page, whole=False)
     return [(row.seq, _line(row, told.of(row))) for row in page]
 
 

@@ -29,8 +29,8 @@ async def care(house: "House") -> None:
 async def look(house: "House") -> None:
     """Look once: come back after an expulsion, stop what was cancelled elsewhere, go on with what nobody performs."""
     if house.expulsions and not house.running:
-        house.expulsions = 0
         await house.store.join()
+        house.expulsions = 0
     for name in await house.store.stopped():
         if name in house.running:
             await house.cancel(name)
@@ -38,7 +38,14 @@ async def look(house: "House") -> None:
         house.stuck.discard(name)
         await house.resume(name)
     await house.purses.rest()
+    await house.expiring.look(house)
     room = house.settings.most_runs - len(house.running)
     if room > 0 and not house.expulsions:
-        for served in await house.store.claim(room):
-            await house.resume(served.run)
+        left = [served.run for served in await house.store.claim(room)]
+        try:
+            while left:
+                await house.resume(left[-1])
+                left.pop()
+        finally:
+            for run in left:  # what could not be gone on with now comes with the next claim
+                house.store.drop(run)

@@ -203,22 +203,29 @@ class Store:
 
 @asynccontextmanager
 async def open_store(journal: Journal, lease: float = 15.0) -> AsyncIterator[Store]:
-    """Join the servers that share a journal, give signs of life, and leave at the end."""
+    """Join the servers that share a journal, give signs of life, and leave at the end.
+
+    `lease` is for how many seconds this server is trusted to live without a sign, by the store's clock.
+    """
     store = Store(journal, new_member(lease))
     await store.join()
-    beating = asyncio.create_task(_beat(store), name="heartbeat")
+    interrupted: BaseException | None = None
     try:
-        yield store
+        async with asyncio.TaskGroup() as group:
+            beating = group.create_task(_beat(store), name="heartbeat")
+            try:
+                yield store
+            except BaseException as error:  # noqa: BLE001 - the group would wrap it: it is raised again below, as it is
+                interrupted = error
+            beating.cancel()
+        if interrupted is not None:
+            raise interrupted
     finally:
-        beating.cancel()
-        await asyncio.wait([beating])
         await store.leave()
 
 
 async def _beat(store: Store) -> None:
     while True:
         await asyncio.sleep(store.member.lease / BEATS)
-        try:
+        with suppress(JournalUnavailable):  # the lease runs on; an expelled server has been told by the journal
             await store.beat()
-        except JournalUnavailable:
-            continue  # the lease runs on, and the next beat may come through; an expelled one has been told

@@ -26,7 +26,7 @@ from shikisha.server.narrowing import Narrowing, narrowing
 from shikisha.server.ordering import Wish
 from shikisha.server.orders import Api
 from shikisha.server.principal import Principal, Scope
-from shikisha.server.refusals import refusals
+from shikisha.server.refusals import SSE, refusals
 from shikisha.server.streaming import Head
 from shikisha.server.telling import Teller, Terms
 from shikisha.server.toolcalls import Resumption, resumption
@@ -42,7 +42,7 @@ _GIVEN: dict[int | str, dict[str, object]] = {
         "description": "A chat completion, or with stream its chunks",
         "content": {
             "application/json": {"schema": {"type": "object", "required": ["id", "choices", "model", "usage"]}},
-            "text/event-stream": {"schema": {"type": "string"}},
+            "text/event-stream": SSE,
         },
     }
 }

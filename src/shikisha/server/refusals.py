@@ -45,3 +45,12 @@ def refusals(*more: int) -> dict[int | str, dict[str, object]]:
     """Return the `responses` of a route: those that every route has, and these."""
     gone = (410,) if 404 in more else ()  # what can be absent can have been erased
     return {status: {"model": Refusal, "description": _SAID[status]} for status in sorted({*ALWAYS, *more, *gone})}
+
+
+SSE = {
+    "schema": {
+        "type": "object",
+        "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+        "description": "One server-sent event",
+    }
+}

@@ -21,7 +21,7 @@ from shikisha.server.ordering import Wish
 from shikisha.server.orders import Api, Order
 from shikisha.server.principal import Principal, Scope
 from shikisha.server.problems import Problem
-from shikisha.server.refusals import refusals
+from shikisha.server.refusals import SSE, refusals
 from shikisha.server.responses_asking import history_of, task_of
 from shikisha.server.responses_inputs import Order as Sorting
 from shikisha.server.responses_inputs import page
@@ -38,9 +38,7 @@ router = APIRouter(prefix="/v1/responses", tags=["responses"])
 Asker = Annotated[Principal, Depends(asker(Scope.RUN))]
 Seer = Annotated[Principal, Depends(seer)]
 Named = Annotated[str, Path(min_length=1, max_length=256)]
-_GIVEN: dict[int | str, dict[str, object]] = {
-    200: {"model": ResponseObject, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
-}
+_GIVEN: dict[int | str, dict[str, object]] = {200: {"model": ResponseObject, "content": {"text/event-stream": SSE}}}
 
 
 @router.post(

@@ -21,7 +21,7 @@ from shikisha.server.ordering import Wish
 from shikisha.server.orders import Api, Order
 from shikisha.server.principal import Principal, Scope
 from shikisha.server.problems import Problem
-from shikisha.server.refusals import refusals
+from shikisha.server.refusals import SSE, refusals
 from shikisha.server.runs_following import ended, events, over
 from shikisha.server.runs_view import cursor, read_cursor, shown, summary
 from shikisha.server.store import Filter
@@ -34,7 +34,7 @@ Asker = Annotated[Principal, Depends(asker(Scope.RUN))]
 Seer = Annotated[Principal, Depends(seer)]
 Named = Annotated[str, Path(min_length=1, max_length=256)]
 _EVENTS: dict[int | str, dict[str, object]] = {
-    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "The events"},
+    200: {"content": {"text/event-stream": SSE}, "description": "The events"},
     204: {"description": "The run is over, and there are no further events"},
 }
 _RUN: dict[int | str, dict[str, object]] = {200: {"model": RunShown}, 202: {"model": RunShown}}

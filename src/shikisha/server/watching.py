@@ -16,7 +16,7 @@ from fastapi import APIRouter, FastAPI, Request
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from sqlalchemy import Connection, select
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from shikisha.config.serving_telemetry import watch as watching
 from shikisha.errors import JournalError
@@ -27,6 +27,7 @@ from shikisha.server.access import TRACEPARENT
 from shikisha.server.doors import allowed, key_of
 from shikisha.server.house import House, root_of
 from shikisha.server.principal import Principal, Scope
+from shikisha.server.refusals import refusals
 from shikisha.server.store import Filter, State
 from shikisha.server.store.members import clock
 from shikisha.server.tallies import Tallies
@@ -166,7 +167,7 @@ async def readyz(request: Request) -> JSONResponse:
     return JSONResponse({"status": "ready"})
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse, responses=refusals())
 async def metrics(request: Request) -> Response:
     """Return this server's metrics in Prometheus's text format."""
     principal = None if _may_scrape(request) else allowed((await key_of(request)).principal(), Scope.READ)

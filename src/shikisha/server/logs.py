@@ -87,10 +87,10 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def tell(event: Event) -> None:
-    """Log what begins and ends (the house's watcher): runs for all to see, attempts for whoever looks closely."""
+    """Log what ends for all to see, what begins and every attempt for whoever looks closely (the house's watcher)."""
     match event:
         case RunStarted():
-            _run(event, "run begun", {"conductor": event.conductor, "parent": event.parent})
+            _run(event, "run begun", {"conductor": event.conductor, "parent": event.parent}, logging.DEBUG)
         case RunResumed():
             _run(event, "run goes on", {})
         case RunPaused():
@@ -104,9 +104,9 @@ def tell(event: Event) -> None:
             pass
 
 
-def _run(event: Event, message: str, said: Said) -> None:
-    if _RUNS.isEnabledFor(logging.INFO):
-        _RUNS.info(message, extra={"said": {"run": event.run, **said}})
+def _run(event: Event, message: str, said: Said, level: int = logging.INFO) -> None:
+    if _RUNS.isEnabledFor(level):
+        _RUNS.log(level, message, extra={"said": {"run": event.run, **said}})
 
 
 def _attempt(event: AttemptStarted | AttemptFinished | AttemptFailed) -> None:

@@ -14,6 +14,7 @@ import uvicorn
 from shikisha.config.compose import Composition
 from shikisha.config.serving import ServerTable
 from shikisha.errors import ConfigError
+from shikisha.server import logs
 from shikisha.server.app import create_app
 from shikisha.server.house import House
 from shikisha.server.opening import open_house
@@ -66,6 +67,7 @@ def run(composition: Composition, journal_url: str, ready: Callable[[House, sock
     """Serve in this process, on uvloop where there is one."""
     listening = bound(composition.settings.server)
     sys.setswitchinterval(_SWITCH)
+    logs.set_up(composition.vault, composition.settings.telemetry.log)
     with listening, asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(composition, listening, journal_url, lambda house: ready(house, listening)))
 

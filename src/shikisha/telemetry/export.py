@@ -6,6 +6,8 @@ SDK's environment variables hold (samplers, limits, resource attributes, time-ou
 Deliberately absent: exporting logs, and the SDK's global providers (whoever uses Shikisha as a library has their own).
 """
 
+from threading import Timer
+
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
@@ -32,7 +34,7 @@ from shikisha.telemetry.meters import Figures, Meters
 from shikisha.telemetry.span import Span, Value
 from shikisha.telemetry.wanted import Wanted
 
-_WAIT = 5_000  # milliseconds for what is left to be sent when a server stops
+_WAIT = 2.0  # seconds for what is left to be sent when a server stops
 _SAMPLED, _DROPPED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
 _FINE = Status()
 
@@ -48,6 +50,7 @@ class Export:
         figures: Figures | None = None,
     ) -> None:
 
+        self._exporters: list[OTLPSpanExporter | OTLPMetricExporter] = []
         self.resource = Resource.create({SERVICE_NAME: wants.service} if wants.service else {})
         self._scope = InstrumentationScope(names.SCOPE, schema_url=names.SCHEMA_URL)
         self._longest: int | None = SpanLimits().max_span_attribute_length
@@ -62,12 +65,19 @@ class Export:
         """Return an export to the endpoints that are wanted."""
 
         headers = dict(wants.headers) or None
+        exporters: list[OTLPSpanExporter | OTLPMetricExporter] = []
         spans = metrics = None
         if wants.traces is not None:
-            spans = BatchSpanProcessor(OTLPSpanExporter(endpoint=wants.traces, headers=headers))
+            traces_over = OTLPSpanExporter(endpoint=wants.traces, headers=headers)
+            spans = BatchSpanProcessor(traces_over)
+            exporters.append(traces_over)
         if wants.metrics is not None:
-            metrics = PeriodicExportingMetricReader(OTLPMetricExporter(endpoint=wants.metrics, headers=headers))
-        return cls(wants, spans, metrics, figures)
+            metrics_over = OTLPMetricExporter(endpoint=wants.metrics, headers=headers)
+            metrics = PeriodicExportingMetricReader(metrics_over)
+            exporters.append(metrics_over)
+        export = cls(wants, spans, metrics, figures)
+        export._exporters = exporters
+        return export
 
     def _tracing(self, processor: SpanProcessor) -> TracerProvider:
         tracers = TracerProvider(resource=self.resource, shutdown_on_exit=False)
@@ -124,11 +134,20 @@ class Export:
 
     def shutdown(self) -> None:
         """Send what is left, and stop the SDK's threads. May take seconds: not for an event loop."""
-        if self._tracers is not None:
-            self._tracers.force_flush(_WAIT)
-            self._tracers.shutdown()
-        if self._metering is not None:
-            self._metering.shutdown(_WAIT)
+        hurry = Timer(_WAIT, self._give_up)
+        hurry.start()
+        try:
+            if self._tracers is not None:
+                self._tracers.shutdown()
+            if self._metering is not None:
+                self._metering.shutdown()
+        finally:
+            hurry.cancel()
+
+    def _give_up(self) -> None:
+        """Stop trying to send: the SDK alone would go on for as long as a receiver may take, which is ten seconds."""
+        for exporter in self._exporters:
+            exporter.shutdown()
 
 
 def _context(place: Place) -> SpanContext:

@@ -63,7 +63,7 @@ class Meters:
         elif operation == names.INVOKE_WORKFLOW and names.RUN_STATUS in said:
             self._run(span)
         dollars = said.get(names.COST)
-        if isinstance(dollars, float | int) and names.REASON in said and names.CHILD_RUN not in said:
+        if isinstance(dollars, float | int) and dollars and names.REASON in said and names.CHILD_RUN not in said:
             self._dollars[(names.WORKER, str(said[names.WORKER])), (names.ROLE, str(said[names.ROLE]))] += dollars
 
     def _call(self, span: Span) -> None:

@@ -1,0 +1,91 @@
+"""What watching a run costs: microseconds a step, with exporting off, with spans, and with spans and metrics.
+
+The spans go through the SDK's batch processor to an exporter that keeps nothing, as they would on the way to a network;
+the run's own events are replayed, so that nothing but the observer is measured. `python benchmarks/telemetry.py`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from time import perf_counter
+
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+from shikisha.call import Card, Reply, Request
+from shikisha.conduct import Engine
+from shikisha.conductors.fixed import Scripted
+from shikisha.events import Event
+from shikisha.plan import Plan, Step
+from shikisha.pool import Member, Pool
+from shikisha.recorder import MemoryRecorder
+from shikisha.secrets import Vault
+from shikisha.task import Task
+from shikisha.telemetry import observer
+from shikisha.telemetry.export import Export
+from shikisha.telemetry.facts import facts
+from shikisha.telemetry.wanted import Wanted, wanted
+from shikisha.telemetry.watcher import Observer
+
+STEPS, RUNS, TRIALS = 3, 60, 60  # many short trials, of which the best counts: others work on this machine too
+MOST = 60.0  # microseconds a step
+
+
+class _Nowhere(SpanExporter):
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:  # noqa: ARG002 - the SDK's signature
+        return SpanExportResult.SUCCESS
+
+
+class _Instant:
+    async def perform(self, request: Request) -> Reply:  # noqa: ARG002 - the protocol's signature
+        return Reply("done")
+
+
+async def _events(runs: int) -> list[Event]:
+    pool = Pool([Member(Card("small", kind="chat"), _Instant())])
+    plan = Plan(tuple(Step(f"part {i}", 0, tuple(range(i))) for i in range(STEPS)))
+    recorder = MemoryRecorder()
+    for index in range(runs):
+        await Engine(recorder).run(Task("What is it?"), pool, Scripted([plan]), run_id=f"r{index}")
+    return [event for index in range(runs) for event in await recorder.read(f"r{index}")]
+
+
+def _cost(events: Sequence[Event], watching: Observer | None) -> float:
+    """Return microseconds a step; what is asked of a server that exports nothing is whether there is an observer."""
+    best = float("inf")
+    for _ in range(TRIALS):
+        began = perf_counter()
+        for event in events:
+            if watching is not None:
+                watching.observe(event)
+        best = min(best, perf_counter() - began)
+    return best * 1e6 / (STEPS * RUNS)
+
+
+def _watching(*, spans: bool, metrics: bool) -> Observer:
+    vault = Vault({"A_KEY": "k" * 40, "ANOTHER": "l" * 40})
+    for variable in ("A_KEY", "ANOTHER"):
+        vault.read(variable)
+    processor = BatchSpanProcessor(_Nowhere(), max_queue_size=1_000_000) if spans else None
+    export = Export(Wanted(service="benchmark"), processor, InMemoryMetricReader() if metrics else None)
+    return Observer(export, vault, {"small": facts("small", "chat", model="small-1", url="http://127.0.0.1/v1")})
+
+
+def main() -> None:
+    """Measure and print."""
+    events = asyncio.run(_events(RUNS))
+    off = observer(wanted({}), Vault({}))
+    rows = {
+        "no endpoint configured": _cost(events, off),
+        "metrics": _cost(events, _watching(spans=False, metrics=True)),
+        "spans": _cost(events, _watching(spans=True, metrics=False)),
+        "spans and metrics": _cost(events, _watching(spans=True, metrics=True)),
+    }
+    print(f"{STEPS}-step runs, microseconds a step (a share of the run's own spans included)")
+    for name, cost in rows.items():
+        print(f"{name:24} {cost:8.1f}")
+    assert rows["spans and metrics"] < MOST, f"more than {MOST} microseconds a step"
+
+
+if __name__ == "__main__":
+    main()

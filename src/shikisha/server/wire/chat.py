@@ -241,7 +241,7 @@ class SchemaFormat(Wire):
 
 
 Format = Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")]
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ChatRequest(Wire):

@@ -85,6 +85,9 @@ COLUMNS = tuple(each.name for each in fields(Served))
 
 def storable(value: object) -> object:
     """Return the value as every store takes it."""
-    if isinstance(value, str):
-        return str(value).encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
-    return value
+    if not isinstance(value, str):
+        return value
+    text = str(value)  # an enum's member is its text
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+    return text.replace("\x00", "\ufffd")

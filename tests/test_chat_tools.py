@@ -181,6 +181,23 @@ async def test_a_clients_limit_only_narrows_the_workers(wished: int, sent: int) 
     assert seen[0].body["max_completion_tokens"] == sent
 
 
+@pytest.mark.parametrize(
+    ("known", "wished", "sent"),
+    [
+        (None, "minimal", "minimal"),
+        (["low", "medium", "high"], "minimal", "low"),
+        (["low", "high"], "xhigh", "high"),
+        (["low", "high"], "low", "low"),
+        ([], "high", None),
+    ],
+)
+async def test_an_effort_is_taken_to_the_nearest_that_the_model_knows(
+    known: list[str] | None, wished: str, sent: str | None
+) -> None:
+    _, seen = await ask(request(Wishes(options={"reasoning_effort": wished})), Answer(), efforts=known)
+    assert seen[0].body.get("reasoning_effort") == sent
+
+
 async def test_an_answer_cut_at_the_clients_own_limit_is_an_answer() -> None:
     reply, _ = await ask(
         request(Wishes(options={"max_completion_tokens": 7})), Answer(text="abcdefgh", mishap=Mishap.LENGTH)

@@ -20,9 +20,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from shikisha.budget import Amount, Usage, upper_bound
+from shikisha.budget import Amount, Usage
 from shikisha.call import Card, Reply, Request
-from shikisha.context import turns, view_hash
+from shikisha.context import bound, turns, view_hash
 from shikisha.errors import ConfigError, FaultKind, WorkerError
 from shikisha.evaluate.appending import Appender
 from shikisha.events import Finish
@@ -199,9 +199,7 @@ class CachedWorker:
                     return kept.reply
                 flight = self._calls.flights.get(key)
                 if flight is None:
-                    texts = [turn.text for turn in shown]
-                    need = upper_bound(texts, card.max_output_tokens, card.price, card.context_tokens)
-                    return await self._call(key, request, need, tally)
+                    return await self._call(key, request, bound(shown, card, request.wishes), tally)
                 await asyncio.wait([flight])  # somebody asks this very thing: see what comes of it
         except BaseException:
             tally.taken[messages].discard(number)
@@ -209,7 +207,7 @@ class CachedWorker:
 
     def _messages(self, request: Request, shown: Sequence[Turn]) -> str:
         schema = json.dumps(request.schema, sort_keys=True) if request.schema else ""
-        return sha256(f"{self._fingerprint}\n{view_hash(shown)}\n{schema}".encode()).hexdigest()[:40]
+        return sha256(f"{self._fingerprint}\n{view_hash(shown, request.wishes)}\n{schema}".encode()).hexdigest()[:40]
 
     async def _call(self, key: str, request: Request, need: Amount, tally: Tally) -> Reply:
         calls = self._calls

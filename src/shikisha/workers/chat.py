@@ -10,7 +10,7 @@ several choices, log-probabilities, provider quirks beyond `extra_body`.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
@@ -58,6 +58,9 @@ _HEADERS = frozenset(
     }
 )
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+_EFFORTS = get_args(Effort)  # the least first
+
 
 class Settings(BaseModel):
     """How one model of one endpoint is asked.
@@ -65,7 +68,8 @@ class Settings(BaseModel):
     `api_key_env` names the environment variable with the key; local endpoints may need none. `headers` are further
     ones, with `${NAME}` for the value of an environment variable. `structured_output`: the endpoint can be held to a
     JSON Schema; `tools`: it can call a client's tools; `takes`: which kinds of attachments it can be shown. `usage`:
-    whether a reply must say what it used; by default it must when the worker has a price.
+    whether a reply must say what it used; by default it must when the worker has a price. `efforts`: the values of
+    reasoning_effort that the model knows, to the nearest of which a client's is taken (empty: none is sent).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -79,6 +83,7 @@ class Settings(BaseModel):
     seed: int | None = None
     stop: list[str] | None = None
     reasoning_effort: str | None = None
+    efforts: tuple[Effort, ...] | None = None
     extra_body: dict[str, JsonValue] = {}
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     structured_output: bool = False
@@ -208,8 +213,8 @@ class ChatWorker:
             body["tools"] = list(wishes.tools)
             if wishes.parallel_tool_calls is not None:
                 body["parallel_tool_calls"] = wishes.parallel_tool_calls
-        wished = {name: value for name, value in wishes.options.items() if name != "max_completion_tokens"}
-        return body | settings.extra_body | wished | {settings.max_tokens_field: most_output(self._card, wishes)}
+        limit = {settings.max_tokens_field: most_output(self._card, wishes)}
+        return body | settings.extra_body | _wished(wishes, settings.efforts) | limit
 
     def _take(self, raw: object, heard: Hearing) -> None:
         error = heard.take(raw)
@@ -276,6 +281,18 @@ class ChatWorker:
             return self._settings.usage == "required"
         price = self._card.price
         return price is not None and max(price.input, price.output) > 0
+
+
+def _wished(wishes: Wishes, efforts: Sequence[Effort] | None) -> dict[str, Json]:
+    """Return the client's sampling options as the endpoint has them; an effort is taken to the nearest it knows."""
+    wished = {name: value for name, value in wishes.options.items() if name != "max_completion_tokens"}
+    effort = wished.get("reasoning_effort")
+    if efforts is not None and effort in _EFFORTS:
+        place = _EFFORTS.index(effort)
+        del wished["reasoning_effort"]
+        if efforts:
+            wished["reasoning_effort"] = min(efforts, key=lambda known: abs(_EFFORTS.index(known) - place))
+    return wished
 
 
 def _detail(body: object) -> str:

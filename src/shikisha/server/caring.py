@@ -9,11 +9,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from shikisha.errors import ShikishaError
+from shikisha.server.store import Served
 
 if TYPE_CHECKING:
     from shikisha.server.house import House
 
 _LOG = logging.getLogger(__name__)
+_AT_ONCE = 8  # runs that are read at once, as many as the database has connections to spare
 
 
 async def care(house: "House") -> None:
@@ -41,11 +43,18 @@ async def look(house: "House") -> None:
     await house.expiring.look(house)
     room = house.settings.most_runs - len(house.running)
     if room > 0 and not house.expulsions:
-        left = [served.run for served in await house.store.claim(room)]
+        claimed = await house.store.claim(room)
+        gate = asyncio.Semaphore(_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for served in claimed:
+                group.create_task(_go_on(house, served, gate))
+
+
+async def _go_on(house: "House", served: Served, gate: asyncio.Semaphore) -> None:
+    """Go on with a run that was claimed; one that cannot be read now comes with the next claim."""
+    async with gate:
         try:
-            while left:
-                await house.resume(left[-1])
-                left.pop()
-        finally:
-            for run in left:  # what could not be gone on with now comes with the next claim
-                house.store.drop(run)
+            await house.resume(served.run, served)
+        except ShikishaError as error:
+            house.store.drop(served.run)
+            _LOG.warning("run %s cannot be gone on with now: %s", served.run, type(error).__name__)

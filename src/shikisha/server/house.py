@@ -25,6 +25,7 @@ from shikisha.pool import Pool
 from shikisha.run import Run
 from shikisha.server.catalogue import Catalogue
 from shikisha.server.clerk import Clerk
+from shikisha.server.expiring import Expiring
 from shikisha.server.following import follow
 from shikisha.server.keys import KeyKeeper
 from shikisha.server.live import Heard, Live
@@ -57,7 +58,8 @@ class House:
         self.clerk = Clerk(journal, store, self.running)
         engine = Engine(self.clerk, vault=composition.vault, guarded=composition.guarded)
         self.engine = engine.overseen(composition.oversight(composition.settings.server.waiting))
-        self.watchers: list[Callable[[Event], None]] = []
+        self.expiring = Expiring(root_of)
+        self.watchers: list[Callable[[Event], None]] = [self.expiring.note]
         self.recallers: list[Callable[[Sequence[Event]], None]] = []  # told what a run had before it goes on here
         self.endings: list[Callable[[], None]] = []  # called, each in a thread, when no run is performed any more
         self.stuck: set[str] = set()  # ours, and cut short because the journal could not be written
@@ -205,9 +207,9 @@ class House:
             return None
         return await self.resume(name)
 
-    async def resume(self, name: str) -> Live:
+    async def resume(self, name: str, served: Served | None = None) -> Live:
         """Perform a run that is ours from where the journal ends."""
-        served, events = await self.served(name), await self.journal.read(name)
+        served, events = served or await self.served(name), await self.journal.read(name)
         past = Run.fold(events)
         for recall in self.recallers:
             recall(events)
@@ -244,7 +246,8 @@ class House:
     async def _used(self, past: Run) -> Amount:
         """Return what a run and its child runs used so far."""
         total = Amount()
-        for member in (await self.family(past.id)).values():
+        alone = not any(attempt.started.worker in self._parents(past) for attempt in past.attempts)
+        for member in (past,) if alone else (await self.family(past.id)).values():
             for attempt in member.attempts:
                 if attempt.started.worker not in self._parents(member):
                     total += attempt.charged

@@ -1,0 +1,74 @@
+"""Runs that wait for a person in vain: once a question's time is over, its run goes on, which makes a no of it.
+
+Invariants: nothing is decided here (the engine says that nobody answered in time, in the journal), so a look too many
+does no harm, and two servers that look at once do no more than one; a server that starts finds what expired while none
+ran. Deliberately absent: how long questions wait ([autonomy], [server]).
+"""
+
+import heapq
+from collections.abc import Callable
+from time import time
+from typing import TYPE_CHECKING
+
+from shikisha.events import Event, QuestionAsked
+from shikisha.server.store import Filter, State
+
+if TYPE_CHECKING:
+    from shikisha.server.house import House
+
+_WHOLE = 60.0  # seconds between two looks at all that waits: other servers' questions are not heard here
+_PAGE = 200
+
+
+class Expiring:
+    """Knows when the next question expires, and goes on with its run then."""
+
+    def __init__(self, root_of: Callable[[str], str], clock: Callable[[], float] = time) -> None:
+        self._root_of, self._clock = root_of, clock
+        self._due: list[tuple[float, str]] = []  # a heap
+        self._known: set[tuple[float, str]] = set()
+        self._next_whole = 0.0
+
+    def note(self, event: Event) -> None:
+        """Take note of a question that is asked here (the house's watcher)."""
+        if isinstance(event, QuestionAsked) and event.expires > 0:
+            self._note(event.expires, self._root_of(event.run))
+
+    async def look(self, house: "House") -> None:
+        """Go on with every run that waits for an answer which cannot come any more."""
+        now = self._clock()
+        if now >= self._next_whole:
+            self._next_whole = now + _WHOLE
+            await self._gather(house)
+        while self._due and self._due[0][0] <= now:
+            entry = heapq.heappop(self._due)
+            self._known.discard(entry)
+            if await self._waits_in_vain(house, entry[1], now):
+                await house.go_on(entry[1])
+
+    def _note(self, expires: float, root: str) -> None:
+        if (expires, root) not in self._known:
+            self._known.add((expires, root))
+            heapq.heappush(self._due, (expires, root))
+
+    async def _gather(self, house: "House") -> None:
+        """Note the questions of all runs that wait, whoever performed them."""
+        after, more, known = None, True, {root for _, root in self._due}
+        while more:
+            page = await house.store.search(Filter(states=(State.WAITING,), after=after, limit=_PAGE))
+            for served in page.runs:
+                for expires in [] if served.run in known else await _expiries(house, served.run):
+                    self._note(expires, served.run)
+            after, more = page.after, page.after is not None
+
+    async def _waits_in_vain(self, house: "House", root: str, now: float) -> bool:
+        served = await house.store.find(root)
+        if served is None or served.state is not State.WAITING:
+            return False
+        return any(expires <= now for expires in await _expiries(house, root))
+
+
+async def _expiries(house: "House", root: str) -> list[float]:
+    """Return when the open questions of a run and its child runs expire, as far as they do."""
+    family = await house.family(root)
+    return [asked.expires for run in family.values() for asked in run.open_questions if asked.expires > 0]

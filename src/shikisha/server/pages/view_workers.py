@@ -7,6 +7,7 @@ there is a dash and a gap. Deliberately absent: intervals (an evaluation has the
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from shikisha.call import Card
 from shikisha.server.pages.recent import Recent, Tried
@@ -94,7 +95,7 @@ def quantile(ordered: Sequence[float], share: float) -> float | None:
     """Return the value below which this share lies (nearest rank); None of nothing."""
     if not ordered:
         return None
-    return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered) + 0.5) - 1))]
+    return ordered[max(0, ceil(share * len(ordered) - 1e-9) - 1)]
 
 
 def _worker(name: str, card: Card | None, tried: Sequence[Tried], span: tuple[float, float]) -> WorkerView:

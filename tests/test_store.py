@@ -111,6 +111,18 @@ async def test_a_server_that_gave_no_sign_is_expelled_and_writes_nothing_more(ur
         assert await other.read("new") == tuple(whole("new"))
 
 
+async def test_an_expelled_server_learns_it_with_its_next_sign_though_it_has_nothing_to_say(url: str) -> None:
+    told: list[str] = []
+    async with silent(url) as (journal, store), opened(url) as (_, heir):
+        store.on_expelled(lambda: told.append("expelled"))
+        await lapse(journal)
+        await heir.claim(5)
+        for _ in range(2):
+            with pytest.raises(Expelled):
+                await store.beat()
+        assert (told, store.expelled) == (["expelled"], True)
+
+
 async def test_a_server_that_is_late_but_was_not_missed_goes_on(url: str) -> None:
     async with silent(url) as (journal, store):
         await store.enlist(order("r"))

@@ -12,7 +12,7 @@ from functools import partial
 
 from sqlalchemy import ColumnElement, Connection, select
 
-from shikisha.errors import JournalUnavailable
+from shikisha.errors import Expelled, JournalUnavailable
 from shikisha.events import Status
 from shikisha.journal import Gone, Journal
 from shikisha.journal.chain import Work
@@ -158,8 +158,11 @@ class Store:
 
     async def beat(self) -> None:
         """Give a sign of life, and see what waits for a commit stored; Expelled when we were taken for dead."""
-        if not await self._journal.write(self.member.renew):
-            self._trusting = time.monotonic() + self.member.lease
+        try:
+            if not await self._journal.write(self.member.renew):
+                self._trusting = time.monotonic() + self.member.lease
+        except Expelled:
+            self._journal.along(_nothing)  # with it the journal's writer learns it, and tells who is to stop
         await self._journal.flush()
 
     async def join(self) -> None:
@@ -222,6 +225,10 @@ async def open_store(journal: Journal, lease: float = 15.0) -> AsyncIterator[Sto
             raise interrupted
     finally:
         await store.leave()
+
+
+def _nothing(_: Connection) -> None:
+    """Do nothing, in a transaction that asks whether we live."""
 
 
 async def _beat(store: Store) -> None:

@@ -21,6 +21,8 @@ from shikisha.recorder import MemoryRecorder
 from shikisha.reward import Reward
 from shikisha.reward import events as grades
 from shikisha.run import Run
+from shikisha.task import Task
+from shikisha.turn import Attachment, Media, Speaker, Turn
 from shikisha.worker import Ask, Card
 from shikisha.workers.conductor import ConductorWorker
 from support import TASK, engine, member, plan_of, pool_of, run_events, run_plans
@@ -45,6 +47,19 @@ async def test_it_says_what_each_worker_saw_and_what_was_withheld() -> None:
     assert last.withheld == (0,)
     assert last.calls[0].granted == (1,)
     assert last.calls[0].view
+
+
+async def test_it_says_what_was_said_before_and_what_is_attached() -> None:
+    task = Task(
+        "And now?",
+        history=(Turn(Speaker.USER, "Is it\nwet?"), Turn(Speaker.ASSISTANT, "No.")),
+        attachments=(Attachment(Media.IMAGE, "image/png", "map.png", "aGk="),),
+    )
+    told = explain(await engine().run(task, pool_of(w="x"), Scripted([plan_of((0, ()))])))
+    assert told.conversation == "user: Is it\nwet?\nassistant: No."
+    assert "after 31 characters of conversation: …user: Is it wet? assistant: No." in explain_text(told)
+    assert "attached: image map.png" in explain_text(told)
+    assert told.to_json()["attached"] == ["image map.png"]
 
 
 async def test_a_planned_worker_that_answers_is_the_plans_choice() -> None:

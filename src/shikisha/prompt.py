@@ -78,11 +78,12 @@ def conversation(task: Task) -> str:
 
 def _told(turn: Turn) -> str:
     calls = [f"(calls {call.name}: {call.arguments})" for call in turn.calls]
-    attached = [f"({_named(each)})" for each in turn.attachments]
+    attached = [f"({named(each)})" for each in turn.attachments]
     return " ".join([f"{turn.speaker}:", *([turn.text] if turn.text else []), *attached, *calls])
 
 
-def _named(attachment: Attachment) -> str:
+def named(attachment: Attachment) -> str:
+    """Say in a few words what an attachment is."""
     return f"{attachment.kind} {attachment.name or attachment.media_type or 'by link'}"
 
 
@@ -90,7 +91,7 @@ def _further(task: Task) -> list[str]:
     """Say what belongs to the question besides text, and what the client wants of the last step."""
     parts = []
     if task.attachments:
-        names = "\n".join(_named(each) for each in task.attachments)
+        names = "\n".join(named(each) for each in task.attachments)
         parts.append(f"Attached to the question, and shown to every model:\n{quoted(names)}")
     if task.tools:
         tools = "\n".join(task.tool_names)

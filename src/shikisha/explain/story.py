@@ -178,6 +178,7 @@ class Totals:
 class Explanation:
     """A run, explained. `substitutions` says, a line each, where another than the planned one acted.
 
+    `conversation` is what was said before the prompt, a line a turn; `attached` names what belongs to the prompt.
     `reward` None: it was given none. `changed_by` is the person who changed the answer in review.
     """
 
@@ -199,6 +200,8 @@ class Explanation:
     reward: Mapping[str, float] | None = None
     changed_by: str | None = None
     effects: tuple[Effect, ...] = ()
+    conversation: str = ""
+    attached: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return it as what JSON has: objects, lists, texts, numbers."""

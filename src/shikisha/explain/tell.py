@@ -31,6 +31,7 @@ from shikisha.explain.story import (
     Totals,
 )
 from shikisha.plan import Plan
+from shikisha.prompt import conversation, named
 from shikisha.run import Attempt, RoundRecord, Run, StepRecord
 
 
@@ -47,6 +48,8 @@ def explain(run: Run, children: Iterable[Run] = ()) -> Explanation:
         pool=run.started.pool,
         prompt=run.started.prompt,
         context=run.started.context,
+        conversation=conversation(run.task),
+        attached=tuple(named(each) for each in run.task.attachments),
         answer=run.answer,
         answered_by=_answered_by(run, rounds),
         totals=_totals(run),

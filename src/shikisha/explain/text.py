@@ -19,7 +19,11 @@ def explain_text(explanation: Explanation) -> str:
 
 def _run(told: Explanation) -> Iterator[str]:
     yield f"run {told.run}: {told.status}" + (f" ({told.why})" if told.why else "")
+    if told.conversation:
+        yield f"  after {len(told.conversation):,} characters of conversation: …{_short(told.conversation[-_LONGEST:])}"
     yield f"  task: {_short(told.prompt)}"
+    if told.attached:
+        yield f"  attached: {_short(', '.join(told.attached))}"
     if told.context:
         yield f"  context: {_short(told.context)}"
     yield f"  conductor: {told.conductor}; pool: {', '.join(told.pool)}"

@@ -241,6 +241,8 @@ class SchemaFormat(Wire):
 
 
 Format = Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")]
+MetaName = Annotated[str, Field(max_length=64)]
+MetaText = Annotated[str, Field(max_length=512)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -260,38 +262,33 @@ class ChatRequest(Wire):
     reasoning_effort: Effort | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
-    stop: str | list[str] | None = Field(default=None)
+    stop: str | Annotated[list[str], Field(max_length=4)] | None = None
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     verbosity: Literal["low", "medium", "high"] | None = None
-    metadata: dict[str, str] | None = Field(default=None, max_length=16)
+    metadata: dict[MetaName, MetaText] | None = Field(default=None, max_length=16)
     user: str | None = Field(default=None, max_length=512)
     safety_identifier: str | None = Field(default=None, max_length=512)
     prompt_cache_key: str | None = None
     prompt_cache_options: dict[str, JsonValue] | None = None
     prompt_cache_retention: str | None = None
-    n: int | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
-    logit_bias: dict[str, JsonValue] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    modalities: list[str] | None = None
-    service_tier: str | None = None
-    store: bool | None = None
-    audio: JsonValue = None
-    functions: JsonValue = None
-    function_call: JsonValue = None
-    prediction: JsonValue = None
-    web_search_options: JsonValue = None
-    moderation: JsonValue = None
+    n: Literal[1] | None = None
+    logprobs: Literal[False] | None = None
+    top_logprobs: Literal[0] | None = None
+    logit_bias: dict[str, JsonValue] | None = Field(default=None, max_length=0)
+    presence_penalty: float | None = Field(default=None, ge=0, le=0)
+    frequency_penalty: float | None = Field(default=None, ge=0, le=0)
+    modalities: list[Literal["text"]] | None = Field(default=None, min_length=1, max_length=1)
+    service_tier: Literal["auto", "default"] | None = None
+    store: Literal[False] | None = None
+    audio: None = None
+    functions: None = None
+    function_call: None = None
+    prediction: None = None
+    web_search_options: None = None
+    moderation: None = None
 
     @model_validator(mode="after")
     def _bounded(self) -> "ChatRequest":
-        for key, value in (self.metadata or {}).items():
-            if len(key) > 64 or len(value) > 512:
-                raise ValueError("metadata: a key has at most 64 characters and a value 512")
-        if isinstance(self.stop, list) and len(self.stop) > 4:
-            raise ValueError("stop: at most 4 sequences")
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options: only with stream")
         return self

@@ -10,16 +10,16 @@ from shikisha.config.load import load
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
-def block(language: str) -> str:
-    """The README's first fenced block of this language."""
-    found = re.search(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def block(language: str, heading: str = "#") -> str:
+    """The README's first fenced block of this language under a heading."""
+    found = re.search(rf"^{heading}.*?```{language}\n(.*?)```", README, re.DOTALL | re.MULTILINE)
     assert found, f"no {language} block in the README"
     return found[1]
 
 
 def test_the_ten_lines_of_python_print_what_they_say(tmp_path: Path) -> None:
     script = tmp_path / "example.py"
-    script.write_text(block("python"))
+    script.write_text(block("python", "## Ten lines of Python"))
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=True)  # noqa: S603 - our own README
     assert done.stdout == "HELLO WORLD 0.0\n"
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, cast
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from openai import APIError, APIStatusError, AsyncOpenAI
 
-from serving import At, served
+from serving import At, served, served_process
 from shikisha.chatserver import Answer, Asked, Chooser, Mishap, chat_server
 from shikisha.events import QuestionAnswered, Status
 from shikisha.server.store import Filter
@@ -185,3 +185,20 @@ async def test_data_with_a_guarded_label_reaches_only_who_is_cleared(tmp_path: P
             )
         assert (caught.value.status_code, caught.value.code) == (403, "not_cleared")
         assert await runs(at) == []
+
+
+@pytest.mark.slow
+async def test_a_stream_goes_on_to_its_end_when_the_server_is_told_to_stop(tmp_path: Path) -> None:
+    words = [Answer(text=" ".join("abcdefghij"), pace=0.1)]
+    async with chat_server(words) as url, AsyncExitStack() as stack:
+        config = FILE.format(url=url, more="", end="", patience=1)
+        at, process = await stack.enter_async_context(served_process(tmp_path, config))
+        client = await stack.enter_async_context(at.openai())
+        stream = await client.chat.completions.create(model="shikisha", messages=[HELLO], stream=True)
+        said = ""
+        async for chunk in stream:
+            said += chunk.choices[0].delta.content or ""
+            if said == "a b":
+                process.terminate()
+        assert said == "a b c d e f g h i j"
+        await process.wait()

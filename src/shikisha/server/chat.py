@@ -37,6 +37,7 @@ from shikisha.server.wire.reading import documented, fit, read
 
 router = APIRouter(tags=["chat"])
 Asker = Annotated[Principal, Depends(asker(Scope.RUN))]
+_GRACE = 0.9  # of the seconds that runs get to end when the server is stopped
 _GIVEN: dict[int | str, dict[str, object]] = {
     200: {
         "description": "A chat completion, or with stream its chunks",
@@ -62,7 +63,8 @@ async def chat(request: Request, by: Asker) -> Response:
     asked = fit(raw, ChatRequest)
     completing = await _Asking(house, by, asked, narrowing(request.headers), key_of(request.headers)).begun()
     if asked.stream:
-        return sse.stream(completing.chunks(), of_begun(completing.run), completing.gone)
+        grace = _GRACE * house.settings.drain
+        return sse.stream(completing.chunks(), of_begun(completing.run), completing.gone, grace)
     return await unless_left(request, completing.whole(), completing.gone)
 
 

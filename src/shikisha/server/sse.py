@@ -14,9 +14,16 @@ PING = 15  # seconds
 
 
 def stream(
-    events: AsyncIterator[bytes], headers: Mapping[str, str], gone: Callable[[], Awaitable[None]] | None = None
+    events: AsyncIterator[bytes],
+    headers: Mapping[str, str],
+    gone: Callable[[], Awaitable[None]] | None = None,
+    grace: float = 0.0,
 ) -> EventSourceResponse:
-    """Return the response that sends these events; `gone` is called if the client leaves before the end."""
+    """Return the response that sends these events.
+
+    `gone` is called if the client leaves before the end; `grace` is how many seconds it may go on once the server is
+    told to stop.
+    """
 
     async def left(_: Message) -> None:
         if gone is not None:
@@ -28,6 +35,7 @@ def stream(
         ping=PING,
         ping_message_factory=lambda: ServerSentEvent(comment="ping"),
         client_close_handler_callable=left,
+        shutdown_grace_period=grace,
     )
 
 

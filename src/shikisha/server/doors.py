@@ -70,16 +70,13 @@ async def opened(request: Request, presented: str) -> Key:
     """Return the key that was presented with a request, wherever in it; Problem when it opens nothing."""
     keeper: KeyKeeper = request.app.state.house.keys
     address = request.client.host if request.client else ""
-    wait = keeper.guesses.wait(address)
-    if wait and not keeper.knows(presented):
-        raise Problem(429, "too many wrong keys came from this address", "too_many_wrong_keys", wait=wait)
     found = await keeper.find(presented)
     if isinstance(found, Key):
         request.state.key = found.id  # for the access log
         return found
-    keeper.guesses.wrong(address)
-    if not wait:
-        _LOG.warning("a key was refused (%s), from %s", found, address or "an unknown address")
+    if wait := keeper.guesses.wrong(address):
+        raise Problem(429, "too many wrong keys came from this address", "too_many_wrong_keys", wait=wait)
+    _LOG.warning("a key was refused (%s), from %s", found, address or "an unknown address")
     raise Unauthenticated(found)
 
 

@@ -30,10 +30,6 @@ class Fresh(Generic[V]):
         self._known: OrderedDict[str, tuple[float, V]] = OrderedDict()
         self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
 
-    def __contains__(self, name: str) -> bool:
-        """Whether there was an answer lately, however old."""
-        return name in self._known
-
     async def get(self, name: str) -> V:
         """Return the answer, asked for if need be."""
         known = self._known.get(name)

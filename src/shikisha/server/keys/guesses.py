@@ -1,8 +1,8 @@
 """How often an address may present something that is no key.
 
-Invariant: bounded memory, whatever comes; an address that knows a key which we saw lately is never kept out by what
-others guess from there. Deliberately absent: blocking addresses (256 bits are not guessed; what is spared is the
-database and the log).
+Invariant: bounded memory, whatever comes; a right key is never kept out by what others guess from the same address
+(many clients may share a proxy's). Deliberately absent: blocking addresses; 256 bits are not guessed, and what is
+spared is the log.
 """
 
 from collections import OrderedDict
@@ -21,16 +21,15 @@ class Guesses:
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def wait(self, address: str) -> float:
-        """Return the seconds after which this address may guess again; 0 when it may now."""
-        return max(0.0, (self._level(address) + 1 - _BURST) / _A_SECOND)
-
-    def wrong(self, address: str) -> None:
-        """Count a wrong key."""
-        self._buckets[address] = (min(_BURST, self._level(address) + 1), self._clock())
+    def wrong(self, address: str) -> float:
+        """Count a wrong key; return the seconds after which this address may guess again, 0 when it still may."""
+        level, now = self._level(address), self._clock()
+        wait = max(0.0, (level + 1 - _BURST) / _A_SECOND)
+        self._buckets[address] = (min(_BURST, level + 1), now)
         self._buckets.move_to_end(address)
         while len(self._buckets) > _MOST:
             self._buckets.popitem(last=False)
+        return wait
 
     def _level(self, address: str) -> float:
         level, at = self._buckets.get(address, (0.0, 0.0))

@@ -166,10 +166,6 @@ class KeyKeeper:
         """Add a row to the audit."""
         await self.database.write(lambda connection: note(connection, self._act(actor, action, target, details)))
 
-    def knows(self, presented: str) -> bool:
-        """Whether the key that this may be was looked up lately, and so need not be kept from the database."""
-        return self._operator is not None or (secret.id_of(presented) or "") in self._known
-
     async def _ask(self, own_id: str) -> Kept | None:
         return await self.database.query(lambda connection: rows.one(connection, own_id))
 

@@ -1,15 +1,13 @@
 """The house: begins runs for whoever may have them, goes on with those that were left, and ends them.
 
-Invariants: a run is durable, with its row, before `begin` returns (4); every run that this process performs lives in
-one TaskGroup and none outlives the house; a run that is cut short by a stopping server is released and taken up
-again, by this server or another, and one that was cancelled is not. Whatever a run ends in, those who listen come to
-an end.
+Invariants: a run is durable, with its row, before `begin` returns (4); none outlives the house; a run that is cut short
+by a stopping server is released and taken up again, by this server or another, and one that was cancelled is not.
 Deliberately absent: HTTP, and who may ask (`doors`): what arrives here is an Order that is already allowed.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from functools import partial
 from time import time
@@ -18,8 +16,8 @@ from shikisha.budget import Amount
 from shikisha.conduct import Engine, new_run_id
 from shikisha.conductor import Conductor
 from shikisha.config.compose import Composition
-from shikisha.errors import JournalError, ShikishaError, UnknownRun
-from shikisha.events import Event, QuestionAnswered, RunFinished, RunPaused, Status
+from shikisha.errors import ShikishaError, UnknownRun
+from shikisha.events import QuestionAnswered, RunFinished, RunPaused, Status
 from shikisha.journal import Journal
 from shikisha.pool import Pool
 from shikisha.run import Run
@@ -31,6 +29,7 @@ from shikisha.server.keys import KeyKeeper
 from shikisha.server.live import Heard, Live
 from shikisha.server.ordering import Ordering
 from shikisha.server.orders import Order
+from shikisha.server.performing import Performing
 from shikisha.server.problems import Problem
 from shikisha.server.purses import Purses
 from shikisha.server.running import Running
@@ -41,61 +40,26 @@ _LOG = logging.getLogger(__name__)
 _EXCERPT = 200
 
 
-class House:
+class House(Performing):
     """What requests work with. Made by `opening.open_house`."""
 
     def __init__(
         self, composition: Composition, journal: Journal, store: Store, keys: KeyKeeper, purses: Purses
     ) -> None:
+        super().__init__(journal, purses, composition.settings.server.drain)
         self.composition = composition
         self.settings = composition.settings.server
-        self.journal = journal
         self.store = store
         self.keys = keys
-        self.purses = purses
-        self.running: dict[str, Running] = {}
         self.ordering = Ordering(composition, Catalogue(composition))
         self.clerk = Clerk(journal, store, self.running)
         engine = Engine(self.clerk, vault=composition.vault, guarded=composition.guarded)
         self.engine = engine.overseen(composition.oversight(composition.settings.server.waiting))
         self.expiring = Expiring(root_of)
-        self.watchers: list[Callable[[Event], None]] = [self.expiring.note]
-        self.recallers: list[Callable[[Sequence[Event]], None]] = []  # told what a run had before it goes on here
-        self.endings: list[Callable[[], None]] = []  # called, each in a thread, when no run is performed any more
-        self.stuck: set[str] = set()  # ours, and cut short because the journal could not be written
-        self.expulsions = 0
+        self.watchers.append(self.expiring.note)
         self.first_key: str | None = None
-        self.closing = False
-        self._group: asyncio.TaskGroup | None = None
         self._casts: dict[tuple[str, tuple[str, ...]], tuple[Pool, Conductor]] = {}
         self._resolved = composition.resolved()
-
-    # opening and closing --------------------------------------------------------------------------------------------
-
-    def enter(self, group: asyncio.TaskGroup) -> None:
-        """Perform runs in this group."""
-        self._group = group
-
-    async def close(self) -> None:
-        """Begin nothing more, give runs time to end, and interrupt what has not ended."""
-        self.closing = True
-        tasks = [running.task for running in self.running.values() if running.task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=self.settings.drain)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-
-    def expelled(self) -> None:
-        """Let go of every run: another server holds them now (this one was silent for longer than its lease)."""
-        for running in self.running.values():
-            running.expelled = True
-            if running.task is not None:
-                running.task.cancel()
-        self.stuck.clear()
-        self.purses.forget()
-        self.expulsions += 1
 
     # beginning ------------------------------------------------------------------------------------------------------
 
@@ -126,76 +90,16 @@ class House:
         running = Running(Live(name), purse)
         try:
             await self.store.enlist(_served(name, order))
-            engine = self._engine(running)
+            engine = self.lent(self.engine, running)
             conductor = conducting(conductor, order.api, order.wire, len(pool))
             perform = engine.run(order.task, pool, conductor, order.caps, run_id=name, config=self._resolved)
-            self._perform(name, running, perform)
-            await self._acknowledged(running)
+            self.perform(name, running, perform)
+            await self.acknowledged(running)
         except BaseException:
             purse.over()
-            self._drop(running)
+            self.drop(running)
             raise
         return running.live
-
-    def _drop(self, running: Running) -> None:
-        """Let go of a run that could not be begun, or whose client went away meanwhile."""
-        running.stopped = True
-        if running.task is not None:
-            running.task.cancel()
-
-    async def _acknowledged(self, running: Running) -> None:
-        """Return when the run's start is durable; Problem when the journal did not take it."""
-        await asyncio.sleep(0)  # the run's own task adds its first event
-        running.purse.begun()  # counted with that event, in one commit
-        try:
-            await self.journal.flush()
-        except JournalError as error:
-            raise _unwritable() from error
-        running.acknowledged = True
-        if running.failure is not None and not running.live.events:
-            raise running.failure
-
-    def _engine(self, running: Running) -> Engine:
-        """Return the engine for one run."""
-        watchers = [running.live.observe, *self.watchers]
-
-        def observe(event: Event) -> None:
-            for watcher in watchers:
-                watcher(event)
-
-        return self.engine.lent(observe, running.live.say, running)
-
-    def _perform(self, name: str, running: Running, performing: Coroutine[object, object, Run]) -> None:
-        if self._group is None:
-            raise RuntimeError("the house is not open")
-        self.running[name] = running
-        running.task = self._group.create_task(self._performed(name, running, performing), name=f"run {name}")
-
-    async def _performed(self, name: str, running: Running, performing: Coroutine[object, object, Run]) -> Run | None:
-        """Perform a run to its end, or to where it waits; nothing that happens to it reaches other runs."""
-        run: Run | None = None
-        try:
-            run = await performing
-        except asyncio.CancelledError:
-            if not (running.stopped or running.expelled or self.closing):
-                raise
-        except JournalError as error:
-            running.failure = _unwritable()
-            if running.acknowledged:
-                self.stuck.add(name)
-            _LOG.warning("run %s cannot be written down: %s", name, type(error).__name__)
-        except ShikishaError as error:
-            running.failure = error
-        except Exception as error:  # noqa: BLE001 - one run's surprise must not end all the others
-            running.failure = Problem(500, f"run {name} ended unexpectedly", "internal_error")
-            _LOG.exception("run %s: %s", name, type(error).__name__)
-        finally:
-            self.running.pop(name, None)
-            running.purse.over()
-            running.live.end()
-        if run is not None and run.status is Status.SUSPENDED and running.answered:
-            await self.go_on(name)
-        return run
 
     # going on -------------------------------------------------------------------------------------------------------
 
@@ -206,6 +110,10 @@ class House:
         if not await self.store.take(name):
             return None
         return await self.resume(name)
+
+    async def waited(self, name: str) -> None:
+        """Go on with a run that waits, and has got what it waits for meanwhile."""
+        await self.go_on(name)
 
     async def resume(self, name: str, served: Served | None = None) -> Live:
         """Perform a run that is ours from where the journal ends."""
@@ -232,7 +140,7 @@ class House:
         for attempt in past.attempts:
             if attempt.uncertain:
                 running.purse.settle(Amount(), attempt.charged)
-        self._perform(name, running, self._engine(running).resume(name, pool, conductor))
+        self.perform(name, running, self.lent(self.engine, running).resume(name, pool, conductor))
         return running.live
 
     def _end(self, name: str, running: Running, why: str) -> None:
@@ -341,13 +249,4 @@ def _served(name: str, order: Order) -> Served:
         domain=order.task.domain,
         labels=order.task.labels,
         detached=order.detached,
-    )
-
-
-def _unwritable() -> Problem:
-    return Problem(
-        503,
-        "the journal cannot be written now, and nothing is done that cannot be recorded",
-        "journal_unavailable",
-        wait=2,
     )

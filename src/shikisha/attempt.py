@@ -27,7 +27,7 @@ from shikisha.events import (
     Reason,
     Role,
 )
-from shikisha.people import approve, decide
+from shikisha.people import approve, decide, no
 from shikisha.pool import Member
 from shikisha.run import Attempt
 from shikisha.scope import Line, Scope, Track
@@ -100,7 +100,7 @@ async def _exchanged(track: Track, member: Member, request: Request, reply: Repl
     asked = replace(request, exchanges=(*request.exchanges, Exchange(reply.calls, (), reply.text)))
     decision = await decide(track, member, asked, QuestionKind.TOOLS, written(reply.calls))
     if not decision.approved:
-        raise WorkerError(FaultKind.DENIED, f"{decision.actor} declined to call the tools")
+        raise WorkerError(FaultKind.DENIED, f"the client's tools: {no(decision)}")
     try:
         return Exchange(reply.calls, read_results(decision.text, reply.calls), reply.text)
     except ValueError as error:

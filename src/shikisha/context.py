@@ -40,7 +40,7 @@ def turns(request: Request) -> tuple[Turn, ...]:
     if request.turns:
         return request.turns
     task = request.task
-    said = [*_in_words(task.history, request)]
+    said = [*_in_words(task.history, request)] if task.history else []
     pending, attached = [_question(request)], task.attachments
     for earlier in request.granted:
         pending.append(earlier.subtask)
@@ -55,7 +55,9 @@ def turns(request: Request) -> tuple[Turn, ...]:
         pending.append(_FORM + written_json(request.schema))
     pending += [f"An earlier answer of yours was not accepted: {remark}" for remark in request.remarks]
     said.append(Turn(Speaker.USER, "\n\n".join(pending), attachments=attached))
-    return (*said, *_in_words([turn for each in request.exchanges for turn in exchanged(each)], request))
+    if request.exchanges:
+        said += _in_words([turn for each in request.exchanges for turn in exchanged(each)], request)
+    return tuple(said)
 
 
 _FORM = (
@@ -113,7 +115,9 @@ def most_output(card: Card, wishes: Wishes) -> int:
 
 def bound(shown: Sequence[Turn], card: Card, wishes: Wishes = NO_WISHES) -> Amount:
     """Return what a call with this view can use at most."""
-    texts = [text for turn in shown for text in turn.texts] + [written_json(tool) for tool in wishes.tools]
+    texts = [turn.text for turn in shown]
+    texts += [text for turn in shown for call in turn.calls for text in (call.id, call.name, call.arguments)]
+    texts += [written_json(tool) for tool in wishes.tools]
     more = sum([attached.tokens for turn in shown for attached in turn.attachments])
     return upper_bound(texts, most_output(card, wishes), card.price, card.context_tokens, more)
 
@@ -126,7 +130,7 @@ def view_hash(shown: Sequence[Turn], wishes: Wishes = NO_WISHES) -> str:
             digest.update(f"{turn.speaker}:{len(turn.text)}:{turn.text}".encode())
         else:
             digest.update(_apart("turn", written([turn])))
-    if wishes != NO_WISHES:
+    if wishes is not NO_WISHES and wishes != NO_WISHES:
         digest.update(_apart("wishes", written_json([wishes.tools, wishes.parallel_tool_calls, wishes.options])))
     return digest.hexdigest()
 

@@ -116,11 +116,6 @@ class Turn:
         """Whether it is nothing but text."""
         return not (self.calls or self.answers or self.attachments)
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """All that is written in it."""
-        return (self.text, *(part for call in self.calls for part in (call.id, call.name, call.arguments)))
-
 
 def exchanged(exchange: Exchange) -> Iterator[Turn]:
     """Yield an exchange with the client's tools as turns."""

@@ -1,7 +1,7 @@
 """Drawings of the pages: nothing lies outside, nothing crosses a box, what is unknown is a gap."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -83,7 +83,7 @@ def test_steps_stand_by_what_must_be_finished_before_them() -> None:
 
 
 async def test_bars_lie_on_the_axis_in_the_order_of_the_calls() -> None:
-    tries = iter([WorkerError(FaultKind.SERVER), "done"])
+    tries: Iterator[str | WorkerError] = iter([WorkerError(FaultKind.SERVER), "done"])
     run, events = await run_events(pool_of(member("a", lambda _: next(tries)), b="two"), plan_of((0, []), (1, [0])))
     drawn = timeline.timeline(events, events[-1].at)
     assert drawn is not None

@@ -178,7 +178,8 @@ async def test_a_yes_goes_on_with_the_run_and_a_second_one_finds_nothing_open(tm
             pass
         past = await at.house.past(run)
         answered = past.answers[asked.question]
-        assert (answered.approved, answered.actor, answered.via, answered.remark) == (True, "admin", "page", "go <on>")
+        assert (answered.approved, answered.via, answered.remark) == (True, "page", "go <on>")
+        assert answered.actor.startswith("admin (")
         assert past.answer == "done"
 
 
@@ -228,6 +229,7 @@ async def test_a_plan_is_shown_before_anything_is_performed_and_then_just_that_i
 
 NO_PLANS = (
     "",
+    '{"steps": []}',
     "{}",
     "not a plan",
     '{"steps": [{"worker": 9, "subtask": "x", "access": []}]}',

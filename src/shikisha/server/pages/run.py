@@ -14,19 +14,23 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from shikisha.clean import clean
 from shikisha.errors import TaskError, UnknownRun
-from shikisha.events import AnswerGraded, Event, Mark, Status
+from shikisha.events import Event, RunStarted, Status
 from shikisha.journal.listing import Summary
 from shikisha.run import Run
+from shikisha.server.asking import actor
 from shikisha.server.doors import owned
+from shikisha.server.feedback import graded
 from shikisha.server.house import House, root_of
 from shikisha.server.live import Happened, Heard
 from shikisha.server.pages import live as living
 from shikisha.server.pages import view_journal, view_run
-from shikisha.server.pages.doors import Begin, Checked, Housed, PageRoute, See, Sent, Session, field, led
+from shikisha.server.pages.doors import Approve, Begin, Checked, Housed, PageRoute, See, Sent, Session, field, led
 from shikisha.server.pages.rendering import HOME, SECURITY, environment, page
 from shikisha.server.principal import Scope
 from shikisha.server.problems import Problem
+from shikisha.server.rollback import rolled_back
 from shikisha.task import unstorable
+from shikisha.undo import Wish
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 _PING = 15  # seconds between comments that keep a connection
@@ -41,16 +45,26 @@ class May:
     cancel: bool
     answer: bool
     judge: bool
+    undo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """Who looks at a run, what of it its events do not tell: its child runs, and workers whose calls can be undone."""
+
+    session: Session
+    children: Sequence[Summary]
+    compensated: frozenset[str]
 
 
 @router.get(f"{HOME}/runs/{{run}}")
 async def show(request: Request, run: str, session: See, house: Housed) -> Response:
     """Show a run as it stands."""
     events = await seen(house, session, run)
-    children = await house.journal.children(run)
-    view = view_run.view(events, time(), children)
+    looking = await _looking(house, session, run, events)
+    view = view_run.view(events, time(), looking.children)
     follows = view.run.finished is None
-    return page(request, "run.html.jinja", {"view": view, "may": may(session, view.run), "follows": follows})
+    return page(request, "run.html.jinja", {"view": view, "may": may(looking, view.run), "follows": follows})
 
 
 @router.get(f"{HOME}/runs/{{run}}/live")
@@ -79,6 +93,14 @@ async def cancel(run: str, session: Begin, house: Housed) -> Response:
     return led(f"{HOME}/runs/{run}")
 
 
+@router.post(f"{HOME}/runs/{{run}}/rollback", dependencies=[Checked])
+async def rollback(run: str, session: Approve, house: Housed) -> Response:
+    """Undo what the run's calls did, as far as compensating workers are configured."""
+    past = Run.fold(await seen(house, session, run))
+    await rolled_back(house, session.by, past, Wish(actor(session.by), again=True))
+    return led(f"{HOME}/runs/{run}#effects")
+
+
 @router.post(f"{HOME}/runs/{{run}}/feedback")
 async def feedback(run: str, session: Begin, house: Housed, form: Sent) -> Response:
     """Write down what somebody thinks of the answer."""
@@ -88,13 +110,8 @@ async def feedback(run: str, session: Begin, house: Housed, form: Sent) -> Respo
     remark, right = field(form, "note"), field(form, "right") == "yes"
     if len(remark) > _REMARK or unstorable(remark):
         raise TaskError(f"a remark has at most {_REMARK:,} characters, and none that cannot be kept")
-    mark, score = (Mark.RIGHT, 1.0) if right else (Mark.WRONG, 0.0)
     said = house.composition.vault.scrub(remark)
-    house.journal.add(
-        AnswerGraded(
-            run=run, at=time(), checker="feedback", mark=mark, score=score, evidence=said, actor=session.by.name
-        )
-    )
+    house.clerk.add(graded(run, float(right), said, actor(session.by)))
     await house.journal.flush()
     return led(f"{HOME}/runs/{run}#answer")
 
@@ -112,23 +129,35 @@ async def seen(house: House, session: Session, run: str) -> Sequence[Event]:
         raise Problem(404, f"there is no run {run}", "not_found") from None
 
 
-def may(session: Session, run: Run) -> May:
+def may(looking: Looking, run: Run) -> May:
     """Return what may be done."""
-    begins = session.may(Scope.RUN)
+    session, root = looking.session, run.started.parent is None
+    begins, approves = session.may(Scope.RUN), session.may(Scope.APPROVE)
     over = run.finished is not None or run.status is Status.INTERRUPTED
+    undoable = any(each.started.worker in looking.compensated for each in run.attempts)
     return May(
-        cancel=begins and not over and run.started.parent is None,
-        answer=session.may(Scope.APPROVE),
+        cancel=begins and not over and root,
+        answer=approves,
         judge=begins and run.answer is not None,
+        undo=approves and root and undoable and run.status is not Status.RUNNING,
     )
 
 
-def parts(session: Session, children: Sequence[Summary], events: Sequence[Event]) -> living.Parts:
+async def _looking(house: House, session: Session, run: str, events: Sequence[Event]) -> Looking:
+    children = await house.journal.children(run)
+    begun = events[0]
+    names = begun.pool if isinstance(begun, RunStarted) else ()
+    known = set(names) <= set(house.composition.names)
+    cards = house.composition.cards(names) if names and known else ()
+    return Looking(session, children, frozenset(card.name for card in cards if card.compensate))
+
+
+def parts(looking: Looking, events: Sequence[Event]) -> living.Parts:
     """Return the parts of a run's page by their ids, a round before its own parts."""
-    view = view_run.view(events, time(), children)
+    view = view_run.view(events, time(), looking.children)
     made = environment().get_template("run_parts.html.jinja").make_module({"home": HOME})
-    able = may(session, view.run)
-    found = {name: str(getattr(made, name)(view, able, session)) for name in ("head", "waiting", "answer")}
+    able, session = may(looking, view.run), looking.session
+    found = {name: str(getattr(made, name)(view, able, session)) for name in ("head", "waiting", "answer", "effects")}
     for turn in view.rounds:
         found[f"round-{turn.round}"] = str(made.round(view, turn))  # type: ignore[attr-defined]
         found[f"plan-{turn.round}"] = str(made.plan(view, turn))  # type: ignore[attr-defined]
@@ -149,8 +178,7 @@ async def _told(house: House, session: Session, run: str, events: Sequence[Event
     """Tell a listener what changes until the run is over, through all its pauses."""
     known = list(events)
     while True:
-        children = await house.journal.children(run)
-        draw = partial(parts, session, children)
+        draw = partial(parts, await _looking(house, session, run, known))
         heard = _heard(house, run, len(known) - 1)
         async with aclosing(living.follow(known, heard, draw, said)) as following:  # type: ignore[type-var]
             async for number, sending in following:

@@ -163,7 +163,7 @@ def _bar(
     told += f", {over.fault}" if isinstance(over, AttemptFailed) else ""
     name = _NAMED.get(begun.role, "") if begun.step is None or begun.role is not Role.STEP else ""
     place = f"plan-{begun.round}" if begun.step is None else f"step-{begun.round}-{begun.step}"
-    where = "" if begun.step is None else f"{begun.round}.{begun.step}"
+    where = "" if begun.step is None else "undo" if begun.round < 0 else f"{begun.round}.{begun.step}"
     short = " ".join(part for part in (where, name, "" if begun.reason is Reason.FIRST else str(begun.reason)) if part)
     drop = 0.0 if room.names else 18.0
     return Bar(short, begun.worker, left, max(right - left, _THIN), top + drop, fate, told, place)

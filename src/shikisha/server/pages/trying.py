@@ -45,6 +45,8 @@ async def perform(session: Begin, house: Housed, sent: Sent) -> Response:
     told = view_try.given(_texts(sent))
     order = house.ordering.order(view_try.wish(told), session.by)
     shown = parse_plan(field(sent, "plan"), len(order.pool))
+    if shown.ships:
+        raise Problem(400, "the plan is empty: there is nothing to perform", "empty_plan")
     order = house.ordering.order(view_try.wish(told, wire_of(shown)), session.by)
     live = await house.begin(order)
     return led(f"{HOME}/runs/{live.run}")

@@ -1,8 +1,8 @@
 """What waits for a person, as it is shown to that person: the exact call, what it may cost, until when it may be made.
 
 Invariant: what is approved is what is shown: arguments are printed whole, the hash of the question is that of the call,
-and an answer goes to that question and no other. What waits for a client's tools is the client's business and not
-here. Deliberately absent: markup, and writing a decision down (`approvals`).
+and an answer goes to that question and no other. Deliberately absent: markup, and which questions are open
+(`server.asking`).
 """
 
 import json
@@ -49,14 +49,8 @@ class Waiting:
         return str(self.asked.asks)
 
 
-def waiting(root: str, run: Run) -> Iterator[Waiting]:
-    """Yield what a run (the root, or a child run of it) asks people."""
-    for asked in run.open_questions:
-        if asked.asks is not QuestionKind.TOOLS:
-            yield _waiting(root, run, asked)
-
-
-def _waiting(root: str, run: Run, asked: QuestionAsked) -> Waiting:
+def waiting(root: str, run: Run, asked: QuestionAsked) -> Waiting:
+    """Return a question of a run (the root, or a child run of it) as it is shown."""
     call = _call(run, asked)
     reviewed = run.reached if asked.asks is QuestionKind.REVIEW else None
     return Waiting(

@@ -1,6 +1,7 @@
 """What a run said can be erased: nothing of it is left, the chain holds, and whoever reads is told."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -12,12 +13,13 @@ from shikisha.call import Card
 from shikisha.conduct import Engine
 from shikisha.conductors.fixed import fixed
 from shikisha.errors import RunErased, UnknownRun
-from shikisha.events import AnswerGraded, BodiesErased, Mark
+from shikisha.events import AnswerGraded, BodiesErased, Mark, QuestionAsked, QuestionKind
 from shikisha.explain import explain
 from shikisha.journal import Gone, open_journal
 from shikisha.plan import Plan
 from shikisha.pool import Member, Pool
 from shikisha.run import Run
+from shikisha.turn import read_calls
 from shikisha.workers.scripted import ScriptedWorker
 
 NAMES = count()
@@ -175,3 +177,17 @@ async def test_nobody_goes_on_with_an_erased_run(tmp_path: Path) -> None:
         pool = Pool([Member(Card("ann"), ScriptedWorker({}))])
         with pytest.raises(RunErased, match="run r was erased by bob"):
             await Engine(journal).resume("r", pool, fixed("single"))
+
+
+async def test_what_programs_read_of_an_erased_run_stays_readable_to_them(tmp_path: Path) -> None:
+    call = '[{"id":"c","name":"look","arguments":"{}"}]'
+    said = replace(started("r"), history='[{"role":"user","text":"Ann"}]', config='{"a":1}', options='{"seed":1}')
+    asks = QuestionKind.TOOLS
+    asked = QuestionAsked(run="r", at=3.5, round=0, step=0, worker="ann", question="q", asks=asks, prompt=call)
+    async with open_journal(str(tmp_path / "journal.db")) as journal:
+        await keep(journal, [said, *whole("r")[1:3], asked])
+        await journal.erase(["r"], actor="ann")
+        run = Run.fold(await journal.read("r"))
+        assert (run.task.history, run.started.config) == ((), "{}")
+        assert run.task.prompt.startswith("[erased ")
+        assert [read_calls(question.prompt) for question in run.open_questions] == [()]

@@ -13,7 +13,8 @@ from time import gmtime, strftime
 from sqlalchemy import Connection, select
 
 from shikisha.errors import JournalTampered
-from shikisha.events import KINDS, BodiesErased, PlanProposed
+from shikisha.events import KINDS, BodiesErased, PlanProposed, QuestionAsked, QuestionKind
+from shikisha.journal.codec import references
 from shikisha.journal.tables import EVENTS
 from shikisha.plan import Plan, Step
 
@@ -65,16 +66,16 @@ def last_of(told: Iterable[tuple[int, str, float, str]]) -> dict[str, Erasure]:
     return found
 
 
-def stand_ins(erasure: Erasure, kind: str, referred: Mapping[str, str]) -> dict[str, str]:
-    """Return by hash what stands for each text of an event; `referred` has the hashes by field."""
-    stand = {}
-    for name, key in referred.items():
-        if (kind, name) == (PlanProposed.kind, "plan"):
-            stand[key] = erasure.plans.get(key) or Plan().dumps()
-        elif name not in _READ_BY_PROGRAMS:
-            stand.setdefault(key, erasure.sign)
+def stand_ins(erasure: Erasure, kind: str, data: str) -> dict[str, str]:
+    """Return by hash what stands for each text of an event."""
+    referred = references(kind, data)
+    stand = dict.fromkeys(referred.values(), erasure.sign)
     for name in _READ_BY_PROGRAMS & referred.keys():
         stand[referred[name]] = _default(kind, name)
+    if kind == PlanProposed.kind:
+        stand[referred["plan"]] = erasure.plans.get(referred["plan"]) or Plan().dumps()
+    if kind == QuestionAsked.kind and json.loads(data).get("asks") == QuestionKind.TOOLS:
+        stand[referred["prompt"]] = "[]"
     return stand
 
 

@@ -61,7 +61,7 @@ class Words:
         gone = self.erasures.get(row.run)
         if gone is None or row.seq > gone.seq:
             return self.texts
-        return stand_ins(gone, row.kind, references(row.kind, row.data))
+        return stand_ins(gone, row.kind, row.data)
 
 
 def words(connection: Connection, page: Sequence[Row], *, whole: bool = True) -> Words:

@@ -13,6 +13,8 @@ from rich.console import Console
 from shikisha.approval import Decision, ScriptedDesk
 from shikisha.budget import Caps, Price, Usage
 from shikisha.call import NO_WISHES, Card, Reply, Request
+from shikisha.chatserver import Answer as ServerAnswer
+from shikisha.chatserver import Asked, Calling, chat_server
 from shikisha.checker import Handoff
 from shikisha.checks.pattern import Settings, build
 from shikisha.cli.tree import View, draw
@@ -34,6 +36,7 @@ from shikisha.events import (
 from shikisha.explain.tell import explain
 from shikisha.explain.text import explain_text
 from shikisha.importers.journal import gather_runs
+from shikisha.journal import open_journal
 from shikisha.outcomes_writing import LogBuilder, Repeats
 from shikisha.pool import Member, Pool
 from shikisha.recorder import MemoryRecorder
@@ -41,8 +44,9 @@ from shikisha.run import Run
 from shikisha.scope import RetryPolicy
 from shikisha.secrets import MASK, Vault
 from shikisha.task import Task
-from shikisha.turn import Exchange, Json, Speaker, ToolCall, ToolResult, read_calls, read_results
+from shikisha.turn import Exchange, Json, Speaker, ToolCall, ToolResult, Turn, read_calls, read_results
 from shikisha.worker import Ask
+from shikisha.workers import chat
 from support import AT_ONCE, Answer, AnswerFunction, member, plan_of, seen
 from test_resume import Died, Disk, World
 
@@ -271,6 +275,42 @@ async def test_a_log_of_outcomes_has_answers_and_no_calls_of_tools(tmp_path: Pat
     gather_runs([run], log)
     written = log.write(tmp_path / "log", as_lines=True)
     assert (written.outcomes, written.left) == (1, {"calls that wanted the client's tools before they answered": 2})
+
+
+async def test_a_loop_over_a_real_endpoint_and_a_journal_on_disk_goes_on_in_another_engine(tmp_path: Path) -> None:
+    asked: list[Asked] = []
+
+    def choose(request: Asked) -> ServerAnswer:
+        asked.append(request)
+        done = request.messages[-1][0] == "tool"
+        return ServerAnswer(text=f"It is {request.last}.") if done else ServerAnswer(calls=(Calling(name="weather"),))
+
+    task = replace(TASK, history=(Turn(Speaker.SYSTEM, "Be brief."),), parallel_tool_calls=False)
+    async with chat_server(choose) as url:
+        settings = chat.Settings(model="m", base_url=url, tools=True)
+        card = chat.fitted(settings, Card("w", price=Price(1.0, 2.0), max_output_tokens=99))
+        for turn in range(2):
+            worker = chat.build(settings, card, Vault({}))
+            async with open_journal(f"sqlite:///{tmp_path}/j.db") as journal:
+                engine, pool = Engine(journal), Pool([Member(card, worker)])
+                if turn == 0:
+                    run = await engine.run(task, pool, Scripted([ONE]), run_id="r")
+                    (question,) = run.open_questions
+                    journal.add(
+                        QuestionAnswered(
+                            run="r", at=1.0, question=question.question, approved=True, actor="client",
+                            text=results_for(question),
+                        )
+                    )  # fmt: skip
+                    await journal.flush()
+                else:
+                    run = await engine.resume("r", pool, Scripted([ONE]))
+            await worker.aclose()
+    assert (run.status, run.answer, run.task) == (Status.DONE, "It is rain.", task)
+    assert [each.tools for each in asked] == [("weather",)] * 2
+    assert [each.body["parallel_tool_calls"] for each in asked] == [False] * 2
+    assert [role for role, _ in asked[1].messages] == ["system", "user", "assistant", "tool"]
+    assert len({each.key for each in asked}) == 2
 
 
 # Deaths

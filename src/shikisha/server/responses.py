@@ -25,7 +25,7 @@ from shikisha.server.refusals import SSE, refusals
 from shikisha.server.responses_asking import history_of, task_of
 from shikisha.server.responses_inputs import Order as Sorting
 from shikisha.server.responses_inputs import page
-from shikisha.server.responses_keeping import Found, at_leg, delete, find, kept_of
+from shikisha.server.responses_keeping import Found, Kept, at_leg, delete, find, kept_of, new_row
 from shikisha.server.responses_resuming import Resumed, hand_in, keeps, resumed
 from shikisha.server.responses_serving import Responding, responding
 from shikisha.server.responses_view import course_of
@@ -138,10 +138,15 @@ class _Asking:
         return await self._ordered() if back is None else await self._resumed(back)
 
     async def _ordered(self) -> Responding:
-        house = self.house
-        found = await begun(house, await self._order())
-        made = responding(house, await self._found(found.run, 0))
-        made.own = found.fresh
+        house, order = self.house, await self._order()
+        found = await begun(house, order)
+        live = house.live(found.run) if found.fresh else None
+        if live is None:
+            return responding(house, await self._found(found.run, 0))
+        served = new_row(found.run, order, live.events[0].at)
+        kept = Kept.model_validate_json(order.wire)
+        made = responding(house, at_leg(served, kept, tuple(live.events), 0))  # at once: what is said now is heard
+        made.own = True
         return made
 
     async def _order(self) -> Order:

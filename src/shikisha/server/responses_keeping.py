@@ -17,7 +17,7 @@ from shikisha.run import Run
 from shikisha.server.house import House
 from shikisha.server.legs import Leg, legs, read_response_id, response_id
 from shikisha.server.narrowing import Detail
-from shikisha.server.orders import Api
+from shikisha.server.orders import Api, Order
 from shikisha.server.principal import Principal
 from shikisha.server.problems import Problem
 from shikisha.server.store import Served
@@ -63,6 +63,21 @@ class Found:
     def before(self) -> Run | None:
         """The run as it stood before the response began; None for the first one."""
         return Run.fold(self.events[: self.leg.begin]) if self.leg.begin else None
+
+
+def new_row(run: str, order: Order, created: float) -> Served:
+    """Return what is known of a run that was begun just now."""
+    return Served(
+        run=run,
+        tenant=order.by.tenant,
+        key=order.by.key,
+        api=order.api,
+        model=order.model,
+        conductor=order.conductor,
+        created=created,
+        wire=order.wire,
+        detached=order.detached,
+    )
 
 
 def kept_of(served: Served) -> Kept | None:

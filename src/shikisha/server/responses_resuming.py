@@ -6,12 +6,13 @@ response again. A request that asks for something else than its run does (other 
 its own. Deliberately absent: what else may be sent along (`responses_asking`).
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import time
 
 from shikisha.errors import UnknownRun
-from shikisha.events import QuestionAnswered, QuestionKind
+from shikisha.events import QuestionAnswered, QuestionAsked, QuestionKind
 from shikisha.run import Run
 from shikisha.server import toolcalls
 from shikisha.server.house import House
@@ -23,7 +24,9 @@ from shikisha.server.responses_asking import results_of
 from shikisha.server.responses_keeping import Kept, kept_of
 from shikisha.server.store import Served
 from shikisha.server.wire.responses_request import ApprovalResponse, ResponseRequest
+from shikisha.turn import Exchange, read_calls, read_results
 
+_CALL = re.compile(r"call_(\d{6}-\d{6}-[0-9a-z]{8})_")
 _SAME = ("tools", "text", "temperature", "top_p", "max_output_tokens", "parallel_tool_calls", "instructions")
 
 
@@ -49,8 +52,10 @@ async def resumed(house: House, by: Principal, request: ResponseRequest) -> Resu
     except Problem as problem:
         said = problem.message.replace("messages:", "input:")
         raise Problem(problem.status, said, problem.code, param="input") from None
-    kept = None if back is None else kept_of(back.served)
-    if back is None or kept is None or not _same(kept.request, request) or not _of(request, back.served):
+    if back is None:
+        return await _answered_before(house, by, results)
+    kept = kept_of(back.served)
+    if kept is None or not _same(kept.request, request) or not _of(request, back.served):
         return None
     events = await house.journal.read(back.served.run)
     before = len(legs(events[: back.after + 1], approves=kept.approves))
@@ -65,6 +70,30 @@ async def hand_in(house: House, resumed: Resumed) -> None:
             house.clerk.add(answer)
     if last is not None:
         await house.answer(last)
+
+
+async def _answered_before(house: House, by: Principal, results: Exchange) -> Resumed | None:
+    """Return the response that went on with these very results before, if there is one."""
+    found = _CALL.match(results.calls[0].id)
+    served = None if found is None else await house.store.find(found[1])
+    kept = None if served is None or not by.owns(served.tenant) else kept_of(served)
+    if served is None or kept is None:
+        return None
+    events = await house.journal.read(served.run)
+    run, came = Run.fold(events), {result.tool_call_id: result.content for result in results.results}
+    for leg in legs(events, approves=kept.approves):
+        if any(_given(run, asked) == came for asked in leg.waits):
+            return Resumed(served, leg.number + 1, ())
+    return None
+
+
+def _given(run: Run, asked: QuestionAsked) -> dict[str, str] | None:
+    """Return what a client answered to a question for its tools, under its own ids."""
+    answer = run.answers.get(asked.question)
+    if answer is None or asked.asks is not QuestionKind.TOOLS:
+        return None
+    results = read_results(answer.text, read_calls(asked.prompt))
+    return {call.id: each.content for call, each in zip(toolcalls.outward(asked), results, strict=True)}
 
 
 async def _decided(house: House, by: Principal, decisions: Sequence[ApprovalResponse]) -> Resumed:

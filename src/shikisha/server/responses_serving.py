@@ -25,7 +25,7 @@ from shikisha.server.responses_course import Course, Terms
 from shikisha.server.responses_keeping import Found, Kept, at_leg
 from shikisha.server.responses_message import Sent
 from shikisha.server.responses_view import bill_of, course_of, problem_with, rendered
-from shikisha.server.store import State
+from shikisha.server.store import Served, State
 from shikisha.server.usage import Bill
 from shikisha.server.wire.responses_answer import ResponseObject
 
@@ -42,12 +42,17 @@ class Responding:
     """
 
     house: House
-    run: str
+    served: Served
     kept: Kept
     course: Course
     patient: bool = False
     own: bool = False
     nested: bool = False
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.served.run
 
     async def gone(self) -> None:
         """Cancel the run if it is its client's own: the client has left."""
@@ -59,8 +64,7 @@ class Responding:
         async with aclosing(self._heard()) as hearing:
             async for _ in hearing:
                 pass
-        found = await self.found()
-        spent = await self.spent(found)
+        found, spent = self._found(), await self._spent()
         headers, problem = of_ended(self.run, spent), problem_with(self.course)
         given = rendered(found, self.course, spent, self.house.settings.url)
         if problem is None:
@@ -71,24 +75,21 @@ class Responding:
 
     async def object(self) -> ResponseObject:
         """Return the response as it stands."""
-        found = await self.found()
-        spent = await self.spent(found) if self.course.standing is not None else None
-        return rendered(found, self.course, spent, self.house.settings.url)
+        spent = await self._spent() if self.course.standing is not None else None
+        return rendered(self._found(), self.course, spent, self.house.settings.url)
 
     async def now(self) -> ResponseObject:
         """Return the response as the journal has it."""
-        served, events = await self.house.served(self.run), await self.house.journal.read(self.run)
-        self.course = course_of(at_leg(served, self.kept, events, self.course.terms.leg))
+        self.served, events = await self.house.served(self.run), await self.house.journal.read(self.run)
+        self.course = course_of(at_leg(self.served, self.kept, events, self.course.terms.leg))
         return await self.object()
 
-    async def found(self) -> Found:
-        """Return the response as it is found, as far as it has been heard."""
-        served = await self.house.served(self.run)
-        return at_leg(served, self.kept, tuple(self.course.events), self.course.terms.leg)
+    def _found(self) -> Found:
+        """Return the response as far as it has been heard."""
+        return at_leg(self.served, self.kept, tuple(self.course.events), self.course.terms.leg)
 
-    async def spent(self, found: Found) -> Bill:
-        """Return the bill."""
-        return bill_of(found, (await self.house.family(self.run)).values() if self.nested else ())
+    async def _spent(self) -> Bill:
+        return bill_of(self._found(), (await self.house.family(self.run)).values() if self.nested else ())
 
     async def stream(self) -> AsyncGenerator[bytes]:
         """Yield the stream as server-sent events."""
@@ -112,8 +113,8 @@ class Responding:
                         yield sent
                     if self.course.standing is not None:
                         return
-            served = await self.house.served(self.run)
-            if served.state is State.STOPPED:
+            self.served = await self.house.served(self.run)
+            if self.served.state is State.STOPPED:
                 for sent in self.course.stop():
                     yield sent
                 return
@@ -121,7 +122,7 @@ class Responding:
                 said = f"this server is being stopped; run {self.run} is taken up again"
                 raise Problem(503, said, "server_stopping", wait=self.house.settings.drain)
             until = clock() + self.house.settings.patience if until is None else until
-            if not self.patient and served.state is State.WAITING and clock() >= until:
+            if not self.patient and self.served.state is State.WAITING and clock() >= until:
                 at = f"{(self.house.settings.url or '').rstrip('/')}{APPROVALS}"
                 raise Problem(409, f"run {self.run} waits for a person, at {at}", "approval_required")
             await asyncio.sleep(_LOOK)
@@ -155,7 +156,7 @@ def responding(house: House, found: Found, after: int = -1) -> Responding:
     begun = found.run.started
     terms = Terms(found.leg.number, kept.progress, kept.approves, _audible(house, found), after)
     nested = any(card.kind == "conductor" for card in house.composition.cards() if card.name in begun.pool)
-    return Responding(house, served.run, kept, Course(terms), patient=served.detached, nested=nested)
+    return Responding(house, served, kept, Course(terms), patient=served.detached, nested=nested)
 
 
 def _audible(house: House, found: Found) -> Callable[[str], bool]:

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from random import Random
 from time import time
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from shikisha.approval import Decision, ScriptedDesk
 from shikisha.budget import Caps, Price, Usage
@@ -15,11 +17,30 @@ from shikisha.checks.length import build as length
 from shikisha.conduct import Engine
 from shikisha.conductors.fixed import Scripted
 from shikisha.errors import FaultKind, WorkerError
-from shikisha.events import AnswerGraded, Event, Mark, OnFail, StepFinished
+from shikisha.events import (
+    AnswerGraded,
+    AttemptFinished,
+    AttemptStarted,
+    EffectKept,
+    EffectUndone,
+    Event,
+    Mark,
+    OnFail,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionKind,
+    Role,
+    RollbackBegun,
+    StepFinished,
+)
 from shikisha.plan import Plan
 from shikisha.pool import Member, Pool
 from shikisha.recorder import MemoryRecorder
+from shikisha.secrets import Vault
+from shikisha.telemetry.export import Export
 from shikisha.telemetry.ids import span_of, trace_of
+from shikisha.telemetry.wanted import Wanted
+from shikisha.telemetry.watcher import Observer
 from shikisha.workers.conductor import ConductorWorker
 from support import AT_ONCE, TASK, member, plan_of, pool_of
 from telemetry_seen import Seen, ids, said, tree
@@ -297,3 +318,68 @@ async def test_what_is_no_traceparent_is_as_none(header: str | None) -> None:
     await seen.engine().run(TASK, pool_of(cheap="4"), Scripted([plan_of((0, []))]), run_id="r1")
     (root,) = seen.named("invoke_workflow fixed:scripted")
     assert (ids(root)[0], root.parent) == (trace_of("r1"), None)
+
+
+async def told(*events: Event) -> list[str]:
+    """The tree of a run of one step, and of what is heard of it afterwards."""
+    seen = Seen()
+    for event in (*await journal_of(pool_of(cheap="a"), plan_of((0, []))), *events):
+        seen.observer.observe(event)
+    return tree(seen.spans())
+
+
+async def test_a_rollback_and_what_it_came_to_stand_under_the_run() -> None:
+    later = time()
+    after: list[Event] = [
+        RollbackBegun(run="r1", at=later + 1, rollback=0, actor="ann"),
+        AttemptStarted(
+            run="r1", at=later + 2, round=-1, step=0, attempt=0, worker="sum", key="r1--1-0-0", role=Role.UNDO
+        ),
+        AttemptFinished(run="r1", at=later + 3, round=-1, step=0, attempt=0, worker="sum", text="gone"),
+        EffectUndone(run="r1", at=later + 4, rollback=0, effect="r1-0-0-0", worker="cheap", by="sum"),
+        EffectKept(run="r1", at=later + 5, rollback=0, effect="x", worker="dear", by="sum", fault=FaultKind.SERVER),
+    ]
+    assert (await told(*after))[-4:] == ["  rollback", "  execute_tool sum", "  undo cheap", "  undo dear !server"]
+
+
+async def test_a_review_of_the_answer_is_the_run_s_and_no_step_s() -> None:
+    seen = Seen()
+    events = await journal_of(pool_of(cheap="a"), plan_of((0, [])))
+    asked = QuestionAsked(
+        run="r1", at=time(), round=0, step=0, worker="cheap", question="q", asks=QuestionKind.REVIEW, prompt="well?"
+    )
+    answered = QuestionAnswered(run="r1", at=time(), question="q", approved=True, actor="ann", via="page")
+    for event in (*events[:-1], asked, answered, events[-1]):
+        seen.observer.observe(event)
+    (root,) = seen.named("invoke_workflow fixed:scripted")
+    assert [moment.name for moment in root.events] == ["shikisha.question", "shikisha.approval"]
+    assert said(root)["shikisha.approval.actor"] == "ann"
+    assert len(seen.named("invoke_agent cheap")) == 1
+
+
+async def test_what_comes_in_no_order_at_all_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    seen = Seen()
+    events = await journal_of(checked_pool(), plan_of((0, []), (2, []), (1, [0, 1])))
+    for order in range(40):
+        shuffled = list(events)
+        Random(order).shuffle(shuffled)
+        for event in shuffled:
+            seen.observer.observe(event)
+    assert seen.spans()
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+class Broken(SpanProcessor):
+    """A processor that raises."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        raise OSError(f"no room for {span.name}")
+
+
+async def test_an_observer_that_breaks_is_said_once_and_breaks_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    observer = Observer(Export(Wanted(service="tests"), Broken()), Vault({}), {})
+    engine = Engine(MemoryRecorder(), observe=observer.observe, retry=AT_ONCE)
+    run = await engine.run(TASK, checked_pool(), Scripted([plan_of((0, []), (1, [0]))]), run_id="r1")
+    assert run.answer == "long enough"
+    said_of_it = [record.getMessage() for record in caplog.records]
+    assert said_of_it == ["telemetry: OSError; spans may be missing (said once)"]

@@ -54,11 +54,10 @@ class Facts:
     port: int | None = None
     tool_type: str = ""
     request: Request = field(default_factory=dict)
+    via: Via = field(init=False)  # how it is called
 
-    @property
-    def via(self) -> Via:
-        """How it is called."""
-        return _VIA.get(self.kind, Via.OTHER)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "via", _VIA.get(self.kind, Via.OTHER))
 
 
 def facts(

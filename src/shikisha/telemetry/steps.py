@@ -98,11 +98,7 @@ class Steps:
         if self._content and planned:
             said[names.INPUT_MESSAGES] = say.said_to(planned.subtask)
         seen = planned.access if planned else ()
-        links = [
-            Link(thread.places[round_index, step], {names.LINK: "access", names.STEP: step})
-            for step in seen
-            if (round_index, step) in thread.places
-        ]
+        links = [_seen(thread, round_index, step) for step in seen if (round_index, step) in thread.places]
         place = thread.places[spot] = thread.place(f"step {round_index}.{index}")
         return Span(f"{names.INVOKE_AGENT} {worker.name}".rstrip(), place, thread.root_place, at, said, links=links)
 
@@ -142,10 +138,10 @@ class Steps:
         key, span = thread.calls.pop((event.round, event.step), ("", None))
         chat = span is not None and span.client
         if isinstance(event, AttemptFinished):
-            thread.pay(Amount(event.usage.total, event.dollars))
+            thread.used += Amount(event.usage.total, event.dollars)
             said = say.gave(event, chat)
         else:
-            thread.pay(event.charged)
+            thread.used += event.charged
             said = say.failed(event, chat)
         if span is None:
             return  # begun in an earlier part, and closed there
@@ -207,6 +203,10 @@ class Steps:
 
     def _of(self, worker: str) -> Facts:
         return self._facts.get(worker) or Facts(worker)
+
+
+def _seen(thread: Thread, round_index: int, step: int) -> Link:
+    return Link(thread.places[round_index, step], {names.LINK: "access", names.STEP: step})
 
 
 def _call_name(name: str, worker: Facts) -> str:

@@ -21,6 +21,7 @@ from shikisha.telemetry.span import Span, Value
 _MOST_OPEN = 20_000  # runs whose end never came (their process lost the journal) must not pile up
 _MOST_KEPT = 2_000  # runs that have ended or wait, kept for late grades and for going on
 _BELOW = re.compile(r"(?:-\d+-(?:\d+|plan)-\d+(?:\.\d+)?)+$")  # what a child run's id adds to its root's
+_NOTHING: dict[str, Value] = {}
 V = TypeVar("V")
 Spot = tuple[int, int | None]  # a round's step; None: its planning
 
@@ -56,12 +57,10 @@ class Thread:
         """Return the place of a span of this part."""
         return Place(self.trace, span_of(self.run, self.part, what), sampled=self.sampled)
 
-    def pay(self, amount: Amount) -> None:
-        """Count what a call was charged with."""
-        self.used += amount
-
     def left(self) -> dict[str, Value]:
         """Return what is left of the caps, as attributes; nothing where there is no cap or nobody can say."""
+        if self.caps.dollars is None and self.caps.tokens is None:
+            return _NOTHING
         said: dict[str, Value] = {}
         if self.caps.dollars is not None and self.used.dollars is not None:
             said[names.BUDGET_DOLLARS] = max(0.0, self.caps.dollars - self.used.dollars)

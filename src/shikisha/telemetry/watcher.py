@@ -13,7 +13,7 @@ from shikisha.events import Event
 from shikisha.secrets import Vault
 from shikisha.telemetry.facts import Facts
 from shikisha.telemetry.ids import parse_traceparent
-from shikisha.telemetry.span import Span
+from shikisha.telemetry.span import Span, Value
 from shikisha.telemetry.spans import Spans
 
 if TYPE_CHECKING:
@@ -57,13 +57,9 @@ class Observer:
 
     def _holds_key(self, span: Span) -> bool:
         """Look through all texts of a span at once: hardly ever is there anything, and this is on every run's way."""
-        texts = [span.name]
-        for said in (span.attributes, *[moment.attributes for moment in span.moments]):
-            for value in said.values():
-                if isinstance(value, str):
-                    texts.append(value)
-                elif isinstance(value, tuple):
-                    texts += map(str, value)
+        texts = [span.name, *_texts(span.attributes)]
+        for moment in span.moments:
+            texts += _texts(moment.attributes)
         whole = "\n".join(texts)
         return self._vault.scrub(whole) is not whole
 
@@ -84,6 +80,11 @@ class Observer:
             if name not in self._failed:
                 self._failed.add(name)
                 _LOG.warning("telemetry: %s; spans may be missing (said once)", name)
+
+
+def _texts(said: Mapping[str, Value]) -> list[str]:
+    texts = [value for value in said.values() if isinstance(value, str)]
+    return texts + [str(part) for value in said.values() if isinstance(value, tuple) for part in value]
 
 
 def _shut_down(export: "Export") -> None:

@@ -15,6 +15,7 @@ from shikisha.call import Ask
 from shikisha.config.serving import ServerTable
 from shikisha.config.serving_autonomy import AutonomyTable
 from shikisha.config.serving_telemetry import TelemetryTable
+from shikisha.config.serving_webhooks import WebhookTable
 from shikisha.config.table import Name, Table, Uncapped, Variable, checked_url
 from shikisha.events import OnFail
 from shikisha.plan import MAX_STEPS
@@ -212,4 +213,5 @@ class Settings(Table):
     labels: LabelsTable = LabelsTable()
     server: ServerTable = ServerTable()
     telemetry: TelemetryTable = TelemetryTable()
+    webhooks: tuple[WebhookTable, ...] = Field(default=(), description="who is told of questions, ends and budgets")
     reward: RewardTable = RewardTable()

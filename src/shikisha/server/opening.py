@@ -16,6 +16,9 @@ from shikisha.server.house import House
 from shikisha.server.keys import KeyKeeper
 from shikisha.server.purses import Purses
 from shikisha.server.store import open_store
+from shikisha.server.webhooks import Webhooks
+
+_TOLD_WITHIN = 2.0  # seconds that receivers of webhooks get when the house is closed
 
 
 @asynccontextmanager
@@ -30,17 +33,22 @@ async def open_house(composition: Composition, journal_url: str = "") -> AsyncIt
         purses = Purses(journal, store, keys)
         house = House(composition, journal, store, keys, purses)
         store.on_expelled(house.expelled)
+        webhooks = Webhooks.of(house)
+        house.watchers.append(webhooks.note)
         interrupted: BaseException | None = None
         async with asyncio.TaskGroup() as group:
             house.enter(group)
             house.first_key = await keys.bootstrap()
             caring = group.create_task(care(house), name="care")
+            telling = group.create_task(webhooks.deliver(), name="webhooks")
             try:
                 yield house
             except BaseException as error:  # noqa: BLE001 - the group would wrap it: it is raised again below, as it is
                 interrupted = error
             caring.cancel()
             await house.close()
+            await webhooks.rest(_TOLD_WITHIN)
+            telling.cancel()
             await purses.close()
         for end in house.endings:
             await asyncio.to_thread(end)

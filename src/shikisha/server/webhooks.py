@@ -1,0 +1,227 @@
+"""Webhooks: receivers of the configuration are told, by a signed POST, what they asked to be told of.
+
+Signed as Standard Webhooks has it: HMAC-SHA256 over `id.timestamp.body`, in `webhook-signature`. Invariants: noting an
+event never waits and never fails, so no run is held up by a receiver; each receiver has a queue of its own, bounded
+(what does not fit is dropped, and the log says so); an address comes from the configuration only, redirects are not
+followed, and nothing that a receiver says is read; without `content` no text of a task, an answer or a fault leaves.
+Deliberately absent: deliveries that outlive the server. What waits for a person is always at `/approvals`.
+"""
+
+import asyncio
+import json
+import logging
+import random
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from hmac import new as hmac
+from secrets import token_hex
+from time import time
+from typing import TypeAlias
+
+import httpx2
+
+from shikisha.config.serving_webhooks import Occasion, WebhookTable
+from shikisha.errors import ConfigError, JournalError
+from shikisha.events import Event, QuestionAsked, QuestionKind, RunFinished
+from shikisha.secrets import Vault
+from shikisha.server.house import House, root_of
+from shikisha.server.store import Served
+
+Pause: TypeAlias = Callable[[int, float | None], float]
+_LOG = logging.getLogger(__name__)
+_MOST_WAITING = 1000
+_TRIES = 6
+_LONGEST = 120.0  # seconds between two attempts
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+_PREFIX = "whsec_"
+_IN_RUNS = frozenset({"steps", "rounds", "depth", "seconds"})  # caps that are no budget of anybody's
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A receiver: where it is, what it is told of, and the key that signs."""
+
+    name: str
+    url: str
+    key: bytes = field(repr=False)
+    table: WebhookTable
+    waiting: "asyncio.Queue[Event]" = field(default_factory=lambda: asyncio.Queue(_MOST_WAITING), repr=False)
+
+    @classmethod
+    def of(cls, place: int, table: WebhookTable, vault: Vault) -> "Hook":
+        """Return the receiver that a table describes; ConfigError when its secret or its address is not there."""
+        url = vault.read(table.url_env) if table.url_env else table.url or ""
+        host = httpx2.URL(url).host
+        if not url.startswith(("http://", "https://")) or not host:
+            raise ConfigError(f"webhooks[{place}]: {table.url_env} holds no URL")
+        return cls(f"webhook {place} ({host})", url, _key(vault.read(table.secret_env), table.secret_env), table)
+
+
+class Webhooks:
+    """Tells receivers; `note` is the house's watcher, `deliver` its task."""
+
+    def __init__(self, house: House, hooks: Sequence[Hook], pause: Pause | None = None) -> None:
+        self._house = house
+        self._pause = pause or backoff
+        self.hooks = tuple(hooks)
+
+    @classmethod
+    def of(cls, house: House) -> "Webhooks":
+        """Return those of the house's configuration; ConfigError when one cannot be used."""
+        settings, vault = house.composition.settings, house.composition.vault
+        return cls(house, [Hook.of(place, table, vault) for place, table in enumerate(settings.webhooks)])
+
+    def note(self, event: Event) -> None:
+        """Take note of an event; whoever wants to know of it is told soon."""
+        found = occasions(event)
+        for hook in self.hooks if found else ():
+            if found.intersection(hook.table.events):
+                try:
+                    hook.waiting.put_nowait(event)
+                except asyncio.QueueFull:
+                    _LOG.error("%s: %d wait to be told; %s is dropped", hook.name, _MOST_WAITING, event.kind)
+
+    async def deliver(self) -> None:
+        """Tell receivers until cancelled."""
+        async with httpx2.AsyncClient(follow_redirects=False, trust_env=False) as client, asyncio.TaskGroup() as group:
+            for hook in self.hooks:
+                group.create_task(self._serve(client, hook), name=hook.name)
+
+    async def rest(self, seconds: float) -> None:
+        """Wait for what is still to be told, this long at most."""
+        try:
+            async with asyncio.timeout(seconds):
+                for hook in self.hooks:
+                    await hook.waiting.join()
+        except TimeoutError:
+            _LOG.warning("webhooks: %d were not told", sum(hook.waiting.qsize() for hook in self.hooks))
+
+    async def _serve(self, client: httpx2.AsyncClient, hook: Hook) -> None:
+        while True:
+            event = await hook.waiting.get()
+            try:
+                await self._tell(client, hook, event)
+            except Exception as error:  # noqa: BLE001 - a receiver's trouble, whatever it is, must not end the house
+                _LOG.error("%s: %s could not be told: %s", hook.name, event.kind, type(error).__name__)
+            finally:
+                hook.waiting.task_done()
+
+    async def _tell(self, client: httpx2.AsyncClient, hook: Hook, event: Event) -> None:
+        try:
+            served = await self._house.store.find(root_of(event.run))
+        except JournalError:
+            served = None  # told without what its row says
+        if hook.table.tenant is not None and (served is None or served.tenant != hook.table.tenant):
+            return
+        for occasion in sorted(occasions(event).intersection(hook.table.events)):
+            whole = message(self._house, event, served, content=hook.table.content)
+            body = json.dumps({"type": occasion, "timestamp": _written(event.at), "data": whole}).encode()
+            await self._post(client, hook, f"msg_{token_hex(12)}", body)
+
+    async def _post(self, client: httpx2.AsyncClient, hook: Hook, name: str, body: bytes) -> None:
+        for number in range(_TRIES):
+            status, wish = await _once(client, hook, name, body)
+            if 200 <= status < 300:
+                _LOG.info("%s: %s delivered, attempt %d", hook.name, name, number + 1)
+                return
+            if status and status not in _PASSING:
+                _LOG.warning("%s: %s refused (status %d)", hook.name, name, status)
+                return
+            if number + 1 < _TRIES:
+                await asyncio.sleep(self._pause(number, wish))
+        _LOG.error("%s: %s given up after %d attempts", hook.name, name, _TRIES)
+
+
+def occasions(event: Event) -> frozenset[Occasion]:
+    """Return what receivers call this event."""
+    match event:
+        case QuestionAsked(asks=asks) if asks is not QuestionKind.TOOLS:
+            return frozenset({Occasion.QUESTION_ASKED})
+        case RunFinished(cap=cap) if _is_root(event.run):
+            refused = cap is not None and cap not in _IN_RUNS
+            return frozenset({Occasion.RUN_FINISHED, *([Occasion.BUDGET_REFUSED] if refused else [])})
+        case _:
+            return frozenset()
+
+
+def message(house: House, event: Event, served: Served | None, *, content: bool) -> Mapping[str, object]:
+    """Return what a receiver is told of an event."""
+    root = root_of(event.run)
+    known = {"tenant": served.tenant, "key": served.key, "model": served.model} if served else {}
+    told: dict[str, object] = {"run": root, **known}
+    base = (house.settings.url or "").rstrip("/")
+    match event:
+        case QuestionAsked():
+            told |= {
+                "approval": f"{event.run}_{event.question}",
+                "asks": str(event.asks),
+                "worker": event.worker,
+                "step": event.step,
+                "expires": event.expires or None,
+                "tokens": event.bound.tokens,
+                "dollars": event.bound.dollars,
+                "page": f"{base}/ui/approvals/{event.run}/{event.question}",
+            }
+            return told | ({"prompt": event.prompt} if content else {})
+        case RunFinished():
+            told |= {"status": str(event.status), "cap": event.cap, "fault": event.fault and str(event.fault)}
+            told["page"] = f"{base}/ui/runs/{root}"
+            return told | ({"why": event.why, "answer": event.answer} if content else {})
+        case _:
+            return told
+
+
+def sign(key: bytes, name: str, at: int, body: bytes) -> str:
+    """Return the signature of a message (Standard Webhooks, version 1)."""
+    return "v1," + b64encode(hmac(key, f"{name}.{at}.".encode() + body, sha256).digest()).decode()
+
+
+def backoff(number: int, wish: float | None) -> float:
+    """Return the seconds to wait after attempt `number` (from 0); a receiver's own wish counts, within reason."""
+    ours: float = min(_LONGEST, 2.0 * 4**number) * random.uniform(0.75, 1.0)  # noqa: S311 - chance, no secret
+    return ours if wish is None else min(_LONGEST, max(ours, wish))
+
+
+async def _once(client: httpx2.AsyncClient, hook: Hook, name: str, body: bytes) -> tuple[int, float | None]:
+    """Make one attempt; return the status (0: none came), and the receiver's wish in seconds."""
+    at = int(time())
+    headers = {
+        "content-type": "application/json",
+        "user-agent": "shikisha",
+        "webhook-id": name,
+        "webhook-timestamp": str(at),
+        "webhook-signature": sign(hook.key, name, at, body),
+    }
+    try:
+        async with (
+            asyncio.timeout(hook.table.timeout),
+            client.stream("POST", hook.url, content=body, headers=headers) as answer,
+        ):
+            wish = answer.headers.get("retry-after", "")
+            return answer.status_code, float(wish) if wish.isdecimal() else None
+    except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError) as error:
+        _LOG.info("%s: %s: no answer (%s)", hook.name, name, type(error).__name__)
+        return 0, None
+
+
+def _key(secret: str, variable: str) -> bytes:
+    if not secret.startswith(_PREFIX):
+        return secret.encode()
+    try:
+        return b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except NotBase64:
+        raise ConfigError(
+            f"environment variable {variable} begins with {_PREFIX}, but base64 does not follow"
+        ) from None
+
+
+def _is_root(run: str) -> bool:
+    return run == root_of(run)
+
+
+def _written(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

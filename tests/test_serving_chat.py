@@ -70,7 +70,7 @@ def by_model(asked: Asked) -> Answer:
 
 async def streamed(client: AsyncOpenAI, **more: object) -> list[ChatCompletionChunk]:
     stream = await client.chat.completions.create(  # type: ignore[call-overload]  # further keywords as they are
-        model="shikisha", messages=[HELLO], stream=True, **more
+        **{"model": "shikisha", "messages": [HELLO], "stream": True, **more}
     )
     return [chunk async for chunk in stream]
 
@@ -215,6 +215,28 @@ async def test_a_conversation_that_no_run_waits_for_begins_one_with_it_as_histor
         again = await called(client, HELLO, *result_of(asked))
         assert (first.id, again.id != asked.id) == (asked.id, True)
         assert again.choices[0].message.content == "the sum is 3"
+
+
+async def test_results_for_a_run_that_was_cancelled_begin_another(tmp_path: Path) -> None:
+    async with serving(tmp_path, adding) as (at, client):
+        asked = await called(client, HELLO)
+        name = asked.id.removeprefix("chatcmpl-")
+        assert at.house is not None
+        await at.house.cancel(name)
+        said = await called(client, HELLO, *result_of(asked))
+        assert (said.id != asked.id, said.choices[0].message.content) == (True, "the sum is 3")
+        assert (await at.house.past(name)).status is Status.INTERRUPTED
+
+
+async def test_how_it_goes_is_streamed_as_reasoning_where_that_is_asked_for(tmp_path: Path) -> None:
+    async with serving(tmp_path, by_model) as (_, client):
+        headers = {"X-Shikisha-Progress": "reasoning", "X-Shikisha-Metadata": "summary"}
+        chunks = await streamed(client, model="shikisha/two", extra_headers=headers)
+        deltas = [chunk.choices[0].delta.to_dict() for chunk in chunks]
+        lines = "".join(str(delta.get("reasoning_content", "")) for delta in deltas).splitlines()
+        assert lines[:2] == ["round 1: 2 steps (first, second)", "step 1 of 2: first …"]
+        assert "".join(str(delta.get("content") or "") for delta in deltas) == "m2 says so"
+        assert [chunk.to_dict().get("shikisha") is not None for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
 
 
 async def test_a_failed_run_is_an_error_that_no_client_repeats_by_itself(tmp_path: Path) -> None:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from shikisha.errors import (
     CapReached,
     ConfigError,
+    Conflict,
     FaultKind,
     JournalError,
     JournalUnavailable,
     PlanError,
     RunErased,
     ShikishaError,
+    StillOpen,
     TaskError,
     UnknownRun,
     WorkerError,
@@ -56,6 +58,8 @@ def problem_of(error: ShikishaError) -> Problem:
             return Problem(404, str(error), "run_not_found")
         case RunErased():
             return Problem(410, str(error), "run_erased")
+        case StillOpen() | Conflict():
+            return Problem(409, str(error), "conflict")
         case JournalError():
             return Problem(500, "the journal does not hold what it should; the operator is asked to look", "journal")
         case CapReached():

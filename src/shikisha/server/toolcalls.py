@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import time
 
-from shikisha.errors import UnknownRun
-from shikisha.events import Event, QuestionAnswered, QuestionAsked, QuestionKind
+from shikisha.errors import RunErased, UnknownRun
+from shikisha.events import Event, QuestionAnswered, QuestionAsked, QuestionKind, Status
 from shikisha.run import Run
 from shikisha.server.house import House
 from shikisha.server.principal import Principal
@@ -49,13 +49,13 @@ async def resumption(house: House, by: Principal, exchanges: Sequence[Exchange],
     try:
         served = await house.store.find(found[1])
         events = await house.journal.read(found[1])
-    except UnknownRun:
+    except (UnknownRun, RunErased):
         return None
     if served is None or not by.owns(served.tenant) or served.model != model:
         return None
     run = Run.fold(events)
     question = _question(events, found[2])
-    if question is None or run.finished is not None:
+    if question is None or _over(run, question):
         return None
     results = _results(question, exchanges[-1])
     if question.question in run.answers:
@@ -71,6 +71,12 @@ async def resumption(house: House, by: Principal, exchanges: Sequence[Exchange],
         text=results,
     )
     return Resumption(served, len(events) - 1, answer)
+
+
+def _over(run: Run, question: QuestionAsked) -> bool:
+    """Whether the run has ended, was cancelled, or waited long enough for an answer that did not come."""
+    late = 0 < question.expires <= time() and question.question not in run.answers
+    return run.finished is not None or run.status is Status.INTERRUPTED or late
 
 
 def _question(events: Sequence[Event], hashed: str) -> QuestionAsked | None:

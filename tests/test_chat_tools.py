@@ -246,10 +246,21 @@ def test_calls_are_put_together_however_they_are_cut(data: st.DataObject) -> Non
     assert [(call.id, call.name) for call in heard.calls] == [(f"c{i}", f"f{i}") for i in range(len(texts))]
 
 
-def test_calls_without_an_index_are_told_apart_by_their_ids() -> None:
+Piece = tuple[int | None, str | None, str | None, str]  # index, id, name, arguments
+QUIRKS: dict[str, list[Piece]] = {
+    "no index": [(None, "a", "f", '{"x"'), (None, None, None, ":1}"), (None, "b", "g", "{}")],
+    "one index for all": [(0, "a", "f", '{"x"'), (0, None, None, ":1}"), (0, "b", "g", "{}")],
+    "a new id for every piece": [(0, "a", "f", '{"x"'), (0, "z", None, ":1}"), (1, "b", "g", ""), (1, "y", None, "{}")],
+    "the name in every piece": [(0, "a", "f", '{"x"'), (0, "a", "f", ":1}"), (1, "b", "g", "{}")],
+    "indices from 5": [(5, "a", "f", '{"x":1}'), (6, "b", "g", "{}")],
+    "pieces that alternate": [(0, "a", "f", '{"x"'), (1, "b", "g", "{"), (0, None, None, ":1}"), (1, None, None, "}")],
+}
+
+
+@pytest.mark.parametrize("pieces", QUIRKS.values(), ids=QUIRKS)
+def test_calls_are_told_apart_whatever_an_endpoint_leaves_out(pieces: list[Piece]) -> None:
     heard = Hearing()
-    pieces = [("a", "f", '{"x"'), (None, None, ":1}"), ("b", "g", "{}")]
-    for known, name, arguments in pieces:
-        call = {"id": known, "function": {"name": name, "arguments": arguments}}
+    for index, known, name, arguments in pieces:
+        call = {"index": index, "id": known, "function": {"name": name, "arguments": arguments}}
         heard.take({"choices": [{"delta": {"tool_calls": [call]}}]})
     assert heard.calls == (ToolCall("a", "f", '{"x":1}'), ToolCall("b", "g", "{}"))

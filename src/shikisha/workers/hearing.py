@@ -64,7 +64,8 @@ class _Growing:
 
     def add(self, piece: _Call) -> None:
         self.id = self.id or piece.id or ""
-        self.name += piece.function.name or ""
+        if piece.function.name and piece.function.name != self.name:  # some repeat it in every piece
+            self.name += piece.function.name
         self.arguments.append(piece.function.arguments or "")
 
     def whole(self) -> ToolCall:
@@ -82,12 +83,13 @@ class Hearing:
     model: str = ""
     usage: object = None
     ended: bool = False
-    growing: dict[int, _Growing] = field(default_factory=dict)
+    growing: list[_Growing] = field(default_factory=list)
+    _places: dict[int, int] = field(default_factory=dict)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The calls of tools so far, in the order of their indices."""
-        return tuple(self.growing[index].whole() for index in sorted(self.growing))
+        """The calls of tools so far, in the order in which they began."""
+        return tuple(call.whole() for call in self.growing)
 
     @property
     def text(self) -> str:
@@ -117,17 +119,31 @@ class Hearing:
         if said is not None and said.refusal:
             self.refusal += said.refusal
         for place, piece in enumerate(said.tool_calls or () if said is not None else ()):
-            self.growing.setdefault(self._index(piece, place), _Growing()).add(piece)
+            self._call(piece, place).add(piece)
         self.finish = choice.finish_reason or self.finish
 
-    def _index(self, piece: _Call, place: int) -> int:
-        """Return which call a piece belongs to; without an index, an id that is new begins the next one."""
+    def _call(self, piece: _Call, place: int) -> _Growing:
+        """Return the call that a piece belongs to.
+
+        Index and id say it; endpoints leave out the one, or give one index to all calls, or each piece a new id. What
+        begins a call says its name.
+        """
+        at = self._places.get(piece.index) if piece.index is not None else self._last_of(piece.id, place)
+        if at is None or self._begins(piece, self.growing[at]):
+            at = len(self.growing)
+            self.growing.append(_Growing())
         if piece.index is not None:
-            return piece.index
-        known = [index for index, call in self.growing.items() if piece.id is not None and call.id == piece.id]
-        if known:
-            return known[0]
-        return len(self.growing) if piece.id is not None else max(self.growing, default=place)
+            self._places[piece.index] = at
+        return self.growing[at]
+
+    def _last_of(self, name: str | None, place: int) -> int | None:
+        if name is not None:
+            return next((at for at, call in enumerate(self.growing) if call.id == name), None)
+        return len(self.growing) - 1 if self.growing and place == 0 else None
+
+    @staticmethod
+    def _begins(piece: _Call, call: _Growing) -> bool:
+        return bool(piece.id and piece.function.name and call.name and call.id and piece.id != call.id)
 
     def objection(self, wishes: Wishes = NO_WISHES, *, short: bool = False) -> WorkerError | None:
         """Say why what was heard is no answer; None when it is one. `short`: the client itself set the output limit."""

@@ -202,3 +202,23 @@ async def test_a_stream_goes_on_to_its_end_when_the_server_is_told_to_stop(tmp_p
                 process.terminate()
         assert said == "a b c d e f g h i j"
         await process.wait()
+
+
+CHILD = """
+approval = "always"
+[workers.team]
+kind = "conductor"
+conductor = "fixed:single?worker=only"
+pool = ["only"]
+[conductors.deep]
+kind = "fixed"
+topology = "single"
+roles = {{ worker = "team" }}
+"""
+
+
+async def test_a_child_run_that_waits_for_a_person_is_given_up_too(tmp_path: Path) -> None:
+    async with serving(tmp_path, [Answer(text="done")], CHILD) as (_, client):
+        with pytest.raises(APIStatusError) as caught:
+            await client.chat.completions.create(model="shikisha/deep", messages=[HELLO])
+        assert (caught.value.status_code, caught.value.code) == (409, "approval_required")

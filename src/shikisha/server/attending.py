@@ -37,9 +37,13 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The run waits for a person, who did not come in time."""
+    """The run waits for a person, who did not come in time: questions of its own (a child run's are not among them).
+
+    `suspended` False: it does not wait, but nobody performs it now.
+    """
 
     questions: tuple[QuestionAsked, ...]
+    suspended: bool = True
 
 
 async def attend(house: Hears, name: str, teller: Teller, patience: float) -> AsyncGenerator[Told | Wanted | Kept]:
@@ -63,18 +67,18 @@ async def attend(house: Hears, name: str, teller: Teller, patience: float) -> As
             yield waits
             return
         until = clock() + patience if paused or until is None else until
-        if waits.questions and clock() >= until:
+        if clock() >= until:
             yield waits
             return
         await asyncio.sleep(_LOOK)
 
 
 def _waits(teller: Teller) -> Wanted | Kept:
-    questions = Run.fold(teller.events).open_questions
-    for question in questions:
+    run = Run.fold(teller.events)
+    for question in run.open_questions:
         if question.asks is QuestionKind.TOOLS:
             return Wanted(outward(question))
-    return Kept(tuple(questions))
+    return Kept(tuple(run.open_questions), run.status is Status.SUSPENDED)
 
 
 def _said_besides(teller: Teller) -> Iterable[Piece]:

@@ -121,7 +121,7 @@ class Completing:
             case Replaced():
                 said = f"run {self.run}: what was streamed is not the answer: a further attempt said something else"
                 return Problem(502, f"{said}; the run has it", "answer_replaced")
-            case Kept():
+            case Kept(suspended=True):
                 at = f"{(self.house.settings.url or '').rstrip('/')}{APPROVALS}"
                 return Problem(409, f"run {self.run} waits for a person, at {at}", "approval_required")
             case Ended() | Paused():
@@ -134,8 +134,8 @@ class Completing:
                 return self._closing()
 
     def _closing(self) -> Problem:
-        said = f"this server is being stopped; run {self.run} is taken up again"
-        return Problem(503, said, "server_stopping", wait=self.house.settings.drain)
+        said = f"run {self.run} is not performed just now, and is taken up again"
+        return Problem(503, said, "run_interrupted", wait=self.house.settings.drain)
 
     def _refusal(self, problem: Problem, run: Run, used: Bill) -> JSONResponse:
         """Return the error of a run that was begun; no client should try again by itself: each try has a price."""

@@ -44,7 +44,7 @@ async def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> Non
         "conductor": {"model": "shikisha", "conductor": "two"},
         "budgets.steps": {"budgets": {"steps": 10**6}},
         "budgets.money": {"budgets": {"money": 1}},
-        "X-Shikisha-Workers": {"pool": ["nobody"]},
+        "pool": {"pool": ["nobody"]},
         "prompt": {"prompt": ""},
         "more": {"more": 1},
     }

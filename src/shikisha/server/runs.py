@@ -37,6 +37,12 @@ _EVENTS: dict[int | str, dict[str, object]] = {
     200: {"content": {"text/event-stream": SSE}, "description": "The events"},
     204: {"description": "The run is over, and there are no further events"},
 }
+
+
+class _Events(Response):
+    media_type = "text/event-stream"
+
+
 _RUN: dict[int | str, dict[str, object]] = {200: {"model": RunShown}, 202: {"model": RunShown}}
 
 
@@ -97,7 +103,7 @@ async def cancel(request: Request, run: Named, by: Asker) -> RunShown:
     return await shown(house, run)
 
 
-@router.get("/{run}/events", summary="Follow a run", responses={**refusals(404), **_EVENTS})
+@router.get("/{run}/events", summary="Follow a run", response_class=_Events, responses={**refusals(404), **_EVENTS})
 async def follow(
     request: Request,
     run: Named,
@@ -136,6 +142,9 @@ def _narrowed(house: House, asked: RunRequest, narrow: Narrowing) -> Narrowing:
             said = f"budgets.{name}: at most {most:g} is allowed here, and a request can only narrow that"
             raise Problem(400, said, "budget_widened", param=f"budgets.{name}")
         caps[name] = min(wanted, caps.get(name, wanted))
+    strangers = [name for name in asked.pool or () if name not in house.composition.names]
+    if strangers:
+        raise Problem(400, f"pool: the worker {strangers[0]!r} does not exist", "no_worker", param="pool")
     workers = tuple(asked.pool) if asked.pool is not None else narrow.workers
     if asked.pool is not None and narrow.workers is not None:
         workers = tuple(name for name in asked.pool if name in narrow.workers)

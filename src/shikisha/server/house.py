@@ -98,6 +98,8 @@ class House(Performing):
         except BaseException:
             purse.over()
             self.drop(running)
+            if not running.live.events:
+                self.store.drop(name)  # its row goes with the next claim
             raise
         return running.live
 
@@ -109,7 +111,12 @@ class House(Performing):
             return self.running[name].live
         if not await self.store.take(name):
             return None
-        return await self.resume(name)
+        try:
+            return await self.resume(name)
+        except BaseException:
+            if name not in self.running:
+                self.store.drop(name)  # it comes with the next claim
+            raise
 
     async def waited(self, name: str) -> None:
         """Go on with a run that waits, and has got what it waits for meanwhile."""

@@ -1,0 +1,253 @@
+"""Answers to questions: which are taken, which are refused and why; classes in the configuration; the command line."""
+
+import os
+import pty
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from edges import ONE, Strict
+from shikisha.approval import EXPIRED, Decision, Question, answer
+from shikisha.cli.desk import TerminalDesk
+from shikisha.cli.exits import Exit
+from shikisha.conductors.fixed import Scripted
+from shikisha.config.load import load
+from shikisha.errors import Closed, ConfigError, QuestionClosed, TaskError
+from shikisha.events import QuestionKind, RunFinished, Status
+from shikisha.oversight import Autonomy, Mode, OnFailure, Oversight, Rules
+from shikisha.run import Run
+from shikisha.server.asking import closed
+from shikisha.task import Task
+from support import TASK, engine, pool_of
+from test_cli import Cli
+
+YES = Decision(True, "ann")
+
+
+async def reviewing(expires: float | None = 60.0) -> tuple[Strict, Run]:
+    """A run that waits for a review since Unix time 1000."""
+    autonomy = Autonomy(mode=Mode.REVIEW, expires=expires, clock=lambda: 1000.0)
+    recorder = Strict()
+    watched = engine(recorder).overseen(Oversight(otherwise=autonomy))
+    return recorder, await watched.run(TASK, pool_of(w="42"), Scripted([ONE]))
+
+
+def why(run: Run, question: str, at: float = 1001.0) -> Closed:
+    with pytest.raises(QuestionClosed) as refused:
+        answer(run, question, YES, at)
+    return refused.value.why
+
+
+async def test_an_open_questions_answer_is_made_of_what_was_said() -> None:
+    _, run = await reviewing()
+    made = answer(run, run.open_questions[0].question, Decision(True, "ann", "43", "page", "better"), 1001.0)
+    assert (made.run, made.actor, made.text, made.via, made.remark) == (run.id, "ann", "43", "page", "better")
+
+
+async def test_why_a_question_is_not_open_is_said() -> None:
+    recorder, run = await reviewing()
+    name = run.open_questions[0].question
+    assert (why(run, "0123456789abcdef"), why(run, name, 1060.0)) == (Closed.UNKNOWN, Closed.EXPIRED)
+    recorder.add(answer(run, name, YES, 1001.0))
+    assert why(Run.fold(await recorder.read(run.id)), name) is Closed.ANSWERED
+
+
+async def test_a_run_that_has_ended_waits_for_nothing() -> None:
+    recorder, run = await reviewing()
+    recorder.add(RunFinished(run=run.id, at=1001.0, status=Status.FAILED, why="given up"))
+    assert why(Run.fold(await recorder.read(run.id)), run.open_questions[0].question) is Closed.OVER
+
+
+@pytest.mark.parametrize(
+    "said", [Decision(False, "ann", text="x"), Decision(True, "ann", text="\0"), Decision(True, "ann", remark="\ud800")]
+)
+async def test_an_answer_that_fits_no_question_is_refused(said: Decision) -> None:
+    _, run = await reviewing()
+    with pytest.raises(TaskError):
+        answer(run, run.open_questions[0].question, said, 1001.0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"), [(Closed.UNKNOWN, 404), (Closed.ANSWERED, 409), (Closed.EXPIRED, 410), (Closed.OVER, 409)]
+)
+def test_a_client_is_told_why_by_the_status(reason: Closed, status: int) -> None:
+    problem = closed(QuestionClosed(reason, "because"))
+    assert (problem.status, problem.code) == (status, f"question_{reason}")
+
+
+def test_nobodys_no_is_a_no() -> None:
+    assert (EXPIRED.approved, EXPIRED.actor) == (False, "nobody")
+
+
+# Configuration
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "shikisha.toml"
+    file.write_text('[workers.send]\nkind = "scripted"\n' + text)
+    return file
+
+
+def test_classes_are_read_in_order_and_questions_expire_as_the_nearest_table_says(tmp_path: Path) -> None:
+    text = """
+    [autonomy]
+    expires = 60
+    [[autonomy.classes]]
+    name = "money"
+    domain = ["finance", "tax"]
+    labels = ["eu"]
+    mode = "review"
+    on_failure = "rollback"
+    [[autonomy.classes]]
+    conductor = "fixed:single"
+    mode = "escalate"
+    dollars = 0.5
+    workers = ["send"]
+    expires = 5
+    """
+    oversight = load(written(tmp_path, text), {}).oversight(86_400.0)
+    first, second = oversight.classes
+    assert (first.name, first.mode, first.expires, first.on_failure) == ("money", Mode.REVIEW, 60, OnFailure.ROLLBACK)
+    assert (second.rules, second.expires) == (Rules(dollars=0.5, workers=("send",)), 5)
+    assert oversight.of(Task("x", domain="tax", labels=("eu",)), "fixed:vote") is first
+    assert oversight.otherwise.expires == 60
+
+
+def test_without_a_word_nobody_is_asked_and_the_callers_expiry_holds(tmp_path: Path) -> None:
+    oversight = load(written(tmp_path, ""), {}).oversight(86_400.0)
+    assert (oversight.otherwise.mode, oversight.otherwise.expires) == (Mode.AUTONOMOUS, 86_400.0)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ('mode = "ask"', "autonomy.classes[0].mode"),
+        ("", "mode"),
+        ('mode = "escalate"', "needs a rule"),
+        ('mode = "review"\ndollars = 1', "a rule is for mode"),
+        ('mode = "autonomous"\nworkers = ["send"]', "nobody is asked"),
+        ('mode = "escalate"\nworkers = ["sned"]', "did you mean 'send'"),
+        ('mode = "review"\nconductor = "planer"', "unknown conductor 'planer'"),
+        ('mode = "review"\nexpires = 0', "expires"),
+        ('mode = "escalate"\nconfidence = 2', "confidence"),
+        ('mode = "review"\n[[autonomy.classes]]\nmode = "autonomous"', "fits every task"),
+    ],
+)
+def test_a_class_that_cannot_be_kept_as_written_is_an_error(tmp_path: Path, table: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(written(tmp_path, f"[[autonomy.classes]]\n{table}\n"), {})
+    assert said in str(refused.value)
+
+
+COMPENSATED = """
+[workers.book]
+kind = "scripted"
+compensate = "{0}"
+[workers.cancel]
+kind = "scripted"
+[workers.person]
+kind = "human"
+[workers.chained]
+kind = "scripted"
+compensate = "cancel"
+"""
+
+
+def test_a_compensating_worker_undoes_and_is_in_no_plan(tmp_path: Path) -> None:
+    pool = load(written(tmp_path, COMPENSATED.format("cancel")), {}).pool()
+    undo = pool.named("book").undo
+    assert undo is not None
+    assert (undo.card.name, pool.names) == ("cancel", ("send", "book", "person", "chained"))
+
+
+@pytest.mark.parametrize("name", ["nobody", "person", "chained"])
+def test_a_worker_that_cannot_undo_is_an_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="compensate"):
+        load(written(tmp_path, COMPENSATED.format(name)), {}).pool()
+
+
+# The command line
+
+REVIEWED = '[[autonomy.classes]]\ndomain = "mail"\nmode = "review"\n'
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    command = Cli(tmp_path)
+    with command.config.open("a") as file:
+        file.write(
+            REVIEWED + '[workers.undo]\nkind = "scripted"\n[workers.do]\nkind = "scripted"\ncompensate = "undo"\n'
+        )
+    return command
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "shown"),
+    [(["yes"], Exit.OK, "42\n"), (["no"], Exit.FAILED, ""), (["--answer", "43"], Exit.OK, "43\n")],
+)
+def test_an_answer_is_reviewed_at_the_command_line(cli: Cli, said: list[str], code: int, shown: str) -> None:
+    cli("run", "q", "--domain", "mail", code=Exit.WAITING)
+    assert "yes|no|--answer TEXT" in cli.said
+    cli("approve", "last", code=Exit.INPUT)
+    cli("approve", "last", *said, "--remark", "because")
+    assert cli("resume", code=code) == shown
+    assert "because" in cli("explain", "last")
+
+
+def test_a_question_that_expired_is_refused_at_the_command_line(cli: Cli) -> None:
+    with cli.config.open("a") as file:
+        file.write('[[autonomy.classes]]\nmode = "escalate"\nworkers = ["a"]\nexpires = 0.000001\n')
+    cli("run", "q", code=Exit.FAILED)
+    assert "the question expired" in cli.said
+
+
+def test_a_run_is_rolled_back_at_the_command_line(cli: Cli) -> None:
+    cli("run", "q", "-C", "fixed:single?worker=do")
+    told = cli.json("rollback", "last", "--note", "a mistake")
+    effects = told["effects"]
+    assert isinstance(effects, list)
+    assert [(effect["worker"], effect["by"], effect["undone"]) for effect in effects] == [("do", "undo", True)]
+    cli("rollback", "last")
+    assert "rolled back already" in cli.said
+    assert "undo undid do's call" in cli("explain", "last")
+
+
+def test_a_rollback_of_nothing_says_so(cli: Cli) -> None:
+    cli("run", "q")
+    cli("rollback", "last")
+    assert "no effect" in cli.said
+
+
+# At the terminal
+
+
+@asynccontextmanager
+async def desk(typed: str) -> AsyncIterator[tuple[TerminalDesk, Callable[[], str]]]:
+    """A terminal at which this is typed; and what it shows."""
+    ours, theirs = pty.openpty()
+    screen = StringIO()
+    os.write(ours, typed.encode())
+    try:
+        yield TerminalDesk(theirs, screen, nullcontext), screen.getvalue
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+@pytest.mark.parametrize(
+    ("typed", "approved", "text"),
+    [("y\n", True, ""), ("what?\nno\n", False, ""), ("c\n43\n.\n", True, "43"), ("l\n", None, None)],
+)
+async def test_a_person_at_the_terminal_reviews(typed: str, approved: bool | None, text: str | None) -> None:
+    async with desk(typed) as (terminal, shown):
+        said = await terminal.ask(Question("q", QuestionKind.REVIEW, "r", 0, 0, "w", "May it?"))
+    assert (said.approved if said else None, said.text if said else None) == (approved, text)
+    assert "May this be the answer?" in shown()
+
+
+async def test_a_clients_tools_are_nobodys_business_at_the_terminal() -> None:
+    async with desk("y\n") as (terminal, _):
+        assert await terminal.ask(Question("q", QuestionKind.TOOLS, "r", 0, 0, "w", "[]")) is None

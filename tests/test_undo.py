@@ -12,8 +12,8 @@ from shikisha.approval import Decision, ScriptedDesk
 from shikisha.budget import FREE, Caps, Price
 from shikisha.call import Ask, Request
 from shikisha.conductors.fixed import Scripted
-from shikisha.errors import ConfigError, FaultKind, WorkerError
-from shikisha.events import AttemptStarted, EffectKept, EffectUndone, Role, RollbackBegun, Status
+from shikisha.errors import ConfigError, FaultKind, RunErased, WorkerError
+from shikisha.events import AttemptStarted, BodiesErased, EffectKept, EffectUndone, Role, RollbackBegun, Status
 from shikisha.oversight import Autonomy, Mode, OnFailure, Oversight
 from shikisha.plan import Plan
 from shikisha.pool import Member, Pool
@@ -105,6 +105,15 @@ async def test_a_call_with_no_known_result_is_kept_and_named_unless_it_never_hap
     recorder, run = await done(pool_of(one), ONE)
     undone = await engine(recorder).undo(run.id, pool_of(one), ANN)
     assert (became(undone), undoing(one)) == (kept, [])
+
+
+async def test_a_run_whose_texts_were_erased_is_not_rolled_back_since_nobody_can_say_what_it_did() -> None:
+    one = send()
+    recorder, run = await done(pool_of(one), ONE)
+    recorder.add(BodiesErased(run=run.id, at=0.0, actor="ann"))
+    with pytest.raises(RunErased):
+        await engine(recorder).undo(run.id, pool_of(one), ANN)
+    assert undoing(one) == []
 
 
 async def test_a_compensation_that_fails_is_recorded_and_the_next_effect_has_its_turn() -> None:

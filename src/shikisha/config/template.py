@@ -86,6 +86,17 @@ seconds = 600
 # Whether a person must approve each call: "never" or "always"; a worker's own `approval` goes first.
 [autonomy]
 approval = "never"
+#expires = 86400                    # seconds after which a question that nobody answered counts as a no
+
+# How much runs may do on their own, by class of task; the first class that fits decides. Modes: review (a person
+# approves, changes or refuses the answer), escalate (where a rule says so), autonomous.
+#[[autonomy.classes]]
+#name = "payments"
+#domain = "finance"                 # and labels = [...], conductor = "..."
+#mode = "escalate"
+#workers = ["calculator"]           # a person approves each call to these
+#check = true                       # or dollars, substitution, disagreement, confidence
+#on_failure = "rollback"            # what its calls did is undone by the workers that compensate them
 
 # Where runs are written; a path is relative to this file.
 [journal]

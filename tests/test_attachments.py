@@ -6,11 +6,12 @@ import pytest
 
 from shikisha.approval import Decision, ScriptedDesk
 from shikisha.budget import Caps, Price
-from shikisha.call import Request
+from shikisha.call import NO_WISHES, Request
 from shikisha.checker import Handoff
 from shikisha.checks.opinion import Settings, build
 from shikisha.conduct import Engine
 from shikisha.conductors.fixed import Scripted
+from shikisha.conductors.lm import LmConductor
 from shikisha.context import bound, turns
 from shikisha.errors import FaultKind, TaskError
 from shikisha.events import AttemptStarted, QuestionAsked, Reason, Status
@@ -132,6 +133,17 @@ async def test_invariant_8_a_key_in_a_name_is_masked_and_one_in_the_data_is_refu
         await Engine(recorder, vault=vault).run(replace(TASK, attachments=(hidden,)), pool, Scripted([ONE]))
     run = await Engine(recorder, vault=vault).run(replace(TASK, attachments=(named,)), pool, Scripted([ONE]))
     assert "abcdefgh1234" not in repr(await recorder.read(run.id))
+
+
+async def test_a_planner_reads_of_what_is_attached_and_need_not_see_it() -> None:
+    planner = member("planner", 'model_id = [0]\nsubtasks = ["look"]\naccess_list = [[]]')
+    task = replace(TASK, history=(Turn(Speaker.USER, "Hello."),), options={"temperature": 0.0})
+    run = await engine().run(task, Pool([taking("w", Media.IMAGE)]), LmConductor("lm:p", planner, rounds=1))
+    assert run.answer == "a map"
+    (asked,) = seen(planner)
+    assert "| user: Hello." in asked.turns[1].text
+    assert "| image map.png" in asked.turns[1].text
+    assert asked.wishes == NO_WISHES
 
 
 def test_a_child_run_is_given_the_conversation_and_what_is_attached() -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
 
-from shikisha.errors import ConfigError, UnknownRun
+from shikisha.errors import ConfigError, RunErased, UnknownRun
 from shikisha.events import EffectKept, EffectUndone
 from shikisha.run import Run
 from shikisha.server.asking import actor
@@ -56,7 +56,7 @@ async def rolled_back(house: House, by: Principal, past: Run, wish: Wish, dollar
     try:
         pool = house.composition.pool(past.started.pool)
         run = await house.engine.lent(purse=purse).undo(past.id, pool, wish, caps)
-    except ConfigError as error:
+    except (ConfigError, RunErased) as error:
         if not over:
             house.store.mark(past.id, served.state)
             await house.journal.flush()

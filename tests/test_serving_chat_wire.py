@@ -190,3 +190,28 @@ def test_the_documented_body_stands_by_itself() -> None:
     assert "$ref" not in text
     body = cast("dict[str, dict[str, dict[str, dict[str, object]]]]", documented(ChatRequest)["requestBody"])
     assert "messages" in str(body["content"]["application/json"]["schema"])
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"type": "colour"}, "colour"),
+        ({"$ref": "#/$defs/b", "$defs": {"a": {}}}, "#/$defs/b"),
+        ({"properties": {"a": {"$ref": "https://example.com/a.json"}}}, "nothing is fetched"),
+    ],
+)
+def test_a_schema_that_is_none_is_refused_before_anything_begins(schema: dict[str, object], said: str) -> None:
+    problem = refused(response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": schema}})
+    assert problem.param == "response_format.json_schema.schema"
+    assert said in problem.message
+
+
+def test_a_schema_may_refer_to_itself_and_hold_what_only_looks_like_a_reference() -> None:
+    schema = {
+        "description": "a tree",
+        "properties": {"leaves": {"items": {"$ref": "#"}}, "root": {"$ref": "#/$defs/a~1b/allOf/0"}, "$ref": {}},
+        "const": {"$ref": "elsewhere"},
+        "$defs": {"a/b": {"allOf": [{}]}},
+    }
+    wanted = {"name": "a", "schema": schema, "description": "not used"}
+    assert task(response_format={"type": "json_schema", "json_schema": wanted}).answer_schema == schema

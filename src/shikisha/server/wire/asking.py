@@ -26,6 +26,7 @@ from shikisha.server.wire.chat import (
     Text,
 )
 from shikisha.server.wire.parts import file, image, sound
+from shikisha.server.wire.schemas import checked
 from shikisha.task import Task
 from shikisha.turn import Attachment, Exchange, Json, Speaker, ToolCall, ToolResult, Turn
 
@@ -160,7 +161,10 @@ def _attachment(part: Part, where: str) -> Attachment:
 def _schema(request: ChatRequest) -> dict[str, Json] | None:
     match request.response_format:
         case SchemaFormat(json_schema=wanted):
-            return dict(wanted.schema_) if wanted.schema_ is not None else {}
+            schema = dict(wanted.schema_ or {})
+            if wanted.description and "description" not in schema:
+                schema["description"] = wanted.description
+            return dict(checked(schema, "response_format.json_schema.schema"))
         case ObjectFormat():
             return {"type": "object"}
         case _:

@@ -39,10 +39,6 @@ _EVENTS: dict[int | str, dict[str, object]] = {
 }
 
 
-class _Events(Response):
-    media_type = "text/event-stream"
-
-
 _RUN: dict[int | str, dict[str, object]] = {200: {"model": RunShown}, 202: {"model": RunShown}}
 
 
@@ -103,7 +99,7 @@ async def cancel(request: Request, run: Named, by: Asker) -> RunShown:
     return await shown(house, run)
 
 
-@router.get("/{run}/events", summary="Follow a run", response_class=_Events, responses={**refusals(404), **_EVENTS})
+@router.get("/{run}/events", summary="Follow a run", response_class=Response, responses={**refusals(404), **_EVENTS})
 async def follow(
     request: Request,
     run: Named,

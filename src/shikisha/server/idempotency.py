@@ -34,14 +34,17 @@ class Begun:
 
 
 def key_of(headers: Mapping[str, str]) -> str | None:
-    """Return the client's key for this request; None without one, 400 for one that cannot be kept."""
+    """Return the hash of the client's key for this request; None without one, 400 for one that cannot be a key.
+
+    Its hash is all that is needed, and all that is kept: who knows what clients take for such a key.
+    """
     key = headers.get(HEADER.lower())
     if key is None:
         return None
     if not 1 <= len(key) <= LONGEST or not (key.isascii() and key.isprintable()):
         said = f"{HEADER}: expected 1 to {LONGEST} printable ASCII characters"
         raise Problem(400, said, "invalid_idempotency_key", param=HEADER)
-    return key
+    return sha256(key.encode()).hexdigest()
 
 
 async def begun(house: House, order: Order) -> Begun:

@@ -21,6 +21,9 @@ from shikisha.server.problems import Problem
 from shikisha.task import Task
 
 
+_MOST_CASTS = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a request asks for, in no API's own shape."""
@@ -43,6 +46,7 @@ class Ordering:
         self.catalogue = catalogue
         self._configured = composition.cards()
         self._caps, self._guarded = composition.caps, composition.guarded
+        self._cast: set[tuple[str, tuple[str, ...]]] = set()  # what was found castable already
 
     def order(self, wish: Wish, by: Principal) -> Order:
         """Return the order; Problem when the model, the workers or the limits cannot be had."""
@@ -80,12 +84,16 @@ class Ordering:
         """Refuse a conductor that misses a worker, where fewer are left than are configured."""
         if len(cards) == len(self._configured):
             return
-        names = [card.name for card in cards]
+        names = tuple(card.name for card in cards)
+        if (spec, names) in self._cast:
+            return
         try:
             self.composition.conductor(spec, self.composition.pool(names))
         except ConfigError as error:
             said = f"the model {model.name!r} cannot do with the workers that may be used ({', '.join(names)}): {error}"
             raise _nobody(400, said) from None
+        if len(self._cast) < _MOST_CASTS:
+            self._cast.add((spec, names))
 
 
 def _allowed(cards: Sequence[Card], by: Principal) -> Sequence[Card]:

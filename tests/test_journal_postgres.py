@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from journals import answered, finished, keep, started, whole
@@ -117,6 +117,26 @@ async def test_a_locked_journal_refuses_in_time_and_loses_nothing(postgres_url: 
         await journal.flush()
         assert await journal.read("r") == (started("r"), finished("r"))
     await engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO head VALUES (0, NULL)",
+        "SELECT 1 / 0",
+        "SELECT convert_from('\\xff', 'UTF8')",
+        "SELECT * FROM nowhere",
+    ],
+)
+async def test_a_work_that_is_refused_for_what_it_says_holds_up_nobody(postgres_url: str, statement: str) -> None:
+    async with open_journal(postgres_url) as journal:
+
+        def work(connection: Connection) -> None:
+            connection.execute(text(statement))
+
+        journal.along(work)
+        await keep(journal, [started("r")])
+        assert await journal.read("r") == (started("r"),)
 
 
 async def test_many_that_open_a_fresh_database_at_once_all_succeed(postgres_url: str) -> None:

@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import TypeAlias
 
 from sqlalchemy import Connection, Insert, bindparam, delete, insert, select, update
-from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
 from shikisha.errors import JournalUnavailable
 from shikisha.journal.codec import Entry
@@ -23,7 +23,8 @@ from shikisha.journal.tables import APPLIED, BODIES, EVENTS, HEAD
 
 Work: TypeAlias = Callable[[Connection], None]
 _LOG = logging.getLogger(__name__)
-_REFUSALS = (IntegrityError, DataError, ProgrammingError)  # for what is said, and not for the store's own state
+_REFUSALS = (IntegrityError, DataError, ProgrammingError)
+_CLASSES = ("22", "23", "42")  # the same in SQL's codes: data, integrity and syntax; asyncpg's errors are of one kind
 
 GENESIS = "0" * 64
 _STALE = 7 * 86400.0  # seconds after which a note of what another writer applied serves nobody
@@ -94,7 +95,7 @@ class Batch:
 
         One work's mistake must not keep everyone's events from being stored.
         """
-        self.careful = bool(self.works) and isinstance(error.__cause__, _REFUSALS)
+        self.careful = bool(self.works) and _refuses(error.__cause__)
         return self.careful
 
     def append(self, connection: Connection) -> None:
@@ -119,7 +120,9 @@ class Batch:
         try:
             with connection.begin_nested():
                 work(connection)
-        except _REFUSALS as error:
+        except DBAPIError as error:
+            if not _refuses(error):
+                raise
             _LOG.error("the store refuses a work, which is left out: %s", error.orig)
 
     def _extend(self, connection: Connection, head: Head) -> None:
@@ -142,6 +145,13 @@ class Batch:
         if not connection.execute(update(APPLIED).where(mine).values(values)).rowcount:
             connection.execute(delete(APPLIED).where(APPLIED.c.at < now - _STALE))
             connection.execute(insert(APPLIED).values(writer=self.writer, **values))
+
+
+def _refuses(error: BaseException | None) -> bool:
+    """Whether a store says no to what is said, and is not itself in a state in which it says no."""
+    if not isinstance(error, DBAPIError):
+        return False
+    return isinstance(error, _REFUSALS) or str(getattr(error.orig, "sqlstate", None)).startswith(_CLASSES)
 
 
 def _bodies(entries: list[Entry]) -> list[dict[str, object]]:

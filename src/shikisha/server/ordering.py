@@ -20,7 +20,6 @@ from shikisha.server.principal import Principal
 from shikisha.server.problems import Problem
 from shikisha.task import Task
 
-
 _MOST_CASTS = 1000
 
 

@@ -85,6 +85,7 @@ PAGES: Mapping[tuple[str, str], Row] = {
     ("GET", "/ui/runs/{run}/live"): Row(404, 403, 200, shut=LED, fill=RUN),
     ("GET", "/ui/runs/{run}/journal"): Row(404, 403, 200, shut=LED, fill=RUN),
     ("POST", "/ui/runs/{run}/cancel"): Row(404, 403, 303, shut=UNSENT, fill=RUN, has=Scope.READ, body={}),
+    ("POST", "/ui/runs/{run}/rollback"): Row(404, 403, 303, shut=UNSENT, fill=RUN, has=Scope.RUN, body={}),
     ("POST", "/ui/runs/{run}/feedback"): Row(404, 403, 303, shut=LED, fill=RUN, has=Scope.READ, body={"right": "yes"}),
     ("GET", "/ui/approvals"): Row(200, 403, 200, shut=LED, has=Scope.RUN),
     ("GET", "/ui/approvals/{run}/{question}"): Row(404, 403, 200, shut=LED, has=Scope.RUN, fill=QUESTION),
@@ -103,6 +104,7 @@ PAGES: Mapping[tuple[str, str], Row] = {
     ("POST", "/ui/keys/{own_id}/caps"): Row(403, 403, 303, shut=LED, fill=OWN, body={"dollars": "1"}),
     ("POST", "/ui/keys/{own_id}/rotate"): Row(403, 403, 200, shut=UNSENT, fill=OWN, body={}),
     ("POST", "/ui/keys/{own_id}/revoke"): Row(403, 403, 303, shut=UNSENT, fill=OWN, body={}),
+    ("GET", "/ui/{way:path}"): open_to_all(404, {"way:path": "version"}),
     ("POST", "/ui/login"): Row(303, 303, 303, shut=(400, 401, 401, 401), body={"key": "{secret}"}),
     ("POST", "/ui/logout"): Row(303, 303, 303, shut=UNSENT, body={}),
 }

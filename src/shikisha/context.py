@@ -15,7 +15,7 @@ from shikisha.call import NO_WISHES, Card, Granted, Request, Wishes
 from shikisha.errors import FaultKind, WorkerError
 from shikisha.plan import Plan
 from shikisha.run import Result
-from shikisha.turn import Speaker, Turn, exchanged, written, written_json
+from shikisha.turn import Attachment, Speaker, Turn, exchanged, written, written_json
 
 
 def grant(plan: Plan, index: int, results: Sequence[Result | None]) -> tuple[Granted, ...]:
@@ -129,10 +129,17 @@ def view_hash(shown: Sequence[Turn], wishes: Wishes = NO_WISHES) -> str:
         if turn.plain:
             digest.update(f"{turn.speaker}:{len(turn.text)}:{turn.text}".encode())
         else:
-            digest.update(_apart("turn", written([turn])))
+            attached = tuple([_hashed(each) for each in turn.attachments])
+            digest.update(_apart("turn", written([replace(turn, attachments=attached)])))
     if wishes is not NO_WISHES and wishes != NO_WISHES:
         digest.update(_apart("wishes", written_json([wishes.tools, wishes.parallel_tool_calls, wishes.options])))
     return digest.hexdigest()
+
+
+def _hashed(attachment: Attachment) -> Attachment:
+    """Return the attachment with its data's hash for its data, which may be megabytes."""
+    data = attachment.data
+    return replace(attachment, data=sha256(data.encode()).hexdigest()) if data else attachment
 
 
 def _apart(name: str, text: str) -> bytes:

@@ -123,12 +123,20 @@ class Task:
 
     def shown(self) -> "Task":
         """Return the task as every worker may see it: without what holds for the last step alone."""
+        return self._shown
+
+    @cached_property
+    def _shown(self) -> "Task":
         if not (self.tools or self.options or self.answer_schema is not None or self.parallel_tool_calls is not None):
             return self
         return replace(self, tools=(), options={}, answer_schema=None, parallel_tool_calls=None)
 
     def bodies(self) -> Bodies:
         """Return the parts that are more than a text, as a journal keeps them."""
+        return self._bodies.copy()
+
+    @cached_property
+    def _bodies(self) -> Bodies:  # an attachment may have megabytes
         return Bodies(
             history=written(self.history),
             attachments=written(self.attachments),

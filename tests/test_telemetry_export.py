@@ -19,7 +19,7 @@ from shikisha.config.load import load
 from shikisha.config.serving_telemetry import known, watch
 from shikisha.errors import ConfigError
 from shikisha.secrets import Vault
-from shikisha.telemetry import observer
+from shikisha.telemetry import names, observer
 from shikisha.telemetry.ids import trace_of
 from shikisha.telemetry.wanted import wanted
 
@@ -84,13 +84,8 @@ async def test_spans_and_metrics_arrive_over_http_as_protobuf(tmp_path: Path) ->
     spans = resource.scope_spans[0].spans
     assert {int.from_bytes(span.trace_id) for span in spans} == {trace_of(run)}
     assert received.spans()[-1].startswith("invoke_workflow ")
-    names = {m.name for r in received.metrics[-1].resource_metrics for s in r.scope_metrics for m in s.metrics}
-    assert {
-        "gen_ai.workflow.duration",
-        "gen_ai.invoke_agent.duration",
-        "shikisha.runs",
-        "shikisha.runs.active",
-    } <= names
+    sent = {m.name for r in received.metrics[-1].resource_metrics for s in r.scope_metrics for m in s.metrics}
+    assert {names.WORKFLOW_DURATION, names.AGENT_DURATION, names.RUNS, *names.FIGURES} <= sent
 
 
 async def test_a_client_s_traceparent_reaches_the_spans(tmp_path: Path) -> None:

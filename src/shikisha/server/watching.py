@@ -8,6 +8,7 @@ what single runs did (their pages, and `telemetry`).
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from concurrent.futures import CancelledError
 from functools import partial
 from ipaddress import ip_address, ip_network
 from time import monotonic
@@ -35,7 +36,13 @@ from shikisha.telemetry import names
 from shikisha.telemetry.watcher import Observer
 
 _PATIENCE = 2.0  # seconds that the journal gets to take a sign of life
-_FRESH = 1.0  # seconds that an answer about readiness holds
+_FRESH = 1.0  # seconds that an answer about readiness, or a figure for export, holds
+_EXPORTED = {
+    "shikisha_runs_active": names.RUNS_ACTIVE,
+    "shikisha_journal_lag_events": names.JOURNAL_LAG,
+    "shikisha_runs_waiting": names.RUNS_WAITING,
+    "shikisha_lease_seconds_left": names.LEASE_LEFT,
+}
 
 router = APIRouter()
 
@@ -69,15 +76,26 @@ class Watch:
         self._process = ProcessCollector(registry=None)
         self._asked = asyncio.Lock()
         self._known: tuple[float, str] | None = None
+        self._figured: tuple[float, dict[str, float]] = (-_FRESH, {})
+        self._loop = _running_loop()
 
     def _key_of(self, run: str) -> str:
         running = self._house.running.get(root_of(run))
         return running.purse.account.key if running is not None else ""
 
     def now(self) -> dict[str, float]:
-        """Return the figures that need no database (they are read in the exporter's thread)."""
-        house = self._house
-        return {names.RUNS_ACTIVE: float(len(house.running)), names.JOURNAL_LAG: float(house.journal.left)}
+        """Return this moment's figures for OpenTelemetry, whose thread asks; what cannot be had is left out."""
+        if self._loop is None or self._loop.is_closed():
+            return {}
+        if monotonic() - self._figured[0] > _FRESH:  # each figure is asked for by itself
+            asked = asyncio.run_coroutine_threadsafe(self.figures(), self._loop)
+            try:
+                found = asked.result(2 * _PATIENCE)
+            except (TimeoutError, CancelledError):
+                found = {}
+            told = {ours: found[name][1] for name, ours in _EXPORTED.items() if name in found}
+            self._figured = monotonic(), told
+        return self._figured[1]
 
     async def trouble(self) -> str:
         """Return why this server is not ready, in a word; empty when it is."""
@@ -130,6 +148,13 @@ class Watch:
             return True
         found = await self._house.keys.get(key)
         return found is not None and principal.owns(found.tenant)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class _Moment:

@@ -123,3 +123,30 @@ async def test_another_tenants_run_is_not_there(tmp_path: Path) -> None:
         reader = await at.issue(Scope.READ)
         async with at.http(reader.secret) as only_reads:
             assert (await only_reads.post("/runs", json=TASK)).status_code == 403
+
+
+TEAM = """
+[workers.team]
+kind = "conductor"
+conductor = "two"
+pool = ["first", "second"]
+[conductors.three]
+kind = "fixed"
+topology = "single"
+roles = {worker = "team"}
+"""
+
+
+async def test_child_runs_are_listed_looked_at_and_followed_like_their_parent(tmp_path: Path) -> None:
+    async with responding(tmp_path, by_model, end=TEAM) as (at, _), at.http() as http:
+        told = (await http.post("/runs", json={**TASK, "conductor": "three"})).json()
+        assert told["answer"] == "m2 says so"
+        (child,) = told["children"]
+        shown = (await http.get(f"/runs/{child}")).json()
+        assert (shown["root"], shown["explanation"]["parent"]) == (told["id"], told["id"])
+        assert shown["tokens"] == told["tokens"]
+        assert events_of((await http.get(f"/runs/{child}/events")).text)[0]["event"] == "run.started"
+        assert (await http.post(f"/runs/{child}/cancel")).status_code == 409
+        other = await at.issue(Scope.RUN)
+        async with at.http(other.secret) as stranger:
+            assert (await stranger.get(f"/runs/{child}")).status_code == 404

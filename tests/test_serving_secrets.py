@@ -123,8 +123,26 @@ async def _talk(url: str, keys: list[str], told: Told) -> None:
                 for path in ("/metrics", "/keys", "/budgets", "/admin/audit", "/runs", "/approvals", "/v1/models"):
                     answer = await client.get(path, params={"api_key": key}, headers=headers)
                     told.heard.append(f"{answer.headers}{answer.text}")
+            await _planted(client, key, told)
             await client.get(f"/nowhere/{key}", headers={"User-Agent": key, "Referer": f"http://x/{key}"})
             await client.get(f"/ui/runs?key={key}")
+
+
+async def _planted(client: httpx2.AsyncClient, key: str, told: Told) -> None:
+    """Put a key into whatever a request may hold besides its own."""
+    headers = {"Authorization": f"Bearer {OPERATOR}", "X-Shikisha-Domain": key, "X-Shikisha-Labels": key}
+    said, metadata = f"my key is {key}, fail", {"mine": key, key[:64]: "mine"}
+    for body in (
+        {"model": "shikisha", "messages": [{"role": "user", "content": said}], "user": key, "metadata": metadata},
+        {"model": key, "messages": [{"role": "user", "content": said}]},
+        {"model": "shikisha", "messages": [{"role": key, "content": said}], key: key},
+    ):
+        told.heard.append((await client.post("/v1/chat/completions", json=body, headers=headers)).text)
+    for again in ({}, {"stream": True}, {"background": True}):
+        response = {"model": "shikisha", "input": said, "metadata": metadata, "instructions": key, **again}
+        await client.post("/v1/responses", json=response, headers=headers)  # tells its sender what it was sent
+    run = {"prompt": said, "context": key, "domain": key, "labels": [key], "metadata": metadata}
+    told.heard.append((await client.post("/runs", json=run, headers={"Authorization": f"Bearer {OPERATOR}"})).text)
 
 
 async def _pages(url: str, told: Told) -> None:

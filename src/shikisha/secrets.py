@@ -6,11 +6,16 @@ passes `Vault.scrub` before it goes anywhere. Deliberately absent: any way to pr
 """
 
 import os
+import re
 from collections.abc import Callable, Mapping
 
 from shikisha.errors import ConfigError
 
 MASK = "[key removed]"
+OURS = (
+    "sk-shikisha-"  # how the keys begin that a server of ours issues; it keeps but their hashes, so by the looks only
+)
+_ISSUED = re.compile(rf"{OURS}[0-9a-z]+-[\w-]{{20,}}", re.ASCII)
 _SHORTEST = 8  # a shorter "key" would blot out ordinary words
 
 
@@ -41,11 +46,11 @@ class Vault:
         return value
 
     def scrub(self, text: str) -> str:
-        """Return the text with every known key masked."""
+        """Return the text with every known key masked, and with whatever looks like a key of a server of ours."""
         for key in self._keys.values():
             if key in text:
                 text = text.replace(key, MASK)
-        return text
+        return _ISSUED.sub(MASK, text) if OURS in text else text
 
     def listener(self, hear: Callable[[str], None]) -> "Listener":
         """Return a listener that passes pieces of a growing text on to `hear`, scrubbed as the whole would be."""

@@ -90,24 +90,29 @@ def _there(group: str) -> ModuleType | None:
 
 
 async def _problem(request: Request, error: Exception) -> JSONResponse:
-    problem = error if isinstance(error, Problem) else Problem(500, "an unforeseen error", "internal_error")
-    request.state.refused = problem.code
-    return JSONResponse(problem.body(), problem.status, problem.headers())
+    return _told(request, error if isinstance(error, Problem) else _unknown())
 
 
 async def _shikisha(request: Request, error: Exception) -> JSONResponse:
-    problem = (
-        problem_of(error) if isinstance(error, ShikishaError) else Problem(500, "an unforeseen error", "internal_error")
-    )
+    return _told(request, problem_of(error) if isinstance(error, ShikishaError) else _unknown())
+
+
+def _told(request: Request, problem: Problem) -> JSONResponse:
+    """Return the answer that tells a client of a problem, without any key that the client may have put somewhere."""
+    scrub = request.app.state.house.composition.vault.scrub
+    problem.message, problem.param = scrub(problem.message), problem.param and scrub(problem.param)
     request.state.refused = problem.code
     return JSONResponse(problem.body(), problem.status, problem.headers())
 
 
-async def _invalid(_: Request, error: Exception) -> JSONResponse:
+def _unknown() -> Problem:
+    return Problem(500, "an unforeseen error", "internal_error")
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
     found: Sequence[object] = error.errors() if isinstance(error, RequestValidationError) else ()
     where, what = _first(found)
-    problem = Problem(400, f"{where}: {what}" if where else what, "invalid_request", param=where or None)
-    return JSONResponse(problem.body(), problem.status)
+    return _told(request, Problem(400, f"{where}: {what}" if where else what, "invalid_request", param=where or None))
 
 
 async def _http(_: Request, error: Exception) -> JSONResponse:

@@ -7,8 +7,10 @@ Deliberately absent: HTTP, and who may ask (`doors`): what arrives here is an Or
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from time import time
 
@@ -38,6 +40,7 @@ from shikisha.server.store import Served, State, Store
 
 _LOG = logging.getLogger(__name__)
 _EXCERPT = 200
+_MOST_CASTS = 256  # clients choose workers by header, so pools could be made without end
 
 
 class House(Performing):
@@ -58,7 +61,7 @@ class House(Performing):
         self.expiring = Expiring(root_of)
         self.watchers.append(self.expiring.note)
         self.first_key: str | None = None
-        self._casts: dict[tuple[str, tuple[str, ...]], tuple[Pool, Conductor]] = {}
+        self._casts: OrderedDict[tuple[str, tuple[str, ...]], tuple[Pool, Conductor]] = OrderedDict()
         self._resolved = composition.resolved()
 
     # beginning ------------------------------------------------------------------------------------------------------
@@ -69,6 +72,9 @@ class House(Performing):
         if key not in self._casts:
             members = self.composition.pool(pool)
             self._casts[key] = (members, self.composition.conductor(conductor, members))
+            if len(self._casts) > _MOST_CASTS:
+                self._casts.popitem(last=False)
+        self._casts.move_to_end(key)
         return self._casts[key]
 
     @property
@@ -84,6 +90,7 @@ class House(Performing):
             raise Problem(
                 429, f"{len(self.running)} runs are under way, which is the most here", "too_many_runs", wait=1
             )
+        order = order.scrubbed(self.composition.vault.scrub)
         pool, conductor = self.cast(order.conductor, order.pool)
         purse = await self.purses.admit(order.by)
         name = new_run_id()
@@ -177,6 +184,7 @@ class House(Performing):
         """Write down what somebody answered, and go on with the run that waited for it."""
         root = root_of(answered.run)
         running = self.running.get(root)
+        answered = replace(answered, text=self.composition.vault.scrub(answered.text))
         self.clerk.add(answered)
         if running is not None:
             running.live.observe(answered)

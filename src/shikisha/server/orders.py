@@ -4,8 +4,8 @@ Invariant: an order is complete and valid before anything is done for it: names 
 request's and the key's. Deliberately absent: the shapes of any API (each makes orders of its own requests).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from shikisha.budget import Caps
@@ -43,3 +43,8 @@ class Order:
     idempotency: str | None = None
     request_hash: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def scrubbed(self, scrub: Callable[[str], str]) -> "Order":
+        """Return the order without keys in it; TaskError when that makes something else of its task."""
+        metadata = {scrub(name): scrub(value) for name, value in self.metadata.items()}
+        return replace(self, task=self.task.scrubbed(scrub), wire=scrub(self.wire), metadata=metadata)

@@ -10,7 +10,9 @@ import hmac
 import secrets
 from hashlib import sha256
 
-PREFIX = "sk-shikisha-"
+from shikisha.secrets import OURS
+
+PREFIX = OURS
 _ID = "23456789abcdefghjkmnpqrstvwxyz"  # nothing that is read for something else
 _ID_LENGTH = 10
 _LONGEST = 200

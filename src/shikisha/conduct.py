@@ -65,6 +65,7 @@ from shikisha.worker import Spawn, Spawned
 P = ParamSpec("P")
 _BOTTOMLESS: Purse = OpenPurse()
 _LOG = logging.getLogger(__name__)
+_ALPHABET, _SIGNS = "0123456789abcdefghjkmnpqrstvwxyz", 8
 
 
 class FreshId(str):
@@ -75,8 +76,9 @@ class FreshId(str):
 
 def new_run_id() -> FreshId:
     """Return a fresh run id that sorts by time: `261120-114437-` and eight characters of chance."""
-    chance = "".join(secrets.choice("0123456789abcdefghjkmnpqrstvwxyz") for _ in range(8))
-    return FreshId(f"{strftime('%y%m%d-%H%M%S', gmtime())}-{chance}")
+    chance = secrets.randbits(5 * _SIGNS)
+    signs = "".join(_ALPHABET[chance >> 5 * place & 31] for place in range(_SIGNS))
+    return FreshId(f"{strftime('%y%m%d-%H%M%S', gmtime())}-{signs}")
 
 
 def _watching(watch: Callable[P, None]) -> Callable[P, None]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -270,3 +271,73 @@ async def test_a_key_that_may_only_run_rolls_nothing_back(here: Here) -> None:
     run = await here.begun("")
     key = await here.key(Scope.RUN)
     assert (await here.client.post(f"/runs/{run}/rollback", json={}, headers=key)).status_code == 403
+
+
+# What clients of OpenAI's APIs see of it
+
+EVERYTHING = """
+pool = ["w"]
+conductor = "fixed:single"
+[server]
+port = 0
+[workers.w]
+kind = "scripted"
+answers = "a first draft"
+[[autonomy.classes]]
+mode = "review"
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"), [(YES, "a first draft"), ({**YES, "text": "the final word"}, "the final word")]
+)
+async def test_a_streamed_chat_hears_nothing_of_an_answer_before_a_person_has_seen_it(
+    tmp_path: Path, said: Mapping[str, object], answer: str
+) -> None:
+    async with served(tmp_path, EVERYTHING) as at, at.http() as client, at.openai() as sdk:
+        here = Here(at, client)
+
+        async def decide() -> None:
+            async with asyncio.timeout(30):
+                while not (found := await here.waiting()):  # noqa: ASYNC110 - as clients ask
+                    await asyncio.sleep(0.01)
+            heard_before.extend(heard)
+            await here.say(found[0]["id"], said)
+
+        heard: list[str] = []
+        heard_before: list[str] = []
+        deciding = asyncio.create_task(decide())
+        stream = await sdk.chat.completions.create(
+            model="shikisha", messages=[{"role": "user", "content": "write"}], stream=True
+        )
+        async for chunk in stream:
+            heard += [choice.delta.content or "" for choice in chunk.choices]
+        await deciding
+    assert ("".join(heard_before), "".join(heard)) == ("", answer)
+
+
+async def _streamed(client: httpx2.AsyncClient, path: str) -> str:
+    """What a listener is told who claims to have heard the beginning; the run waits, so that there is no end."""
+    lines: list[str] = []
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.5), client.stream("GET", path) as stream:
+            assert stream.status_code == 200
+            async for line in stream.aiter_lines():
+                lines.append(line)  # noqa: PERF401 - what came before the time is over counts
+    return "\n".join(lines)
+
+
+async def test_a_response_hears_nothing_of_a_refused_answer(tmp_path: Path) -> None:
+    async with served(tmp_path, EVERYTHING) as at, at.http() as client, at.openai() as sdk:
+        here = Here(at, client)
+        told = await sdk.responses.create(model="shikisha", input="write", background=True)
+        async with asyncio.timeout(30):
+            while not (found := await here.waiting()):  # noqa: ASYNC110 - as clients ask
+                await asyncio.sleep(0.01)
+        shown = (await sdk.responses.retrieve(told.id)).model_dump_json()
+        shown += await _streamed(client, f"/v1/responses/{told.id}?stream=true&starting_after=2")
+        await here.say(found[0]["id"], NO)
+        await here.seen(str(found[0]["run"]))
+        ended = await sdk.responses.retrieve(told.id)
+    assert "a first draft" not in shown + ended.model_dump_json()
+    assert ended.status == "failed"

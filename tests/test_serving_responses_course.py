@@ -127,7 +127,7 @@ async def test_after_a_break_a_listener_is_told_that_what_it_heard_is_not_the_an
     heard = await heard_of(pool_of(only=saying(BROKEN, "no, it is not")), ONE)
     live = told(heard)
     middle = next(each for each in live if each.type == "response.output_text.delta")
-    again = told(journaled(heard), Terms(after=middle.number))
+    again = told(journaled(heard), Terms(audible=lambda _: True, after=middle.number))
     assert kinds(again) == ["output_item.done", *MESSAGE, "output_item.done", "completed"]
     assert text_of(again) == "no, it is not"
     assert again[0].number == live[2].number + JUMP

@@ -133,8 +133,9 @@ class Course:
         name = f"msg_{event.run}_{event.round}_{event.step}_{event.attempt}"
         self._message = self._made(name, event.worker)
         self._message.attempt = event.attempt
-        self._message.known = self.terms.after >= self._next
         self._message.heard = self.terms.audible(event.worker)
+        # nobody has heard the beginning of what may not be passed on yet, whatever number a listener claims to have
+        self._message.known = self._message.heard and self.terms.after >= self._next
 
     def _made(self, name: str, worker: str) -> Message:
         index, self._index = self._index, self._index + 1

@@ -217,11 +217,11 @@ async def _run_in(http: httpx2.AsyncClient, state: str) -> None:
 
 async def test_steps_are_told_of_with_their_agents(tmp_path: Path) -> None:
     async with responding(tmp_path, by_model) as (_, client):
-        stream = await client.responses.create(
+        stream = await client.beta.responses.create(
             model="shikisha/two", input="hello", stream=True, reasoning={"summary": "auto"}
         )
         events = [event async for event in stream]
     lines = [event.text for event in events if event.type == "response.reasoning_summary_text.done"]
     assert lines[0] == "Round 1: first → second"
-    agents = [event.model_dump()["agent"] for event in events if event.type == "response.output_text.delta"]
-    assert agents[0] == {"agent_name": "second"}
+    agents = [event.agent for event in events if event.type == "response.output_text.delta"]
+    assert [agent.agent_name for agent in agents if agent][:1] == ["second"]

@@ -6,7 +6,15 @@ from typing import TypeVar
 
 from fastapi import Request
 
+from shikisha.server.house import House
+
+_GRACE = 0.9
 T = TypeVar("T")
+
+
+def grace(house: House) -> float:
+    """Return how many seconds streams go on once the server is told to stop: a little less than runs do."""
+    return _GRACE * house.settings.drain
 
 
 async def unless_left(request: Request, making: Coroutine[object, object, T], gone: Callable[[], Awaitable[None]]) -> T:

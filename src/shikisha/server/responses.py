@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from shikisha.server import sse
-from shikisha.server.awaiting import unless_left
+from shikisha.server.awaiting import grace, unless_left
 from shikisha.server.doors import asker, seer
 from shikisha.server.headers import of_begun
 from shikisha.server.house import House
@@ -54,7 +54,7 @@ async def create(request: Request, by: Asker) -> Response:
     made = await _Asking(house, by, asked, narrowing(request.headers), key_of(request.headers)).begun()
     headers = of_begun(made.run)
     if asked.stream:
-        return sse.stream(made.stream(), headers, made.gone)
+        return sse.stream(made.stream(), headers, made.gone, grace(house))
     if asked.background:
         return _given(await made.now(), headers)
     return await unless_left(request, made.answer(), made.gone)
@@ -76,7 +76,7 @@ async def look(
     headers = of_begun(found.served.run)
     if stream:
         made = responding(house, found, -1 if starting_after is None else starting_after)
-        return sse.stream(made.stream(), headers)
+        return sse.stream(made.stream(), headers, grace=grace(house))
     return _given(await responding(house, found).now(), headers)
 
 

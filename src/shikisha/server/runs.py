@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from shikisha.server import sse
-from shikisha.server.awaiting import unless_left
+from shikisha.server.awaiting import grace, unless_left
 from shikisha.server.doors import asker, owned, seer
 from shikisha.server.headers import of_begun
 from shikisha.server.house import House, root_of
@@ -114,7 +114,7 @@ async def follow(
     since = _since(after, last_event_id)
     if since >= 0 and await over(house, run, since):
         return Response(status_code=204)
-    return sse.stream(events(house, run, since, pieces=pieces), of_begun(root_of(run)))
+    return sse.stream(events(house, run, since, pieces=pieces), of_begun(root_of(run)), grace=grace(house))
 
 
 def _order(house: House, by: Principal, asked: RunRequest, narrow: Narrowing, key: str | None) -> Order:

@@ -214,3 +214,27 @@ def test_nothing_configured_is_no_observer(tmp_path: Path) -> None:
     composition = load(file, {})
     assert watch(composition, composition.settings.telemetry, environment={}) is None
     assert observer(None, Vault({})) is None
+
+
+ABSENT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "opentelemetry":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from shikisha.secrets import Vault
+from shikisha.telemetry import observer
+from shikisha.telemetry.wanted import wanted
+try:
+    observer(wanted({}, "http://127.0.0.1:9"), Vault({}))
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+def test_without_the_extra_the_error_names_it() -> None:
+    done = subprocess.run([sys.executable, "-c", ABSENT], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout == "MissingExtra: exporting telemetry needs the extra 'otel': pip install 'shikisha[otel]'\n"

@@ -6,7 +6,6 @@ whatever happens here, a run does not notice. Deliberately absent: any telemetry
 """
 
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from shikisha.errors import MissingExtra
@@ -31,10 +30,14 @@ def observer(
     """
     if settings is None:
         return None
-    if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
-        raise MissingExtra("otel", "exporting telemetry")
-    from shikisha.telemetry.export import Export
     from shikisha.telemetry.watcher import Observer
+
+    try:
+        from shikisha.telemetry.export import Export
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("shikisha"):
+            raise
+        raise MissingExtra("otel", "exporting telemetry") from error
 
     export = Export.over_http(settings, figures)
     return Observer(export, vault, facts or {}, content=settings.content)

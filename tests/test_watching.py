@@ -102,11 +102,6 @@ async def test_a_server_that_was_taken_for_dead_is_not_ready(tmp_path: Path) -> 
         assert (await client.get("/healthz")).status_code == 200
 
 
-@pytest.fixture
-def logged() -> "io.StringIO":
-    return io.StringIO()
-
-
 async def test_a_request_and_its_run_are_logged_with_ids_and_nothing_secret(tmp_path: Path) -> None:
     out = io.StringIO()
     undo = logs.set_up(Vault({}), "debug", out)
@@ -180,3 +175,25 @@ async def test_a_client_that_leaves_is_logged_as_gone(tmp_path: Path) -> None:
         await writer.wait_closed()
         seen = await scraped(at)
     assert any(name == "shikisha_requests_total" for name, _ in seen)
+
+
+async def test_invariant_8_a_worker_s_key_is_in_no_log_and_no_metric_when_all_goes_wrong(tmp_path: Path) -> None:
+    out, key = io.StringIO(), "planted-0123456789abcdef"
+    config = (
+        '[workers.gone]\nkind = "chat"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\napi_key_env = "PLANTED"\n'
+        'attempts = 1\nheaders = { "x-key" = "${PLANTED}" }\n[telemetry]\nlog = "debug"\n'
+    )
+    async with served(tmp_path, config, {"PLANTED": key}) as at:
+        assert at.house is not None
+        undo = logs.set_up(at.house.composition.vault, "debug", out)
+        try:
+            async with at.http() as client:
+                question = {"model": "shikisha", "messages": [{"role": "user", "content": f"my key is {key}"}]}
+                answer = await client.post("/v1/chat/completions", json=question)
+                shown = await client.get("/metrics")
+        finally:
+            undo()
+    assert answer.status_code >= 400
+    assert 'worker="gone"' in shown.text
+    assert "attempt ended" in out.getvalue()
+    assert [where for where in (answer.text, shown.text, out.getvalue()) if key in where] == []

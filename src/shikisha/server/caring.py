@@ -41,6 +41,7 @@ async def look(house: "House") -> None:
         await house.resume(name)
     await house.purses.rest()
     await house.expiring.look(house)
+    await house.retaining.look(house)
     room = house.settings.most_runs - len(house.running)
     if room > 0 and not house.expulsions:
         claimed = await house.store.claim(room)

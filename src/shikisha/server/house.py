@@ -34,6 +34,7 @@ from shikisha.server.orders import Order
 from shikisha.server.performing import Performing
 from shikisha.server.problems import Problem
 from shikisha.server.purses import Purses
+from shikisha.server.retaining import Retaining
 from shikisha.server.running import Running
 from shikisha.server.shown import conducting
 from shikisha.server.store import Served, State, Store
@@ -59,6 +60,7 @@ class House(Performing):
         engine = Engine(self.clerk, vault=composition.vault, guarded=composition.guarded)
         self.engine = engine.overseen(composition.oversight(composition.settings.server.waiting))
         self.expiring = Expiring(root_of)
+        self.retaining = Retaining()
         self.watchers.append(self.expiring.note)
         self.first_key: str | None = None
         self._casts: OrderedDict[tuple[str, tuple[str, ...]], tuple[Pool, Conductor]] = OrderedDict()
@@ -125,6 +127,11 @@ class House(Performing):
                 self.store.drop(name)  # it comes with the next claim
             raise
 
+    def given_up(self, name: str, running: Running) -> None:
+        """Note that a run cannot be performed any further: nobody is to take it up by itself."""
+        if running.acknowledged:
+            self.store.mark(name, State.STOPPED, status=Status.INTERRUPTED)
+
     async def waited(self, name: str) -> None:
         """Go on with a run that waits, and has got what it waits for meanwhile."""
         await self.go_on(name)
@@ -136,7 +143,7 @@ class House(Performing):
         for recall in self.recallers:
             recall(events)
         running = Running(Live(name, events), self.purses.of_key(served.key), acknowledged=True)
-        running.used = await self._used(past)
+        running.used = await _used(self, past)
         if past.finished is not None:
             self.store.mark(
                 name, State.ENDED, status=past.status, tokens=running.used.tokens, dollars=running.used.dollars
@@ -164,21 +171,6 @@ class House(Performing):
         self.running.pop(name, None)
         running.purse.over()
         running.live.end()
-
-    async def _used(self, past: Run) -> Amount:
-        """Return what a run and its child runs used so far."""
-        total = Amount()
-        alone = not any(attempt.started.worker in self._parents(past) for attempt in past.attempts)
-        for member in (past,) if alone else (await self.family(past.id)).values():
-            for attempt in member.attempts:
-                if attempt.started.worker not in self._parents(member):
-                    total += attempt.charged
-        return total
-
-    def _parents(self, run: Run) -> frozenset[str]:
-        """Return the workers of a run that answer by child runs: what they cost is counted there."""
-        cards = self.composition.cards(run.started.pool) if set(run.started.pool) <= set(self.composition.names) else ()
-        return frozenset(card.name for card in cards if card.kind == "conductor")
 
     async def answer(self, answered: QuestionAnswered) -> Live | None:
         """Write down what somebody answered, and go on with the run that waited for it."""
@@ -244,6 +236,19 @@ class House(Performing):
 def root_of(run: str) -> str:
     """Return the id of the run that a run belongs to: a child's id begins with it (`scope.child_id`)."""
     return "-".join(run.split("-")[:3])
+
+
+async def _used(house: House, past: Run) -> Amount:
+    """Return what a run and its child runs used so far."""
+    total, names = Amount(), house.composition.names
+    cards = house.composition.cards(past.started.pool) if set(past.started.pool) <= set(names) else ()
+    parents = {card.name for card in cards if card.kind == "conductor"}  # what these cost is counted in child runs
+    alone = not any(attempt.started.worker in parents for attempt in past.attempts)
+    for member in (past,) if alone else (await house.family(past.id)).values():
+        for attempt in member.attempts:
+            if attempt.started.worker not in parents:
+                total += attempt.charged
+    return total
 
 
 def _served(name: str, order: Order) -> Served:

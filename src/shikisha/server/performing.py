@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 
 from shikisha.conduct import Engine
-from shikisha.errors import JournalError, ShikishaError
+from shikisha.errors import JournalError, JournalUnavailable, ShikishaError
 from shikisha.events import Event, Status
 from shikisha.journal import Journal
 from shikisha.run import Run
@@ -81,16 +81,18 @@ class Performing(ABC):
         except asyncio.CancelledError:
             if not (running.stopped or running.expelled or self.closing):
                 raise
-        except JournalError as error:
+        except JournalUnavailable as error:
             running.failure = unwritable()
-            if running.acknowledged:
+            if running.acknowledged and not running.expelled:
                 self.stuck.add(name)
             _LOG.warning("run %s cannot be written down: %s", name, type(error).__name__)
         except ShikishaError as error:
             running.failure = error
+            self.given_up(name, running)
         except Exception as error:  # noqa: BLE001 - one run's surprise must not end all the others
             running.failure = Problem(500, f"run {name} ended unexpectedly", "internal_error")
             _LOG.exception("run %s: %s", name, type(error).__name__)
+            self.given_up(name, running)
         finally:
             self.running.pop(name, None)
             running.purse.over()
@@ -98,6 +100,10 @@ class Performing(ABC):
         if run is not None and run.status is Status.SUSPENDED and running.answered:
             await self.waited(name)
         return run
+
+    @abstractmethod
+    def given_up(self, name: str, running: Running) -> None:
+        """Note that a run cannot be performed any further: nobody is to take it up by itself."""
 
     @abstractmethod
     async def waited(self, name: str) -> None:

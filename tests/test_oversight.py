@@ -1,6 +1,6 @@
 """Autonomy by task class: who is asked, when, and what a person's word does to the run's answer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from operator import eq
@@ -10,7 +10,7 @@ import pytest
 from edges import ONE, Proposes, Strict, always, boss, killed
 from shikisha.approval import Decision, Desk, Question, ScriptedDesk
 from shikisha.budget import Caps, Price
-from shikisha.call import Request
+from shikisha.call import Json, Request
 from shikisha.checker import Handoff
 from shikisha.conduct import Engine
 from shikisha.conductor import Proposal, Situation
@@ -99,6 +99,15 @@ async def test_what_a_person_says_of_an_answer_is_what_becomes_of_it(
     assert run.finished is not None
     assert why in run.finished.why
     assert run.reviewed is not None
+
+
+@pytest.mark.parametrize(("text", "answer"), [('{"n": 2}', '{"n": 2}'), ('{"n": "two"}', None), ("two", None)])
+async def test_a_persons_answer_keeps_to_the_clients_schema_too(text: str, answer: str | None) -> None:
+    schema: Mapping[str, Json] = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    desk = ScriptedDesk({"w": replace(YES, text=text)})
+    task = Task("How many?", answer_schema=schema)
+    run = await watched(REVIEW, desk=desk).run(task, pool_of(w='{"n": 1}'), Scripted([ONE]))
+    assert (run.answer, run.finished and run.finished.fault) == (answer, None if answer else FaultKind.CHECK_FAILED)
 
 
 async def test_a_run_without_an_answer_is_not_reviewed() -> None:

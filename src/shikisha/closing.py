@@ -13,13 +13,16 @@ from hashlib import sha256
 from time import time
 
 from shikisha.approval import Decision, Question, question_id
+from shikisha.checker import Inspection
 from shikisha.errors import FaultKind, WorkerError
 from shikisha.events import EndReached, QuestionKind, RunFinished, RunPaused, Status
+from shikisha.handoff import AnswerSchema
 from shikisha.ledger import Ledger
 from shikisha.oversight import OnFailure, reasons
 from shikisha.people import no, put
 from shikisha.run import Run
 from shikisha.scope import Scope
+from shikisha.task import Task
 from shikisha.undo import Wish, roll_back
 
 BY_CONFIGURATION = "configuration"
@@ -38,8 +41,9 @@ async def conclude(scope: Scope, end: EndReached, told: Callable[[], Run]) -> Ru
         if asks or _rolls_back(scope, end):
             scope.recorder.add(end)
     if end.asks:
+        run = told()
         try:
-            end = _decided(end, await put(scope, _question(scope, end, told())))
+            end = await _decided(end, await put(scope, _question(scope, end, run)), run.task)
         except WorkerError as error:
             if error.fault.kind is not FaultKind.WAITING:
                 raise
@@ -70,15 +74,29 @@ def _question(scope: Scope, end: EndReached, run: Run) -> Question:
     return Question(name, QuestionKind.REVIEW, run.id, end.round or 0, end.step, worker, scope.clean(prompt))
 
 
-def _decided(end: EndReached, decision: Decision) -> EndReached:
+async def _decided(end: EndReached, decision: Decision, task: Task) -> EndReached:
     if not decision.approved:
-        refused = f"the answer was refused: {no(decision)}"
-        return replace(
-            end, status=Status.FAILED, why=refused, fault=FaultKind.DENIED, round=None, step=None, answer=None
-        )
-    if decision.text and decision.text != end.answer:
-        return replace(end, why=f"{end.why}; {decision.actor} changed the answer in review", answer=decision.text)
-    return replace(end, why=f"{end.why}; {decision.actor} approved the answer")
+        return _refused(end, f"the answer was refused: {no(decision)}", FaultKind.DENIED)
+    if not decision.text or decision.text == end.answer:
+        return replace(end, why=f"{end.why}; {decision.actor} approved the answer")
+    if problem := await misfit(task, decision.text):
+        return _refused(end, f"{decision.actor} changed the answer in review: {problem}", FaultKind.CHECK_FAILED)
+    return replace(end, why=f"{end.why}; {decision.actor} changed the answer in review", answer=decision.text)
+
+
+def _refused(end: EndReached, why: str, fault: FaultKind) -> EndReached:
+    return replace(end, status=Status.FAILED, why=why, fault=fault, round=None, step=None, answer=None)
+
+
+async def misfit(task: Task, text: str) -> str | None:
+    """Return why a text cannot be the answer to this task, whoever wrote it: the client's schema holds for people too.
+
+    None: nothing speaks against it.
+    """
+    if task.answer_schema is None:
+        return None
+    verdict = await AnswerSchema(task.answer_schema).inspect(Inspection(task, task.prompt, text))
+    return None if verdict.passed else verdict.reason
 
 
 def _finished(end: EndReached) -> RunFinished:

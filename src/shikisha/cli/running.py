@@ -99,12 +99,15 @@ def approve(
     `shikisha resume` then goes on with it.
     """
     from shikisha import approval
+    from shikisha.closing import misfit
 
     async def main() -> "tuple[str, QuestionAnswered]":
         async with session.reading(shared) as journal:
             name = await session.find_run(journal, run)
             asking, question = _chosen(await _open_questions(journal, name), step)
             answered = approval.answer(asking, question.question, _said(question, decision, answer, remark), time())
+            if question.asks == "review" and answered.text and (problem := await misfit(asking.task, answered.text)):
+                raise TaskError(f"--answer: {problem}")
             journal.add(answered)
             await journal.flush()
             return name, answered

@@ -11,6 +11,7 @@ from time import time
 
 from shikisha import approval
 from shikisha.approval import Decision
+from shikisha.closing import misfit
 from shikisha.errors import Closed, QuestionClosed, UnknownRun
 from shikisha.events import QuestionAnswered, QuestionAsked, QuestionKind
 from shikisha.run import Run
@@ -99,6 +100,9 @@ async def answer(house: House, by: Principal, asking: Asking, decision: Decision
         answered = approval.answer(asking.run, asking.asked.question, said, time())
     except QuestionClosed as error:
         raise closed(error) from None
+    changed = answered.text if asking.asked.asks is QuestionKind.REVIEW else ""
+    if changed and (problem := await misfit(asking.run.task, changed)):
+        raise Problem(400, f"text: {problem}", "invalid_value", param="text")
     await house.answer(answered)
     counted = (await house.past(asking.run.id)).answers.get(asking.asked.question)
     if counted != answered:

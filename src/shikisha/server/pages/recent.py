@@ -5,12 +5,13 @@ own tenant only. Texts are not read: what is counted stands in the events' own d
 truth; a run's figures are its events'.
 """
 
+import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import Connection, select
 
@@ -30,6 +31,7 @@ from shikisha.server.house import root_of
 
 T = TypeVar("T")
 MOST = 20_000  # events
+_PAGE = 1_000
 KEPT = 5.0  # seconds
 _KINDS = (RunStarted, PlanProposed, AttemptStarted, AttemptFinished, AttemptFailed, CheckDecided, AnswerGraded)
 _WANTED = tuple(kind.kind for kind in _KINDS)
@@ -74,39 +76,56 @@ class Reader:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._kept: dict[str | None, tuple[float, Recent]] = {}
+        self._turn = asyncio.Lock()
 
     async def read(self, journal: Asks, tenant: str | None) -> Recent:
         """Return what is recent of a tenant's runs; of all runs for None."""
-        at, kept = self._kept.get(tenant, (0.0, None))
-        if kept is None or self._clock() - at >= KEPT:
-            kept = await journal.query(partial(recent, tenant=tenant))
+        async with self._turn:
             self._kept = {name: pair for name, pair in self._kept.items() if self._clock() - pair[0] < KEPT}
-            self._kept[tenant] = (self._clock(), kept)
-        return kept
+            if tenant not in self._kept:
+                self._kept[tenant] = (self._clock(), await recent(journal, tenant))
+            return self._kept[tenant][1]
 
 
-def recent(connection: Connection, tenant: str | None, most: int = MOST) -> Recent:
-    """Read the newest events."""
-    last = connection.execute(select(HEAD.c.count)).scalar_one()
+async def recent(journal: Asks, tenant: str | None, most: int = MOST) -> Recent:
+    """Read the newest events, a page at a time, and count them beside the event loop: it has others to serve."""
+    last: int = await journal.query(lambda connection: connection.execute(select(HEAD.c.count)).scalar_one())
+    rows: list[_Row] = []
+    for begin in range(max(0, last - most), last, _PAGE):
+        rows += await journal.query(partial(_page, begin=begin))
+    runs = {root_of(row.run) for row in rows}
+    domains = await journal.query(partial(_domains, runs=runs, tenant=tenant))
+    return await asyncio.to_thread(_counted, rows, domains, tenant is None)
+
+
+class _Row(NamedTuple):
+    run: str
+    kind: str
+    at: float
+    data: str
+
+
+def _page(connection: Connection, begin: int) -> list[_Row]:
     columns = (EVENTS.c.run, EVENTS.c.kind, EVENTS.c.at, EVENTS.c.data)
-    where = (EVENTS.c.seq >= last - most, EVENTS.c.kind.in_(_WANTED))
-    rows = connection.execute(select(*columns).where(*where).order_by(EVENTS.c.seq)).all()
-    domains = _domains(connection, {root_of(row.run) for row in rows}, tenant)
-    gathered = _Gathered(domains, everybody=tenant is None)
-    for row in rows:
-        gathered.take(row.run, row.kind, row.at, json.loads(row.data))
-    return Recent(gathered.ended(), gathered.scores, rows[0].at if rows else None)
+    where = (EVENTS.c.seq >= begin, EVENTS.c.seq < begin + _PAGE, EVENTS.c.kind.in_(_WANTED))
+    return [_Row(*row) for row in connection.execute(select(*columns).where(*where).order_by(EVENTS.c.seq))]
 
 
 def _domains(connection: Connection, runs: set[str], tenant: str | None) -> dict[str, str]:
     """Return the kinds of task of the runs that this tenant may see."""
     if not runs:
         return {}
-    first, last = min(runs), max(runs)  # ids sort by time
-    where = [SERVED.c.run >= first, SERVED.c.run <= last]
+    where = [SERVED.c.run >= min(runs), SERVED.c.run <= max(runs)]  # ids sort by time
     if tenant is not None:
         where.append(SERVED.c.tenant == tenant)
     return {row.run: row.domain for row in connection.execute(select(SERVED.c.run, SERVED.c.domain).where(*where))}
+
+
+def _counted(rows: Sequence[_Row], domains: Mapping[str, str], everybody: bool) -> Recent:
+    gathered = _Gathered(domains, everybody=everybody)
+    for row in rows:
+        gathered.take(row.run, row.kind, row.at, json.loads(row.data))
+    return Recent(gathered.ended(), gathered.scores, rows[0].at if rows else None)
 
 
 _Place = tuple[str, int, int, int]

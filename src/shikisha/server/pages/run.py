@@ -10,12 +10,14 @@ from time import time
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from sqlalchemy import func, select
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from shikisha.clean import clean
 from shikisha.errors import TaskError, UnknownRun
 from shikisha.events import Event, RunStarted, Status
 from shikisha.journal.listing import Summary
+from shikisha.journal.tables import EVENTS
 from shikisha.run import Run
 from shikisha.server.asking import actor
 from shikisha.server.doors import owned
@@ -204,7 +206,8 @@ async def _heard(house: House, run: str, after: int) -> AsyncIterator[Heard]:
 
 async def _changed(house: House, run: str, known: list[Event]) -> list[Event]:
     """Return what was known once there is more; a run that waits may do so for days."""
+    count = select(func.count()).where(EVENTS.c.run == run)
     while True:
         await asyncio.sleep(_LOOK)
-        if len(await house.journal.read(run)) > len(known):
+        if await house.journal.query(lambda connection: connection.execute(count).scalar_one()) > len(known):
             return known

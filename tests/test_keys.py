@@ -1,5 +1,6 @@
 """Keys: issued once, found by their secret, refused when they are wrong, over or taken back."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +9,10 @@ import pytest
 from sqlalchemy import text
 
 from journals import behind
-from shikisha.errors import ConfigError
+from shikisha.errors import ConfigError, JournalUnavailable
 from shikisha.journal import Journal, open_journal
 from shikisha.server.keys import Key, KeyCaps, KeyKeeper, Refused, Sessions, Wanted
+from shikisha.server.keys.fresh import FRESH, Fresh
 from shikisha.server.keys.key import dollars, nanos, nanos_of_cap
 from shikisha.server.keys.secret import PREFIX, digest, id_of, new_key
 from shikisha.server.keys.sessions import csrf_holds
@@ -85,6 +87,32 @@ async def test_what_another_process_revokes_opens_nothing_a_second_later(journal
     await KeyKeeper(journal).revoke(issued.key.id, "cli")
     clock[0] = 1.0
     assert await keeper.find(issued.secret) is Refused.REVOKED
+
+
+async def test_a_store_that_is_away_opens_nothing(journal: Journal, path: Path) -> None:
+    keeper = KeyKeeper(journal)
+    issued = await keeper.issue(Wanted("a"), "boss")
+    with behind(path) as connection:
+        connection.execute("ALTER TABLE keys RENAME TO away")
+    with pytest.raises(JournalUnavailable):
+        await keeper.find(issued.secret)
+
+
+async def test_many_who_ask_at_once_cost_one_look() -> None:
+    asked = list[str]()
+
+    async def ask(name: str) -> str:
+        asked.append(name)
+        await asyncio.sleep(0)
+        return name
+
+    clock = [0.0]
+    fresh = Fresh(ask, lambda: clock[0])
+    assert await asyncio.gather(*(fresh.get("a") for _ in range(9))) == ["a"] * 9
+    assert asked == ["a"]
+    clock[0] += FRESH
+    await fresh.get("a")
+    assert asked == ["a", "a"]
 
 
 async def test_a_key_expires(journal: Journal) -> None:

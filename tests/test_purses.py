@@ -312,6 +312,24 @@ async def test_a_server_that_stops_gives_everything_back(url: str) -> None:
         assert await one.journal.query(lambda connection: promised(connection, key.id)) == (nanos(0.01), 10)
 
 
+async def test_a_server_that_was_taken_for_dead_comes_back_under_another_name(one: Desk) -> None:
+    key = await one.key(KeyCaps(dollars=0.05))
+    purse = await admitted(one, key)
+    await purse.hold(CENT, "ann")
+    purse.settle(CENT, CENT)
+    await one.tell()
+    one.purses.forget()
+    late = one.purses.of_key(key.id)  # before it has its new name
+    await one.store.join()
+    again = await admitted(one, key)
+    await again.hold(Amount(1, 0.03), "ann")
+    again.settle(Amount(1, 0.03), Amount(1, 0.03))
+    with pytest.raises(CapReached):
+        await again.hold(Amount(1, 0.02), "ann")
+    late.settle(Amount(), CENT)  # it is nobody's any more
+    assert (await one.used(key))[0].used.dollars == nanos(0.04)
+
+
 async def test_a_store_that_is_away_is_asked_in_vain_and_nothing_is_held(one: Desk, path: Path) -> None:
     key = await one.key(KeyCaps(dollars=0.1))
     purse = await admitted(one, key)

@@ -131,10 +131,10 @@ class Purses:
 
     def _account(self, key: str) -> Account:
         self._touch(key)
-        if key not in self._accounts:
-            member, now = self._store.member.id, self._keys.now
-            self._accounts[key] = Account(key, member, self._journal, now, self._change)
-        return self._accounts[key]
+        member, known = self._store.member.id, self._accounts.get(key)
+        if known is None or known.member != member:  # another member: this server was taken for dead, and came back
+            known = self._accounts[key] = Account(key, member, self._journal, self._keys.now, self._change)
+        return known
 
     def _touch(self, key: str) -> None:
         self._touched[key] = self._clock()

@@ -192,6 +192,24 @@ async def test_a_worker_that_may_not_be_heard_is_told_when_it_has_ended() -> Non
     assert any(isinstance(each, Said) for each in heard)
 
 
+def at_length(request: Request) -> Reply:
+    """Say more than numbers are kept free for."""
+    said = "x" * (JUMP + 100)
+    if request.on_text is not None:
+        request.on_text(said[: JUMP // 2])
+        request.on_text(said[JUMP // 2 :])
+    return Reply(said)
+
+
+async def test_a_text_longer_than_numbers_are_kept_free_for_comes_whole_and_in_order() -> None:
+    broken = [WorkerError(FaultKind.RESET)]
+    heard = await heard_of(pool_of(only=lambda asked: broken.pop() if broken else at_length(asked)), ONE)
+    live = told(heard)
+    assert len(text_of(live)) == JUMP + 100
+    assert all(one.number < other.number for one, other in pairwise(live))
+    assert [each.number for each in told(journaled(heard))][-1] == live[-1].number
+
+
 def calling(request: Request) -> Reply:
     """Ask for two calls of a tool, then say what they came to."""
     if request.exchanges:

@@ -10,7 +10,7 @@ import pytest
 from edges import ONE, Proposes, Strict, always, boss, killed
 from shikisha.approval import Decision, Desk, Question, ScriptedDesk
 from shikisha.budget import Caps, Price
-from shikisha.call import Json, Request
+from shikisha.call import Request
 from shikisha.checker import Handoff
 from shikisha.conduct import Engine
 from shikisha.conductor import Proposal, Situation
@@ -31,6 +31,7 @@ from shikisha.pool import Member, Pool
 from shikisha.recorder import MemoryRecorder
 from shikisha.run import Run
 from shikisha.task import Task
+from shikisha.turn import Json
 from support import TASK, Answer, engine, member, plan_of, pool_of, seen
 
 REVIEW = Autonomy("money", Mode.REVIEW)

@@ -1,4 +1,8 @@
-"""The page that compares: routes."""
+"""The page that compares: routes.
+
+Invariant: both sides are runs that this login may see, or are counted from such. Deliberately absent: figures
+(`view_compare`).
+"""
 
 from time import time
 

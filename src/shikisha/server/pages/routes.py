@@ -1,4 +1,7 @@
-"""All pages, put together, and what is said where there is none."""
+"""All pages, put together, and what is said where there is none.
+
+Invariant: every address below `/ui` is answered with a page. Deliberately absent: pages.
+"""
 
 from fastapi import APIRouter
 from fastapi.responses import Response

@@ -1,4 +1,8 @@
-"""One run's page: routes. What may be done with the run is decided here and shown by the view."""
+"""One run's page: routes. What may be done with the run is decided here and shown by the view.
+
+Invariant: every route looks first whether the login may see the run (`seen`), and a run that it may not see is absent.
+Deliberately absent: what is shown of a run (`view_run`), and which of it is sent while it goes on (`live`).
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,8 @@
-"""The page of runs: routes."""
+"""The page of runs: routes.
+
+Invariant: only runs of the login's own tenant are listed; an admin's are everybody's. Deliberately absent: sums over
+runs (`compare`, `workers`).
+"""
 
 from time import time
 

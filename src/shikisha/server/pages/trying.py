@@ -1,4 +1,7 @@
-"""The box for a task: routes. First the plan is shown, then, if somebody wants it, exactly that plan is performed."""
+"""The box for a task: routes. First the plan is shown, then, if somebody wants it, exactly that plan is performed.
+
+Invariant: showing a plan performs nothing. Deliberately absent: planning (`planning`) and performing (the house).
+"""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response

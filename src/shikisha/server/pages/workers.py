@@ -1,4 +1,8 @@
-"""The page of workers: routes."""
+"""The page of workers: routes.
+
+Invariant: what is counted are calls of runs that this login may see. Deliberately absent: counting (`recent`,
+`view_workers`).
+"""
 
 from time import time
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 
 from shikisha.server.keys.database import Database
 from shikisha.server.keys.key import KeyCaps
@@ -18,6 +18,7 @@ from shikisha.server.keys.portion import NOTHING, Kind, Portion
 from shikisha.server.keys.spend import Refusal, Why, Wish, give_back, grant
 
 _SKEW = 120.0  # seconds by which the clocks of two servers may differ
+_DAY = 86400.0
 _TRIES = 3
 
 
@@ -134,8 +135,14 @@ class Account:
 
 
 def _day_of(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+    return _named(int(at // _DAY))
 
 
+@lru_cache(16)
+def _named(day: int) -> str:
+    return datetime.fromtimestamp(day * _DAY, UTC).strftime("%Y-%m-%d")
+
+
+@lru_cache(1024)
 def _capped(caps: KeyCaps) -> frozenset[Kind]:
     return frozenset(kind for kind in Kind if not (getattr(caps, kind) is None is getattr(caps, f"{kind}_per_day")))

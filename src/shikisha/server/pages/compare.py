@@ -40,6 +40,8 @@ async def compare(request: Request, session: See, house: Housed) -> Response:
     both = one in found and other in found
     shown = {
         "by": by,
+        "left": left,
+        "right": right,
         "ways": found,
         "chosen": (one, other),
         "lines": view_compare.lines(found[one], found[other]) if both else (),

@@ -91,3 +91,20 @@ async def test_a_child_run_is_linked_and_has_a_page_of_its_own(tmp_path: Path) -
         assert inner.status_code == 200
         assert f'href="/ui/runs/{run}"' in inner.text
         assert "Cancel" not in inner.text
+
+
+async def test_a_run_whose_texts_were_erased_is_still_shown_without_them(tmp_path: Path) -> None:
+    async with served(tmp_path, CONFIG) as at, browsing(at) as client, at.http() as api:
+        run = await begin(at, SOLO, prompt="A secret of Ana's")
+        assert (await api.post("/admin/erase", json={"runs": [run]})).status_code == 200
+        for way in (
+            f"runs/{run}",
+            f"runs/{run}/journal",
+            "runs",
+            "workers",
+            "compare",
+            f"compare?left={run}&right={run}",
+        ):
+            answer = await client.get(f"/ui/{way}")
+            assert answer.status_code == 200, way
+            assert "secret of Ana" not in answer.text, way

@@ -22,7 +22,7 @@ from shikisha.errors import ShikishaError, UnknownRun
 from shikisha.events import QuestionAnswered, RunFinished, RunPaused, Status
 from shikisha.journal import Journal
 from shikisha.pool import Pool
-from shikisha.run import Run
+from shikisha.run import Attempt, Run
 from shikisha.server.catalogue import Catalogue
 from shikisha.server.clerk import Clerk
 from shikisha.server.expiring import Expiring
@@ -143,7 +143,8 @@ class House(Performing):
         for recall in self.recallers:
             recall(events)
         running = Running(Live(name, events), self.purses.of_key(served.key), acknowledged=True)
-        running.used = await _used(self, past)
+        calls = await _calls(self, past)
+        running.used = sum((call.charged for call in calls), Amount())
         if past.finished is not None:
             self.store.mark(
                 name, State.ENDED, status=past.status, tokens=running.used.tokens, dollars=running.used.dollars
@@ -158,9 +159,9 @@ class House(Performing):
             self.running[name] = running
             self._end(name, running, f"cannot go on: {error}")
             return running.live
-        for attempt in past.attempts:
-            if attempt.uncertain:
-                running.purse.settle(Amount(), attempt.charged)
+        for call in calls:
+            if call.uncertain:
+                running.purse.settle(Amount(), call.charged)
         self.perform(name, running, self.lent(self.engine, running).resume(name, pool, conductor))
         return running.live
 
@@ -238,17 +239,14 @@ def root_of(run: str) -> str:
     return "-".join(run.split("-")[:3])
 
 
-async def _used(house: House, past: Run) -> Amount:
-    """Return what a run and its child runs used so far."""
-    total, names = Amount(), house.composition.names
+async def _calls(house: House, past: Run) -> list[Attempt]:
+    """Return the calls of a run and its child runs, each once: what is answered by a child run is counted there."""
+    names = house.composition.names
     cards = house.composition.cards(past.started.pool) if set(past.started.pool) <= set(names) else ()
-    parents = {card.name for card in cards if card.kind == "conductor"}  # what these cost is counted in child runs
-    alone = not any(attempt.started.worker in parents for attempt in past.attempts)
-    for member in (past,) if alone else (await house.family(past.id)).values():
-        for attempt in member.attempts:
-            if attempt.started.worker not in parents:
-                total += attempt.charged
-    return total
+    parents = {card.name for card in cards if card.kind == "conductor"}
+    alone = not any(call.started.worker in parents for call in past.attempts)
+    family = (past,) if alone else (await house.family(past.id)).values()
+    return [call for run in family for call in run.attempts if call.started.worker not in parents]
 
 
 def _served(name: str, order: Order) -> Served:

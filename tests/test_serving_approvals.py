@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from serving import At, served
+from shikisha.approval import Decision, answer
 from shikisha.server.house import House
 from shikisha.server.principal import Scope
 
@@ -128,7 +129,7 @@ async def test_the_call_that_waits_is_shown_word_by_word(here: Here) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "answer"),
+    ("said", "status", "text"),
     [
         (YES, "done", "sent"),
         ({"approved": True, "text": "sent, really", "remark": "politer"}, "done", "sent, really"),
@@ -136,7 +137,7 @@ async def test_the_call_that_waits_is_shown_word_by_word(here: Here) -> None:
     ],
 )
 async def test_what_a_person_says_ends_the_run(
-    here: Here, said: Mapping[str, object], status: str, answer: str | None
+    here: Here, said: Mapping[str, object], status: str, text: str | None
 ) -> None:
     run = await here.begun()
     headers = await here.key(Scope.APPROVE)
@@ -144,7 +145,7 @@ async def test_what_a_person_says_ends_the_run(
     code, told = await here.say(found["id"], said, headers)
     assert (code, told["state"]) == (200, "answered"), told
     ended = await here.seen(run)
-    assert (ended["status"], ended["answer"]) == (status, answer)
+    assert (ended["status"], ended["answer"]) == (status, text)
     assert await here.waiting(headers) == []
 
 
@@ -218,6 +219,21 @@ async def test_a_cancelled_run_waits_for_nobody(here: Here) -> None:
     assert await here.waiting() == []
 
 
+async def test_an_answer_whose_server_died_at_once_is_found_by_the_next_one(tmp_path: Path) -> None:
+    async with served(tmp_path, CONFIG) as at, at.http() as client:
+        run = await Here(at, client).begun()
+        assert at.house is not None
+        [asked] = (await at.house.past(run)).open_questions
+        at.house.journal.add(answer(await at.house.past(run), asked.question, Decision(True, "ann"), asked.at))
+        await at.house.journal.flush()
+    async with served(tmp_path, CONFIG) as at, at.http(None) as client:
+        assert at.house is not None
+        async with asyncio.timeout(30):
+            while (past := await at.house.past(run)).finished is None:  # noqa: ASYNC110 - another server's work
+                await asyncio.sleep(0.01)
+    assert past.answer == "sent"
+
+
 # Feedback
 
 
@@ -289,10 +305,10 @@ mode = "review"
 
 
 @pytest.mark.parametrize(
-    ("said", "answer"), [(YES, "a first draft"), ({**YES, "text": "the final word"}, "the final word")]
+    ("said", "text"), [(YES, "a first draft"), ({**YES, "text": "the final word"}, "the final word")]
 )
 async def test_a_streamed_chat_hears_nothing_of_an_answer_before_a_person_has_seen_it(
-    tmp_path: Path, said: Mapping[str, object], answer: str
+    tmp_path: Path, said: Mapping[str, object], text: str
 ) -> None:
     async with served(tmp_path, EVERYTHING) as at, at.http() as client, at.openai() as sdk:
         here = Here(at, client)
@@ -313,7 +329,7 @@ async def test_a_streamed_chat_hears_nothing_of_an_answer_before_a_person_has_se
         async for chunk in stream:
             heard += [choice.delta.content or "" for choice in chunk.choices]
         await deciding
-    assert ("".join(heard_before), "".join(heard)) == ("", answer)
+    assert ("".join(heard_before), "".join(heard)) == ("", text)
 
 
 async def _streamed(client: httpx2.AsyncClient, path: str) -> str:

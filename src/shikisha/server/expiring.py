@@ -1,8 +1,9 @@
-"""Runs that wait for a person in vain: once a question's time is over, its run goes on, which makes a no of it.
+"""Runs that wait in vain: once a question's time is over, its run goes on, which makes a no of it.
 
 Invariants: nothing is decided here (the engine says that nobody answered in time, in the journal), so a look too many
 does no harm, and two servers that look at once do no more than one; a server that starts finds what expired while none
-ran. Deliberately absent: how long questions wait ([autonomy], [server]).
+ran, and what was answered by one that died before it went on. Deliberately absent: how long questions wait
+([autonomy], [server]).
 """
 
 import heapq
@@ -16,7 +17,7 @@ from shikisha.server.store import Filter, State
 if TYPE_CHECKING:
     from shikisha.server.house import House
 
-_WHOLE = 60.0  # seconds between two looks at all that waits: other servers' questions are not heard here
+_WHOLE = 300.0  # seconds between two looks at all that waits: other servers' questions are not heard here
 _PAGE = 200
 
 
@@ -52,23 +53,27 @@ class Expiring:
             heapq.heappush(self._due, (expires, root))
 
     async def _gather(self, house: "House") -> None:
-        """Note the questions of all runs that wait, whoever performed them."""
-        after, more, known = None, True, {root for _, root in self._due}
+        """Note the questions of all runs that wait, whoever performed them; go on with those that have an answer."""
+        after, more = None, True
         while more:
             page = await house.store.search(Filter(states=(State.WAITING,), after=after, limit=_PAGE))
             for served in page.runs:
-                for expires in [] if served.run in known else await _expiries(house, served.run):
-                    self._note(expires, served.run)
+                asked = await _open(house, served.run)
+                if not asked:  # whoever wrote the answer down died before it could go on
+                    await house.go_on(served.run)
+                for expires in asked:
+                    if expires > 0:
+                        self._note(expires, served.run)
             after, more = page.after, page.after is not None
 
     async def _waits_in_vain(self, house: "House", root: str, now: float) -> bool:
         served = await house.store.find(root)
         if served is None or served.state is not State.WAITING:
             return False
-        return any(expires <= now for expires in await _expiries(house, root))
+        return any(0 < expires <= now for expires in await _open(house, root))
 
 
-async def _expiries(house: "House", root: str) -> list[float]:
-    """Return when the open questions of a run and its child runs expire, as far as they do."""
+async def _open(house: "House", root: str) -> list[float]:
+    """Return when the open questions of a run and its child runs expire, 0 for those that never do."""
     family = await house.family(root)
-    return [asked.expires for run in family.values() for asked in run.open_questions if asked.expires > 0]
+    return [asked.expires for run in family.values() for asked in run.open_questions]

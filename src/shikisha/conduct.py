@@ -1,7 +1,8 @@
 """The engine: takes a task, conducts it to its end, and leaves a journaled run.
 
 One loop (`rounds`) serves whole plans, step-by-step conducting and recursion. Invariants: a run is acknowledged (its
-start is durable) before anything happens for it, and its end is durable before it is returned (4); every way out of the
+start is durable) before anybody is called for it, in one commit with that call's start where the plan is made without
+one, and its end is durable before it is returned (4); every way out of the
 loop is a RunFinished that says why, or a RunPaused that can be resumed; depth and seconds are held here, the other caps
 in `ledger` (3). Resuming is the same loop over the same code: what the journal already has is taken from there, and
 what was used before, child runs included, is counted before anyone is called. A run is performed once at a time in a
@@ -100,6 +101,7 @@ class _Tee:
         self._recorder = recorder
         self._observe = observe
         self.events = list(events)
+        self.kept = False  # whether anything of it is durable
 
     def add(self, event: Event) -> None:
         self.events.append(event)
@@ -109,6 +111,7 @@ class _Tee:
 
     async def flush(self) -> None:
         await self._recorder.flush()
+        self.kept = True
 
     async def read(self, run: str) -> tuple[Event, ...]:
         return await self._recorder.read(run)
@@ -247,12 +250,12 @@ class Engine:
         scope = self._scope(run_id, pool, ledger, tee, None)
         tee.add(_first_event(scope, conductor, task, config, above))
         try:
-            await tee.flush()
+            return await _conduct(self._conducted(scope, conductor, task, above), tee)
         except JournalUnavailable as error:
-            with suppress(JournalUnavailable):  # stored once there is room, so that nobody resumes a refused run
-                tee.add(_refused(run_id, error))
+            if not tee.kept:
+                with suppress(JournalUnavailable):  # stored once there is room, so that nobody resumes a refused run
+                    tee.add(_refused(run_id, error))
             raise
-        return await _conduct(self._conducted(scope, conductor, task, above), tee)
 
     async def _continue(
         self, past: Run, events: Sequence[Event], pool: Pool, conductor: Conductor, above: Scope | None = None

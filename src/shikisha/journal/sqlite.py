@@ -32,7 +32,9 @@ async def connect(url: URL, patience: float) -> AsyncIterator[Driver]:
         for engine in engines:
             stack.callback(engine.dispose)
         threads = [stack.enter_context(ThreadPoolExecutor(1, "journal")) for _ in engines]
-        yield _Threaded(engines, threads, shown(url))
+        driver = _Threaded(engines, threads, shown(url))
+        stack.callback(driver.close)
+        yield driver
 
 
 def migrate(url: URL, patience: float, work: Callable[[Connection], None]) -> None:
@@ -45,12 +47,43 @@ def migrate(url: URL, patience: float, work: Callable[[Connection], None]) -> No
         engine.dispose()
 
 
+class _Held:
+    """An engine's connection, held by the one thread that uses it: taking it from a pool each time costs as much as a
+    small commit. A transaction that fails lets go of it, and the next one begins with a fresh one."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._connection: Connection | None = None
+
+    def transact(self, work: Callable[[Connection], T]) -> T:
+        """Run and commit it, alone or not at all."""
+        if self._connection is None:
+            self._connection = self.engine.connect()
+        try:
+            with self._connection.begin():
+                return work(self._connection)
+        except BaseException:
+            self.let_go()
+            raise
+
+    def let_go(self) -> None:
+        """Give the connection back."""
+        held, self._connection = self._connection, None
+        if held is not None:
+            held.close()
+
+
 class _Threaded:
-    """The writer's and the reader's engine and thread."""
+    """The writer's and the reader's connection and thread."""
 
     def __init__(self, engines: list[Engine], threads: list[ThreadPoolExecutor], where: str) -> None:
-        self._writer, self._reader = zip(engines, threads, strict=True)
+        self._writer, self._reader = zip(map(_Held, engines), threads, strict=True)
         self._where = where
+
+    def close(self) -> None:
+        """Give the connections back, each in its thread, after what that runs."""
+        for held, thread in (self._writer, self._reader):
+            thread.submit(held.let_go)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         return await self._run(self._writer, work)
@@ -59,14 +92,14 @@ class _Threaded:
         return await self._run(self._reader, work)
 
     async def scour(self) -> bool:
-        engine, thread = self._writer
+        held, thread = self._writer
         with refusals(self._where):
-            return await asyncio.get_running_loop().run_in_executor(thread, _empty_log, engine)
+            return await asyncio.get_running_loop().run_in_executor(thread, _empty_log, held)
 
-    async def _run(self, where: tuple[Engine, ThreadPoolExecutor], work: Callable[[Connection], T]) -> T:
-        engine, thread = where
+    async def _run(self, where: tuple[_Held, ThreadPoolExecutor], work: Callable[[Connection], T]) -> T:
+        held, thread = where
         with refusals(self._where):
-            return await asyncio.get_running_loop().run_in_executor(thread, _transact, engine, work)
+            return await asyncio.get_running_loop().run_in_executor(thread, held.transact, work)
 
 
 def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:
@@ -74,9 +107,10 @@ def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:
         return work(connection)
 
 
-def _empty_log(engine: Engine) -> bool:
+def _empty_log(held: _Held) -> bool:
     """Move the write-ahead log into the file and cut it to nothing; False when a reader is in the way."""
-    pooled = engine.raw_connection()  # no transaction: within one there is no checkpoint
+    held.let_go()
+    pooled = held.engine.raw_connection()  # no transaction: within one there is no checkpoint
     try:
         with closing(pooled.cursor()) as cursor:
             cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -49,7 +49,7 @@ class Catalogue:
         settings = composition.settings
         since = _since(composition) if created is None else created
         default = _default(composition)
-        names = settings.pool or composition.names
+        names = settings.pool or composition.playing
         self._hash = version(composition, default, names, [settings.budgets.model_dump(mode="json")])[:8]
         self.pin = f"{ROLLING}-{datetime.fromtimestamp(since, UTC):%Y-%m-%d}-{self._hash}"
         specs = {ROLLING: default, self.pin: default, f"{ROLLING}/{default}": default}

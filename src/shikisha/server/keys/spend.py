@@ -13,8 +13,9 @@ of a tranche (`accounts`).
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
-from sqlalchemy import ColumnElement, Connection, Insert, Row, Table, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Insert, Row, Table, and_, bindparam, delete, or_, select, update
 
 from shikisha.journal.tables import MEMBERS, SERVED
 from shikisha.server.keys.key import dollars
@@ -24,6 +25,17 @@ from shikisha.server.store.members import Life
 from shikisha.server.store.rows import State
 
 _NO_GRANT: Mapping[str, object] = {f"{kind}{name}": 0 for kind in ("", "used_") for name in Kind}
+_MINE = and_(
+    GRANTS.c.key == bindparam("of_key"), GRANTS.c.day == bindparam("of_day"), GRANTS.c.member == bindparam("of_member")
+)
+# what nearly every commit says, made once: making a statement takes longer than executing it
+_USED = select(*(GRANTS.c[f"used_{name}"] for name in Kind)).where(_MINE)
+_COUNT = update(GRANTS).where(_MINE).values({f"used_{name}": bindparam(f"now_{name}") for name in Kind})
+_SPEND = (
+    update(SPEND)
+    .where(SPEND.c.key == bindparam("of_key"), SPEND.c.day == bindparam("of_day"))
+    .values({name.value: SPEND.c[name] + bindparam(f"more_{name}") for name in Kind})
+)
 _SHARE = 8  # a tranche is what is needed, and the eighth part of what is left then
 
 
@@ -124,14 +136,13 @@ def _grant(connection: Connection, wish: Wish, granted: Portion) -> Portion:
 def count(connection: Connection, member: str, used: Mapping[tuple[str, str], Portion]) -> None:
     """Count what a member used so far of each key on each day, from the beginning of its grant on."""
     for (key, day), portion in sorted(used.items()):
-        mine = _of(key, day, member)
-        row = connection.execute(select(GRANTS).where(mine)).one_or_none()
+        mine = {"of_key": key, "of_day": day, "of_member": member}
+        row = connection.execute(_USED, mine).one_or_none()
         if row is None:
             _add(connection, GRANTS, {**_NO_GRANT, "key": key, "day": day, "member": member})
-        before = NOTHING if row is None else _Grant.of(row).used
+        before = NOTHING if row is None else Portion(*row)
         if portion != before:
-            told = {f"used_{name}": value for name, value in portion._asdict().items()}
-            connection.execute(update(GRANTS).where(mine).values(told))
+            connection.execute(_COUNT, {**mine, **{f"now_{name}": value for name, value in portion._asdict().items()}})
             for each in (TOTAL, day):
                 _spend(connection, key, each, portion.minus(before))
 
@@ -195,11 +206,10 @@ def _spent(connection: Connection, wish: Wish) -> dict[str, Portion]:
 
 
 def _spend(connection: Connection, key: str, day: str, more: Portion) -> None:
-    row = and_(SPEND.c.key == key, SPEND.c.day == day)
-    added = update(SPEND).where(row).values({name: SPEND.c[name] + value for name, value in more._asdict().items()})
-    if not connection.execute(added).rowcount:
+    added = {"of_key": key, "of_day": day, **{f"more_{name}": value for name, value in more._asdict().items()}}
+    if not connection.execute(_SPEND, added).rowcount:
         _add(connection, SPEND, {"key": key, "day": day, **NOTHING._asdict()})
-        connection.execute(added)
+        connection.execute(_SPEND, added)
 
 
 def _of(key: str, day: str, member: str) -> ColumnElement[bool]:
@@ -218,6 +228,7 @@ def _add(connection: Connection, table: Table, row: Mapping[str, object]) -> Non
     connection.execute(_adding(connection.dialect.name, table), dict(row))
 
 
+@cache
 def _adding(dialect: str, table: Table) -> Insert:
     if dialect == "postgresql":
         from sqlalchemy.dialects import postgresql

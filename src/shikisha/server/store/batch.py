@@ -5,6 +5,7 @@ anything that could be refused by the store (a run that is there already is left
 """
 
 from dataclasses import dataclass, field
+from functools import cache
 
 from sqlalchemy import Connection, Insert, bindparam, update
 
@@ -15,6 +16,7 @@ _STATE = _MARK.values({name: bindparam(f"new_{name}") for name in ("state", "own
 _FIGURES = _MARK.values({name: bindparam(f"new_{name}") for name in ("status", "tokens", "dollars")})
 
 
+@cache
 def adding(dialect: str) -> Insert:
     """Return the statement that adds served runs unless they are there."""
     if dialect == "postgresql":

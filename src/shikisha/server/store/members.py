@@ -12,7 +12,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, Double, cast, delete, exists, func, insert, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Double,
+    bindparam,
+    cast,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 
 from shikisha.errors import Expelled
 from shikisha.journal.tables import MEMBERS, SERVED
@@ -26,6 +39,9 @@ class Life(StrEnum):
 
     ALIVE = "alive"  # it may, until another marks it dead
     DEAD = "dead"  # never again
+
+
+_FENCE = select(MEMBERS.c.state).where(MEMBERS.c.id == bindparam("member")).with_for_update(read=True)  # every commit's
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +73,7 @@ class Member:
 
     def fence(self, connection: Connection) -> None:
         """Hold the member alive until this transaction ends; Expelled when it is not."""
-        asked = select(MEMBERS.c.state).where(MEMBERS.c.id == self.id).with_for_update(read=True)
-        self._check(connection.execute(asked).scalar_one_or_none())
+        self._check(connection.execute(_FENCE, {"member": self.id}).scalar_one_or_none())
 
     def _check(self, state: str | None) -> None:
         if state != Life.ALIVE:

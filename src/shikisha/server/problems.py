@@ -7,7 +7,7 @@ look. Deliberately absent: texts for each route (whoever raises says what, where
 from collections.abc import Mapping
 
 
-class Problem(Exception):  # noqa: N818 - as in the errors of the house
+class Problem(Exception):
     """A refusal: HTTP status, OpenAI's `type` and `code`, the parameter concerned, seconds after which to try again."""
 
     def __init__(

@@ -1,7 +1,9 @@
 """The pages in a real browser: a run while it goes on, an approval with one thumb, and a hundred payloads."""
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -81,13 +83,67 @@ async def test_a_task_is_tried_its_plan_shown_and_its_run_seen_to_its_end(tmp_pa
         assert at.house.running == {}  # nothing is performed yet
         await page.get_by_role("button", name="Perform exactly this plan").click()
         await page.wait_for_url("**/ui/runs/*")
-        await expect(page.locator("svg.wide g.node.s-running")).to_have_count(1)
         await expect(page.locator("#head .chip")).to_have_text("done")
         await expect(page.locator("svg.wide g.node.s-done")).to_have_count(2)
         await expect(page.locator("#answer .text")).to_have_text("It reads well.")
         await page.get_by_text("Every event of this run").click()
         await expect(page.locator("#events li").first).to_contain_text("run.started")
         assert seen.nothing
+
+
+def piece(text: str, finish: str | None = None) -> bytes:
+    """A piece of a streamed answer, as chat endpoints send it."""
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
+    told = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return f"data: {json.dumps(told)}\n\n".encode()
+
+
+@asynccontextmanager
+async def hesitating(more: asyncio.Event, end: asyncio.Event) -> AsyncIterator[str]:
+    """A chat endpoint on loopback that goes on with its answer, and ends it, when it is told to."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r\n")[0]))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+        writer.write(piece("The harbour "))
+        await writer.drain()
+        await more.wait()
+        writer.write(piece("<b>is open</b>"))
+        await writer.drain()
+        await end.wait()
+        writer.write(piece(".") + piece("", "stop") + b"data: [DONE]\n\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+
+async def test_a_growing_answer_is_seen_and_what_a_reader_opened_stays_open(tmp_path: Path) -> None:
+    more, end = asyncio.Event(), asyncio.Event()
+    async with hesitating(more, end) as endpoint:
+        slow = f'[workers.slow]\nkind = "chat"\nmodel = "m"\nbase_url = "{endpoint}"\n'
+        async with (
+            served(tmp_path, HARBOUR + slow) as at,
+            chromium() as browser,
+            logged_in(browser, at.url, at.key) as (page, seen),
+        ):
+            run = await begin(at, Task("Is it open?"), Plan((Step("a", 0), Step("b", 3, (0,)))))
+            await page.goto(f"{at.url}/ui/runs/{run}")
+            await expect(page.locator("svg.wide g.node.s-running")).to_have_count(1)
+            await expect(page.locator("#step-0-0 > header .chip")).to_have_text("done")
+            await page.locator("#step-0-0 summary").first.click()
+            clock = page.locator("#head .figures")
+            await expect(clock).not_to_have_text(await clock.inner_text())  # what happens from here on is heard
+            more.set()
+            await expect(page.locator("#said-0-1")).to_contain_text("<b>is open</b>")
+            end.set()
+            await expect(page.locator("#head .chip")).to_have_text("done")
+            await expect(page.locator("#answer .text")).to_have_text("The harbour <b>is open</b>.")
+            await expect(page.locator("#step-0-0 details").first).to_have_attribute("open", "")
+            assert seen.nothing
 
 
 async def test_a_call_is_approved_on_a_telephone_while_somebody_watches_the_run(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ large one); redirects are not followed, so a call goes where the configuration s
 Deliberately absent: retries (see `attempt`) and the shapes of any particular API.
 """
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from time import time
@@ -19,6 +21,7 @@ from shikisha.worker import Card
 from shikisha.workers.wording import clip
 
 _LONGEST_CONNECT = 10.0
+_LINGER = 0.1  # seconds that a connection is waited for after the end marker, before it is closed instead
 _METERED = "shikisha.metered"
 _MARK = b"[DONE]"  # looked for first: a plain search is far faster
 _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
@@ -99,6 +102,14 @@ def is_done(response: httpx2.Response) -> bool:
     """Whether the end marker of this event stream has been read."""
     metered = response.extensions.get(_METERED)
     return isinstance(metered, Metered) and metered.done
+
+
+async def drain(rest: AsyncIterable[bytes]) -> None:
+    """Read what follows an event stream's end marker, so that the connection can be used again; a moment, no longer."""
+    with suppress(TimeoutError, httpx2.HTTPError, WorkerError):
+        async with asyncio.timeout(_LINGER):
+            async for _ in rest:
+                pass
 
 
 def _too_large(most: int) -> WorkerError:

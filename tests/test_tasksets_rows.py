@@ -25,7 +25,7 @@ def jsonl(folder: Path, rows: Rows) -> Path:
 
 def jsonl_gz(folder: Path, rows: Rows) -> Path:
     file = folder / "set.jsonl.gz"
-    file.write_bytes(gzip.compress(jsonl(folder, rows).read_bytes()))
+    file.write_bytes(gzip.compress(jsonl(folder, rows, mtime=0).read_bytes()))
     return file
 
 
@@ -95,7 +95,7 @@ def test_a_row_knows_its_place(tmp_path: Path, write: Write, place: str) -> None
         ("set.csv", b'a,b\n1,"2"x\n', "line 2: not CSV"),
         ("set.csv", b"a,a\n1,2\n", "line 1: expected each name once, found 'a' again"),
         ("set.jsonl.gz", b"no archive", "cannot be read"),
-        ("set.jsonl.gz", gzip.compress(b'{"a": 1}' * 99)[:-20], "cannot be read"),
+        ("set.jsonl.gz", gzip.compress(b'{"a": 1}' * 99, mtime=0)[:-20], "cannot be read"),
         ("set.parquet", b"PAR1 but not really", "not a parquet file"),
     ],
 )

@@ -1,6 +1,6 @@
 """What serving costs: added latency, throughput, a thousand runs at once, the first streamed token.
 
-    python benchmarks/serving.py [--seconds 20] [--json]
+    python benchmarks/serving_load.py [--seconds 20] [--json]
 
 The server is the process that `shikisha serve` starts, with its journal in SQLite (full sync). Client, server and
 worker share this machine's cores. Added latency: the same client at the same rate asks the worker's endpoint directly

@@ -5,14 +5,16 @@ from collections.abc import Mapping
 import pytest
 
 from shikisha.call import Card, Request
+from shikisha.checker import Handoff, Inspection
 from shikisha.clearance import admit, cleared, join
 from shikisha.conduct import Engine
 from shikisha.conductors.fixed import Scripted
 from shikisha.errors import FaultKind, WorkerError
+from shikisha.events import CheckStatus, OnFail
 from shikisha.plan import Plan, Step
 from shikisha.pool import Member, Pool
 from shikisha.recorder import MemoryRecorder
-from shikisha.run import Run
+from shikisha.run import Run, Verdict
 from shikisha.task import Task
 from shikisha.worker import Reply
 
@@ -74,3 +76,36 @@ async def test_a_fallback_that_is_cleared_stands_in() -> None:
     run, workers = await performed(Plan((Step("do it", 0),)), cards, ("confidential",))
     assert run.answer == "heard "
     assert [len(each.shown) for each in workers.values()] == [0, 1]
+
+
+async def test_what_a_conductor_saw_in_one_round_is_not_told_to_everyone_in_the_next() -> None:
+    cards = {"files": Card("files", adds=("confidential",)), "open": Card("open")}
+    workers = {name: Echo() for name in cards}
+    pool = Pool([Member(card, workers[name]) for name, card in cards.items()])
+    plans = [Plan((Step("look up", 0),)), Plan((Step("publish this: what was found", 1),))]
+    run = await Engine(MemoryRecorder(), guarded=GUARDED).run(Task("what?"), pool, Scripted(plans))
+    assert workers["open"].shown == []
+    second = run.rounds[1].steps[0].finished
+    assert second is not None
+    assert second.fault is FaultKind.NOT_CLEARED
+
+
+class Unlike:
+    """A check that quotes the answer which it refuses."""
+
+    name = "unlike"
+
+    async def inspect(self, inspection: Inspection) -> Verdict:
+        return Verdict(self.name, CheckStatus.FAIL, f"not {inspection.text!r}")
+
+
+async def test_a_remark_that_quotes_an_answer_goes_to_nobody_who_may_not_see_the_answer() -> None:
+    files, open_to_all = Echo(), Echo()
+    card = Card("files", adds=("confidential",), escalate="open")
+    handoff = Handoff(Unlike(), OnFail.REDO, 1)
+    pool = Pool([Member(card, files, (handoff,)), Member(Card("open"), open_to_all)])
+    engine = Engine(MemoryRecorder(), guarded=GUARDED)
+    run = await engine.run(Task("what?"), pool, Scripted([Plan((Step("look up", 0),))]))
+    assert [shown.remarks for shown in files.shown] == [(), ("not 'heard '",)]  # its own words it may see
+    assert open_to_all.shown == []
+    assert run.answer is None

@@ -45,6 +45,9 @@ class Unreliable:
     async def read(self, work: Callable[[Connection], T]) -> T:
         return await self._driver.read(work)
 
+    async def scour(self) -> bool:
+        return await self._driver.scour()
+
 
 @asynccontextmanager
 async def opened(path: Path) -> AsyncIterator[tuple[Writer, Unreliable]]:

@@ -25,7 +25,7 @@ def jsonl(folder: Path, rows: Rows) -> Path:
 
 def jsonl_gz(folder: Path, rows: Rows) -> Path:
     file = folder / "set.jsonl.gz"
-    file.write_bytes(gzip.compress(jsonl(folder, rows, mtime=0).read_bytes()))
+    file.write_bytes(gzip.compress(jsonl(folder, rows).read_bytes()))
     return file
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeAlias
 
 from shikisha.call import NO_WISHES, Wishes
-from shikisha.clearance import join
+from shikisha.clearance import NONE, Labels, join
 from shikisha.context import grant
 from shikisha.errors import CapReached, Fault, FaultKind, JournalError
 from shikisha.events import OnFail
@@ -31,13 +31,17 @@ _STOPPED = "a check stopped the run"
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What is to be performed: a round's plan for a task; `on_text` hears answers grow."""
+    """What is to be performed: a round's plan for a task; `on_text` hears answers grow.
+
+    `seen` are the labels of what its conductor was told of earlier rounds: subtasks may repeat any of it.
+    """
 
     task: Task
     plan: Plan
     round: int
     past: RoundRecord | None = None
     on_text: Hearing | None = None
+    seen: Labels = NONE
 
 
 @dataclass(slots=True)
@@ -137,7 +141,7 @@ def _request(track: Track, score: Score, granted: tuple[Granted, ...]) -> Reques
     """Return what a step is handed; what the client wants of its answer is for the last step alone."""
     index, task = track.step or 0, score.task
     heard = partial(score.on_text, score.round, index) if score.on_text else None
-    labels = join(task.labels, *(earlier.labels for earlier in granted))
+    labels = join(task.labels, score.seen, *(earlier.labels for earlier in granted))
     subtask = score.plan.steps[index].subtask
     if task.bare:
         return Request(task, subtask, granted, on_text=heard, labels=labels)

@@ -14,7 +14,7 @@ from time import time
 
 from shikisha.attempt import Why, call
 from shikisha.call import Reply, Request
-from shikisha.clearance import join
+from shikisha.clearance import Labels, join
 from shikisha.conductor import Conductor, NoPlan, Proposal, Rejection, Situation
 from shikisha.errors import CapReached, Fault, FaultKind, JournalError, PlanError, WorkerError
 from shikisha.events import PlanProposed, PlanRejected, Role, Status
@@ -46,6 +46,11 @@ class Conducted:
     on_text: Hearing | None = None
     rounds: list[Performed] = field(default_factory=list)
     keeps: int | None = None
+
+    @property
+    def seen(self) -> Labels:
+        """The labels of all results so far: a conductor has seen it all, whatever it says or asks."""
+        return join(*(result.labels for past in self.rounds for result in past.results))
 
     def answer(self) -> tuple[int, int, Result] | None:
         """Return the answer at hand, with its place: the kept round's, else the last round's that has one to give."""
@@ -136,7 +141,7 @@ def _past(scope: Scope, index: int) -> RoundRecord | None:
 async def _perform_round(conducted: Conducted, proposed: Proposal, index: int) -> Ending | None:
     """Perform a round; return how the run ends if it does not go on."""
     scope, plan = conducted.scope, proposed.plan
-    score = Score(conducted.task, plan, index, _past(scope, index), conducted.on_text)
+    score = Score(conducted.task, plan, index, _past(scope, index), conducted.on_text, conducted.seen)
     performance = await perform(scope, score)
     results = tuple(result for result in performance.results if result is not None)
     if len(results) < len(plan):
@@ -193,8 +198,7 @@ def _has_answer(rounds: Sequence[Performed], index: int) -> bool:
 
 async def _ask(conducted: Conducted, track: Track, member: Member, request: Request) -> Reply:
     """Put a conductor's question to the model that it brought along, inside the run's budget and journal."""
-    seen = (result.labels for past in conducted.rounds for result in past.results)
-    labels = join(conducted.task.labels, *seen)  # a conductor has seen it all, whatever it says that it asks
+    labels = join(conducted.task.labels, conducted.seen)
     return await call(track, member, replace(request, labels=labels), Why(Role.PLAN))
 
 

@@ -46,9 +46,15 @@ class _Course:
     redone: int = 0
     asked: set[str] = field(default_factory=set)
 
-    def hand_over(self, to: Member, reason: Reason) -> None:
-        """Go on with another worker."""
-        self.instead_of = self.member.card.name
+    def hand_over(self, track: Track, to: Member, reason: Reason) -> None:
+        """Go on with another worker, who is told what was remarked on the answers and what the client's tools said.
+
+        Both may repeat what the worker so far has said, so they bear its labels.
+        """
+        said = self.member.card
+        if said.adds and (self.request.remarks or track.exchanges):
+            self.request = replace(self.request, labels=self.request.labels.union(said.adds))
+        self.instead_of = said.name
         self.member, self.reason, self.redone = to, reason, 0
 
 
@@ -65,13 +71,13 @@ async def perform_step(track: Track, member: Member, request: Request) -> StepEn
             )
         except WorkerError as error:
             if error.fault.kind in _FINAL or not _stand_in(track, course):
-                return _failed(course, error.fault)
+                return _failed(track, course, error.fault)
             continue
         attempt = track.count - 1
         try:
             inspected = await inspect(track, course.member, course.request, reply.text)
         except WorkerError as error:  # a person is to judge, or a cap refuses the check: nobody knows whether it holds
-            return _failed(course, error.fault)
+            return _failed(track, course, error.fault)
         if inspected.failed is None:
             card, labels = course.member.card, course.request.labels.union(course.member.card.adds)
             return StepEnd(Result(card.name, reply.text, None, inspected.verdicts, reply.usage, labels), attempt)
@@ -80,10 +86,12 @@ async def perform_step(track: Track, member: Member, request: Request) -> StepEn
             return StepEnd(_refused(course, inspected), attempt, stops)
 
 
-def _failed(course: _Course, fault: Fault) -> StepEnd:
+def _failed(track: Track, course: _Course, fault: Fault) -> StepEnd:
     """End with a fault, as a resumed run would read it from the journal: evidence stays with the attempt."""
-    fault = Fault(fault.kind, fault.message)
-    return StepEnd(Result(course.member.card.name, None, fault, labels=course.request.labels))
+    fault, card, labels = Fault(fault.kind, fault.message), course.member.card, course.request.labels
+    if track.count:  # a fault may quote what was answered
+        labels = labels.union(card.adds)
+    return StepEnd(Result(card.name, None, fault, labels=labels))
 
 
 def _stand_in(track: Track, course: _Course) -> bool:
@@ -91,7 +99,7 @@ def _stand_in(track: Track, course: _Course) -> bool:
     card = course.member.card
     for name, reason in ((card.fallback, Reason.FALLBACK), (card.escalate, Reason.ESCALATION)):
         if name is not None and name not in course.asked:
-            course.hand_over(track.scope.pool.named(name), reason)
+            course.hand_over(track, track.scope.pool.named(name), reason)
             return True
     return False
 
@@ -110,7 +118,7 @@ def _after_check(track: Track, course: _Course, inspected: Inspected) -> bool:
     escalate = course.member.card.escalate
     if escalate is None or escalate in course.asked:
         return False
-    course.hand_over(track.scope.pool.named(escalate), Reason.ESCALATION)
+    course.hand_over(track, track.scope.pool.named(escalate), Reason.ESCALATION)
     return True
 
 

@@ -27,7 +27,7 @@ from shikisha.secrets import MASK, Vault
 
 _SECRETS = re.compile(r"(sk-shikisha-[0-9A-Za-z]+-|(?i:bearer)\s+|://[^/\s:@]*:)[^\s\"'@,;]+")
 _RUNS = logging.getLogger("shikisha.runs")
-_OTHERS = ("uvicorn", "opentelemetry", "httpx2", "httpcore", "openai", "asyncio", "sqlalchemy", "mcp")
+_OTHERS = ("alembic", "uvicorn", "opentelemetry", "httpx2", "httpcore", "openai", "asyncio", "sqlalchemy", "mcp")
 Said = Mapping[str, str | int | float | None]
 
 

@@ -92,6 +92,14 @@ async def answer(house: House, by: Principal, asking: Asking, decision: Decision
 
     The decision's actor is the principal, whatever it says itself.
     """
+    answered = await decided(house, by, asking, decision)
+    await house.answer(answered)
+    await counted(house, answered)
+    return answered
+
+
+async def decided(house: House, by: Principal, asking: Asking, decision: Decision) -> QuestionAnswered:
+    """Return a decision as it is to be written down; Problem and TaskError as with `answer`."""
     scrub = house.composition.vault.scrub
     said = Decision(decision.approved, actor(by), scrub(decision.text), decision.via, scrub(decision.remark))
     if asking.served.state not in {State.WAITING, State.OPEN}:
@@ -103,12 +111,15 @@ async def answer(house: House, by: Principal, asking: Asking, decision: Decision
     changed = answered.text if asking.asked.asks is QuestionKind.REVIEW else ""
     if changed and (problem := await misfit(asking.run.task, changed)):
         raise Problem(400, f"text: {problem}", "invalid_value", param="text")
-    await house.answer(answered)
-    counted = (await house.past(asking.run.id)).answers.get(asking.asked.question)
-    if counted != answered:
-        first = counted.actor if counted else "nobody"
-        raise Problem(409, f"question {asking.asked.question} is answered already: {first} was first", Closed.ANSWERED)
     return answered
+
+
+async def counted(house: House, answered: QuestionAnswered) -> None:
+    """Return if what was written down is what counts; Problem (409) when somebody else was quicker."""
+    counts = (await house.past(answered.run)).answers.get(answered.question)
+    if counts != answered:
+        first = counts.actor if counts else "nobody"
+        raise Problem(409, f"question {answered.question} is answered already: {first} was first", Closed.ANSWERED)
 
 
 def closed(error: QuestionClosed) -> Problem:

@@ -4,7 +4,7 @@ Invariant: a client is told no before anything is begun, reserved or charged. De
 (`wire.responses_request`), how a response is told (`responses_course`), and how it is written (`responses_serving`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -32,7 +32,7 @@ from shikisha.server.responses_view import course_of
 from shikisha.server.wire.reading import documented, fit, read
 from shikisha.server.wire.responses_answer import Deleted, InputItems, ResponseObject
 from shikisha.server.wire.responses_request import ResponseRequest
-from shikisha.turn import Turn
+from shikisha.task import Task
 
 router = APIRouter(prefix="/v1/responses", tags=["responses"])
 Asker = Annotated[Principal, Depends(asker(Scope.RUN))]
@@ -134,7 +134,7 @@ class _Asking:
             raise Problem(
                 400, "store: a background response is fetched later, so it is stored", "invalid_value", param="store"
             )
-        back = await resumed(self.house, self.by, self.asked)
+        back = await resumed(self.house, self.by, self.asked, self.narrow)
         return await self._ordered() if back is None else await self._resumed(back)
 
     async def _ordered(self) -> Responding:
@@ -156,7 +156,7 @@ class _Asking:
         metadata = {name: value for name, value in named.items() if value is not None} | dict(asked.metadata or {})
         wish = Wish(
             house.catalogue.find(asked.model, self.by).name,
-            task_of(asked, await self._before()),
+            await self._task(),
             Api.RESPONSES,
             self.narrow,
             kept.dumped(),
@@ -166,11 +166,11 @@ class _Asking:
         )
         return house.ordering.order(wish, self.by)
 
-    async def _before(self) -> tuple[Turn, ...]:
-        """Return the conversation that the request goes on with."""
+    async def _task(self) -> Task:
+        """Return the task, after the conversation that it goes on with, whose labels it bears."""
         name = self.asked.previous_response_id
         if name is None:
-            return ()
+            return task_of(self.asked)
         found = await find(self.house, self.by, name, "previous_response_id")
         if not found.last:
             said = f"previous_response_id: {name} was gone on with already"
@@ -178,7 +178,8 @@ class _Asking:
         if course_of(found).standing is None:
             said = f"previous_response_id: {name} is still in progress"
             raise Problem(409, said, "response_in_progress", param="previous_response_id")
-        return history_of(found.run, instructed=bool(found.kept.request.instructions))
+        before = history_of(found.run, instructed=bool(found.kept.request.instructions))
+        return replace(task_of(self.asked, before), labels=tuple(sorted(found.labels)))
 
     async def _resumed(self, back: Resumed) -> Responding:
         await hand_in(self.house, back)

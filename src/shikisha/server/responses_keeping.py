@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, ValidationError
 from sqlalchemy import Connection, update
 
+from shikisha.clearance import Labels, join
 from shikisha.errors import UnknownRun
 from shikisha.events import Event
 from shikisha.journal.tables import SERVED
@@ -58,6 +59,12 @@ class Found:
     def run(self) -> Run:
         """The run as it stood at the response's end."""
         return Run.fold(self.events[: self.leg.end])
+
+    @property
+    def labels(self) -> Labels:
+        """The labels of everything in the run: what goes on with its conversation bears them."""
+        results = (result for turn in self.run.rounds for result in turn.results if result is not None)
+        return join(self.run.started.labels, *(result.labels for result in results))
 
     @property
     def before(self) -> Run | None:

@@ -9,12 +9,13 @@ its own. Deliberately absent: what else may be sent along (`responses_asking`).
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import time
 
+from shikisha.approval import Decision
 from shikisha.errors import UnknownRun
 from shikisha.events import QuestionAnswered, QuestionAsked, QuestionKind
 from shikisha.run import Run
 from shikisha.server import toolcalls
+from shikisha.server.asking import Asking, actor, decided
 from shikisha.server.house import House
 from shikisha.server.legs import legs, read_approval_id, read_response_id
 from shikisha.server.narrowing import Narrowing
@@ -39,7 +40,7 @@ class Resumed:
     answers: tuple[QuestionAnswered, ...]
 
 
-async def resumed(house: House, by: Principal, request: ResponseRequest) -> Resumed | None:
+async def resumed(house: House, by: Principal, request: ResponseRequest, narrow: Narrowing) -> Resumed | None:
     """Return the run that a request goes on with; None when it asks for a run of its own."""
     decisions = [item for item in request.items if isinstance(item, ApprovalResponse)]
     if decisions:
@@ -48,7 +49,8 @@ async def resumed(house: House, by: Principal, request: ResponseRequest) -> Resu
     if results is None:
         return None
     try:
-        back = await toolcalls.resumption(house, by, [results], house.catalogue.find(request.model, by).name)
+        model = house.catalogue.find(request.model, by).name
+        back = await toolcalls.resumption(house, by, [results], model, narrow)
     except Problem as problem:
         said = problem.message.replace("messages:", "input:")
         raise Problem(problem.status, said, problem.code, param="input") from None
@@ -70,6 +72,13 @@ async def hand_in(house: House, resumed: Resumed) -> None:
             house.clerk.add(answer)
     if last is not None:
         await house.answer(last)
+        answers = (await house.past(last.run)).answers
+        for said in resumed.answers:
+            first = answers.get(said.question)
+            if first is None or (first.approved, first.text) != (said.approved, said.text):
+                raise Problem(
+                    409, "somebody else was quicker, and said something else", "question_answered", param="input"
+                )
 
 
 async def _answered_before(house: House, by: Principal, results: Exchange) -> Resumed | None:
@@ -98,53 +107,49 @@ def _given(run: Run, asked: QuestionAsked) -> dict[str, str] | None:
 
 async def _decided(house: House, by: Principal, decisions: Sequence[ApprovalResponse]) -> Resumed:
     places = [read_approval_id(item.approval_request_id) for item in decisions]
-    absent = Problem(404, "no such request for approval waits here", "approval_not_found", param="input")
     runs = {place[0] for place in places if place is not None}
     if None in places or len(runs) != 1:
-        raise absent
+        raise _absent()
     try:
         served = await house.served(runs.pop())
         events = await house.journal.read(served.run)
     except UnknownRun:
-        raise absent from None
+        raise _absent() from None
     kept = kept_of(served)
     if kept is None or not by.owns(served.tenant):
-        raise absent
+        raise _absent()
     if not by.may(Scope.APPROVE):
         raise Problem(403, f"the key {by.name!r} lacks the scope 'approve'", "missing_scope")
     run, questions = Run.fold(events), [place[1] for place in places if place is not None]
-    answers = [_answer(run, question, item, by) for question, item in zip(questions, decisions, strict=True)]
+    open_now = [Asking(served, run, run.asked[name]) if name in run.asked else None for name in questions]
+    answers = [await _answer(house, asking, item, by) for asking, item in zip(open_now, decisions, strict=True)]
     fresh = tuple(answer for answer in answers if answer is not None)
     ended = legs(events, approves=kept.approves)
     number = next((leg.number for leg in ended for asked in leg.waits if asked.question in questions), None)
     if number is None:
-        raise absent
+        raise _absent()
     return Resumed(served, number + 1, fresh)
 
 
-def _answer(run: Run, question: str, item: ApprovalResponse, by: Principal) -> QuestionAnswered | None:
-    """Return a decision as the journal has it; None when it was decided so already."""
-    asked, before = run.asked.get(question), run.answers.get(question)
-    if asked is None or asked.asks is not QuestionKind.APPROVE:
-        raise Problem(404, "no such request for approval waits here", "approval_not_found", param="input")
-    if before is not None:
-        if before.approved == item.approve:
-            return None
-        raise Problem(409, f"it was decided otherwise, by {before.actor}", "already_decided", param="input")
-    if run.finished is not None:
-        raise Problem(409, f"run {run.id} is over", "run_over", param="input")
-    now = time()
-    if item.approve and 0 < asked.expires < now:
-        raise Problem(409, "the request for approval has expired", "approval_expired", param="input")
-    return QuestionAnswered(
-        run=run.id,
-        at=now,
-        question=question,
-        approved=item.approve,
-        actor=by.name,
-        via=toolcalls.API,
-        remark=item.reason or "",
-    )
+async def _answer(
+    house: House, asking: Asking | None, item: ApprovalResponse, by: Principal
+) -> QuestionAnswered | None:
+    """Return a decision as the journal is to have it; None when it was decided so already."""
+    if asking is None or asking.asked.asks is not QuestionKind.APPROVE:
+        raise _absent()
+    before = asking.run.answers.get(asking.asked.question)
+    if before is not None and before.approved == item.approve:
+        return None
+    said = Decision(item.approve, actor(by), via=toolcalls.API, remark=item.reason or "")
+    try:
+        return await decided(house, by, asking, said)
+    except Problem as problem:
+        problem.param = "input"
+        raise
+
+
+def _absent() -> Problem:
+    return Problem(404, "no such request for approval waits here", "approval_not_found", param="input")
 
 
 def _same(kept: ResponseRequest, request: ResponseRequest) -> bool:

@@ -3,7 +3,8 @@
 A call is handed out under an id that says which run waits for it, so that the results find the run again, whichever
 server they come to: `call_RUN_QUESTION_PLACE`, at most 40 characters. Invariant: results are taken for a run of the
 tenant's own only, for the very calls that it waits for, and all of them together; a conversation that belongs to no
-waiting run (another provider's, one that has ended) is none of this module's business and begins a run of its own.
+waiting run (another provider's, one that has ended), or to one with wider limits or fewer labels than the key and the
+headers that come with the results, is none of this module's business and begins a run of its own.
 Deliberately absent: looking into results.
 """
 
@@ -15,7 +16,9 @@ from time import time
 from shikisha.errors import RunErased, UnknownRun
 from shikisha.events import Event, QuestionAnswered, QuestionAsked, QuestionKind, Status
 from shikisha.run import Run
+from shikisha.server.asking import actor
 from shikisha.server.house import House
+from shikisha.server.narrowing import Narrowing
 from shikisha.server.principal import Principal
 from shikisha.server.problems import Problem
 from shikisha.server.store import Served
@@ -24,6 +27,7 @@ from shikisha.turn import Exchange, ToolCall, ToolResult, read_calls, written
 _ID = re.compile(r"call_(\d{6}-\d{6}-[0-9a-z]{8})_([0-9a-f]{8})_(\d{1,3})")
 _HASH = 8
 API = "api"
+_PLAIN = Narrowing({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,9 @@ def outward(question: QuestionAsked) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(_name(question, place), call.name, call.arguments) for place, call in named)
 
 
-async def resumption(house: House, by: Principal, exchanges: Sequence[Exchange], model: str) -> Resumption | None:
+async def resumption(
+    house: House, by: Principal, exchanges: Sequence[Exchange], model: str, narrow: Narrowing = _PLAIN
+) -> Resumption | None:
     """Return the run that waits for the results of the last exchange; None when no run of the tenant's own does."""
     found = _ID.fullmatch(exchanges[-1].calls[0].id) if exchanges else None
     if found is None:
@@ -55,7 +61,7 @@ async def resumption(house: House, by: Principal, exchanges: Sequence[Exchange],
         return None
     run = Run.fold(events)
     question = _question(events, found[2])
-    if question is None or _over(run, question):
+    if question is None or _over(run, question) or not _within(run, by, narrow):
         return None
     results = _results(question, exchanges[-1])
     if question.question in run.answers:
@@ -66,11 +72,24 @@ async def resumption(house: House, by: Principal, exchanges: Sequence[Exchange],
         at=time(),
         question=question.question,
         approved=True,
-        actor=by.name,
+        actor=actor(by),
         via=API,
         text=results,
     )
     return Resumption(served, len(events) - 1, answer)
+
+
+def _within(run: Run, by: Principal, narrow: Narrowing) -> bool:
+    """Whether a run does no more, and bears no fewer labels, than who brings something to it allows and says."""
+    begun = run.started
+    if not {*by.labels, *narrow.labels} <= set(begun.labels):
+        return False
+    if any(allowed is not None and not set(begun.pool) <= set(allowed) for allowed in (by.workers, narrow.workers)):
+        return False
+    if narrow.domain and narrow.domain != begun.domain:
+        return False
+    caps = {name: getattr(begun.caps, name) for name in narrow.caps}
+    return all(caps[name] is not None and caps[name] <= wanted for name, wanted in narrow.caps.items())
 
 
 def _over(run: Run, question: QuestionAsked) -> bool:

@@ -143,6 +143,7 @@ class Engine:
         self._retry = retry or RetryPolicy()
         self._guarded, self._purse, self._oversight = guarded, _BOTTOMLESS, Oversight()
         self._gates, self._performing = Gates(), set[str]()
+        self._kept: Callable[[], bool] = lambda: False
 
     def apart(self, recorder: Recorder) -> "Engine":
         """Return an engine that writes elsewhere and shares all else: a worker's limits hold for the calls of both."""
@@ -155,12 +156,16 @@ class Engine:
         observe: Callable[[Event], None] | None = None,
         on_text: Hearing | None = None,
         purse: Purse | None = None,
+        kept: Callable[[], bool] = lambda: False,
     ) -> "Engine":
-        """Return this engine for somebody's runs: with observers of their own, and the budget that they share."""
+        """Return this engine for somebody's runs: with observers of their own, and the budget that they share.
+
+        `kept` says whether somebody else saw to it that a run's start is durable: then it is not refused any more.
+        """
         other = copy(self)
         other._observe = _watching(observe) if observe else None
         other._on_text = _watching(on_text) if on_text else None
-        other._purse = purse or _BOTTOMLESS
+        other._purse, other._kept = purse or _BOTTOMLESS, kept
         return other
 
     def overseen(self, oversight: Oversight) -> "Engine":
@@ -252,7 +257,7 @@ class Engine:
         try:
             return await _conduct(self._conducted(scope, conductor, task, above), tee)
         except JournalUnavailable as error:
-            if not tee.kept:
+            if above is None and not (tee.kept or self._kept()):  # a child run goes on with its parent
                 with suppress(JournalUnavailable):  # stored once there is room, so that nobody resumes a refused run
                     tee.add(_refused(run_id, error))
             raise

@@ -7,16 +7,20 @@ ran, and what was answered by one that died before it went on. Deliberately abse
 """
 
 import heapq
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 from time import time
 from typing import TYPE_CHECKING
 
+from shikisha.errors import JournalUnavailable
 from shikisha.events import Event, QuestionAsked
 from shikisha.server.store import Filter, State
 
 if TYPE_CHECKING:
     from shikisha.server.house import House
 
+_LOG = logging.getLogger(__name__)
 _WHOLE = 300.0  # seconds between two looks at all that waits: other servers' questions are not heard here
 _PAGE = 200
 
@@ -39,13 +43,17 @@ class Expiring:
         """Go on with every run that waits for an answer which cannot come any more."""
         now = self._clock()
         if now >= self._next_whole:
-            self._next_whole = now + _WHOLE
             await self._gather(house)
+            self._next_whole = now + _WHOLE
         while self._due and self._due[0][0] <= now:
-            entry = heapq.heappop(self._due)
+            entry = self._due[0]
+            await _try(partial(self._end_waiting, house, entry[1], now), entry[1])
+            heapq.heappop(self._due)
             self._known.discard(entry)
-            if await self._waits_in_vain(house, entry[1], now):
-                await house.go_on(entry[1])
+
+    async def _end_waiting(self, house: "House", root: str, now: float) -> None:
+        if await self._waits_in_vain(house, root, now):
+            await house.go_on(root)
 
     def _note(self, expires: float, root: str) -> None:
         if (expires, root) not in self._known:
@@ -58,19 +66,32 @@ class Expiring:
         while more:
             page = await house.store.search(Filter(states=(State.WAITING,), after=after, limit=_PAGE))
             for served in page.runs:
-                asked = await _open(house, served.run)
-                if not asked:  # whoever wrote the answer down died before it could go on
-                    await house.go_on(served.run)
-                for expires in asked:
-                    if expires > 0:
-                        self._note(expires, served.run)
+                await _try(partial(self._look_at, house, served.run), served.run)
             after, more = page.after, page.after is not None
+
+    async def _look_at(self, house: "House", root: str) -> None:
+        asked = await _open(house, root)
+        if not asked:  # whoever wrote the answer down died before it could go on
+            await house.go_on(root)
+        for expires in asked:
+            if expires > 0:
+                self._note(expires, root)
 
     async def _waits_in_vain(self, house: "House", root: str, now: float) -> bool:
         served = await house.store.find(root)
         if served is None or served.state is not State.WAITING:
             return False
         return any(0 < expires <= now for expires in await _open(house, root))
+
+
+async def _try(look: Callable[[], Awaitable[None]], root: str) -> None:
+    """Look at a run that waits; what cannot be read is left as it is, so that others are looked at all the same."""
+    try:
+        await look()
+    except JournalUnavailable:
+        raise
+    except Exception as error:  # noqa: BLE001 - what is stored may be anything
+        _LOG.error("run %s waits, and cannot be looked at: %s", root, type(error).__name__)
 
 
 async def _open(house: "House", root: str) -> list[float]:

@@ -52,13 +52,21 @@ async def begun(house: House, order: Order) -> Begun:
     if order.idempotency is None:
         return Begun((await house.begin(order)).run)
     order = replace(order, request_hash=order.request_hash or hashed(order))
-    known = await house.store.recall(order.by.key, order.idempotency or "")
-    if known is None:
+    for _ in range(_LOOKS):
+        known = await house.store.recall(order.by.key, order.idempotency or "")
         try:
-            return Begun((await house.begin(order)).run)
+            if known is None:
+                return Begun((await house.begin(order)).run)
+            run, same = known.run, known.request_hash == order.request_hash
         except Conflict as conflict:
-            return await _again(house, conflict.run, same=conflict.same)
-    return await _again(house, known.run, same=known.request_hash == order.request_hash)
+            run, same = conflict.run, conflict.same
+        if not same:
+            said = f"{HEADER}: another request was made under this key: run {run}"
+            raise Problem(409, said, "idempotency_mismatch", param=HEADER)
+        if await _acknowledged(house, run, order):
+            return Begun(run, fresh=False)
+        await asyncio.sleep(_PAUSE)
+    raise Problem(409, f"{HEADER}: the run under this key is about to begin", "idempotency_in_progress", wait=1)
 
 
 def hashed(order: Order) -> str:
@@ -69,15 +77,14 @@ def hashed(order: Order) -> str:
     return sha256(json.dumps([*parts, *more], sort_keys=True).encode()).hexdigest()
 
 
-async def _again(house: House, run: str, *, same: bool) -> Begun:
-    if not same:
-        said = f"{HEADER}: another request was made under this key: run {run}"
-        raise Problem(409, said, "idempotency_mismatch", param=HEADER)
-    for _ in range(_LOOKS):
-        try:
-            await house.journal.read(run)
-        except UnknownRun:
-            await asyncio.sleep(_PAUSE)  # another server has written its row, and not yet its first event
-        else:
-            return Begun(run, fresh=False)
-    raise Problem(409, f"{HEADER}: the run under this key is about to begin", "idempotency_in_progress", wait=1)
+async def _acknowledged(house: House, run: str, order: Order) -> bool:
+    """Whether the run under a key is there; another server may have written its row and not yet its first event.
+
+    One that was refused as it began has lost the key by then: the request is a new one.
+    """
+    try:
+        await house.journal.read(run)
+    except UnknownRun:
+        return False
+    known = await house.store.recall(order.by.key, order.idempotency or "")
+    return known is not None and known.run == run

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
-from shikisha.events import AttemptFailed, AttemptFinished, AttemptStarted, Event
+from shikisha.events import AttemptFailed, AttemptFinished, AttemptStarted, Event, QuestionAnswered, RunPaused, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,12 @@ class Live:
         self._ears: list[asyncio.Queue[Heard | None]] = []
         self._said: dict[tuple[int, int], tuple[int, list[str]]] = {}  # by attempts under way, since their events
         self.over = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the run came to where it waits for somebody."""
+        last = next((event for event in reversed(self.events) if not isinstance(event, QuestionAnswered)), None)
+        return isinstance(last, RunPaused) and last.status is Status.SUSPENDED
 
     def observe(self, event: Event) -> None:
         """Take an event in (the engine's observer); a child run's are not its parent's."""

@@ -7,9 +7,10 @@ Deliberately absent: signals (the HTTP server's business).
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from shikisha.config.compose import Composition
+from shikisha.errors import JournalUnavailable
 from shikisha.journal import open_journal
 from shikisha.server.caring import care
 from shikisha.server.house import House
@@ -49,7 +50,10 @@ async def open_house(composition: Composition, journal_url: str = "") -> AsyncIt
             await house.close()
             await webhooks.rest(_TOLD_WITHIN)
             telling.cancel()
-            await purses.close()
+            with suppress(
+                JournalUnavailable
+            ):  # the journal itself says so as it is closed; what is granted is found again
+                await purses.close()
         for end in house.endings:
             await asyncio.to_thread(end)
         if interrupted is not None:

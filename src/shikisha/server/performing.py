@@ -9,10 +9,12 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
 
 from shikisha.conduct import Engine
 from shikisha.errors import JournalError, JournalUnavailable, ShikishaError
-from shikisha.events import Event, Status
+from shikisha.events import Event, QuestionAnswered, Status
 from shikisha.journal import Journal
 from shikisha.run import Run
 from shikisha.server.problems import Problem
@@ -40,6 +42,7 @@ class Performing(ABC):
         self.closing = False
         self._drain = drain
         self._group: asyncio.TaskGroup | None = None
+        self._tasks: set[asyncio.Task[Run | None]] = set()
 
     def enter(self, group: asyncio.TaskGroup) -> None:
         """Perform runs in this group."""
@@ -48,13 +51,25 @@ class Performing(ABC):
     async def close(self) -> None:
         """Begin nothing more, give runs time to end, and interrupt what has not ended."""
         self.closing = True
-        tasks = [running.task for running in self.running.values() if running.task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=self._drain)
-        for task in tasks:
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks), timeout=self._drain)
+        while self._tasks:  # also what was gone on with meanwhile: a run that got its answer
+            self._interrupt()
+            await asyncio.wait(tuple(self._tasks))
+
+    def hasten(self) -> None:
+        """Begin nothing more, and interrupt what is performed now: whoever stops this server wants no waiting."""
+        self.closing, self._drain = True, 0.0
+        self._interrupt()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of any run goes on here."""
+        return not self._tasks
+
+    def _interrupt(self) -> None:
+        for task in self._tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
 
     def expelled(self) -> None:
         """Let go of every run: another server holds them now (this one was silent for longer than its lease)."""
@@ -70,8 +85,28 @@ class Performing(ABC):
         """Perform a run in a task of its own."""
         if self._group is None:
             raise RuntimeError("the house is not open")
-        self.running[name] = running
-        running.task = self._group.create_task(self._performed(name, running, performing), name=f"run {name}")
+        task = self._group.create_task(self._performed(name, running, performing), name=f"run {name}")
+        running.task, self.running[name] = task, running
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._done, name, running, performing))
+
+    def _done(
+        self,
+        name: str,
+        running: Running,
+        performing: Coroutine[object, object, Run],
+        task: "asyncio.Task[Run | None]",
+    ) -> None:
+        """Let go of a run whose task has ended, even if that was cancelled before it began."""
+        self._tasks.discard(task)
+        performing.close()
+        self._let_go(name, running)
+
+    def _let_go(self, name: str, running: Running) -> None:
+        if self.running.get(name) is running:
+            del self.running[name]
+        running.purse.over()
+        running.live.end()
 
     async def _performed(self, name: str, running: Running, performing: Coroutine[object, object, Run]) -> Run | None:
         """Perform a run to its end, or to where it waits; nothing that happens to it reaches other runs."""
@@ -88,38 +123,49 @@ class Performing(ABC):
             _LOG.warning("run %s cannot be written down: %s", name, type(error).__name__)
         except ShikishaError as error:
             running.failure = error
-            self.given_up(name, running)
+            self._give_up(name, running)
         except Exception as error:  # noqa: BLE001 - one run's surprise must not end all the others
             running.failure = Problem(500, f"run {name} ended unexpectedly", "internal_error")
             _LOG.exception("run %s: %s", name, type(error).__name__)
-            self.given_up(name, running)
+            self._give_up(name, running)
         finally:
-            self.running.pop(name, None)
-            running.purse.over()
-            running.live.end()
-        if run is not None and run.status is Status.SUSPENDED and running.answered:
-            await self.waited(name)
+            self._let_go(name, running)
+        if run is not None and run.status is Status.SUSPENDED:
+            await self._waited(name, running)
         return run
+
+    def _give_up(self, name: str, running: Running) -> None:
+        with suppress(JournalUnavailable):  # this server was taken for dead: the run is another's
+            self.given_up(name, running)
+
+    async def _waited(self, name: str, running: Running) -> None:
+        try:
+            await self.waited(name, running)
+        except JournalUnavailable:
+            if not running.expelled:
+                self.stuck.add(name)
+        except Exception as error:  # noqa: BLE001 - it waits on, and is looked at again; nobody else's run ends for that
+            _LOG.error("run %s waits, and cannot be looked at: %s", name, type(error).__name__)
 
     @abstractmethod
     def given_up(self, name: str, running: Running) -> None:
         """Note that a run cannot be performed any further: nobody is to take it up by itself."""
 
     @abstractmethod
-    async def waited(self, name: str) -> None:
-        """Go on with a run that waits, and has got what it waits for meanwhile."""
+    async def waited(self, name: str, running: Running) -> None:
+        """Go on with a run that waits, if it has got what it waits for meanwhile."""
 
     async def acknowledged(self, running: Running) -> None:
         """Return when the run's start is durable; Problem when the journal did not take it."""
         await asyncio.sleep(0)  # the run's own task adds its first event
+        if running.failure is not None and not running.live.events:
+            raise running.failure  # it was refused, and is charged nothing
         running.purse.begun()  # counted with that event, in one commit
         try:
             await self.journal.flush()
         except JournalError as error:
             raise unwritable() from error
         running.acknowledged = True
-        if running.failure is not None and not running.live.events:
-            raise running.failure
 
     def drop(self, running: Running) -> None:
         """Let go of a run that could not be begun, or whose client went away meanwhile."""
@@ -132,10 +178,12 @@ class Performing(ABC):
         watchers = [running.live.observe, *self.watchers]
 
         def observe(event: Event) -> None:
+            if isinstance(event, QuestionAnswered):
+                running.known.add(event.question)
             for watcher in watchers:
                 watcher(event)
 
-        return engine.lent(observe, running.live.say, running)
+        return engine.lent(observe, running.live.say, running, lambda: running.acknowledged)
 
 
 def unwritable() -> Problem:

@@ -23,6 +23,7 @@ class Running:
     acknowledged: bool = False  # its start is durable
     expelled: bool = False  # another server performs it now
     answered: bool = False  # something that it waits for came while it was still being performed
+    known: set[str] = field(default_factory=set)  # the questions whose answers it was performed with
     task: "asyncio.Task[Run | None] | None" = field(default=None, repr=False)
     failure: BaseException | None = None
 

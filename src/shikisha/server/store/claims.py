@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, or_, select, update
 
-from shikisha.errors import Conflict
+from shikisha.errors import Conflict, StillOpen
 from shikisha.journal.tables import EVENTS, MEMBERS, SERVED
 from shikisha.server.store.batch import adding
 from shikisha.server.store.members import Life, Member, bury, forget
@@ -82,15 +82,45 @@ def release(connection: Connection, me: Member, run: str) -> None:
     connection.execute(update(SERVED).where(*where, SERVED.c.state == State.OPEN).values(owner=None))
 
 
-def stop(connection: Connection, run: str) -> None:
-    """Ask whoever performs an open run to stop it."""
-    connection.execute(update(SERVED).where(SERVED.c.run == run, SERVED.c.state == State.OPEN).values(stopping=True))
+def stop(connection: Connection, run: str) -> bool:
+    """Ask whoever performs an open run to stop it; return whether it is open."""
+    mine = (SERVED.c.run == run, SERVED.c.state == State.OPEN)
+    return bool(connection.execute(update(SERVED).where(*mine).values(stopping=True)).rowcount)
+
+
+def free(connection: Connection, run: str) -> None:
+    """Let another run have a run's idempotency key."""
+    connection.execute(update(SERVED).where(SERVED.c.run == run).values(idempotency=None))
 
 
 def stopped(connection: Connection, me: Member) -> tuple[str, ...]:
-    """Return the open runs of `me`'s that someone wants stopped."""
-    mine = (SERVED.c.state == State.OPEN, SERVED.c.owner == me.id, SERVED.c.stopping)
-    return tuple(connection.execute(select(SERVED.c.run).where(*mine).order_by(SERVED.c.created)).scalars())
+    """Return the open runs of `me`'s, and the waiting ones of nobody's, that someone wants stopped."""
+    mine = and_(SERVED.c.state == State.OPEN, SERVED.c.owner == me.id)
+    wanted = select(SERVED.c.run).where(or_(mine, SERVED.c.state == State.WAITING), SERVED.c.stopping)
+    return tuple(connection.execute(wanted.order_by(SERVED.c.created)).scalars())
+
+
+def aside(connection: Connection, run: str) -> State | None:
+    """Set a run aside for somebody who is no server, and return where it stood; None: no server knows it.
+
+    StillOpen when a server performs it. A server that gave no sign for its lease is dead from now on.
+    """
+    held = select(SERVED.c.state, SERVED.c.owner).where(SERVED.c.run == run).with_for_update()
+    row = connection.execute(held).one_or_none()
+    if row is None:
+        return None
+    if row.state == State.OPEN:
+        bury(connection, "")
+        if _alive(connection, {row.owner}):
+            raise StillOpen(f"run {run} is being performed by a server: it goes on with it by itself")
+    connection.execute(update(SERVED).where(SERVED.c.run == run).values(state=State.STOPPED, owner=None))
+    return State(row.state)
+
+
+def back(connection: Connection, run: str, state: State) -> None:
+    """Say where a run that was set aside stands now, unless somebody took it up meanwhile."""
+    mine = (SERVED.c.run == run, SERVED.c.state == State.STOPPED)
+    connection.execute(update(SERVED).where(*mine).values(state=state, updated=time.time()))
 
 
 def _alive(connection: Connection, members: set[str | None]) -> set[str]:

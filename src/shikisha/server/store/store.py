@@ -36,7 +36,7 @@ class Store:
         self._trusting = 0.0  # until then (monotonic) nobody is taken for dead: we were away ourselves
         self.member = member
         self.expelled = False
-        self._left: set[str] = set()  # by us since the last claim was begun: it may still have seen them as open
+        self._left: set[str] | None = None  # by us while a claim is under way: it may still have seen them as open
         self._on_expelled: list[Callable[[], None]] = []
         journal.on_cut(self._seal)
 
@@ -81,7 +81,8 @@ class Store:
     def drop(self, run: str) -> None:
         """Let go of a run that is not performed here any more: if it is still open, the next claim returns it."""
         self._ours.discard(run)
-        self._left.add(run)
+        if self._left is not None:
+            self._left.add(run)
 
     async def find(self, run: str) -> Served | None:
         """Return a served run; None when there is none. Marks that ride on a later commit are not seen yet."""
@@ -104,12 +105,15 @@ class Store:
 
         Whoever asks performs what is returned, or drops it. Only one claim may be under way.
         """
-        await self._journal.flush()
-        self._left.clear()
-        trusting = time.monotonic() < self._trusting
-        work = partial(claims.claim, me=self.member, most=most, ours=frozenset(self._ours), also_late=not trusting)
-        seen = await self._journal.write(work)
-        found = tuple(served for served in seen if served.run not in self._ours | self._left)
+        left = self._left = set[str]()
+        try:
+            await self._journal.flush()
+            trusting = time.monotonic() < self._trusting
+            work = partial(claims.claim, me=self.member, most=most, ours=frozenset(self._ours), also_late=not trusting)
+            seen = await self._journal.write(work)
+        finally:
+            self._left = None
+        found = tuple(served for served in seen if served.run not in self._ours | left)
         self._ours.update(served.run for served in found)
         return found
 
@@ -127,12 +131,16 @@ class Store:
                 self.drop(run)
         return taken
 
-    async def stop(self, run: str) -> None:
-        """Ask whoever performs an open run to stop it (see `stopped`)."""
-        await self._journal.write(partial(claims.stop, run=run))
+    async def stop(self, run: str) -> bool:
+        """Ask whoever performs an open run to stop it (see `stopped`); False when it is not open any more."""
+        return await self._journal.write(partial(claims.stop, run=run))
+
+    def free(self, run: str) -> None:
+        """Take its idempotency key from a run that was never acknowledged, with the next commit."""
+        self._journal.along(partial(claims.free, run=run))
 
     async def stopped(self) -> tuple[str, ...]:
-        """Return the open runs of ours that someone wants stopped."""
+        """Return the runs that someone wants stopped: open ones of ours, and those that came to wait meanwhile."""
         return await self._journal.query(partial(claims.stopped, me=self.member))
 
     async def release(self, run: str) -> None:

@@ -38,8 +38,8 @@ async def conclude(scope: Scope, end: EndReached, told: Callable[[], Run]) -> Ru
     if scope.past is None or scope.past.reached is None:
         asks = reasons(scope.autonomy, told(), end) if end.answer is not None and scope.autonomy.watches else ()
         end = replace(end, asks=scope.clean("; ".join(asks)))
-        if asks or _rolls_back(scope, end):
-            scope.recorder.add(end)
+        if asks or _rolls_back(scope, end) or (end.answer is None and scope.autonomy.watches):
+            scope.recorder.add(end)  # so nothing that a worker said is taken for an answer that nobody has seen
     if end.asks:
         run = told()
         try:

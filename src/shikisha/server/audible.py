@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from shikisha.conductor import Conductor
 from shikisha.events import OnFail
-from shikisha.oversight import Mode, Oversight
+from shikisha.oversight import Autonomy, Mode, Oversight
 from shikisha.pool import Pool
 from shikisha.task import Task
 
@@ -17,12 +17,16 @@ def hears_all(task: Task, conductor: Conductor, oversight: Oversight) -> bool:
     """Whether nobody and nothing looks at the answer of such a run before its client does."""
     if task.answer_schema is not None:
         return False
-    autonomy = oversight.of(task, conductor.name)
+    return not looked_at(oversight.of(task, conductor.name))
+
+
+def looked_at(autonomy: Autonomy) -> bool:
+    """Whether a person may be shown an answer of this class before its client is."""
     if autonomy.mode is not Mode.ESCALATE:
-        return autonomy.mode is Mode.AUTONOMOUS
+        return autonomy.mode is not Mode.AUTONOMOUS
     rules = autonomy.rules
     asks = rules.check or rules.substitution or rules.disagreement
-    return not asks and rules.dollars is None and rules.confidence is None
+    return asks or rules.dollars is not None or rules.confidence is not None
 
 
 def conclusive(pool: Pool) -> Callable[[str], bool]:

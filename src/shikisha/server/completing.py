@@ -22,6 +22,7 @@ from shikisha.server.problems import Problem
 from shikisha.server.streaming import LENGTH, STOP, TOOLS, Chunks, Head, Message, completion
 from shikisha.server.telling import Ended, Note, Paused, Piece, Replaced, Teller, Told
 from shikisha.server.usage import Bill, bill
+from shikisha.server.withholding import passed
 
 APPROVALS = "/ui/approvals"
 Last = Told | Wanted | Kept | None
@@ -151,7 +152,8 @@ class Completing:
         return run, bill(run, family).less(self.before)
 
     def _about(self, run: Run) -> object:
-        return about(run, self.narrowing.detail, self.house.settings.url)
+        told = passed(run, self.teller.events, self.house.composition.oversight())
+        return about(told, self.narrowing.detail, self.house.settings.url)
 
 
 def _message(last: Last, run: Run, text: str) -> Message:

@@ -89,7 +89,7 @@ def outcome(run: Run) -> Answer | Problem:
         given = answering(run)
         said = given.outcome if given else None
         return Answer(end.answer, cut=isinstance(said, AttemptFinished) and said.finish is Finish.LENGTH)
-    if end.fault is FaultKind.TRUNCATED and (partial := _partial(run)):
+    if end.fault is FaultKind.TRUNCATED and run.reached is None and (partial := _partial(run)):
         return Answer(partial, cut=True)
     why = f"run {run.id}: {end.why}"
     if end.cap is not None and end.status is Status.CAPPED:

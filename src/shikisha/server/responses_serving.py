@@ -66,7 +66,7 @@ class Responding:
                 pass
         found, spent = self._found(), await self._spent()
         headers, problem = of_ended(self.run, spent), problem_with(self.course)
-        given = rendered(found, self.course, spent, self.house.settings.url)
+        given = self._rendered(found, spent)
         if problem is None:
             return JSONResponse(given.model_dump(mode="json", by_alias=True), headers=headers)
         body = {**problem.body(), "run": self.run}
@@ -76,7 +76,11 @@ class Responding:
     async def object(self) -> ResponseObject:
         """Return the response as it stands."""
         spent = await self._spent() if self.course.standing is not None else None
-        return rendered(self._found(), self.course, spent, self.house.settings.url)
+        return self._rendered(self._found(), spent)
+
+    def _rendered(self, found: Found, spent: Bill | None) -> ResponseObject:
+        house = self.house
+        return rendered(found, self.course, spent, house.composition.oversight(), house.settings.url)
 
     async def now(self) -> ResponseObject:
         """Return the response as the journal has it."""

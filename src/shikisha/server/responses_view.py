@@ -7,6 +7,7 @@ run's response before it. Deliberately absent: reading anything (whoever calls h
 from collections.abc import Iterable
 
 from shikisha.events import RunFinished, Status
+from shikisha.oversight import Oversight
 from shikisha.run import Run
 from shikisha.server.headers import about
 from shikisha.server.legs import response_id
@@ -19,6 +20,7 @@ from shikisha.server.store import Served, State
 from shikisha.server.usage import Bill, bill
 from shikisha.server.wire.responses_answer import Cut, Failure, ResponseObject, Standing, Used
 from shikisha.server.wire.responses_request import Text, TextFormat, Thinking
+from shikisha.server.withholding import passed
 
 _CAPS = {"tokens": "max_output_tokens"}
 
@@ -41,7 +43,9 @@ def bill_of(found: Found, family: Iterable[Run]) -> Bill:
     return spent if before is None else spent.less(bill(before, family))
 
 
-def rendered(found: Found, course: Course, spent: Bill | None, url: str | None = None) -> ResponseObject:
+def rendered(
+    found: Found, course: Course, spent: Bill | None, oversight: Oversight, url: str | None = None
+) -> ResponseObject:
     """Return the response object; `spent` None: what it used is not known yet."""
     asked, run = found.kept.request, Run.fold(course.events)
     standing = course.standing or _under_way(found, course)
@@ -72,7 +76,7 @@ def rendered(found: Found, course: Course, spent: Bill | None, url: str | None =
         top_p=asked.top_p,
         usage=Used.model_validate(spent.responses()) if over and spent is not None else None,
         user=asked.user,
-        shikisha=about(run, found.kept.detail, url) if over else None,
+        shikisha=about(passed(run, course.events, oversight), found.kept.detail, url) if over else None,
     )
 
 

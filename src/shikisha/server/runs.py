@@ -27,6 +27,7 @@ from shikisha.server.runs_view import cursor, read_cursor, shown, summary
 from shikisha.server.store import Filter
 from shikisha.server.wire.reading import documented, fit, read
 from shikisha.server.wire.runs import RunList, RunRequest, RunsAsked, RunShown
+from shikisha.server.withholding import hides
 from shikisha.task import Task
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -53,7 +54,7 @@ async def begin(request: Request, by: Asker) -> Response:
     made = await begun(house, order)
     if not asked.background:
         await unless_left(request, ended(house, made.run), lambda: _gone(house, made))
-    body = (await shown(house, made.run)).model_dump(mode="json")
+    body = (await shown(house, by, made.run)).model_dump(mode="json")
     return JSONResponse(body, 202 if asked.background else 200, of_begun(made.run))
 
 
@@ -85,7 +86,7 @@ async def look(request: Request, run: Named, by: Seer) -> RunShown:
     """Return a run, or a child run, with everything that is known of it."""
     house: House = request.app.state.house
     await _own(house, by, run)
-    return await shown(house, run)
+    return await shown(house, by, run)
 
 
 @router.post("/{run}/cancel", summary="Cancel a run", responses=refusals(404, 409))
@@ -96,7 +97,7 @@ async def cancel(request: Request, run: Named, by: Asker) -> RunShown:
     if run != root_of(run):
         raise Problem(409, f"{run} is a child run of {root_of(run)}: cancel that one", "child_run")
     await house.cancel(run)
-    return await shown(house, run)
+    return await shown(house, by, run)
 
 
 @router.get("/{run}/events", summary="Follow a run", response_class=Response, responses={**refusals(404), **_EVENTS})
@@ -114,7 +115,9 @@ async def follow(
     since = _since(after, last_event_id)
     if since >= 0 and await over(house, run, since):
         return Response(status_code=204)
-    return sse.stream(events(house, run, since, pieces=pieces), of_begun(root_of(run)), grace=grace(house))
+    hidden = await hides(house, by, run)
+    told = events(house, run, since, pieces=pieces and not hidden, hidden=hidden)
+    return sse.stream(told, of_begun(root_of(run)), grace=grace(house))
 
 
 def _order(house: House, by: Principal, asked: RunRequest, narrow: Narrowing, key: str | None) -> Order:

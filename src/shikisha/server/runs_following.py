@@ -17,12 +17,15 @@ from shikisha.server.house import House, root_of
 from shikisha.server.live import Happened
 from shikisha.server.mapping import problem_of
 from shikisha.server.store import State
+from shikisha.server.withholding import withheld
 
 _LOOK = 0.25  # seconds between two looks at a run that waits
 
 
-async def events(house: House, run: str, after: int, *, pieces: bool = False) -> AsyncGenerator[bytes]:
-    """Yield a run's events after a number, until it ends."""
+async def events(
+    house: House, run: str, after: int, *, pieces: bool = False, hidden: bool = False
+) -> AsyncGenerator[bytes]:
+    """Yield a run's events after a number, until it ends; `hidden`: without texts that wait for a review."""
     heard = after
     try:
         while True:
@@ -30,7 +33,8 @@ async def events(house: House, run: str, after: int, *, pieces: bool = False) ->
                 async for item in hearing:
                     if isinstance(item, Happened):
                         heard = item.number
-                        yield _sent(item.event.kind, plain(item.event), heard)
+                        event = withheld(item.event) if hidden else item.event
+                        yield _sent(event.kind, plain(event), heard)
                     elif pieces:
                         yield _sent("text", asdict(item))
             if await over(house, run, heard):

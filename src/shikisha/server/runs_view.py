@@ -10,16 +10,18 @@ from collections.abc import Iterable
 
 from shikisha.explain.tell import explain
 from shikisha.run import Run
+from shikisha.server import withholding
 from shikisha.server.house import House, root_of
+from shikisha.server.principal import Principal
 from shikisha.server.problems import Problem
 from shikisha.server.store import Served
 from shikisha.server.usage import bill
 from shikisha.server.wire.runs import OpenQuestion, RunShown, RunSummary
 
 
-async def shown(house: House, name: str) -> RunShown:
-    """Return a run, whole; UnknownRun when there is none."""
-    served, family = await house.served(root_of(name)), await house.family(name)
+async def shown(house: House, by: Principal, name: str) -> RunShown:
+    """Return a run, whole, but for what this principal may not see; UnknownRun when there is none."""
+    served, family = await house.served(root_of(name)), await withholding.family(house, by, name)
     run = family[name]
     spent = bill(run, family.values())
     end = run.finished

@@ -79,7 +79,8 @@ def resume(shared: Shared, run: RunId = session.NEWEST, quiet: Quiet = False) ->
             pool = composition.pool(begun.pool)
             conductor = composition.conductor(begun.conductor, pool)
             with watch.choose(quiet, past) as seen:
-                return await _engine(composition, journal, seen).resume(name[0], pool, conductor)
+                async with session.set_aside(journal, name[0]):
+                    return await _engine(composition, journal, seen).resume(name[0], pool, conductor)
 
     return _reported(main, lambda: name[0] if name else None, shared)
 

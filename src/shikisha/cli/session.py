@@ -7,6 +7,7 @@ journals as interrupted, so that it can be resumed. Deliberately absent: anythin
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -107,6 +108,25 @@ async def family(journal: "Journal", run: str) -> "dict[str, tuple[Event, ...]]"
     for child in await journal.children(run):
         told |= await family(journal, child.id)
     return told
+
+
+@asynccontextmanager
+async def set_aside(journal: "Journal", run: str) -> AsyncIterator[None]:
+    """Keep servers from taking a run up meanwhile; StillOpen when one of them performs it."""
+    from shikisha.events import Status
+    from shikisha.run import Run
+    from shikisha.server.store import State
+    from shikisha.server.store.claims import aside, back
+
+    before = await journal.write(partial(aside, run=run))
+    try:
+        yield
+    finally:
+        if before is not None:
+            past = Run.fold(await journal.read(run))
+            waits = past.status is Status.SUSPENDED
+            state = State.ENDED if past.finished else State.WAITING if waits else State.STOPPED
+            await journal.write(partial(back, run=run, state=state, status=past.status))
 
 
 def task(prompt: str, about: About) -> Task:

@@ -1,14 +1,15 @@
 """The server process: the house, the application, uvicorn around it, and an end in good order.
 
-Invariant: requests stop before runs do, and runs before the journal; a second signal ends at once. Deliberately absent:
-several worker processes of one server (start several servers on one PostgreSQL), TLS, and reloading.
+Invariant: requests stop before runs do, and runs before the journal; with a second signal nobody is waited for.
+Deliberately absent: several worker processes of one server (start several servers on one PostgreSQL), TLS, reloading.
 """
 
 import asyncio
 import gc
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from importlib import import_module
 
 import uvicorn
@@ -16,7 +17,7 @@ import uvicorn
 from shikisha.config.compose import Composition
 from shikisha.config.serving import ServerTable
 from shikisha.errors import ConfigError
-from shikisha.server import logs
+from shikisha.server import logs, signals
 from shikisha.server.app import create_app
 from shikisha.server.house import House
 from shikisha.server.opening import open_house
@@ -49,23 +50,43 @@ async def serve(
     composition: Composition, listening: socket.socket, journal_url: str, ready: Callable[[House], None]
 ) -> None:
     """Serve until the process is told to stop; `ready` is called once requests can come."""
-    async with open_house(composition, journal_url) as house:
-        ready(house)
-        drain = house.settings.drain
-        config = uvicorn.Config(
-            create_app(house),
-            backlog=_BACKLOG,
-            log_config=None,
-            access_log=False,  # `watching` has one that leaves out query strings
-            server_header=False,
-            proxy_headers=False,  # nothing here goes by a client's word for its address
-            timeout_keep_alive=_KEEP_ALIVE,
-            timeout_graceful_shutdown=max(1, round(drain)),
-            lifespan="off",
-        )
-        server = uvicorn.Server(config)
-        settle()
-        await server.serve(sockets=[listening])
+    with signals.told() as told:  # until the house is closed, and not only until requests have ended
+        async with open_house(composition, journal_url) as house:
+            server = _Server(_config(house))
+
+            def stop() -> None:
+                server.should_exit = True
+
+            def stop_now() -> None:
+                server.force_exit = True
+                house.hasten()
+
+            told.means(stop, stop_now)
+            ready(house)
+            settle()
+            await server.serve(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, but that it leaves signals alone: it would raise them again once requests have ended, before runs have."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+def _config(house: House) -> uvicorn.Config:
+    return uvicorn.Config(
+        create_app(house),
+        backlog=_BACKLOG,
+        log_config=None,
+        access_log=False,  # `watching` has one that leaves out query strings
+        server_header=False,
+        proxy_headers=False,  # nothing here goes by a client's word for its address
+        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=max(1, round(house.settings.drain)),
+        lifespan="off",
+    )
 
 
 def settle() -> None:

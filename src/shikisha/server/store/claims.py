@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, or_, select, update
 
 from shikisha.errors import Conflict, StillOpen
+from shikisha.events import Status
 from shikisha.journal.tables import EVENTS, MEMBERS, SERVED
 from shikisha.server.store.batch import adding
 from shikisha.server.store.members import Life, Member, bury, forget
@@ -117,10 +118,10 @@ def aside(connection: Connection, run: str) -> State | None:
     return State(row.state)
 
 
-def back(connection: Connection, run: str, state: State) -> None:
+def back(connection: Connection, run: str, state: State, status: Status) -> None:
     """Say where a run that was set aside stands now, unless somebody took it up meanwhile."""
     mine = (SERVED.c.run == run, SERVED.c.state == State.STOPPED)
-    connection.execute(update(SERVED).where(*mine).values(state=state, updated=time.time()))
+    connection.execute(update(SERVED).where(*mine).values(state=state, status=status, updated=time.time()))
 
 
 def _alive(connection: Connection, members: set[str | None]) -> set[str]:

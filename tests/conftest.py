@@ -1,15 +1,24 @@
 """What holds for every test."""
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from postgres import Cluster, cluster
+
 # The same cases every time, so that a change and not a chance breaks the tests; FUZZ=1 draws new ones.
 settings.register_profile("tests", derandomize=not os.environ.get("FUZZ"))
 settings.load_profile("tests")
+
+# Journals sync every commit, and no test takes away the power: folders of tests are in memory where there is room.
+_MEMORY, _ROOM = Path("/dev/shm"), 2 << 30  # noqa: S108 - pytest makes folders there that only we can read
+if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -18,3 +27,10 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A PostgreSQL server, for all tests of a process that do not stop it."""
+    with cluster() as running:
+        yield running

@@ -10,11 +10,16 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from shikisha.journal.schema import upgrade
+from shikisha.journal.stores import locate
+from shikisha.journal.stores import store as kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,7 @@ class Cluster:
     programs: Path
     folder: Path
     as_owner: tuple[str, ...]
+    databases: list[str] = field(default_factory=list)
 
     def call(self, program: str, *arguments: str) -> str:
         """Run one of its programs; return what it prints."""
@@ -43,6 +49,18 @@ class Cluster:
     def start(self) -> None:
         """Start the server; it is ready on return."""
         self.server("start", "-o", f"-k {self.folder} -c listen_addresses='' -c fsync=off -c max_connections=30")
+
+    def fresh(self) -> str:
+        """Make a database whose tables are there, of one that was migrated once; return its URL."""
+        if not self.databases:
+            self.sql("postgres", "CREATE DATABASE migrated")
+            url = locate(self.url("migrated"))
+            with ThreadPoolExecutor(1) as thread:  # where no event loop runs
+                thread.submit(kind(url).migrate, url, 5.0, upgrade).result()
+        name = f"fresh{len(self.databases)}"
+        self.databases.append(name)
+        self.sql("postgres", f"CREATE DATABASE {name} TEMPLATE migrated")
+        return self.url(name)
 
     def url(self, database: str) -> str:
         """Return a database's URL."""
@@ -64,7 +82,8 @@ def cluster() -> Iterator[Cluster]:
     where = programs()
     if where is None:
         pytest.skip("no PostgreSQL server program here (initdb)")
-    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
+    where_to = os.environ.get("PYTEST_DEBUG_TEMPROOT", "/tmp")  # noqa: S108 - mkdtemp makes it ours
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir=where_to))  # a short path: a socket's has 100 characters
     as_owner: tuple[str, ...] = ()
     if os.geteuid() == 0:
         try:

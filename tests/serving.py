@@ -5,16 +5,19 @@ import contextlib
 import json
 import os
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import httpx2
 import uvicorn
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
+from fresh import fresh
 from shikisha.config.load import load
 from shikisha.server.app import create_app
 from shikisha.server.house import House
@@ -36,12 +39,13 @@ class At:
 
     def openai(self, key: str = "") -> AsyncOpenAI:
         """Return the SDK's client; close it with `async with`."""
-        return AsyncOpenAI(api_key=key or self.key, base_url=f"{self.url}/v1", max_retries=0)
+        http = DefaultAsyncHttpxClient(verify=trusted())
+        return AsyncOpenAI(api_key=key or self.key, base_url=f"{self.url}/v1", max_retries=0, http_client=http)
 
     def http(self, key: str | None = "") -> httpx2.AsyncClient:
         """Return a plain client; key None: without any."""
         headers = {} if key is None else {"Authorization": f"Bearer {key or self.key}"}
-        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30.0)
+        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30.0, verify=trusted())
 
     async def issue(self, *scopes: Scope, tenant: str = "other", expires: float | None = None) -> Issued:
         """Issue a further key (of a server in this process only)."""
@@ -49,12 +53,38 @@ class At:
         return await self.house.keys.issue(Wanted("further", tenant, frozenset(scopes), expires=expires), "tests")
 
 
+@cache
+def trusted() -> ssl.SSLContext:
+    """The certificates that clients trust, read once: that takes longer than most tests."""
+    return httpx2.create_ssl_context()
+
+
 class _Quiet(uvicorn.Server):
-    """A server that leaves signals to the test runner."""
+    """A server that leaves signals to the test runner, and is told of its end instead of looking every 0.1 s."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ending = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.ending.wait(), 1.0)
+                self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for each in sockets or ():
+            each.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.002)
 
 
 @asynccontextmanager
@@ -65,6 +95,7 @@ async def served(folder: Path, config: str = "", environment: Mapping[str, str] 
     composition = load(file, environment or {})
     settings = composition.settings.server.model_copy(update={"port": 0, "drain": 0.5})
     composition.settings = composition.settings.model_copy(update={"server": settings})
+    fresh(composition.journal_url())
     with bound(settings) as listening:
         async with open_house(composition) as house:
             told = uvicorn.Config(create_app(house), log_config=None, access_log=False, lifespan="off")
@@ -76,7 +107,7 @@ async def served(folder: Path, config: str = "", environment: Mapping[str, str] 
             try:
                 yield At(f"http://127.0.0.1:{listening.getsockname()[1]}", house.first_key or "", house)
             finally:
-                server.should_exit = True
+                server.ending.set()
                 await serving
         await composition.aclose()
 
@@ -90,7 +121,9 @@ async def served_process(
     if not file.exists() or config:
         file.write_text(config or "[server]\nport = 0\n")
     command = [sys.executable, "-m", "shikisha", "serve", "--json", "--port", "0", "--config", str(file)]
-    command += ["--journal", journal or str(folder / "journal.db")]
+    journal = journal or str(folder / "journal.db")
+    fresh(journal)
+    command += ["--journal", journal]
     log = (folder / "server.log").open("ab")
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=log, env={**os.environ, **(environment or {})}

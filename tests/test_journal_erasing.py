@@ -1,14 +1,12 @@
 """What a run said can be erased: nothing of it is left, the chain holds, and whoever reads is told."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from journals import PLAN, answered, attempt, behind, finished, keep, started, whole
-from postgres import Cluster, cluster
+from postgres import Cluster
 from shikisha.call import Card
 from shikisha.conduct import Engine
 from shikisha.conductors.fixed import fixed
@@ -22,14 +20,7 @@ from shikisha.run import Run
 from shikisha.turn import read_calls
 from shikisha.workers.scripted import ScriptedWorker
 
-NAMES = count()
 SECRET = "the patient is Ann Smith"
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Cluster]:
-    with cluster() as running:
-        yield running
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -37,9 +28,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "journal.db")
     running: Cluster = request.getfixturevalue("postgres")
-    name = f"erasing{next(NAMES)}"
-    running.sql("postgres", f"CREATE DATABASE {name}")
-    return running.url(name)
+    return running.fresh()
 
 
 def everything(folder: Path) -> bytes:

@@ -2,17 +2,16 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from budgets import NOON, Count, Desk, admitted, desk, promised, refusal, spender
 from journals import behind
-from postgres import Cluster, cluster
+from postgres import Cluster
 from shikisha.budget import Amount
 from shikisha.errors import CapReached
 from shikisha.server.keys import Key, KeyCaps
@@ -22,7 +21,6 @@ from shikisha.server.keys.spend import Spent
 from shikisha.server.store import Served, State
 
 DAY = 86400.0
-NAMES = count()
 CENT = Amount(10, 0.01)
 
 
@@ -31,21 +29,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Cluster]:
-    with cluster() as running:
-        yield running
-
-
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def url(request: pytest.FixtureRequest, path: Path) -> str:
     """A fresh journal of either kind."""
     if request.param == "sqlite":
         return str(path)
     running: Cluster = request.getfixturevalue("postgres")
-    name = f"purses{next(NAMES)}"
-    running.sql("postgres", f"CREATE DATABASE {name}")
-    return running.url(name)
+    return running.fresh()
 
 
 @pytest.fixture

@@ -1,16 +1,15 @@
 """The store notes runs with the journal's commits, finds them, and each is performed by one server."""
 
 import asyncio
-from collections.abc import Iterator
 from functools import partial
-from itertools import count
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, select
 
+from fresh import fresh
 from journals import finished, keep, started, whole
-from postgres import Cluster, cluster
+from postgres import Cluster
 from shikisha.errors import Conflict, Expelled, JournalUnavailable
 from shikisha.events import Status
 from shikisha.journal import open_journal
@@ -18,24 +17,14 @@ from shikisha.journal.tables import MEMBERS
 from shikisha.server.store import Filter, State, open_store
 from stores import lapse, opened, order, silent, there
 
-NAMES = count()
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Cluster]:
-    with cluster() as running:
-        yield running
-
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A fresh journal of either kind."""
     if request.param == "sqlite":
-        return str(tmp_path / "journal.db")
+        return fresh(str(tmp_path / "journal.db"))
     running: Cluster = request.getfixturevalue("postgres")
-    name = f"store{next(NAMES)}"
-    running.sql("postgres", f"CREATE DATABASE {name}")
-    return running.url(name)
+    return running.fresh()
 
 
 async def test_a_run_is_enlisted_and_marked_with_its_events(url: str) -> None:

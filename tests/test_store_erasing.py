@@ -1,37 +1,27 @@
 """Served runs are erased by run, key, tenant and age, with their rows; what is performed is left alone."""
 
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 
+from fresh import fresh
 from journals import finished, keep, started, whole
-from postgres import Cluster, cluster
+from postgres import Cluster
 from shikisha.errors import StillOpen, UnknownRun
 from shikisha.events import RunPaused, Status
 from shikisha.journal import Gone, Journal
 from shikisha.server.store import Filter, Served, State, Store
 from stores import opened, order, there
 
-NAMES = count()
 SECRET = "the patient is Ann Smith"
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Cluster]:
-    with cluster() as running:
-        yield running
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return str(tmp_path / "journal.db")
+        return fresh(str(tmp_path / "journal.db"))
     running: Cluster = request.getfixturevalue("postgres")
-    name = f"sweeping{next(NAMES)}"
-    running.sql("postgres", f"CREATE DATABASE {name}")
-    return running.url(name)
+    return running.fresh()
 
 
 async def served(journal: Journal, store: Store, served: Served, state: State = State.ENDED) -> None:

@@ -4,36 +4,26 @@ import asyncio
 import random
 import signal
 import sys
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-from postgres import Cluster, cluster
+from fresh import fresh
+from postgres import Cluster
 from shikisha.events import AttemptStarted, RunFinished
 from shikisha.journal import open_journal
 from store_process import STEPS
 
-NAMES = count()
 SERVER = [sys.executable, str(Path(__file__).with_name("store_process.py"))]
 LEASE = 0.8
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Cluster]:
-    with cluster() as running:
-        yield running
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return str(tmp_path / "journal.db")
+        return fresh(str(tmp_path / "journal.db"))
     running: Cluster = request.getfixturevalue("postgres")
-    name = f"servers{next(NAMES)}"
-    running.sql("postgres", f"CREATE DATABASE {name}")
-    return running.url(name)
+    return running.fresh()
 
 
 async def server(url: str, name: str, runs: int) -> asyncio.subprocess.Process:

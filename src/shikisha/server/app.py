@@ -6,6 +6,7 @@ header that is too large is refused before it is read whole. Deliberately absent
 
 import logging
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
 from starlette.types import ExceptionHandler
 
 from shikisha import __version__
@@ -66,17 +68,27 @@ def create_app(house: House) -> FastAPI:
         redoc_url=None,
     )
     app.state.house = house
+    app.router.routes.extend(_routes())
     for group in GROUPS:
-        if (module := _there(group)) is not None:
-            app.include_router(module.router)
-            if hasattr(module, "install"):
-                module.install(app, house)
+        module = _there(group)
+        if module is not None and hasattr(module, "install"):
+            module.install(app, house)
     for kind, handler in _HANDLERS:
         app.add_exception_handler(kind, handler)
     app.add_middleware(Bounds, most_bytes=house.settings.most_bytes)
     app.add_middleware(Hosts, settings=house.settings)
     app.add_middleware(Access, tallies=app.state.watch.tallies)  # last added, so around all the others
     return app
+
+
+@cache
+def _routes() -> Sequence[BaseRoute]:
+    """Return the routes of every group; made once a process, since FastAPI makes their models anew for each app."""
+    whole = FastAPI(openapi_url=None)
+    for group in GROUPS:
+        if (module := _there(group)) is not None:
+            whole.include_router(module.router)
+    return tuple(whole.router.routes)
 
 
 def _there(group: str) -> ModuleType | None:

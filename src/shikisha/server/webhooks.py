@@ -86,7 +86,9 @@ class Webhooks:
                     _LOG.error("%s: %d wait to be told; %s is dropped", hook.name, _MOST_WAITING, event.kind)
 
     async def deliver(self) -> None:
-        """Tell receivers until cancelled."""
+        """Tell receivers until cancelled; return at once where there are none."""
+        if not self.hooks:
+            return
         async with httpx2.AsyncClient(follow_redirects=False, trust_env=False) as client, asyncio.TaskGroup() as group:
             for hook in self.hooks:
                 group.create_task(self._serve(client, hook), name=hook.name)

@@ -13,7 +13,7 @@ from sandboxes import NEEDS_A_JAIL, PATIENT, jailed
 from shikisha.sandbox import Execution, Inputs
 from shikisha.sandbox.jail import Jail
 
-pytestmark = NEEDS_A_JAIL
+pytestmark = [NEEDS_A_JAIL, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,8 @@ from shikisha.sandbox.scene import scene
 from shikisha.secrets import Vault
 from shikisha.workers import python
 
+pytestmark = pytest.mark.alone
+
 AS_ROOT = os.geteuid() == 0
 IMAGE = os.environ.get("SHIKISHA_TEST_IMAGE")  # an image with Python that an engine here has
 CARD = Card("python", kind="python", price=Price())

@@ -20,7 +20,7 @@ from shikisha.sandbox.jail import Jail
 from shikisha.sandbox.scene import stamp
 from shikisha.sandbox.warden import interpreter
 
-pytestmark = NEEDS_A_JAIL
+pytestmark = [NEEDS_A_JAIL, pytest.mark.alone]
 
 MIB = 2**20
 

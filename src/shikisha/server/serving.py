@@ -68,7 +68,7 @@ async def serve(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, but that it leaves signals alone: it would raise them again once requests have ended, before runs have."""
+    """uvicorn, which leaves signals alone here: it would raise them again once requests have ended, before runs have."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

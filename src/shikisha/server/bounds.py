@@ -1,8 +1,11 @@
-"""How large a request may be: its body, counted as it comes, and its headers.
+"""How large a request may be: its body, counted as it comes, and its headers; and how long it may take to come.
 
-Invariant: a request beyond the bounds is answered (413, 431) and the rest of it is not kept in memory. Deliberately
-absent: bounds on what the bytes mean (the wire models have those).
+Invariant: a request beyond the bounds is answered (408, 413, 431) and the rest of it is not kept in memory.
+Deliberately absent: bounds on what the bytes mean (the wire models have those).
 """
+
+import asyncio
+from time import monotonic
 
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
@@ -11,13 +14,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shikisha.server.problems import Problem
 
 _MOST_HEADERS = 64 * 2**10
+_SECONDS = 120.0  # in which a body comes whole: what drips in for ever holds its place for ever
 
 
 class Bounds:
     """Pure ASGI middleware: refuses what is too large."""
 
-    def __init__(self, app: ASGIApp, most_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, most_bytes: int, seconds: float = _SECONDS) -> None:
         self._app = app
+        self._seconds = seconds
         self._most = most_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,11 +42,17 @@ class Bounds:
         await self._counted(scope, receive, send)
 
     async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
-        seen, begun = 0, False
+        seen, begun, more = 0, False, True
+        until = monotonic() + self._seconds
 
         async def counting() -> Message:
-            nonlocal seen
-            message = await receive()
+            nonlocal seen, more
+            try:
+                async with asyncio.timeout(until - monotonic() if more else None):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, headers={"Connection": "close"}) from None
+            more = bool(message.get("more_body"))
             seen += len(message.get("body", b""))
             if seen > self._most:
                 raise HTTPException(413)  # the kind that FastAPI lets pass while it reads a body
@@ -54,12 +65,16 @@ class Bounds:
 
         try:
             await self._app(scope, counting, sending)
-        except HTTPException:
+        except HTTPException as error:
             if not begun:
-                await self._too_large()(scope, receive, send)
+                await (_too_slow() if error.status_code == 408 else self._too_large())(scope, receive, send)
 
     def _too_large(self) -> JSONResponse:
         return _refuse(Problem(413, f"the body is larger than {self._most:,} bytes", "body_too_large"))
+
+
+def _too_slow() -> JSONResponse:
+    return _refuse(Problem(408, "the body did not come whole in time", "body_too_slow"))
 
 
 def _refuse(problem: Problem) -> JSONResponse:

@@ -1,7 +1,8 @@
 """What a request may say by header, in every API: tighter limits, fewer workers, more labels, what to tell of the run.
 
 Invariant: all of it narrows. A header that would widen a cap, or names a worker that nobody configured, is refused and
-not clipped; an unknown `X-Shikisha-` header is refused too, because whoever sends it counts on it.
+not clipped; so is one that is there twice (but for labels, which add up), and an unknown `X-Shikisha-` header, because
+whoever sends it counts on it.
 Deliberately absent: what the limits are (the configuration's and the key's, see `ordering`).
 
 | header | holds |
@@ -17,13 +18,15 @@ Deliberately absent: what the limits are (the configuration's and the key's, see
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from math import isfinite
 
 from shikisha.budget import Caps
 from shikisha.server.problems import Problem
 
 _OURS = "x-shikisha-"
 _LONGEST = 2000
+_LONGEST_NAME = 64
+_LONGEST_DOMAIN = 200
+_MOST = 10**12
 _BUDGETS: Mapping[str, Callable[[str], float]] = {
     "dollars": float,
     "tokens": int,
@@ -68,7 +71,10 @@ class Narrowing:
 
 def narrowing(headers: Mapping[str, str]) -> Narrowing:
     """Read the headers of a request; 400 names the one that cannot be honoured. Names are lower-case."""
-    given = {name.removeprefix(_OURS): value.strip() for name, value in headers.items() if name.startswith(_OURS)}
+    given: dict[str, str] = {}
+    for name, value in headers.items():
+        if name.startswith(_OURS):
+            _put(given, name.removeprefix(_OURS), value.strip())
     if not given:
         return _PLAIN
     for name, value in given.items():
@@ -76,8 +82,9 @@ def narrowing(headers: Mapping[str, str]) -> Narrowing:
             raise _bad(
                 name, f"unknown; known are {', '.join(f'X-Shikisha-{known.title()}' for known in sorted(_KNOWN))}"
             )
-        if len(value) > _LONGEST:
-            raise _bad(name, f"longer than {_LONGEST} characters")
+        most = _LONGEST_DOMAIN if name == "domain" else _LONGEST
+        if len(value) > most:
+            raise _bad(name, f"longer than {most} characters")
     return Narrowing(
         {name: _number(given[f"budget-{name}"], name) for name in _BUDGETS if f"budget-{name}" in given},
         _names(given, "workers") if "workers" in given else None,
@@ -88,12 +95,19 @@ def narrowing(headers: Mapping[str, str]) -> Narrowing:
     )
 
 
+def _put(given: dict[str, str], name: str, value: str) -> None:
+    """Take a header in. A gateway may add a line of labels to its client's; no other header is taken twice."""
+    if name in given and name != "labels":
+        raise _bad(name, "sent more than once")
+    given[name] = f"{given[name]},{value}" if name in given else value
+
+
 def _number(text: str, name: str) -> float:
     try:
         number = _BUDGETS[name](text)
     except ValueError:
         number = -1
-    if not isfinite(number) or number < 0 or (number == 0 and name != "dollars"):
+    if not 0 <= number <= _MOST or (number == 0 and name != "dollars"):
         raise _bad(f"budget-{name}", "expected a number above 0" if name != "dollars" else "expected dollars from 0")
     return number
 
@@ -102,6 +116,8 @@ def _names(given: Mapping[str, str], header: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in given[header].split(",")))
     if not all(names):
         raise _bad(header, "expected names with commas between them")
+    if any(len(name) > _LONGEST_NAME for name in names):
+        raise _bad(header, f"expected names of at most {_LONGEST_NAME} characters")
     return names
 
 

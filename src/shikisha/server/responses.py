@@ -16,6 +16,7 @@ from shikisha.server.doors import asker, seer
 from shikisha.server.headers import of_begun
 from shikisha.server.house import House
 from shikisha.server.idempotency import begun, key_of
+from shikisha.server.listeners import listened
 from shikisha.server.narrowing import Narrowing, narrowing
 from shikisha.server.ordering import Wish
 from shikisha.server.orders import Api, Order
@@ -76,7 +77,7 @@ async def look(
     headers = of_begun(found.served.run)
     if stream:
         made = responding(house, found, -1 if starting_after is None else starting_after)
-        return sse.stream(made.stream(), headers, grace=grace(house))
+        return sse.stream(listened(request, by, made.stream()), headers, grace=grace(house))
     return _given(await responding(house, found).now(), headers)
 
 

@@ -16,6 +16,7 @@ from shikisha.server.doors import asker, owned, seer
 from shikisha.server.headers import of_begun
 from shikisha.server.house import House, root_of
 from shikisha.server.idempotency import Begun, begun, key_of
+from shikisha.server.listeners import listened
 from shikisha.server.narrowing import Narrowing, narrowing
 from shikisha.server.ordering import Wish
 from shikisha.server.orders import Api, Order
@@ -117,7 +118,7 @@ async def follow(
         return Response(status_code=204)
     hidden = await hides(house, by, run)
     told = events(house, run, since, pieces=pieces and not hidden, hidden=hidden)
-    return sse.stream(told, of_begun(root_of(run)), grace=grace(house))
+    return sse.stream(listened(request, by, told), of_begun(root_of(run)), grace=grace(house))
 
 
 def _order(house: House, by: Principal, asked: RunRequest, narrow: Narrowing, key: str | None) -> Order:

@@ -7,6 +7,7 @@ by which API). Deliberately absent: who may see it (`runs`).
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
+from math import isfinite
 
 from shikisha.explain.tell import explain
 from shikisha.run import Run
@@ -83,8 +84,11 @@ def read_cursor(word: str | None) -> tuple[float, str] | None:
         return None
     try:
         created, run = json.loads(urlsafe_b64decode(word + "=" * (-len(word) % 4)))
-        return float(created), str(run)
-    except (ValueError, TypeError):
+        at, name = float(created), str(run)
+        if not isfinite(at) or not name.isascii() or "\x00" in name:
+            raise ValueError
+        return at, name
+    except (ValueError, TypeError, OverflowError, RecursionError):
         raise Problem(400, "after: expected the `next` of a page", "invalid_value", param="after") from None
 
 

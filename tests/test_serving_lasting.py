@@ -10,7 +10,9 @@ from time import time
 import pytest
 
 from faulty import Kept, housed, until
+from fresh import fresh
 from journals import finished
+from postgres import Cluster
 from responding import FILE
 from serving import served_process
 from shikisha.chatserver import Answer, Mishap, chat_server
@@ -27,6 +29,15 @@ from shikisha.server.store import State
 from stores import order
 
 ASKS = 'approval = "always"'
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh journal of either kind."""
+    if request.param == "sqlite":
+        return fresh(str(tmp_path / "journal.db"))
+    running: Cluster = request.getfixturevalue("postgres")
+    return running.fresh()
 
 
 async def ended(house: House, run: str) -> Run:
@@ -67,8 +78,8 @@ async def test_an_acknowledged_run_that_waits_for_its_turn_is_not_refused(tmp_pa
         assert not at.house.stuck
 
 
-async def test_a_run_that_another_server_took_meanwhile_is_left_to_it(tmp_path: Path) -> None:
-    async with housed(tmp_path, ASKS) as at, housed(tmp_path, ASKS) as other:
+async def test_a_run_that_another_server_took_meanwhile_is_left_to_it(tmp_path: Path, url: str) -> None:
+    async with housed(tmp_path, ASKS, url=url) as at, housed(tmp_path, ASKS, url=url) as other:
         run = (await at.house.begin(at.order())).run
         asked = await question(at.house, (await ended(at.house, run)).id)
         at.house.stuck.add(run)  # as after a commit whose answer was lost
@@ -78,8 +89,10 @@ async def test_a_run_that_another_server_took_meanwhile_is_left_to_it(tmp_path: 
         assert len((await at.house.past(run)).attempts) == 1
 
 
-async def test_an_answer_that_another_server_takes_for_a_run_which_is_still_open_here_counts(tmp_path: Path) -> None:
-    async with housed(tmp_path, ASKS) as at, housed(tmp_path, ASKS) as other:
+async def test_an_answer_that_another_server_takes_for_a_run_which_is_still_open_here_counts(
+    tmp_path: Path, url: str
+) -> None:
+    async with housed(tmp_path, ASKS, url=url) as at, housed(tmp_path, ASKS, url=url) as other:
 
         async def elsewhere() -> None:
             asked = await question(other.house, next(iter(at.house.running)))
@@ -129,8 +142,8 @@ async def test_a_run_that_is_cancelled_as_it_comes_to_wait_is_stopped(tmp_path: 
         assert await at.state(run) == State.STOPPED
 
 
-async def test_a_run_that_comes_to_wait_elsewhere_after_it_was_cancelled_is_stopped(tmp_path: Path) -> None:
-    async with housed(tmp_path, ASKS) as at, housed(tmp_path, ASKS) as other:
+async def test_a_run_that_comes_to_wait_elsewhere_after_it_was_cancelled_is_stopped(tmp_path: Path, url: str) -> None:
+    async with housed(tmp_path, ASKS, url=url) as at, housed(tmp_path, ASKS, url=url) as other:
 
         def hold(event: Event) -> None:
             at.driver.before = lambda: other.house.cancel(event.run)  # which finds it open here
@@ -224,8 +237,8 @@ async def test_what_is_answered_while_a_run_is_read_has_its_number(tmp_path: Pat
         assert [stored[each.number] for each in heard] == [each.event for each in heard]
 
 
-async def test_nobody_else_performs_what_a_server_performs(tmp_path: Path) -> None:
-    async with housed(tmp_path, "seconds = [60]") as at:
+async def test_nobody_else_performs_what_a_server_performs(tmp_path: Path, url: str) -> None:
+    async with housed(tmp_path, "seconds = [60]", url=url) as at:
         run = (await at.house.begin(at.order())).run
         with pytest.raises(StillOpen, match="performed by a server"):
             async with session.set_aside(at.house.journal, run):

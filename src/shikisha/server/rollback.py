@@ -5,12 +5,13 @@ budget of whoever wants it (the run's own key may be revoked); a run that is sti
 Deliberately absent: choosing among effects.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
 
-from shikisha.errors import ConfigError, RunErased, UnknownRun
+from shikisha.errors import ConfigError, JournalUnavailable, RunErased, UnknownRun
 from shikisha.events import EffectKept, EffectUndone
 from shikisha.run import Run
 from shikisha.server.asking import actor
@@ -61,6 +62,11 @@ async def rolled_back(house: House, by: Principal, past: Run, wish: Wish, dollar
             house.store.mark(past.id, served.state)
             await house.journal.flush()
         raise Problem(409, f"run {past.id} cannot be rolled back: {error}", "not_possible") from None
+    except BaseException:
+        if not over:
+            with suppress(JournalUnavailable):
+                house.store.mark(past.id, served.state)  # it rests as it did, and can be tried again
+        raise
     finally:
         purse.over()
     if not over:

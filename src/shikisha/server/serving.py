@@ -68,7 +68,7 @@ async def serve(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, which leaves signals alone here: it would raise them again once requests have ended, before runs have."""
+    """uvicorn, which leaves signals alone here: it would raise them again as soon as requests, not runs, have ended."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

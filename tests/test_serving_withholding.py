@@ -157,3 +157,23 @@ async def test_an_answer_that_was_cut_short_does_not_get_round_a_review(tmp_path
         said = str(free.json()["choices"][0]["message"]["content"])
         assert said
         assert said not in told.text
+
+
+@asynccontextmanager
+async def looking(at: At, key: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """Somebody who has logged in at the pages with this key."""
+    async with httpx2.AsyncClient(base_url=at.url, follow_redirects=True, timeout=30.0) as client:
+        assert (await client.post("/ui/login", data={"key": key})).status_code == 200
+        yield client
+
+
+async def test_the_pages_show_an_answer_under_review_to_approvers_only(tmp_path: Path) -> None:
+    async with served(tmp_path, CONFIG) as at, asking(at, Scope.RUN, Scope.READ) as client:
+        run = await begun(client)
+        low = await at.issue(Scope.RUN, Scope.READ, tenant="default")
+        async with looking(at, low.secret) as reader, looking(at, at.key) as approver:
+            assert SECRET not in (await reader.get(f"/ui/runs/{run}")).text
+            assert (await reader.get(f"/ui/runs/{run}/journal")).status_code == 403
+            assert SECRET in (await approver.get(f"/ui/runs/{run}")).text
+            await decided(at, run, approved=True)
+            assert SECRET in (await reader.get(f"/ui/runs/{run}")).text

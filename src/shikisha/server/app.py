@@ -155,6 +155,7 @@ _SAID = {
     400: ("the body is not as expected", "invalid_request"),
     404: ("there is nothing here", "not_found"),
     405: ("this method is not allowed here", "method_not_allowed"),
+    408: ("the body did not come whole in time", "body_too_slow"),
     413: ("the body is too large", "body_too_large"),
 }
 _HANDLERS: tuple[tuple[type[Exception], ExceptionHandler], ...] = (

@@ -82,7 +82,7 @@ class _Asking:
         """Begin a run, or go on with the one that waits for what the request brings."""
         house, task = self.house, task_of(self.asked)
         model = house.catalogue.find(self.asked.model, self.by)
-        back = await resumption(house, self.by, task.exchanges, model.name)
+        back = await resumption(house, self.by, task.exchanges, model.name, self.narrow)
         if back is not None:
             return await self._resumed(back)
         wish = Wish(

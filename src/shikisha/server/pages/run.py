@@ -35,6 +35,7 @@ from shikisha.server.pages.rendering import HOME, SECURITY, environment, page
 from shikisha.server.principal import Scope
 from shikisha.server.problems import Problem
 from shikisha.server.rollback import rolled_back
+from shikisha.server.withholding import hides, withheld
 from shikisha.task import unstorable
 from shikisha.undo import Wish
 
@@ -87,6 +88,8 @@ async def live(request: Request, run: str, session: See, house: Housed, after: i
 async def journal(request: Request, run: str, session: See, house: Housed) -> Response:
     """Show every event of the run."""
     await seen(house, session, run)
+    if await hides(house, session.by, run):
+        raise Problem(403, "the journal of this run is shown once a person has let its answer pass", "withheld")
     told = [line async for line in house.journal.export(run)]
     return page(request, "journal.html.jinja", {"run": run, "lines": view_journal.lines(told)})
 
@@ -130,9 +133,15 @@ async def seen(house: House, session: Session, run: str) -> Sequence[Event]:
     if served is not None:
         owned(session.by, served.tenant, f"run {run}")
     try:
-        return await house.journal.read(run)
+        return await _read(house, session, run)
     except UnknownRun:
         raise Problem(404, f"there is no run {run}", "not_found") from None
+
+
+async def _read(house: House, session: Session, run: str) -> Sequence[Event]:
+    """Return a run's events as this login may see them: without what a person has to let pass first."""
+    events = await house.journal.read(run)
+    return tuple(map(withheld, events)) if await hides(house, session.by, run) else events
 
 
 def may(looking: Looking, run: Run) -> May:
@@ -185,25 +194,29 @@ async def _told(house: House, session: Session, run: str, events: Sequence[Event
     known = list(events)
     while True:
         draw = partial(parts, await _looking(house, session, run, known))
-        heard = _heard(house, run, len(known) - 1)
+        heard = _heard(house, session, run, len(known) - 1)
         async with aclosing(living.follow(known, heard, draw, said)) as following:  # type: ignore[type-var]
             async for number, sending in following:
                 yield ServerSentEvent(sending, event="parts", id=str(number))
-        known = list(await house.journal.read(run))
+        known = list(await _read(house, session, run))
         if Run.fold(known).finished is not None:
             yield ServerSentEvent("over", event="over")
             return
         known = await _changed(house, run, known)
 
 
-async def _heard(house: House, run: str, after: int) -> AsyncIterator[Heard]:
+async def _heard(house: House, session: Session, run: str, after: int) -> AsyncIterator[Heard]:
     """Yield what happens in a run; a child run is read from the journal, as often as its parent is heard."""
     if root_of(run) == run:
+        hidden = await hides(house, session.by, run)
         async with aclosing(house.listen(run, after)) as listening:
             async for item in listening:
-                yield item
+                if not hidden:
+                    yield item
+                elif isinstance(item, Happened):
+                    yield Happened(item.number, withheld(item.event))
         return
-    for number, event in enumerate(await house.journal.read(run)):
+    for number, event in enumerate(await _read(house, session, run)):
         if number > after:
             yield Happened(number, event)
 

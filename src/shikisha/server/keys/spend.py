@@ -33,7 +33,7 @@ _USED = select(*(GRANTS.c[f"used_{name}"] for name in Kind)).where(_MINE)
 _COUNT = update(GRANTS).where(_MINE).values({f"used_{name}": bindparam(f"now_{name}") for name in Kind})
 _SPEND = (
     update(SPEND)
-    .where(SPEND.c.key == bindparam("of_key"), SPEND.c.day == bindparam("of_day"))
+    .where(SPEND.c.key == bindparam("of_key"), or_(SPEND.c.day == TOTAL, SPEND.c.day == bindparam("of_day")))
     .values({name.value: SPEND.c[name] + bindparam(f"more_{name}") for name in Kind})
 )
 _SHARE = 8  # a tranche is what is needed, and the eighth part of what is left then
@@ -128,7 +128,7 @@ def grant(connection: Connection, wish: Wish) -> Portion | Refusal:
 def _grant(connection: Connection, wish: Wish, granted: Portion) -> Portion:
     mine = _of(wish.key, wish.day, wish.member)
     if not connection.execute(update(GRANTS).where(mine).values(granted._asdict())).rowcount:
-        _add(connection, GRANTS, {**_NO_GRANT, "key": wish.key, "day": wish.day, "member": wish.member})
+        _open_account(connection, wish.key, wish.day, wish.member)
         connection.execute(update(GRANTS).where(mine).values(granted._asdict()))
     return granted
 
@@ -139,12 +139,11 @@ def count(connection: Connection, member: str, used: Mapping[tuple[str, str], Po
         mine = {"of_key": key, "of_day": day, "of_member": member}
         row = connection.execute(_USED, mine).one_or_none()
         if row is None:
-            _add(connection, GRANTS, {**_NO_GRANT, "key": key, "day": day, "member": member})
+            _open_account(connection, key, day, member)
         before = NOTHING if row is None else Portion(*row)
         if portion != before:
             connection.execute(_COUNT, {**mine, **{f"now_{name}": value for name, value in portion._asdict().items()}})
-            for each in (TOTAL, day):
-                _spend(connection, key, each, portion.minus(before))
+            _spend(connection, key, day, portion.minus(before))
 
 
 def give_back(connection: Connection, key: str, member: str, granted: Mapping[str, Portion]) -> None:
@@ -206,10 +205,16 @@ def _spent(connection: Connection, wish: Wish) -> dict[str, Portion]:
 
 
 def _spend(connection: Connection, key: str, day: str, more: Portion) -> None:
-    added = {"of_key": key, "of_day": day, **{f"more_{name}": value for name, value in more._asdict().items()}}
-    if not connection.execute(_SPEND, added).rowcount:
-        _add(connection, SPEND, {"key": key, "day": day, **NOTHING._asdict()})
-        connection.execute(_SPEND, added)
+    """Add to what was used on a day, and in all."""
+    added = {f"more_{name}": value for name, value in more._asdict().items()}
+    connection.execute(_SPEND, {"of_key": key, "of_day": day, **added})
+
+
+def _open_account(connection: Connection, key: str, day: str, member: str) -> None:
+    """Make the rows that a member's spending of a key on a day is counted in, where they are not there."""
+    _add(connection, GRANTS, {**_NO_GRANT, "key": key, "day": day, "member": member})
+    for each in (TOTAL, day):
+        _add(connection, SPEND, {"key": key, "day": each, **NOTHING._asdict()})
 
 
 def _of(key: str, day: str, member: str) -> ColumnElement[bool]:

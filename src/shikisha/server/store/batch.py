@@ -4,16 +4,20 @@ Invariant: the last mark of a run stands, and each batch says the same however o
 anything that could be refused by the store (a run that is there already is left as it is).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from sqlalchemy import Connection, Insert, bindparam, update
+from sqlalchemy import Connection, Insert, Update, bindparam, update
 
 from shikisha.journal.tables import SERVED
 
 _MARK = update(SERVED).where(SERVED.c.run == bindparam("of_run"))
-_STATE = _MARK.values({name: bindparam(f"new_{name}") for name in ("state", "owner", "updated")})
-_FIGURES = _MARK.values({name: bindparam(f"new_{name}") for name in ("status", "tokens", "dollars")})
+_STATES, _FIGURES = ("state", "owner", "updated"), ("status", "tokens", "dollars")
+_SAID: Mapping[tuple[str, ...], Update] = {
+    names: _MARK.values({name: bindparam(f"new_{name}") for name in names})
+    for names in (_STATES, _FIGURES, _STATES + _FIGURES)
+}
 
 
 @cache
@@ -40,6 +44,9 @@ class Marks:
         """Say it all, in the order of the runs' names, so that nobody waits for each other crosswise."""
         if self.rows:
             connection.execute(adding(connection.dialect.name), self.rows)
-        for statement, said in ((_STATE, self.states), (_FIGURES, self.figures)):
+        both = self.states.keys() & self.figures.keys()  # a run's end says both, and one statement is half of two
+        whole = {run: self.states[run] | self.figures[run] for run in both}
+        rest = [{run: row for run, row in part.items() if run not in both} for part in (self.states, self.figures)]
+        for names, said in zip((_STATES + _FIGURES, _STATES, _FIGURES), (whole, *rest), strict=True):
             if said:
-                connection.execute(statement, [said[run] for run in sorted(said)])
+                connection.execute(_SAID[names], [said[run] for run in sorted(said)])

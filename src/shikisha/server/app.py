@@ -7,8 +7,6 @@ header that is too large is refused before it is read whole. Deliberately absent
 import logging
 from collections.abc import Sequence
 from functools import cache
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -20,26 +18,17 @@ from starlette.types import ExceptionHandler
 
 from shikisha import __version__
 from shikisha.errors import ShikishaError
+from shikisha.server import admin, approvals, chat, feedback, models, responses, rollback, runs, watching
 from shikisha.server.access import Access
 from shikisha.server.bounds import Bounds
 from shikisha.server.doors import Hosts
 from shikisha.server.house import House
 from shikisha.server.mapping import problem_of
+from shikisha.server.pages import routes as pages
 from shikisha.server.problems import Problem
 
 _LOG = logging.getLogger(__name__)
-GROUPS = (
-    "chat",
-    "responses",
-    "models",
-    "runs",
-    "approvals",
-    "rollback",
-    "feedback",
-    "admin",
-    "watching",
-    "pages.routes",
-)
+GROUPS = (chat, responses, models, runs, approvals, rollback, feedback, admin, watching, pages)
 
 
 class _App(FastAPI):
@@ -69,10 +58,7 @@ def create_app(house: House) -> FastAPI:
     )
     app.state.house = house
     app.router.routes.extend(_routes())
-    for group in GROUPS:
-        module = _there(group)
-        if module is not None and hasattr(module, "install"):
-            module.install(app, house)
+    watching.install(app, house)
     for kind, handler in _HANDLERS:
         app.add_exception_handler(kind, handler)
     app.add_middleware(Bounds, most_bytes=house.settings.most_bytes)
@@ -86,19 +72,8 @@ def _routes() -> Sequence[BaseRoute]:
     """Return the routes of every group; made once a process, since FastAPI makes their models anew for each app."""
     whole = FastAPI(openapi_url=None)
     for group in GROUPS:
-        if (module := _there(group)) is not None:
-            whole.include_router(module.router)
+        whole.include_router(group.router)
     return tuple(whole.router.routes)
-
-
-def _there(group: str) -> ModuleType | None:
-    name = f"shikisha.server.{group}"
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not name.startswith(error.name):
-            raise
-        return None
 
 
 async def _problem(request: Request, error: Exception) -> JSONResponse:

@@ -2,7 +2,7 @@
 
 Invariant: a share or a mean stands beside the number of runs that it was counted from; runs of which nobody can say
 what they cost are left out of the mean and counted. What is better is marked only where both sides have a figure.
-Deliberately absent: whether a difference is more than chance (`shikisha evaluate` says that, with intervals).
+Deliberately absent: whether a difference is more than chance (`shikisha eval` says that, with intervals).
 """
 
 from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ from shikisha.errors import Conflict, Expelled, JournalUnavailable
 from shikisha.events import Status
 from shikisha.journal import open_journal
 from shikisha.journal.tables import MEMBERS
-from shikisha.server.store import Filter, State, open_store
+from shikisha.server.store import Filter, State, claims, open_store
 from stores import lapse, opened, order, silent, there
 
 
@@ -163,6 +163,16 @@ async def test_what_is_released_is_claimed_at_once_and_what_is_dropped_comes_bac
         assert [each.run for each in await one.claim(5)] == ["r"]
         await one.release("r")
         assert [each.run for each in await two.claim(5)] == ["r"]
+
+
+async def test_a_run_begun_while_its_server_looks_for_others_is_neither_dropped_nor_claimed(url: str) -> None:
+    async with opened(url) as (journal, store):
+        await store.enlist(order("r"))  # its row is stored before its first event: another run's commit took it along
+        await journal.flush()
+        late = claims.Ours(frozenset(), {"r"}.__contains__)  # it set out to look before the run was begun
+        work = partial(claims.claim, me=store.member, most=5, ours=late, also_late=True)
+        assert await journal.write(work) == ()
+        assert await store.find("r") is not None
 
 
 async def test_whoever_performs_a_run_learns_that_it_is_to_stop(url: str) -> None:

@@ -6,8 +6,9 @@ of a run that was never acknowledged: it goes. Deliberately absent: fairness; th
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, or_, select, update
 
@@ -31,21 +32,29 @@ def once(me: Member, row: Mapping[str, object], connection: Connection) -> None:
         raise Conflict(str(found.run), same=found.request_hash == row["request_hash"])
 
 
-def claim(
-    connection: Connection, me: Member, most: int, ours: frozenset[str], *, also_late: bool
-) -> tuple[Served, ...]:
+class Ours(NamedTuple):
+    """The runs that `me` knows to be its own: those known when it set out to look, and whether it knows one by now."""
+
+    known: frozenset[str]
+    has: Callable[[str], bool]
+
+
+def claim(connection: Connection, me: Member, most: int, ours: Ours, *, also_late: bool) -> tuple[Served, ...]:
     """Make open runs `me`'s that are nobody's, a dead member's, or `me`'s without its knowing; return them."""
     me.fence(connection)
     if also_late:
         bury(connection, me.id)
     forget(connection)
     orphaned = ~exists().where(MEMBERS.c.id == SERVED.c.owner, MEMBERS.c.state == Life.ALIVE)
-    lost = and_(SERVED.c.owner == me.id, SERVED.c.run.not_in(ours))
+    lost = and_(SERVED.c.owner == me.id, SERVED.c.run.not_in(ours.known))
     free = select(SERVED).where(SERVED.c.state == State.OPEN, or_(SERVED.c.owner.is_(None), orphaned, lost))
     order = free.order_by(SERVED.c.created, SERVED.c.run).limit(most).with_for_update(skip_locked=True, of=SERVED)
     held = connection.execute(order).mappings().all()
     others = _alive(connection, {row["owner"] for row in held} - {me.id})  # now that their rows are held: who joined
     found = [row for row in held if row["owner"] not in others]  # a moment ago was not seen above
+    found = [
+        row for row in found if row["owner"] != me.id or not ours.has(row["run"])
+    ]  # begun since: its row came first
     begun = _begun(connection, [row["run"] for row in found])
     never = [row["run"] for row in found if row["run"] not in begun]
     if never:

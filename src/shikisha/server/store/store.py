@@ -109,7 +109,8 @@ class Store:
         try:
             await self._journal.flush()
             trusting = time.monotonic() < self._trusting
-            work = partial(claims.claim, me=self.member, most=most, ours=frozenset(self._ours), also_late=not trusting)
+            ours = claims.Ours(frozenset(self._ours), self._ours.__contains__)
+            work = partial(claims.claim, me=self.member, most=most, ours=ours, also_late=not trusting)
             seen = await self._journal.write(work)
         finally:
             self._left = None

@@ -17,21 +17,24 @@ import sys
 import tempfile
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter, time
 
 import httpx2
+from sqlalchemy import Connection, func, select
 
 from common import Figure, report
 from kill import Findings, audit
 from serving_client import Server, percentile, server
-from shikisha.events import RunResumed
+from shikisha.events import Event, RunFinished, RunResumed, RunStarted
 from shikisha.journal import open_journal
+from shikisha.journal.tables import EVENTS
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from postgres import cluster
 
-IN_FLIGHT = 20
+IN_FLIGHT = 8
 CONFIG = """
 conductor = "fixed:chain?workers=ledger,ledger,ledger"
 [server]
@@ -130,25 +133,28 @@ async def harness(kills: int, lease: float, folder: Path, database: str) -> tupl
     return findings, await takeovers(database, load.kills), perf_counter() - begun
 
 
+def _count(kind: type[Event], connection: Connection) -> int:
+    return int(connection.execute(select(func.count()).where(EVENTS.c.kind == kind.kind)).scalar_one())
+
+
+def _resumptions(connection: Connection) -> list[float]:
+    return list(connection.execute(select(EVENTS.c.at).where(EVENTS.c.kind == RunResumed.kind)).scalars())
+
+
 async def _ended(database: str) -> None:
-    """Wait until no run is open any more, or half a minute."""
+    """Wait until every run that began has ended, or half a minute."""
     async with open_journal(database) as journal:
         for _ in range(60):
-            if all(row.status not in ("running", "interrupted") for row in await journal.runs(limit=1_000_000)):
+            if await journal.query(partial(_count, RunStarted)) == await journal.query(partial(_count, RunFinished)):
                 return
             await asyncio.sleep(0.5)
 
 
 async def takeovers(database: str, kills: list[float]) -> list[float]:
     """Return, for each run that went on after a kill, the seconds since the kill."""
-    found = []
     async with open_journal(database) as journal:
-        for row in await journal.runs(limit=1_000_000):
-            for event in await journal.read(row.id):
-                if isinstance(event, RunResumed):
-                    before = [at for at in kills if at <= event.at]
-                    found.append(event.at - before[-1] if before else 0.0)
-    return found
+        resumed = await journal.query(_resumptions)
+    return [at - max(kill for kill in kills if kill <= at) for at in resumed if at >= kills[0]]
 
 
 def main() -> None:

@@ -74,8 +74,8 @@ async def hand_in(house: House, resumed: Resumed) -> None:
         await house.answer(last)
         answers = (await house.past(last.run)).answers
         for said in resumed.answers:
-            first = answers.get(said.question)
-            if first is None or (first.approved, first.text) != (said.approved, said.text):
+            kept = answers.get(said.question)
+            if kept is None or (kept.approved, kept.text) != (said.approved, said.text):
                 raise Problem(
                     409, "somebody else was quicker, and said something else", "question_answered", param="input"
                 )

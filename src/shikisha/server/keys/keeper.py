@@ -12,8 +12,9 @@ from time import monotonic, time
 
 from sqlalchemy import Connection
 
+import shikisha.server.keys.rows as rows
+import shikisha.server.keys.secret as secret
 from shikisha.errors import ConfigError
-from shikisha.server.keys import rows, secret
 from shikisha.server.keys.audit import Act, acts, note
 from shikisha.server.keys.database import Database
 from shikisha.server.keys.fresh import Fresh

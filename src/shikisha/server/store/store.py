@@ -12,12 +12,14 @@ from functools import partial
 
 from sqlalchemy import ColumnElement, Connection, select
 
+import shikisha.server.store.claims as claims
+import shikisha.server.store.erasure as erasure
+import shikisha.server.store.filters as filters
 from shikisha.errors import Expelled, JournalUnavailable, StillOpen
 from shikisha.events import Status
 from shikisha.journal import Gone, Journal
 from shikisha.journal.chain import Work
 from shikisha.journal.tables import SERVED
-from shikisha.server.store import claims, erasure, filters
 from shikisha.server.store.batch import Marks
 from shikisha.server.store.filters import Filter, Page
 from shikisha.server.store.members import Member, new_member

@@ -14,6 +14,7 @@ from shikisha.orchestra.lessons import lesson, phrases, schooling  # noqa: E402
 from shikisha.orchestra.thought import pieces  # noqa: E402
 from shikisha.train.rollout import END  # noqa: E402
 from shikisha.train.settings import WarmTable  # noqa: E402
+from shikisha.train.slates import Chunks, chunk_of  # noqa: E402
 from shikisha.train.tiny import Size, fresh  # noqa: E402
 from shikisha.train.warm import Batches, optimizer_of, rate_at, warm_up  # noqa: E402
 from shikisha.train.words import plan_pieces, word_tokenizer  # noqa: E402
@@ -27,6 +28,10 @@ def tokenizer() -> Tokenizer:
     return word_tokenizer((lesson(1, index).prompt for index in range(60)), (*plan_pieces(phrases()), *pieces()), 3)
 
 
+def chunks() -> Chunks:
+    return lambda number: chunk_of(number, LESSONS, tokenizer(), TABLE)
+
+
 def model() -> Qwen2ForCausalLM:
     return fresh(tokenizer().get_vocab_size(), Size(1, 32, 2, 48), seed=2)
 
@@ -36,7 +41,7 @@ def trained(stops: tuple[int, ...] = ()) -> tuple[Qwen2ForCausalLM, list[float]]
     optimizer = optimizer_of(made, TABLE)
     losses: list[float] = []
     for first, last in zip((0, *stops), (*stops, TABLE.steps), strict=True):
-        steps = warm_up(made, optimizer, tokenizer(), LESSONS, TABLE, first)
+        steps = warm_up(made, optimizer, chunks(), TABLE, first)
         losses += [next(steps).loss for _ in range(first, last)]
     return made, losses
 
@@ -51,7 +56,7 @@ def test_the_loss_falls_and_a_resumed_start_is_the_unbroken_one() -> None:
 
 
 def test_only_what_is_taught_has_a_loss() -> None:
-    batches = Batches(tokenizer(), LESSONS, TABLE)
+    batches = Batches(chunks(), TABLE)
     tokens, labels = batches.at(3)
     taught = labels != -100
     assert torch.equal(tokens[taught], labels[taught])
@@ -63,7 +68,7 @@ def test_only_what_is_taught_has_a_loss() -> None:
 
 
 def test_every_lesson_comes_once() -> None:
-    batches = Batches(tokenizer(), LESSONS, TABLE)
+    batches = Batches(chunks(), TABLE)
     seen = [END in row for number in range(16) for row in batches.at(number)[0].tolist()]
     assert len(seen) == 64
     assert sum(seen) == sum(LESSONS(index, 0.0).whole for index in range(64))
@@ -83,6 +88,6 @@ def test_a_loss_that_is_no_number_touches_no_weight() -> None:
         made.model.embed_tokens.weight[5:40] = float("nan")
     before = {name: weight.clone() for name, weight in made.state_dict().items()}
     with pytest.raises(Diverged, match="step 0: the loss is nan"):
-        list(warm_up(made, optimizer_of(made, TABLE), tokenizer(), LESSONS, TABLE))
+        list(warm_up(made, optimizer_of(made, TABLE), chunks(), TABLE))
     for name, weight in made.state_dict().items():
         assert torch.equal(weight.nan_to_num(7.0), before[name].nan_to_num(7.0))

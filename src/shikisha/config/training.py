@@ -124,7 +124,7 @@ def _rehearsal(settings: "TrainSettings", composition: Composition) -> "Ground":
         largest=max(len(one.pool) for one in (*probed, *judged) if one.pool is not None),
         judged=judged,
         caps=composition.caps,
-        school=_school(settings),
+        school=school_of(settings),
         beside=partial(_beside, judged, composition),
     )
 
@@ -135,7 +135,8 @@ def _described(profile: "Profile") -> str:
     return " and ".join(offer.by_split[Wording.TRAIN][0] for offer in profile.offers)
 
 
-def _school(settings: "TrainSettings") -> "School":
+def school_of(settings: "TrainSettings") -> "School":
+    """Return the lessons of the embedded orchestra, and what makes their tokenizer."""
     from shikisha.orchestra import encore, thought
     from shikisha.orchestra.lessons import lesson, phrases, schooling
     from shikisha.train.ground import School
@@ -148,6 +149,8 @@ def _school(settings: "TrainSettings") -> "School":
             [*thought.pieces(), *encore.PIECES, *plan_pieces(phrases())],
             _LEAST,
         ),
+        "shikisha.config.lessons",
+        {"settings": settings.model_dump(mode="json")},
     )
 
 

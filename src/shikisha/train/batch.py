@@ -77,6 +77,11 @@ class Batch:
     wished: Tensor
     counts: Tensor
 
+    def to(self, device: torch.device) -> "Batch":
+        """Return the batch on a device."""
+        moved = (each.to(device) for each in (self.tokens, self.real, self.sampled, self.wished, self.counts))
+        return Batch(self.prompts, *moved)
+
 
 def grouped(
     asked: Sequence[Asked],

@@ -51,13 +51,13 @@ class Branches:
     def __init__(self, reader: Reader, prompts: Sequence[Sequence[int]], count: int, longest: int) -> None:
         self._reader, self._prompts = reader, _read(reader, [prompt[:-1] for prompt in prompts])
         self._turns = reader.turns(int(self._prompts.lengths.max()) + longest)
-        self._owner = torch.arange(len(prompts))
-        self._last = torch.tensor([prompt[-1] for prompt in prompts])
+        self._owner = torch.arange(len(prompts), device=reader.device)
+        self._last = torch.tensor([prompt[-1] for prompt in prompts], device=reader.device)
         self._used = 0
         heads, kind = reader.heads, self._turns[0].dtype
         room = (max(_LEAST, len(prompts) * count), heads.count, longest, heads.width)
-        self._keys = [torch.empty(room, dtype=kind) for _ in reader.layers]
-        self._values = [torch.empty(room, dtype=kind) for _ in reader.layers]
+        self._keys = [torch.empty(room, dtype=kind, device=reader.device) for _ in reader.layers]
+        self._values = [torch.empty(room, dtype=kind, device=reader.device) for _ in reader.layers]
 
     @property
     def count(self) -> int:
@@ -88,7 +88,7 @@ class Branches:
         found, which = torch.unique(whose * vocabulary + tokens, return_inverse=True)
         above, token = found // vocabulary, found % vocabulary
         stays = (above < len(found)) & (above != torch.cat([above.new_full((1,), -1), above[:-1]]))
-        free = torch.ones(len(found), dtype=torch.bool)
+        free = torch.ones(len(found), dtype=torch.bool, device=found.device)
         free[above[stays]] = False
         moved, to = (~stays).nonzero()[:, 0], free.nonzero()[:, 0]
         slots, source = above.index_copy(0, moved, to), above[moved]
@@ -116,31 +116,31 @@ class Branches:
         return first + torch.bmm(weights[:, None, length:], values)[:, 0]
 
     def _layout(self, owner: Tensor) -> Layout:
-        heads = torch.arange(self._reader.heads.count)
+        heads = torch.arange(self._reader.heads.count, device=owner.device)
         order = owner.argsort(stable=True)
         counts = owner.bincount(minlength=len(self._prompts.lengths))
         first = counts.cumsum(0) - counts
         most = int(counts.max())
         rank = torch.empty_like(order)
-        rank[order] = torch.arange(len(order)) - first[owner[order]]
+        rank[order] = torch.arange(len(order), device=owner.device) - first[owner[order]]
         back = ((owner[:, None] * len(heads) + heads) * most + rank[:, None]).flatten()
-        grid = torch.zeros(len(counts) * len(heads) * most, dtype=torch.long)
-        grid[back] = torch.arange(len(back))
+        grid = torch.zeros(len(counts) * len(heads) * most, dtype=torch.long, device=owner.device)
+        grid[back] = torch.arange(len(back), device=owner.device)
         return Layout(most, grid, back)
 
 
 def _read(reader: Reader, prompts: Sequence[Sequence[int]]) -> Prompts:
     tree, nodes = grown(prompts)
-    found = read(reader, tree)
-    lengths = torch.tensor([len(each) for each in nodes])
-    longest = int(lengths.max())
-    which = torch.tensor([[*each, *[0] * (longest - len(each))] for each in nodes], dtype=torch.long)
+    found, device = read(reader, tree.to(reader.device)), reader.device
+    longest = max(map(len, nodes))
+    lengths = torch.tensor([len(each) for each in nodes], device=device)
+    which = torch.tensor([[*each, *[0] * (longest - len(each))] for each in nodes], dtype=torch.long, device=device)
     keys, values = (
         [each.index_select(0, which.flatten()).view(*which.shape, *each.shape[1:]) for each in layers]
         for layers in (found.keys, found.values)
     )
-    hidden = (torch.arange(longest) >= lengths[:, None]).repeat_interleave(reader.heads.count, dim=0)
-    mask = torch.zeros(hidden.shape, dtype=found.states.dtype).masked_fill_(hidden, _NEVER)[:, None]
+    hidden = (torch.arange(longest, device=device) >= lengths[:, None]).repeat_interleave(reader.heads.count, dim=0)
+    mask = torch.zeros(hidden.shape, dtype=found.states.dtype, device=device).masked_fill_(hidden, _NEVER)[:, None]
     return Prompts(
         [each.permute(0, 2, 3, 1).flatten(0, 1).contiguous() for each in keys],
         [each.transpose(1, 2).flatten(0, 1).contiguous() for each in values],

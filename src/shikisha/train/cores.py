@@ -1,18 +1,37 @@
-"""How many cores torch computes on in this process: all that it may use, or one.
+"""What torch computes on in this process: a GPU where there is one, else all cores that it may use, or one.
 
-Invariant: where OMP_NUM_THREADS says how many, that counts; the curve of a training is the same with any number.
-Deliberately absent: several processes (`processes`).
+Invariants: where OMP_NUM_THREADS says how many cores, that counts, and CUDA_VISIBLE_DEVICES says which GPU ("": none);
+the curve of a training is the same with any number of cores. On a GPU it is not the same to the bit: sums of gradients
+come in any order there. Deliberately absent: several processes (`processes`), and other accelerators than CUDA's.
 """
 
 import os
 
 import torch
 
+_MOST_MAKERS = 8
+
 
 def every_core() -> None:
     """Compute on every core that this process may use, unless it was told how many."""
     if not os.environ.get("OMP_NUM_THREADS"):
         torch.set_num_threads(len(os.sched_getaffinity(0)))
+
+
+def our_device() -> torch.device:
+    """Return the GPU that is this process's, or the processor.
+
+    Products of 32-bit numbers are taken with the GPU's TF32 units: 10 bits of mantissa, sums in 32 bits.
+    """
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    torch.set_float32_matmul_precision("high")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def lesson_makers() -> int:
+    """Return how many processes make lessons for a GPU: what cores there are beside this process's own, 8 at most."""
+    return max(1, min(_MOST_MAKERS, len(os.sched_getaffinity(0)) - 1))
 
 
 def one_core() -> None:

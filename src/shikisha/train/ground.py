@@ -14,7 +14,7 @@ from shikisha.conduct import Engine
 from shikisha.evaluate.calls import Purse
 from shikisha.taskset import Item
 from shikisha.train.card import Origin
-from shikisha.train.warm import Lessons
+from shikisha.train.slates import Lessons
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -24,10 +24,15 @@ _PEEKED = 32  # items that stand for all where something is to be refused before
 
 @dataclass(frozen=True, slots=True)
 class School:
-    """What a model from scratch is taught by: lessons, and the tokenizer of their words."""
+    """What a model from scratch is taught by: lessons, and the tokenizer of their words.
+
+    `maker` is a module whose processes make lessons too (`slates.made_ahead`), given `told`; "": there is none.
+    """
 
     lessons: Lessons
     tokenizer: "Callable[[], Tokenizer]"
+    maker: str = ""
+    told: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

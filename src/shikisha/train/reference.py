@@ -95,7 +95,7 @@ class Loop:
         batch = merged(groups, wished)
         if batch is None:
             return loss.Terms(torch.zeros(()), torch.zeros(()), torch.zeros(())), 0.0
-        terms = self._terms(batch)
+        terms = self._terms(batch.to(self.model.device))
         total = terms.policy + table.kl * terms.kl
         if float(terms.entropy.detach()) < table.entropy_floor:
             total = total - table.entropy * terms.entropy
@@ -113,10 +113,11 @@ class Loop:
     def _terms(self, batch: Batch) -> loss.Terms:
         """Run over a batch; what its completions begin with alike is one, for the policy and for the reference."""
         table, ones = self.settings.grpo, planted(batch.prompts, batch.tokens, batch.real)
+        ones = ones.to(self.model.device)
         spread = ones.scores(self.model, table.temperature)
         ceiling = table.clip_high or table.clip
         policy = loss.clipped(ones.chosen(spread), batch.sampled, batch.wished, table.clip, ceiling)
-        divergence = torch.zeros(len(spread))
+        divergence = spread.new_zeros(len(spread))
         if self.reference is not None and table.kl:
             with torch.no_grad():
                 held = ones.scores(self.reference, table.temperature)

@@ -27,7 +27,10 @@ _PROMPTS = 4  # whose completions are one tree: of more, what a layer leaves is 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Completions of a batch of prompts: `tokens` [B, G, C], `real` (not padding) and `logprobs` of the same shape."""
+    """Completions of a batch of prompts: `tokens` [B, G, C], `real` (not padding) and `logprobs` of the same shape.
+
+    They are in the processor's memory, wherever the model is.
+    """
 
     tokens: Tensor
     real: Tensor
@@ -53,11 +56,12 @@ def sample(
     """Sample `group` completions of at most `longest` tokens for each prompt; temperature 0 takes the likeliest."""
     shape = (longest, len(prompts) * group)
     lots = torch.rand(shape, dtype=torch.float64, generator=generator) if temperature else None
-    tokens, logprobs = torch.full(shape, PAD), torch.zeros(shape)
+    on = model.device
+    tokens, logprobs = torch.full(shape, PAD, device=on), torch.zeros(shape, device=on)
     with torch.inference_mode():
         branches = Branches(Reader.of(model), prompts, group, longest)
-        used = _write(branches, tokens, logprobs, lots, temperature)
-    found, likely = (each[:used].t().reshape(len(prompts), group, used) for each in (tokens, logprobs))
+        used = _write(branches, tokens, logprobs, None if lots is None else lots.to(on), temperature)
+    found, likely = (each[:used].t().reshape(len(prompts), group, used).cpu() for each in (tokens, logprobs))
     return Sampled(found, _until_end(found), likely)
 
 
@@ -75,6 +79,14 @@ class Planted:
     real: Tensor
     where: Tensor
 
+    def to(self, device: torch.device) -> "Planted":
+        """Return them on a device: where the model is that is to read them."""
+        return Planted(
+            tuple(each.to(device) for each in self.trees),
+            tuple(each.to(device) for each in self.after),
+            *(each.to(device) for each in (self.tokens, self.real, self.where)),
+        )
+
     def scores(self, model: "Qwen2ForCausalLM", temperature: float = 1.0) -> Tensor:
         """Return the log-probabilities [N, V] of every token after each of the beginnings."""
         reader = Reader.of(model)
@@ -90,8 +102,8 @@ class Planted:
 
     def once(self, values: Tensor) -> Tensor:
         """Return values [B, G, C, ...] that tokens of equal beginnings share for each of these [N, ...]."""
-        places = torch.arange(self.where.numel()).view(self.where.shape)[self.real > 0]
-        first = torch.zeros(sum(map(len, self.after)), dtype=torch.long).scatter_(0, self.where[self.real > 0], places)
+        places = torch.arange(self.where.numel(), device=self.where.device).view(self.where.shape)[self.real > 0]
+        first = places.new_zeros(sum(map(len, self.after))).scatter_(0, self.where[self.real > 0], places)
         return values.flatten(0, 2).index_select(0, first)
 
     def chosen(self, spread: Tensor) -> Tensor:
@@ -131,14 +143,14 @@ def scores(
 
     `temperature` is the one that they were sampled at. What is not `real` [B, G, C] is not run over, and 0.
     """
-    ones = planted(prompts, tokens, real)
+    ones = planted(prompts, tokens, real).to(model.device)
     return ones.each(ones.scores(model, temperature))
 
 
 def _write(branches: Branches, tokens: Tensor, logprobs: Tensor, lots: Tensor | None, temperature: float) -> int:
     """Fill in tokens and their log-probabilities [T, B * G] until all have ended; return after how many that was."""
     longest, count = tokens.shape
-    on = torch.arange(count)
+    on = torch.arange(count, device=tokens.device)
     whose = on // (count // branches.count)
     for place in range(longest):
         spread = torch.log_softmax(branches.read() / (temperature or 1.0), dim=-1)
@@ -158,7 +170,7 @@ def _drawn(spread: Tensor, whose: Tensor, lots: Tensor) -> Tensor:
     if not bool(torch.isfinite(edges[:, -1]).all()):
         raise Diverged("the model's next token has probabilities that are no numbers")
     count = spread.shape[-1]
-    ladder = (edges / edges[:, -1:] + torch.arange(len(edges))[:, None]).flatten()
+    ladder = (edges / edges[:, -1:] + torch.arange(len(edges), device=edges.device)[:, None]).flatten()
     found = torch.searchsorted(ladder, lots + whose, right=True) - whose * count
     return found.clamp(0, count - 1)
 

@@ -9,7 +9,8 @@ and workers come from (`config.training`), and any view.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -24,9 +25,10 @@ from shikisha.errors import CapReached, ConfigError, Diverged
 from shikisha.taskset import Item
 from shikisha.train import card, keeping
 from shikisha.train.adapted import added, put_back
+from shikisha.train.cores import lesson_makers, our_device
 from shikisha.train.crew import first_of, our_crew
 from shikisha.train.exam import examined, likeliest
-from shikisha.train.ground import Ground
+from shikisha.train.ground import Ground, School
 from shikisha.train.keeping import Kept, Place, Shelf, State
 from shikisha.train.memory import dice, recall, remember, with_dice
 from shikisha.train.opening import TEMPLATE, Begun, located, opened
@@ -37,6 +39,7 @@ from shikisha.train.refusals import refuse_ground, refuse_model, refuse_settings
 from shikisha.train.rollout import END, PAD
 from shikisha.train.scoring import Scorer
 from shikisha.train.settings import TrainSettings
+from shikisha.train.slates import CHUNK, Chunks, chunk_of, made_ahead
 from shikisha.train.source import Source
 from shikisha.train.tiny import Size, fresh
 from shikisha.train.warm import WarmStep, optimizer_of, warm_up
@@ -142,6 +145,8 @@ class Run:
         self.likeliest: Callable[[Sequence[Item]], list[str]] = self._likeliest
         settings, ground = order.settings, order.ground
         self.model = cast("Qwen2ForCausalLM", begun.model)
+        if settings.backend == "plain" or settings.warm.steps:  # TRL moves what it is given, if only for itself
+            torch.nn.Module.to(self.model, our_device())
         self.source = Source(
             ground.stream, settings.seed, near_half=settings.curriculum.near_half, floor=settings.curriculum.floor
         )
@@ -172,16 +177,28 @@ class Run:
                 recall(kept.state, optimizer, {})
             first = kept.place.step if kept is not None else 0
             every = self.order.settings.keep.every * _WARM_EVERY
-            for step in warm_up(self.model, optimizer, self.begun.tokenizer, school.lessons, table, first):
-                self.order.taught(step)
-                stopped = await _stopped()
-                if any(self.crew.texts("stopped" if stopped else "")):
-                    stopped = stopped or asyncio.CancelledError()
-                if step.number < table.steps and (stopped or step.number % every == 0):
-                    self.save(Place("warm", step.number), remember(optimizer, {}))
-                if stopped:
-                    raise stopped
+            with self._lessons(school, first) as chunks:
+                for step in warm_up(self.model, optimizer, chunks, table, first):
+                    self.order.taught(step)
+                    stopped = await _stopped()
+                    if any(self.crew.texts("stopped" if stopped else "")):
+                        stopped = stopped or asyncio.CancelledError()
+                    if step.number < table.steps and (stopped or step.number % every == 0):
+                        self.save(Place("warm", step.number), remember(optimizer, {}))
+                    if stopped:
+                        raise stopped
         self.save(Place("step", 0), State())
+
+    @contextmanager
+    def _lessons(self, school: School, first: int) -> Iterator[Chunks]:
+        """Yield the lessons as tokens; a GPU's are made by other processes, ahead of time."""
+        table, tokenizer = self.order.settings.warm, self.begun.tokenizer
+        if not school.maker or self.model.device.type == "cpu":
+            yield lambda number: chunk_of(number, school.lessons, tokenizer, table)
+            return
+        told = {**school.told, "tokenizer": tokenizer.to_str()}
+        with made_ahead(school.maker, told, lesson_makers(), first // CHUNK) as chunks:
+            yield chunks
 
     async def reinforced(self, kept: Kept | None, backend: "Callable[..., Loop | TrlLoop]" = Loop) -> Result:
         """Take what is left of the steps of GRPO, by our own loop or what does as it does."""
@@ -221,7 +238,8 @@ class Run:
             return None
         if kept is None or not kept.place.step:
             return deepcopy(self.model)
-        return cast("Qwen2ForCausalLM", opened(str(self.shelf.read(Place("step", 0)).folder)).model)
+        first = opened(str(self.shelf.read(Place("step", 0)).folder)).model
+        return cast("Qwen2ForCausalLM", torch.nn.Module.to(first, self.model.device))
 
     def recalled(self, kept: Kept) -> None:
         """Take up adapters, the curriculum and the count of dollars where they were."""

@@ -89,6 +89,12 @@ class Reader:
         )
         return cls(model, heads, tuple(_layer(layer, heads) for layer in model.model.layers))
 
+    @property
+    def device(self) -> torch.device:
+        """Where the model's weights are."""
+        found: torch.device = self.model.lm_head.weight.device
+        return found
+
     def begun(self, tokens: Tensor) -> Tensor:
         """Return the states [N, W] of tokens [N] before the first layer."""
         found: Tensor = self.model.model.embed_tokens(tokens)
@@ -96,7 +102,9 @@ class Reader:
 
     def turns(self, count: int) -> Turn:
         """Return the rotations at the first so many places."""
-        cosine, sine = self.model.model.rotary_emb(self.model.lm_head.weight, torch.arange(count)[None])
+        cosine, sine = self.model.model.rotary_emb(
+            self.model.lm_head.weight, torch.arange(count, device=self.device)[None]
+        )
         sine[..., : self.heads.width // 2].neg_()
         return cosine[0][:, None], sine[0][:, None]
 
@@ -116,7 +124,7 @@ class Read:
 
 
 def read(reader: Reader, tree: Tree) -> Read:
-    """Read every node of a tree once."""
+    """Read every node of a tree, which is where the model is, once."""
     state = reader.begun(tree.tokens)
     turn = _at(reader.turns(int(tree.places.max()) + 1), tree.places)
     mask, blocks = tree.mask.to(state.dtype), tree.keys.shape

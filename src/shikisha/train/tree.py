@@ -28,6 +28,10 @@ class Tree:
     keys: Tensor
     mask: Tensor
 
+    def to(self, device: torch.device) -> "Tree":
+        """Return the tree on a device."""
+        return Tree(*(each.to(device) for each in (self.tokens, self.places, self.keys, self.mask)))
+
 
 @dataclass(slots=True)
 class _Growing:

@@ -1,59 +1,31 @@
 """The warm start: a model from scratch reads lessons, so that it knows the language and the format, not the routing.
 
-Only what a lesson teaches has a loss. Batches are made of lessons of like length. Invariant: step `n` sees the same
-lessons in the same batches whatever came before, so a resumed warm start is the unbroken one. Deliberately absent: what
-the lessons are (`orchestra.lessons`), and pretrained models, for which the examples in the prompt do.
+Only what a lesson teaches has a loss. Batches are made of lessons of like length (`slates`). Invariant: step `n` sees
+the same lessons in the same batches whatever came before, so a resumed warm start is the unbroken one. Deliberately
+absent: what the lessons are (`orchestra.lessons`), and pretrained models, for which the examples in the prompt do.
 """
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import cos, pi
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from shikisha.errors import Diverged
-from shikisha.train.rollout import END, PAD
+from shikisha.train.rollout import PAD
 from shikisha.train.settings import WarmTable
+from shikisha.train.slates import CHUNK, Chunks, Row
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from transformers import Qwen2ForCausalLM
 
-_CHUNK = 16  # batches that are sorted by length together
 _RISING = 100  # steps of warm-up
 _LEFT = 0.02  # of the rate at the end
 _IGNORED = -100
-
-
-class Lesson(Protocol):
-    """A prompt, what is shown after it, and what is taught; `whole` where the text ends there."""
-
-    @property
-    def prompt(self) -> str:
-        """What is read."""
-        ...
-
-    @property
-    def shown(self) -> str:
-        """What follows and is not taught."""
-        ...
-
-    @property
-    def taught(self) -> str:
-        """What is taught."""
-        ...
-
-    @property
-    def whole(self) -> bool:
-        """Whether the end is taught too."""
-        ...
-
-
-Lessons = Callable[[int, float], Lesson]  # (index, share of the warm start that is done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +42,19 @@ class WarmStep:
 def warm_up(
     model: "Qwen2ForCausalLM",
     optimizer: torch.optim.Optimizer,
-    tokenizer: "Tokenizer",
-    lessons: Lessons,
+    chunks: Chunks,
     table: WarmTable,
     first: int = 0,
 ) -> Iterator[WarmStep]:
     """Take the steps from `first` on; Diverged where the loss is no number, before a weight is touched."""
-    batches = Batches(tokenizer, lessons, table)
+    batches = Batches(chunks, table)
     model.train()
     for number in range(first, table.steps):
         begun = perf_counter()
         rate = rate_at(number, table)
         for options in optimizer.param_groups:
             options["lr"] = rate
-        tokens, labels = batches.at(number)
+        tokens, labels = (each.to(model.device) for each in batches.at(number))
         logits = model(input_ids=tokens, attention_mask=(tokens != PAD).long()).logits
         loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
         if not bool(torch.isfinite(loss)):
@@ -112,38 +83,23 @@ def rate_at(step: int, table: WarmTable) -> float:
 class Batches:
     """The tokens and labels [B, T] of each step; labels of what is not taught are ignored."""
 
-    def __init__(self, tokenizer: "Tokenizer", lessons: Lessons, table: WarmTable) -> None:
-        self._tokenizer, self._lessons, self._table = tokenizer, lessons, table
+    def __init__(self, chunks: Chunks, table: WarmTable) -> None:
+        self._chunks, self._table = chunks, table
         self._chunk = -1
-        self._rows: list[tuple[list[int], int]] = []
+        self._rows: Sequence[Row] = []
 
     def at(self, number: int) -> tuple[Tensor, Tensor]:
         """Return the batch of this step."""
-        chunk, size = number // _CHUNK, self._table.batch
+        chunk, size = number // CHUNK, self._table.batch
         if chunk != self._chunk:
-            self._chunk, self._rows = chunk, self._encoded(chunk)
-        order = list(range(_CHUNK))
+            self._chunk, self._rows = chunk, self._chunks(chunk)
+        order = list(range(CHUNK))
         random.Random(chunk).shuffle(order)  # noqa: S311 - an order of batches, no secret
-        place = order[number % _CHUNK]
+        place = order[number % CHUNK]
         return _padded(self._rows[place * size : (place + 1) * size])
 
-    def _encoded(self, chunk: int) -> list[tuple[list[int], int]]:
-        """Return a chunk's lessons by length, each as its tokens and how many of them are not taught."""
-        size = _CHUNK * self._table.batch
-        done = min(1.0, chunk * _CHUNK / max(1, self._table.steps))
-        rows = []
-        for index in range(chunk * size, (chunk + 1) * size):
-            one = self._lessons(index, done)
-            given = self._ids(one.prompt) + self._ids(one.shown)
-            rows.append((given + self._ids(one.taught) + [END] * one.whole, len(given)))
-        return sorted(rows, key=lambda row: len(row[0]))
 
-    def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text).ids if text else []
-        return ids
-
-
-def _padded(rows: Sequence[tuple[list[int], int]]) -> tuple[Tensor, Tensor]:
+def _padded(rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
     longest = max(len(row) for row, _ in rows)
     tokens = torch.full((len(rows), longest), PAD, dtype=torch.long)
     labels = torch.full_like(tokens, _IGNORED)

@@ -8,6 +8,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from shikisha.approval import Decision, ScriptedDesk
 from shikisha.call import Ask, Reply, Request
 from shikisha.checker import Handoff
+from shikisha.checks.opinion import Settings as OpinionSettings
+from shikisha.checks.opinion import build as opinion
 from shikisha.checks.pattern import Settings as PatternSettings
 from shikisha.checks.pattern import build as pattern
 from shikisha.conductors.fixed import Scripted
@@ -55,11 +57,24 @@ async def test_content_is_in_the_places_that_the_conventions_have_for_it() -> No
     (root,) = seen.named("invoke_workflow fixed:scripted")
     asked = json.loads(str(said(root)["gen_ai.input.messages"]))
     assert asked == [{"role": "user", "parts": [{"type": "text", "content": "grow rhubarb"}]}]
+    assert (said(root)["input.value"], said(root)["output.value"]) == ("grow rhubarb", "quince")
     (answer,) = json.loads(str(said(seen.named("chat small-1")[0])["gen_ai.output.messages"]))
     assert answer["parts"] == [{"type": "text", "content": "quince"}]
     assert (answer["role"], answer["finish_reason"]) == ("assistant", "stop")
     tool = said(seen.named("execute_tool sum")[0])
     assert (tool["gen_ai.tool.call.arguments"], tool["gen_ai.tool.call.result"]) == ("part 0", "medlar")
+
+
+@pytest.mark.parametrize("ordinal", [0, 1])
+async def test_a_step_says_what_its_worker_answered_and_not_what_a_judge_said_of_it(ordinal: int) -> None:
+    seen = Seen(content=True)
+    asks = Handoff(opinion(OpinionSettings(worker="dear"), "sound"), OnFail.PASS, 0)
+    answering = (member("cheap", "quince", asks, kind="chat"), member("sum", "medlar", asks, kind="python"))
+    pool = pool_of(*answering, member("dear", "yes", kind="chat"))
+    await seen.engine().run(Task("grow rhubarb"), pool, Scripted([plan_of((ordinal, []))]))
+    (step,) = [span for span in seen.spans() if span.name.startswith("invoke_agent")]
+    (answer,) = json.loads(str(said(step)["gen_ai.output.messages"]))
+    assert answer["parts"] == [{"type": "text", "content": ("quince", "medlar")[ordinal]}]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from shikisha.call import Ask, Card, Reply, Request
 from shikisha.checker import Handoff
 from shikisha.checks.length import Settings as LengthSettings
 from shikisha.checks.length import build as length
+from shikisha.checks.opinion import Settings as OpinionSettings
+from shikisha.checks.opinion import build as opinion
 from shikisha.conduct import Engine
 from shikisha.conductors.fixed import Scripted
 from shikisha.errors import FaultKind, WorkerError
@@ -171,6 +173,16 @@ def family() -> Pool:
     return pool_of(
         Member(Card("kid", kind="conductor"), ConductorWorker(below, ["cheap"])), member("cheap", kind="chat")
     )
+
+
+@pytest.mark.parametrize(("judge", "kind"), [("dear", "LLM"), ("sum", "EVALUATOR")])
+async def test_a_model_that_judges_is_a_call_to_a_model_whose_tokens_count(judge: str, kind: str) -> None:
+    seen = Seen()
+    asks = Handoff(opinion(OpinionSettings(worker=judge), "sound"), OnFail.PASS, 0)
+    pool = pool_of(member("cheap", "ok", asks, kind="chat"), member("dear", "yes", kind="chat"), member("sum", "yes"))
+    await seen.engine().run(TASK, pool, Scripted([plan_of((0, ()))]))
+    (judging,) = [span for span in seen.spans() if said(span).get("shikisha.role") == "check"]
+    assert said(judging)["openinference.span.kind"] == kind
 
 
 async def test_a_child_run_hangs_under_the_attempt_that_started_it() -> None:

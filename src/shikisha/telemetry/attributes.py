@@ -94,7 +94,7 @@ def called(event: AttemptStarted, worker: Facts) -> Attributes:
     """Return what is said of an attempt from its start on."""
     judged = event.role is Role.CHECK
     said: Attributes = {
-        names.KIND: _EVALUATOR if judged else _KINDS[worker.via],
+        names.KIND: _EVALUATOR if judged and worker.via is not Via.CHAT else _KINDS[worker.via],
         names.WORKER: event.worker,
         names.RUN: event.run,
         names.ROUND: event.round,
@@ -225,14 +225,17 @@ def undone(event: RollbackBegun | EffectUndone | EffectKept) -> Attributes:
     }
 
 
-def said_to(text: str) -> str:
-    """Return what was asked, as the conventions want it on a span: a list of messages, as JSON."""
-    return _dumps([{"role": "user", "parts": [{"type": "text", "content": text}]}])
+def said_to(text: str) -> Attributes:
+    """Return what was asked: a list of messages, as JSON, as the conventions want it; and plainly, for OpenInference."""
+    messages = [{"role": "user", "parts": [{"type": "text", "content": text}]}]
+    return {names.INPUT_MESSAGES: _dumps(messages), names.INPUT: text}
 
 
-def said_by(text: str, finish: str = "stop") -> str:
-    """Return an answer, in the same form."""
-    return _dumps([{"role": "assistant", "parts": [{"type": "text", "content": text}], "finish_reason": finish}])
+def said_by(text: str, finish: str = "stop") -> Attributes:
+    """Return an answer, in the same forms."""
+    parts = [{"type": "text", "content": text}]
+    messages = [{"role": "assistant", "parts": parts, "finish_reason": finish}]
+    return {names.OUTPUT_MESSAGES: _dumps(messages), names.OUTPUT: text}
 
 
 _dumps = json.JSONEncoder(ensure_ascii=False).encode

@@ -77,6 +77,8 @@ USAGE_COST = "gen_ai.usage.cost"
 
 # OpenInference
 KIND = "openinference.span.kind"
+INPUT = "input.value"  # content, as the conventions' messages are: what Phoenix shows of a span in its lists
+OUTPUT = "output.value"
 
 
 class Kind(StrEnum):
@@ -84,9 +86,9 @@ class Kind(StrEnum):
 
     CHAIN = "CHAIN"  # a run, and whatever has no kind of its own
     AGENT = "AGENT"  # a step: a worker does its part
-    LLM = "LLM"  # a call to a model
+    LLM = "LLM"  # a call to a model, whoever wants it: Phoenix counts tokens of this kind only
     TOOL = "TOOL"  # a call to a tool
-    EVALUATOR = "EVALUATOR"  # a check that asks a worker, a grade
+    EVALUATOR = "EVALUATOR"  # a check that asks a worker other than a model, a grade
 
 
 # ours

@@ -152,7 +152,7 @@ class Spans:
     def _begin(self, event: RunStarted) -> None:
         thread = Thread(event.run, 0, event.conductor, event.pool, event.caps, say.run_begun(event), last=event.at)
         if self._content:
-            thread.about[names.INPUT_MESSAGES] = say.said_to(event.prompt)
+            thread.about.update(say.said_to(event.prompt))
         self._open_part(thread, event.at)
 
     def _open_part(self, thread: Thread, at: float, links: Sequence[Link] = ()) -> None:
@@ -214,7 +214,7 @@ class Spans:
         if self._content:
             root.attributes[names.RUN_WHY] = event.why
             if event.answer is not None:
-                root.attributes[names.OUTPUT_MESSAGES] = say.said_by(event.answer)
+                root.attributes.update(say.said_by(event.answer))
 
     def _cut_off(self, thread: Thread) -> None:
         """Close what was open when whoever performed the run was gone."""

@@ -96,7 +96,7 @@ class Steps:
         if worker.via is Via.CHAT:
             said.update(say.model(worker))
         if self._content and planned:
-            said[names.INPUT_MESSAGES] = say.said_to(planned.subtask)
+            said.update(say.said_to(planned.subtask))
         seen = planned.access if planned else ()
         links = [_seen(thread, round_index, step) for step in seen if (round_index, step) in thread.places]
         place = thread.places[spot] = thread.place(f"step {round_index}.{index}")
@@ -155,13 +155,14 @@ class Steps:
         self._end(span, event.at)
 
     def _content_of(self, thread: Thread, event: AttemptFinished, span: Span) -> None:
+        said = say.said_by(event.text, event.finish.value)
         if names.TOOL_NAME in span.attributes:
             span.attributes[names.TOOL_RESULT] = event.text
         else:
-            span.attributes[names.OUTPUT_MESSAGES] = said = say.said_by(event.text, event.finish.value)
-            above = thread.open.get((event.round, event.step))
-            if above is not None and event.step is not None:
-                above.attributes[names.OUTPUT_MESSAGES] = said
+            span.attributes.update(said)
+        above = thread.open.get((event.round, event.step))
+        if above is not None and event.step is not None and span.attributes[names.ROLE] == Role.STEP.value:
+            above.attributes.update(said)  # and not what a judge said of it
 
     def check(self, thread: Thread, event: CheckDecided) -> None:
         """Tell of a check's verdict."""

@@ -226,7 +226,7 @@ def undone(event: RollbackBegun | EffectUndone | EffectKept) -> Attributes:
 
 
 def said_to(text: str) -> Attributes:
-    """Return what was asked: a list of messages, as JSON, as the conventions want it; and plainly, for OpenInference."""
+    """Return what was asked: messages as JSON, as the conventions want them; and plainly, for OpenInference."""
     messages = [{"role": "user", "parts": [{"type": "text", "content": text}]}]
     return {names.INPUT_MESSAGES: _dumps(messages), names.INPUT: text}
 

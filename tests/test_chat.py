@@ -238,6 +238,6 @@ async def test_invariant_8_nothing_that_the_environment_makes_the_sdk_add_reache
 
 def test_settings_are_read_without_any_client_library() -> None:
     names = "chat, http, mcp"
-    code = f"import sys; from shikisha.workers import {names}; print({{'openai', 'httpx2', 'mcp'}} & set(sys.modules))"
+    code = f"import sys; from shikisha.workers import {names}; print({{'aiohttp', 'httpx2', 'mcp'}} & set(sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - our own line
     assert shown.stdout.strip() == "set()"

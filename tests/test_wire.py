@@ -1,13 +1,23 @@
-"""What is read off the wire is bounded and watched, however it is cut into parts."""
+"""What is read off the wire is bounded, one call is one request, and what goes wrong is some fault."""
 
+import asyncio
+import ssl
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
-import httpx2
+import aiohttp
 import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
+from shikisha.chatserver.exchange import Exchange, Incoming, listening
 from shikisha.errors import FaultKind, WorkerError
 from shikisha.secrets import Vault
-from shikisha.workers.wire import Metered, failure, refusal, retry_after
+from shikisha.worker import Card
+from shikisha.workers import outward
+from shikisha.workers.refusals import refusal, retry_after
+from shikisha.workers.sse import Events
+from shikisha.workers.wire import Broken, Wire, failure
 from shikisha.workers.wording import clip
 
 KEY = "sk-planted-0123456789"
@@ -15,45 +25,187 @@ VAULT = Vault({"KEY": KEY})
 VAULT.read("KEY")
 
 
-class Parts(httpx2.AsyncByteStream):
-    """A body in these parts."""
-
-    def __init__(self, parts: Sequence[bytes]) -> None:
-        self._parts = parts
-        self.closed = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for part in self._parts:
-            yield part
-
-    async def aclose(self) -> None:
-        self.closed = True
+def cut(body: bytes, size: int) -> list[bytes]:
+    return [body[at : at + size] for at in range(0, len(body), size)]
 
 
 @pytest.mark.parametrize(
-    ("body", "done"),
+    ("body", "data", "rest"),
     [
-        (b'data: {"a": 1}\n\ndata: [DONE]\n\n', True),
-        (b"data:[DONE]", True),
-        (b"x\r\ndata: [DONE]\r\n", True),
-        (b'data: {"text": "data: [DONE]"}\n\n', False),
-        (b"event: [DONE]\n", False),
-        (b"", False),
+        (b'data: {"a": 1}\n\ndata: [DONE]\n\n', ['{"a": 1}', "[DONE]"], ""),
+        (b"data:one\r\ndata: two\r\n\r\n: a comment\r\nid: 7\r\n\r\n", ["one\ntwo"], ""),
+        (b"x\r\ndata: [DONE]\r\n", [], "[DONE]"),
+        (b"data:[DONE]", [], "[DONE]"),
+        (b"event: [DONE]\n", [], ""),
+        ("data: São\n\n".encode(), ["São"], ""),
+        (b"data: \xc3", [], "\ufffd"),
+        (b"", [], ""),
     ],
 )
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
-async def test_the_end_marker_is_seen_wherever_the_parts_are_cut(body: bytes, done: bool, size: int) -> None:
-    metered = Metered(Parts([body[at : at + size] for at in range(0, len(body), size)]), 1000)
-    assert b"".join([part async for part in metered]) == body
-    assert metered.done is done
+def test_events_are_the_same_wherever_the_parts_are_cut(body: bytes, data: list[str], rest: str, size: int) -> None:
+    events = Events()
+    assert [each for part in cut(body, size) for each in events.take(part)] == data
+    assert events.rest() == rest
 
 
-async def test_a_body_beyond_the_limit_is_closed_and_refused() -> None:
-    parts = Parts([b"12345", b"67890", b"1"])
-    with pytest.raises(WorkerError) as caught:
-        _ = [part async for part in Metered(parts, 10)]
-    assert caught.value.fault.kind is FaultKind.TOO_LARGE
-    assert parts.closed
+def test_data_that_are_no_utf_8_are_refused() -> None:
+    with pytest.raises(ValueError, match="utf-8"):
+        Events().take(b"data: \xff\n\n")
+
+
+class Server:
+    """A real server that answers each connection's requests in turn, and then closes or resets it."""
+
+    def __init__(self, answers: Sequence[bytes], *, reset: bool = False) -> None:
+        self.answers = answers
+        self.reset = reset
+        self.requests: list[Incoming] = []
+        self.connections: set[asyncio.Task[None] | None] = set()
+
+    async def answer(self, incoming: Incoming, exchange: Exchange) -> bool:
+        self.requests.append(incoming)
+        self.connections.add(asyncio.current_task())  # each has one
+        if self.reset:
+            exchange.reset()
+            return False
+        await exchange.whole(200, self.answers[(len(self.requests) - 1) % len(self.answers)])
+        return True
+
+
+@asynccontextmanager
+async def wired(server: Server, most: int = 1000, **headers: str) -> AsyncIterator[tuple[Wire, str]]:
+    async with listening(server.answer) as url:
+        wire = Wire(Card("w", timeout=20.0), url, most, headers)
+        try:
+            yield wire, url
+        finally:
+            await wire.aclose()
+
+
+async def test_a_connection_is_used_again_after_a_whole_answer_and_only_then() -> None:
+    server = Server([b"x" * 900_000])
+    async with wired(server, 10**6) as (wire, url):
+        for _ in range(3):
+            async with wire.ask("GET", url, {}) as answer:
+                assert len(await answer.whole()) == 900_000
+        assert len(server.connections) == 1
+        for _ in range(2):
+            async with wire.ask("GET", url, {}) as answer:
+                assert await answer.read()
+        assert len(server.connections) == 2
+
+
+async def test_a_body_beyond_the_limit_is_refused_and_the_next_call_is_served() -> None:
+    server = Server([b"x" * 11, b"x" * 10])
+    async with wired(server, 10) as (wire, url):
+        with pytest.raises(WorkerError) as caught:
+            async with wire.ask("GET", url, {}) as answer:
+                await answer.whole()
+        assert caught.value.fault.kind is FaultKind.TOO_LARGE
+        async with wire.ask("GET", url, {}) as answer:
+            assert await answer.whole() == b"x" * 10
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "POST"])
+async def test_one_call_is_one_request_even_where_the_connection_is_reset(method: str) -> None:
+    server = Server([], reset=True)
+    async with wired(server) as (wire, url):
+        with pytest.raises(Broken) as caught:
+            async with wire.ask(method, url, {}, b"{}"):
+                pass
+    assert failure(caught.value, VAULT).fault.kind is FaultKind.RESET
+    assert len(server.requests) == 1
+
+
+async def test_only_headers_that_somebody_named_leave() -> None:
+    server = Server([b"{}"])
+    async with wired(server, X_Team="blue") as (wire, url), wire.ask("POST", url, {"Accept": "text/plain"}, b"{}"):
+        pass
+    named = {"host", "accept", "accept-encoding", "user-agent", "content-length", "content-type", "x_team"}
+    assert set(server.requests[0].headers) == named
+    assert server.requests[0].headers["accept-encoding"] == "identity"
+
+
+async def test_invariant_8_a_header_that_cannot_be_written_is_not_repeated() -> None:
+    async with wired(Server([b"{}"]), Authorization=f"Bearer {KEY}\r\nX: y") as (wire, url):
+        with pytest.raises(WorkerError) as caught:
+            async with wire.ask("POST", url, {}, b"{}"):
+                pass
+    assert caught.value.fault.kind is FaultKind.BAD_REQUEST
+    assert KEY not in repr(caught.value.fault)
+
+
+async def test_what_is_no_http_is_a_bad_reply() -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"SSH-2.0-OpenSSH_9.9\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(speak, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    wire = Wire(Card("w", timeout=20.0), url, 1000, {})
+    async with server:
+        with pytest.raises(aiohttp.ClientResponseError) as caught:
+            async with wire.ask("GET", url, {}):
+                pass
+        await wire.aclose()
+    assert failure(caught.value, VAULT).fault.kind is FaultKind.BAD_REPLY
+
+
+async def test_a_server_without_a_certificate_that_is_trusted_is_a_connect_fault() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("aNULL:@SECLEVEL=0")  # it has no certificate at all
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    wire = Wire(Card("w", timeout=20.0), url, 1000, {})
+    async with server:
+        with pytest.raises(aiohttp.ClientConnectorError) as caught:
+            async with wire.ask("GET", url, {}):
+                pass
+        await wire.aclose()
+    assert failure(caught.value, VAULT).fault.kind is FaultKind.CONNECT
+
+
+@pytest.mark.parametrize(
+    ("environment", "url", "proxy"),
+    [
+        ({}, "https://api.example/v1", None),
+        ({"https_proxy": "http://user:pass@gate:3128"}, "https://api.example/v1", "http://user:pass@gate:3128"),
+        ({"https_proxy": "http://gate:3128"}, "http://api.example/v1", None),
+        ({"all_proxy": "gate:3128"}, "http://api.example/v1", "http://gate:3128"),
+        ({"all_proxy": "gate:3128", "no_proxy": "example, localhost"}, "http://api.example/v1", None),
+    ],
+)
+def test_the_environment_names_the_proxy(
+    environment: dict[str, str], url: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for scheme in ("http", "https", "all", "no"):
+        monkeypatch.delenv(f"{scheme}_proxy", raising=False)
+        monkeypatch.delenv(f"{scheme}_proxy".upper(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert outward.proxy_for(url) == proxy
+
+
+async def test_a_proxy_is_asked_for_the_whole_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server([b"{}"])
+    async with listening(server.answer) as url:
+        monkeypatch.setenv("http_proxy", url.replace("http://", "http://user:pass@"))
+        monkeypatch.setenv("no_proxy", "")
+        wire = Wire(Card("w", timeout=20.0), "http://api.invalid/v1", 1000, {})
+        async with wire.ask("POST", "http://api.invalid/v1/x", {}, b"{}") as answer:
+            assert await answer.whole() == b"{}"
+        await wire.aclose()
+    assert server.requests[0].path == "http://api.invalid/v1/x"
+    assert server.requests[0].headers["proxy-authorization"].startswith("Basic ")
+
+
+def test_certificates_are_verified() -> None:
+    context = outward.trusted()
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
 
 
 @pytest.mark.parametrize(
@@ -84,16 +236,24 @@ def test_invariant_8_a_message_is_never_cut_through_a_key(padding: int) -> None:
     assert len(said) <= 301
 
 
+def proxied() -> aiohttp.ClientHttpProxyError:
+    """Return what aiohttp raises when a proxy refuses; its words hold the proxy's address, password and all."""
+    url = URL(f"http://user:{KEY}@gate:3128")
+    info = aiohttp.RequestInfo(url, "CONNECT", CIMultiDictProxy(CIMultiDict()), url)
+    return aiohttp.ClientHttpProxyError(info, (), status=407, message="no")
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (httpx2.ConnectTimeout("x"), FaultKind.CONNECT),
-        (httpx2.PoolTimeout("x"), FaultKind.CONNECT),
-        (httpx2.ReadTimeout("x"), FaultKind.TIMEOUT),
-        (httpx2.ReadError("x"), FaultKind.RESET),
-        (httpx2.RemoteProtocolError("Server disconnected without sending a response."), FaultKind.RESET),
-        (httpx2.RemoteProtocolError("illegal status line"), FaultKind.BAD_REPLY),
-        (httpx2.LocalProtocolError(f"Illegal header value {KEY!r}"), FaultKind.BAD_REQUEST),
+        (aiohttp.ConnectionTimeoutError("x"), FaultKind.CONNECT),
+        (proxied(), FaultKind.CONNECT),
+        (aiohttp.SocketTimeoutError("x"), FaultKind.TIMEOUT),
+        (aiohttp.ClientPayloadError("Response payload is not completed"), FaultKind.CUT_OFF),
+        (aiohttp.ClientPayloadError("not completed. ConnectionResetError(104, 'reset')"), FaultKind.RESET),
+        (aiohttp.ServerDisconnectedError(), FaultKind.RESET),
+        (aiohttp.ClientOSError(104, f"reset by {KEY}"), FaultKind.RESET),
+        (aiohttp.InvalidURL(f"http://{KEY}"), FaultKind.BAD_REQUEST),
         (None, FaultKind.RESET),
     ],
 )

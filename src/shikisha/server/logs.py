@@ -27,7 +27,18 @@ from shikisha.secrets import MASK, Vault
 
 _SECRETS = re.compile(r"(sk-shikisha-[0-9A-Za-z]+-|(?i:bearer)\s+|://[^/\s:@]*:)[^\s\"'@,;]+")
 _RUNS = logging.getLogger("shikisha.runs")
-_OTHERS = ("alembic", "uvicorn", "opentelemetry", "httpx2", "httpcore", "openai", "asyncio", "sqlalchemy", "mcp")
+_OTHERS = (
+    "alembic",
+    "uvicorn",
+    "opentelemetry",
+    "aiohttp",
+    "httpx2",
+    "httpcore2",
+    "openai",
+    "asyncio",
+    "sqlalchemy",
+    "mcp",
+)
 Said = Mapping[str, str | int | float | None]
 
 

@@ -20,9 +20,8 @@ from hashlib import sha256
 from hmac import new as hmac
 from secrets import token_hex
 from time import time
-from typing import TypeAlias
-
-import httpx2
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
 
 from shikisha.config.serving_webhooks import Occasion, WebhookTable
 from shikisha.errors import ConfigError, JournalError
@@ -30,6 +29,10 @@ from shikisha.events import Event, QuestionAsked, QuestionKind, RunFinished
 from shikisha.secrets import Vault
 from shikisha.server.house import House, root_of
 from shikisha.server.store import Served
+from shikisha.workers import outward
+
+if TYPE_CHECKING:
+    import aiohttp
 
 Pause: TypeAlias = Callable[[int, float | None], float]
 _LOG = logging.getLogger(__name__)
@@ -55,7 +58,10 @@ class Hook:
     def of(cls, place: int, table: WebhookTable, vault: Vault) -> "Hook":
         """Return the receiver that a table describes; ConfigError when its secret or its address is not there."""
         url = vault.read(table.url_env) if table.url_env else table.url or ""
-        host = httpx2.URL(url).host
+        try:
+            host = urlsplit(url).hostname
+        except ValueError:
+            host = None
         if not url.startswith(("http://", "https://")) or not host:
             raise ConfigError(f"webhooks[{place}]: {table.url_env} holds no URL")
         return cls(f"webhook {place} ({host})", url, _key(vault.read(table.secret_env), table.secret_env), table)
@@ -89,7 +95,13 @@ class Webhooks:
         """Tell receivers until cancelled; return at once where there are none."""
         if not self.hooks:
             return
-        async with httpx2.AsyncClient(follow_redirects=False, trust_env=False) as client, asyncio.TaskGroup() as group:
+        import aiohttp
+
+        connector = aiohttp.TCPConnector(ssl=outward.trusted())
+        async with (
+            aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as client,
+            asyncio.TaskGroup() as group,
+        ):
             for hook in self.hooks:
                 group.create_task(self._serve(client, hook), name=hook.name)
 
@@ -102,7 +114,7 @@ class Webhooks:
         except TimeoutError:
             _LOG.warning("webhooks: %d were not told", sum(hook.waiting.qsize() for hook in self.hooks))
 
-    async def _serve(self, client: httpx2.AsyncClient, hook: Hook) -> None:
+    async def _serve(self, client: "aiohttp.ClientSession", hook: Hook) -> None:
         while True:
             event = await hook.waiting.get()
             try:
@@ -112,7 +124,7 @@ class Webhooks:
             finally:
                 hook.waiting.task_done()
 
-    async def _tell(self, client: httpx2.AsyncClient, hook: Hook, event: Event) -> None:
+    async def _tell(self, client: "aiohttp.ClientSession", hook: Hook, event: Event) -> None:
         try:
             served = await self._house.store.find(root_of(event.run))
         except JournalError:
@@ -124,7 +136,7 @@ class Webhooks:
             body = json.dumps({"type": occasion, "timestamp": _written(event.at), "data": whole}).encode()
             await self._post(client, hook, f"msg_{token_hex(12)}", body)
 
-    async def _post(self, client: httpx2.AsyncClient, hook: Hook, name: str, body: bytes) -> None:
+    async def _post(self, client: "aiohttp.ClientSession", hook: Hook, name: str, body: bytes) -> None:
         for number in range(_TRIES):
             status, wish = await _once(client, hook, name, body)
             if 200 <= status < 300:
@@ -188,8 +200,10 @@ def backoff(number: int, wish: float | None) -> float:
     return ours if wish is None else min(_LONGEST, max(ours, wish))
 
 
-async def _once(client: httpx2.AsyncClient, hook: Hook, name: str, body: bytes) -> tuple[int, float | None]:
+async def _once(client: "aiohttp.ClientSession", hook: Hook, name: str, body: bytes) -> tuple[int, float | None]:
     """Make one attempt; return the status (0: none came), and the receiver's wish in seconds."""
+    import aiohttp
+
     at = int(time())
     headers = {
         "content-type": "application/json",
@@ -201,11 +215,11 @@ async def _once(client: httpx2.AsyncClient, hook: Hook, name: str, body: bytes) 
     try:
         async with (
             asyncio.timeout(hook.table.timeout),
-            client.stream("POST", hook.url, content=body, headers=headers) as answer,
+            client.post(hook.url, data=body, headers=headers, allow_redirects=False) as answer,
         ):
             wish = answer.headers.get("retry-after", "")
-            return answer.status_code, float(wish) if wish.isdecimal() else None
-    except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError) as error:
+            return answer.status, float(wish) if wish.isdecimal() else None
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
         _LOG.info("%s: %s: no answer (%s)", hook.name, name, type(error).__name__)
         return 0, None
 

@@ -2,9 +2,8 @@
 
 Invariants: one call is one HTTP request under the attempt's idempotency key; only the headers named here leave; the
 body that is read is bounded; what comes back is an answer with a bill, or a typed fault with what had arrived.
-Deliberately absent: the openai SDK (a call by it took a fifth more of a server's time, and half a second to import;
-what was used of it is one POST), tools of our own (those of a client are passed on, and their calls handed back),
-several choices, log-probabilities, provider quirks beyond `extra_body`.
+Deliberately absent: the openai SDK (half a second to import, for what is one POST), tools of our own (those of a client
+are passed on, and their calls handed back), several choices, log-probabilities, provider quirks beyond `extra_body`.
 """
 
 import asyncio
@@ -26,12 +25,15 @@ from shikisha.worker import Card, Json, Reply, Request, Turn
 from shikisha.workers import address, messages
 from shikisha.workers.billing import most_tokens, read_cost, read_usage
 from shikisha.workers.hearing import Hearing
+from shikisha.workers.refusals import refusal
+from shikisha.workers.sse import Events
 from shikisha.workers.wording import clip
 
 if TYPE_CHECKING:
-    import httpx2
+    from shikisha.workers.wire import Answer, Wire
 
 _PATH = "/chat/completions"
+_DONE = "[DONE]"
 _OURS = frozenset(
     {
         "model",
@@ -46,19 +48,6 @@ _OURS = frozenset(
         "parallel_tool_calls",
     }
 )
-_HEADERS = frozenset(
-    {
-        "host",
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "content-type",
-        "idempotency-key",
-        "user-agent",
-    }
-)
-
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 _EFFORTS = get_args(Effort)  # the least first
 
@@ -125,67 +114,66 @@ class ChatWorker:
         self._card = card
         self._vault = vault
         self._headers = headers
-        self._client: httpx2.AsyncClient | None = None
+        self._wire: Wire | None = None
 
     async def perform(self, request: Request) -> Reply:
         """Ask the model; WorkerError says what went wrong and keeps what had arrived."""
-        import httpx2
+        import aiohttp
 
         said, heard = turns(request), Hearing(request.on_text)
         try:
             async with asyncio.timeout(self._card.timeout):
                 await self._converse(request, said, heard)
-        except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL, ValueError, RecursionError, WorkerError) as error:
+        except (TimeoutError, aiohttp.ClientError, ValueError, RecursionError, WorkerError) as error:
             fault = self._fault(error).fault
             raise WorkerError.of(replace(fault, partial=heard.text or None)) from None
         return self._settled(heard, said, request.wishes)
 
     async def aclose(self) -> None:
         """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.aclose()
 
-    def _open(self) -> "httpx2.AsyncClient":
-        if self._client is None:
-            from shikisha.workers import wire
+    def _open(self) -> "Wire":
+        if self._wire is None:
+            from shikisha.workers.wire import Wire
 
-            only = _HEADERS | {name.lower() for name in self._headers}
-            self._client = wire.client(self._card, self._settings.max_bytes, self._headers, only=only)
-        return self._client
+            self._wire = Wire(self._card, self._settings.base_url, self._settings.max_bytes, self._headers)
+        return self._wire
 
     async def _converse(self, request: Request, said: Sequence[Turn], heard: Hearing) -> None:
         """Send the request and hear the reply out."""
-        from shikisha.workers import wire
-
         body = json.dumps(self._body(request, said), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         kind = "text/event-stream" if self._settings.stream else "application/json"
         headers = {"Content-Type": "application/json", "Accept": kind, **address.idempotency(request.key)}
         url = self._settings.base_url.rstrip("/") + _PATH
-        async with self._open().stream("POST", url, content=body.encode(), headers=headers) as response:
-            if not response.is_success:
-                await response.aread()
-                raise wire.refusal(response.status_code, response.headers, _refused(response), self._vault)
-            await self._listen(response, heard)
+        async with self._open().ask("POST", url, headers, body.encode()) as answer:
+            if not answer.succeeded:
+                raise refusal(answer.status, answer.headers, _refused(await answer.whole()), self._vault)
+            await self._listen(answer, heard)
 
-    async def _listen(self, response: "httpx2.Response", heard: Hearing) -> None:
-        from shikisha.workers import sse, wire
-
-        kind = response.headers.get("Content-Type", "")
+    async def _listen(self, answer: "Answer", heard: Hearing) -> None:
+        kind = answer.headers.get("Content-Type", "")
         if "event-stream" in kind:
-            parts = response.aiter_bytes()
-            async for data in sse.data_of(parts):
-                if data.startswith("[DONE]"):
-                    break
-                self._take(json.loads(data), heard)
-            heard.ended = wire.is_done(response)
-            await wire.drain(parts)
+            await self._follow(answer, heard)
         elif "json" in kind or not self._settings.stream:  # an endpoint that does not stream
-            await response.aread()
-            self._take(json.loads(response.content), heard)
+            self._take(json.loads(await answer.whole()), heard)
             heard.ended = True
         else:
             raise ValueError(f"expected an event stream, not {kind or 'a body of no stated type'}")
+
+    async def _follow(self, answer: "Answer", heard: Hearing) -> None:
+        """Hear an event stream up to its end marker, which may come without the blank line that ends an event."""
+        events = Events()
+        while part := await answer.read():
+            for data in events.take(part):
+                if data.startswith(_DONE):
+                    heard.ended = True
+                    await answer.drain()
+                    return
+                self._take(json.loads(data), heard)
+        heard.ended = events.rest().startswith(_DONE)
 
     def _body(self, request: Request, said: Sequence[Turn]) -> dict[str, object]:
         settings, wishes = self._settings, request.wishes
@@ -217,26 +205,26 @@ class ChatWorker:
 
     def _fault(self, error: BaseException) -> WorkerError:
         """Say which fault this is. Messages are our own wording plus the endpoint's, without keys."""
+        import aiohttp
+
         from shikisha.workers import wire
 
         match error:
             case WorkerError():
                 return error
+            case aiohttp.ClientError():  # first: some are ValueErrors or TimeoutErrors besides
+                return wire.failure(error, self._vault)
             case TimeoutError():
                 return WorkerError(FaultKind.TIMEOUT, f"no whole answer within {self._card.timeout:g} s")
-            case ValueError() | RecursionError():
+            case _:
                 what = clip(str(error), self._vault)
                 return WorkerError(FaultKind.BAD_REPLY, f"not what the protocol allows: {what}")
-            case _:
-                return wire.failure(error, self._vault)
 
     def _stated(self, body: object) -> WorkerError:
         """Say which fault an error is that came under status 200, in a stream or in a whole reply."""
-        from shikisha.workers import wire
-
         code = str(body.get("code")) if isinstance(body, dict) else ""
         if code.isdecimal() and 400 <= int(code[:4]) < 600:
-            return wire.refusal(int(code), {}, _detail(body), self._vault)
+            return refusal(int(code), {}, _detail(body), self._vault)
         return WorkerError(FaultKind.SERVER, f"the reply states an error: {clip(_detail(body), self._vault)}")
 
     def _settled(self, heard: Hearing, said: tuple[Turn, ...], wishes: Wishes) -> Reply:
@@ -280,14 +268,14 @@ def _wished(wishes: Wishes, efforts: Sequence[Effort] | None) -> dict[str, Json]
     return wished
 
 
-def _refused(response: "httpx2.Response") -> str:
+def _refused(said: bytes) -> str:
     """Return what an endpoint says of a refusal: the error that it states, or else the text."""
     try:
-        body = json.loads(response.content)
+        body = json.loads(said)
     except (ValueError, RecursionError):
         body = None
     error = body.get("error", body) if isinstance(body, dict) else body
-    return _detail(error) or response.text
+    return _detail(error) or said.decode(errors="replace")
 
 
 def _detail(body: object) -> str:

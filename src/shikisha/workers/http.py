@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
@@ -17,10 +18,11 @@ from shikisha.secrets import Vault
 from shikisha.worker import Card, Reply, Request
 from shikisha.workers import address
 from shikisha.workers.arguments import Arguments
+from shikisha.workers.refusals import refusal
 from shikisha.workers.wording import clip
 
 if TYPE_CHECKING:
-    import httpx2
+    from shikisha.workers.wire import Wire
 
 
 def _checked_pointer(pointer: str) -> str:
@@ -65,51 +67,57 @@ class HttpWorker:
         self._vault = vault
         self._headers = headers
         self._arguments = arguments
-        self._client: httpx2.AsyncClient | None = None
+        self._wire: Wire | None = None
 
     async def perform(self, request: Request) -> Reply:
         """Call the tool with the arguments in the subtask."""
-        import httpx2
+        import aiohttp
 
         from shikisha.workers import wire
 
         arguments = self._arguments.read(request.subtask)
         try:
             async with asyncio.timeout(self._card.timeout):
-                response = await self._send(arguments, request.key)
+                return Reply(await self._ask(arguments, request.key))
+        except aiohttp.ClientError as error:  # first: some are TimeoutErrors besides
+            raise wire.failure(error, self._vault) from None
         except TimeoutError:
             raise WorkerError(FaultKind.TIMEOUT, f"no whole answer within {self._card.timeout:g} s") from None
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise wire.failure(error, self._vault) from None
-        if not response.is_success:
-            raise wire.refusal(response.status_code, response.headers, response.text, self._vault)
-        return Reply(self._answer(response))
 
     async def aclose(self) -> None:
         """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.aclose()
 
-    async def _send(self, arguments: dict[str, object], key: str) -> "httpx2.Response":
-        from shikisha.workers import wire
+    def _open(self) -> "Wire":
+        if self._wire is None:
+            from shikisha.workers.wire import Wire
 
-        settings = self._settings
-        if self._client is None:
-            self._client = wire.client(self._card, settings.max_bytes, self._headers)
+            self._wire = Wire(self._card, self._settings.url, self._settings.max_bytes, self._headers)
+        return self._wire
+
+    async def _ask(self, arguments: Mapping[str, object], key: str) -> str:
+        url, body, settings = self._settings.url, None, self._settings
         headers = {"Accept": "application/json", **address.idempotency(key)}
         if settings.method == "GET":
-            return await self._client.get(_with_query(settings.url, arguments), headers=headers)
-        return await self._client.request(settings.method, settings.url, json=arguments, headers=headers)
+            url = _with_query(url, arguments)
+        else:
+            body = _compact(arguments).encode()
+            headers["Content-Type"] = "application/json"
+        async with self._open().ask(settings.method, url, headers, body) as answer:
+            said = await answer.whole()
+            if not answer.succeeded:
+                raise refusal(answer.status, answer.headers, said.decode(errors="replace"), self._vault)
+            if not said.strip():
+                raise WorkerError(FaultKind.EMPTY, f"status {answer.status} without a body")
+            return self._answer(said, answer.headers.get("Content-Type", "no stated type"))
 
-    def _answer(self, response: "httpx2.Response") -> str:
-        if not response.content.strip():
-            raise WorkerError(FaultKind.EMPTY, f"status {response.status_code} without a body")
+    def _answer(self, said: bytes, kind: str) -> str:
         try:
-            reply = json.loads(response.content)
+            reply = json.loads(said)
             answer = reply if self._settings.result is None else _pointed(reply, self._settings.result)
         except (ValueError, LookupError, RecursionError) as error:
-            kind = response.headers.get("Content-Type", "no stated type")
             what = clip(f"{error} (a body of {kind})", self._vault)
             raise WorkerError(FaultKind.BAD_REPLY, f"not the JSON that was expected: {what}") from None
         text = answer if isinstance(answer, str) else _compact(answer)
@@ -118,13 +126,13 @@ class HttpWorker:
         return text
 
 
-def _with_query(url: str, arguments: Mapping[str, object]) -> "httpx2.URL":
+def _with_query(url: str, arguments: Mapping[str, object]) -> str:
     """Add the arguments to the URL's query; what the configuration has put there stays as it is."""
-    import httpx2
-
-    given = {name: value if isinstance(value, str) else _compact(value) for name, value in arguments.items()}
-    base = httpx2.URL(url)
-    return base.copy_with(params=httpx2.QueryParams(given).merge(base.params))
+    parts = urlsplit(url)
+    there = {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+    given = [(name, value if isinstance(value, str) else _compact(value)) for name, value in arguments.items()]
+    more = urlencode([(name, value) for name, value in given if name not in there])
+    return urlunsplit(parts._replace(query="&".join(filter(None, (more, parts.query)))))
 
 
 def _compact(value: object) -> str:

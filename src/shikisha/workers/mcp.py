@@ -26,7 +26,6 @@ from shikisha.workers.arguments import Arguments
 from shikisha.workers.wording import clip
 
 if TYPE_CHECKING:
-    import httpx2
     from mcp import Client
     from mcp_types import CallToolResult, RequestParamsMeta, Tool
 
@@ -37,7 +36,6 @@ T = TypeVar("T")
 _LONGEST_DESCRIPTION = 500
 _MOST_PAGES = 100
 _KEY = "shikisha/idempotency-key"
-_FAILED_STATUS = frozenset({401, 402, 403, 408, 429, 502, 503, 504})
 
 
 class Settings(BaseModel):
@@ -153,30 +151,22 @@ class McpWorker:
         from mcp import Client, StdioServerParameters, stdio_client
         from mcp.client.streamable_http import streamable_http_client
 
+        from shikisha.workers import mcp_http
+
         settings = self._settings
         if settings.command is not None:
             log = stack.enter_context(words.listening())
             child = StdioServerParameters(command=settings.command, args=settings.args, env=dict(self._env))
             transport = stdio_client(child, errlog=log)
         else:
-            http = await stack.enter_async_context(self._http())
+            client = mcp_http.client(self._card, settings.max_bytes, self._headers, self._vault)
+            http = await stack.enter_async_context(client)
             transport = streamable_http_client(
                 str(settings.url), http_client=http, max_sse_event_size=settings.max_bytes
             )
-        client = await stack.enter_async_context(Client(transport, cache=None))
-        self._found = _described(await _find(client, settings.tool, self._vault), self._vault)
-        return client
-
-    def _http(self) -> "httpx2.AsyncClient":
-        from shikisha.workers import wire
-
-        async def refuse(response: "httpx2.Response") -> None:
-            if response.status_code in _FAILED_STATUS:  # the SDK forgets the status
-                raise wire.refusal(response.status_code, response.headers, "", self._vault)
-
-        client = wire.client(self._card, self._settings.max_bytes, self._headers, endless=True)
-        client.event_hooks = {**client.event_hooks, "response": [*client.event_hooks["response"], refuse]}
-        return client
+        opened = await stack.enter_async_context(Client(transport, cache=None))
+        self._found = _described(await _find(opened, settings.tool, self._vault), self._vault)
+        return opened
 
     def _arguments(self) -> Arguments:
         found, pinned = self._found, self._settings.schema_sha256

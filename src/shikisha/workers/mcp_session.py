@@ -29,7 +29,7 @@ from mcp_types import (
 
 from shikisha.errors import FaultKind, WorkerError
 from shikisha.secrets import Vault
-from shikisha.workers import wire
+from shikisha.workers import mcp_http
 from shikisha.workers.wording import clip
 
 logging.getLogger("mcp.client").setLevel(logging.CRITICAL + 1)  # it logs what servers send, which may repeat keys
@@ -180,7 +180,7 @@ class Session:
             case WorkerError():
                 return cause
             case httpx2.HTTPError():
-                return wire.failure(cause, self._vault)
+                return mcp_http.failure(cause, self._vault)
             case TimeoutError():
                 return self._not_open()
             case MCPError() if opened or cause.code != CONNECTION_CLOSED:

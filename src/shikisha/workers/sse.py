@@ -4,23 +4,32 @@ Invariant: an event is given the moment its blank line is there, however the byt
 names are passed over. Deliberately absent: reconnecting, and any care for what the data say.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator
 
+class Events:
+    """An event stream as far as it has come."""
 
-async def data_of(stream: AsyncIterable[bytes]) -> AsyncIterator[str]:
-    """Yield the data of each event; ValueError for data that are no UTF-8."""
-    held, data = b"", list[bytes]()
-    async for part in stream:
-        held += part
-        lines = held.splitlines(keepends=True)
-        held = lines.pop() if lines and not _whole(lines[-1]) else b""
+    def __init__(self) -> None:
+        self._held = b""
+        self._data: list[bytes] = []
+
+    def take(self, part: bytes) -> list[str]:
+        """Take the next bytes in and return the data of each event that they complete; ValueError when they are no
+        UTF-8."""
+        lines = (self._held + part).splitlines(keepends=True)
+        self._held = lines.pop() if lines and not _whole(lines[-1]) else b""
+        events = []
         for line in lines:
             text = line.rstrip(b"\r\n")
             if text.startswith(b"data"):
-                data += _data(text)
-            elif not text and data:
-                yield b"\n".join(data).decode()
-                data = []
+                self._data += _data(text)
+            elif not text and self._data:
+                events.append(b"\n".join(self._data).decode())
+                self._data = []
+        return events
+
+    def rest(self) -> str:
+        """Return the data of an event whose blank line never came, as the stream ends; nothing without one."""
+        return b"\n".join([*self._data, *_data(self._held.rstrip(b"\r\n"))]).decode(errors="replace")
 
 
 def _whole(line: bytes) -> bool:

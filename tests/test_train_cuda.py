@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from transformers import Qwen2ForCausalLM  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
 from shikisha.cli.app import app  # noqa: E402
@@ -23,10 +24,15 @@ TINY = [
 ]
 
 
+def on_gpu(made: Qwen2ForCausalLM) -> Qwen2ForCausalLM:
+    torch.nn.Module.to(made, "cuda")
+    return made
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_samples_and_scores_are_those_of_a_processor(temperature: float) -> None:
     here = fresh(30, Size(2, 32, 2, 48, 64), seed=3)
-    there = fresh(30, Size(2, 32, 2, 48, 64), seed=3).to("cuda")
+    there = on_gpu(fresh(30, Size(2, 32, 2, 48, 64), seed=3))
     found, again = (
         sample(each, PROMPTS, 6, 9, torch.Generator().manual_seed(1), temperature) for each in (here, there)
     )
@@ -39,8 +45,7 @@ def test_samples_and_scores_are_those_of_a_processor(temperature: float) -> None
 async def test_a_step_is_that_of_a_processor() -> None:
     table = settings(grpo={"kl": 0.05}, second={"share": 0.5})
     loops = [
-        Loop(model().to(device), tokenizer(), source(), scorer(), table, model().to(device))
-        for device in ("cpu", "cuda")
+        Loop(put(model()), tokenizer(), source(), scorer(), table, put(model())) for put in (lambda held: held, on_gpu)
     ]
     here, there = [await loop.advance() for loop in loops]
     assert here.samples == there.samples

@@ -24,21 +24,28 @@ if TYPE_CHECKING:
 _LARGEST_GRADIENT = 1.0
 
 
-def known(model: "PreTrainedModel", settings: TrainSettings) -> bool:
-    """Return whether `shared` can read and `rollout` sample this model: Qwen2's layout, our end, on a processor."""
+def sampled(model: "PreTrainedModel", settings: TrainSettings) -> bool:
+    """Return whether `rollout` can sample this model: Qwen2's layout, and nobody else is to do it."""
     config = model.config
     return (
         isinstance(model, Qwen2ForCausalLM)
-        and (config.pad_token_id, config.eos_token_id) == (PAD, END)
         and config.sliding_window is None
         and not config.attention_dropout
         and not settings.trl.vllm
-        and not torch.cuda.is_available()
     )
 
 
+def known(model: "PreTrainedModel", settings: TrainSettings) -> bool:
+    """Return whether our own pass can read it too: a small one, on a processor, with our end.
+
+    It holds every token's probability at every place, which a large vocabulary makes too much of.
+    """
+    ours = (model.config.pad_token_id, model.config.eos_token_id) == (PAD, END)
+    return sampled(model, settings) and ours and not torch.cuda.is_available()
+
+
 def arguments(settings: TrainSettings, processes: int, own: bool) -> GRPOConfig:
-    """Return TRL's arguments; `own`: sampling and log-probabilities are ours, and so are KL and entropy.
+    """Return TRL's arguments; `own`: log-probabilities are ours, and so are KL and entropy.
 
     Elsewhere TRL estimates the KL from samples, and its entropy bonus goes by the step before. ConfigError where a
     step's completions cannot be dealt out evenly.

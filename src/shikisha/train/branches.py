@@ -22,9 +22,9 @@ _LEAST = 16  # branches that are read together: of fewer, products come out othe
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """What was read of prompts: keys [B * H, D, P] and values [B * H, P, D] of each layer; `lengths` [B].
+    """What was read of prompts: keys [B * A, D, P] and values [B * A, P, D] of each layer; `lengths` [B].
 
-    `mask` [B * H, 1, P] is as good as minus infinity where a prompt is over.
+    `mask` [B * A, 1, P] is as good as minus infinity where a prompt is over.
     """
 
     keys: list[Tensor]
@@ -35,9 +35,10 @@ class Prompts:
 
 @dataclass(slots=True)
 class Layout:
-    """Where branches [R] are when those of a prompt stand together: [B, H, U], U of the prompt that has most.
+    """Where branches [R] are when those of a prompt stand together: [B, A, U], U of the prompt that has most.
 
-    `grid` [B * H * U] says which branch's head is there (any, where there is none), `back` [R * H] where each one is.
+    `grid` [B * A * U] says which branch's head is there (any, where there is none), `back` [R * A] where each one is;
+    A are the heads that are asked, each by T others.
     """
 
     most: int
@@ -55,7 +56,7 @@ class Branches:
         self._last = torch.tensor([prompt[-1] for prompt in prompts], device=reader.device)
         self._used = 0
         heads, kind = reader.heads, self._turns[0].dtype
-        room = (max(_LEAST, len(prompts) * count), heads.count, longest, heads.width)
+        room = (max(_LEAST, len(prompts) * count), heads.asked, longest, heads.width)
         self._keys = [torch.empty(room, dtype=kind, device=reader.device) for _ in reader.layers]
         self._values = [torch.empty(room, dtype=kind, device=reader.device) for _ in reader.layers]
 
@@ -102,21 +103,23 @@ class Branches:
         return now
 
     def _seen(self, query: Tensor, place: int, layout: Layout) -> Tensor:
-        """Return what each head sees [R * H, D] of its prompt and of what was written."""
-        prompts, used = self._prompts, self._used + 1
-        asked = query.reshape(-1, query.shape[-1]) * query.shape[-1] ** -0.5
-        keys, values = (each[place].flatten(0, 1)[: len(asked), :used] for each in (self._keys, self._values))
-        grid = asked.index_select(0, layout.grid).view(len(prompts.mask), layout.most, -1)
-        before = torch.baddbmm(prompts.mask, grid, prompts.keys[place]).flatten(0, 1).index_select(0, layout.back)
-        own = torch.bmm(asked[:, None], keys.transpose(1, 2))[:, 0]
+        """Return what each head sees [R * A, T, D] of its prompt and of what was written."""
+        prompts, used, width = self._prompts, self._used + 1, query.shape[-1]
+        together = (len(prompts.mask), layout.most * self._reader.heads.times, -1)
+        alone = (len(prompts.mask) * layout.most, self._reader.heads.times, -1)
+        asking = query.reshape(-1, self._reader.heads.times, width) * width**-0.5
+        keys, values = (each[place].flatten(0, 1)[: len(asking), :used] for each in (self._keys, self._values))
+        grid = asking.index_select(0, layout.grid).view(together)
+        before = torch.baddbmm(prompts.mask, grid, prompts.keys[place]).view(alone).index_select(0, layout.back)
+        own = torch.bmm(asking, keys.transpose(1, 2))
         weights = torch.cat([before, own], dim=-1).softmax(dim=-1)
         length = before.shape[-1]
-        grid = weights[:, :length].index_select(0, layout.grid).view(len(prompts.mask), layout.most, -1)
-        first = torch.bmm(grid, prompts.values[place]).flatten(0, 1).index_select(0, layout.back)
-        return first + torch.bmm(weights[:, None, length:], values)[:, 0]
+        grid = weights[..., :length].index_select(0, layout.grid).view(together)
+        first = torch.bmm(grid, prompts.values[place]).view(alone).index_select(0, layout.back)
+        return first + torch.bmm(weights[..., length:], values)
 
     def _layout(self, owner: Tensor) -> Layout:
-        heads = torch.arange(self._reader.heads.count, device=owner.device)
+        heads = torch.arange(self._reader.heads.asked, device=owner.device)
         order = owner.argsort(stable=True)
         counts = owner.bincount(minlength=len(self._prompts.lengths))
         first = counts.cumsum(0) - counts
@@ -139,7 +142,7 @@ def _read(reader: Reader, prompts: Sequence[Sequence[int]]) -> Prompts:
         [each.index_select(0, which.flatten()).view(*which.shape, *each.shape[1:]) for each in layers]
         for layers in (found.keys, found.values)
     )
-    hidden = (torch.arange(longest, device=device) >= lengths[:, None]).repeat_interleave(reader.heads.count, dim=0)
+    hidden = (torch.arange(longest, device=device) >= lengths[:, None]).repeat_interleave(reader.heads.asked, dim=0)
     mask = torch.zeros(hidden.shape, dtype=found.states.dtype, device=device).masked_fill_(hidden, _NEVER)[:, None]
     return Prompts(
         [each.permute(0, 2, 3, 1).flatten(0, 1).contiguous() for each in keys],

@@ -28,11 +28,12 @@ Chat = list[dict[str, str]]
 class Play:
     """Performs what was sampled; `texts`, `found` and `failure` are of the last call, by group of `size`.
 
-    `home` is the event loop in which plans are performed (None: whichever calls).
+    `end` is the token that ends a completion; `home` is the event loop in which plans are performed (None: whichever
+    calls).
     """
 
     def __init__(self, tokenizer: "Tokenizer", end: int, scorer: Scorer, settings: TrainSettings) -> None:
-        self._words, self._end, self._scorer, self._settings = tokenizer, end, scorer, settings
+        self._words, self.end, self._scorer, self._settings = tokenizer, end, scorer, settings
         self.home: asyncio.AbstractEventLoop | None = None
         self._stopped = False
         self.size = settings.grpo.group
@@ -118,6 +119,6 @@ class Play:
 
     def text(self, ids: Sequence[int]) -> str:
         """Return what a completion's tokens say."""
-        kept = [token for token in ids if token != self._end]
+        kept = [token for token in ids if token != self.end]
         text: str = self._words.decode(kept, skip_special_tokens=not self._settings.model.brief)
         return text

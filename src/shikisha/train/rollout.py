@@ -52,17 +52,21 @@ def sample(
     longest: int,
     generator: torch.Generator | None = None,
     temperature: float = 1.0,
+    end: int = END,
 ) -> Sampled:
-    """Sample `group` completions of at most `longest` tokens for each prompt; temperature 0 takes the likeliest."""
+    """Sample `group` completions of at most `longest` tokens for each prompt; temperature 0 takes the likeliest.
+
+    `end` is the token that ends a completion.
+    """
     shape = (longest, len(prompts) * group)
     lots = torch.rand(shape, dtype=torch.float64, generator=generator) if temperature else None
     on = model.device
     tokens, logprobs = torch.full(shape, PAD, device=on), torch.zeros(shape, device=on)
     with torch.inference_mode():
         branches = Branches(Reader.of(model), prompts, group, longest)
-        used = _write(branches, tokens, logprobs, None if lots is None else lots.to(on), temperature)
+        used = _write(branches, (tokens, logprobs), None if lots is None else lots.to(on), temperature, end)
     found, likely = (each[:used].t().reshape(len(prompts), group, used).cpu() for each in (tokens, logprobs))
-    return Sampled(found, _until_end(found), likely)
+    return Sampled(found, _until_end(found, end), likely)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +151,11 @@ def scores(
     return ones.each(ones.scores(model, temperature))
 
 
-def _write(branches: Branches, tokens: Tensor, logprobs: Tensor, lots: Tensor | None, temperature: float) -> int:
+def _write(
+    branches: Branches, written: tuple[Tensor, Tensor], lots: Tensor | None, temperature: float, end: int
+) -> int:
     """Fill in tokens and their log-probabilities [T, B * G] until all have ended; return after how many that was."""
+    tokens, logprobs = written
     longest, count = tokens.shape
     on = torch.arange(count, device=tokens.device)
     whose = on // (count // branches.count)
@@ -156,7 +163,7 @@ def _write(branches: Branches, tokens: Tensor, logprobs: Tensor, lots: Tensor | 
         spread = torch.log_softmax(branches.read() / (temperature or 1.0), dim=-1)
         drawn = spread.argmax(dim=-1)[whose] if lots is None else _drawn(spread, whose, lots[place, on])
         tokens[place, on], logprobs[place, on] = drawn, spread[whose, drawn]
-        going = drawn != END
+        going = drawn != end
         on = on[going]
         if not len(on):
             return place + 1
@@ -175,6 +182,6 @@ def _drawn(spread: Tensor, whose: Tensor, lots: Tensor) -> Tensor:
     return found.clamp(0, count - 1)
 
 
-def _until_end(tokens: Tensor) -> Tensor:
-    ended = (tokens == END).long()
+def _until_end(tokens: Tensor, end: int) -> Tensor:
+    ended = (tokens == end).long()
     return (ended.cumsum(-1) - ended) == 0

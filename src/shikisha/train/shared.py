@@ -34,6 +34,11 @@ class Heads:
     asked: int
     width: int
 
+    @property
+    def times(self) -> int:
+        """How many heads ask the same one."""
+        return self.count // self.asked
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
@@ -49,25 +54,17 @@ class Layer:
     narrow: Map
 
     def asked(self, state: Tensor, turn: Turn) -> tuple[Tensor, Tensor, Tensor]:
-        """Return query, key and value [N, H, D] of states [N, W], keys and values as often as they are asked."""
+        """Return queries [N, H, D] of states [N, W], and keys and values [N, A, D] of the heads that are asked."""
         heads = self.heads
         found = self.project(self.enter(state)).view(len(state), -1, heads.width)
         turned = _rotated(found[:, : heads.count + heads.asked], turn)
-        return (
-            turned[:, : heads.count],
-            self._repeated(turned[:, heads.count :]),
-            self._repeated(found[:, heads.count + heads.asked :]),
-        )
+        return turned[:, : heads.count], turned[:, heads.count :], found[:, heads.count + heads.asked :]
 
     def after(self, state: Tensor, seen: Tensor) -> Tensor:
         """Return the states [N, W] after the layer, given what its heads saw [N, H * D]."""
         state = state + self.leave(seen)
         gate, up = self.widen(self.pause(state)).chunk(2, dim=-1)
         return state + self.narrow(self.bend(gate) * up)
-
-    def _repeated(self, each: Tensor) -> Tensor:
-        times = self.heads.count // self.heads.asked
-        return each if times == 1 else each.repeat_interleave(times, dim=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +113,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read of a tree: states [N, W] after the last layer, keys and values [N, H, D] of each layer."""
+    """What was read of a tree: states [N, W] after the last layer, keys and values [N, A, D] of each layer."""
 
     states: Tensor
     keys: list[Tensor]
@@ -134,14 +131,19 @@ def read(reader: Reader, tree: Tree) -> Read:
         found.keys.append(key)
         found.values.append(value)
         own = query.reshape(blocks[0], -1, *query.shape[1:]).transpose(1, 2)
-        keys, values = (_gathered(each, tree.keys).transpose(1, 2) for each in (key, value))
+        keys, values = (_repeated(_gathered(each, tree.keys).transpose(1, 2), layer.heads) for each in (key, value))
         seen = F.scaled_dot_product_attention(own, keys, values, attn_mask=mask)
         state = layer.after(state, seen.transpose(1, 2).reshape(len(state), -1))
     return Read(state, found.keys, found.values)
 
 
+def _repeated(each: Tensor, heads: Heads) -> Tensor:
+    """Return keys or values [B, H, K, D], as often as they are asked, of [B, A, K, D]."""
+    return each if heads.times == 1 else each.repeat_interleave(heads.times, dim=1)
+
+
 def _gathered(each: Tensor, nodes: Tensor) -> Tensor:
-    """Return keys or values [..., H, D] of these nodes [...]."""
+    """Return keys or values [..., A, D] of these nodes [...]."""
     return each.reshape(len(each), -1).index_select(0, nodes.flatten()).view(*nodes.shape, *each.shape[1:])
 
 

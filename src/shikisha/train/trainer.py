@@ -3,8 +3,9 @@
 TRL goes from prompts to samples, rewards, advantages and the loss, and so do we, in the same places: a step draws its
 tasks when it begins (a data loader would draw ahead, and the curriculum and checkpoints would be a step off), the one
 async reward function performs every plan, second rounds are sampled and performed after the first ones and join their
-batch, and advantages are `advantage`'s, over all processes. Small models of our own are sampled by `rollout` and read
-by `shared`, prompts once a group, and their KL is exact; any other model is TRL's to sample and to read. Invariants:
+batch, and advantages are `advantage`'s, over all processes. Models of Qwen2's layout are sampled by `rollout`, which
+reads a prompt once for its group, unless weights lie in pieces or vLLM samples; small ones on a processor are also read
+by `shared`, and their KL is exact; whatever else there is is TRL's to sample and to read. Invariants:
 tokens and, from `rollout`, log-probabilities are the sampler's; what a worker spoilt has no advantage and is counted
 as masked; a loss or gradient that is no number stops training before any weight is touched; what stops one process
 while plans are performed stops all, after the same collective calls. Deliberately absent: TRL's checkpoints (it
@@ -32,7 +33,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
 from shikisha.errors import ConfigError, Diverged
-from shikisha.train.arguments import adapters, arguments, known, wrapped
+from shikisha.train.arguments import adapters, arguments, known, sampled, wrapped
 from shikisha.train.batch import Asked, Group
 from shikisha.train.crew import our_crew
 from shikisha.train.padded import Held, in_rows, joined, passed
@@ -55,7 +56,6 @@ Likely = tuple[Tensor, Tensor | None, Tensor | None]
 _STEPS = 1_000_003  # TRL samples and shuffles with dice that its data loaders roll too: each step has its own
 _NOT_SCORED = "All reward functions returned None"  # such completions are masked and counted; it shows all of a task
 _LEFT_OUT: tuple[tuple[str, type[Warning]], ...] = (
-    ("You are using 'rollout_func'", UserWarning),  # may change in another TRL: the bounds of the extra guard that
     ("`[a-z_]*gradient_checkpointing[a-z_]*` is deprecated", FutureWarning),  # TRL asks transformers by the old name
 )
 
@@ -87,8 +87,9 @@ class Trainer(GRPOTrainer):
                 train_dataset=Dataset.from_dict({"prompt": [""] * table.tasks * max(1, table.steps)}),
                 processing_class=chats,
                 peft_config=adapters(settings),
-                rollout_func=self._sampled if self.own else None,
             )
+        if sampled(model, settings) and not self.sharded:
+            self.rollout_func = self._sampled
         self.remove_callback(PrinterCallback)
         self.generator = torch.Generator().manual_seed(settings.seed + self.accelerator.process_index)
         self._held = _before(self.model, reference, table.temperature) if table.kl and self.own else None
@@ -180,11 +181,11 @@ class Trainer(GRPOTrainer):
         asked = self.play.seconds(firsts, self.step)
         return list(islice(cycle(asked or [group.asked for group in firsts]), most(self.crew, len(asked))))
 
-    def _sampled(self, prompts: Sequence[str], _: GRPOTrainer) -> dict[str, Sequence[object]]:
+    def _sampled(self, prompts: list[str], _: GRPOTrainer) -> dict[str, Sequence[object]]:
         """Sample as TRL wants it: a completion for each of the prompts, which come in groups."""
         table, size = self.settings.grpo, self.play.size
-        ids = [self.play.encoded(prompt) for prompt in prompts[::size]]
-        drawn = sample(self._policy, ids, size, table.longest, self.generator, table.temperature)
+        ids, *_others = self._tokenize_prompts(prompts[::size])
+        drawn = sample(self._policy, ids, size, table.longest, self.generator, table.temperature, self.play.end)
         return in_rows(ids, drawn)
 
     def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Tensor]]:

@@ -16,6 +16,7 @@ from shikisha.server.doors import asker, seer
 from shikisha.server.headers import of_begun
 from shikisha.server.house import House
 from shikisha.server.idempotency import begun, key_of
+from shikisha.server.lapses import door, until
 from shikisha.server.listeners import listened
 from shikisha.server.narrowing import Narrowing, narrowing
 from shikisha.server.ordering import Wish
@@ -55,7 +56,8 @@ async def create(request: Request, by: Asker) -> Response:
     made = await _Asking(house, by, asked, narrowing(request.headers), key_of(request.headers)).begun()
     headers = of_begun(made.run)
     if asked.stream:
-        return sse.stream(made.stream(), headers, made.gone, grace(house))
+        told = until(door(request, asker(Scope.RUN), made.refused), made.stream())
+        return sse.stream(told, headers, made.gone, grace(house))
     if asked.background:
         return _given(await made.now(), headers)
     return await unless_left(request, made.answer(), made.gone)
@@ -77,7 +79,8 @@ async def look(
     headers = of_begun(found.served.run)
     if stream:
         made = responding(house, found, -1 if starting_after is None else starting_after)
-        return sse.stream(listened(request, by, made.stream()), headers, grace=grace(house))
+        told = until(door(request, seer, made.refused), listened(request, by, made.stream()))
+        return sse.stream(told, headers, grace=grace(house))
     return _given(await responding(house, found).now(), headers)
 
 

@@ -106,6 +106,11 @@ class Responding:
         except ShikishaError as error:
             yield self._error(problem_of(error))
 
+    async def refused(self, problem: Problem) -> tuple[bytes]:
+        """Return the last event of a stream that may go on no longer; its client has left, as it were."""
+        await self.gone()
+        return (self._error(problem),)
+
     async def _heard(self) -> AsyncGenerator[Sent]:
         """Yield what the stream holds, until the response ends; Problem when it does not."""
         heard, until, clock = -1, None, asyncio.get_running_loop().time

@@ -16,6 +16,7 @@ from shikisha.server.doors import asker, owned, seer
 from shikisha.server.headers import of_begun
 from shikisha.server.house import House, root_of
 from shikisha.server.idempotency import Begun, begun, key_of
+from shikisha.server.lapses import door, until
 from shikisha.server.listeners import listened
 from shikisha.server.narrowing import Narrowing, narrowing
 from shikisha.server.ordering import Wish
@@ -23,7 +24,7 @@ from shikisha.server.orders import Api, Order
 from shikisha.server.principal import Principal, Scope
 from shikisha.server.problems import Problem
 from shikisha.server.refusals import SSE, refusals
-from shikisha.server.runs_following import ended, events, over
+from shikisha.server.runs_following import ended, events, over, refused
 from shikisha.server.runs_view import cursor, read_cursor, shown, summary
 from shikisha.server.store import Filter
 from shikisha.server.wire.reading import documented, fit, read
@@ -118,7 +119,8 @@ async def follow(
         return Response(status_code=204)
     hidden = await hides(house, by, run)
     told = events(house, run, since, pieces=pieces and not hidden, hidden=hidden)
-    return sse.stream(listened(request, by, told), of_begun(root_of(run)), grace=grace(house))
+    watched = until(door(request, seer, refused), listened(request, by, told))
+    return sse.stream(watched, of_begun(root_of(run)), grace=grace(house))
 
 
 def _order(house: House, by: Principal, asked: RunRequest, narrow: Narrowing, key: str | None) -> Order:

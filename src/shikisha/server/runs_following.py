@@ -16,6 +16,7 @@ from shikisha.events import Event, RunFinished
 from shikisha.server.house import House, root_of
 from shikisha.server.live import Happened
 from shikisha.server.mapping import problem_of
+from shikisha.server.problems import Problem
 from shikisha.server.store import State
 from shikisha.server.withholding import withheld
 
@@ -42,7 +43,13 @@ async def events(
                 return
             await asyncio.sleep(_LOOK)
     except ShikishaError as error:
-        yield _sent("error", dict(problem_of(error).body()))
+        for each in await refused(problem_of(error)):
+            yield each
+
+
+async def refused(problem: Problem) -> tuple[bytes]:
+    """Return the last event of a stream that ends before the run does: why."""
+    return (_sent("error", dict(problem.body())),)
 
 
 async def over(house: House, run: str, after: int) -> bool:

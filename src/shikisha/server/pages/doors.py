@@ -26,7 +26,7 @@ from shikisha.server.problems import Problem
 from shikisha.server.store import Filter, State
 
 COOKIE = "shikisha_login"
-_SEE = (Scope.READ, Scope.RUN)
+SEERS = (Scope.READ, Scope.RUN)
 _NEXT = "next"
 
 
@@ -49,8 +49,11 @@ class Session:
         return None if self.by.may(Scope.ADMIN) else self.by.tenant
 
 
-class LoggedOut(Exception):
+class LoggedOut(Problem):
     """Nobody is logged in; the browser is led to the login."""
+
+    def __init__(self) -> None:
+        super().__init__(401, "this login is over: log in again", "logged_out")
 
 
 def house_of(request: Request) -> House:
@@ -96,7 +99,7 @@ def field(form: FormData, name: str, default: str = "") -> str:
     return value if isinstance(value, str) else default
 
 
-See = Annotated[Session, Depends(looking(*_SEE))]
+See = Annotated[Session, Depends(looking(*SEERS))]
 Begin = Annotated[Session, Depends(looking(Scope.RUN))]
 Approve = Annotated[Session, Depends(looking(Scope.APPROVE))]
 Anyone = Annotated[Session, Depends(looking(*Scope))]

@@ -11,6 +11,7 @@ from contextlib import aclosing
 from time import monotonic
 
 from shikisha.events import AttemptStarted, Event
+from shikisha.server.lapses import heard_next
 from shikisha.server.live import Happened, Heard, Said
 
 _GATHER = 0.15  # seconds in which what follows is sent together
@@ -107,7 +108,7 @@ async def _batches(listening: AsyncIterator[Heard]) -> AsyncIterator[list[Heard]
             until = monotonic() + _TICK
             while (left := until - monotonic()) > 0:
                 if following is None:
-                    following = asyncio.create_task(_next(listening))
+                    following = asyncio.create_task(heard_next(listening))
                 done, _ = await asyncio.wait({following}, timeout=left)
                 if not done:
                     break
@@ -125,11 +126,3 @@ async def _batches(listening: AsyncIterator[Heard]) -> AsyncIterator[list[Heard]
         if following is not None:
             following.cancel()
             await asyncio.wait([following])
-
-
-async def _next(listening: AsyncIterator[Heard]) -> Heard:
-    """Return what is heard next; EOFError at the end (a task cannot end in StopAsyncIteration)."""
-    try:
-        return await anext(listening)
-    except StopAsyncIteration:
-        raise EOFError from None

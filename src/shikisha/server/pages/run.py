@@ -5,7 +5,7 @@ Deliberately absent: what is shown of a run (`view_run`), and which of it is sen
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -27,10 +27,24 @@ from shikisha.server.asking import actor
 from shikisha.server.doors import owned
 from shikisha.server.feedback import graded
 from shikisha.server.house import House, root_of
+from shikisha.server.lapses import door, until
 from shikisha.server.live import Happened, Heard
 from shikisha.server.pages import live as living
 from shikisha.server.pages import view_journal, view_run
-from shikisha.server.pages.doors import Approve, Begin, Checked, Housed, PageRoute, See, Sent, Session, field, led
+from shikisha.server.pages.doors import (
+    SEERS,
+    Approve,
+    Begin,
+    Checked,
+    Housed,
+    PageRoute,
+    See,
+    Sent,
+    Session,
+    field,
+    led,
+    looking,
+)
 from shikisha.server.pages.rendering import HOME, SECURITY, environment, page
 from shikisha.server.principal import Scope
 from shikisha.server.problems import Problem
@@ -81,7 +95,7 @@ async def live(request: Request, run: str, session: See, house: Housed, after: i
     begin = int(last) if last.isascii() and last.isdigit() else after
     events = await seen(house, session, run)
     told = _told(house, session, run, events[: max(begin, 0) + 1])
-    return EventSourceResponse(told, headers=SECURITY, ping=_PING)
+    return EventSourceResponse(until(door(request, looking(*SEERS), _shut), told), headers=SECURITY, ping=_PING)
 
 
 @router.get(f"{HOME}/runs/{{run}}/journal")
@@ -123,6 +137,12 @@ async def feedback(run: str, session: Begin, house: Housed, form: Sent) -> Respo
     house.clerk.add(graded(run, float(right), said, actor(session.by)))
     await house.journal.flush()
     return led(f"{HOME}/runs/{run}#answer")
+
+
+async def _shut(problem: Problem) -> tuple[ServerSentEvent, ServerSentEvent]:
+    note = f'<p class="note bad" role="alert">This page is told of no more: {escape(problem.message)}</p>'
+    swapped = f'<div hx-swap-oob="afterbegin:#head">{note}</div>'
+    return ServerSentEvent(swapped, event="parts"), ServerSentEvent("over", event="over")
 
 
 async def seen(house: House, session: Session, run: str) -> Sequence[Event]:
@@ -189,7 +209,7 @@ def said(told: living.Told) -> str:
     )
 
 
-async def _told(house: House, session: Session, run: str, events: Sequence[Event]) -> AsyncIterator[ServerSentEvent]:
+async def _told(house: House, session: Session, run: str, events: Sequence[Event]) -> AsyncGenerator[ServerSentEvent]:
     """Tell a listener what changes until the run is over, through all its pauses."""
     known = list(events)
     while True:

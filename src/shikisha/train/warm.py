@@ -46,7 +46,10 @@ def warm_up(
     table: WarmTable,
     first: int = 0,
 ) -> Iterator[WarmStep]:
-    """Take the steps from `first` on; Diverged where the loss is no number, before a weight is touched."""
+    """Take the steps from `first` on; Diverged where the loss is no number, before a weight is touched.
+
+    On a GPU products are of 16-bit numbers (bfloat16), and weights and averages of 32.
+    """
     batches = Batches(chunks, table)
     model.train()
     for number in range(first, table.steps):
@@ -55,8 +58,9 @@ def warm_up(
         for options in optimizer.param_groups:
             options["lr"] = rate
         tokens, labels = (each.to(model.device) for each in batches.at(number))
-        logits = model(input_ids=tokens, attention_mask=(tokens != PAD).long()).logits
-        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        with torch.autocast("cuda", torch.bfloat16, enabled=model.device.type == "cuda"):
+            logits = model(input_ids=tokens, attention_mask=(tokens != PAD).long()).logits
+            loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
         if not bool(torch.isfinite(loss)):
             raise Diverged(
                 f"warm start, step {number}: the loss is {float(loss.detach())}; the weights are of the step before"

@@ -102,12 +102,17 @@ def _workers(composition: "Composition") -> Iterator[Finding]:
 
 
 def _conductor(composition: "Composition") -> Iterator[Finding]:
+    from shikisha.config.foreseeing import foreseen
+
     try:
         pool = composition.pool()
         yield Finding("pool", GOOD, ", ".join(pool.names))
         yield Finding("conductor", GOOD, composition.conductor("", pool).name)
     except ShikishaError as error:
         yield Finding("pool and conductor", BAD, str(error))
+    for where, trouble in foreseen(composition):
+        if trouble is not None and where != "conductor":
+            yield Finding(where, BAD, str(trouble))
 
 
 async def _called(composition: "Composition", name: str) -> Finding:

@@ -106,13 +106,18 @@ class Composition:
 
     def conductor(self, spec: str = "", pool: Pool | None = None) -> Conductor:
         """Return the conductor of this name; with a pool, make sure that it finds the workers it names there."""
-        known = Conductors(self.settings.conductors, self.file, self.folder, self._endpoint)
+        known = self.conductors()
         if spec:
             return known.make(spec, pool)
         if self.orchestra is not None and "conductor" not in self.settings.model_fields_set:
             return known.make(REHEARSED, pool)
         with toml.placed(f"{self.file}: conductor"):
             return known.make(self.settings.conductor, pool)
+
+    def conductors(self, find: Callable[[str], Member] | None = None) -> Conductors:
+        """Return what makes conductors; `find` finds a worker that writes plans: by default it is built."""
+        found = find or (lambda name: self._member(name, self.names))
+        return Conductors(self.settings.conductors, self.file, self.folder, lambda name: self._endpoint(name, found))
 
     def resolved(self) -> str:
         """Return the whole configuration with its defaults as JSON, as it is stored with each run."""
@@ -216,13 +221,13 @@ class Composition:
             check = module.build(own, entry.check)
         return Handoff(check, entry.on_fail, entry.redo)
 
-    def _endpoint(self, name: str) -> Endpoint:
+    def _endpoint(self, name: str, find: Callable[[str], Member]) -> Endpoint:
         if name not in self.names:
             raise UnknownName("worker", name, self.names)
         table = self.workers.get(name)
         if table is not None and table.kind == kinds.CONDUCTOR:
             raise ConfigError(f"{name!r} is a child run; a plan is written by an endpoint")
-        return Endpoint(self._member(name, self.names), bool(getattr(table, "structured_output", False)))
+        return Endpoint(find(name), bool(getattr(table, "structured_output", False)))
 
 
 def _described(name: str, table: WorkerTable, approval: Ask) -> Card:

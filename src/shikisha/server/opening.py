@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from shikisha.config.compose import Composition
+from shikisha.config.foreseeing import foresee
 from shikisha.errors import JournalUnavailable
 from shikisha.journal import open_journal
 from shikisha.server.caring import care
@@ -24,7 +25,8 @@ _TOLD_WITHIN = 2.0  # seconds that receivers of webhooks get when the house is c
 
 @asynccontextmanager
 async def open_house(composition: Composition, journal_url: str = "") -> AsyncIterator[House]:
-    """Open everything that serving needs, and close it in order."""
+    """Open everything that serving needs, and close it in order. ConfigError for conductors that could not conduct."""
+    foresee(composition)
     lease = composition.settings.server.lease
     async with (
         open_journal(journal_url or composition.journal_url()) as journal,

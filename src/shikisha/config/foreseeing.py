@@ -1,0 +1,74 @@
+"""Whether every conductor of a configuration could conduct: looked at as a server starts, not at its first request.
+
+Each is made once, over workers that are described and not built, so that no key is read and nobody is called. A table
+of [conductors] is held against all workers (a child run may have any of them for its pool), the conductor that plays
+where none is named against the configured pool. Invariant: an error names the file and the table, and all of them are
+told. Deliberately absent: whether an endpoint answers (`shikisha doctor --call`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from shikisha import toml
+from shikisha.call import Reply, Request
+from shikisha.conductor import Conductor
+from shikisha.config import kinds
+from shikisha.config.compose import Composition
+from shikisha.errors import ConfigError, MissingExtra
+from shikisha.pool import Member, Pool
+from shikisha.worker import Card
+
+
+class _Described:
+    """A worker that is only described."""
+
+    async def perform(self, request: Request) -> Reply:
+        raise NotImplementedError(request.key)
+
+
+def foreseen(composition: Composition) -> Iterator[tuple[str, ConfigError | None]]:
+    """Yield every conductor that the configuration names, by where it does so, and why it could not conduct if so."""
+    everybody = _described(composition, composition.names)
+    known = composition.conductors(everybody.named)
+    for name in composition.settings.conductors:
+        yield f"conductors.{name}", _trouble(partial(known.make, name, everybody))
+    if composition.orchestra is None:
+        playing = _described(composition, composition.settings.pool or composition.playing)
+        yield "conductor", _trouble(partial(_named, composition, "conductor", composition.settings.conductor, playing))
+    for name, table in composition.workers.items():
+        if isinstance(table, kinds.ChildSettings):
+            where = f"workers.{name}.conductor"
+            yield where, _trouble(partial(_named, composition, where, table.conductor, everybody))
+
+
+def foresee(composition: Composition) -> None:
+    """Raise ConfigError if any conductor of the configuration could not conduct; it says so of each."""
+    troubles = [str(trouble) for _, trouble in foreseen(composition) if trouble is not None]
+    if troubles:
+        raise ConfigError("\n".join(dict.fromkeys(troubles)))
+
+
+def _named(composition: Composition, where: str, spec: str, pool: Pool) -> Conductor:
+    known = composition.conductors(_described(composition, composition.names).named)
+    with toml.placed(f"{composition.file}: {where}"):
+        return known.make(spec, pool)
+
+
+def _trouble(make: Callable[[], object]) -> ConfigError | None:
+    try:
+        make()
+    except ConfigError as error:
+        return error
+    return None
+
+
+def _described(composition: Composition, names: Sequence[str]) -> Pool:
+    members = [Member(_card(composition, name), _Described()) for name in names]
+    return Pool(members)
+
+
+def _card(composition: Composition, name: str) -> Card:
+    try:
+        return composition.cards([name])[0]
+    except MissingExtra:  # it cannot be called here: whoever needs it is told so
+        return Card(name, kind=composition.workers[name].kind)

@@ -153,6 +153,7 @@ def _rehearsed(name: str) -> Conductor:
         known.SELF_CONSISTENCY,
         known.PLANNER_EXECUTOR_VERIFIER,
         known.RANDOM,
+        known.RANDOM_LARGE,
         known.OPTIMAL,
     )
     by_name = {conductor.name: conductor for conductor in conductors}

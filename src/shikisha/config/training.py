@@ -31,21 +31,23 @@ from shikisha.taskset import Item, Split, Taskset, content_key
 
 if TYPE_CHECKING:
     from shikisha.orchestra.cast import Profile
+    from shikisha.orchestra.tasks import Recipe
     from shikisha.train.card import Origin
     from shikisha.train.ground import Ground, School
     from shikisha.train.session import Order, Result
     from shikisha.train.settings import TrainSettings
 
 REHEARSAL = "rehearsal"
+REHEARSALS = (REHEARSAL, f"{REHEARSAL}-large")
 _AWAY = 0.5  # how often the dearest worker is left out
 _JUDGED_SEED = 0  # of the rehearsal's development tasks: the same for every seed, so that runs can be compared
 _BESIDE = {
-    "random": "rehearsal:random",
     "keyword router": "rehearsal:keyword-router",
     "rules": "rehearsal:rules",
     "optimum": "rehearsal:optimal",
 }
-_WORDS, _LEAST = 20_000, 60  # lessons that words are counted in, and how often a word must stand there
+_WORDS = 20_000  # lessons that words are counted in
+_LEAST = dict(zip(REHEARSALS, (60, 30), strict=True))  # how often a word must stand there, names less often
 _WORDS_SEED = 999
 _PROBED = 32  # tasks of the rehearsal by which another version of it is told
 
@@ -76,7 +78,7 @@ async def grounded(settings: "TrainSettings", folder: Path, file: Path | None) -
     async with AsyncExitStack() as stack:
         composition = load(file)
         stack.push_async_callback(composition.aclose)
-        if settings.tasks.set == REHEARSAL:
+        if settings.tasks.set in REHEARSALS:
             yield _rehearsal(settings, composition)
             return
         purse = None
@@ -99,33 +101,34 @@ def _money(settings: "TrainSettings", folder: Path) -> tuple[Calls, Purse]:
 
 
 def _rehearsal(settings: "TrainSettings", composition: Composition) -> "Ground":
-    from shikisha.orchestra.cast import PROFILES
-    from shikisha.tasksets.rehearsal import Recipe, single
+    from shikisha.tasksets.rehearsal import SETS, single
     from shikisha.train.card import Origin
     from shikisha.train.ground import Ground
 
     if settings.tasks.pool:
         raise ConfigError("tasks.pool: the rehearsal's tasks bring their own workers: expected none")
-    recipe = Recipe(parts=settings.tasks.parts, lacking=settings.tasks.lacking)
+    name = settings.tasks.set
+    standard = SETS[name]
+    recipe = replace(standard, parts=settings.tasks.parts, lacking=settings.tasks.lacking)
     stream = partial(single, Split.TRAIN, settings.seed, recipe=recipe)
-    judged = tuple(single(Split.DEV, _JUDGED_SEED, place) for place in range(settings.tasks.judged))
+    judged = tuple(single(Split.DEV, _JUDGED_SEED, place, standard) for place in range(settings.tasks.judged))
     probed = [stream(place) for place in range(_PROBED)]
     origin = Origin(
-        REHEARSAL,
+        name,
         _splits(f"train (seed {settings.seed}, without end)", f"dev (seed {_JUDGED_SEED})", len(judged)),
-        [{"name": name, "description": _described(profile)} for name, profile in PROFILES.items()],
+        [{"name": profile.name, "description": _described(profile)} for profile in standard.edition.everyone],
         simulated=True,
         lessons=_lessons_told(settings),
     )
     return Ground(
         origin,
-        {"taskset": REHEARSAL, "pool": _digest([[one.task.content_hash, *_told(one.pool)] for one in probed])},
+        {"taskset": name, "pool": _digest([[one.task.content_hash, *_told(one.pool)] for one in probed])},
         stream,
         largest=max(len(one.pool) for one in (*probed, *judged) if one.pool is not None),
         judged=judged,
         caps=composition.caps,
         school=school_of(settings),
-        beside=partial(_beside, judged, composition),
+        beside=partial(_beside, judged, composition, standard),
     )
 
 
@@ -138,16 +141,19 @@ def _described(profile: "Profile") -> str:
 def school_of(settings: "TrainSettings") -> "School":
     """Return the lessons of the embedded orchestra, and what makes their tokenizer."""
     from shikisha.orchestra import encore, thought
-    from shikisha.orchestra.lessons import lesson, phrases, schooling
+    from shikisha.orchestra.lessons import curriculum_of, lesson, phrases, schooling
+    from shikisha.tasksets.rehearsal import SETS
     from shikisha.train.ground import School
     from shikisha.train.words import plan_pieces, word_tokenizer
 
+    edition = SETS[settings.tasks.set].edition
+    drawn = curriculum_of(edition)
     return School(
-        schooling(settings.seed, *settings.warm.follow, settings.warm.demonstrations),
+        schooling(settings.seed, *settings.warm.follow, settings.warm.demonstrations, edition),
         lambda: word_tokenizer(
-            (lesson(_WORDS_SEED, place).prompt for place in range(_WORDS)),
-            [*thought.pieces(), *encore.PIECES, *plan_pieces(phrases())],
-            _LEAST,
+            (lesson(_WORDS_SEED, place, drawn).prompt for place in range(_WORDS)),
+            [*thought.pieces(edition), *encore.PIECES, *plan_pieces(phrases(edition))],
+            _LEAST[settings.tasks.set],
         ),
         "shikisha.config.lessons",
         {"settings": settings.model_dump(mode="json")},
@@ -299,15 +305,19 @@ def _digest(data: object) -> str:
     return sha256(json.dumps(data).encode()).hexdigest()[:12]
 
 
-async def _beside(items: Sequence[Item], composition: Composition) -> Mapping[str, float]:
+async def _beside(items: Sequence[Item], composition: Composition, recipe: "Recipe") -> Mapping[str, float]:
     """Return how often the generalist alone and the hand-written conductors are right on these tasks."""
-    from shikisha.orchestra.cast import GENERALIST
-    from shikisha.orchestra.yardsticks import ONLY_GENERALIST
+    from shikisha.orchestra.yardsticks import random_of
+    from shikisha.orchestra.yardsticks import single as alone_of
     from shikisha.tasksets.rehearsal import rehearsal
 
-    drawn = rehearsal("dev", _JUDGED_SEED, len(items))
-    alone = [replace(item, pool=one.cast(GENERALIST).pool) for item, one in zip(items, drawn, strict=True)]
-    found = {"generalist": await _right(ONLY_GENERALIST, alone, composition)}
+    generalist = recipe.edition.generalist
+    drawn = rehearsal("dev", _JUDGED_SEED, len(items), recipe)
+    alone = [replace(item, pool=one.cast(generalist).pool) for item, one in zip(items, drawn, strict=True)]
+    found = {
+        "generalist": await _right(alone_of(generalist), alone, composition),
+        "random": await _right(random_of(recipe.edition), items, composition),
+    }
     return found | {
         label: await _right(composition.conductor(name), items, composition) for label, name in _BESIDE.items()
     }

@@ -4,7 +4,8 @@ Invariant: a profile is what a worker can do, and the optimal policy and the tes
 specialists of one family, or two; the gauge reader reads with noise; the judge takes the most common result and
 sometimes spoils it, so a needless re-check is not free. The two models are simulated and named so: their skill depends
 on how many parts they do in one call, and asking one again in the same run brings the same answer. Slips of all of
-them are drawn (`chance`) on top of honest work by real tools. Deliberately absent: names in descriptions.
+them are drawn (`chance`) on top of honest work by real tools. Deliberately absent: names in descriptions, and who of
+the cast an edition draws (`edition`).
 """
 
 from dataclasses import dataclass, field
@@ -13,13 +14,14 @@ from itertools import combinations
 
 from shikisha.budget import Price
 from shikisha.orchestra.chance import shuffled
-from shikisha.orchestra.families import FAMILIES
-from shikisha.orchestra.wording import Split, Wordings, wordings
+from shikisha.orchestra.families import FAMILIES, FIRST
+from shikisha.orchestra.wording import Wordings, wordings
 
-SPECIALIST, TWO_SKILLED, READER = 0.98, 0.96, 0.68
+SPECIALIST, TWO_SKILLED, THREE_SKILLED, READER = 0.98, 0.96, 0.94, 0.68
 JUDGE = "judge"
 GENERALIST = "simulated-generalist"
 NOVICE = "simulated-novice"
+_SKILLS, _PRICES = (SPECIALIST, TWO_SKILLED, THREE_SKILLED), (0.001, 0.0012, 0.0014)  # by number of families
 _PAIRS_IN_TRAINING = 9  # of the 15 pairs of families; two-skilled workers of the others are new in the held-out split
 
 
@@ -53,14 +55,15 @@ class Profile:
         return chance
 
 
-def _tool(*families: str) -> Profile:
-    skill = SPECIALIST if len(families) == 1 else TWO_SKILLED
+def tool(*families: str) -> Profile:
+    """Return the worker of these kinds of work."""
+    skill = _SKILLS[len(families) - 1]
     skills = {name: READER if FAMILIES[name].noisy else skill for name in families}
     only_reads = all(FAMILIES[name].noisy for name in families)
     return Profile(
         name="-".join(families),
         offers=tuple(_OFFERS[name] for name in families),
-        price=Price(call=0.0004 if only_reads else 0.001 if len(families) == 1 else 0.0012),
+        price=Price(call=0.0004 if only_reads else _PRICES[len(families) - 1]),
         skills=skills,
         seconds=0.02,
     )
@@ -106,16 +109,11 @@ _NOVICE = Profile(
     seconds=0.04,
 )
 
-SPECIALISTS = tuple(_tool(name) for name in FAMILIES)
-_PAIRS = shuffled(list(combinations(FAMILIES, 2)), "two-skilled workers")
-KNOWN_PAIRS = tuple(_tool(*pair) for pair in _PAIRS[:_PAIRS_IN_TRAINING])
-NEW_PAIRS = tuple(_tool(*pair) for pair in _PAIRS[_PAIRS_IN_TRAINING:])
+SPECIALISTS = tuple(tool(name) for name in FIRST)
+_PAIRS = shuffled(list(combinations(FIRST, 2)), "two-skilled workers")
+KNOWN_PAIRS = tuple(tool(*pair) for pair in _PAIRS[:_PAIRS_IN_TRAINING])
+NEW_PAIRS = tuple(tool(*pair) for pair in _PAIRS[_PAIRS_IN_TRAINING:])
 NEW_NAMES = frozenset(profile.name for profile in NEW_PAIRS)
 PROFILES: dict[str, Profile] = {
     profile.name: profile for profile in (*SPECIALISTS, *KNOWN_PAIRS, *NEW_PAIRS, _JUDGE, _GENERALIST, _NOVICE)
 }
-
-
-def two_skilled(split: Split) -> tuple[Profile, ...]:
-    """Return the two-skilled workers that a split knows."""
-    return (*KNOWN_PAIRS, *NEW_PAIRS) if split is Split.HELDOUT else KNOWN_PAIRS

@@ -47,7 +47,22 @@ TRIPLE = wordings(  # C speaks of B, and B of A
     f"(take|get) {{A}}. (from that|now) (take|get) {{B}}. (then|now) ({_ASK}) {{C}}.",
     "(first|to begin) (take|get) {A}; (then|after that) (take|get) {B}; (at last|finally) (find|give|report) {C}.",
 )
+FOUR = wordings(  # each clause speaks of the one before
+    "(take|get) {A}. (from that|now) (take|get) {B}. (next|then) (take|get) {C}. "
+    "(at last|finally) (find|give|report) {D}.",
+    "(first|to begin) (take|get) {A}; (then|after that) get {B}; (next|from that) get {C}; "
+    "(at last|finally) (find|give) {D}.",
+)
+FIVE = wordings(
+    "(take|get) {A}. (from that|now) get {B}. (next|then) get {C}. (from that|now) get {D}. "
+    "(at last|finally) (find|give) {E}.",
+    "(first|to begin) take {A}; (then|after that) get {B}; (next|from that) get {C}; then get {D}; "
+    "(at last|finally) (find|give) {E}.",
+)
+_CHAINED = {3: TRIPLE, 4: FOUR, 5: FIVE}
+_FORMS = (ONE, CHAIN, JOIN, TRIPLE, FOUR, FIVE)
 _LONGEST = 2_000  # characters: nothing of this world is longer, and patterns take their time on what is
+_NESTED = 3  # parts that one phrase may hold, where questions can be spread out
 _SPREAD = 0.6  # of the compositions are asked in several clauses, the others in one nested phrase
 _Clause: TypeAlias = "tuple[int, dict[int, str]]"
 _SENTENCE = re.compile(r"(^|[.?!] )([a-z])")
@@ -73,9 +88,13 @@ class Pointer:
         return {"one": "A", "two": "B"}.get(self.word, chr(ord(here) - 1))
 
 
-def write(question: Question, split: Split, dice: random.Random) -> str:
-    """Ask the question in one of the split's wordings."""
-    form, clauses = _form(question, split, dice)
+def write(question: Question, split: Split, dice: random.Random, most: int = 3) -> str:
+    """Ask the question in one of the split's wordings, of so many clauses at most.
+
+    Where more than three are allowed, questions of more than three parts are never asked in one phrase.
+    """
+    spread = most > _NESTED and len(question) > _NESTED
+    form, clauses = _spread_out(question, split, dice) if spread else _form(question, split, dice)
     pointer = pointer_in(form) or dice.choice(_POINTERS.split("|"))
     texts = {}
     for letter, (place, known) in clauses.items():
@@ -98,6 +117,19 @@ def _form(question: Question, split: Split, dice: random.Random) -> tuple[str, d
         clauses = {"A": (first, {}), "B": (first + 1, {first: "it"}), "C": (last, {first + 1: "it"})}
         return dice.choice(TRIPLE.by_split[split]), clauses
     return dice.choice(CHAIN.by_split[split]), {"A": (first, {}), "B": (last, {first: "it"})}
+
+
+def _spread_out(question: Question, split: Split, dice: random.Random) -> tuple[str, dict[str, _Clause]]:
+    """Choose a wording in several clauses: of a join one for each arm, of a chain three and more."""
+    last = len(question) - 1
+    if question.joined:
+        one, two = question.parts[last].uses
+        clauses: dict[str, _Clause] = {"A": (one, {}), "B": (two, {}), "C": (last, {one: "one", two: "two"})}
+        return dice.choice(JOIN.by_split[split]), clauses
+    count = dice.randint(_NESTED, len(question))
+    ends = [*sorted(dice.sample(range(last), count - 1)), last]
+    chained = {"ABCDE"[at]: (end, {ends[at - 1]: "it"} if at else dict[int, str]()) for at, end in enumerate(ends)}
+    return dice.choice(_CHAINED[count].by_split[split]), chained
 
 
 def pointer_in(form: str) -> str | None:
@@ -127,7 +159,7 @@ def parse(text: str) -> Question | None:
 def readings(text: str) -> Iterator[Question]:
     """Yield every question that the text can be read as (a test holds that there is at most one)."""
     text = " ".join(text.lower().split())
-    for form in (ONE, CHAIN, JOIN, TRIPLE):
+    for form in _FORMS:
         for clauses in form.matches(text):
             letters = sorted(clauses)
             for phrases in itertools.product(*(list(_meanings(clauses[letter])) for letter in letters)):

@@ -15,25 +15,26 @@ shown what reinforcement has to find out.
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from itertools import count as counting
 
 from shikisha.brief import brief
-from shikisha.orchestra.cast import SPECIALISTS
 from shikisha.orchestra.chance import dice
-from shikisha.orchestra.compose import Block, compose
+from shikisha.orchestra.edition import LARGE, SMALL, Edition
 from shikisha.orchestra.encore import KEPT, came, played
 from shikisha.orchestra.families import FAMILIES
+from shikisha.orchestra.forms import Cast, Form, LongForm
+from shikisha.orchestra.forms import formed as _formed
+from shikisha.orchestra.forms import of as forms_of
 from shikisha.orchestra.grammar import write
 from shikisha.orchestra.instructions import PHRASES
 from shikisha.orchestra.optimal import best, profiles
 from shikisha.orchestra.pools import Auditions, Casting, cast_pool, draw_cast
 from shikisha.orchestra.shapes import Shape, groups
-from shikisha.orchestra.tasks import Recipe, fill, item
-from shikisha.orchestra.thought import SLOTS, Thought, thought_of
+from shikisha.orchestra.tasks import Recipe, any_shape, fill, item
+from shikisha.orchestra.thought import Thought, thought_of
 from shikisha.orchestra.wording import Split
 from shikisha.plan import Plan, Step
 from shikisha.prompt import render_lists
@@ -44,18 +45,6 @@ _HELD, _FALLING = 0.5, 0.3  # of the lessons: `follow` stays as it begins, then 
 _EMPTY = 5.0  # times as often as others, words of descriptions are struck out that several kinds of work share
 _FEW = (2, 3)  # workers in a drill's prompt
 _LACKING = 0.2  # of demonstrations: a specialist is missing, and a model stands in
-
-
-class Form(StrEnum):
-    """The shapes of plans that lessons show, in equal shares."""
-
-    ONE = "one"
-    CHAIN_2 = "chain of two"
-    CHAIN_3 = "chain of three"
-    JOIN = "two, then a join"
-    VOTE = "readings and a vote"
-    VOTE_FIRST = "readings, a vote, one more"
-    VOTE_LAST = "one, readings, a vote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +64,10 @@ class Curriculum:
     sizes: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8)
     parts: tuple[float, ...] = (0.25, 0.35, 0.4)
     best: float = 0.0
+    edition: Edition = SMALL
+
+
+LARGE_CURRICULUM = Curriculum(sizes=tuple(range(3, 11)), parts=(0.15, 0.2, 0.2, 0.2, 0.25), edition=LARGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,55 +85,74 @@ def lessons(seed: int, curriculum: Curriculum = Curriculum(), first: int = 0) ->
     return (lesson(seed, index, curriculum) for index in counting(first))
 
 
-def schooling(seed: int, begin: float, end: float, best: float = 0.0) -> Callable[[int, float], Lesson]:
+def schooling(
+    seed: int, begin: float, end: float, best: float = 0.0, edition: Edition = SMALL
+) -> Callable[[int, float], Lesson]:
     """Return the lesson of each index when a share of the lessons is done: `follow` falls from begin to end at last."""
+
+    drawn = curriculum_of(edition)
 
     def taught(index: int, done: float) -> Lesson:
         fallen = min(1.0, max(0.0, done - _HELD) / _FALLING)
-        return lesson(seed, index, Curriculum(follow=begin + (end - begin) * fallen, best=best))
+        return lesson(seed, index, replace(drawn, follow=begin + (end - begin) * fallen, best=best))
 
     return taught
 
 
-def phrases() -> tuple[str, ...]:
+def curriculum_of(edition: Edition) -> Curriculum:
+    """Return what an edition's lessons are drawn by."""
+    return Curriculum() if edition is SMALL else LARGE_CURRICULUM
+
+
+def phrases(edition: Edition = SMALL) -> tuple[str, ...]:
     """Return every subtask that lessons' plans may have."""
-    return (*(phrase for family in FAMILIES.values() for phrase in family.tell), *chain.from_iterable(PHRASES.values()))
+    told = (phrase for name in edition.families for phrase in FAMILIES[name].tell)
+    return (*told, *chain.from_iterable(PHRASES.values()))
 
 
 def lesson(seed: int, index: int, curriculum: Curriculum = Curriculum()) -> Lesson:
     """Return one lesson."""
     draw = dice("lesson", seed, index)
-    kind, form = draw.random(), draw.choice(list(Form))
+    kind, form = draw.random(), draw.choice(forms_of(curriculum.edition))
     if kind < curriculum.drills:
         return _drill(form, curriculum, draw)
     is_plan = kind < curriculum.drills + curriculum.plans
     if is_plan and curriculum.best and draw.random() < curriculum.best:
         return _demonstration(seed, index, curriculum)
-    casting, shape = _scene(curriculum.sizes, curriculum.parts, draw)
-    prompt, thought = _asked(casting, shape, draw), thought_of(shape, casting)
+    casting, shape = _scene(curriculum.sizes, curriculum, draw)
+    prompt, thought = _asked(casting, shape, curriculum, draw), thought_of(shape, casting, curriculum.edition)
     if is_plan:
         plan = _planned(thought, form, len(casting), curriculum.follow, draw)
         return Lesson(prompt, "", thought.text() + render_lists(plan))
     if kind < curriculum.drills + curriculum.plans + curriculum.encores:
         return _encore(casting, shape, form, curriculum, draw)
-    return Lesson(_struck(prompt, curriculum.noise, draw), "", thought.text(), whole=False)
+    return Lesson(_struck(prompt, curriculum, draw), "", thought.text(), whole=False)
 
 
 def _demonstration(seed: int, index: int, curriculum: Curriculum) -> Lesson:
     """Return a task as reinforcement would draw it, its true thought, and the plan with the best chance."""
-    one = item(Split.TRAIN, seed, index, Recipe(curriculum.parts, _LACKING, Auditions(curriculum.sizes)))
+    one = item(
+        Split.TRAIN,
+        seed,
+        index,
+        Recipe(curriculum.parts, _LACKING, Auditions(curriculum.sizes), edition=curriculum.edition),
+    )
     parts = one.question.parts
     shape = Shape(tuple(part.operation for part in parts), tuple(part.uses for part in parts))
     plan = best(one.question, profiles(one.pool.cards)).plan
-    return Lesson(brief(one.task, one.pool.cards), "", thought_of(shape, one.casting).text() + render_lists(plan))
+    return Lesson(
+        brief(one.task, one.pool.cards), "", thought_of(shape, one.casting, one.edition).text() + render_lists(plan)
+    )
 
 
-def _encore(casting: Casting, shape: Shape, form: Form, curriculum: Curriculum, draw: random.Random) -> Lesson:
+def _encore(
+    casting: Casting, shape: Shape, form: Form | LongForm, curriculum: Curriculum, draw: random.Random
+) -> Lesson:
     """Return a lesson whose prompt shows a first round; whether its answer is kept is drawn by lot."""
-    thought, pool = thought_of(shape, casting), cast_pool(casting)
+    thought, pool = thought_of(shape, casting, curriculum.edition), cast_pool(casting)
     question, _ = fill(shape, Split.TRAIN, draw)
-    task = Task(write(question, Split.TRAIN, draw))
-    first = _planned(thought, draw.choice(list(Form)), len(casting), 0.5, draw)
+    task = Task(write(question, Split.TRAIN, draw, curriculum.edition.slots))
+    first = _planned(thought, draw.choice(forms_of(curriculum.edition)), len(casting), 0.5, draw)
     performed = played(first, task, pool, draw)
     prompt = brief(task, pool.cards, (performed,))
     if draw.random() < 0.5:
@@ -149,38 +161,51 @@ def _encore(casting: Casting, shape: Shape, form: Form, curriculum: Curriculum, 
     return Lesson(prompt, "", came(performed) + thought.text() + render_lists(plan))
 
 
-def _planned(thought: Thought, form: Form, size: int, follow: float, draw: random.Random) -> Plan:
+def _planned(thought: Thought, form: Form | LongForm, size: int, follow: float, draw: random.Random) -> Plan:
     """Return a plan of this form, which follows the thought as often as `follow` says."""
     return (_following if draw.random() < follow else _by_lot)(thought, form, size, draw)
 
 
-def _drill(form: Form, curriculum: Curriculum, draw: random.Random) -> Lesson:
+def _drill(form: Form | LongForm, curriculum: Curriculum, draw: random.Random) -> Lesson:
     """Return a random thought and a plan that follows it, after a short prompt that has nothing to do with either."""
-    casting, shape = _scene(_FEW, curriculum.parts, draw)
+    casting, shape = _scene(_FEW, curriculum, draw)
     size = draw.choice(curriculum.sizes)
     thought = _imagined(size, curriculum, draw)
     plan = _following(thought, form, size, draw)
-    return Lesson(_struck(_asked(casting, shape, draw), curriculum.noise, draw), thought.text(), render_lists(plan))
+    return Lesson(
+        _struck(_asked(casting, shape, curriculum, draw), curriculum, draw), thought.text(), render_lists(plan)
+    )
 
 
-def _asked(casting: Casting, shape: Shape, draw: random.Random) -> str:
+def _asked(casting: Casting, shape: Shape, curriculum: Curriculum, draw: random.Random) -> str:
     question, _ = fill(shape, Split.TRAIN, draw)
-    return brief(Task(write(question, Split.TRAIN, draw)), cast_pool(casting).cards)
+    return brief(Task(write(question, Split.TRAIN, draw, curriculum.edition.slots)), cast_pool(casting).cards)
 
 
-def _scene(sizes: tuple[int, ...], parts: tuple[float, ...], draw: random.Random) -> tuple[Casting, Shape]:
+def _scene(sizes: tuple[int, ...], curriculum: Curriculum, draw: random.Random) -> tuple[Casting, Shape]:
+    edition, parts = curriculum.edition, curriculum.parts
     count = 1 + draw.choices(range(len(parts)), parts)[0]
     auditions = Auditions(sizes, judge=0.5, single=draw.choice((0.3, 0.65)))
-    known = [group for group in groups(count) if not group.held_out]
-    return draw_cast(auditions, Split.TRAIN, draw), draw.choice(draw.choice(known).shapes)
+    if not edition.listed:
+        return draw_cast(auditions, Split.TRAIN, draw, edition), _any_shape(edition, count, draw)
+    known = [group for group in groups(count, edition) if not group.held_out]
+    return draw_cast(auditions, Split.TRAIN, draw, edition), draw.choice(draw.choice(known).shapes)
 
 
-def _struck(prompt: str, noise: float, draw: random.Random) -> str:
+def _any_shape(edition: Edition, count: int, draw: random.Random) -> Shape:
+    everything = frozenset(edition.families)
+    while (shape := any_shape(edition, count, everything, 0, held_out=False, draw=draw)) is None:
+        pass
+    return shape
+
+
+def _struck(prompt: str, curriculum: Curriculum, draw: random.Random) -> str:
     """Strike out words of what others wrote; in descriptions those oftener that say nothing of a kind of work."""
+    noise, shared = curriculum.noise, _shared(curriculum.edition)
     lines = []
     for line in prompt.split("\n"):
         mark, _, rest = line.partition(" ")
-        empty = _shared() if mark.isdigit() else frozenset[str]()
+        empty = shared if mark.isdigit() else frozenset[str]()
         words = [
             STRUCK if word.isalpha() and draw.random() < noise * (_EMPTY if word in empty else 1) else word
             for word in rest.split(" ")
@@ -190,11 +215,11 @@ def _struck(prompt: str, noise: float, draw: random.Random) -> str:
 
 
 @cache
-def _shared() -> frozenset[str]:
+def _shared(edition: Edition) -> frozenset[str]:
     """Return the words that training's descriptions of several kinds of work have in common ("is good at")."""
     found = Counter(
         word
-        for profile in SPECIALISTS
+        for profile in edition.specialists
         for word in {word for text in profile.offers[0].by_split[Split.TRAIN] for word in text.split()}
     )
     return frozenset(word for word, kinds in found.items() if kinds > 1)
@@ -202,56 +227,49 @@ def _shared() -> frozenset[str]:
 
 def _imagined(size: int, curriculum: Curriculum, draw: random.Random) -> Thought:
     """Draw a thought by lot: the true one of some other question and pool."""
-    casting, shape = _scene((size,), curriculum.parts, draw)
-    return thought_of(shape, casting)
+    casting, shape = _scene((size,), curriculum, draw)
+    return thought_of(shape, casting, curriculum.edition)
 
 
-def _following(thought: Thought, form: Form, size: int, draw: random.Random) -> Plan:
+def _following(thought: Thought, form: Form | LongForm, size: int, draw: random.Random) -> Plan:
     """Return the plan of this form that does what the thought says; whoever it does not name is drawn by lot."""
     stand_ins = [ordinal for ordinal in (thought.strong, thought.weak) if ordinal is not None]
     can = [
         draw.choice(stand_ins) if ordinal is None and stand_ins and draw.random() < 0.8 else ordinal
-        for ordinal in (*thought.can, *[None] * SLOTS)[:SLOTS]
+        for ordinal in (*thought.can, *[None] * thought.slots)[: thought.slots]
     ]
     found = [draw.randrange(size) if ordinal is None else ordinal for ordinal in can]
     judge = draw.randrange(size) if thought.judge is None else thought.judge
     beside = draw.choice(stand_ins) if stand_ins and draw.random() < 0.3 else None
-    kinds = [*thought.kinds, *draw.sample(list(FAMILIES), SLOTS)][:SLOTS]
-    return formed(form, kinds, found, judge, draw.randint(2, 4), beside)
+    kinds = _kinds(thought, draw)
+    return _formed(form, Cast(kinds, found, judge, draw.randint(2, 4), beside, _arm(thought, form, draw)))
 
 
-def _by_lot(thought: Thought, form: Form, size: int, draw: random.Random) -> Plan:
+def _by_lot(thought: Thought, form: Form | LongForm, size: int, draw: random.Random) -> Plan:
     """Return a plan of this form with workers drawn by lot, and half of the time other kinds of work too."""
-    kinds = [*thought.kinds, *draw.sample(list(FAMILIES), SLOTS)][:SLOTS]
+    kinds = _kinds(thought, draw)
     if draw.random() < 0.5:
-        kinds = draw.sample(list(FAMILIES), SLOTS)
-    plan = formed(form, kinds, [0] * SLOTS, 0, draw.randint(2, 4), None)
+        kinds = draw.sample(thought.known, thought.slots)
+    cast = Cast(kinds, [0] * thought.slots, 0, draw.randint(2, 4), arm=_arm(thought, form, draw))
+    plan = _formed(form, cast)
     return Plan(tuple(Step(step.subtask, draw.randrange(size), step.access) for step in plan.steps))
 
 
-def formed(form: Form, kinds: list[str], can: list[int], judge: int, readings: int, beside: int | None) -> Plan:
+def _kinds(thought: Thought, draw: random.Random) -> list[str]:
+    """Return the thought's kinds of work, and others by lot up to as many as a thought holds."""
+    return [*thought.kinds, *draw.sample(thought.known, thought.slots)][: thought.slots]
+
+
+def _arm(thought: Thought, form: Form | LongForm, draw: random.Random) -> int:
+    """Return how long the first arm of a long join is: as in the thought where that joins as many, else by lot."""
+    if not isinstance(form, LongForm):
+        return 1
+    longest = {LongForm.JOIN_4: 2, LongForm.JOIN_5: 3}.get(form, 1)
+    return thought.arm if thought.joined and len(thought.kinds) == longest + 2 else draw.randint(1, longest)
+
+
+def formed(
+    form: Form | LongForm, kinds: list[str], can: list[int], judge: int, readings: int, beside: int | None
+) -> Plan:
     """Return the plan of this form; `beside` is a worker who takes one of the readings."""
-
-    def one(*parts: int) -> Block:
-        return Block(parts, (can[parts[-1]],))
-
-    def vote(part: int, most: int) -> Block:
-        times = min(readings, most)
-        others = () if beside is None else (beside,)
-        return Block((part,), (*others, *(can[part],) * (times - len(others))), judge)
-
-    match form:
-        case Form.ONE:
-            return compose(kinds[:1], [()], [one(0)])
-        case Form.CHAIN_2:
-            return compose(kinds[:2], [(), (0,)], [one(0), one(1)])
-        case Form.CHAIN_3:
-            return compose(kinds, [(), (0,), (1,)], [one(0), one(1), one(2)])
-        case Form.JOIN:
-            return compose(kinds, [(), (), (0, 1)], [one(0), one(1), one(2)])
-        case Form.VOTE:
-            return compose(kinds[:1], [()], [vote(0, 4)])
-        case Form.VOTE_FIRST:
-            return compose(kinds[:2], [(), (0,)], [vote(0, 3), one(1)])
-        case Form.VOTE_LAST:
-            return compose(kinds[:2], [(), (0,)], [one(0), vote(1, 3)])
+    return _formed(form, Cast(kinds, can, judge, readings, beside))

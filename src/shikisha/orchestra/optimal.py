@@ -13,8 +13,9 @@ from itertools import combinations
 from shikisha.budget import Usage
 from shikisha.conductor import Proposal, Situation
 from shikisha.errors import PlanError
-from shikisha.orchestra.cast import PROFILES, Profile
+from shikisha.orchestra.cast import Profile
 from shikisha.orchestra.compose import Block, compose
+from shikisha.orchestra.edition import EVERYONE
 from shikisha.orchestra.families import FAMILIES
 from shikisha.orchestra.grammar import parse
 from shikisha.orchestra.odds import plurality
@@ -70,10 +71,10 @@ class Optimal:
 
 def profiles(cards: Sequence[Card]) -> tuple[Profile, ...]:
     """Return the profiles behind the cards; PlanError for a worker that is none of the orchestra's."""
-    strangers = [card.name for card in cards if card.name not in PROFILES]
+    strangers = [card.name for card in cards if card.name not in EVERYONE]
     if strangers:
         raise PlanError(f"not of the embedded orchestra: {', '.join(strangers)}", "pool")
-    return tuple(PROFILES[card.name] for card in cards)
+    return tuple(EVERYONE[card.name] for card in cards)
 
 
 def best(question: Question, pool: Sequence[Profile], most_steps: int = MAX_STEPS, thrift: float = 0.0) -> Choice:

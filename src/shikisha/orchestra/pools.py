@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-from shikisha.orchestra.cast import GENERALIST, JUDGE, NOVICE, PROFILES, SPECIALISTS, Profile, two_skilled
+from shikisha.orchestra.cast import JUDGE, Profile
+from shikisha.orchestra.edition import EVERYONE, SMALL, Edition
 from shikisha.orchestra.players import Player
 from shikisha.orchestra.wording import Split
 from shikisha.pool import Member, Pool
@@ -24,7 +25,7 @@ Casting: TypeAlias = tuple[tuple[str, str], ...]  # (profile's name, description
 class Auditions:
     """How a pool is drawn: its size, how often the extras stand in it, how often a specialist has one skill only.
 
-    `only_new` takes two-skilled workers from those that training never meets (held-out split only).
+    `only_new` takes workers of several skills from those that training never meets (held-out split only).
     """
 
     sizes: tuple[int, ...] = (4, 5, 6)
@@ -35,28 +36,28 @@ class Auditions:
     only_new: bool = False
 
 
-def draw_cast(auditions: Auditions, split: Split, dice: random.Random) -> Casting:
+def draw_cast(auditions: Auditions, split: Split, dice: random.Random, edition: Edition = SMALL) -> Casting:
     """Draw who stands in the pool and how each is described."""
     size = dice.choice(auditions.sizes)
-    shares = ((GENERALIST, auditions.generalist), (NOVICE, auditions.novice), (JUDGE, auditions.judge))
-    chosen = [PROFILES[name] for name, often in shares if dice.random() < often]
+    shares = ((edition.generalist, auditions.generalist), (edition.novice, auditions.novice), (JUDGE, auditions.judge))
+    chosen = [EVERYONE[name] for name, often in shares if dice.random() < often]
+    if edition.extras:
+        chosen += dice.sample(edition.extras, dice.choices(range(len(edition.extra)), edition.extra)[0])
     dice.shuffle(chosen)
     del chosen[max(size - 2, 0) :]
-    pairs = _new(split) if auditions.only_new else two_skilled(split)
+    skilled = _new(split, edition) if auditions.only_new else edition.skilled(split)
     while len(chosen) < size:
-        profile = dice.choice(SPECIALISTS if dice.random() < auditions.single else pairs)
+        profile = dice.choice(edition.specialists if dice.random() < auditions.single else skilled)
         if profile not in chosen:
             chosen.append(profile)
     dice.shuffle(chosen)
     return tuple((profile.name, describe(profile, split, dice)) for profile in chosen)
 
 
-def _new(split: Split) -> tuple[Profile, ...]:
-    known = set(two_skilled(Split.TRAIN))
-    new = tuple(profile for profile in two_skilled(split) if profile not in known)
-    if not new:
+def _new(split: Split, edition: Edition) -> tuple[Profile, ...]:
+    if split is not Split.HELDOUT:
         raise ValueError(f"the {split} split has no new two-skilled workers")
-    return new
+    return edition.new
 
 
 def describe(profile: Profile, split: Split, dice: random.Random) -> str:
@@ -73,11 +74,11 @@ def cast_pool(casting: Sequence[tuple[str, str]], luck: int = 0, pace: float = 0
 
 @lru_cache(maxsize=4096)
 def _member(name: str, description: str, luck: int, pace: float) -> Member:
-    profile = PROFILES[name]
+    profile = EVERYONE[name]
     card = Card(
         name=name,
         description=description,
-        kind="simulated" if profile.is_model else "tool" if profile.skills else "vote",
+        kind="simulated" if profile.is_model else "vote" if profile.vote else "tool",
         price=profile.price,
         max_output_tokens=32 if profile.is_model else 0,
     )

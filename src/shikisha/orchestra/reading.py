@@ -15,10 +15,12 @@ _WORD = re.compile(r"[a-z]+")
 _STRONG = bag("strong capable dear costly right")
 _WEAK = bag("weak small cheap thrifty wrong")
 _JUDGES = bag("majority common vote")
-_BRINGS_TOGETHER = re.compile(r"\b(?:sum|total|between|apart|differ|glued|followed|together|added up)\b")
+_BRINGS_TOGETHER = re.compile(
+    r"\b(?:sum|total|between|apart|differ|glued|followed|together|added up|woven|braided|weave|braid)\b"
+)
 _CLAUSE = re.compile(r"[.;:?,]")
 _SAYS_WHAT = re.compile(r"\b(?:it|that|this|one|two) (?:is|means)\b")
-_FIRST = ("fact", "gauge")  # nothing but a fact can come before a reading, and nothing before a fact
+_FIRST = ("fact", "gauge", "sensor")  # nothing but a fact can come before a reading, and nothing before a fact
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 Invariant: in a shape every operation gets the sort of value that it takes, and no family comes twice. Shapes are
 grouped by their families in order, so that a draw is even over combinations of families and not over operations.
+Deliberately absent: editions with too many compositions to list (`arrangements`).
 """
 
 from collections import defaultdict
@@ -9,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from shikisha.orchestra.families import FAMILIES, OPERATIONS
+from shikisha.orchestra.edition import SMALL, Edition
+from shikisha.orchestra.families import FAMILIES
 from shikisha.orchestra.operation import Operation
 
-HELD_OUT_PAIR = frozenset({"text", "date"})
+(HELD_OUT_PAIR,) = SMALL.held_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,7 @@ class Group:
 
     families: frozenset[str]
     shapes: tuple[Shape, ...]
-
-    @property
-    def held_out(self) -> bool:
-        """Whether only the held-out split may have it."""
-        return self.families >= HELD_OUT_PAIR
+    held_out: bool  # whether only the held-out split may have it
 
     @property
     def noisy(self) -> bool:
@@ -47,41 +45,46 @@ class Group:
 
 
 @cache
-def groups(count: int) -> tuple[Group, ...]:
-    """Return every group of shapes of this many parts."""
+def groups(count: int, edition: Edition = SMALL) -> tuple[Group, ...]:
+    """Return every group of an edition's shapes of this many parts."""
     by_families: dict[tuple[tuple[str, ...], bool], list[Shape]] = defaultdict(list)
-    for shape in _shapes(count):
+    for shape in _shapes(count, edition):
         by_families[shape.families, shape.operations[-1].joins].append(shape)
     return tuple(
-        Group(frozenset(families), tuple(found)) for (families, _), found in sorted(by_families.items(), key=str)
+        Group(frozenset(families), tuple(found), edition.holds_out(frozenset(families)))
+        for (families, _), found in sorted(by_families.items(), key=str)
     )
 
 
 @cache
-def fitting(count: int, able: frozenset[str], lacking: int, held_out: bool | None) -> tuple[Group, ...]:
+def fitting(
+    count: int, able: frozenset[str], lacking: int, held_out: bool | None, edition: Edition = SMALL
+) -> tuple[Group, ...]:
     """Return the groups for which exactly `lacking` families are not among the able ones; noisy ones twice.
 
     `held_out` True: only combinations that training never meets; False: none of them; None: either.
     """
     found = [
-        group for group in groups(count) if len(group.families - able) == lacking and held_out in (None, group.held_out)
+        group
+        for group in groups(count, edition)
+        if len(group.families - able) == lacking and held_out in (None, group.held_out)
     ]
     return tuple(group for group in found for _ in range(2 if group.noisy else 1))
 
 
-def _shapes(count: int) -> Iterator[Shape]:
-    for chain in _chains(count):
+def _shapes(count: int, edition: Edition) -> Iterator[Shape]:
+    for chain in _chains(count, edition):
         yield Shape(chain, tuple((place - 1,) if place else () for place in range(count)))
     for first in range(1, count - 1):
-        yield from _joins(first, count - 1 - first)
+        yield from _joins(first, count - 1 - first, edition)
 
 
-def _joins(first: int, second: int) -> Iterator[Shape]:
+def _joins(first: int, second: int, edition: Edition) -> Iterator[Shape]:
     uses = [*((place - 1,) if place else () for place in range(first))]
     uses += [(first + place - 1,) if place else () for place in range(second)]
-    joining = [operation for operation in OPERATIONS.values() if operation.joins]
-    for left in _chains(first):
-        for right in _chains(second):
+    joining = [operation for operation in edition.operations if operation.joins]
+    for left in _chains(first, edition):
+        for right in _chains(second, edition):
             for operation in joining:
                 one, two = operation.takes
                 fits = one.takes(left[-1].gives) and two.takes(right[-1].gives)
@@ -90,13 +93,13 @@ def _joins(first: int, second: int) -> Iterator[Shape]:
 
 
 @cache
-def _chains(count: int) -> tuple[tuple[Operation, ...], ...]:
-    single = [operation for operation in OPERATIONS.values() if not operation.joins]
+def _chains(count: int, edition: Edition) -> tuple[tuple[Operation, ...], ...]:
+    single = [operation for operation in edition.operations if not operation.joins]
     if count == 1:
         return tuple((operation,) for operation in single)
     return tuple(
         (*chain, operation)
-        for chain in _chains(count - 1)
+        for chain in _chains(count - 1, edition)
         for operation in single
         if operation.takes[0].takes(chain[-1].gives) and _distinct(*chain, operation)
     )

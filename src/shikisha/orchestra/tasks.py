@@ -9,17 +9,19 @@ sees the two families of the held-out pair in one question.
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import count as counting
 from itertools import islice
 
-from shikisha.orchestra.cast import NEW_NAMES, PROFILES
+from shikisha.orchestra.arrangements import drawn_shape
 from shikisha.orchestra.chance import dice
+from shikisha.orchestra.edition import EVERYONE, LARGE, SMALL, Edition
 from shikisha.orchestra.grammar import write
 from shikisha.orchestra.operation import Operation
 from shikisha.orchestra.pools import Auditions, Casting, cast_pool, describe, draw_cast
 from shikisha.orchestra.question import Part, Question, Ref, has_shortcut
-from shikisha.orchestra.shapes import HELD_OUT_PAIR, Shape, fitting
-from shikisha.orchestra.values import Sort, Value, normal, show
+from shikisha.orchestra.shapes import Shape, fitting
+from shikisha.orchestra.values import SLIPS, Sort, Value, normal, show, spoilt
 from shikisha.orchestra.wording import Split
 from shikisha.orchestra.world import draw_day, draw_name, draw_number, draw_word
 from shikisha.pool import Pool
@@ -31,17 +33,23 @@ class Recipe:
     """What is drawn. `parts` are weights of one-, two-, three-part questions and so on.
 
     `lacking` is the share of questions for one of whose parts the pool has no specialist. `only_pair` draws nothing but
-    compositions that training never meets (held-out split only).
+    compositions that training never meets (held-out split only). The edition does not show (`repr`), since what the
+    small one draws hangs on how the other fields show.
     """
 
     parts: tuple[float, ...] = (0.4, 0.35, 0.25)
     lacking: float = 0.12
     auditions: Auditions = field(default_factory=Auditions)
     only_pair: bool = False
+    edition: Edition = field(default=SMALL, repr=False)
 
 
 STANDARD = Recipe()
+LARGE_STANDARD = Recipe(
+    parts=LARGE.parts, auditions=Auditions(LARGE.sizes, judge=0.5, single=LARGE.single), edition=LARGE
+)
 _TRIES = 1_000
+_FILLS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,7 @@ class Item:
     casting: Casting
     luck: int
     lacking: bool
+    edition: Edition = SMALL
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -64,12 +73,12 @@ class Item:
     @property
     def unseen_pair(self) -> bool:
         """Whether the question brings together two kinds of work that training never sees in one question."""
-        return HELD_OUT_PAIR.issubset(self.kinds)
+        return self.edition.holds_out(frozenset(self.kinds))
 
     @property
     def new_workers(self) -> bool:
         """Whether a worker that training never meets stands in the pool."""
-        return any(name in NEW_NAMES for name, _ in self.casting)
+        return any(name in self.edition.new_names for name, _ in self.casting)
 
     def grade(self, answer: str | None) -> bool:
         """Whether the answer is right: its normal form is the gold's."""
@@ -82,7 +91,7 @@ class Item:
     def cast(self, *workers: str, pace: float = 0.0) -> "Item":
         """Return the item with a pool of these workers, whether they stood in its pool or not."""
         draw = dice("cast", self.task.prompt)
-        casting = tuple((name, describe(PROFILES[name], Split.HELDOUT, draw)) for name in workers)
+        casting = tuple((name, describe(EVERYONE[name], Split.HELDOUT, draw)) for name in workers)
         return replace(self, pool=cast_pool(casting, self.luck, pace), casting=casting)
 
 
@@ -102,34 +111,78 @@ def item(split: Split, seed: int, index: int, recipe: Recipe = STANDARD) -> Item
     weights = (0.0, *recipe.parts[1:]) if recipe.only_pair else recipe.parts
     count = 1 + draw.choices(range(len(weights)), weights)[0]
     lacking = draw.random() < recipe.lacking
+    edition = recipe.edition
     casting, shape = _scene(split, count, recipe, lacking, draw)
     question, gold = fill(shape, split, draw)
-    task = Task(write(question, split, draw), id=f"{split}-{seed}-{index}", domain="rehearsal")
-    return Item(task, cast_pool(casting, seed), question, gold, casting, seed, lacking)
+    while not (edition.listed or every_slip_tells(question, gold)):
+        casting, shape = _scene(split, count, recipe, lacking, draw)
+        question, gold = fill(shape, split, draw)
+    name = "rehearsal" if edition is SMALL else f"rehearsal-{edition.name}"
+    code = f"{split}-{seed}-{index}" if edition is SMALL else f"{edition.name}-{split}-{seed}-{index}"
+    task = Task(write(question, split, draw, edition.slots), id=code, domain=name)
+    return Item(task, cast_pool(casting, seed), question, gold, casting, seed, lacking, edition)
 
 
 def _scene(split: Split, count: int, recipe: Recipe, lacking: bool, draw: random.Random) -> tuple[Casting, Shape]:
     if recipe.only_pair and split is not Split.HELDOUT:
         raise ValueError(f"the {split} split has no held-out pair of families")
     held_out = True if recipe.only_pair else None if split is Split.HELDOUT else False
+    edition = recipe.edition
     for _ in range(_TRIES):
-        casting = draw_cast(recipe.auditions, split, draw)
-        able = frozenset(family for name, _ in casting for family in PROFILES[name].skills)
-        if lacking and not any(PROFILES[name].is_model for name, _ in casting):
+        casting = draw_cast(recipe.auditions, split, draw, edition)
+        able = frozenset(family for name, _ in casting for family in EVERYONE[name].skills)
+        if lacking and not any(EVERYONE[name].is_model for name, _ in casting):
             continue  # nobody could stand in
-        if found := fitting(count, able, int(lacking), held_out):
-            return casting, draw.choice(draw.choice(found).shapes)
+        if shape := any_shape(edition, count, able, int(lacking), held_out, draw):
+            return casting, shape
     raise ValueError(f"no pool and question fit together: {count} parts, {recipe}")
+
+
+def any_shape(
+    edition: Edition, count: int, able: frozenset[str], lacking: int, held_out: bool | None, draw: random.Random
+) -> Shape | None:
+    """Draw a shape of so many parts for which `lacking` of the families are not among the able; None: there is none."""
+    if not edition.listed:
+        found = drawn_shape(edition, count, sorted(able), held_out, draw, lacking)
+        return found if found is not None and has_questions(found) else None
+    listed = fitting(count, able, lacking, held_out, edition)
+    return draw.choice(draw.choice(listed).shapes) if listed else None
+
+
+@lru_cache(maxsize=1 << 16)
+def has_questions(shape: Shape) -> bool:
+    """Whether questions of this shape are easily found: some operations refuse whatever others give."""
+    draw = dice("has questions", *(operation.name for operation in shape.operations))
+    return any(_attempt(shape, Split.TRAIN, draw) is not None for _ in range(_FILLS))
+
+
+def every_slip_tells(question: Question, gold: str) -> bool:
+    """Whether one slip in any part, and right work after it, makes a wrong answer."""
+    values = question.solve()
+    for at in range(len(question) - 1):
+        for slip in range(SLIPS):
+            wrong = [*values[:at], spoilt(values[at], slip / SLIPS)]
+            for part in question.parts[at + 1 :]:
+                given = [wrong[one.part] if isinstance(one, Ref) else one for one in part.inputs]
+                wrong.append(part.operation.apply(given, part.constants))
+            if show(wrong[-1]) == gold:
+                return False
+    return True
 
 
 def fill(shape: Shape, split: Split, draw: random.Random) -> tuple[Question, str]:
     """Return a question of this shape without a shortcut, and its gold."""
-    while True:
-        question = _filled(shape, split, draw)
-        if question is not None:
-            values = question.solve()
-            if not has_shortcut(question, values):
-                return question, show(values[-1])
+    while (found := _attempt(shape, split, draw)) is None:
+        pass
+    return found
+
+
+def _attempt(shape: Shape, split: Split, draw: random.Random) -> tuple[Question, str] | None:
+    question = _filled(shape, split, draw)
+    if question is None:
+        return None
+    values = question.solve()
+    return None if has_shortcut(question, values) else (question, show(values[-1]))
 
 
 def _filled(shape: Shape, split: Split, draw: random.Random) -> Question | None:

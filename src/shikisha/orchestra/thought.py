@@ -20,22 +20,27 @@ to vote. No parser and no reward reads it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shikisha.orchestra.cast import GENERALIST, JUDGE, NOVICE, PROFILES
-from shikisha.orchestra.families import FAMILIES
+from shikisha.orchestra.cast import JUDGE
+from shikisha.orchestra.edition import EDITIONS, EVERYONE, SMALL, Edition
 from shikisha.orchestra.pools import Casting
 from shikisha.orchestra.shapes import Shape
 
 NOBODY, NONE = "-", "none"
-SLOTS = 3  # kinds of work that there is room for
+SLOTS = SMALL.slots  # kinds of work that there is room for
 STRONG, WEAK, VOTES = "strong", "weak", "judge"
-_LABELS = {GENERALIST: STRONG, NOVICE: WEAK, JUDGE: VOTES}
+_LABELS = {
+    JUDGE: VOTES,
+    **{edition.generalist: STRONG for edition in EDITIONS.values()},
+    **{edition.novice: WEAK for edition in EDITIONS.values()},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Thought:
     """`roll`: what each worker does; `kinds` in order of work, `joined` where the last brings the others together.
 
-    `can` are who is fit for each kind; they and `strong`, `weak`, `judge` are ordinals (None: nobody).
+    `can` are who is fit for each kind; they and `strong`, `weak`, `judge` are ordinals (None: nobody). `arm` is how
+    many kinds there are in the first of two arms.
     """
 
     roll: tuple[tuple[str, ...], ...]
@@ -45,20 +50,32 @@ class Thought:
     strong: int | None = None
     weak: int | None = None
     judge: int | None = None
+    edition: Edition = SMALL
+    arm: int = 1
+
+    @property
+    def slots(self) -> int:
+        """How many kinds of work there is room for."""
+        return self.edition.slots
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The kinds of work that there are."""
+        return self.edition.families
 
     def text(self) -> str:
         """Write it down; ends with a line break, after which the lists follow."""
         work = ""
         for place, (kind, ordinal) in enumerate(zip(self.kinds, self.can, strict=True)):
-            parallel = self.joined and place < len(self.kinds) - 1
+            parallel = self.joined and place == self.arm
             work += ("" if not place else " and " if parallel else " then ") + f"{kind}={_said(ordinal)}"
-        work += f", {NONE}={NOBODY}" * (SLOTS - len(self.kinds))
+        work += f", {NONE}={NOBODY}" * (self.slots - len(self.kinds))
         roll = "".join(f"{ordinal}={'+'.join(said)}\n" for ordinal, said in enumerate(self.roll))
         models = f"{STRONG}={_said(self.strong)}\n{WEAK}={_said(self.weak)}\n{VOTES}={_said(self.judge)}\n"
         return f"{roll}{models}work {work}\n"
 
 
-def thought_of(shape: Shape, casting: Casting) -> Thought:
+def thought_of(shape: Shape, casting: Casting, edition: Edition = SMALL) -> Thought:
     """Return what a careful reader of a question of this shape, and of this pool's descriptions, finds in them."""
     names = [name for name, _ in casting]
     return Thought(
@@ -66,19 +83,23 @@ def thought_of(shape: Shape, casting: Casting) -> Thought:
         shape.families,
         shape.operations[-1].joins,
         tuple(fit_for(family, names) for family in shape.families),
-        *(names.index(name) if name in names else None for name in (GENERALIST, NOVICE, JUDGE)),
+        strong=_place(edition.generalist, names),
+        weak=_place(edition.novice, names),
+        judge=_place(JUDGE, names),
+        edition=edition,
+        arm=shape.uses[-1][0] + 1 if shape.operations[-1].joins else 1,
     )
 
 
 def fit_for(family: str, names: Sequence[str]) -> int | None:
     """Return who does this kind of work and little else: fewest kinds, first in the pool."""
-    able = [(len(PROFILES[name].skills), place) for place, name in enumerate(names) if family in PROFILES[name].skills]
+    able = [(len(EVERYONE[name].skills), place) for place, name in enumerate(names) if family in EVERYONE[name].skills]
     return min(able)[1] if able else None
 
 
-def pieces() -> tuple[str, ...]:
+def pieces(edition: Edition = SMALL) -> tuple[str, ...]:
     """Return the texts that thoughts are made of, for a tokenizer that keeps each as one token."""
-    labels = (*FAMILIES, STRONG, WEAK, VOTES, NONE)
+    labels = (*edition.families, STRONG, WEAK, VOTES, NONE)
     numbers = [str(ordinal) for ordinal in range(10)]
     heads = [f"{number}=" for number in numbers] + [f"\n{number}=" for number in numbers]
     lines = (f"\n{STRONG}=", f"\n{WEAK}=", f"\n{VOTES}=", "\nwork ", "\n")
@@ -88,14 +109,18 @@ def pieces() -> tuple[str, ...]:
 
 def _does(name: str, description: str) -> tuple[str, ...]:
     """Return what a worker does, in the order in which its description says so."""
-    profile = PROFILES[name]
-    if name in _LABELS:
-        return (_LABELS[name],)
+    profile = EVERYONE[name]
+    if name in _LABELS or not profile.skills:
+        return (_LABELS.get(name, NONE),)
     places = {
         family: min(description.find(words) for words in offer.all if words in description)
         for family, offer in zip(profile.skills, profile.offers, strict=True)
     }
     return tuple(sorted(places, key=lambda family: places[family]))
+
+
+def _place(name: str, names: Sequence[str]) -> int | None:
+    return names.index(name) if name in names else None
 
 
 def _said(ordinal: int | None) -> str:

@@ -19,7 +19,7 @@ _CHOICE = re.compile(r"\(([^()]*)\)")
 _SLOT = re.compile(r"\{(\w)\}")
 _SHAPES = {
     **dict.fromkeys("xyz", r"(?P<{}>.+)"),
-    **dict.fromkeys("ABC", r"(?P<{}>[^.,:;?]+)"),
+    **dict.fromkeys("ABCDE", r"(?P<{}>[^.,:;?]+)"),
     **dict.fromkeys("abc", r"(?P<{}>\d+)"),
     "d": rf"(?P<{{}}>\d+ (?:{'|'.join(MONTHS)}) \d+)",
 }

@@ -7,12 +7,14 @@ Only `optimal` knows skills. Deliberately absent: anything learned.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from shikisha.budget import Usage
 from shikisha.conductor import Proposal, Situation
 from shikisha.errors import PlanError
 from shikisha.orchestra.cast import GENERALIST, NOVICE
 from shikisha.orchestra.chance import dice
+from shikisha.orchestra.edition import LARGE, SMALL, Edition
 from shikisha.orchestra.families import FAMILIES
 from shikisha.orchestra.instructions import NUMBERED, PHRASES, Verb
 from shikisha.orchestra.optimal import Optimal
@@ -63,11 +65,11 @@ def _fit(card: Card, wanted: set[str]) -> tuple[int, bool, bool, int]:
     return len(said.families & wanted), said.strong, said.weak, -len(said.families)
 
 
-def _random_plan(task: Task, cards: tuple[Card, ...]) -> Plan:
+def _random_plan(task: Task, cards: tuple[Card, ...], edition: Edition = SMALL) -> Plan:
     """Return a plan whose length, workers, instructions and access lists are all drawn by lot."""
     draw = dice("random plan", task.prompt)
     said = [phrase for phrases in PHRASES.values() for phrase in phrases]
-    said += [*NUMBERED[:3], *(phrase for family in FAMILIES.values() for phrase in family.tell)]
+    said += [*NUMBERED[:3], *(phrase for name in edition.families for phrase in FAMILIES[name].tell)]
     return Plan(
         tuple(
             Step(
@@ -133,3 +135,9 @@ PLANNER_EXECUTOR_VERIFIER = Planned(
     "the strongest model plans and checks, a cheaper one does the work",
 )
 ONLY_GENERALIST, ONLY_NOVICE = single(GENERALIST), single(NOVICE)
+RANDOM_LARGE = Planned("rehearsal:random-large", partial(_random_plan, edition=LARGE), "drawn by lot")
+
+
+def random_of(edition: Edition) -> Planned:
+    """Return plans by lot out of an edition's phrases."""
+    return RANDOM if edition is SMALL else RANDOM_LARGE

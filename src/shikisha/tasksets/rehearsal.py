@@ -2,22 +2,26 @@
 
 Invariant: `rehearsal(split, seed, count)` is the same sequence every time, its splits share no name, wording or
 description of a worker, and an item's Task does not hold its gold. As a Taskset its `test` split is the generator's
-`heldout`, and `eval --split` takes either word. What questions and workers are is in `orchestra`.
+`heldout`, and `eval --split` takes either word. `SETS` are the tasksets by name: one for each edition of the
+orchestra. What questions and workers are is in `orchestra`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from shikisha import taskset as sets
 from shikisha.errors import UnknownName
 from shikisha.grade import Grade, graded, no_answer
 from shikisha.grade.canon import Form
-from shikisha.orchestra.tasks import STANDARD, Item, Recipe, grade, item, items
+from shikisha.orchestra.tasks import LARGE_STANDARD, STANDARD, Item, Recipe, grade, item, items
 from shikisha.orchestra.values import Sort, normal, read
 from shikisha.orchestra.wording import Split
 
 RehearsalItem = Item
 
-__all__ = ["Recipe", "RehearsalChecker", "RehearsalItem", "grade", "rehearsal", "single", "taskset"]
+__all__ = ["SETS", "Recipe", "RehearsalChecker", "RehearsalItem", "grade", "rehearsal", "single", "taskset"]
+
+NAME = "rehearsal"
+SETS: Mapping[str, Recipe] = {NAME: STANDARD, f"{NAME}-{LARGE_STANDARD.edition.name}": LARGE_STANDARD}
 
 _WORLDS = {sets.Split.TRAIN: Split.TRAIN, sets.Split.DEV: Split.DEV, sets.Split.TEST: Split.HELDOUT}
 
@@ -31,9 +35,10 @@ def rehearsal(
     return items(Split(split), seed, recipe, count)
 
 
-def taskset(split: sets.Split, seed: int, count: int) -> sets.Taskset:
+def taskset(split: sets.Split, seed: int, count: int, name: str = NAME) -> sets.Taskset:
     """Return so many tasks of a split as a Taskset, each item with its own pool; difficulty is the number of parts."""
-    return sets.Taskset(f"rehearsal[{split}]", (_item(one, split) for one in items(_WORLDS[split], seed, count=count)))
+    found = items(_WORLDS[split], seed, SETS[name], count)
+    return sets.Taskset(f"{name}[{split}]", (_item(one, split) for one in found))
 
 
 def single(split: sets.Split, seed: int, index: int, recipe: Recipe = STANDARD) -> sets.Item:

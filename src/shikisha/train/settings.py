@@ -52,8 +52,8 @@ class TasksTable(Table):
     set: str = "rehearsal"
     judged: Annotated[int, Field(ge=0)] = 300
     every: Count = 50
-    parts: tuple[Share, ...] = (0.4, 0.35, 0.25)  # of the rehearsal: shares of one-, two-, three-part questions
-    lacking: Share = 0.12  # of the rehearsal: how often the pool has no specialist for a part
+    parts: tuple[Share, ...] = (0.4, 0.35, 0.25)  # of a rehearsal: shares of one-, two-, three-part questions and so on
+    lacking: Share = 0.12  # of a rehearsal: how often the pool has no specialist for a part
     pool: tuple[str, ...] = ()  # workers, where the tasks bring none; empty: all of `shikisha.toml`
     least: Count = 2  # how few and how many of them a task is shown, drawn anew for each (k of n)
     most: Count = 8

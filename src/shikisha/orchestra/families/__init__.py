@@ -1,10 +1,28 @@
-"""The families of work, one small file each. A new family is a file and its name in this list."""
+"""The families of work, one small file each. A new family is a file and its name in this list.
 
-from shikisha.orchestra.families import arithmetic, calendar, comparison, fact, gauge, text
+All of them can be read, told and done, whichever edition of the orchestra asks for them; what an edition draws from is
+its own list (`edition`).
+"""
+
+from shikisha.orchestra.families import (
+    arithmetic,
+    calendar,
+    cipher,
+    comparison,
+    digits,
+    fact,
+    gauge,
+    numeral,
+    sensor,
+    text,
+    unit,
+    week,
+)
 from shikisha.orchestra.operation import Family, Operation
 
-FAMILIES: dict[str, Family] = {
-    family.name: family
-    for family in (fact.FAMILY, arithmetic.FAMILY, text.FAMILY, calendar.FAMILY, comparison.FAMILY, gauge.FAMILY)
-}
+_FIRST = (fact, arithmetic, text, calendar, comparison, gauge)  # the small edition's
+_MORE = (unit, numeral, week, cipher, digits, sensor)
+
+FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in (*_FIRST, *_MORE)}
+FIRST = tuple(module.FAMILY.name for module in _FIRST)
 OPERATIONS: dict[str, Operation] = {op.name: op for family in FAMILIES.values() for op in family.operations}

@@ -44,8 +44,10 @@ def _families(
 ) -> tuple[str, ...]:
     """Draw families in an order; noisy ones twice as often where there is one only."""
     if count > 1:
-        chosen = [*draw.sample(able, count - lacking), *draw.sample(others, lacking)]
-        draw.shuffle(chosen)
+        chosen = draw.sample(able, count - lacking)
+        if lacking:
+            chosen += draw.sample(others, lacking)
+            draw.shuffle(chosen)
         return tuple(chosen)
     among = others if lacking else able
     return (draw.choice([name for name in among for _ in range(2 if FAMILIES[name].noisy else 1)]),)

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -19,6 +18,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 
 from shikisha.errors import JournalUnavailable
 from shikisha.journal.codec import Entry
+from shikisha.journal.statements import Statement
 from shikisha.journal.tables import APPLIED, BODIES, EVENTS, HEAD
 
 Work: TypeAlias = Callable[[Connection], None]
@@ -38,20 +38,6 @@ class Head:
     hash: str = GENESIS
 
 
-_HEAD = select(HEAD.c.count, HEAD.c.hash).with_for_update()  # SQLite has no such lock: its transaction holds it all
-_MOVE = update(HEAD).values(count=bindparam("new_count"), hash=bindparam("new_hash"))
-_EVENT = insert(EVENTS)
-
-
-def hold(connection: Connection) -> Head:
-    """Take the head row, for as long as the transaction lasts, and return where the chain ends."""
-    row = connection.execute(_HEAD).one_or_none()
-    if row is None:
-        raise JournalUnavailable("the journal's head row is missing; `shikisha journal verify` tells more")
-    return Head(*row)
-
-
-@cache
 def _body(dialect: str) -> Insert:
     """Return the statement that adds bodies, or notes that one is another run's too; imports no dialect not in use."""
     if dialect == "postgresql":
@@ -65,6 +51,23 @@ def _body(dialect: str) -> Insert:
     begun = sqlite.insert(BODIES)
     other = ~BODIES.c.shared & (BODIES.c.run != begun.excluded.run)
     return begun.on_conflict_do_update(index_elements=["hash"], set_={"shared": True}, where=other)
+
+
+_HEAD = Statement.of(select(HEAD.c.count, HEAD.c.hash).with_for_update())  # in SQLite the transaction holds it all
+_MOVE = Statement.of(update(HEAD).values(count=bindparam("new_count"), hash=bindparam("new_hash")))
+_EVENT = Statement.of(insert(EVENTS))
+_BODY = Statement(_body)
+
+
+def hold(connection: Connection) -> Head:
+    """Take the head row, for as long as the transaction lasts, and return where the chain ends."""
+    row = _HEAD.one(connection)
+    if row is None:
+        raise JournalUnavailable("the journal's head row is missing; `shikisha journal verify` tells more")
+    count, last = row
+    if not (isinstance(count, int) and isinstance(last, str)):
+        raise JournalUnavailable("the journal's head row is damaged; `shikisha journal verify` tells more")
+    return Head(count, last)
 
 
 def link(previous: str, seq: int, tail: bytes) -> str:
@@ -128,9 +131,9 @@ class Batch:
     def _extend(self, connection: Connection, head: Head) -> None:
         events, self.end = _chained(self.entries, head)
         if bodies := _bodies(self.entries):
-            connection.execute(_body(connection.dialect.name), bodies)
-        connection.execute(_EVENT, events)
-        connection.execute(_MOVE, {"new_count": self.end.count, "new_hash": self.end.hash})
+            _BODY.say(connection, bodies)
+        _EVENT.say(connection, events)
+        _MOVE.say(connection, [{"new_count": self.end.count, "new_hash": self.end.hash}])
 
     def stored(self, connection: Connection) -> bool:
         """Whether the last try to store it did."""

@@ -14,9 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from typing import cast
 
 from sqlalchemy import ColumnElement, Connection, Insert, Row, Table, and_, bindparam, delete, or_, select, update
 
+from shikisha.journal.statements import Statement
 from shikisha.journal.tables import MEMBERS, SERVED
 from shikisha.server.keys.key import dollars
 from shikisha.server.keys.portion import NOTHING, Kind, Portion
@@ -28,10 +30,9 @@ _NO_GRANT: Mapping[str, object] = {f"{kind}{name}": 0 for kind in ("", "used_") 
 _MINE = and_(
     GRANTS.c.key == bindparam("of_key"), GRANTS.c.day == bindparam("of_day"), GRANTS.c.member == bindparam("of_member")
 )
-# what nearly every commit says, made once: making a statement takes longer than executing it
-_USED = select(*(GRANTS.c[f"used_{name}"] for name in Kind)).where(_MINE)
-_COUNT = update(GRANTS).where(_MINE).values({f"used_{name}": bindparam(f"now_{name}") for name in Kind})
-_SPEND = (
+_USED = Statement.of(select(*(GRANTS.c[f"used_{name}"] for name in Kind)).where(_MINE))
+_COUNT = Statement.of(update(GRANTS).where(_MINE).values({f"used_{name}": bindparam(f"now_{name}") for name in Kind}))
+_SPEND = Statement.of(
     update(SPEND)
     .where(SPEND.c.key == bindparam("of_key"), or_(SPEND.c.day == TOTAL, SPEND.c.day == bindparam("of_day")))
     .values({name.value: SPEND.c[name] + bindparam(f"more_{name}") for name in Kind})
@@ -137,12 +138,12 @@ def count(connection: Connection, member: str, used: Mapping[tuple[str, str], Po
     """Count what a member used so far of each key on each day, from the beginning of its grant on."""
     for (key, day), portion in sorted(used.items()):
         mine = {"of_key": key, "of_day": day, "of_member": member}
-        row = connection.execute(_USED, mine).one_or_none()
+        row = _USED.one(connection, mine)
         if row is None:
             _open_account(connection, key, day, member)
-        before = NOTHING if row is None else Portion(*row)
+        before = NOTHING if row is None else Portion(*cast("tuple[int, int, int]", row))
         if portion != before:
-            connection.execute(_COUNT, {**mine, **{f"now_{name}": value for name, value in portion._asdict().items()}})
+            _COUNT.say(connection, [{**mine, **{f"now_{name}": value for name, value in portion._asdict().items()}}])
             _spend(connection, key, day, portion.minus(before))
 
 
@@ -207,7 +208,7 @@ def _spent(connection: Connection, wish: Wish) -> dict[str, Portion]:
 def _spend(connection: Connection, key: str, day: str, more: Portion) -> None:
     """Add to what was used on a day, and in all."""
     added = {f"more_{name}": value for name, value in more._asdict().items()}
-    connection.execute(_SPEND, {"of_key": key, "of_day": day, **added})
+    _SPEND.say(connection, [{"of_key": key, "of_day": day, **added}])
 
 
 def _open_account(connection: Connection, key: str, day: str, member: str) -> None:

@@ -6,22 +6,21 @@ anything that could be refused by the store (a run that is there already is left
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
-from sqlalchemy import Connection, Insert, Update, bindparam, update
+from sqlalchemy import Connection, Insert, bindparam, update
 
+from shikisha.journal.statements import Statement
 from shikisha.journal.tables import SERVED
 
 _MARK = update(SERVED).where(SERVED.c.run == bindparam("of_run"))
 _STATES, _FIGURES = ("state", "owner", "updated"), ("status", "tokens", "dollars")
-_SAID: Mapping[tuple[str, ...], Update] = {
-    names: _MARK.values({name: bindparam(f"new_{name}") for name in names})
+_SAID: Mapping[tuple[str, ...], Statement] = {
+    names: Statement.of(_MARK.values({name: bindparam(f"new_{name}") for name in names}))
     for names in (_STATES, _FIGURES, _STATES + _FIGURES)
 }
 
 
-@cache
-def adding(dialect: str) -> Insert:
+def _adding(dialect: str) -> Insert:
     """Return the statement that adds served runs unless they are there."""
     if dialect == "postgresql":
         from sqlalchemy.dialects import postgresql
@@ -30,6 +29,9 @@ def adding(dialect: str) -> Insert:
     from sqlalchemy.dialects import sqlite
 
     return sqlite.insert(SERVED).on_conflict_do_nothing()
+
+
+ADDING = Statement(_adding)
 
 
 @dataclass(slots=True)
@@ -43,10 +45,10 @@ class Marks:
     def __call__(self, connection: Connection) -> None:
         """Say it all, in the order of the runs' names, so that nobody waits for each other crosswise."""
         if self.rows:
-            connection.execute(adding(connection.dialect.name), self.rows)
+            ADDING.say(connection, self.rows)
         both = self.states.keys() & self.figures.keys()  # a run's end says both, and one statement is half of two
         whole = {run: self.states[run] | self.figures[run] for run in both}
         rest = [{run: row for run, row in part.items() if run not in both} for part in (self.states, self.figures)]
         for names, said in zip((_STATES + _FIGURES, _STATES, _FIGURES), (whole, *rest), strict=True):
             if said:
-                connection.execute(_SAID[names], [said[run] for run in sorted(said)])
+                _SAID[names].say(connection, [said[run] for run in sorted(said)])

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, exists, or_, sel
 from shikisha.errors import Conflict, StillOpen
 from shikisha.events import Status
 from shikisha.journal.tables import EVENTS, MEMBERS, SERVED
-from shikisha.server.store.batch import adding
+from shikisha.server.store.batch import ADDING
 from shikisha.server.store.members import Life, Member, bury, forget
 from shikisha.server.store.rows import Served, State
 
@@ -25,7 +25,7 @@ _AT_ONCE = 500  # values in an IN list
 def once(me: Member, row: Mapping[str, object], connection: Connection) -> None:
     """Add a run under its idempotency key; Conflict when another run has the key."""
     me.fence(connection)
-    connection.execute(adding(connection.dialect.name), [dict(row)])
+    ADDING.say(connection, [row])
     mine = and_(SERVED.c.key == row["key"], SERVED.c.idempotency == row["idempotency"])
     found = connection.execute(select(SERVED.c.run, SERVED.c.request_hash).where(mine)).one()
     if found.run != row["run"]:
@@ -66,10 +66,14 @@ def claim(connection: Connection, me: Member, most: int, ours: Ours, *, also_lat
 
 @dataclass(slots=True)
 class Taking:
-    """Making a run that waits or was stopped `me`'s, once: tried again after a lost answer, it says what it said."""
+    """Making a run that waits or was stopped `me`'s, once: tried again after a lost answer, it says what it said.
+
+    `ended`: one that is over too, to be rolled back.
+    """
 
     me: Member
     run: str
+    ended: bool = False
     tried: bool = False
 
     def __call__(self, connection: Connection) -> bool:
@@ -77,7 +81,7 @@ class Taking:
         self.me.fence(connection)
         again, self.tried = self.tried, True
         mine = SERVED.c.run == self.run
-        resting = SERVED.c.state.in_([State.WAITING, State.STOPPED])
+        resting = SERVED.c.state.in_([State.WAITING, State.STOPPED, *([State.ENDED] if self.ended else [])])
         values = {"state": State.OPEN, "owner": self.me.id, "updated": time.time(), "stopping": False}
         if connection.execute(update(SERVED).where(mine, resting).values(values)).rowcount:
             return True

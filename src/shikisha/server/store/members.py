@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 
 from shikisha.errors import Expelled
+from shikisha.journal.statements import Statement
 from shikisha.journal.tables import MEMBERS, SERVED
 from shikisha.server.store.rows import State
 
@@ -41,7 +42,7 @@ class Life(StrEnum):
     DEAD = "dead"  # never again
 
 
-_FENCE = select(MEMBERS.c.state).where(MEMBERS.c.id == bindparam("member")).with_for_update(read=True)  # every commit's
+_FENCE = Statement.of(select(MEMBERS.c.state).where(MEMBERS.c.id == bindparam("member")).with_for_update(read=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,10 @@ class Member:
 
     def fence(self, connection: Connection) -> None:
         """Hold the member alive until this transaction ends; Expelled when it is not."""
-        self._check(connection.execute(_FENCE, {"member": self.id}).scalar_one_or_none())
+        (state,) = _FENCE.one(connection, {"member": self.id}) or (None,)
+        self._check(state)
 
-    def _check(self, state: str | None) -> None:
+    def _check(self, state: object) -> None:
         if state != Life.ALIVE:
             raise Expelled(f"server {self.id} was taken for dead: it gave no sign for {self.lease:g} s")
 

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, select
 import shikisha.server.store.claims as claims
 import shikisha.server.store.erasure as erasure
 import shikisha.server.store.filters as filters
+import shikisha.server.store.holding as holding
 from shikisha.errors import Expelled, JournalUnavailable, StillOpen
 from shikisha.events import Status
 from shikisha.journal import Gone, Journal
@@ -120,19 +121,27 @@ class Store:
         self._ours.update(served.run for served in found)
         return found
 
-    async def take(self, run: str) -> bool:
-        """Make a waiting or stopped run ours and open; False when somebody was faster, or it is not one."""
+    async def take(self, run: str, *, ended: bool = False) -> bool:
+        """Make a waiting or stopped run ours and open; False when somebody was faster, or it is not one.
+
+        `ended`: a run that is over too. Should we die, whoever claims it sees that it is, and says so again.
+        """
         if run in self._ours:
             return False
         self._ours.add(run)
         taken = False
         try:
             await self._journal.flush()
-            taken = await self._journal.write(claims.Taking(self.member, run))
+            taken = await self._journal.write(claims.Taking(self.member, run, ended))
         finally:
             if not taken:
                 self.drop(run)
         return taken
+
+    async def hold(self, run: str) -> bool:
+        """Be the only member to work on a run that no server knows, until we leave; False when another is."""
+        await self._journal.flush()
+        return await self._journal.write(partial(holding.hold, me=self.member, run=run))
 
     async def stop(self, run: str) -> bool:
         """Ask whoever performs an open run to stop it (see `stopped`); False when it is not open any more."""

@@ -1,7 +1,8 @@
 """`rollback`: undo what the calls of a run did, as far as compensating workers are registered for them.
 
-Invariant: what could not be undone is named, and ends the command with an error. Deliberately absent: choosing among
-effects (a run's calls hang together), and any change to the run's answer.
+Invariants: what could not be undone is named, and ends the command with an error; nobody else rolls the run back
+meanwhile, no server and no other command. Deliberately absent: choosing among effects (a run's calls hang together),
+and any change to the run's answer.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -40,10 +41,12 @@ def rollback(run: OneRun, shared: Shared, note: Note = "") -> Exit:
             session.closing(session.compose(shared)) as composition,
             session.reading(shared) as journal,
         ):
-            past = Run.fold(await journal.read(await session.find_run(journal, run)))
-            pool = composition.pool(past.started.pool)
-            engine = Engine(journal, vault=composition.vault, guarded=composition.guarded)
-            return past, await engine.undo(past.id, pool, Wish(actor(), said, again=True))
+            name = await session.find_run(journal, run)
+            async with session.alone(journal, name, composition.settings.server.lease):
+                past = Run.fold(await journal.read(name))
+                pool = composition.pool(past.started.pool)
+                engine = Engine(journal, vault=composition.vault, guarded=composition.guarded)
+                return past, await engine.undo(past.id, pool, Wish(actor(), said, again=True))
 
     before, after = session.perform(main)
     became = after.effects

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shikisha.cli.exits import Exit, Stopped
 from shikisha.cli.options import About, Shared
-from shikisha.errors import ConfigError, TaskError, UnknownRun
+from shikisha.errors import ConfigError, StillOpen, TaskError, UnknownRun
 from shikisha.task import Task, unstorable
 
 if TYPE_CHECKING:
     from shikisha.config.compose import Composition
-    from shikisha.events import Event
+    from shikisha.events import Event, Status
     from shikisha.journal import Journal
+    from shikisha.server.store import State
 
 T = TypeVar("T")
 
@@ -113,9 +114,6 @@ async def family(journal: "Journal", run: str) -> "dict[str, tuple[Event, ...]]"
 @asynccontextmanager
 async def set_aside(journal: "Journal", run: str) -> AsyncIterator[None]:
     """Keep servers from taking a run up meanwhile; StillOpen when one of them performs it."""
-    from shikisha.events import Status
-    from shikisha.run import Run
-    from shikisha.server.store import State
     from shikisha.server.store.claims import aside, back
 
     before = await journal.write(partial(aside, run=run))
@@ -123,10 +121,48 @@ async def set_aside(journal: "Journal", run: str) -> AsyncIterator[None]:
         yield
     finally:
         if before is not None:
-            past = Run.fold(await journal.read(run))
-            waits = past.status is Status.SUSPENDED
-            state = State.ENDED if past.finished else State.WAITING if waits else State.STOPPED
-            await journal.write(partial(back, run=run, state=state, status=past.status))
+            state, status = await _standing(journal, run)
+            await journal.write(partial(back, run=run, state=state, status=status))
+
+
+@asynccontextmanager
+async def alone(journal: "Journal", run: str, lease: float) -> AsyncIterator[None]:
+    """Work on a run as a server would: for whoever else wants to it is ours, until we are done or silent for a lease.
+
+    StillOpen when somebody performs it, or works on it already.
+    """
+    from shikisha.server.store import State, open_store
+    from shikisha.server.store.claims import aside
+
+    async with open_store(journal, lease) as store:
+        served = await store.find(run)
+        with suppress(StillOpen):
+            if served is not None and served.state is State.OPEN:
+                await journal.write(partial(aside, run=run))
+        if not await (store.hold(run) if served is None else store.take(run, ended=True)):
+            raise StillOpen(f"run {run} is being performed or rolled back by somebody")
+        try:
+            yield
+        finally:
+            if served is not None:
+                state, status = await _standing(journal, run)
+                orphan = served.state is State.OPEN and state is State.STOPPED
+                rests = State.OPEN if orphan else state
+                store.mark(run, rests, status=status, tokens=served.tokens, dollars=served.dollars)
+                await journal.flush()
+                if orphan:
+                    await store.release(run)
+
+
+async def _standing(journal: "Journal", run: str) -> "tuple[State, Status]":
+    """Return where a run stands that nobody performs now, and how it did."""
+    from shikisha.events import Status
+    from shikisha.run import Run
+    from shikisha.server.store import State
+
+    past = Run.fold(await journal.read(run))
+    resting = State.WAITING if past.status is Status.SUSPENDED else State.STOPPED
+    return State.ENDED if past.finished else resting, past.status
 
 
 def task(prompt: str, about: About) -> Task:

@@ -1,8 +1,9 @@
 """`/runs/{run}/rollback`: undo what the calls of a run did, by the compensating workers of the configuration.
 
 Invariants: a rollback needs the scope to approve, is journaled call by call, undoes nothing twice, and is paid from the
-budget of whoever wants it (the run's own key may be revoked); a run that is still performed is not rolled back (409).
-Deliberately absent: choosing among effects.
+budget of whoever wants it (the run's own key may be revoked). The run is this server's meanwhile, as one that it
+performs: one that somebody else performs or rolls back is not rolled back (409). Deliberately absent: choosing among
+effects.
 """
 
 from contextlib import suppress
@@ -48,9 +49,8 @@ async def rollback(request: Request, run: Named, by: Approver) -> RollbackShown:
 async def rolled_back(house: House, by: Principal, past: Run, wish: Wish, dollars: float | None = None) -> Run:
     """Roll a served run back that is over, waits or was stopped; Problem (409) when it is still performed."""
     served = await house.served(past.id)
-    over = served.state is State.ENDED
-    if past.id in house.running or not (over or await house.store.take(past.id)):
-        raise Problem(409, f"run {past.id} is being performed: cancel it first", "run_open")
+    if past.id in house.running or not await house.store.take(past.id, ended=True):
+        raise Problem(409, f"run {past.id} is being performed or rolled back: cancel it, or wait", "run_open")
     caps = past.started.caps
     caps = caps if dollars is None else caps.narrowed(replace(caps, dollars=dollars))
     purse = house.purses.of_key(by.key)
@@ -58,20 +58,17 @@ async def rolled_back(house: House, by: Principal, past: Run, wish: Wish, dollar
         pool = house.composition.pool(past.started.pool)
         run = await house.engine.lent(purse=purse).undo(past.id, pool, wish, caps)
     except (ConfigError, RunErased) as error:
-        if not over:
-            house.store.mark(past.id, served.state)
-            await house.journal.flush()
+        house.store.mark(past.id, served.state)
+        await house.journal.flush()
         raise Problem(409, f"run {past.id} cannot be rolled back: {error}", "not_possible") from None
     except BaseException:
-        if not over:
-            with suppress(JournalUnavailable):
-                house.store.mark(past.id, served.state)  # it rests as it did, and can be tried again
+        with suppress(JournalUnavailable):
+            house.store.mark(past.id, served.state)  # it rests as it did, and can be tried again
         raise
     finally:
         purse.over()
-    if not over:
-        house.store.mark(past.id, State.ENDED, status=run.status, tokens=served.tokens, dollars=served.dollars)
-        await house.journal.flush()
+    house.store.mark(past.id, State.ENDED, status=run.status, tokens=served.tokens, dollars=served.dollars)
+    await house.journal.flush()
     return run
 
 

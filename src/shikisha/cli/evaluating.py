@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shikisha.workers.replay import Says
 
 _KEEP = "evaluations"
-_REHEARSAL = "rehearsal"
+_REHEARSALS = ("rehearsal", "rehearsal-large")
 _YARDSTICKS = {  # written by hand, beside whatever is evaluated on the rehearsal; the last is told every worker's skill
     "keyword router": "rehearsal:keyword-router",
     "hand-written rules": "rehearsal:rules",
@@ -139,10 +139,12 @@ def evaluate(
 def _conductors(subject: Subject) -> tuple[str, ...]:
     """Return the conductors asked for, and on the rehearsal those that a person would write."""
     asked = tuple(subject.conductor or ())
-    if subject.taskset != _REHEARSAL:
+    if subject.taskset not in _REHEARSALS:
         return asked
     known = {name.rpartition("=")[2] for name in asked}
-    return (*asked, *(f"{label}={name}" for label, name in _YARDSTICKS.items() if name not in known))
+    large = {"hand-written rules": "rehearsal:rules-large"} if subject.taskset != _REHEARSALS[0] else {}
+    beside = _YARDSTICKS | large
+    return (*asked, *(f"{label}={name}" for label, name in beside.items() if name not in known))
 
 
 def _refuse_missing(showing: Showing) -> None:

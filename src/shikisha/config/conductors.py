@@ -149,6 +149,7 @@ def _rehearsed(name: str) -> Conductor:
 
     conductors: tuple[Conductor, ...] = (
         known.RULES,
+        known.RULES_LARGE,
         known.KEYWORD_ROUTER,
         known.SELF_CONSISTENCY,
         known.PLANNER_EXECUTOR_VERIFIER,

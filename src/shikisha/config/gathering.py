@@ -23,7 +23,7 @@ from shikisha.workers.replay import ReplayWorker, card_for
 if TYPE_CHECKING:
     from shikisha.config.stage import Setup
 
-REHEARSAL = "rehearsal"
+REHEARSALS = ("rehearsal", "rehearsal-large")
 _BROUGHT = "The workers are those that the tasks bring along: what they answered before is replayed."
 _MOST_DEV = 200  # tasks to choose by, where they cost money
 
@@ -91,7 +91,7 @@ def gather(setup: "Setup", composition: Composition, tools: Tools) -> Gathered:
         raise ConfigError("what is evaluated? expected --log DIR or --taskset NAME, one of them")
     if setup.log is not None:
         return _from_log(setup, composition, Path(setup.log))
-    if setup.taskset == REHEARSAL:
+    if setup.taskset in REHEARSALS:
         from shikisha.config.rehearsing import gather_rehearsal
 
         return gather_rehearsal(setup)

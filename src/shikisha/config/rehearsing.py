@@ -12,12 +12,12 @@ from shikisha.conductor import Conductor
 from shikisha.config.gathering import Gathered, split_named
 from shikisha.evaluate.casting import Spec
 from shikisha.evaluate.samples import Part
-from shikisha.orchestra.cast import GENERALIST, NOVICE
+from shikisha.orchestra.edition import Edition
 from shikisha.orchestra.tasks import Item as Rehearsed
-from shikisha.orchestra.yardsticks import single
+from shikisha.orchestra.yardsticks import random_of, single
 from shikisha.pool import Pool
 from shikisha.taskset import Item, Split
-from shikisha.tasksets.rehearsal import rehearsal, taskset
+from shikisha.tasksets.rehearsal import NAME, SETS, rehearsal, taskset
 
 if TYPE_CHECKING:
     from shikisha.config.stage import Setup
@@ -32,15 +32,17 @@ def gather_rehearsal(setup: "Setup") -> Gathered:
     """Return held-out (or the split's) rehearsal tasks and dev tasks to choose by."""
     split = split_named(setup.split) or Split.TEST
     count = setup.tasks or _TASKS
-    found = taskset(split, setup.seed, count)
-    dev = taskset(Split.DEV, setup.seed, min(count, _DEV))
+    name = setup.taskset or NAME
+    recipe = SETS[name]
+    found = taskset(split, setup.seed, count, name)
+    dev = taskset(Split.DEV, setup.seed, min(count, _DEV), name)
     originals = {
         each.task.id: each
         for part, many in ((split, count), (Split.DEV, min(count, _DEV)))
-        for each in rehearsal(_WORLDS[part], setup.seed, many)
+        for each in rehearsal(_WORLDS[part], setup.seed, many, recipe)
     }
     own = RehearsalsOwn(originals)
-    return Gathered(found.name, found.version, found.items, dev.items, Yardsticks(), None, (_NOTE,), own)
+    return Gathered(found.name, found.version, found.items, dev.items, Yardsticks(recipe.edition), None, (_NOTE,), own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +64,22 @@ class RehearsalsOwn:
         return lambda item: item.pool or self.originals[item.task.id].pool
 
 
+@dataclass(frozen=True, slots=True)
 class Yardsticks:
-    """The entrants of a rehearsal besides those asked for."""
+    """The entrants of an edition's rehearsal besides those asked for."""
+
+    edition: Edition
 
     def singles(self) -> list[Spec]:
         """Return the two simulated language models."""
-        return [Spec(name, f"rehearsal:{name}", Part.SINGLE, name) for name in (NOVICE, GENERALIST)]
+        return [
+            Spec(name, f"rehearsal:{name}", Part.SINGLE, name)
+            for name in (self.edition.novice, self.edition.generalist)
+        ]
 
     def random(self) -> Spec:
         """Return plans drawn by lot, instructions included."""
-        return Spec("random plans", "rehearsal:random", Part.RANDOM)
+        return Spec("random plans", random_of(self.edition).name, Part.RANDOM)
 
     def candidates(self, skill: Mapping[str, float]) -> list[Spec]:  # noqa: ARG002 - they are cast by price
         """Return fixed topologies, cast by price from each task's pool."""

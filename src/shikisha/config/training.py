@@ -41,11 +41,6 @@ REHEARSAL = "rehearsal"
 REHEARSALS = (REHEARSAL, f"{REHEARSAL}-large")
 _AWAY = 0.5  # how often the dearest worker is left out
 _JUDGED_SEED = 0  # of the rehearsal's development tasks: the same for every seed, so that runs can be compared
-_BESIDE = {
-    "keyword router": "rehearsal:keyword-router",
-    "rules": "rehearsal:rules",
-    "optimum": "rehearsal:optimal",
-}
 _WORDS = 20_000  # lessons that words are counted in
 _LEAST = dict(zip(REHEARSALS, (60, 30), strict=True))  # how often a word must stand there, names less often
 _WORDS_SEED = 999
@@ -307,20 +302,20 @@ def _digest(data: object) -> str:
 
 async def _beside(items: Sequence[Item], composition: Composition, recipe: "Recipe") -> Mapping[str, float]:
     """Return how often the generalist alone and the hand-written conductors are right on these tasks."""
-    from shikisha.orchestra.yardsticks import random_of
-    from shikisha.orchestra.yardsticks import single as alone_of
+    from shikisha.orchestra import yardsticks
     from shikisha.tasksets.rehearsal import rehearsal
 
     generalist = recipe.edition.generalist
     drawn = rehearsal("dev", _JUDGED_SEED, len(items), recipe)
     alone = [replace(item, pool=one.cast(generalist).pool) for item, one in zip(items, drawn, strict=True)]
-    found = {
-        "generalist": await _right(alone_of(generalist), alone, composition),
-        "random": await _right(random_of(recipe.edition), items, composition),
+    conductors: dict[str, Conductor] = {
+        "random": yardsticks.random_of(recipe.edition),
+        "keyword router": yardsticks.KEYWORD_ROUTER,
+        "rules": yardsticks.rules_of(recipe.edition),
+        "optimum": yardsticks.OPTIMAL,
     }
-    return found | {
-        label: await _right(composition.conductor(name), items, composition) for label, name in _BESIDE.items()
-    }
+    found = {"generalist": await _right(yardsticks.single(generalist), alone, composition)}
+    return found | {name: await _right(conductor, items, composition) for name, conductor in conductors.items()}
 
 
 async def _right(conductor: Conductor, items: Sequence[Item], composition: Composition) -> float:

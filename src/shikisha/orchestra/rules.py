@@ -11,6 +11,7 @@ from shikisha.orchestra.compose import Block, compose
 from shikisha.orchestra.families import FAMILIES
 from shikisha.orchestra.instructions import PHRASES, Verb
 from shikisha.orchestra.reading import Offer, joins, kinds, offer
+from shikisha.orchestra.reading_long import parts
 from shikisha.plan import MAX_STEPS, Plan, Step
 from shikisha.task import Task
 from shikisha.worker import Card
@@ -29,15 +30,28 @@ def by_rules(task: Task, cards: tuple[Card, ...]) -> Plan:
     uses: list[tuple[int, ...]] = [() if not at or (joined and at < last) else (at - 1,) for at in range(len(families))]
     if joined:
         uses[last] = tuple(range(last))
+    return _composed(families, uses, offers)
+
+
+def by_long_rules(task: Task, cards: tuple[Card, ...]) -> Plan:
+    """Return the plan that the rules make of a question of the large edition."""
+    offers = [offer(card.description) for card in cards]
+    families, uses = parts(task.prompt)
+    if not families:
+        return Plan((Step(PHRASES[Verb.ANSWER][0], _stand_in(offers)),))
+    return _composed(families, uses, offers)
+
+
+def _composed(families: Sequence[str], uses: Sequence[tuple[int, ...]], offers: Sequence[Offer]) -> Plan:
     blocks = [_block(at, name, offers, len(families)) for at, name in enumerate(families)]
     return compose(families, uses, blocks)
 
 
-def _block(at: int, family: str, offers: Sequence[Offer], parts: int) -> Block:
+def _block(at: int, family: str, offers: Sequence[Offer], count: int) -> Block:
     able = sorted((len(said.families), ordinal) for ordinal, said in enumerate(offers) if family in said.families)
     worker = able[0][1] if able else _stand_in(offers)
     judge = next((ordinal for ordinal, said in enumerate(offers) if said.judges), None)
-    votes = MAX_STEPS - parts  # what is left beside a step for every other part and one for the judge
+    votes = MAX_STEPS - count  # what is left beside a step for every other part and one for the judge
     if FAMILIES[family].noisy and able and judge is not None and votes >= _FEWEST_VOTES:
         return Block((at,), (worker,) * votes, judge)
     return Block((at,), (worker,))

@@ -19,7 +19,7 @@ from shikisha.orchestra.families import FAMILIES
 from shikisha.orchestra.instructions import NUMBERED, PHRASES, Verb
 from shikisha.orchestra.optimal import Optimal
 from shikisha.orchestra.reading import Offer, kinds, offer
-from shikisha.orchestra.rules import by_rules
+from shikisha.orchestra.rules import by_long_rules, by_rules
 from shikisha.plan import MAX_STEPS, Plan, Step
 from shikisha.task import Task
 from shikisha.worker import Card
@@ -135,9 +135,15 @@ PLANNER_EXECUTOR_VERIFIER = Planned(
     "the strongest model plans and checks, a cheaper one does the work",
 )
 ONLY_GENERALIST, ONLY_NOVICE = single(GENERALIST), single(NOVICE)
+RULES_LARGE = Planned("rehearsal:rules-large", by_long_rules, RULES.note)
 RANDOM_LARGE = Planned("rehearsal:random-large", partial(_random_plan, edition=LARGE), "drawn by lot")
 
 
 def random_of(edition: Edition) -> Planned:
     """Return plans by lot out of an edition's phrases."""
     return RANDOM if edition is SMALL else RANDOM_LARGE
+
+
+def rules_of(edition: Edition) -> Planned:
+    """Return the hand-written rules that know an edition."""
+    return RULES if edition is SMALL else RULES_LARGE

@@ -40,7 +40,8 @@ SETS: Mapping[str, str] = {  # a row is a task: the module's `item` makes it
     "mmlu-pro": "shikisha.tasksets.mmlu_pro",
     "rlpr": "shikisha.tasksets.rlpr",
 }
-WHOLE = ("recorded", "rehearsal", "swebench-verified")  # made of more than rows
+REHEARSALS = ("rehearsal", "rehearsal-large")
+WHOLE = ("recorded", *REHEARSALS, "swebench-verified")  # made of more than rows
 NAMES = (OWN, *SETS, *WHOLE)
 DATA = "SHIKISHA_DATA"
 NO_TOOLS = Tools()
@@ -178,14 +179,14 @@ def _refuse_same_ids(found: Sequence[Placed]) -> None:
 def _whole(name: Name, data: Path | None, wanted: Wanted) -> Taskset:
     """Return what is wanted of a set that is made of more than rows."""
     _refuse_checker(name.known, wanted)
-    if name.hub is not None or (name.path is not None and name.known == "rehearsal"):
-        raise ConfigError(
-            f"taskset {name.known}: expected {name.known}{'' if name.known == 'rehearsal' else ':FOLDER'}"
-        )
-    if name.known == "rehearsal":
+    drawn = name.known in REHEARSALS
+    if name.hub is not None or (name.path is not None and drawn):
+        raise ConfigError(f"taskset {name.known}: expected {name.known}{'' if drawn else ':FOLDER'}")
+    if drawn:
         from shikisha.tasksets import rehearsal
 
-        return rehearsal.taskset(wanted.split or Split.DEV, wanted.seed, wanted.count or _REHEARSED)
+        count = wanted.count or _REHEARSED
+        return rehearsal.taskset(wanted.split or Split.DEV, wanted.seed, count, name.known)
     folder = _place(name, data)
     if name.known == "recorded":
         from shikisha.outcomes import open_log

@@ -18,7 +18,7 @@ from shikisha.orchestra.wording import Split
 
 RehearsalItem = Item
 
-__all__ = ["SETS", "Recipe", "RehearsalChecker", "RehearsalItem", "grade", "rehearsal", "single", "taskset"]
+__all__ = ["NAME", "SETS", "Recipe", "RehearsalChecker", "RehearsalItem", "grade", "rehearsal", "single", "taskset"]
 
 NAME = "rehearsal"
 SETS: Mapping[str, Recipe] = {NAME: STANDARD, f"{NAME}-{LARGE_STANDARD.edition.name}": LARGE_STANDARD}

@@ -23,4 +23,5 @@ class ServerTable(Table):
     lease: float = Field(default=10.0, gt=0, description="seconds after which a silent server's runs are taken over")
     drain: float = Field(default=10.0, ge=0, description="seconds that runs get to end when the server is stopped")
     keep_days: float | None = Field(default=None, gt=0, description="days after which texts of runs are erased")
+    deepest: int = Field(default=3, ge=0, description="servers of ours that may call one another, this one last")
     waiting: float = Field(default=86400.0, gt=0, description="seconds after which a question to a person expires")

@@ -16,6 +16,7 @@ from time import time
 
 from shikisha.conduct import new_run_id
 from shikisha.config.compose import Composition
+from shikisha.depth import DEPTH
 from shikisha.errors import JournalUnavailable
 from shikisha.events import QuestionAnswered, Status
 from shikisha.journal import Journal
@@ -69,6 +70,7 @@ class House(Resuming):
             raise Problem(
                 429, f"{len(self.running)} runs are under way, which is the most here", "too_many_runs", wait=1
             )
+        DEPTH.set(order.depth)
         order = order.scrubbed(self.composition.vault.scrub)
         pool, conductor = self.cast(order.conductor, order.pool)
         purse = await self.purses.admit(order.by)

@@ -13,6 +13,7 @@ Deliberately absent: what the limits are (the configuration's and the key's, see
 | `X-Shikisha-Domain` | the task's type, for rules and for autonomy by task class |
 | `X-Shikisha-Metadata` | `summary` or `full`: a `shikisha` object in the answer |
 | `X-Shikisha-Progress` | `reasoning`: lines about earlier steps as reasoning content |
+| `X-Shikisha-Depth` | how many servers of ours the request has come through; chat workers send it |
 """
 
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ _OURS = "x-shikisha-"
 _LONGEST = 2000
 _LONGEST_NAME = 64
 _LONGEST_DOMAIN = 200
+_LONGEST_DEPTH = 9  # digits
 _MOST = 10**12
 _BUDGETS: Mapping[str, Callable[[str], float]] = {
     "dollars": float,
@@ -54,6 +56,7 @@ class Narrowing:
     domain: str = ""
     detail: Detail = Detail.NONE
     progress: bool = False
+    depth: int = 0
 
     def narrowed(self, caps: Caps) -> Caps:
         """Return these caps with the tighter ones in place; 400 for one that is wider than what is allowed."""
@@ -92,6 +95,7 @@ def narrowing(headers: Mapping[str, str]) -> Narrowing:
         given.get("domain", ""),
         _detail(given.get("metadata", Detail.NONE)),
         _progress(given.get("progress", "none")),
+        _depth(given.get("depth", "0")),
     )
 
 
@@ -133,10 +137,18 @@ def _progress(text: str) -> bool:
     return text == "reasoning"
 
 
+def _depth(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_DEPTH):
+        raise _bad("depth", "expected a whole number from 0")
+    return int(text)
+
+
 def _bad(name: str, what: str, code: str = "invalid_header") -> Problem:
     header = f"X-Shikisha-{name.title()}"
     return Problem(400, f"{header}: {what}", code, param=header)
 
 
-_KNOWN = frozenset({*(f"budget-{name}" for name in _BUDGETS), "workers", "labels", "domain", "metadata", "progress"})
+_KNOWN = frozenset(
+    {*(f"budget-{name}" for name in _BUDGETS), "workers", "labels", "domain", "metadata", "progress", "depth"}
+)
 _PLAIN = Narrowing({})

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from shikisha.call import Card
 from shikisha.clearance import cleared, join
 from shikisha.config.compose import Composition
+from shikisha.depth import HEADER
 from shikisha.errors import ConfigError
 from shikisha.server.catalogue import Catalogue, Model
 from shikisha.server.narrowing import Narrowing
@@ -49,6 +50,7 @@ class Ordering:
 
     def order(self, wish: Wish, by: Principal) -> Order:
         """Return the order; Problem when the model, the workers or the limits cannot be had."""
+        self._deep(wish.narrowing.depth)
         model = self.catalogue.find(wish.model, by)
         labels = tuple(sorted(join(wish.task.labels, wish.narrowing.labels, by.labels)))
         domain = wish.narrowing.domain or wish.task.domain
@@ -70,7 +72,15 @@ class Ordering:
             wire=wish.wire,
             idempotency=wish.idempotency,
             metadata=wish.metadata,
+            depth=wish.narrowing.depth,
         )
+
+    def _deep(self, depth: int) -> None:
+        """Refuse a request that has come through too many servers of ours: one of them asks itself."""
+        most = self.composition.settings.server.deepest
+        if depth > most:
+            said = f"the request has come through {depth} servers, and at most {most} may (server.deepest)"
+            raise Problem(400, said, "too_deep", param=HEADER)
 
     def _cards(self, task: Task, narrowing: Narrowing, by: Principal) -> Sequence[Card]:
         """Return the cards of the workers that all of them leave."""

@@ -29,6 +29,7 @@ class Order:
     `detached`: the run goes on when the client has gone (background). `wire` is the request as the API needs it again
     later (JSON; it is kept with the run and erased with it). `idempotency` is the client's key for this very request,
     and `request_hash` tells whether another request under it is the same.
+    `depth` is how many servers of ours the request has come through.
     """
 
     task: Task
@@ -43,6 +44,7 @@ class Order:
     idempotency: str | None = None
     request_hash: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    depth: int = 0
 
     def scrubbed(self, scrub: Callable[[str], str]) -> "Order":
         """Return the order without keys in it; TaskError when that makes something else of its task."""

@@ -5,6 +5,7 @@ every server and for ever, so a reader goes on where it stopped. Deliberately ab
 what a run waits for (`approvals`), and explaining (`explain`).
 """
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
@@ -150,7 +151,7 @@ def _narrowed(house: House, asked: RunRequest, narrow: Narrowing) -> Narrowing:
     workers = tuple(asked.pool) if asked.pool is not None else narrow.workers
     if asked.pool is not None and narrow.workers is not None:
         workers = tuple(name for name in asked.pool if name in narrow.workers)
-    return Narrowing(caps, workers, narrow.labels, narrow.domain, narrow.detail, narrow.progress)
+    return replace(narrow, caps=caps, workers=workers)
 
 
 async def _own(house: House, by: Principal, run: str) -> None:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 from shikisha.budget import Usage
 from shikisha.call import Wishes
 from shikisha.context import most_output, turns
+from shikisha.depth import told
 from shikisha.errors import ConfigError, FaultKind, WorkerError
 from shikisha.events import Finish
 from shikisha.secrets import Vault
@@ -146,7 +147,7 @@ class ChatWorker:
         """Send the request and hear the reply out."""
         body = json.dumps(self._body(request, said), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         kind = "text/event-stream" if self._settings.stream else "application/json"
-        headers = {"Content-Type": "application/json", "Accept": kind, **address.idempotency(request.key)}
+        headers = {"Content-Type": "application/json", "Accept": kind, **address.idempotency(request.key), **told()}
         url = self._settings.base_url.rstrip("/") + _PATH
         async with self._open().ask("POST", url, headers, body.encode()) as answer:
             if not answer.succeeded:

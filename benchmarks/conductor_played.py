@@ -127,19 +127,21 @@ def prompts(found: Sequence[Item], rounds: Sequence[tuple[Performed, ...]] = ())
     return [brief(item.task, item.pool.cards, gone) for item, gone in zip(found, past, strict=True)]
 
 
-def author(folder: Path, temperature: float = 0.0) -> Author:
+def author(folder: Path, temperature: float = 0.0, longest: int = LONGEST) -> Author:
     """Return the checkpoint of a folder: the likeliest text, or one by lot at this temperature."""
     import torch
     from tokenizers import Tokenizer
     from transformers import Qwen2ForCausalLM
     from transformers.utils import logging
 
+    from shikisha.train.cores import our_device
     from shikisha.train.rollout import sample
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     torch.set_num_threads(1)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    torch.nn.Module.to(model, our_device())
     model.train(mode=False)
 
     def write(asked: Sequence[str]) -> list[str]:
@@ -147,7 +149,7 @@ def author(folder: Path, temperature: float = 0.0) -> Author:
         texts: list[str] = []
         for first in range(0, len(asked), BATCH):
             tokens = [tokenizer.encode(prompt).ids for prompt in asked[first : first + BATCH]]
-            rows = sample(model, tokens, 1, LONGEST, lot, temperature).rows()
+            rows = sample(model, tokens, 1, longest, lot, temperature).rows()
             texts += [tokenizer.decode(row[0], skip_special_tokens=False) for row in rows]
         return texts
 

@@ -25,9 +25,7 @@ from shikisha.orchestra.chance import dice
 from shikisha.orchestra.edition import LARGE, SMALL, Edition
 from shikisha.orchestra.encore import KEPT, came, played
 from shikisha.orchestra.families import FAMILIES
-from shikisha.orchestra.forms import Cast, Form, LongForm
-from shikisha.orchestra.forms import formed as _formed
-from shikisha.orchestra.forms import of as forms_of
+from shikisha.orchestra.forms import Cast, Form, LongForm, formed, forms_of
 from shikisha.orchestra.grammar import write
 from shikisha.orchestra.instructions import PHRASES
 from shikisha.orchestra.optimal import best, profiles
@@ -43,6 +41,7 @@ from shikisha.task import Task
 STRUCK = "~"  # stands for a word that was struck out
 _HELD, _FALLING = 0.5, 0.3  # of the lessons: `follow` stays as it begins, then falls
 _EMPTY = 5.0  # times as often as others, words of descriptions are struck out that several kinds of work share
+_READINGS = 1_000_000  # seeds of readings alone: none of them is a lesson of the warm start
 _FEW = (2, 3)  # workers in a drill's prompt
 _LACKING = 0.2  # of demonstrations: a specialist is missing, and a model stands in
 
@@ -97,6 +96,12 @@ def schooling(
         return lesson(seed, index, replace(drawn, follow=begin + (end - begin) * fallen, best=best))
 
     return taught
+
+
+def readings(seed: int, edition: Edition = SMALL) -> Callable[[int, float], Lesson]:
+    """Return lessons by index that teach to read a prompt, and nothing else."""
+    drawn = replace(curriculum_of(edition), drills=0.0, plans=0.0, encores=0.0)
+    return lambda index, _: lesson(seed + _READINGS, index, drawn)
 
 
 def curriculum_of(edition: Edition) -> Curriculum:
@@ -242,7 +247,7 @@ def _following(thought: Thought, form: Form | LongForm, size: int, draw: random.
     judge = draw.randrange(size) if thought.judge is None else thought.judge
     beside = draw.choice(stand_ins) if stand_ins and draw.random() < 0.3 else None
     kinds = _kinds(thought, draw)
-    return _formed(form, Cast(kinds, found, judge, draw.randint(2, 4), beside, _arm(thought, form, draw)))
+    return formed(form, Cast(kinds, found, judge, draw.randint(2, 4), beside, _arm(thought, form, draw)))
 
 
 def _by_lot(thought: Thought, form: Form | LongForm, size: int, draw: random.Random) -> Plan:
@@ -251,7 +256,7 @@ def _by_lot(thought: Thought, form: Form | LongForm, size: int, draw: random.Ran
     if draw.random() < 0.5:
         kinds = draw.sample(thought.known, thought.slots)
     cast = Cast(kinds, [0] * thought.slots, 0, draw.randint(2, 4), arm=_arm(thought, form, draw))
-    plan = _formed(form, cast)
+    plan = formed(form, cast)
     return Plan(tuple(Step(step.subtask, draw.randrange(size), step.access) for step in plan.steps))
 
 
@@ -266,10 +271,3 @@ def _arm(thought: Thought, form: Form | LongForm, draw: random.Random) -> int:
         return 1
     longest = {LongForm.JOIN_4: 2, LongForm.JOIN_5: 3}.get(form, 1)
     return thought.arm if thought.joined and len(thought.kinds) == longest + 2 else draw.randint(1, longest)
-
-
-def formed(
-    form: Form | LongForm, kinds: list[str], can: list[int], judge: int, readings: int, beside: int | None
-) -> Plan:
-    """Return the plan of this form; `beside` is a worker who takes one of the readings."""
-    return _formed(form, Cast(kinds, can, judge, readings, beside))

@@ -76,6 +76,7 @@ class Step:
     second_round: Mapping[str, float] = field(default_factory=dict)  # share kept, repaired, broken, where there was one
     samples: tuple[Sample, ...] = ()
     judged: Judged | None = None
+    replay: float = 0.0  # mean loss of the lessons beside it (nats a token)
 
     def dumps(self) -> str:
         """Return it as one line of JSON."""

@@ -20,6 +20,7 @@ from shikisha.errors import ConfigError, Diverged
 from shikisha.train import loss, progress
 from shikisha.train.advantage import Floats, advantages, even, rarity
 from shikisha.train.batch import Asked, Batch, Group, gone_on, grouped, merged
+from shikisha.train.replay import Replay
 from shikisha.train.rollout import planted, sample
 from shikisha.train.scoring import Scorer
 from shikisha.train.settings import TrainSettings
@@ -51,6 +52,7 @@ class Loop:
         self.reference = reference
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=table.rate, betas=table.betas, weight_decay=0.0)
         self.generator = torch.Generator().manual_seed(settings.seed)
+        self.replay: Replay | None = None
         self.step = 0
         model.train(mode=False)
 
@@ -99,6 +101,8 @@ class Loop:
         total = terms.policy + table.kl * terms.kl
         if float(terms.entropy.detach()) < table.entropy_floor:
             total = total - table.entropy * terms.entropy
+        if self.replay is not None:
+            total = total + self.replay.loss(self.model, self.step)
         if not bool(torch.isfinite(total)):
             found = float(total.detach())
             raise Diverged(f"step {self.step}: the loss is {found}; the weights are those of the step before")
@@ -145,6 +149,7 @@ class Loop:
             even=flat,
             entropy=float(terms.entropy.detach()),
             kl=float(terms.kl.detach()),
+            replay=0.0 if self.replay is None else self.replay.last,
             loss=float(terms.policy.detach()),
             gradient=gradient,
             rate=self.settings.rate_at(self.step - 1),

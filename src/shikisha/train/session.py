@@ -36,6 +36,7 @@ from shikisha.train.progress import Judged, Step, Watcher
 from shikisha.train.record import Record
 from shikisha.train.reference import Loop
 from shikisha.train.refusals import refuse_ground, refuse_model, refuse_settings
+from shikisha.train.replay import replay_of
 from shikisha.train.rollout import END, PAD
 from shikisha.train.scoring import Scorer
 from shikisha.train.settings import TrainSettings
@@ -206,6 +207,7 @@ class Run:
         with self.crew.agreed():
             loop = backend(self.model, self.begun.tokenizer, self.source, self.scorer, settings, self.reference(kept))
             generators = {"sampling": loop.generator}
+            loop.replay = replay_of(settings, self.order.ground, self.begun.tokenizer)
             if kept is not None and kept.place.step:
                 if loop.optimizer is None:
                     self.order.note("what the optimizer knew was not kept (FSDP, DeepSpeed): its averages begin anew")

@@ -112,6 +112,13 @@ class SecondTable(Table):
     firsts: Count = 4  # different first rounds of a task that are gone on with
 
 
+class ReplayTable(Table):
+    """Lessons in reading beside reinforcement (`replay`): how many a step, and what their mean loss weighs."""
+
+    lessons: Annotated[int, Field(ge=0)] = 0
+    weight: Positive = 1.0
+
+
 class CurriculumTable(Table):
     """Which tasks are drawn: those near a 50 % success rate more often, by difficulty; `floor` keeps the others."""
 
@@ -164,6 +171,7 @@ class TrainSettings(Table):
     warm: WarmTable = WarmTable()
     grpo: GrpoTable = GrpoTable()
     second: SecondTable = SecondTable()
+    replay: ReplayTable = ReplayTable()
     curriculum: CurriculumTable = CurriculumTable()
     reward: RewardTable = RewardTable()
     spend: SpendTable = SpendTable()

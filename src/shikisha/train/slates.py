@@ -59,12 +59,14 @@ def chunk_of(number: int, lessons: Lessons, tokenizer: "Tokenizer", table: WarmT
     """Return a chunk's lessons, shortest first."""
     size = CHUNK * table.batch
     done = min(1.0, number * CHUNK / max(1, table.steps))
-    rows: list[Row] = []
-    for index in range(number * size, (number + 1) * size):
-        one = lessons(index, done)
-        given = _ids(one.prompt, tokenizer) + _ids(one.shown, tokenizer)
-        rows.append((given + _ids(one.taught, tokenizer) + [_END] * one.whole, len(given)))
+    rows = [row_of(lessons(index, done), tokenizer) for index in range(number * size, (number + 1) * size)]
     return sorted(rows, key=lambda row: len(row[0]))
+
+
+def row_of(lesson: Lesson, tokenizer: "Tokenizer") -> Row:
+    """Return a lesson's tokens."""
+    given = _ids(lesson.prompt, tokenizer) + _ids(lesson.shown, tokenizer)
+    return given + _ids(lesson.taught, tokenizer) + [_END] * lesson.whole, len(given)
 
 
 def _ids(text: str, tokenizer: "Tokenizer") -> list[int]:

@@ -29,6 +29,7 @@ class Taking:
     terms: Tensor = field(default_factory=lambda: torch.zeros(3))
     begun: float = field(default_factory=perf_counter)
     sampled: float = 0.0
+    replayed: bool = False  # the lessons beside it were taken
 
     @property
     def kept(self) -> int:

@@ -16,6 +16,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import cycle, islice
 from math import isfinite
 from typing import TYPE_CHECKING, cast
@@ -40,6 +41,7 @@ from shikisha.train.padded import Held, in_rows, joined, passed
 from shikisha.train.play import Play
 from shikisha.train.processes import everyones, mean_gradients, most
 from shikisha.train.progress import Step
+from shikisha.train.replay import Replay
 from shikisha.train.rollout import sample, scores
 from shikisha.train.scoring import Scorer
 from shikisha.train.settings import TrainSettings
@@ -90,6 +92,7 @@ class Trainer(GRPOTrainer):
             )
         if sampled(model, settings) and not self.sharded:
             self.rollout_func = self._sampled
+        self.replay: Replay | None = None
         self.remove_callback(PrinterCallback)
         self.generator = torch.Generator().manual_seed(settings.seed + self.accelerator.process_index)
         self._held = _before(self.model, reference, table.temperature) if table.kl and self.own else None
@@ -143,7 +146,8 @@ class Trainer(GRPOTrainer):
         """Note TRL's figures as it does; tell whoever watches of the step."""
         super().log(logs, start_time)
         if "grad_norm" in logs and self._watch is not None:
-            self._watch(self.taking.told(self.step, float(logs["grad_norm"]), self.settings))
+            told = self.taking.told(self.step, float(logs["grad_norm"]), self.settings)
+            self._watch(told if self.replay is None else replace(told, replay=self.replay.last))
 
     def _generate_and_score_completions(self, inputs: object) -> dict[str, Tensor]:  # noqa: ARG002 - they are blank
         """Return TRL's batch: of this process's share of the tasks, first rounds and second ones."""
@@ -207,6 +211,8 @@ class Trainer(GRPOTrainer):
             total = total + table.kl * self._pass.kl / parts
             if float(terms[2]) * parts < table.entropy_floor:
                 total = total - table.entropy * self._pass.entropy / parts
+        if self.replay is not None and not self.taking.replayed:  # with the first part of the batch
+            self.taking.replayed, total = True, total + self.replay.loss(self._policy, self.step)
         if not bool(torch.isfinite(terms).all()):
             raise Diverged(f"step {self.step}: the loss is no number; the weights are those of the step before")
         self.taking.terms += terms.cpu()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
     from shikisha.train.keeping import Kept
+    from shikisha.train.replay import Replay
     from shikisha.train.session import Result, Run
 
 
@@ -87,6 +88,15 @@ class TrlLoop:
     @step.setter
     def step(self, taken: int) -> None:
         self.trainer.step = taken
+
+    @property
+    def replay(self) -> "Replay | None":
+        """Lessons beside reinforcement."""
+        return self.trainer.replay
+
+    @replay.setter
+    def replay(self, lessons: "Replay | None") -> None:
+        self.trainer.replay = lessons
 
     async def advance(self) -> Step:
         """Take one step and say what it came to."""

@@ -58,9 +58,7 @@ def warm_up(
         for options in optimizer.param_groups:
             options["lr"] = rate
         tokens, labels = (each.to(model.device) for each in batches.at(number))
-        with torch.autocast("cuda", torch.bfloat16, enabled=model.device.type == "cuda"):
-            logits = model(input_ids=tokens, attention_mask=(tokens != PAD).long()).logits
-            loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        loss = mean_loss(model, tokens, labels)
         if not bool(torch.isfinite(loss)):
             raise Diverged(
                 f"warm start, step {number}: the loss is {float(loss.detach())}; the weights are of the step before"
@@ -71,6 +69,13 @@ def warm_up(
         optimizer.step()
         yield WarmStep(number + 1, table.steps, float(loss.detach()), rate, perf_counter() - begun)
     model.train(mode=False)
+
+
+def mean_loss(model: "Qwen2ForCausalLM", tokens: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean loss of what is taught (nats a token), of tokens and labels [B, T]."""
+    with torch.autocast("cuda", torch.bfloat16, enabled=model.device.type == "cuda"):
+        logits = model(input_ids=tokens, attention_mask=(tokens != PAD).long()).logits
+        return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
 
 
 def optimizer_of(model: "Qwen2ForCausalLM", table: WarmTable) -> torch.optim.Optimizer:
@@ -100,10 +105,11 @@ class Batches:
         order = list(range(CHUNK))
         random.Random(chunk).shuffle(order)  # noqa: S311 - an order of batches, no secret
         place = order[number % CHUNK]
-        return _padded(self._rows[place * size : (place + 1) * size])
+        return padded(self._rows[place * size : (place + 1) * size])
 
 
-def _padded(rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
+def padded(rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
+    """Return rows as tokens and labels [B, T]; what is not taught has no label."""
     longest = max(len(row) for row, _ in rows)
     tokens = torch.full((len(rows), longest), PAD, dtype=torch.long)
     labels = torch.full_like(tokens, _IGNORED)

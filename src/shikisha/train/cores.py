@@ -9,7 +9,7 @@ import os
 
 import torch
 
-_MOST_MAKERS = 8
+_MOST_MAKERS = 12
 
 
 def every_core() -> None:

@@ -6,7 +6,8 @@ from functools import cache
 import pytest
 
 from shikisha.orchestra.cast import NEW_NAMES, PROFILES
-from shikisha.orchestra.lessons import STRUCK, Curriculum, Form, Lesson, formed, lesson, phrases, schooling
+from shikisha.orchestra.forms import Cast, Form, formed
+from shikisha.orchestra.lessons import STRUCK, Curriculum, Lesson, lesson, phrases, schooling
 from shikisha.orchestra.shapes import HELD_OUT_PAIR, groups
 from shikisha.orchestra.thought import SLOTS, fit_for, pieces, thought_of
 from shikisha.orchestra.wording import Split
@@ -115,7 +116,7 @@ def test_the_fittest_does_it_and_little_else() -> None:
 
 @pytest.mark.parametrize("form", Form)
 def test_forms_are_plans_of_the_workers_given(form: Form) -> None:
-    plan = formed(form, ["fact", "gauge", "date"], [3, 4, 5], 6, 3, None)
+    plan = formed(form, Cast(["fact", "gauge", "date"], [3, 4, 5], judge=6, readings=3))
     assert {step.worker for step in plan.steps} <= {3, 4, 5, 6}
     assert all(step.subtask in phrases() for step in plan.steps)
     assert len(plan) <= 5

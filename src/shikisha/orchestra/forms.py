@@ -1,7 +1,7 @@
 """The shapes of plans that lessons show, as plans of given workers.
 
 Invariant: a form is a plan for any workers, whatever the question; its subtasks are the canonical phrases. An edition's
-forms are as long as its thoughts (`of`). Deliberately absent: who is put where, and how often (`lessons`).
+forms are as long as its thoughts (`forms_of`). Deliberately absent: who is put where, and how often (`lessons`).
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ class Cast:
     arm: int = 1
 
 
-def of(edition: Edition) -> tuple[Form | LongForm, ...]:
+def forms_of(edition: Edition) -> tuple[Form | LongForm, ...]:
     """Return an edition's forms."""
     return (*Form, *(LongForm if edition.slots > _SMALL_SLOTS else ()))
 

@@ -81,7 +81,7 @@ FAMILY = Family(
             Sort.WORD,
             wordings(
                 "{x} (woven|braided) (with|into) {y}",
-                "the (weave|braid) of {x} with {y}",
+                "{x} in a (weave|braid) with {y}",
                 "the cipher that {x} (woven|braided) (with|into) {y} (makes|gives)",
             ),
             _woven,

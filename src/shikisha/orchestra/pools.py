@@ -72,7 +72,7 @@ def cast_pool(casting: Sequence[tuple[str, str]], luck: int = 0, pace: float = 0
     return Pool([_member(name, description, luck, pace) for name, description in casting])
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 15)
 def _member(name: str, description: str, luck: int, pace: float) -> Member:
     profile = EVERYONE[name]
     card = Card(

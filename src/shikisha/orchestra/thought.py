@@ -19,6 +19,7 @@ to vote. No parser and no reward reads it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from shikisha.orchestra.cast import JUDGE
 from shikisha.orchestra.edition import EDITIONS, EVERYONE, SMALL, Edition
@@ -107,6 +108,7 @@ def pieces(edition: Edition = SMALL) -> tuple[str, ...]:
     return (*labels, *numbers, *heads, *does, *lines, "=", "+", " then ", " and ", ", ", NOBODY)
 
 
+@lru_cache(maxsize=1 << 15)
 def _does(name: str, description: str) -> tuple[str, ...]:
     """Return what a worker does, in the order in which its description says so."""
     profile = EVERYONE[name]

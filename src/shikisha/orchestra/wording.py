@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from shikisha.orchestra.chance import shuffled
 from shikisha.orchestra.values import MONTHS
@@ -41,7 +42,7 @@ class Wordings:
     by_split: dict[Split, tuple[str, ...]]
     patterns: tuple[re.Pattern[str], ...]
 
-    @property
+    @cached_property
     def all(self) -> tuple[str, ...]:
         """Every wording of every split."""
         return tuple(itertools.chain.from_iterable(self.by_split.values()))

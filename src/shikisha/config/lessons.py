@@ -10,16 +10,14 @@ from typing import cast
 
 from shikisha.config.training import school_of
 from shikisha.train.settings import TrainSettings
-from shikisha.train.slates import Chunks, chunk_of, serve
+from shikisha.train.slates import Chunks, chunk_of, serve, tokenizer_of
 
 
 def maker(told: object) -> Chunks:
     """Return what makes chunks for the training that was told of."""
-    from tokenizers import Tokenizer
-
     given = cast("Mapping[str, object]", told)
     settings = TrainSettings.model_validate(given["settings"])
-    tokenizer, lessons = Tokenizer.from_str(str(given["tokenizer"])), school_of(settings).lessons
+    tokenizer, lessons = tokenizer_of(str(given["tokenizer"])), school_of(settings).lessons
     return lambda number: chunk_of(number, lessons, tokenizer, settings.warm)
 
 

@@ -41,7 +41,8 @@ from shikisha.task import Task
 STRUCK = "~"  # stands for a word that was struck out
 _HELD, _FALLING = 0.5, 0.3  # of the lessons: `follow` stays as it begins, then falls
 _EMPTY = 5.0  # times as often as others, words of descriptions are struck out that several kinds of work share
-_READINGS = 1_000_000  # seeds of readings alone: none of them is a lesson of the warm start
+_READINGS = 1_000  # added to the seed of readings beside reinforcement
+_ALIKE = 2  # workers of a pool in which there is next to nothing to read
 _FEW = (2, 3)  # workers in a drill's prompt
 _LACKING = 0.2  # of demonstrations: a specialist is missing, and a model stands in
 
@@ -99,8 +100,10 @@ def schooling(
 
 
 def readings(seed: int, edition: Edition = SMALL) -> Callable[[int, float], Lesson]:
-    """Return lessons by index that teach to read a prompt, and nothing else."""
-    drawn = replace(curriculum_of(edition), drills=0.0, plans=0.0, encores=0.0)
+    """Return lessons by index that teach to read, and nothing else, pools of the sizes that tasks do not bring."""
+    drawn = curriculum_of(edition)
+    sizes = tuple(size for size in drawn.sizes if size > _ALIKE and size not in edition.sizes)
+    drawn = replace(drawn, drills=0.0, plans=0.0, encores=0.0, sizes=sizes)
     return lambda index, _: lesson(seed + _READINGS, index, drawn)
 
 

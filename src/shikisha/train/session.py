@@ -178,7 +178,7 @@ class Run:
                 recall(kept.state, optimizer, {})
             first = kept.place.step if kept is not None else 0
             every = self.order.settings.keep.every * _WARM_EVERY
-            with self._lessons(school, first) as chunks:
+            with _lessons(self, school, first) as chunks:
                 for step in warm_up(self.model, optimizer, chunks, table, first):
                     self.order.taught(step)
                     stopped = await _stopped()
@@ -189,17 +189,6 @@ class Run:
                     if stopped:
                         raise stopped
         self.save(Place("step", 0), State())
-
-    @contextmanager
-    def _lessons(self, school: School, first: int) -> Iterator[Chunks]:
-        """Yield the lessons as tokens; a GPU's are made by other processes, ahead of time."""
-        table, tokenizer = self.order.settings.warm, self.begun.tokenizer
-        if not school.maker or self.model.device.type == "cpu":
-            yield lambda number: chunk_of(number, school.lessons, tokenizer, table)
-            return
-        told = {**school.told, "tokenizer": tokenizer.to_str()}
-        with made_ahead(school.maker, told, lesson_makers(), first // CHUNK) as chunks:
-            yield chunks
 
     async def reinforced(self, kept: Kept | None, backend: "Callable[..., Loop | TrlLoop]" = Loop) -> Result:
         """Take what is left of the steps of GRPO, by our own loop or what does as it does."""
@@ -335,6 +324,18 @@ class Run:
             "processes": self.crew.count,
             "versions": card.versions(),
         }
+
+
+@contextmanager
+def _lessons(run: Run, school: School, first: int) -> Iterator[Chunks]:
+    """Yield a run's lessons as tokens; a GPU's are made by other processes, ahead of time."""
+    table, tokenizer = run.order.settings.warm, run.begun.tokenizer
+    if not school.maker or run.model.device.type == "cpu":
+        yield lambda number: chunk_of(number, school.lessons, tokenizer, table)
+        return
+    told = {**school.told, "tokenizer": tokenizer.to_str()}
+    with made_ahead(school.maker, told, lesson_makers(), first // CHUNK) as chunks:
+        yield chunks
 
 
 def _nobody(_: object) -> None:

@@ -69,6 +69,13 @@ def row_of(lesson: Lesson, tokenizer: "Tokenizer") -> Row:
     return given + _ids(lesson.taught, tokenizer) + [_END] * lesson.whole, len(given)
 
 
+def tokenizer_of(text: str) -> "Tokenizer":
+    """Return the tokenizer that was written down as JSON."""
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_str(text)
+
+
 def _ids(text: str, tokenizer: "Tokenizer") -> list[int]:
     ids: list[int] = tokenizer.encode(text).ids if text else []
     return ids

@@ -48,7 +48,7 @@ class Cluster:
 
     def start(self) -> None:
         """Start the server; it is ready on return."""
-        self.server("start", "-o", f"-k {self.folder} -c listen_addresses='' -c fsync=off -c max_connections=30")
+        self.server("start", "-o", f"-k {self.folder} -c listen_addresses='' -c fsync=off -c max_connections=100")
 
     def fresh(self) -> str:
         """Make a database whose tables are there, of one that was migrated once; return its URL."""

@@ -171,7 +171,7 @@ def school() -> School:
     def lesson(index: int, done: float) -> Lesson:
         return Lesson(f"ask turn left {index}\nplan\n", "", "[[]]" if done < 1 else "[0]")
 
-    return School(lesson, lesson, words)
+    return School(lesson, lesson, lesson, words)
 
 
 async def test_a_warm_start_from_scratch_goes_on_as_the_unbroken_one(tmp_path: Path) -> None:

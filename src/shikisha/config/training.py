@@ -136,7 +136,7 @@ def _described(profile: "Profile") -> str:
 def school_of(settings: "TrainSettings") -> "School":
     """Return the lessons of the embedded orchestra, and what makes their tokenizer."""
     from shikisha.orchestra import encore, thought
-    from shikisha.orchestra.lessons import curriculum_of, lesson, phrases, readings, schooling
+    from shikisha.orchestra.lessons import copies, curriculum_of, lesson, phrases, readings, schooling
     from shikisha.tasksets.rehearsal import SETS
     from shikisha.train.ground import School
     from shikisha.train.words import plan_pieces, word_tokenizer
@@ -146,6 +146,7 @@ def school_of(settings: "TrainSettings") -> "School":
     return School(
         schooling(settings.seed, *settings.warm.follow, settings.warm.demonstrations, edition),
         readings(settings.seed, edition),
+        copies(settings.seed, edition),
         lambda: word_tokenizer(
             (lesson(_WORDS_SEED, place, drawn).prompt for place in range(_WORDS)),
             [*thought.pieces(edition), *encore.PIECES, *plan_pieces(phrases(edition))],

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
+from itertools import chain, takewhile
 from itertools import count as counting
 
 from shikisha.brief import brief
@@ -41,6 +41,7 @@ from shikisha.task import Task
 STRUCK = "~"  # stands for a word that was struck out
 _HELD, _FALLING = 0.5, 0.3  # of the lessons: `follow` stays as it begins, then falls
 _EMPTY = 5.0  # times as often as others, words of descriptions are struck out that several kinds of work share
+_LIST = "model_id = ["  # how a plan's lists begin
 _READINGS = 1_000  # added to the seed of readings beside reinforcement
 _ALIKE = 2  # workers of a pool in which there is next to nothing to read
 _FEW = (2, 3)  # workers in a drill's prompt
@@ -105,6 +106,30 @@ def readings(seed: int, edition: Edition = SMALL) -> Callable[[int, float], Less
     sizes = tuple(size for size in drawn.sizes if size > _ALIKE and size not in edition.sizes)
     drawn = replace(drawn, drills=0.0, plans=0.0, encores=0.0, sizes=sizes)
     return lambda index, _: lesson(seed + _READINGS, index, drawn)
+
+
+def copies(seed: int, edition: Edition = SMALL) -> Callable[[int, float], Lesson]:
+    """Return lessons by index in writing down an ordinal that the thought names and that no pool of the tasks has.
+
+    The list is shown up to there; what is taught is the ordinal alone, neither whether the list goes on nor what of.
+    """
+    drawn, least = curriculum_of(edition), max(edition.sizes)
+    sizes = tuple(size for size in drawn.sizes if size > least)
+
+    def copied(index: int, _: float) -> Lesson:
+        draw = dice("copy", seed, index)
+        while True:
+            casting, shape = _scene(sizes, drawn, draw)
+            thought = thought_of(shape, casting, edition)
+            named = list(takewhile(lambda ordinal: ordinal is not None, thought.can))
+            far = [place for place, ordinal in enumerate(named) if ordinal is not None and ordinal >= least]
+            if far:
+                place = draw.choice(far)
+                begun = "".join(f"{ordinal}, " for ordinal in named[:place])
+                prompt = _asked(casting, shape, drawn, draw)
+                return Lesson(prompt, f"{thought.text()}{_LIST}{begun}", str(named[place]), whole=False)
+
+    return copied
 
 
 def curriculum_of(edition: Edition) -> Curriculum:

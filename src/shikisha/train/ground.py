@@ -26,12 +26,13 @@ _PEEKED = 32  # items that stand for all where something is to be refused before
 class School:
     """What a model from scratch is taught by: lessons, and the tokenizer of their words.
 
-    `readings` are lessons in reading alone. `maker` is a module whose processes make lessons too (`slates.made_ahead`),
-    given `told`; "": there is none.
+    `readings` are lessons in reading alone, `copies` in writing down one ordinal. `maker` is a module whose processes
+    make lessons too (`slates.made_ahead`), given `told`; "": there is none.
     """
 
     lessons: Lessons
     readings: Lessons
+    copies: Lessons
     tokenizer: "Callable[[], Tokenizer]"
     maker: str = ""
     told: Mapping[str, object] = field(default_factory=dict)

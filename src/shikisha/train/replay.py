@@ -2,16 +2,18 @@
 
 Reinforcement moves weights for the pools that its tasks bring; how longer pools are read fades meanwhile (what a
 conductor thinks of eight workers was right in .76 of prompts before, and in .34 after). These lessons end with the
-thought: they say what stands in the prompt and nothing about plans. Invariant: step `n` sees the same lessons, whatever
-came before. Deliberately absent: lessons in writing plans, which would speak for plans by lot.
+thought: they say what stands in the prompt and nothing about plans. Copies show a thought and a list up to an ordinal
+that no pool of the tasks has, and teach that one alone. Invariant: step `n` sees the same lessons, whatever came
+before. Deliberately absent: lessons in writing plans, which would speak for plans by lot.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from shikisha.errors import ConfigError
-from shikisha.train.settings import ReplayTable, TrainSettings
+from shikisha.train.settings import TrainSettings
 from shikisha.train.slates import Lessons, row_of
 from shikisha.train.warm import mean_loss, padded
 
@@ -25,27 +27,27 @@ if TYPE_CHECKING:
 def replay_of(settings: TrainSettings, ground: "Ground", tokenizer: "Tokenizer") -> "Replay | None":
     """Return a run's lessons beside reinforcement; None without any, ConfigError where there are none to be had."""
     table, school = settings.replay, ground.school
-    if not table.lessons:
+    for key, count in (("lessons", table.lessons), ("copies", table.copies)):
+        if count and school is None:
+            told = f"there are no lessons for {ground.origin.taskset}: expected 0, found {count}"
+            raise ConfigError(f"replay.{key}: {told}")
+    if school is None or not table.lessons + table.copies:
         return None
-    if school is None:
-        raise ConfigError(
-            f"replay.lessons: there are no lessons for {ground.origin.taskset}: expected 0, found {table.lessons}"
-        )
-    return Replay(school.readings, tokenizer, table)
+    return Replay(((school.readings, table.lessons), (school.copies, table.copies)), tokenizer, table.weight)
 
 
 class Replay:
     """Lessons by step, and what they weigh; `last` is the mean loss (nats a token) of the last step's."""
 
-    def __init__(self, lessons: Lessons, tokenizer: "Tokenizer", table: ReplayTable) -> None:
-        self._lessons, self._tokenizer, self._table = lessons, tokenizer, table
+    def __init__(self, lessons: Sequence[tuple[Lessons, int]], tokenizer: "Tokenizer", weight: float) -> None:
+        self._lessons, self._tokenizer, self._weight = lessons, tokenizer, weight
         self.last = 0.0
 
     def loss(self, model: "Qwen2ForCausalLM", step: int) -> Tensor:
         """Return the mean loss of a step's lessons, times what it weighs."""
-        count = self._table.lessons
-        rows = [row_of(self._lessons(step * count + place, 1.0), self._tokenizer) for place in range(count)]
+        drawn = [lesson(step * count + place, 1.0) for lesson, count in self._lessons for place in range(count)]
+        rows = [row_of(one, self._tokenizer) for one in drawn]
         tokens, labels = (each.to(model.device) for each in padded(rows))
         found = mean_loss(model, tokens, labels)
         self.last = float(found.detach())
-        return self._table.weight * found
+        return self._weight * found

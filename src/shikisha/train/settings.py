@@ -113,9 +113,13 @@ class SecondTable(Table):
 
 
 class ReplayTable(Table):
-    """Lessons in reading beside reinforcement (`replay`): how many a step, and what their mean loss weighs."""
+    """Lessons beside reinforcement (`replay`): how many a step, and what their mean loss weighs.
+
+    `lessons` are in reading, `copies` in writing down who was read of.
+    """
 
     lessons: Annotated[int, Field(ge=0)] = 0
+    copies: Annotated[int, Field(ge=0)] = 0
     weight: Positive = 1.0
 
 

@@ -1,0 +1,93 @@
+"""Lessons beside reinforcement: which they are, that they move weights, and that TRL takes the same step."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from shikisha.config.training import school_of
+from shikisha.errors import ConfigError
+from shikisha.orchestra.edition import LARGE, SMALL, Edition
+from shikisha.orchestra.lessons import Lesson, copies, readings
+from shikisha.train.progress import Step
+from shikisha.train.reference import Loop
+from shikisha.train.replay import Replay, replay_of
+from shikisha.train.settings import TrainSettings
+from shikisha.train.slates import row_of
+from shikisha.train.trainer import Trainer
+from train_world import model, scorer, settings, source, tokenizer
+from trainings import ground
+
+DRAWN = [(SMALL, {3, 7, 8}), (LARGE, {3, 9, 10})]
+
+
+def lesson(index: int, _: float) -> Lesson:
+    return Lesson(f"ask how many {'bad ' * (index % 4)}plan", "", "good" if index % 2 else "answer")
+
+
+def replay(weight: float = 1.0) -> Replay:
+    return Replay(((lesson, 5), (lesson, 2)), tokenizer(), weight)
+
+
+def workers(one: Lesson) -> int:
+    return len(re.findall(r"^\d ", one.prompt, re.MULTILINE))
+
+
+@pytest.mark.parametrize(("edition", "sizes"), DRAWN, ids=["small", "large"])
+def test_readings_are_of_pools_that_tasks_do_not_bring_and_end_with_the_thought(
+    edition: Edition, sizes: set[int]
+) -> None:
+    drawn = [readings(1, edition)(index, 1.0) for index in range(40)]
+    assert {workers(one) for one in drawn} == sizes
+    assert not any(one.whole or "model_id" in one.taught for one in drawn)
+    assert readings(1, edition)(7, 0.0) == drawn[7] != readings(2, edition)(7, 1.0)
+
+
+@pytest.mark.parametrize("edition", [SMALL, LARGE], ids=["small", "large"])
+def test_copies_teach_one_ordinal_that_no_pool_of_the_tasks_has(edition: Edition) -> None:
+    for index in range(25):
+        one = copies(1, edition)(index, 1.0)
+        thought, _, begun = one.shown.rpartition("model_id = [")
+        named = re.findall(r"=(\d)(?= then| and|,|\n)", thought.rstrip("\n").rpartition("\nwork ")[2] + "\n")
+        assert int(one.taught) >= max(edition.sizes)
+        assert named[: begun.count(",") + 1] == [*re.findall(r"\d", begun), one.taught]
+        assert not one.whole
+
+
+def test_its_loss_is_the_mean_of_what_is_taught_times_its_weight() -> None:
+    likely = []
+    for index in [*range(10, 15), *range(4, 6)]:  # step 2
+        tokens, given = row_of(lesson(index, 1.0), tokenizer())
+        spread = model()(torch.tensor([tokens])).logits[0].log_softmax(-1)
+        likely += [spread[place - 1, tokens[place]] for place in range(given, len(tokens))]
+    one = replay(0.3)
+    wanted = -0.3 * torch.stack(likely).mean().detach()
+    assert torch.allclose(one.loss(model(), 2).detach(), wanted, rtol=1e-4)
+    assert one.last == pytest.approx(replay().loss(model(), 2).item())
+    assert replay().loss(model(), 1).item() != pytest.approx(one.last)
+
+
+async def test_it_moves_weights_and_trl_takes_the_same_step() -> None:
+    table = settings(grpo={"steps": 2})
+    bare, plain = (Loop(model(), tokenizer(), source(), scorer(), table) for _ in range(2))
+    trainer, told = Trainer(model(), tokenizer(), source(), scorer(), table), list[Step]()
+    plain.replay, trainer.replay = replay(), replay()
+    found = [await plain.advance() for _ in range(2)]
+    await bare.advance()
+    trainer.run(told.append)
+    assert [step.replay for step in told] == pytest.approx([step.replay for step in found], abs=1e-5)
+    assert found[1].replay < found[0].replay
+    for name, moved in trainer._policy.named_parameters():
+        assert torch.allclose(moved, plain.model.get_parameter(name), atol=1e-5), name
+    assert not torch.equal(bare.model.lm_head.weight, plain.model.lm_head.weight)
+
+
+@pytest.mark.parametrize("key", ["lessons", "copies"])
+def test_where_there_are_no_lessons_none_can_go_on(key: str) -> None:
+    wanted = TrainSettings.model_validate({"replay": {key: 3}})
+    without = replace(ground(), school=None)
+    with pytest.raises(ConfigError, match=rf"replay\.{key}: there are no lessons for .*: expected 0, found 3"):
+        replay_of(wanted, without, tokenizer())
+    assert replay_of(TrainSettings(), without, tokenizer()) is None
+    assert replay_of(wanted, replace(without, school=school_of(wanted)), tokenizer()) is not None

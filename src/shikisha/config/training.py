@@ -158,17 +158,21 @@ def school_of(settings: "TrainSettings") -> "School":
 
 
 def _lessons_told(settings: "TrainSettings") -> str:
-    table = settings.warm
-    if not table.steps:
-        return ""
-    begin, end = table.follow
-    share = table.demonstrations
-    shown = f"; {share:.0%} of the plans are the optimal policy's instead" if share else ""
-    return (
-        f"{table.steps * table.batch:,} of the embedded orchestra's training split (how questions and descriptions are "
-        f"read, how plans are written); a plan follows its thought in {begin:.0%} of those with both at the beginning "
-        f"and {end:.0%} at the end, the others are drawn by lot{shown}"
-    )
+    table, beside = settings.warm, settings.replay
+    told: list[str] = []
+    if table.steps:
+        begin, end = table.follow
+        share = table.demonstrations
+        shown = f"; {share:.0%} of the plans are the optimal policy's instead" if share else ""
+        told.append(
+            f"{table.steps * table.batch:,} of the embedded orchestra's training split (how questions and descriptions "
+            f"are read, how plans are written); a plan follows its thought in {begin:.0%} of those with both at the "
+            f"beginning and {end:.0%} at the end, the others are drawn by lot{shown}"
+        )
+    for count, what in ((beside.lessons, "reading such pools"), (beside.copies, "writing an ordinal of such pools")):
+        if count:
+            told.append(f"{count} a step beside reinforcement in {what} as its tasks do not bring")
+    return "; ".join(told)
 
 
 def _configured(settings: "TrainSettings", composition: Composition, purse: Purse | None) -> "Ground":

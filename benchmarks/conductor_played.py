@@ -127,7 +127,7 @@ def prompts(found: Sequence[Item], rounds: Sequence[tuple[Performed, ...]] = ())
     return [brief(item.task, item.pool.cards, gone) for item, gone in zip(found, past, strict=True)]
 
 
-def author(folder: Path, temperature: float = 0.0, longest: int = LONGEST) -> Author:
+def author(folder: Path, temperature: float = 0.0) -> Author:
     """Return the checkpoint of a folder: the likeliest text, or one by lot at this temperature."""
     import torch
     from tokenizers import Tokenizer
@@ -149,7 +149,7 @@ def author(folder: Path, temperature: float = 0.0, longest: int = LONGEST) -> Au
         texts: list[str] = []
         for first in range(0, len(asked), BATCH):
             tokens = [tokenizer.encode(prompt).ids for prompt in asked[first : first + BATCH]]
-            rows = sample(model, tokens, 1, longest, lot, temperature).rows()
+            rows = sample(model, tokens, 1, LONGEST, lot, temperature).rows()
             texts += [tokenizer.decode(row[0], skip_special_tokens=False) for row in rows]
         return texts
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from shikisha.train.advantage import NO_PLAN, Compare, advantages, even, rarity, scarcity
+from shikisha.train.advantage import NO_PLAN, Compare, Comparison, advantages, even, rarity, scarcity
+from shikisha.train.settings import GrpoTable, Phase, TrainSettings
 
 GROUPS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
 REWARDS = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0])
@@ -15,7 +16,7 @@ def test_a_group_is_centred_and_scaled() -> None:
     assert found[:4] == pytest.approx([1, -1, -1, 1])
     assert found[4:].mean() == pytest.approx(0)
     assert found[4:].std() == pytest.approx(1)
-    assert advantages(REWARDS, GROUPS, scaled=False)[4:] == pytest.approx([0.25, 0.25, -0.75, 0.25])
+    assert advantages(REWARDS, GROUPS, Comparison(scaled=False))[4:] == pytest.approx([0.25, 0.25, -0.75, 0.25])
 
 
 def test_a_group_of_one_mind_teaches_nothing() -> None:
@@ -25,13 +26,13 @@ def test_a_group_of_one_mind_teaches_nothing() -> None:
 
 
 def test_within_compares_plans_of_a_shape_only() -> None:
-    found = advantages(REWARDS, GROUPS, Compare.WITHIN, SHAPES)
+    found = advantages(REWARDS, GROUPS, Comparison(Compare.WITHIN), SHAPES)
     assert found[:4] == pytest.approx([1, -1, -1, 1])
     assert found[[5, 7]] == pytest.approx([0, 0])  # both right
 
 
 def test_between_takes_out_what_the_batch_thinks_of_a_shape() -> None:
-    found = advantages(REWARDS, GROUPS, Compare.BETWEEN, SHAPES)
+    found = advantages(REWARDS, GROUPS, Comparison(Compare.BETWEEN), SHAPES)
     for shape in ("a 1", "b 2"):
         rows = [place for place, name in enumerate(SHAPES) if name == shape]
         assert found[rows].sum() == pytest.approx(0)
@@ -41,11 +42,11 @@ def test_between_takes_out_what_the_batch_thinks_of_a_shape() -> None:
 def test_masked_completions_count_for_nothing(compare: Compare) -> None:
     masked = REWARDS.copy()
     masked[0] = np.nan
-    found = advantages(masked, GROUPS, compare, SHAPES)
+    found = advantages(masked, GROUPS, Comparison(compare), SHAPES)
     assert found[0] == 0
     assert np.isfinite(found).all()
     rest = np.arange(1, 8)
-    alone = advantages(masked[rest], GROUPS[rest], compare, [SHAPES[place] for place in rest])
+    alone = advantages(masked[rest], GROUPS[rest], Comparison(compare), [SHAPES[place] for place in rest])
     assert found[rest] == pytest.approx(alone)
 
 
@@ -58,7 +59,7 @@ def test_a_group_that_is_masked_throughout_is_even() -> None:
 def test_what_is_no_plan_is_held_against_plans_of_its_length(compare: Compare) -> None:
     rewards = np.array([0.0, 0.5, 0.5, 1.0, 0.0, 0.5, 0.5, 1.0])
     shapes = [f"{NO_PLAN} 2", "b 2", "a 1", "a 1"] * 2
-    found = advantages(rewards, GROUPS, compare, shapes)
+    found = advantages(rewards, GROUPS, Comparison(compare), shapes)
     assert (found[[0, 4]] < -0.3).all()
     for length in "12":
         assert found[[shape.endswith(length) for shape in shapes]].sum() == pytest.approx(0)
@@ -70,19 +71,30 @@ def test_rarity_is_the_share_of_others() -> None:
     assert rarity(GROUPS, shapes) == pytest.approx([0.75, 0.5, 0.5, 0, 0, 0, 0, 0])
 
 
-@pytest.mark.parametrize("compare", [Compare.WITHIN, Compare.BETWEEN])
+@pytest.mark.parametrize("compare", Compare)
 def test_holding_speaks_for_shapes_that_have_become_rare(compare: Compare) -> None:
     shapes = ["one-shot 1"] * 98 + ["chain 2"] * 2
     rewards, groups = np.array([1.0, 0.5] * 50), np.zeros(100, np.int64)
-    held = advantages(rewards, groups, compare, shapes, hold=0.5) - advantages(rewards, groups, compare, shapes)
-    assert not held[:98].any()
-    assert held[98:] == pytest.approx(0.5 * np.log(1 / 12 / 0.02))
+    bare, held = (advantages(rewards, groups, Comparison(compare, hold=hold), shapes) for hold in (0.0, 0.5))
+    assert not (held - bare)[:98].any()
+    assert (held - bare)[98:] == pytest.approx(0.5 * np.log(1 / 12 / 0.02))
 
 
-def test_holding_is_over_where_whole_groups_are_compared() -> None:
-    shapes = ["one-shot 1"] * 98 + ["chain 2"] * 2
-    rewards, groups = np.array([1.0, 0.5] * 50), np.zeros(100, np.int64)
-    assert (advantages(rewards, groups, Compare.GROUP, shapes, hold=1.0) == advantages(rewards, groups)).all()
+def test_a_spread_counts_as_no_less_than_the_least() -> None:
+    rewards = np.array([1.0, 0.98, 1.0, 1.0, 1.0, 0.5, 1.0, 0.5])
+    slight, large = np.split(advantages(rewards, GROUPS, Comparison(least=0.1)), 2)
+    assert slight == pytest.approx(np.array([0.005, -0.015, 0.005, 0.005]) / 0.1)
+    assert large == pytest.approx([1, -1, 1, -1])
+
+
+@pytest.mark.parametrize(("hold", "held"), [(None, False), (True, True), (False, False)])
+def test_settings_say_where_rare_shapes_are_held(hold: bool | None, held: bool) -> None:
+    first = Phase(begin=0.0, compare=Compare.BETWEEN, performances=2)
+    phases = (first, Phase(begin=0.5, compare=Compare.GROUP, hold=hold))
+    settings = TrainSettings(grpo=GrpoTable(steps=10, hold=0.3, least_spread=0.1, phases=phases, performances=8))
+    assert settings.comparison_at(4) == Comparison(Compare.BETWEEN, hold=0.3, least=0.1)
+    assert (settings.performances_at(4), settings.performances_at(5)) == (2, 8)
+    assert settings.comparison_at(5) == Comparison(Compare.GROUP, hold=0.3 * held, least=0.1)
 
 
 def test_what_is_no_plan_or_was_spoilt_is_not_sought_for_being_rare() -> None:

@@ -22,9 +22,7 @@ async def scored(times: int, *answers: Answer, text: str = TEXT, before: tuple[s
     said = iter(answers)
     worker = member("turns", lambda _: next(said), attempts=1)
     item = Item(Task("how many"), checker(Form.NUMBER, {"answer": "1"}, Tools(), "test"), "all", None, pool_of(worker))
-    scorer = Scorer(Weights())
-    scorer.performances = times
-    return await scorer.score(text, item, before), len(seen(worker))
+    return await Scorer(Weights()).score(text, item, before, times), len(seen(worker))
 
 
 async def test_the_mean_reward_counts_and_all_else_is_the_firsts() -> None:
@@ -37,9 +35,7 @@ async def test_the_mean_reward_counts_and_all_else_is_the_firsts() -> None:
 async def test_performances_differ_in_their_runs_and_so_in_their_luck() -> None:
     worker = member("turns", "1")
     item = Item(Task("how many"), checker(Form.NUMBER, {"answer": "1"}, Tools(), "test"), "all", None, pool_of(worker))
-    scorer = Scorer(Weights())
-    scorer.performances = 3
-    await scorer.score(TEXT, item)
+    await Scorer(Weights()).score(TEXT, item, times=3)
     assert len({request.key for request in seen(worker)}) == 3
 
 

@@ -9,7 +9,7 @@ import torch
 from transformers import Qwen2ForCausalLM
 
 from shikisha.errors import Diverged
-from shikisha.train.advantage import advantages
+from shikisha.train.advantage import Comparison, advantages
 from shikisha.train.batch import Asked, Group
 from shikisha.train.progress import Step, rewards_of
 from shikisha.train.reference import Loop
@@ -58,7 +58,7 @@ def figures(step: Step) -> dict[str, object]:
 def compared(groups: Sequence[Group], table: TrainSettings) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     rewards = np.concatenate([rewards_of(group.found) for group in groups])
     numbers = np.repeat(np.arange(len(groups)), [len(group.found) for group in groups])
-    return advantages(rewards, numbers, scaled=table.grpo.scaled)
+    return advantages(rewards, numbers, Comparison(scaled=table.grpo.scaled))
 
 
 async def test_the_same_settings_give_the_same_curve() -> None:

@@ -44,15 +44,25 @@ def test_readings_are_of_pools_that_tasks_do_not_bring_and_end_with_the_thought(
     assert readings(1, edition)(7, 0.0) == drawn[7] != readings(2, edition)(7, 1.0)
 
 
-@pytest.mark.parametrize("edition", [SMALL, LARGE], ids=["small", "large"])
-def test_copies_teach_one_ordinal_that_no_pool_of_the_tasks_has(edition: Edition) -> None:
-    for index in range(25):
+@pytest.mark.parametrize(("edition", "sizes"), [(SMALL, {7, 8}), (LARGE, {9, 10})], ids=["small", "large"])
+def test_copies_teach_one_ordinal_of_the_thought_in_pools_larger_than_the_tasks(
+    edition: Edition, sizes: set[int]
+) -> None:
+    places, ordinals, met = set[int](), set[int](), set[int]()
+    for index in range(120):
         one = copies(1, edition)(index, 1.0)
         thought, _, begun = one.shown.rpartition("model_id = [")
         named = re.findall(r"=(\d)(?= then| and|,|\n)", thought.rstrip("\n").rpartition("\nwork ")[2] + "\n")
-        assert int(one.taught) >= max(edition.sizes)
         assert named[: begun.count(",") + 1] == [*re.findall(r"\d", begun), one.taught]
         assert not one.whole
+        places.add(begun.count(","))
+        ordinals.add(int(one.taught))
+        met.add(workers(one))
+    assert met == sizes
+    assert ordinals <= set(range(max(sizes)))
+    assert min(ordinals) == 0
+    assert max(ordinals) >= max(edition.sizes)
+    assert places >= set(range(3))
 
 
 def test_its_loss_is_the_mean_of_what_is_taught_times_its_weight() -> None:

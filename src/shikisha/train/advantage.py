@@ -12,6 +12,7 @@ critics, and models.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -34,32 +35,37 @@ class Compare(StrEnum):
     BETWEEN = "between"  # its group; then each shape's mean advantage over the batch is taken out
 
 
-def advantages(
-    rewards: Floats,
-    groups: Ints,
-    compare: Compare = Compare.GROUP,
-    shapes: Sequence[str] = (),
-    scaled: bool = True,
-    hold: float = 0.0,
-) -> Floats:
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How rewards become advantages.
+
+    `scaled` divides by the group's standard deviation (GRPO), or by `least` where that is more; without it, only the
+    mean is taken away (Dr. GRPO). `hold` is the weight of `scarcity`.
+    """
+
+    compare: Compare = Compare.GROUP
+    scaled: bool = True
+    least: float = 0.0
+    hold: float = 0.0
+
+
+def advantages(rewards: Floats, groups: Ints, how: Comparison = Comparison(), shapes: Sequence[str] = ()) -> Floats:
     """Return [N] advantages of rewards [N]; `groups` [N] says which prompt each is for, `shapes` which shape it has:
     a topology and a length ("chain 3"), or NO_PLAN and the length that was meant.
-
-    `scaled` divides by the group's standard deviation (GRPO); without it, only the mean is taken away (Dr. GRPO).
-    `hold` is the weight of `scarcity`, where not whole groups are compared.
     """
-    found = _compared(rewards, groups, scaled)
-    if compare is Compare.GROUP:
+    found = _compared(rewards, groups, how)
+    if how.compare is Compare.GROUP and not how.hold:
         return found
     planned = np.array([not shape.startswith(NO_PLAN) for shape in shapes])
-    counted = ~np.isnan(rewards) & np.isin(groups, groups[found != 0])
-    if compare is Compare.WITHIN:
-        found = np.where(planned, _compared(rewards, _paired(groups, shapes), scaled), found)
-    else:
-        _centre(found, counted & planned, shapes)
-    _centre(found, counted, [shape.rpartition(" ")[2] for shape in shapes])
-    if hold:
-        found = found + hold * scarcity(shapes, planned & ~np.isnan(rewards))
+    if how.compare is not Compare.GROUP:
+        counted = ~np.isnan(rewards) & np.isin(groups, groups[found != 0])
+        if how.compare is Compare.WITHIN:
+            found = np.where(planned, _compared(rewards, _paired(groups, shapes), how), found)
+        else:
+            _centre(found, counted & planned, shapes)
+        _centre(found, counted, [shape.rpartition(" ")[2] for shape in shapes])
+    if how.hold:
+        found = found + how.hold * scarcity(shapes, planned & ~np.isnan(rewards))
     return np.where(np.abs(found) < _SLIGHT, 0.0, found)
 
 
@@ -107,12 +113,12 @@ def _spread(rewards: Floats) -> float:
     return spread if spread >= _EVEN else 0.0
 
 
-def _compared(rewards: Floats, groups: Ints, scaled: bool) -> Floats:
+def _compared(rewards: Floats, groups: Ints, how: Comparison) -> Floats:
     found: Floats = np.zeros(len(rewards))
     for name in np.unique(groups):
         rows = np.flatnonzero((groups == name) & ~np.isnan(rewards))
         if spread := _spread(rewards[rows]):
-            found[rows] = (rewards[rows] - rewards[rows].mean()) / (spread if scaled else 1.0)
+            found[rows] = (rewards[rows] - rewards[rows].mean()) / (max(spread, how.least) if how.scaled else 1.0)
     return found
 
 

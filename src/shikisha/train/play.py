@@ -26,17 +26,17 @@ Chat = list[dict[str, str]]
 
 
 class Play:
-    """Performs what was sampled; `texts`, `found` and `failure` are of the last call, by group of `size`.
+    """Performs what was sampled, each plan so many `times`.
 
-    `end` is the token that ends a completion; `home` is the event loop in which plans are performed (None: whichever
-    calls).
+    `texts`, `found` and `failure` are of the last call, by group of `size`; `end` is the token that ends a completion;
+    `home` is the event loop in which plans are performed (None: whichever calls).
     """
 
     def __init__(self, tokenizer: "Tokenizer", end: int, scorer: Scorer, settings: TrainSettings) -> None:
         self._words, self.end, self._scorer, self._settings = tokenizer, end, scorer, settings
         self.home: asyncio.AbstractEventLoop | None = None
         self._stopped = False
-        self.size = settings.grpo.group
+        self.size, self.times = settings.grpo.group, 1
         self.texts: list[list[str]] = []
         self.found: list[list[Scored]] = []
         self.failure: BaseException | None = None
@@ -79,7 +79,8 @@ class Play:
         places = range(0, len(written), self.size)
         self.texts = [written[place : place + self.size] for place in places]
         ones = [asked[place] for place in places]
-        work = self._scorer.scores(self.texts, [one.item for one in ones], [one.texts for one in ones])
+        items, before = [one.item for one in ones], [one.texts for one in ones]
+        work = self._scorer.scores(self.texts, items, before, self.times)
         if self.home is None:
             self.found = await work
         else:

@@ -67,7 +67,7 @@ class Loop:
         numbers = np.repeat(np.arange(len(groups)), [len(group.found) for group in groups])
         shapes = [one.compared for group in groups for one in group.found]
         worth = rewards + self.settings.diversity_at(self.step) * rarity(numbers, shapes)
-        wished = advantages(worth, numbers, self.settings.compare_at(self.step), shapes, table.scaled, table.hold)
+        wished = advantages(worth, numbers, self.settings.comparison_at(self.step), shapes)
         terms, gradient = self._learn(groups, wished)
         self.step += 1
         seconds = {"sample and perform": sampled - begun, "learn": perf_counter() - sampled}
@@ -79,7 +79,8 @@ class Loop:
         table = self.settings.grpo
         drawn = sample(self.model, prompts, size, table.longest, self.generator, table.temperature)
         texts = [[self._text(row) for row in rows] for rows in drawn.rows()]
-        found = await self.scorer.scores(texts, [one.item for one in asked], [one.texts for one in asked])
+        items, before = [one.item for one in asked], [one.texts for one in asked]
+        found = await self.scorer.scores(texts, items, before, self.settings.performances_at(self.step))
         return list(grouped(asked, prompts, drawn, texts, found))
 
     async def _second(self, firsts: Sequence[Group]) -> list[Group]:

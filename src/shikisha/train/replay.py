@@ -2,9 +2,10 @@
 
 Reinforcement moves weights for the pools that its tasks bring; how longer pools are read fades meanwhile (what a
 conductor thinks of eight workers was right in .76 of prompts before, and in .34 after). These lessons end with the
-thought: they say what stands in the prompt and nothing about plans. Copies show a thought and a list up to an ordinal
-that no pool of the tasks has, and teach that one alone. Invariant: step `n` sees the same lessons, whatever came
-before. Deliberately absent: lessons in writing plans, which would speak for plans by lot.
+thought: they say what stands in the prompt and nothing about plans. Copies show a thought about such a pool and a list
+up to an ordinal, and teach that one alone: ordinals that no pool of the tasks has would otherwise be unlearned.
+Invariant: step `n` sees the same lessons, whatever came before. Deliberately absent: lessons in writing plans, which
+would speak for plans by lot.
 """
 
 from collections.abc import Sequence

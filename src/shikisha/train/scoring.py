@@ -109,18 +109,17 @@ class Scorer:
         self._purse = purse
         self._engine = engine or Engine(MemoryRecorder())
         self.spent = 0.0
-        self.performances = 1  # of each plan; more of them take chance out of the rewards of workers that vary
 
-    async def score(self, text: str, item: Item, before: tuple[str, ...] = ()) -> Scored:
+    async def score(self, text: str, item: Item, before: tuple[str, ...] = (), times: int = 1) -> Scored:
         """Perform the text as a plan for the item's task, after the rounds `before`; return what it is worth.
 
-        Of several performances the mean reward counts; all else is told of the first. A later round is performed
-        once: it answers what its first round really came to.
+        Performed several `times`, the mean reward counts, which takes chance out of it where workers vary; all else is
+        told of the first. A later round is performed once: it answers what its first round really came to.
         """
         found = await self._score(text, item, before)
-        if before or not found.valid or self.performances == 1:
+        if before or not found.valid or times == 1:
             return found
-        more = [await self._score(text, item, before, number) for number in range(1, self.performances)]
+        more = [await self._score(text, item, before, number) for number in range(1, times)]
         known = [one.total for one in (found, *more) if one.total is not None]
         return replace(found, total=sum(known) / len(known) if known else None)
 
@@ -151,13 +150,17 @@ class Scorer:
         return found if found.valid else replace(found, meant=_meant(text))
 
     async def scores(
-        self, texts: Sequence[Sequence[str]], items: Sequence[Item], before: Sequence[tuple[str, ...]] = ()
+        self,
+        texts: Sequence[Sequence[str]],
+        items: Sequence[Item],
+        before: Sequence[tuple[str, ...]] = (),
+        times: int = 1,
     ) -> list[list[Scored]]:
-        """Return what each item's texts are worth; equal texts of an item are performed once."""
+        """Return what each item's texts are worth; equal texts of an item are performed as one."""
         past = before or [()] * len(items)
         async with asyncio.TaskGroup() as group:
             asked = [
-                {text: group.create_task(self.score(text, item, gone)) for text in dict.fromkeys(written)}
+                {text: group.create_task(self.score(text, item, gone, times)) for text in dict.fromkeys(written)}
                 for written, item, gone in zip(texts, items, past, strict=True)
             ]
         return [[found[text].result() for text in written] for written, found in zip(texts, asked, strict=True)]

@@ -159,7 +159,6 @@ class Run:
             ground.purse,
             ground.engine,
         )
-        self.scorer.performances = settings.grpo.performances
 
     async def warmed(self, kept: Kept | None) -> None:
         """Take what is left of the lessons; then keep the model with which reinforcement begins.

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shikisha import toml
 from shikisha.reward import Weights
-from shikisha.train.advantage import Compare
+from shikisha.train.advantage import Compare, Comparison
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -74,10 +74,15 @@ class WarmTable(Table):
 
 
 class Phase(Table):
-    """From which share of the steps on completions are compared how."""
+    """From which share of the steps on completions are compared how, and more that may change there.
+
+    `hold`: whether rare shapes are held (None: unless whole groups are compared); `performances` instead of `grpo`'s.
+    """
 
     begin: Share
     compare: Compare
+    hold: bool | None = None
+    performances: Count | None = None
 
 
 class GrpoTable(Table):
@@ -99,8 +104,9 @@ class GrpoTable(Table):
     performances: Count = 1  # of each plan: the mean reward counts, where workers do not always do the same
     longest: Count = 1024  # tokens of a completion
     scaled: bool = True  # advantages divided by the group's standard deviation
+    least_spread: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # what that is taken to be at least
     phases: tuple[Phase, ...] = ()
-    hold: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # keeps shapes from dying out, but in phases `group`
+    hold: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # keeps shapes from dying out (`phases`)
     diversity: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # reward of the rarest shape, falls to zero
 
 
@@ -186,11 +192,20 @@ class TrainSettings(Table):
         """Return what a shape that nobody else in the group has is rewarded with in this step."""
         return self.grpo.diversity * (1 - step / max(1, self.grpo.steps))
 
-    def compare_at(self, step: int) -> Compare:
+    def comparison_at(self, step: int) -> Comparison:
         """Return how completions are compared in this step."""
+        table, phase = self.grpo, self._phase_at(step)
+        held = phase.compare is not Compare.GROUP if phase.hold is None else phase.hold
+        return Comparison(phase.compare, table.scaled, table.least_spread, table.hold if held else 0.0)
+
+    def performances_at(self, step: int) -> int:
+        """Return how often a first round's plan is performed in this step."""
+        return self._phase_at(step).performances or self.grpo.performances
+
+    def _phase_at(self, step: int) -> Phase:
         done = step / max(1, self.grpo.steps)
         begun = [phase for phase in self.grpo.phases if phase.begin <= done]
-        return max(begun, key=lambda phase: phase.begin).compare if begun else Compare.GROUP
+        return max(begun, key=lambda phase: phase.begin, default=Phase(begin=0.0, compare=Compare.GROUP))
 
     def rate_at(self, step: int) -> float:
         """Return the learning rate of this step: a linear warm-up, then the schedule."""

@@ -43,9 +43,7 @@ class Taking:
         numbers = np.repeat(np.arange(len(found)), [len(one) for one in found])
         shapes = [one.compared for each in found for one in each]
         worth = rewards + settings.diversity_at(step) * rarity(numbers, shapes)
-        self.wished = advantages(
-            worth, numbers, settings.compare_at(step), shapes, settings.grpo.scaled, settings.grpo.hold
-        )
+        self.wished = advantages(worth, numbers, settings.comparison_at(step), shapes)
         self.even = even(rewards, numbers)
         self.sampled = perf_counter()
 

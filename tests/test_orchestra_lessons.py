@@ -1,6 +1,5 @@
 """Lessons: what they teach, and what they keep to themselves."""
 
-import re
 from collections import Counter
 from functools import cache
 
@@ -8,7 +7,6 @@ import pytest
 
 from shikisha.orchestra.cast import NEW_NAMES, PROFILES
 from shikisha.orchestra.forms import Cast, Form, formed
-from shikisha.orchestra.instructions import PHRASES, Verb
 from shikisha.orchestra.lessons import STRUCK, Curriculum, Lesson, lesson, phrases, schooling
 from shikisha.orchestra.shapes import HELD_OUT_PAIR, groups
 from shikisha.orchestra.thought import SLOTS, fit_for, pieces, thought_of
@@ -35,19 +33,7 @@ def test_every_plan_can_be_parsed_and_has_one_of_the_forms_in_equal_shares() -> 
     plans = [parse_plan(one.shown + one.taught, 9) for one in drawn() if one.whole and "came" not in one.taught]
     topologies = Counter(plan.topology() for plan in plans)
     assert set(topologies) == {"one-shot", "chain", "fan-out+join", "mixed"}
-    assert 0.14 < topologies["one-shot"] / len(plans) < 0.25  # one of seven, or of four where nobody takes votes
-
-
-def test_votes_are_taken_where_somebody_takes_them_and_need_three_readings() -> None:
-    voted = 0
-    for one in drawn():
-        if one.whole and "came" not in one.taught:
-            plan = parse_plan(one.taught, 9)
-            readings = [len(step.access) for step in plan.steps if step.subtask == PHRASES[Verb.VOTE][0]]
-            assert not readings or "\njudge=-\n" not in one.shown + one.taught
-            assert all(count >= 3 for count in readings)
-            voted += bool(readings)
-    assert voted
+    assert 0.1 < topologies["one-shot"] / len(plans) < 0.2  # one of seven
 
 
 def test_workers_of_plans_are_drawn_whatever_the_thought_says() -> None:
@@ -59,7 +45,9 @@ def test_workers_of_plans_are_drawn_whatever_the_thought_says() -> None:
 
 
 def test_a_drill_follows_the_thought_that_it_shows() -> None:
-    drills = [one for one in drawn(Curriculum(drills=1, plans=0)) if re.search(r"work fact=\d", one.shown)]
+    drills = [
+        one for one in drawn(Curriculum(drills=1, plans=0)) if "work fact=" in one.shown and "=-" not in one.shown
+    ]
     assert drills
     for one in drills:
         fit = one.shown.partition("work fact=")[2][0]

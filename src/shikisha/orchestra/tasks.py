@@ -17,6 +17,7 @@ from shikisha.orchestra.arrangements import drawn_shape
 from shikisha.orchestra.chance import dice
 from shikisha.orchestra.edition import EVERYONE, LARGE, SMALL, Edition
 from shikisha.orchestra.grammar import write
+from shikisha.orchestra.operation import Operation
 from shikisha.orchestra.pools import Auditions, Casting, cast_pool, describe, draw_cast
 from shikisha.orchestra.question import Part, Question, Ref, has_shortcut
 from shikisha.orchestra.shapes import Shape, fitting
@@ -188,7 +189,7 @@ def _filled(shape: Shape, split: Split, draw: random.Random) -> Question | None:
     parts: list[Part] = []
     values: list[Value] = []
     for operation, uses in zip(shape.operations, shape.uses, strict=True):
-        inputs = [values[place] for place in uses] or [literal(operation.takes[0], split, draw)]
+        inputs = [values[place] for place in uses] or [_literal(operation, split, draw)]
         constants = operation.draw(draw, inputs)
         if constants is None:
             return None
@@ -197,9 +198,8 @@ def _filled(shape: Shape, split: Split, draw: random.Random) -> Question | None:
     return Question(tuple(parts))
 
 
-def literal(sort: Sort, split: Split, draw: random.Random) -> Value:
-    """Draw a value of a sort, as a question may hold it."""
-    match sort:
+def _literal(operation: Operation, split: Split, draw: random.Random) -> Value:
+    match operation.takes[0]:
         case Sort.NUMBER:
             return draw_number(draw)
         case Sort.DAY:

@@ -103,6 +103,7 @@ class Waiting(Scorer):
         texts: Sequence[Sequence[str]],
         items: Sequence[object],  # noqa: ARG002 - as the seam has it
         before: Sequence[tuple[str, ...]] = (),  # noqa: ARG002
+        times: int = 1,  # noqa: ARG002
     ) -> list[list[Scored]]:
         self.asked.set()
         await self.let.wait()

@@ -8,7 +8,7 @@ import pytest
 
 from shikisha.orchestra.cast import GENERALIST, JUDGE, NEW_NAMES, PROFILES
 from shikisha.orchestra.chance import dice
-from shikisha.orchestra.families import OPERATIONS
+from shikisha.orchestra.families import FAMILIES, OPERATIONS
 from shikisha.orchestra.players import Player
 from shikisha.orchestra.pools import Auditions
 from shikisha.orchestra.question import Part, Question, Ref, has_shortcut
@@ -153,6 +153,18 @@ def test_a_recipe_changes_what_is_drawn() -> None:
     assert all({"text", "date"} <= set(one.kinds) for one in drawn(Split.HELDOUT, 50, recipe=pair))
     lacking = Recipe(lacking=1.0)
     assert all(one.lacking for one in drawn(Split.DEV, 50, recipe=lacking))
+
+
+def voted_on(one: Item) -> bool:
+    return any(FAMILIES[kind].noisy for kind in one.kinds) and JUDGE in one.pool.names
+
+
+def test_a_recipe_may_ask_for_noisy_work_and_somebody_who_takes_votes() -> None:
+    seldom, always, often = (drawn(Split.TRAIN, 200, recipe=Recipe(noisy=share)) for share in (0.0, 1.0, 0.5))
+    assert all(map(voted_on, always))
+    assert {len(one.kinds) for one in always} == {1, 2, 3}
+    assert sum(map(voted_on, seldom)) < 60 < 100 < sum(map(voted_on, often)) < 160
+    assert all(same(one, other) for one, other in zip(seldom, drawn(Split.TRAIN, 200), strict=True))
 
 
 @pytest.mark.parametrize(

@@ -90,11 +90,11 @@ def test_a_spread_counts_as_no_less_than_the_least() -> None:
 @pytest.mark.parametrize(("hold", "held"), [(None, False), (True, True), (False, False)])
 def test_settings_say_where_rare_shapes_are_held(hold: bool | None, held: bool) -> None:
     first = Phase(begin=0.0, compare=Compare.BETWEEN, performances=2)
-    phases = (first, Phase(begin=0.5, compare=Compare.GROUP, hold=hold))
+    phases = (first, Phase(begin=0.5, compare=Compare.GROUP, hold=hold, least_spread=0.0))
     settings = TrainSettings(grpo=GrpoTable(steps=10, hold=0.3, least_spread=0.1, phases=phases, performances=8))
     assert settings.comparison_at(4) == Comparison(Compare.BETWEEN, hold=0.3, least=0.1)
     assert (settings.performances_at(4), settings.performances_at(5)) == (2, 8)
-    assert settings.comparison_at(5) == Comparison(Compare.GROUP, hold=0.3 * held, least=0.1)
+    assert settings.comparison_at(5) == Comparison(Compare.GROUP, hold=0.3 * held, least=0.0)
 
 
 def test_what_is_no_plan_or_was_spoilt_is_not_sought_for_being_rare() -> None:

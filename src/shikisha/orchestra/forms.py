@@ -36,6 +36,7 @@ class LongForm(StrEnum):
     JOIN_5 = "four in two arms, then a join"
 
 
+VOTING = frozenset({Form.VOTE, Form.VOTE_FIRST, Form.VOTE_LAST})
 _COUNTS = {LongForm.CHAIN_4: 4, LongForm.CHAIN_5: 5, LongForm.JOIN_4: 4, LongForm.JOIN_5: 5}
 
 

@@ -4,12 +4,13 @@ A lesson is a prompt, a thought and a plan. *Readings* teach the thought that is
 the prompt struck out, of descriptions above all those that say nothing of a kind of work. *Drills* show a random
 thought, which is not taught, and teach a plan that follows it. *Plans* teach the true thought and a plan whose workers,
 and half of whose kinds, are drawn by lot; *encores* the same after a first round, whose answer half of them keep. A
-plan's shape is drawn by lot in every lesson, whatever the question. So after the lessons a model reads, and can do
-what a thought says, but does not know which shape a question needs, or that following a thought pays: that is left for
-outcomes to teach. `follow` is the share of plans that follow a true thought nevertheless. Invariant: a lesson is a
-function of (seed, index, recipe); only the training split's words, names, compositions and workers are in it.
-Deliberately absent, unless asked for: best plans. Their share, `best`, is zero; it is there for controls, which are
-shown what reinforcement has to find out.
+plan's shape is drawn by lot in every lesson, whatever the question; only votes need somebody in the pool who takes
+them. So after the lessons a model reads, and can do what a thought says, but does not know which shape a question
+needs, or that following a thought pays: that is left for outcomes to teach. A share of the questions makes no sense
+(`odd`), so that kinds of work are read one by one and not by which of them usually come together. `follow` is the share
+of plans that follow a true thought nevertheless. Invariant: a lesson is a function of (seed, index, recipe); only the
+training split's words, names, compositions and workers are in it. Deliberately absent, unless asked for: best plans.
+Their share, `best`, is zero; it is there for controls, which are shown what reinforcement has to find out.
 """
 
 import random
@@ -25,16 +26,18 @@ from shikisha.orchestra.chance import dice
 from shikisha.orchestra.edition import LARGE, SMALL, Edition
 from shikisha.orchestra.encore import KEPT, came, played
 from shikisha.orchestra.families import FAMILIES
-from shikisha.orchestra.forms import Cast, Form, LongForm, formed, forms_of
+from shikisha.orchestra.forms import VOTING, Cast, Form, LongForm, formed, forms_of
 from shikisha.orchestra.grammar import write
 from shikisha.orchestra.instructions import PHRASES
+from shikisha.orchestra.odd import odd_question, odd_shape
 from shikisha.orchestra.optimal import best, profiles
 from shikisha.orchestra.pools import Auditions, Casting, cast_pool, draw_cast
+from shikisha.orchestra.question import Question
 from shikisha.orchestra.shapes import Shape, groups
 from shikisha.orchestra.tasks import Recipe, any_shape, fill, item
 from shikisha.orchestra.thought import Thought, thought_of
 from shikisha.orchestra.wording import Split
-from shikisha.plan import Plan, Step
+from shikisha.plan import Plan
 from shikisha.prompt import render_lists
 from shikisha.task import Task
 
@@ -45,6 +48,8 @@ _LIST = "model_id = ["  # how a plan's lists begin
 _READINGS = 1_000  # added to the seed of readings beside reinforcement
 _ALIKE = 2  # workers of a pool in which there is next to nothing to read
 _FEW = (2, 3)  # workers in a drill's prompt
+_BESIDE = 0.1  # of the votes: a model takes one of the readings
+_VOTES = (3, 4)  # fewest and most readings that are voted on: two that differ decide nothing
 _LACKING = 0.2  # of demonstrations: a specialist is missing, and a model stands in
 
 
@@ -65,6 +70,7 @@ class Curriculum:
     sizes: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8)
     parts: tuple[float, ...] = (0.25, 0.35, 0.4)
     best: float = 0.0
+    odd: float = 0.25
     edition: Edition = SMALL
 
 
@@ -125,7 +131,7 @@ def copies(seed: int, edition: Edition = SMALL) -> Callable[[int, float], Lesson
             if named:
                 place = draw.randrange(len(named))
                 begun = "".join(f"{ordinal}, " for ordinal in named[:place])
-                prompt = _asked(casting, shape, drawn, draw)
+                prompt = _asked(casting, fill(shape, Split.TRAIN, draw)[0], drawn, draw)
                 return Lesson(prompt, f"{thought.text()}{_LIST}{begun}", str(named[place]), whole=False)
 
     return copied
@@ -145,19 +151,24 @@ def phrases(edition: Edition = SMALL) -> tuple[str, ...]:
 def lesson(seed: int, index: int, curriculum: Curriculum = Curriculum()) -> Lesson:
     """Return one lesson."""
     draw = dice("lesson", seed, index)
-    kind, form = draw.random(), draw.choice(forms_of(curriculum.edition))
+    kind = draw.random()
     if kind < curriculum.drills:
-        return _drill(form, curriculum, draw)
+        return _drill(curriculum, draw)
     is_plan = kind < curriculum.drills + curriculum.plans
     if is_plan and curriculum.best and draw.random() < curriculum.best:
         return _demonstration(seed, index, curriculum)
     casting, shape = _scene(curriculum.sizes, curriculum, draw)
-    prompt, thought = _asked(casting, shape, curriculum, draw), thought_of(shape, casting, curriculum.edition)
+    if curriculum.drills + curriculum.plans <= kind < curriculum.drills + curriculum.plans + curriculum.encores:
+        return _encore(casting, shape, curriculum, draw)
+    if draw.random() < curriculum.odd:
+        shape = odd_shape(curriculum.edition, len(shape.operations), draw)
+        question = odd_question(shape, Split.TRAIN, draw)
+    else:
+        question, _ = fill(shape, Split.TRAIN, draw)
+    prompt, thought = _asked(casting, question, curriculum, draw), thought_of(shape, casting, curriculum.edition)
     if is_plan:
-        plan = _planned(thought, form, len(casting), curriculum.follow, draw)
+        plan = _planned(thought, len(casting), curriculum.follow, draw)
         return Lesson(prompt, "", thought.text() + render_lists(plan))
-    if kind < curriculum.drills + curriculum.plans + curriculum.encores:
-        return _encore(casting, shape, form, curriculum, draw)
     return Lesson(_struck(prompt, curriculum, draw), "", thought.text(), whole=False)
 
 
@@ -177,40 +188,42 @@ def _demonstration(seed: int, index: int, curriculum: Curriculum) -> Lesson:
     )
 
 
-def _encore(
-    casting: Casting, shape: Shape, form: Form | LongForm, curriculum: Curriculum, draw: random.Random
-) -> Lesson:
+def _encore(casting: Casting, shape: Shape, curriculum: Curriculum, draw: random.Random) -> Lesson:
     """Return a lesson whose prompt shows a first round; whether its answer is kept is drawn by lot."""
     thought, pool = thought_of(shape, casting, curriculum.edition), cast_pool(casting)
     question, _ = fill(shape, Split.TRAIN, draw)
     task = Task(write(question, Split.TRAIN, draw, curriculum.edition.slots))
-    first = _planned(thought, draw.choice(forms_of(curriculum.edition)), len(casting), 0.5, draw)
+    first = _planned(thought, len(casting), 0.5, draw)
     performed = played(first, task, pool, draw)
     prompt = brief(task, pool.cards, (performed,))
     if draw.random() < 0.5:
         return Lesson(prompt, "", came(performed) + KEPT)
-    plan = _planned(thought, form, len(casting), curriculum.follow, draw)
+    plan = _planned(thought, len(casting), curriculum.follow, draw)
     return Lesson(prompt, "", came(performed) + thought.text() + render_lists(plan))
 
 
-def _planned(thought: Thought, form: Form | LongForm, size: int, follow: float, draw: random.Random) -> Plan:
-    """Return a plan of this form, which follows the thought as often as `follow` says."""
-    return (_following if draw.random() < follow else _by_lot)(thought, form, size, draw)
+def _planned(thought: Thought, size: int, follow: float, draw: random.Random) -> Plan:
+    """Return a plan of any form, which follows the thought as often as `follow` says."""
+    return (_following if draw.random() < follow else _by_lot)(thought, _form(thought, draw), size, draw)
 
 
-def _drill(form: Form | LongForm, curriculum: Curriculum, draw: random.Random) -> Lesson:
+def _form(thought: Thought, draw: random.Random) -> Form | LongForm:
+    """Draw a form, whatever the question: one with a vote only where somebody takes votes."""
+    forms = forms_of(thought.edition)
+    return draw.choice([form for form in forms if thought.judge is not None or form not in VOTING])
+
+
+def _drill(curriculum: Curriculum, draw: random.Random) -> Lesson:
     """Return a random thought and a plan that follows it, after a short prompt that has nothing to do with either."""
     casting, shape = _scene(_FEW, curriculum, draw)
     size = draw.choice(curriculum.sizes)
     thought = _imagined(size, curriculum, draw)
-    plan = _following(thought, form, size, draw)
-    return Lesson(
-        _struck(_asked(casting, shape, curriculum, draw), curriculum, draw), thought.text(), render_lists(plan)
-    )
+    plan = _following(thought, _form(thought, draw), size, draw)
+    prompt = _asked(casting, fill(shape, Split.TRAIN, draw)[0], curriculum, draw)
+    return Lesson(_struck(prompt, curriculum, draw), thought.text(), render_lists(plan))
 
 
-def _asked(casting: Casting, shape: Shape, curriculum: Curriculum, draw: random.Random) -> str:
-    question, _ = fill(shape, Split.TRAIN, draw)
+def _asked(casting: Casting, question: Question, curriculum: Curriculum, draw: random.Random) -> str:
     return brief(Task(write(question, Split.TRAIN, draw, curriculum.edition.slots)), cast_pool(casting).cards)
 
 
@@ -272,19 +285,24 @@ def _following(thought: Thought, form: Form | LongForm, size: int, draw: random.
     ]
     found = [draw.randrange(size) if ordinal is None else ordinal for ordinal in can]
     judge = draw.randrange(size) if thought.judge is None else thought.judge
-    beside = draw.choice(stand_ins) if stand_ins and draw.random() < 0.3 else None
+    beside = draw.choice(stand_ins) if stand_ins and draw.random() < _BESIDE else None
     kinds = _kinds(thought, draw)
-    return formed(form, Cast(kinds, found, judge, draw.randint(2, 4), beside, _arm(thought, form, draw)))
+    return formed(form, Cast(kinds, found, judge, draw.randint(*_VOTES), beside, _arm(thought, form, draw)))
 
 
 def _by_lot(thought: Thought, form: Form | LongForm, size: int, draw: random.Random) -> Plan:
-    """Return a plan of this form with workers drawn by lot, and half of the time other kinds of work too."""
+    """Return a plan of this form with workers drawn by lot, and half of the time other kinds of work too.
+
+    Readings that are voted on are one worker's, but for one at times, as where a thought is followed: drawn by lot each
+    for itself, outcomes hardly ever find two alike.
+    """
     kinds = _kinds(thought, draw)
     if draw.random() < 0.5:
         kinds = draw.sample(thought.known, thought.slots)
-    cast = Cast(kinds, [0] * thought.slots, 0, draw.randint(2, 4), arm=_arm(thought, form, draw))
-    plan = formed(form, cast)
-    return Plan(tuple(Step(step.subtask, draw.randrange(size), step.access) for step in plan.steps))
+    can = [draw.randrange(size) for _ in range(thought.slots)]
+    judge = draw.randrange(size)
+    beside = draw.randrange(size) if draw.random() < _BESIDE else None
+    return formed(form, Cast(kinds, can, judge, draw.randint(*_VOTES), beside, _arm(thought, form, draw)))
 
 
 def _kinds(thought: Thought, draw: random.Random) -> list[str]:

@@ -14,10 +14,11 @@ from itertools import count as counting
 from itertools import islice
 
 from shikisha.orchestra.arrangements import drawn_shape
+from shikisha.orchestra.cast import JUDGE
 from shikisha.orchestra.chance import dice
 from shikisha.orchestra.edition import EVERYONE, LARGE, SMALL, Edition
+from shikisha.orchestra.families import FAMILIES
 from shikisha.orchestra.grammar import write
-from shikisha.orchestra.operation import Operation
 from shikisha.orchestra.pools import Auditions, Casting, cast_pool, describe, draw_cast
 from shikisha.orchestra.question import Part, Question, Ref, has_shortcut
 from shikisha.orchestra.shapes import Shape, fitting
@@ -33,8 +34,9 @@ class Recipe:
     """What is drawn. `parts` are weights of one-, two-, three-part questions and so on.
 
     `lacking` is the share of questions for one of whose parts the pool has no specialist. `only_pair` draws nothing but
-    compositions that training never meets (held-out split only). The edition does not show (`repr`), since what the
-    small one draws hangs on how the other fields show.
+    compositions that training never meets (held-out split only). `noisy` is the share of questions that are drawn until
+    a part is noisy work and somebody in the pool takes votes. Neither that nor the edition shows (`repr`), since what
+    is drawn without them hangs on how the other fields show.
     """
 
     parts: tuple[float, ...] = (0.4, 0.35, 0.25)
@@ -42,6 +44,7 @@ class Recipe:
     auditions: Auditions = field(default_factory=Auditions)
     only_pair: bool = False
     edition: Edition = field(default=SMALL, repr=False)
+    noisy: float = field(default=0.0, repr=False)
 
 
 STANDARD = Recipe()
@@ -111,11 +114,12 @@ def item(split: Split, seed: int, index: int, recipe: Recipe = STANDARD) -> Item
     weights = (0.0, *recipe.parts[1:]) if recipe.only_pair else recipe.parts
     count = 1 + draw.choices(range(len(weights)), weights)[0]
     lacking = draw.random() < recipe.lacking
+    noisy = recipe.noisy > 0 and draw.random() < recipe.noisy
     edition = recipe.edition
-    casting, shape = _scene(split, count, recipe, lacking, draw)
+    casting, shape = _scene(split, count, recipe, lacking, noisy, draw)
     question, gold = fill(shape, split, draw)
     while not (edition.listed or every_slip_tells(question, gold)):
-        casting, shape = _scene(split, count, recipe, lacking, draw)
+        casting, shape = _scene(split, count, recipe, lacking, noisy, draw)
         question, gold = fill(shape, split, draw)
     name = "rehearsal" if edition is SMALL else f"rehearsal-{edition.name}"
     code = f"{split}-{seed}-{index}" if edition is SMALL else f"{edition.name}-{split}-{seed}-{index}"
@@ -123,7 +127,9 @@ def item(split: Split, seed: int, index: int, recipe: Recipe = STANDARD) -> Item
     return Item(task, cast_pool(casting, seed), question, gold, casting, seed, lacking, edition)
 
 
-def _scene(split: Split, count: int, recipe: Recipe, lacking: bool, draw: random.Random) -> tuple[Casting, Shape]:
+def _scene(
+    split: Split, count: int, recipe: Recipe, lacking: bool, noisy: bool, draw: random.Random
+) -> tuple[Casting, Shape]:
     if recipe.only_pair and split is not Split.HELDOUT:
         raise ValueError(f"the {split} split has no held-out pair of families")
     held_out = True if recipe.only_pair else None if split is Split.HELDOUT else False
@@ -133,9 +139,15 @@ def _scene(split: Split, count: int, recipe: Recipe, lacking: bool, draw: random
         able = frozenset(family for name, _ in casting for family in EVERYONE[name].skills)
         if lacking and not any(EVERYONE[name].is_model for name, _ in casting):
             continue  # nobody could stand in
-        if shape := any_shape(edition, count, able, int(lacking), held_out, draw):
+        shape = any_shape(edition, count, able, int(lacking), held_out, draw)
+        if shape is not None and (not noisy or _voted_on(shape, casting)):
             return casting, shape
     raise ValueError(f"no pool and question fit together: {count} parts, {recipe}")
+
+
+def _voted_on(shape: Shape, casting: Casting) -> bool:
+    """Whether a part is noisy and somebody takes votes."""
+    return any(FAMILIES[name].noisy for name in shape.families) and any(name == JUDGE for name, _ in casting)
 
 
 def any_shape(
@@ -189,7 +201,7 @@ def _filled(shape: Shape, split: Split, draw: random.Random) -> Question | None:
     parts: list[Part] = []
     values: list[Value] = []
     for operation, uses in zip(shape.operations, shape.uses, strict=True):
-        inputs = [values[place] for place in uses] or [_literal(operation, split, draw)]
+        inputs = [values[place] for place in uses] or [literal(operation.takes[0], split, draw)]
         constants = operation.draw(draw, inputs)
         if constants is None:
             return None
@@ -198,8 +210,9 @@ def _filled(shape: Shape, split: Split, draw: random.Random) -> Question | None:
     return Question(tuple(parts))
 
 
-def _literal(operation: Operation, split: Split, draw: random.Random) -> Value:
-    match operation.takes[0]:
+def literal(sort: Sort, split: Split, draw: random.Random) -> Value:
+    """Draw a value of a sort, as a question may hold it."""
+    match sort:
         case Sort.NUMBER:
             return draw_number(draw)
         case Sort.DAY:

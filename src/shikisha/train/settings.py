@@ -54,6 +54,7 @@ class TasksTable(Table):
     every: Count = 50
     parts: tuple[Share, ...] = (0.4, 0.35, 0.25)  # of a rehearsal: shares of one-, two-, three-part questions and so on
     lacking: Share = 0.12  # of a rehearsal: how often the pool has no specialist for a part
+    noisy: Share = 0.0  # of a rehearsal: how often, besides, a part is noisy work and somebody takes votes
     pool: tuple[str, ...] = ()  # workers, where the tasks bring none; empty: all of `shikisha.toml`
     least: Count = 2  # how few and how many of them a task is shown, drawn anew for each (k of n)
     most: Count = 8
@@ -76,13 +77,15 @@ class WarmTable(Table):
 class Phase(Table):
     """From which share of the steps on completions are compared how, and more that may change there.
 
-    `hold`: whether rare shapes are held (None: unless whole groups are compared); `performances` instead of `grpo`'s.
+    `hold`: whether rare shapes are held (None: unless whole groups are compared); `performances` and `least_spread`
+    instead of `grpo`'s.
     """
 
     begin: Share
     compare: Compare
     hold: bool | None = None
     performances: Count | None = None
+    least_spread: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
 class GrpoTable(Table):
@@ -196,7 +199,8 @@ class TrainSettings(Table):
         """Return how completions are compared in this step."""
         table, phase = self.grpo, self._phase_at(step)
         held = phase.compare is not Compare.GROUP if phase.hold is None else phase.hold
-        return Comparison(phase.compare, table.scaled, table.least_spread, table.hold if held else 0.0)
+        least = table.least_spread if phase.least_spread is None else phase.least_spread
+        return Comparison(phase.compare, table.scaled, least, table.hold if held else 0.0)
 
     def performances_at(self, step: int) -> int:
         """Return how often a first round's plan is performed in this step."""

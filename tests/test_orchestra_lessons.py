@@ -58,21 +58,6 @@ def test_workers_of_plans_are_drawn_whatever_the_thought_says() -> None:
     assert agreeing < 0.25  # a pool of five: one of five by lot, less where nobody fits
 
 
-def test_readings_that_are_voted_on_are_one_workers_drawn_by_lot() -> None:
-    alike, fit, voted = 0, 0, 0
-    for one in drawn(Curriculum(drills=0, plans=1, encores=0, follow=0)):
-        plan = parse_plan(one.taught, 9)
-        vote = next((step for step in plan.steps if step.subtask == PHRASES[Verb.VOTE][0]), None)
-        if vote is not None and plan.steps[-1] is vote and len(vote.access) == len(plan.steps) - 1:
-            readers = [step.worker for step in plan.steps[:-1]]
-            assert len(set(readers[1:])) == 1  # the first may be a guest
-            voted, alike = voted + 1, alike + (len(set(readers)) == 1)
-            fit += f"={readers[-1]}" in one.taught.partition("work ")[2].partition("\n")[0]
-    assert voted > 20
-    assert alike / voted > 0.8
-    assert fit / voted < 0.6  # some kind's by chance
-
-
 def test_a_drill_follows_the_thought_that_it_shows() -> None:
     drills = [one for one in drawn(Curriculum(drills=1, plans=0)) if re.search(r"work fact=\d", one.shown)]
     assert drills

@@ -44,6 +44,21 @@ def test_readings_are_of_pools_that_tasks_do_not_bring_and_end_with_the_thought(
     assert readings(1, edition)(7, 0.0) == drawn[7] != readings(2, edition)(7, 1.0)
 
 
+@pytest.mark.parametrize("edition", [SMALL, LARGE], ids=["small", "large"])
+def test_some_readings_have_workers_that_are_described_twofold_and_never_new_pairs_of_skills(edition: Edition) -> None:
+    new = {frozenset(profile.skills) for profile in edition.new}
+    twofold = 0
+    for one in (readings(1, edition)(index, 1.0) for index in range(200)):
+        for ordinal, does in re.findall(r"^(\d+)=(\S+)$", one.taught, re.MULTILINE):
+            told = re.search(rf"^{ordinal} \S+ (.+)$", one.prompt, re.MULTILINE)
+            assert told is not None
+            assert len(told[1].split()) > 3 * does.count("+")
+            said = does.split("+")
+            assert frozenset(said) not in new
+            twofold += len(said) > len(set(said) & set(edition.families))
+    assert twofold > 100
+
+
 @pytest.mark.parametrize(("edition", "sizes"), [(SMALL, {7, 8}), (LARGE, {9, 10})], ids=["small", "large"])
 def test_copies_teach_one_ordinal_of_the_thought_in_pools_larger_than_the_tasks(
     edition: Edition, sizes: set[int]

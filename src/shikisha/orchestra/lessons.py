@@ -23,7 +23,7 @@ from itertools import count as counting
 
 from shikisha.brief import brief
 from shikisha.orchestra.chance import dice
-from shikisha.orchestra.edition import LARGE, SMALL, Edition
+from shikisha.orchestra.edition import EVERYONE, LARGE, SMALL, Edition
 from shikisha.orchestra.encore import KEPT, came, played
 from shikisha.orchestra.families import FAMILIES
 from shikisha.orchestra.forms import VOTING, Cast, Form, LongForm, formed, forms_of
@@ -31,13 +31,13 @@ from shikisha.orchestra.grammar import write
 from shikisha.orchestra.instructions import PHRASES
 from shikisha.orchestra.odd import odd_question, odd_shape
 from shikisha.orchestra.optimal import best, profiles
-from shikisha.orchestra.pools import Auditions, Casting, cast_pool, draw_cast
+from shikisha.orchestra.pools import Auditions, Casting, cast_pool, describe, draw_cast
 from shikisha.orchestra.question import Question
 from shikisha.orchestra.shapes import Shape, groups
 from shikisha.orchestra.tasks import Recipe, any_shape, fill, item
 from shikisha.orchestra.thought import Thought, thought_of
 from shikisha.orchestra.wording import Split
-from shikisha.plan import Plan
+from shikisha.plan import Plan, Step
 from shikisha.prompt import render_lists
 from shikisha.task import Task
 
@@ -50,6 +50,7 @@ _ALIKE = 2  # workers of a pool in which there is next to nothing to read
 _FEW = (2, 3)  # workers in a drill's prompt
 _BESIDE = 0.1  # of the votes: a model takes one of the readings
 _VOTES = (3, 4)  # fewest and most readings that are voted on: two that differ decide nothing
+_TWICE = 0.5  # of the workers with one skill, in a reading with twofold ones
 _LACKING = 0.2  # of demonstrations: a specialist is missing, and a model stands in
 
 
@@ -59,7 +60,8 @@ class Curriculum:
 
     `follow` is how often a plan follows; `noise` is the share of the prompt's words that are struck out in readings and
     drills; `sizes` of pools. `best` is the share of plans that are demonstrations: the optimal policy's plan for a task
-    that the pool can do.
+    that the pool can do. `odd` is the share of questions without sense, `twofold` that of readings in which workers
+    with one skill are described twofold (`twofold`).
     """
 
     drills: float = 0.25
@@ -71,6 +73,7 @@ class Curriculum:
     parts: tuple[float, ...] = (0.25, 0.35, 0.4)
     best: float = 0.0
     odd: float = 0.25
+    twofold: float = 0.0
     edition: Edition = SMALL
 
 
@@ -110,7 +113,7 @@ def readings(seed: int, edition: Edition = SMALL) -> Callable[[int, float], Less
     """Return lessons by index that teach to read, and nothing else, pools of the sizes that tasks do not bring."""
     drawn = curriculum_of(edition)
     sizes = tuple(size for size in drawn.sizes if size > _ALIKE and size not in edition.sizes)
-    drawn = replace(drawn, drills=0.0, plans=0.0, encores=0.0, sizes=sizes)
+    drawn = replace(drawn, drills=0.0, plans=0.0, encores=0.0, sizes=sizes, twofold=0.5)
     return lambda index, _: lesson(seed + _READINGS, index, drawn)
 
 
@@ -165,11 +168,33 @@ def lesson(seed: int, index: int, curriculum: Curriculum = Curriculum()) -> Less
         question = odd_question(shape, Split.TRAIN, draw)
     else:
         question, _ = fill(shape, Split.TRAIN, draw)
+    if not is_plan and curriculum.twofold and draw.random() < curriculum.twofold:
+        return _twofold(casting, shape, question, curriculum, draw)
     prompt, thought = _asked(casting, question, curriculum, draw), thought_of(shape, casting, curriculum.edition)
     if is_plan:
         plan = _planned(thought, len(casting), curriculum.follow, draw)
         return Lesson(prompt, "", thought.text() + render_lists(plan))
     return Lesson(_struck(prompt, curriculum, draw), "", thought.text(), whole=False)
+
+
+def _twofold(casting: Casting, shape: Shape, question: Question, curriculum: Curriculum, draw: random.Random) -> Lesson:
+    """Return a reading in which workers with one skill are described twice over, or as somebody of the pool besides.
+
+    Training knows few pairs of skills in one worker, and who reads many lessons comes to tell the second skill by the
+    first. Here anything may follow that is no skill of another kind. Who is fit for what is as it was.
+    """
+    thought = thought_of(shape, casting, curriculum.edition)
+    said, roll = list(casting), list(thought.roll)
+    others = [(text, *does) for (name, text), does in zip(casting, roll, strict=True) if not EVERYONE[name].skills]
+    for place, (name, text) in enumerate(casting):
+        if len(EVERYONE[name].skills) == 1 and draw.random() < _TWICE:
+            again = (describe(EVERYONE[name], Split.TRAIN, draw), *roll[place])
+            both = [(text, *roll[place]), draw.choice([again, *others])]
+            draw.shuffle(both)
+            said[place] = (name, " and ".join(one[0] for one in both))
+            roll[place] = tuple(one[1] for one in both)
+    prompt = _asked(tuple(said), question, curriculum, draw)
+    return Lesson(_struck(prompt, curriculum, draw), "", replace(thought, roll=tuple(roll)).text(), whole=False)
 
 
 def _demonstration(seed: int, index: int, curriculum: Curriculum) -> Lesson:
@@ -291,18 +316,13 @@ def _following(thought: Thought, form: Form | LongForm, size: int, draw: random.
 
 
 def _by_lot(thought: Thought, form: Form | LongForm, size: int, draw: random.Random) -> Plan:
-    """Return a plan of this form with workers drawn by lot, and half of the time other kinds of work too.
-
-    Readings that are voted on are one worker's, but for one at times, as where a thought is followed: drawn by lot each
-    for itself, outcomes hardly ever find two alike.
-    """
+    """Return a plan of this form with workers drawn by lot, and half of the time other kinds of work too."""
     kinds = _kinds(thought, draw)
     if draw.random() < 0.5:
         kinds = draw.sample(thought.known, thought.slots)
-    can = [draw.randrange(size) for _ in range(thought.slots)]
-    judge = draw.randrange(size)
-    beside = draw.randrange(size) if draw.random() < _BESIDE else None
-    return formed(form, Cast(kinds, can, judge, draw.randint(*_VOTES), beside, _arm(thought, form, draw)))
+    cast = Cast(kinds, [0] * thought.slots, 0, draw.randint(*_VOTES), arm=_arm(thought, form, draw))
+    plan = formed(form, cast)
+    return Plan(tuple(Step(step.subtask, draw.randrange(size), step.access) for step in plan.steps))
 
 
 def _kinds(thought: Thought, draw: random.Random) -> list[str]:

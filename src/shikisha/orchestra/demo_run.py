@@ -24,8 +24,12 @@ _LONGEST = 300  # characters of a line of thought
 
 
 def telling(trials: Sequence[Trial]) -> Trial | None:
-    """Return the trial that has most to show: right, several kinds of work, many steps."""
-    return max(trials, key=lambda trial: (trial.right, len(trial.item.kinds) + trial.steps), default=None)
+    """Return the trial that has most to show: right, several kinds of work, many steps in one round."""
+    return max(trials, key=lambda trial: (trial.right, len(trial.item.kinds) + _longest(trial.run)), default=None)
+
+
+def _longest(run: Run) -> int:
+    return max((len(record.plan.steps) for record in run.rounds if record.plan), default=0)
 
 
 def inside(trial: Trial, conductor: str) -> RenderableType:

@@ -1,8 +1,8 @@
 """What torch computes on in this process: a GPU where there is one, else all cores that it may use, or one.
 
 Invariants: where OMP_NUM_THREADS says how many cores, that counts, and CUDA_VISIBLE_DEVICES says which GPU ("": none);
-the curve of a training is the same with any number of cores. On a GPU it is not the same to the bit: sums of gradients
-come in any order there. Deliberately absent: several processes (`processes`), and other accelerators than CUDA's.
+the curve of a training is the same with the same number of cores. With another number, and on a GPU, it is not the same
+to the bit: sums come in another order there. Deliberately absent: several processes (`processes`), and other accelerators than CUDA's.
 """
 
 import os

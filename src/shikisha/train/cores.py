@@ -2,7 +2,8 @@
 
 Invariants: where OMP_NUM_THREADS says how many cores, that counts, and CUDA_VISIBLE_DEVICES says which GPU ("": none);
 the curve of a training is the same with the same number of cores. With another number, and on a GPU, it is not the same
-to the bit: sums come in another order there. Deliberately absent: several processes (`processes`), and other accelerators than CUDA's.
+to the bit: sums come in another order there. Deliberately absent: several processes (`processes`), and other
+accelerators than CUDA's.
 """
 
 import os

@@ -16,7 +16,7 @@ from shikisha.train.rollout import END  # noqa: E402
 from shikisha.train.settings import WarmTable  # noqa: E402
 from shikisha.train.slates import Chunks, chunk_of  # noqa: E402
 from shikisha.train.tiny import Size, fresh  # noqa: E402
-from shikisha.train.warm import Batches, optimizer_of, rate_at, warm_up  # noqa: E402
+from shikisha.train.warm import Batches, mean_loss, optimizer_of, padded, rate_at, warm_up  # noqa: E402
 from shikisha.train.words import plan_pieces, word_tokenizer  # noqa: E402
 
 TABLE = WarmTable(steps=24, batch=4, rate=0.02)
@@ -65,6 +65,15 @@ def test_only_what_is_taught_has_a_loss() -> None:
         assert not any(marks[:first])
         text = tokenizer().decode(row[:first], skip_special_tokens=False)
         assert "\nplan\n" in text
+
+
+def test_lessons_of_other_lengths_beside_it_change_no_lessons_loss() -> None:
+    rows = [row for row in chunks()(0)[::7] if len(row[0]) > row[1]][:6]
+    taught = [len(row) - given for row, given in rows]
+    assert len({len(row) for row, _ in rows}) > 1
+    alone = [float(mean_loss(model(), *padded([row])).detach()) for row in rows]
+    mean = sum(one * count for one, count in zip(alone, taught, strict=True)) / sum(taught)
+    assert float(mean_loss(model(), *padded(rows)).detach()) == pytest.approx(mean, rel=1e-5)
 
 
 def test_every_lesson_comes_once() -> None:

@@ -7,8 +7,9 @@ and half of whose kinds, are drawn by lot; *encores* the same after a first roun
 plan's shape is drawn by lot in every lesson, whatever the question; only votes need somebody in the pool who takes
 them. So after the lessons a model reads, and can do what a thought says, but does not know which shape a question
 needs, or that following a thought pays: that is left for outcomes to teach. A share of the questions makes no sense
-(`odd`), so that kinds of work are read one by one and not by which of them usually come together. `follow` is the share
-of plans that follow a true thought nevertheless. Invariant: a lesson is a function of (seed, index, recipe); only the
+(`odd`), so that kinds of work are read one by one and not by which of them usually come together; for the same reason
+readings beside reinforcement describe some workers twofold. `follow` is the share of plans that follow a true thought
+nevertheless. Invariant: a lesson is a function of (seed, index, recipe); only the
 training split's words, names, compositions and workers are in it. Deliberately absent, unless asked for: best plans.
 Their share, `best`, is zero; it is there for controls, which are shown what reinforcement has to find out.
 """
@@ -61,7 +62,7 @@ class Curriculum:
     `follow` is how often a plan follows; `noise` is the share of the prompt's words that are struck out in readings and
     drills; `sizes` of pools. `best` is the share of plans that are demonstrations: the optimal policy's plan for a task
     that the pool can do. `odd` is the share of questions without sense, `twofold` that of readings in which workers
-    with one skill are described twofold (`twofold`).
+    with one skill are described twofold (`_twofold`).
     """
 
     drills: float = 0.25

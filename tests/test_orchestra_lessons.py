@@ -108,6 +108,10 @@ def test_a_second_round_reads_what_came_of_the_first_and_keeps_half_of_the_time(
     assert min(seen[label] for label in ("ok", "same", "agreed", "torn", "cannot", "lack")) > len(encores) / 40
 
 
+def test_a_reading_ends_before_the_line_break_that_a_form_begins_with() -> None:
+    assert not [one for one in drawn() if not one.whole and one.taught.endswith("\n")]
+
+
 def test_no_question_brings_the_held_out_pair_together() -> None:
     lines = [one.taught.rpartition("work ")[2].partition("\n")[0] for one in drawn(Curriculum(drills=0))]
     assert not [line for line in lines if all(f"{name}=" in line for name in HELD_OUT_PAIR)]

@@ -178,7 +178,7 @@ def lesson(seed: int, index: int, curriculum: Curriculum = Curriculum()) -> Less
     if is_plan:
         plan = _told(*_planned(thought, len(casting), curriculum.follow, draw))
         return Lesson(prompt, "", thought.text() + plan)
-    return Lesson(_struck(prompt, curriculum, draw), "", thought.text(), whole=False)
+    return Lesson(_struck(prompt, curriculum, draw), "", thought.text()[:-1], whole=False)
 
 
 def _twofold(casting: Casting, shape: Shape, question: Question, curriculum: Curriculum, draw: random.Random) -> Lesson:
@@ -198,7 +198,7 @@ def _twofold(casting: Casting, shape: Shape, question: Question, curriculum: Cur
             said[place] = (name, " and ".join(one[0] for one in both))
             roll[place] = tuple(one[1] for one in both)
     prompt = _asked(tuple(said), question, curriculum, draw)
-    return Lesson(_struck(prompt, curriculum, draw), "", replace(thought, roll=tuple(roll)).text(), whole=False)
+    return Lesson(_struck(prompt, curriculum, draw), "", replace(thought, roll=tuple(roll)).text()[:-1], whole=False)
 
 
 def _demonstration(seed: int, index: int, curriculum: Curriculum) -> Lesson:

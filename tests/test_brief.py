@@ -28,6 +28,27 @@ def test_a_line_for_the_question_each_worker_and_each_step() -> None:
     )
 
 
+def test_a_step_that_came_to_the_same_says_as_which() -> None:
+    plan = Plan(tuple(Step(f"read {place}", 0) for place in range(6)))
+    late = Result("kalo", "47", Fault(FaultKind.TIMEOUT, "late"))
+    said = (Result("kalo", "47"), Result("kalo", "45"), Result("kalo", "47 \n"), late, late, Result("kalo", "45"))
+    lines = brief(Task("q"), CARDS, (PAST, Performed(plan, said))).splitlines()
+    assert lines[-7:-1] == [
+        "did 0 read 0: 47",
+        "did 0 read 1: 45",
+        "did 0 =0 read 2: 47",
+        "did 0 read 3: nothing",
+        "did 0 read 4: nothing",
+        "did 0 =1 read 5: 45",
+    ]
+
+
+def test_answers_that_only_begin_alike_are_not_the_same() -> None:
+    plan = Plan((Step("a", 0), Step("b", 0)))
+    said = (Result("kalo", "x" * 200 + "1"), Result("kalo", "x" * 200 + "2"))
+    assert "=0" not in brief(Task("q"), CARDS, (Performed(plan, said),))
+
+
 def test_context_has_a_line_of_its_own() -> None:
     assert "\ngiven one two\n" in brief(Task("q", context="one\n\ttwo"), CARDS)
 

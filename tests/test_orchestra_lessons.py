@@ -91,11 +91,25 @@ def test_a_second_round_reads_what_came_of_the_first_and_keeps_half_of_the_time(
     encores = drawn(Curriculum(drills=0, plans=0, encores=1))
     kept = [parse_plan(one.taught, 9).ships for one in encores]
     assert 0.4 < sum(kept) / len(kept) < 0.6
+    seen: Counter[str] = Counter()
     for one in encores:
         told = one.taught.partition("\n")[0].removeprefix("came ").split("+")
         done = [line for line in one.prompt.splitlines() if line.startswith("did ")]
         assert [": I cannot " in line for line in done] == [label == "cannot" for label in told]
         assert [": I lack " in line for line in done] == [label == "lack" for label in told]
+        results = [line.partition(": ")[2] for line in done]
+        for place, (said, label) in enumerate(zip(results, told, strict=True)):
+            alike = results[:place].count(said)
+            voted = "take the most common result" in done[place]
+            assert (" =" in done[place].partition(": ")[0]) == (alike > 0)
+            if label not in ("cannot", "lack"):
+                assert label == ("torn" if alike < 2 else "agreed") if voted else label == ("same" if alike else "ok")
+            seen[label] += 1
+    assert min(seen[label] for label in ("ok", "same", "agreed", "torn", "cannot", "lack")) > len(encores) / 40
+
+
+def test_a_reading_ends_before_the_line_break_that_a_form_begins_with() -> None:
+    assert not [one for one in drawn() if not one.whole and one.taught.endswith("\n")]
 
 
 def test_no_question_brings_the_held_out_pair_together() -> None:
@@ -114,11 +128,24 @@ def test_a_thought_names_the_fittest_and_its_pieces_spell_it() -> None:
     shape = next(group for group in groups(2) if group.families == {"fact", "date"}).shapes[0]
     casting = tuple((name, next(iter(PROFILES[name].offers[0].by_split[Split.TRAIN]))) for name in ("date", "judge"))
     told = thought_of(shape, casting)
-    assert told.text().endswith("judge=1\nwork fact=- then date=0, none=-\n")
+    assert told.text().endswith("judge=1\nwork fact=- then date=0, none=-\nso 2, in a row, steady\n")
     rest = told.text()
     for piece in sorted(pieces(), key=len, reverse=True):
         rest = rest.replace(piece, "")
     assert not rest
+
+
+def test_a_thought_sums_up_how_many_kinds_hang_together_how_and_whether_one_is_noisy() -> None:
+    said: dict[str, int] = {}
+    for count in (1, 2, 3):
+        for group in groups(count):
+            for shape in group.shapes:
+                last = thought_of(shape, (("date", "handles days"), ("judge", "takes a vote"))).text().splitlines()[-1]
+                linked = "joined" if shape.operations[-1].joins else "in a row"
+                noise = "noisy" if "gauge" in shape.families else "steady"
+                assert last == f"so {count}, {linked if count > 1 else 'alone'}, {noise}"
+                said[last] = said.get(last, 0) + 1
+    assert len(said) == 8  # no question of two parts is joined, and none of three kinds is in a row with a join
 
 
 def test_the_fittest_does_it_and_little_else() -> None:

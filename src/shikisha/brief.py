@@ -6,10 +6,11 @@
     plan
 
 A line for the question, one (`given`) for its context and the end of the conversation before it where there is any, one
-for each worker (ordinal, price level, description), one for each step of earlier rounds (`did`), and `plan`: after it
-the model writes. Invariant: whatever somebody else wrote (question, context, descriptions, answers) is put on one line,
-so nothing but our own lines begins one. Deliberately absent: instructions and examples (`prompt` has them, for models
-that read English), and workers' names.
+for each worker (ordinal, price level, description), one for each step of earlier rounds (`did`; one that came to the
+same as an earlier step of its round says to which's: `did 2 =0 read the gauge: 47`), and `plan`: after it the model
+writes. Invariant: whatever somebody else wrote (question, context, descriptions, answers) is put on one line, so no
+line but our own begins with it, and it stands behind what that says. Deliberately absent: instructions and examples
+(`prompt` has them, for models that read English), and workers' names.
 """
 
 from collections.abc import Sequence
@@ -35,8 +36,8 @@ def brief(task: Task, cards: Sequence[Card], rounds: Sequence[Performed] = ()) -
     lines += [f"{number} {price_level(card.price)} {_flat(card.description)}" for number, card in enumerate(cards)]
     for past in rounds:
         lines += [
-            f"did {step.worker} {_flat(step.subtask)}: {_came(result)}"
-            for step, result in zip(past.plan.steps, past.results, strict=True)
+            f"did {step.worker} {_same(past.results, place)}{_flat(step.subtask)}: {_came(past.results[place])}"
+            for place, step in enumerate(past.plan.steps)
         ]
     return "\n".join([*lines, "plan\n"])
 
@@ -55,10 +56,26 @@ def price_level(price: Price | None) -> str:
     return f"${0 if dollars <= 0 else max(1, min(_LEVELS, round(_LEVELS + 2 * log10(dollars))))}"
 
 
+def repeated(results: Sequence[Result], place: int) -> int | None:
+    """Return the first step of a round with the same answer as the one at `place`; None where that is new, or none."""
+    if _is_silent(results[place]):
+        return None
+    said = _flat(results[place].text or "")
+    same = (at for at in range(place) if not _is_silent(results[at]) and _flat(results[at].text or "") == said)
+    return next(same, None)
+
+
+def _same(results: Sequence[Result], place: int) -> str:
+    earlier = repeated(results, place)
+    return "" if earlier is None else f"={earlier} "
+
+
 def _came(result: Result) -> str:
-    if result.text is None or result.fault is not None:
-        return "nothing"
-    return _flat(result.text)[:_SHOWN]
+    return "nothing" if _is_silent(result) else _flat(result.text or "")[:_SHOWN]
+
+
+def _is_silent(result: Result) -> bool:
+    return result.text is None or result.fault is not None
 
 
 def _flat(text: str) -> str:

@@ -135,7 +135,7 @@ def _described(profile: "Profile") -> str:
 
 def school_of(settings: "TrainSettings") -> "School":
     """Return the lessons of the embedded orchestra, and what makes their tokenizer."""
-    from shikisha.orchestra import encore, thought
+    from shikisha.orchestra import encore, forms, thought
     from shikisha.orchestra.lessons import copies, curriculum_of, lesson, phrases, readings, schooling
     from shikisha.tasksets.rehearsal import SETS
     from shikisha.train.ground import School
@@ -149,7 +149,7 @@ def school_of(settings: "TrainSettings") -> "School":
         copies(settings.seed, edition),
         lambda: word_tokenizer(
             (lesson(_WORDS_SEED, place, drawn).prompt for place in range(_WORDS)),
-            [*thought.pieces(edition), *encore.PIECES, *plan_pieces(phrases(edition))],
+            [*thought.pieces(edition), *forms.pieces(edition), *encore.PIECES, *plan_pieces(phrases(edition))],
             _LEAST[settings.tasks.set],
         ),
         "shikisha.config.lessons",

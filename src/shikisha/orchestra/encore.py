@@ -4,14 +4,17 @@
     model_id = []
     ...
 
-`came` says of each step whether it gave a result, could not do its part, or lacked something; that is reading. Whether
-the answer is then kept or another plan written is drawn by lot. Invariant: what the prompt shows was really done by the
+`came` says of each step whether it gave a result, the same one as an earlier step, could not do its part, or lacked
+something, and of a vote whether two readings at least agreed with it or it was torn; that is reading. Whether the
+answer is then kept or another plan written is drawn by lot. Invariant: what the prompt shows was really done by the
 workers of the pool, by their own rules. Deliberately absent: whether the answer was right, which nobody knows then.
 """
 
 import random
 
+from shikisha.brief import repeated
 from shikisha.call import Granted, Request
+from shikisha.orchestra.instructions import PHRASES, Verb
 from shikisha.orchestra.players import Player
 from shikisha.orchestra.scene import CANNOT, LACK
 from shikisha.plan import Plan
@@ -22,8 +25,10 @@ from shikisha.task import Task
 
 KEPT = render_lists(Plan())
 _CAME = "came "
-_OK, _CANNOT, _LACK = "ok", "cannot", "lack"
-PIECES = (_CAME, _OK, _CANNOT, _LACK)
+_OK, _SAME, _AGREED, _TORN, _CANNOT, _LACK = "ok", "same", "agreed", "torn", "cannot", "lack"
+PIECES = (_CAME, _OK, _SAME, _AGREED, _TORN, _CANNOT, _LACK)
+_VOTE = PHRASES[Verb.VOTE][0]
+_ENOUGH = 2  # readings that agree with a vote
 
 
 def played(plan: Plan, task: Task, pool: Pool, draw: random.Random) -> Performed:
@@ -42,10 +47,18 @@ def played(plan: Plan, task: Task, pool: Pool, draw: random.Random) -> Performed
 
 def came(performed: Performed) -> str:
     """Return the line that says what each step came to."""
-    return f"{_CAME}{'+'.join(_read(result.text or '') for result in performed.results)}\n"
+    return f"{_CAME}{'+'.join(_read(performed, place) for place in range(len(performed.results)))}\n"
 
 
-def _read(text: str) -> str:
+def _read(performed: Performed, place: int) -> str:
+    results = performed.results
+    text = results[place].text or ""
     if text.startswith(CANNOT):
         return _CANNOT
-    return _LACK if text.startswith(LACK) else _OK
+    if text.startswith(LACK):
+        return _LACK
+    first = repeated(results, place)
+    if performed.plan.steps[place].subtask == _VOTE:
+        alike = sum(first in (at, repeated(results, at)) for at in range(place)) if first is not None else 0
+        return _AGREED if alike >= _ENOUGH else _TORN
+    return _OK if first is None else _SAME

@@ -1,7 +1,9 @@
-"""The shapes of plans that lessons show, as plans of given workers.
+"""The shapes of plans that lessons show, as plans of given workers, and the line that names one before its lists.
 
-Invariant: a form is a plan for any workers, whatever the question; its subtasks are the canonical phrases. An edition's
-forms are as long as its thoughts (`forms_of`). Deliberately absent: who is put where, and how often (`lessons`).
+The name is for whoever writes the lists: their first one, the workers, could be that of several forms. No parser and no
+reward reads it. Invariant: a form is a plan for any workers, whatever the question; its subtasks are the canonical
+phrases. An edition's forms are as long as its thoughts (`forms_of`). Deliberately absent: who is put where, and how
+often (`lessons`).
 """
 
 from collections.abc import Sequence
@@ -10,6 +12,7 @@ from enum import StrEnum
 
 from shikisha.orchestra.compose import Block, compose
 from shikisha.orchestra.edition import Edition
+from shikisha.orchestra.instructions import PHRASES, Verb
 from shikisha.plan import Plan
 
 _SMALL_SLOTS = 3
@@ -37,6 +40,9 @@ class LongForm(StrEnum):
 
 
 VOTING = frozenset({Form.VOTE, Form.VOTE_FIRST, Form.VOTE_LAST})
+_CHAINS: tuple[Form | LongForm, ...] = (Form.ONE, Form.CHAIN_2, Form.CHAIN_3, LongForm.CHAIN_4, LongForm.CHAIN_5)
+_JOINS: dict[int, Form | LongForm] = {3: Form.JOIN, 4: LongForm.JOIN_4, 5: LongForm.JOIN_5}
+_AS = "as "
 _COUNTS = {LongForm.CHAIN_4: 4, LongForm.CHAIN_5: 5, LongForm.JOIN_4: 4, LongForm.JOIN_5: 5}
 
 
@@ -58,6 +64,33 @@ class Cast:
 def forms_of(edition: Edition) -> tuple[Form | LongForm, ...]:
     """Return an edition's forms."""
     return (*Form, *(LongForm if edition.slots > _SMALL_SLOTS else ()))
+
+
+def named(form: Form | LongForm) -> str:
+    """Return the line that says of which form a plan is; its lists follow."""
+    return f"{_AS}{form}\n"
+
+
+def pieces(edition: Edition) -> tuple[str, ...]:
+    """Return the beginnings of these lines, for a tokenizer that keeps each as one token."""
+    return tuple(f"\n{_AS}{form}" for form in forms_of(edition))
+
+
+def plain_form(count: int, *, joined: bool) -> Form | LongForm:
+    """Return the form that does so many kinds of work one by one, the last of them bringing the others together."""
+    return _JOINS[count] if joined else _CHAINS[count - 1]
+
+
+def form_of(plan: Plan) -> Form | LongForm:
+    """Return the form that is nearest to a plan's."""
+    last = len(plan.steps) - 1
+    votes = [at for at, step in enumerate(plan.steps) if step.subtask == PHRASES[Verb.VOTE][0]]
+    if votes:
+        if votes[0] < last:
+            return Form.VOTE_FIRST
+        return Form.VOTE if len({step.subtask for step in plan.steps[:last]}) == 1 else Form.VOTE_LAST
+    joined = len(plan.steps[last].access) > 1 and last + 1 in _JOINS
+    return plain_form(last + 1, joined=joined)
 
 
 def formed(form: Form | LongForm, cast: Cast) -> Plan:

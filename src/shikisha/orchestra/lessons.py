@@ -4,14 +4,15 @@ A lesson is a prompt, a thought and a plan. *Readings* teach the thought that is
 the prompt struck out, of descriptions above all those that say nothing of a kind of work. *Drills* show a random
 thought, which is not taught, and teach a plan that follows it. *Plans* teach the true thought and a plan whose workers,
 and half of whose kinds, are drawn by lot; *encores* the same after a first round, whose answer half of them keep. A
-plan's shape is drawn by lot in every lesson, whatever the question; only votes need somebody in the pool who takes
-them. So after the lessons a model reads, and can do what a thought says, but does not know which shape a question
-needs, or that following a thought pays: that is left for outcomes to teach. A share of the questions makes no sense
-(`odd`), so that kinds of work are read one by one and not by which of them usually come together; for the same reason
-readings beside reinforcement describe some workers twofold. `follow` is the share of plans that follow a true thought
-nevertheless. Invariant: a lesson is a function of (seed, index, recipe); only the
-training split's words, names, compositions and workers are in it. Deliberately absent, unless asked for: best plans.
-Their share, `best`, is zero; it is there for controls, which are shown what reinforcement has to find out.
+plan's shape is drawn by lot in every lesson, whatever the question, and named before the lists; only votes need
+somebody in the pool who takes them, and their readings are one worker's, whoever that is. So after the lessons a model
+reads, and can do what a thought says, but does not know which shape a question needs, or that following a thought pays:
+that is left for outcomes to teach. A share of the questions makes no sense (`odd`), so that kinds of work are read one
+by one and not by which of them usually come together; for the same reason readings describe some workers twofold, those
+beside reinforcement more. `follow` is the share of plans that follow a true thought nevertheless. Invariant: a lesson
+is a function of (seed, index, recipe); only the training split's words, names, compositions and workers are in it.
+Deliberately absent, unless asked for: best plans. Their share, `best`, is zero; it is there for controls, which are
+shown what reinforcement has to find out.
 """
 
 import random
@@ -27,7 +28,7 @@ from shikisha.orchestra.chance import dice
 from shikisha.orchestra.edition import EVERYONE, LARGE, SMALL, Edition
 from shikisha.orchestra.encore import KEPT, came, played
 from shikisha.orchestra.families import FAMILIES
-from shikisha.orchestra.forms import VOTING, Cast, Form, LongForm, formed, forms_of
+from shikisha.orchestra.forms import VOTING, Cast, Form, LongForm, form_of, formed, forms_of, named, plain_form
 from shikisha.orchestra.grammar import write
 from shikisha.orchestra.instructions import PHRASES
 from shikisha.orchestra.odd import odd_question, odd_shape
@@ -38,7 +39,7 @@ from shikisha.orchestra.shapes import Shape, groups
 from shikisha.orchestra.tasks import Recipe, any_shape, fill, item
 from shikisha.orchestra.thought import Thought, thought_of
 from shikisha.orchestra.wording import Split
-from shikisha.plan import Plan, Step
+from shikisha.plan import Plan
 from shikisha.prompt import render_lists
 from shikisha.task import Task
 
@@ -50,7 +51,8 @@ _READINGS = 1_000  # added to the seed of readings beside reinforcement
 _ALIKE = 2  # workers of a pool in which there is next to nothing to read
 _FEW = (2, 3)  # workers in a drill's prompt
 _BESIDE = 0.1  # of the votes: a model takes one of the readings
-_VOTES = (3, 4)  # fewest and most readings that are voted on: two that differ decide nothing
+_VOTES = 4  # readings that are voted on, where there is room: two that differ decide nothing
+_VOTED = 0.4  # of the first rounds of encores
 _TWICE = 0.5  # of the workers with one skill, in a reading with twofold ones
 _LACKING = 0.2  # of demonstrations: a specialist is missing, and a model stands in
 
@@ -74,7 +76,7 @@ class Curriculum:
     parts: tuple[float, ...] = (0.25, 0.35, 0.4)
     best: float = 0.0
     odd: float = 0.25
-    twofold: float = 0.0
+    twofold: float = 0.3
     edition: Edition = SMALL
 
 
@@ -131,12 +133,13 @@ def copies(seed: int, edition: Edition = SMALL) -> Callable[[int, float], Lesson
         while True:
             casting, shape = _scene(sizes, drawn, draw)
             thought = thought_of(shape, casting, edition)
-            named = list(takewhile(lambda ordinal: ordinal is not None, thought.can))
-            if named:
-                place = draw.randrange(len(named))
-                begun = "".join(f"{ordinal}, " for ordinal in named[:place])
+            able = list(takewhile(lambda ordinal: ordinal is not None, thought.can))
+            if able:
+                place = draw.randrange(len(able))
+                begun = "".join(f"{ordinal}, " for ordinal in able[:place])
                 prompt = _asked(casting, fill(shape, Split.TRAIN, draw)[0], drawn, draw)
-                return Lesson(prompt, f"{thought.text()}{_LIST}{begun}", str(named[place]), whole=False)
+                form = plain_form(len(thought.kinds), joined=thought.joined)
+                return Lesson(prompt, f"{thought.text()}{named(form)}{_LIST}{begun}", str(able[place]), whole=False)
 
     return copied
 
@@ -161,9 +164,9 @@ def lesson(seed: int, index: int, curriculum: Curriculum = Curriculum()) -> Less
     is_plan = kind < curriculum.drills + curriculum.plans
     if is_plan and curriculum.best and draw.random() < curriculum.best:
         return _demonstration(seed, index, curriculum)
-    casting, shape = _scene(curriculum.sizes, curriculum, draw)
     if curriculum.drills + curriculum.plans <= kind < curriculum.drills + curriculum.plans + curriculum.encores:
-        return _encore(casting, shape, curriculum, draw)
+        return _encore(curriculum, draw)
+    casting, shape = _scene(curriculum.sizes, curriculum, draw)
     if draw.random() < curriculum.odd:
         shape = odd_shape(curriculum.edition, len(shape.operations), draw)
         question = odd_question(shape, Split.TRAIN, draw)
@@ -173,9 +176,9 @@ def lesson(seed: int, index: int, curriculum: Curriculum = Curriculum()) -> Less
         return _twofold(casting, shape, question, curriculum, draw)
     prompt, thought = _asked(casting, question, curriculum, draw), thought_of(shape, casting, curriculum.edition)
     if is_plan:
-        plan = _planned(thought, len(casting), curriculum.follow, draw)
-        return Lesson(prompt, "", thought.text() + render_lists(plan))
-    return Lesson(_struck(prompt, curriculum, draw), "", thought.text(), whole=False)
+        plan = _told(*_planned(thought, len(casting), curriculum.follow, draw))
+        return Lesson(prompt, "", thought.text() + plan)
+    return Lesson(_struck(prompt, curriculum, draw), "", thought.text()[:-1], whole=False)
 
 
 def _twofold(casting: Casting, shape: Shape, question: Question, curriculum: Curriculum, draw: random.Random) -> Lesson:
@@ -195,7 +198,7 @@ def _twofold(casting: Casting, shape: Shape, question: Question, curriculum: Cur
             said[place] = (name, " and ".join(one[0] for one in both))
             roll[place] = tuple(one[1] for one in both)
     prompt = _asked(tuple(said), question, curriculum, draw)
-    return Lesson(_struck(prompt, curriculum, draw), "", replace(thought, roll=tuple(roll)).text(), whole=False)
+    return Lesson(_struck(prompt, curriculum, draw), "", replace(thought, roll=tuple(roll)).text()[:-1], whole=False)
 
 
 def _demonstration(seed: int, index: int, curriculum: Curriculum) -> Lesson:
@@ -210,27 +213,50 @@ def _demonstration(seed: int, index: int, curriculum: Curriculum) -> Lesson:
     shape = Shape(tuple(part.operation for part in parts), tuple(part.uses for part in parts))
     plan = best(one.question, profiles(one.pool.cards)).plan
     return Lesson(
-        brief(one.task, one.pool.cards), "", thought_of(shape, one.casting, one.edition).text() + render_lists(plan)
+        brief(one.task, one.pool.cards),
+        "",
+        thought_of(shape, one.casting, one.edition).text() + _told(plan, form_of(plan)),
     )
 
 
-def _encore(casting: Casting, shape: Shape, curriculum: Curriculum, draw: random.Random) -> Lesson:
-    """Return a lesson whose prompt shows a first round; whether its answer is kept is drawn by lot."""
+def _encore(curriculum: Curriculum, draw: random.Random) -> Lesson:
+    """Return a lesson whose prompt shows a first round; whether its answer is kept is drawn by lot.
+
+    A share of the first rounds are votes on noisy readings, so that there are some that readings do not agree with.
+    """
+    casting, shape = _scene(curriculum.sizes, curriculum, draw)
+    voted = draw.random() < _VOTED
+    while voted and not _can_vote(thought_of(shape, casting, curriculum.edition)):
+        casting, shape = _scene(curriculum.sizes, curriculum, draw)
     thought, pool = thought_of(shape, casting, curriculum.edition), cast_pool(casting)
     question, _ = fill(shape, Split.TRAIN, draw)
     task = Task(write(question, Split.TRAIN, draw, curriculum.edition.slots))
-    first = _planned(thought, len(casting), 0.5, draw)
+    if voted:
+        first = _following(thought, draw.choice((Form.VOTE, Form.VOTE_FIRST)), len(casting), draw)
+    else:
+        first, _ = _planned(thought, len(casting), 0.5, draw)
     performed = played(first, task, pool, draw)
     prompt = brief(task, pool.cards, (performed,))
     if draw.random() < 0.5:
         return Lesson(prompt, "", came(performed) + KEPT)
-    plan = _planned(thought, len(casting), curriculum.follow, draw)
-    return Lesson(prompt, "", came(performed) + thought.text() + render_lists(plan))
+    plan = _told(*_planned(thought, len(casting), curriculum.follow, draw))
+    return Lesson(prompt, "", came(performed) + thought.text() + plan)
 
 
-def _planned(thought: Thought, size: int, follow: float, draw: random.Random) -> Plan:
-    """Return a plan of any form, which follows the thought as often as `follow` says."""
-    return (_following if draw.random() < follow else _by_lot)(thought, _form(thought, draw), size, draw)
+def _can_vote(thought: Thought) -> bool:
+    """Whether the first kind of work is noisy, and there is somebody to read and somebody to take the vote."""
+    return FAMILIES[thought.kinds[0]].noisy and thought.can[0] is not None and thought.judge is not None
+
+
+def _planned(thought: Thought, size: int, follow: float, draw: random.Random) -> tuple[Plan, Form | LongForm]:
+    """Return a plan of any form, and that form; it follows the thought as often as `follow` says."""
+    follows, form = draw.random() < follow, _form(thought, draw)
+    return (_following if follows else _by_lot)(thought, form, size, draw), form
+
+
+def _told(plan: Plan, form: Form | LongForm) -> str:
+    """Return what is written of a plan: its form, in words that nobody reads, and its lists."""
+    return named(form) + render_lists(plan)
 
 
 def _form(thought: Thought, draw: random.Random) -> Form | LongForm:
@@ -244,9 +270,10 @@ def _drill(curriculum: Curriculum, draw: random.Random) -> Lesson:
     casting, shape = _scene(_FEW, curriculum, draw)
     size = draw.choice(curriculum.sizes)
     thought = _imagined(size, curriculum, draw)
-    plan = _following(thought, _form(thought, draw), size, draw)
+    form = _form(thought, draw)
+    plan = _following(thought, form, size, draw)
     prompt = _asked(casting, fill(shape, Split.TRAIN, draw)[0], curriculum, draw)
-    return Lesson(_struck(prompt, curriculum, draw), thought.text(), render_lists(plan))
+    return Lesson(_struck(prompt, curriculum, draw), thought.text()[:-1], f"\n{_told(plan, form)}")
 
 
 def _asked(casting: Casting, question: Question, curriculum: Curriculum, draw: random.Random) -> str:
@@ -313,17 +340,22 @@ def _following(thought: Thought, form: Form | LongForm, size: int, draw: random.
     judge = draw.randrange(size) if thought.judge is None else thought.judge
     beside = draw.choice(stand_ins) if stand_ins and draw.random() < _BESIDE else None
     kinds = _kinds(thought, draw)
-    return formed(form, Cast(kinds, found, judge, draw.randint(*_VOTES), beside, _arm(thought, form, draw)))
+    return formed(form, Cast(kinds, found, judge, _VOTES, beside, _arm(thought, form, draw)))
 
 
 def _by_lot(thought: Thought, form: Form | LongForm, size: int, draw: random.Random) -> Plan:
-    """Return a plan of this form with workers drawn by lot, and half of the time other kinds of work too."""
+    """Return a plan of this form with workers drawn by lot, and half of the time other kinds of work too.
+
+    Readings that are voted on are one worker's, but for one at times, as where a thought is followed: drawn by lot each
+    for itself, outcomes hardly ever find two alike.
+    """
     kinds = _kinds(thought, draw)
     if draw.random() < 0.5:
         kinds = draw.sample(thought.known, thought.slots)
-    cast = Cast(kinds, [0] * thought.slots, 0, draw.randint(*_VOTES), arm=_arm(thought, form, draw))
-    plan = formed(form, cast)
-    return Plan(tuple(Step(step.subtask, draw.randrange(size), step.access) for step in plan.steps))
+    can = [draw.randrange(size) for _ in range(thought.slots)]
+    judge = draw.randrange(size)
+    beside = draw.randrange(size) if draw.random() < _BESIDE else None
+    return formed(form, Cast(kinds, can, judge, _VOTES, beside, _arm(thought, form, draw)))
 
 
 def _kinds(thought: Thought, draw: random.Random) -> list[str]:

@@ -8,13 +8,15 @@
     weak=-
     judge=2
     work fact=1 then date=0, none=-
+    so 2, in a row, steady
 
 First every worker and what its description says that it does. Then the models and the judge by ordinal. `work` has
 the kinds of work in order (`then` where one takes up the one before, `and` where they are independent), each with
 whoever does it and little else, and is filled up to the same length, so that who is named there stands at the same
-distance from the lists whatever the question is. Invariant: `thought_of` says what a careful reader finds in the words
-of the question and of the descriptions, and nothing about what to do with it: how many steps, who gets which, whether
-to vote. No parser and no reward reads it.
+distance from the lists whatever the question is. `so` sums that up in as many words again: how many kinds of work, how
+they hang together, and whether one of them is read with noise. Invariant: `thought_of` says what a careful reader finds
+in the words of the question and of the descriptions, and nothing about what to do with it: how many steps, who gets
+which, whether to vote. No parser and no reward reads it.
 """
 
 from collections.abc import Sequence
@@ -23,12 +25,14 @@ from functools import lru_cache
 
 from shikisha.orchestra.cast import JUDGE
 from shikisha.orchestra.edition import EDITIONS, EVERYONE, SMALL, Edition
+from shikisha.orchestra.families import FAMILIES
 from shikisha.orchestra.pools import Casting
 from shikisha.orchestra.shapes import Shape
 
 NOBODY, NONE = "-", "none"
 SLOTS = SMALL.slots  # kinds of work that there is room for
 STRONG, WEAK, VOTES = "strong", "weak", "judge"
+_SO, _ALONE, _IN_A_ROW, _JOINED, _NOISY, _STEADY = "so ", ", alone", ", in a row", ", joined", ", noisy", ", steady"
 _LABELS = {
     JUDGE: VOTES,
     **{edition.generalist: STRONG for edition in EDITIONS.values()},
@@ -73,7 +77,15 @@ class Thought:
         work += f", {NONE}={NOBODY}" * (self.slots - len(self.kinds))
         roll = "".join(f"{ordinal}={'+'.join(said)}\n" for ordinal, said in enumerate(self.roll))
         models = f"{STRONG}={_said(self.strong)}\n{WEAK}={_said(self.weak)}\n{VOTES}={_said(self.judge)}\n"
-        return f"{roll}{models}work {work}\n"
+        return f"{roll}{models}work {work}\n{_SO}{len(self.kinds)}{self._linked()}{self._noise()}\n"
+
+    def _linked(self) -> str:
+        if len(self.kinds) == 1:
+            return _ALONE
+        return _JOINED if self.joined else _IN_A_ROW
+
+    def _noise(self) -> str:
+        return _NOISY if any(FAMILIES[kind].noisy for kind in self.kinds) else _STEADY
 
 
 def thought_of(shape: Shape, casting: Casting, edition: Edition = SMALL) -> Thought:
@@ -104,8 +116,13 @@ def pieces(edition: Edition = SMALL) -> tuple[str, ...]:
     numbers = [str(ordinal) for ordinal in range(10)]
     heads = [f"{number}=" for number in numbers] + [f"\n{number}=" for number in numbers]
     lines = (f"\n{STRONG}=", f"\n{WEAK}=", f"\n{VOTES}=", "\nwork ", "\n")
+    counts = [
+        f"1{_ALONE}",
+        *(f"{count}{link}" for count in range(2, edition.slots + 1) for link in (_IN_A_ROW, _JOINED)),
+    ]
+    sums = [f"\n{_SO}{count}{noise}" for count in counts for noise in (_NOISY, _STEADY)]  # in sight of what follows
     does = [f"={who}" for who in (*numbers, NOBODY)]  # right after a kind of work: one token
-    return (*labels, *numbers, *heads, *does, *lines, "=", "+", " then ", " and ", ", ", NOBODY)
+    return (*labels, *numbers, *heads, *does, *lines, *sums, "=", "+", " then ", " and ", ", ", NOBODY)
 
 
 @lru_cache(maxsize=1 << 15)

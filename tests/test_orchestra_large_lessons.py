@@ -31,7 +31,7 @@ from shikisha.train.words import UNKNOWN, plan_pieces, word_tokenizer
 MANY, LONGEST = 600, 128
 RECIPE = Path(__file__).parents[1] / "recipes" / "rehearsal-large.toml"
 CONDUCTORS = (OPTIMAL, rules_of(LARGE), KEYWORD_ROUTER, RANDOM_LARGE)
-READINGS = Curriculum(0, 0, 0, noise=0, sizes=(6,), parts=(0, 0, 0, 0, 1), edition=LARGE)
+READINGS = Curriculum(0, 0, 0, 0, noise=0, sizes=(6,), parts=(0, 0, 0, 0, 1), edition=LARGE)
 
 
 @cache

@@ -2,18 +2,20 @@
 
 import random
 import re
-from itertools import product
+from dataclasses import replace
+from itertools import permutations, product
 
 import pytest
 
+from shikisha.orchestra import lessons
 from shikisha.orchestra.edition import LARGE, SMALL, Edition
 from shikisha.orchestra.grammar import write
 from shikisha.orchestra.lessons import Curriculum, Lesson, lesson, readings
 from shikisha.orchestra.odd import odd_question, odd_shape
-from shikisha.orchestra.shapes import groups
+from shikisha.orchestra.shapes import Shape, groups
 from shikisha.orchestra.wording import Split
 
-READINGS = Curriculum(drills=0, plans=0, encores=0)
+READINGS = Curriculum(drills=0, plans=0, encores=0, turns=0)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
@@ -49,6 +51,30 @@ def test_a_share_of_the_readings_makes_no_sense() -> None:
     assert 0.08 < odd < READINGS.odd
     beside = readings(1)
     assert any(families(beside(index, 1.0)) not in sensible for index in range(100))
+
+
+@pytest.mark.parametrize("edition", [SMALL, LARGE], ids=["small", "large"])
+def test_a_turn_teaches_the_kind_of_its_place_after_any_others(
+    edition: Edition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes: list[Shape] = []
+
+    def kept(edition: Edition, count: int, draw: random.Random) -> Shape:
+        shapes.append(odd_shape(edition, count, draw))
+        return shapes[-1]
+
+    monkeypatch.setattr(lessons, "odd_shape", kept)
+    others, followed, drawn = 0, set(), replace(lessons.curriculum_of(edition), drills=0, plans=0, encores=0, turns=1)
+    for index in range(400):
+        one, shape = lesson(1, index, drawn), shapes[index]
+        before, (kind,) = families(replace(one, taught="")), re.findall(r"^(\w+)=(?:\d|-)$", one.taught)
+        assert kind == shape.families[len(before)]
+        assert not edition.holds_out(frozenset(shape.families))
+        assert not one.whole
+        others += before != shape.families[: len(before)]
+        followed.add((before[-1], kind))
+    assert others > 200
+    assert all(pair in followed for names in edition.held_out[:1] for pair in permutations(names))
 
 
 def families(one: Lesson) -> tuple[str, ...]:

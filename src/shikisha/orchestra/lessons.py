@@ -7,12 +7,13 @@ and half of whose kinds, are drawn by lot; *encores* the same after a first roun
 plan's shape is drawn by lot in every lesson, whatever the question, and named before the lists; only votes need
 somebody in the pool who takes them, and their readings are one worker's, whoever that is. So after the lessons a model
 reads, and can do what a thought says, but does not know which shape a question needs, or that following a thought pays:
-that is left for outcomes to teach. A share of the questions makes no sense (`odd`), so that kinds of work are read one
-by one and not by which of them usually come together; for the same reason readings describe some workers twofold, those
-beside reinforcement more. `follow` is the share of plans that follow a true thought nevertheless. Invariant: a lesson
-is a function of (seed, index, recipe); only the training split's words, names, compositions and workers are in it.
-Deliberately absent, unless asked for: best plans. Their share, `best`, is zero; it is there for controls, which are
-shown what reinforcement has to find out.
+that is left for outcomes to teach. *Turns* teach to read one kind of work after others that are drawn by lot, so that
+none is ruled out by what never came before it. A share of the questions makes no sense (`odd`), so that kinds of work
+are read one by one and not by which of them usually come together; for the same reason readings describe some workers
+twofold, those beside reinforcement more. `follow` is the share of plans that follow a true thought nevertheless.
+Invariant: a lesson is a function of (seed, index, recipe); only the training split's words, names, compositions and
+workers are in it. Deliberately absent, unless asked for: best plans. Their share, `best`, is zero; it is there for
+controls, which are shown what reinforcement has to find out.
 """
 
 import random
@@ -37,7 +38,7 @@ from shikisha.orchestra.pools import Auditions, Casting, cast_pool, describe, dr
 from shikisha.orchestra.question import Question
 from shikisha.orchestra.shapes import Shape, groups
 from shikisha.orchestra.tasks import Recipe, any_shape, fill, item
-from shikisha.orchestra.thought import Thought, thought_of
+from shikisha.orchestra.thought import Thought, fit_for, thought_of
 from shikisha.orchestra.wording import Split
 from shikisha.plan import Plan
 from shikisha.prompt import render_lists
@@ -59,7 +60,7 @@ _LACKING = 0.2  # of demonstrations: a specialist is missing, and a model stands
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """What lessons are drawn: shares of drills, plans and second rounds (the rest: readings).
+    """What lessons are drawn: shares of drills, plans, second rounds and turns (the rest: readings).
 
     `follow` is how often a plan follows; `noise` is the share of the prompt's words that are struck out in readings and
     drills; `sizes` of pools. `best` is the share of plans that are demonstrations: the optimal policy's plan for a task
@@ -70,6 +71,7 @@ class Curriculum:
     drills: float = 0.25
     plans: float = 0.35
     encores: float = 0.12
+    turns: float = 0.08
     follow: float = 0.15
     noise: float = 0.06
     sizes: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8)
@@ -164,8 +166,9 @@ def lesson(seed: int, index: int, curriculum: Curriculum = Curriculum()) -> Less
     is_plan = kind < curriculum.drills + curriculum.plans
     if is_plan and curriculum.best and draw.random() < curriculum.best:
         return _demonstration(seed, index, curriculum)
-    if curriculum.drills + curriculum.plans <= kind < curriculum.drills + curriculum.plans + curriculum.encores:
-        return _encore(curriculum, draw)
+    rounds = curriculum.drills + curriculum.plans + curriculum.encores
+    if not is_plan and kind < rounds + curriculum.turns:
+        return _encore(curriculum, draw) if kind < rounds else _turn(curriculum, draw)
     casting, shape = _scene(curriculum.sizes, curriculum, draw)
     if draw.random() < curriculum.odd:
         shape = odd_shape(curriculum.edition, len(shape.operations), draw)
@@ -199,6 +202,24 @@ def _twofold(casting: Casting, shape: Shape, question: Question, curriculum: Cur
             roll[place] = tuple(one[1] for one in both)
     prompt = _asked(tuple(said), question, curriculum, draw)
     return Lesson(_struck(prompt, curriculum, draw), "", replace(thought, roll=tuple(roll)).text()[:-1], whole=False)
+
+
+def _turn(curriculum: Curriculum, draw: random.Random) -> Lesson:
+    """Return a lesson in reading one kind of work, whatever was named before it: those kinds are drawn by lot.
+
+    Some kinds never follow one another in training, and who goes by what it wrote itself comes to rule that out,
+    whatever the question says.
+    """
+    parts = (0.0, *curriculum.parts[1:])
+    casting, shape = _scene(_FEW, replace(curriculum, parts=parts), draw)
+    shape = odd_shape(curriculum.edition, len(shape.operations), draw)
+    prompt = _asked(casting, odd_question(shape, Split.TRAIN, draw), curriculum, draw)
+    thought = thought_of(shape, casting, curriculum.edition)
+    place = draw.randrange(1, len(thought.kinds))
+    kinds = (*draw.choices(thought.known, k=place), *thought.kinds[place:])
+    can = tuple(fit_for(kind, [name for name, _ in casting]) for kind in kinds)
+    shown, taught = replace(thought, kinds=kinds, can=can).before(place)
+    return Lesson(_struck(prompt, curriculum, draw), shown, taught, whole=False)
 
 
 def _demonstration(seed: int, index: int, curriculum: Curriculum) -> Lesson:

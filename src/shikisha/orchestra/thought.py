@@ -22,6 +22,7 @@ which, whether to vote. No parser and no reward reads it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 from shikisha.orchestra.cast import JUDGE
 from shikisha.orchestra.edition import EDITIONS, EVERYONE, SMALL, Edition
@@ -70,14 +71,27 @@ class Thought:
 
     def text(self) -> str:
         """Write it down; ends with a line break, after which the lists follow."""
-        work = ""
-        for place, (kind, ordinal) in enumerate(zip(self.kinds, self.can, strict=True)):
-            parallel = self.joined and place == self.arm
-            work += ("" if not place else " and " if parallel else " then ") + f"{kind}={_said(ordinal)}"
+        work = "".join(chain.from_iterable(self._work()))
         work += f", {NONE}={NOBODY}" * (self.slots - len(self.kinds))
+        return f"{self._roles()}{work}\n{_SO}{len(self.kinds)}{self._linked()}{self._noise()}\n"
+
+    def before(self, place: int) -> tuple[str, str]:
+        """Return what is written before the kind of work at this place, and that kind with whoever does it."""
+        work = self._work()
+        link, kind = work[place]
+        return self._roles() + "".join(chain.from_iterable(work[:place])) + link, kind
+
+    def _roles(self) -> str:
+        """Return everything that is written before the kinds of work."""
         roll = "".join(f"{ordinal}={'+'.join(said)}\n" for ordinal, said in enumerate(self.roll))
         models = f"{STRONG}={_said(self.strong)}\n{WEAK}={_said(self.weak)}\n{VOTES}={_said(self.judge)}\n"
-        return f"{roll}{models}work {work}\n{_SO}{len(self.kinds)}{self._linked()}{self._noise()}\n"
+        return f"{roll}{models}work "
+
+    def _work(self) -> list[tuple[str, str]]:
+        """Return each kind of work with whoever does it, after what links it to the one before."""
+        after = (" and " if self.joined and place == self.arm else " then " for place in range(1, len(self.kinds)))
+        said = (f"{kind}={_said(who)}" for kind, who in zip(self.kinds, self.can, strict=True))
+        return list(zip(("", *after), said, strict=True))
 
     def _linked(self) -> str:
         if len(self.kinds) == 1:

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +22,8 @@ from shikisha.cli.app import app
 from shikisha.cli.exits import Exit
 from shikisha.config.training import drawn, grounded
 from shikisha.errors import ConfigError
+from shikisha.orchestra.tasks import Recipe, items
+from shikisha.orchestra.wording import Split
 from shikisha.pool import Pool
 from shikisha.train.figures import OPTIMUM
 from shikisha.train.progress import Step
@@ -305,6 +309,18 @@ async def test_the_rehearsal_brings_its_pools_and_others_to_stand_beside(tmp_pat
     with pytest.raises(ConfigError, match=r"tasks\.pool: the rehearsal's tasks bring their own"):
         async with grounded(pooled, tmp_path, None):
             pass
+
+
+@pytest.mark.parametrize(
+    "tasks", [{"parts": [1.0, 0.0, 0.0]}, {"lacking": 1.0}, {"noisy": 1.0}], ids=lambda tasks: next(iter(tasks))
+)
+async def test_what_the_rehearsal_is_asked_for_is_what_is_drawn(tmp_path: Path, tasks: dict[str, Any]) -> None:
+    settings = TrainSettings.model_validate({"seed": 7, "tasks": {"judged": 0, **tasks}})
+    asked = {name: getattr(settings.tasks, name) for name in ("parts", "lacking", "noisy")}
+    async with grounded(settings, tmp_path, None) as ground:
+        found = [ground.stream(place).task.prompt for place in range(20)]
+    assert found == [one.task.prompt for one in islice(items(Split.TRAIN, 7, Recipe(**asked)), 20)]
+    assert found != [one.task.prompt for one in islice(items(Split.TRAIN, 7), 20)]
 
 
 @pytest.mark.slow

@@ -104,7 +104,8 @@ def _rehearsal(settings: "TrainSettings", composition: Composition) -> "Ground":
         raise ConfigError("tasks.pool: the rehearsal's tasks bring their own workers: expected none")
     name = settings.tasks.set
     standard = SETS[name]
-    recipe = replace(standard, parts=settings.tasks.parts, lacking=settings.tasks.lacking)
+    tasks = settings.tasks
+    recipe = replace(standard, parts=tasks.parts, lacking=tasks.lacking, noisy=tasks.noisy)
     stream = partial(single, Split.TRAIN, settings.seed, recipe=recipe)
     judged = tuple(single(Split.DEV, _JUDGED_SEED, place, standard) for place in range(settings.tasks.judged))
     probed = [stream(place) for place in range(_PROBED)]

@@ -68,10 +68,10 @@ class Curriculum:
     with one skill are described twofold (`_twofold`).
     """
 
-    drills: float = 0.25
-    plans: float = 0.35
+    drills: float = 0.22
+    plans: float = 0.32
     encores: float = 0.12
-    turns: float = 0.08
+    turns: float = 0.1
     follow: float = 0.15
     noise: float = 0.06
     sizes: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8)

@@ -124,6 +124,18 @@ def test_a_conductor_is_trained_on_tasks_and_workers_of_ones_own(training: Train
     assert told["settings"]["model"]["start"] == "start"
 
 
+@pytest.mark.parametrize("backend", ["plain", "trl"])
+def test_a_phase_says_what_a_dollar_costs_from_then_on(training: Training, backend: str) -> None:
+    phases = '[{ begin = 0.0, compare = "group" }, { begin = 0.5, compare = "group", cost = 2.0 }]'
+    told = TRAINING.replace("steps = 4", f"steps = 12\nphases = {phases}").replace("plain", backend)
+    training.write(told)
+    training("--quiet")
+    steps = training.steps()
+    assert ["cost" in step.parts for step in steps] == [step.number > 6 and step.right > 0 for step in steps]
+    assert any("cost" in step.parts for step in steps)
+    assert any("cost" not in step.parts and step.right > 0 for step in steps)
+
+
 def test_json_says_where_the_conductor_is_and_what_it_comes_to(training: Training) -> None:
     told = json.loads(training("--json", "--quiet", "--out", "run", "--steps", "3", "--seed", "7"))
     assert (told["conductor"], told["steps"], told["judged"]["count"]) == ("run/final", 3, 2)

@@ -1,10 +1,12 @@
 """Advantages, against sums by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from shikisha.train.advantage import NO_PLAN, Compare, Comparison, advantages, even, rarity, scarcity
-from shikisha.train.settings import GrpoTable, Phase, TrainSettings
+from shikisha.train.settings import GrpoTable, Phase, RewardTable, TrainSettings
 
 GROUPS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
 REWARDS = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0])
@@ -95,6 +97,13 @@ def test_settings_say_where_rare_shapes_are_held(hold: bool | None, held: bool) 
     assert settings.comparison_at(4) == Comparison(Compare.BETWEEN, hold=0.3, least=0.1)
     assert (settings.performances_at(4), settings.performances_at(5)) == (2, 8)
     assert settings.comparison_at(5) == Comparison(Compare.GROUP, hold=0.3 * held, least=0.0)
+
+
+def test_settings_say_from_when_on_a_dollar_costs_more() -> None:
+    phases = (Phase(begin=0.0, compare=Compare.GROUP), Phase(begin=0.5, compare=Compare.GROUP, cost=7.0))
+    settings = TrainSettings(grpo=GrpoTable(steps=10, phases=phases), reward=RewardTable(cost=3.0, correct=0.5))
+    assert settings.weights_at(4) == settings.reward.weights()
+    assert settings.weights_at(5) == replace(settings.reward.weights(), cost=7.0)
 
 
 def test_what_is_no_plan_or_was_spoilt_is_not_sought_for_being_rare() -> None:

@@ -279,8 +279,9 @@ def refuse_pool(pool: Pool, settings: "TrainSettings") -> None:
     for card in pool.cards:
         if card.kind == "human" or card.approval is not Ask.NEVER:
             raise ConfigError(f"workers.{card.name}: it waits for a person, and training has nobody to ask")
-        if card.price is None and card.kind not in FREE_KINDS and (settings.reward.cost or settings.spend.dollars):
-            what = "reward.cost counts dollars" if settings.reward.cost else "spend.dollars is a cap"
+        counted = settings.reward.cost or any(phase.cost for phase in settings.grpo.phases)
+        if card.price is None and card.kind not in FREE_KINDS and (counted or settings.spend.dollars):
+            what = "reward.cost counts dollars" if counted else "spend.dollars is a cap"
             raise ConfigError(f"workers.{card.name}: it has no price ({what})")
 
 

@@ -115,7 +115,10 @@ def schooling(
 
 
 def readings(seed: int, edition: Edition = SMALL) -> Callable[[int, float], Lesson]:
-    """Return lessons by index that teach to read, and nothing else, pools of the sizes that tasks do not bring."""
+    """Return lessons by index that teach to read, and nothing else, pools of the sizes that tasks do not bring.
+
+    A few are turns, whose pools are small.
+    """
     drawn = curriculum_of(edition)
     sizes = tuple(size for size in drawn.sizes if size > _ALIKE and size not in edition.sizes)
     drawn = replace(drawn, drills=0.0, plans=0.0, encores=0.0, sizes=sizes, twofold=0.5)

@@ -46,6 +46,11 @@ class Play:
         """Perform in this event loop from now on."""
         self.home, self._stopped = home, False
 
+    def at(self, step: int) -> None:
+        """Perform as this step of the run does: as often, and for the same price."""
+        self.times = self._settings.performances_at(step)
+        self._scorer.weights = self._settings.weights_at(step)
+
     def prompt(self, asked: Asked) -> str | Chat:
         """Return what the model is shown: the short briefing, or a chat."""
         if self._settings.model.brief:

@@ -91,6 +91,7 @@ class Scorer:
 
     `dollars` may be spent in all (None: no cap), or what is in `purse`, where calls are really paid; after that
     CapReached. `engine` knows the keys that workers must not repeat. An event loop's own: use one in each loop.
+    `weights` may change from one call of `scores` to the next.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Scorer:
         purse: Purse | None = None,
         engine: Engine | None = None,
     ) -> None:
-        self._weights = weights
+        self.weights = weights
         self._caps = caps
         self._gate = asyncio.Semaphore(at_once)
         self._cap = dollars
@@ -146,7 +147,7 @@ class Scorer:
             )
         self.spent += run.charged.dollars or 0.0
         grade = await _graded(item, run)
-        found = _scored(run, grade, reward(run, grade, self._weights), len(before))
+        found = _scored(run, grade, reward(run, grade, self.weights), len(before))
         return found if found.valid else replace(found, meant=_meant(text))
 
     async def scores(

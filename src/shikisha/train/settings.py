@@ -11,6 +11,7 @@ The defaults of `[grpo]` are the Conductor paper's for a pretrained model. Invar
 what contradicts itself is a ConfigError that names the key. Deliberately absent: knobs that nobody has turned.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -78,7 +79,7 @@ class Phase(Table):
     """From which share of the steps on completions are compared how, and more that may change there.
 
     `hold`: whether rare shapes are held (None: unless whole groups are compared); `performances` and `least_spread`
-    instead of `grpo`'s.
+    instead of `grpo`'s, `cost` instead of `reward`'s: what a dollar costs may matter more once much is right.
     """
 
     begin: Share
@@ -86,6 +87,7 @@ class Phase(Table):
     hold: bool | None = None
     performances: Count | None = None
     least_spread: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
 class GrpoTable(Table):
@@ -205,6 +207,11 @@ class TrainSettings(Table):
     def performances_at(self, step: int) -> int:
         """Return how often a first round's plan is performed in this step."""
         return self._phase_at(step).performances or self.grpo.performances
+
+    def weights_at(self, step: int) -> Weights:
+        """Return what the reward's parts weigh in this step."""
+        weights, cost = self.reward.weights(), self._phase_at(step).cost
+        return weights if cost is None else replace(weights, cost=cost)
 
     def _phase_at(self, step: int) -> Phase:
         done = step / max(1, self.grpo.steps)

@@ -155,7 +155,7 @@ class Trainer(GRPOTrainer):
         torch.manual_seed((self.settings.seed * _STEPS + self.step) * _STEPS + self.accelerator.process_index)
         items = self.source.draw(self.settings.grpo.tasks)
         mine = len(items) // self.accelerator.num_processes
-        self.play.times = self.settings.performances_at(self.step)
+        self.play.at(self.step)
         asked = [Asked(item) for item in items[self.accelerator.process_index * mine :][:mine]]
         firsts, batch = self._played(asked, self.settings.grpo.group)
         seconds, more = self._played(self._second(firsts), self.play.second_size)

@@ -1,7 +1,5 @@
 """Advantages, against sums by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -101,9 +99,8 @@ def test_settings_say_where_rare_shapes_are_held(hold: bool | None, held: bool) 
 
 def test_settings_say_from_when_on_a_dollar_costs_more() -> None:
     phases = (Phase(begin=0.0, compare=Compare.GROUP), Phase(begin=0.5, compare=Compare.GROUP, cost=7.0))
-    settings = TrainSettings(grpo=GrpoTable(steps=10, phases=phases), reward=RewardTable(cost=3.0, correct=0.5))
-    assert settings.weights_at(4) == settings.reward.weights()
-    assert settings.weights_at(5) == replace(settings.reward.weights(), cost=7.0)
+    settings = TrainSettings(grpo=GrpoTable(steps=10, phases=phases), reward=RewardTable(cost=3.0))
+    assert (settings.cost_at(4), settings.cost_at(5)) == (None, 7.0)
 
 
 def test_what_is_no_plan_or_was_spoilt_is_not_sought_for_being_rare() -> None:

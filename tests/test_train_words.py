@@ -4,7 +4,8 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
-from shikisha.orchestra import encore
+from shikisha.orchestra import encore, forms
+from shikisha.orchestra.edition import SMALL
 from shikisha.orchestra.lessons import lesson, phrases
 from shikisha.orchestra.thought import pieces
 from shikisha.plan import Plan, Step
@@ -12,7 +13,8 @@ from shikisha.prompt import render_lists
 from shikisha.train.words import END, PAD, UNKNOWN, plan_pieces, word_tokenizer
 
 CORPUS = ["ask what is the tally of kalo by 412?\n0 $3 looks up facts\nplan\n"] * 5
-MADE = word_tokenizer(CORPUS, (*plan_pieces(phrases()), *pieces(), *encore.PIECES))
+PIECES = (*plan_pieces(phrases()), *pieces(), *forms.pieces(SMALL), *encore.PIECES)
+MADE = word_tokenizer(CORPUS, PIECES)
 
 
 def test_padding_and_the_end_are_the_first_tokens() -> None:
@@ -47,4 +49,4 @@ def test_rare_words_are_left_out_and_the_same_corpus_gives_the_same() -> None:
     assert MADE.token_to_id("kalo") is not None
     rare = word_tokenizer(CORPUS[:4], plan_pieces(phrases()))
     assert rare.token_to_id("kalo") is None
-    assert MADE.to_str() == word_tokenizer(CORPUS, (*plan_pieces(phrases()), *pieces(), *encore.PIECES)).to_str()
+    assert MADE.to_str() == word_tokenizer(CORPUS, PIECES).to_str()

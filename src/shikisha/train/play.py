@@ -49,7 +49,7 @@ class Play:
     def at(self, step: int) -> None:
         """Perform as this step of the run does: as often, and for the same price."""
         self.times = self._settings.performances_at(step)
-        self._scorer.weights = self._settings.weights_at(step)
+        self._scorer.cost = self._settings.cost_at(step)
 
     def prompt(self, asked: Asked) -> str | Chat:
         """Return what the model is shown: the short briefing, or a chat."""

@@ -59,7 +59,7 @@ class Loop:
     async def advance(self) -> progress.Step:
         """Take one step and say what it came to."""
         table, begun = self.settings.grpo, perf_counter()
-        self.scorer.weights = self.settings.weights_at(self.step)
+        self.scorer.cost = self.settings.cost_at(self.step)
         firsts = await self._groups([Asked(item) for item in self.source.draw(table.tasks)], table.group)
         groups = [*firsts, *await self._second(firsts)]
         sampled = perf_counter()

@@ -91,7 +91,7 @@ class Scorer:
 
     `dollars` may be spent in all (None: no cap), or what is in `purse`, where calls are really paid; after that
     CapReached. `engine` knows the keys that workers must not repeat. An event loop's own: use one in each loop.
-    `weights` may change from one call of `scores` to the next.
+    `cost` is what a dollar costs from now on (None: what the weights say); it may change between calls of `scores`.
     """
 
     def __init__(
@@ -103,13 +103,14 @@ class Scorer:
         purse: Purse | None = None,
         engine: Engine | None = None,
     ) -> None:
-        self.weights = weights
+        self._weights = weights
         self._caps = caps
         self._gate = asyncio.Semaphore(at_once)
         self._cap = dollars
         self._purse = purse
         self._engine = engine or Engine(MemoryRecorder())
         self.spent = 0.0
+        self.cost: float | None = None
 
     async def score(self, text: str, item: Item, before: tuple[str, ...] = (), times: int = 1) -> Scored:
         """Perform the text as a plan for the item's task, after the rounds `before`; return what it is worth.
@@ -147,7 +148,8 @@ class Scorer:
             )
         self.spent += run.charged.dollars or 0.0
         grade = await _graded(item, run)
-        found = _scored(run, grade, reward(run, grade, self.weights), len(before))
+        weights = self._weights if self.cost is None else replace(self._weights, cost=self.cost)
+        found = _scored(run, grade, reward(run, grade, weights), len(before))
         return found if found.valid else replace(found, meant=_meant(text))
 
     async def scores(

@@ -11,7 +11,6 @@ The defaults of `[grpo]` are the Conductor paper's for a pretrained model. Invar
 what contradicts itself is a ConfigError that names the key. Deliberately absent: knobs that nobody has turned.
 """
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -208,10 +207,9 @@ class TrainSettings(Table):
         """Return how often a first round's plan is performed in this step."""
         return self._phase_at(step).performances or self.grpo.performances
 
-    def weights_at(self, step: int) -> Weights:
-        """Return what the reward's parts weigh in this step."""
-        weights, cost = self.reward.weights(), self._phase_at(step).cost
-        return weights if cost is None else replace(weights, cost=cost)
+    def cost_at(self, step: int) -> float | None:
+        """Return what a dollar costs in this step, where its phase says so."""
+        return self._phase_at(step).cost
 
     def _phase_at(self, step: int) -> Phase:
         done = step / max(1, self.grpo.steps)

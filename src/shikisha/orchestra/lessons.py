@@ -11,9 +11,9 @@ that is left for outcomes to teach. *Turns* teach to read one kind of work after
 none is ruled out by what never came before it. A share of the questions makes no sense (`odd`), so that kinds of work
 are read one by one and not by which of them usually come together; for the same reason readings describe some workers
 twofold, those beside reinforcement more. `follow` is the share of plans that follow a true thought nevertheless.
-Invariant: a lesson is a function of (seed, index, recipe); only the training split's words, names, compositions and
-workers are in it. Deliberately absent, unless asked for: best plans. Their share, `best`, is zero; it is there for
-controls, which are shown what reinforcement has to find out.
+Invariant: a lesson is a function of (seed, index, recipe); only the training split's words, names and workers are in
+it, and in its question only compositions of that split. Deliberately absent, unless asked for: best plans. Their share,
+`best`, is zero; it is there for controls, which are shown what reinforcement has to find out.
 """
 
 import random

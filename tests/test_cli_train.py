@@ -272,9 +272,11 @@ def test_tasks_without_a_checker_are_refused(training: Training) -> None:
 )
 def test_workers_that_training_cannot_use_are_refused(training: Training, more: str, told: str) -> None:
     (training.folder / "shikisha.toml").write_text(WORKERS + more)
-    training.write(f"{TRAINING}[reward]\ncost = 1.0\n")
-    training(code=Exit.CONFIG)
-    assert told in training.said
+    phases = '[{ begin = 0.0, compare = "group", cost = 1.0 }]'
+    for priced in (f"{TRAINING}[reward]\ncost = 1.0\n", TRAINING.replace("[keep]", f"phases = {phases}\n[keep]")):
+        training.write(priced)
+        training(code=Exit.CONFIG)
+        assert told in training.said
 
 
 def test_a_library_that_is_missing_names_the_extra(training: Training) -> None:

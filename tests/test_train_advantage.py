@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shikisha.train.advantage import NO_PLAN, Compare, Comparison, advantages, even, rarity, scarcity
-from shikisha.train.settings import GrpoTable, Phase, RewardTable, TrainSettings
+from shikisha.train.settings import GrpoTable, Phase, TrainSettings
 
 GROUPS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
 REWARDS = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0])
@@ -99,7 +99,7 @@ def test_settings_say_where_rare_shapes_are_held(hold: bool | None, held: bool) 
 
 def test_settings_say_from_when_on_a_dollar_costs_more() -> None:
     phases = (Phase(begin=0.0, compare=Compare.GROUP), Phase(begin=0.5, compare=Compare.GROUP, cost=7.0))
-    settings = TrainSettings(grpo=GrpoTable(steps=10, phases=phases), reward=RewardTable(cost=3.0))
+    settings = TrainSettings(grpo=GrpoTable(steps=10, phases=phases))
     assert (settings.cost_at(4), settings.cost_at(5)) == (None, 7.0)
 
 

@@ -276,10 +276,10 @@ def refuse_pool(pool: Pool, settings: "TrainSettings") -> None:
             f"tasks.least: expected from 2 to {min(table.most, len(pool))} (tasks.most, and the {len(pool)} workers), "
             f"found {table.least}"
         )
+    counted = settings.reward.cost or any(phase.cost for phase in settings.grpo.phases)
     for card in pool.cards:
         if card.kind == "human" or card.approval is not Ask.NEVER:
             raise ConfigError(f"workers.{card.name}: it waits for a person, and training has nobody to ask")
-        counted = settings.reward.cost or any(phase.cost for phase in settings.grpo.phases)
         if card.price is None and card.kind not in FREE_KINDS and (counted or settings.spend.dollars):
             what = "reward.cost counts dollars" if counted else "spend.dollars is a cap"
             raise ConfigError(f"workers.{card.name}: it has no price ({what})")

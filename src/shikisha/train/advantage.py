@@ -51,7 +51,7 @@ class Comparison:
 
 def advantages(rewards: Floats, groups: Ints, how: Comparison = Comparison(), shapes: Sequence[str] = ()) -> Floats:
     """Return [N] advantages of rewards [N]; `groups` [N] says which prompt each is for, `shapes` which shape it has:
-    a topology and a length ("chain 3"), or NO_PLAN and the length that was meant.
+    words of which the last is its length ("mixed 1-3-1 5"), or NO_PLAN and the length that was meant.
     """
     found = _compared(rewards, groups, how)
     if how.compare is Compare.GROUP and not how.hold:

@@ -81,4 +81,5 @@ def _said(one: Scored) -> dict[str, object]:
 
 def _scored(said: dict[str, object]) -> Scored:
     made = cast("Callable[..., Scored]", Scored)
-    return made(**{**said, "workers": tuple(cast("list[str]", said["workers"]))})
+    lists = {name: tuple(cast("list[object]", said[name])) for name in ("workers", "ranks")}
+    return made(**{**said, **lists})

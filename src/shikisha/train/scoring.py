@@ -9,6 +9,7 @@ spent. Deliberately absent: advantages, models, and any look into a plan other t
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -35,7 +36,8 @@ class Scored:
     """What came of a text: `total` is its reward (None: spoilt by a worker), `right` whether the answer was.
 
     `shape` names the last plan's topology and length; `workers` are who performed steps, `dollars` what all rounds
-    cost, `rounds` what was performed; `meant` is how many steps a text that is no plan was to have.
+    cost, `rounds` what was performed; `meant` is how many steps a text that is no plan was to have, `ranks` how many
+    steps of a plan wait for none, for those, and so on.
     """
 
     total: float | None
@@ -46,11 +48,15 @@ class Scored:
     dollars: float = 0.0
     rounds: tuple[Performed, ...] = field(default=(), repr=False)
     meant: int = 0
+    ranks: tuple[int, ...] = ()
 
     @property
     def compared(self) -> str:
-        """The shape that it is compared as: its own; of a text that is no plan, how many steps it was to have."""
-        return self.shape if self.valid else f"{NO_PLAN} {self.meant}"
+        """What it is compared as: its shape and its ranks; of a text that is no plan, how many steps it was to have."""
+        if not self.valid:
+            return f"{NO_PLAN} {self.meant}"
+        topology, _, length = self.shape.rpartition(" ")
+        return f"{topology} {'-'.join(map(str, self.ranks))} {length}" if self.ranks else self.shape
 
     @property
     def valid(self) -> bool:
@@ -186,6 +192,7 @@ def _scored(run: Run, grade: Grade, found: Reward | None, before: int) -> Scored
         performers(run),
         run.charged.dollars or 0.0,
         tuple(_performed(run)),
+        ranks=() if plan is None else ranks_of(plan),
     )
 
 
@@ -200,6 +207,17 @@ def _performed(run: Run) -> Iterator[Performed]:
 def _meant(text: str) -> int:
     """Return how many workers the text's last list of them names."""
     return len(_NUMBER.findall(text.rpartition("model_id")[2].partition("]")[0]))
+
+
+def ranks_of(plan: Plan) -> tuple[int, ...]:
+    """Return how many steps see none, how many see those at most, and so on: 1, 3, 1 for one, three after it, a join.
+
+    What is mixed may be many things: a vote that work goes on from, or work whose result is read again and voted on.
+    """
+    ranks: list[int] = []
+    for step in plan.steps:
+        ranks.append(1 + max((ranks[seen] for seen in step.access), default=-1))
+    return tuple(Counter(ranks)[rank] for rank in range(max(ranks, default=-1) + 1))
 
 
 def shape_of(plan: Plan) -> str:

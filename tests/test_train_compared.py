@@ -1,0 +1,67 @@
+"""What a plan is compared as: mixed plans of one length that are built in different ways are not of the same shape."""
+
+import numpy as np
+import pytest
+
+from shikisha.grade import Tools
+from shikisha.grade.canon import Form
+from shikisha.grade.registry import checker
+from shikisha.plan import Plan, Step
+from shikisha.prompt import render_lists
+from shikisha.reward import Weights
+from shikisha.task import Task
+from shikisha.taskset import Item
+from shikisha.train.advantage import Compare, Comparison, advantages
+from shikisha.train.progress import counted
+from shikisha.train.scoring import Scored, Scorer, ranks_of
+from support import member, pool_of
+
+VOTE_FIRST = ((), (), (), (0, 1, 2), (3,))
+VOTE_LAST = ((), (0,), (0,), (0,), (1, 2, 3))
+
+
+def plan(*access: tuple[int, ...]) -> Plan:
+    return Plan(tuple(Step(f"do part {place}", 0, seen) for place, seen in enumerate(access)))
+
+
+async def scored(text: str) -> Scored:
+    grader = checker(Form.NUMBER, {"answer": "1"}, Tools(), "test")
+    return await Scorer(Weights()).score(text, Item(Task("how many"), grader, "all", None, pool_of(member("one", "1"))))
+
+
+@pytest.mark.parametrize(
+    ("access", "ranks"),
+    [
+        ((), ()),
+        (((),), (1,)),
+        (((), (), ()), (3,)),
+        (((), (0,), (1,)), (1, 1, 1)),
+        (((), (0,), (0, 1)), (1, 1, 1)),
+        (((), (), (0, 1)), (2, 1)),
+        (VOTE_FIRST, (3, 1, 1)),
+        (VOTE_LAST, (1, 3, 1)),
+        (((), (0,), (), (1, 2)), (2, 1, 1)),  # a step's rank is that of the longest way to it
+    ],
+)
+def test_ranks_are_how_many_steps_wait_for_none_for_those_and_so_on(
+    access: tuple[tuple[int, ...], ...], ranks: tuple[int, ...]
+) -> None:
+    assert ranks_of(plan(*access)) == ranks
+
+
+async def test_mixed_plans_of_one_length_are_shown_as_one_shape_and_compared_as_two() -> None:
+    first, last = [await scored(render_lists(plan(*access))) for access in (VOTE_FIRST, VOTE_LAST)]
+    assert first.shape == last.shape == "mixed 5"
+    assert (first.compared, last.compared) == ("mixed 3-1-1 5", "mixed 1-3-1 5")
+    assert counted([first, last])["shapes"] == {"mixed 5": 1.0}  # a share
+    shapes = [one.compared for one in (first, first, last, last)]
+    found = advantages(
+        np.array([1.0, 0.5, 1.0, 0.0]), np.zeros(4, np.int64), Comparison(Compare.WITHIN, scaled=False), shapes
+    )
+    assert found == pytest.approx([0.25, -0.25, 0.5, -0.5])  # each with its like
+
+
+async def test_what_is_no_plan_is_compared_by_the_steps_that_it_was_to_have() -> None:
+    found = await scored('model_id = [0, 0, 9]\nsubtasks = ["a", "b", "c"]\naccess_list = [[], [], []]')
+    assert not found.valid
+    assert found.compared == "no plan 3"

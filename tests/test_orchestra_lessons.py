@@ -11,7 +11,7 @@ from shikisha.orchestra.forms import Cast, Form, formed
 from shikisha.orchestra.instructions import PHRASES, Verb
 from shikisha.orchestra.lessons import STRUCK, Curriculum, Lesson, lesson, phrases, schooling
 from shikisha.orchestra.shapes import HELD_OUT_PAIR, groups
-from shikisha.orchestra.thought import SLOTS, fit_for, pieces, thought_of
+from shikisha.orchestra.thought import SLOTS, Thought, fit_for, pieces, thought_of
 from shikisha.orchestra.wording import Split
 from shikisha.parse import parse_plan
 
@@ -128,24 +128,44 @@ def test_a_thought_names_the_fittest_and_its_pieces_spell_it() -> None:
     shape = next(group for group in groups(2) if group.families == {"fact", "date"}).shapes[0]
     casting = tuple((name, next(iter(PROFILES[name].offers[0].by_split[Split.TRAIN]))) for name in ("date", "judge"))
     told = thought_of(shape, casting)
-    assert told.text().endswith("judge=1\nwork fact=- then date=0, none=-\nso 2, in a row, steady\n")
+    assert told.text().endswith("judge=1\nwork fact=- then date=0, none=-, last alone\nso 2, in a row, steady\n")
     rest = told.text()
     for piece in sorted(pieces(), key=len, reverse=True):
         rest = rest.replace(piece, "")
     assert not rest
 
 
-def test_a_thought_sums_up_how_many_kinds_hang_together_how_and_whether_one_is_noisy() -> None:
+def test_a_thought_sums_up_how_many_kinds_hang_together_how_and_which_is_noisy() -> None:
     said: dict[str, int] = {}
     for count in (1, 2, 3):
         for group in groups(count):
             for shape in group.shapes:
                 last = thought_of(shape, (("date", "handles days"), ("judge", "takes a vote"))).text().splitlines()[-1]
                 linked = "joined" if shape.operations[-1].joins else "in a row"
-                noise = "noisy" if "gauge" in shape.families else "steady"
+                noise = f"noisy {shape.families.index('gauge') + 1}" if "gauge" in shape.families else "steady"
                 assert last == f"so {count}, {linked if count > 1 else 'alone'}, {noise}"
                 said[last] = said.get(last, 0) + 1
-    assert len(said) == 8  # no question of two parts is joined, and none of three kinds is in a row with a join
+    assert len(said) == 11  # no question of two parts is joined, and no gauge is read last of three
+
+
+@pytest.mark.parametrize(
+    ("can", "told"),
+    [
+        ((4,), "last alone"),
+        ((4, 2), "last alone"),
+        ((2, 2), "last with 1"),
+        ((None, None), "last alone"),  # nobody does them, which is not the same one
+        ((2, 3, 2), "last with 1"),
+        ((3, 2, 2), "last with 2"),
+        ((2, 2, 2), "last with 1 2"),
+        ((2, 2, 3), "last alone"),
+    ],
+)
+def test_a_thought_says_which_kinds_whoever_does_the_last_does_too(can: tuple[int | None, ...], told: str) -> None:
+    kinds = ("fact", "date", "arithmetic")[: len(can)]
+    text = Thought((), kinds, joined=False, can=can).text()
+    assert text.partition("\nwork ")[2].partition("\n")[0].endswith(f", {told}")
+    assert [piece for piece in pieces() if piece == f", {told}"]
 
 
 def test_the_fittest_does_it_and_little_else() -> None:

@@ -7,22 +7,23 @@
     strong=3
     weak=-
     judge=2
-    work fact=1 then date=0, none=-
+    work fact=1 then date=0, none=-, last alone
     so 2, in a row, steady
 
 First every worker and what its description says that it does. Then the models and the judge by ordinal. `work` has
 the kinds of work in order (`then` where one takes up the one before, `and` where they are independent), each with
 whoever does it and little else, and is filled up to the same length, so that who is named there stands at the same
-distance from the lists whatever the question is. `so` sums that up in as many words again: how many kinds of work, how
-they hang together, and whether one of them is read with noise. Invariant: `thought_of` says what a careful reader finds
-in the words of the question and of the descriptions, and nothing about what to do with it: how many steps, who gets
-which, whether to vote. No parser and no reward reads it.
+distance from the lists whatever the question is; at its end stands which ones are done by whoever does the last
+("last with 1"). `so` sums up in as many words again how many kinds there are, how they hang together, and which of them
+is read with noise ("noisy 2"); it is one token right before the plan, whose form hangs on it. Invariant: `thought_of`
+says what a careful reader finds in the words of the question and of the descriptions, and nothing about what to do with
+it: how many steps, who gets which, whether to vote. No parser and no reward reads it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, combinations
 
 from shikisha.orchestra.cast import JUDGE
 from shikisha.orchestra.edition import EDITIONS, EVERYONE, SMALL, Edition
@@ -34,6 +35,7 @@ NOBODY, NONE = "-", "none"
 SLOTS = SMALL.slots  # kinds of work that there is room for
 STRONG, WEAK, VOTES = "strong", "weak", "judge"
 _SO, _ALONE, _IN_A_ROW, _JOINED, _NOISY, _STEADY = "so ", ", alone", ", in a row", ", joined", ", noisy", ", steady"
+_BY_ITSELF, _WITH = ", last alone", ", last with"
 _LABELS = {
     JUDGE: VOTES,
     **{edition.generalist: STRONG for edition in EDITIONS.values()},
@@ -73,7 +75,7 @@ class Thought:
         """Write it down; ends with a line break, after which the lists follow."""
         work = "".join(chain.from_iterable(self._work()))
         work += f", {NONE}={NOBODY}" * (self.slots - len(self.kinds))
-        return f"{self._roles()}{work}\n{_SO}{len(self.kinds)}{self._linked()}{self._noise()}\n"
+        return f"{self._roles()}{work}{self._together()}\n{_SO}{len(self.kinds)}{self._linked()}{self._noise()}\n"
 
     def before(self, place: int) -> tuple[str, str]:
         """Return what is written before the kind of work at this place, and that kind with whoever does it."""
@@ -99,7 +101,13 @@ class Thought:
         return _JOINED if self.joined else _IN_A_ROW
 
     def _noise(self) -> str:
-        return _NOISY if any(FAMILIES[kind].noisy for kind in self.kinds) else _STEADY
+        noisy = [place for place, kind in enumerate(self.kinds, 1) if FAMILIES[kind].noisy]
+        return _numbered(_NOISY, noisy[: _unsteady(self.edition)]) if noisy else _STEADY
+
+    def _together(self) -> str:
+        *others, last = self.can
+        along = [place for place, who in enumerate(others, 1) if who == last is not None]
+        return _numbered(_WITH, along) if along else _BY_ITSELF
 
 
 def thought_of(shape: Shape, casting: Casting, edition: Edition = SMALL) -> Thought:
@@ -124,19 +132,36 @@ def fit_for(family: str, names: Sequence[str]) -> int | None:
     return min(able)[1] if able else None
 
 
+def _unsteady(edition: Edition) -> int:
+    """Return how many kinds of work are noisy: no question with sense has more of them."""
+    return sum(FAMILIES[kind].noisy for kind in edition.families)
+
+
+def _numbered(what: str, places: Sequence[int]) -> str:
+    return " ".join((what, *map(str, places)))
+
+
+def _some(what: str, count: int, most: int) -> Iterator[str]:
+    """Yield it of any places, up to `most` of the first `count`."""
+    for several in range(1, most + 1):
+        yield from (_numbered(what, places) for places in combinations(range(1, count + 1), several))
+
+
 def pieces(edition: Edition = SMALL) -> tuple[str, ...]:
     """Return the texts that thoughts are made of, for a tokenizer that keeps each as one token."""
     labels = (*edition.families, STRONG, WEAK, VOTES, NONE)
     numbers = [str(ordinal) for ordinal in range(10)]
     heads = [f"{number}=" for number in numbers] + [f"\n{number}=" for number in numbers]
     lines = (f"\n{STRONG}=", f"\n{WEAK}=", f"\n{VOTES}=", "\nwork ", "\n")
-    counts = [
-        f"1{_ALONE}",
-        *(f"{count}{link}" for count in range(2, edition.slots + 1) for link in (_IN_A_ROW, _JOINED)),
-    ]
-    sums = [f"\n{_SO}{count}{noise}" for count in counts for noise in (_NOISY, _STEADY)]  # in sight of what follows
+    so = (
+        f"\n{_SO}{count}{link}{noise}"  # in sight of what follows
+        for count in range(1, edition.slots + 1)
+        for link in ((_IN_A_ROW, _JOINED) if count > 1 else (_ALONE,))
+        for noise in (_STEADY, *_some(_NOISY, count, _unsteady(edition)))
+    )
+    together = (_BY_ITSELF, *_some(_WITH, edition.slots - 1, edition.slots - 1))
     does = [f"={who}" for who in (*numbers, NOBODY)]  # right after a kind of work: one token
-    return (*labels, *numbers, *heads, *does, *lines, *sums, "=", "+", " then ", " and ", ", ", NOBODY)
+    return (*labels, *numbers, *heads, *does, *lines, *so, *together, "=", "+", " then ", " and ", ", ", NOBODY)
 
 
 @lru_cache(maxsize=1 << 15)

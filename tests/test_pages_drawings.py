@@ -10,6 +10,7 @@ import pytest
 from shikisha.budget import Caps
 from shikisha.errors import FaultKind, WorkerError
 from shikisha.events import RunPaused, RunResumed, RunStarted, Status
+from shikisha.plan import depths
 from shikisha.server.pages import graph, timeline
 from shikisha.server.pages.graph import Arrow, Graph
 from shikisha.server.pages.spark import columns, spark
@@ -79,7 +80,7 @@ def test_the_widest_plan_fits_a_desk_and_the_longest_a_telephone() -> None:
 
 
 def test_steps_stand_by_what_must_be_finished_before_them() -> None:
-    assert graph.depths(SHAPES["long"]) == [0, 1, 2, 1, 3]
+    assert depths(SHAPES["long"]) == [0, 1, 2, 1, 3]
 
 
 async def test_bars_lie_on_the_axis_in_the_order_of_the_calls() -> None:

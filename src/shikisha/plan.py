@@ -7,6 +7,7 @@ dropped (`parse` reads text, `render` in `prompt` writes it).
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shikisha.errors import PlanError
@@ -72,6 +73,14 @@ class Plan:
         if not any(access[:-1]) and len(access[-1]) == count - 1:
             return "fan-out+join"
         return "mixed"
+
+
+def depths(access: Sequence[Sequence[int]]) -> list[int]:
+    """Return for each step how long the longest chain of steps before it is, by access lists of earlier steps only."""
+    found: list[int] = []
+    for row in access:
+        found.append(1 + max((found[seen] for seen in row), default=-1))
+    return found
 
 
 def no_such_worker(ordinal: int, size: int) -> str:

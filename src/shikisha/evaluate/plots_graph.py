@@ -8,6 +8,8 @@ over many plans.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shikisha.plan import depths
+
 _ACROSS, _DOWN, _RADIUS, _BEND = 38.0, 26.0, 8.0, 15.0
 
 
@@ -34,7 +36,7 @@ class Graph:
 
 def graph(access: Sequence[Sequence[int]]) -> Graph:
     """Lay out access lists (earlier steps only, as every Plan has them)."""
-    columns = _columns(access)
+    columns = depths(access)
     longest = max(
         (column - columns[seen] for column, row in zip(columns, access, strict=True) for seen in row), default=1
     )
@@ -54,13 +56,6 @@ def graph(access: Sequence[Sequence[int]]) -> Graph:
     edges = tuple(_edge(nodes[seen], nodes[index]) for index, row in enumerate(access) for seen in row)
     width = 2 * margin + max(columns, default=0) * _ACROSS
     return Graph(width, 2 * margin + headroom + (tallest - 1) * _DOWN, _RADIUS, nodes, edges)
-
-
-def _columns(access: Sequence[Sequence[int]]) -> list[int]:
-    columns: list[int] = []
-    for row in access:
-        columns.append(1 + max((columns[seen] for seen in row), default=-1))
-    return columns
 
 
 def _edge(start: Node, end: Node) -> str:

@@ -21,7 +21,7 @@ from shikisha.errors import CapReached, ConfigError, PlanError
 from shikisha.evaluate.calls import TALLY, Purse, Tally
 from shikisha.grade import Grade, Mark, no_answer
 from shikisha.parse import parse_plan
-from shikisha.plan import Plan
+from shikisha.plan import Plan, depths
 from shikisha.recorder import MemoryRecorder
 from shikisha.reward import Reward, Weights, performers, reward
 from shikisha.run import Performed, Run
@@ -214,10 +214,8 @@ def ranks_of(plan: Plan) -> tuple[int, ...]:
 
     What is mixed may be many things: a vote that work goes on from, or work whose result is read again and voted on.
     """
-    ranks: list[int] = []
-    for step in plan.steps:
-        ranks.append(1 + max((ranks[seen] for seen in step.access), default=-1))
-    return tuple(Counter(ranks)[rank] for rank in range(max(ranks, default=-1) + 1))
+    counts = Counter(depths([step.access for step in plan.steps]))
+    return tuple(counts[depth] for depth in range(len(counts)))
 
 
 def shape_of(plan: Plan) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from shikisha.plan import depths
+
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 192.0, 62.0, 60.0, 18.0
 _LANE, _EDGE, _ROUND, _HEAD = 7.0, 2.0, 6.0, 7.0
 _PHONE, _BULGE, _LEAST = 350.0, 9.0, 16.0
@@ -46,14 +48,6 @@ class Graph:
     box_height: float
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
-
-
-def depths(access: Access) -> list[int]:
-    """Return for each step how long the longest chain of steps before it is."""
-    found: list[int] = []
-    for row in access:
-        found.append(1 + max((found[seen] for seen in row), default=-1))
-    return found
 
 
 def wide(access: Access) -> Graph:

@@ -1,7 +1,10 @@
 """What a plan is compared as: mixed plans of one length that are built in different ways are not of the same shape."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 from shikisha.grade import Tools
 from shikisha.grade.canon import Form
@@ -12,6 +15,9 @@ from shikisha.reward import Weights
 from shikisha.task import Task
 from shikisha.taskset import Item
 from shikisha.train.advantage import Compare, Comparison, advantages
+from shikisha.train.batch import Asked, Group
+from shikisha.train.crew import Crew
+from shikisha.train.processes import everyones
 from shikisha.train.progress import counted
 from shikisha.train.scoring import Scored, Scorer, ranks_of
 from support import member, pool_of
@@ -24,9 +30,20 @@ def plan(*access: tuple[int, ...]) -> Plan:
     return Plan(tuple(Step(f"do part {place}", 0, seen) for place, seen in enumerate(access)))
 
 
-async def scored(text: str) -> Scored:
+def item() -> Item:
     grader = checker(Form.NUMBER, {"answer": "1"}, Tools(), "test")
-    return await Scorer(Weights()).score(text, Item(Task("how many"), grader, "all", None, pool_of(member("one", "1"))))
+    return Item(Task("how many"), grader, "all", None, pool_of(member("one", "1")))
+
+
+async def scored(text: str) -> Scored:
+    return await Scorer(Weights()).score(text, item())
+
+
+class Alike(Crew):
+    """Two processes, the other of which says what this one does."""
+
+    def texts(self, text: str) -> list[str]:
+        return [text] * self.count
 
 
 @pytest.mark.parametrize(
@@ -65,3 +82,14 @@ async def test_what_is_no_plan_is_compared_by_the_steps_that_it_was_to_have() ->
     found = await scored('model_id = [0, 0, 9]\nsubtasks = ["a", "b", "c"]\naccess_list = [[], [], []]')
     assert not found.valid
     assert found.compared == "no plan 3"
+
+
+async def test_what_other_processes_scored_comes_back_as_it_was_but_for_what_was_performed() -> None:
+    found = (await scored(render_lists(plan(*VOTE_FIRST))), await scored("no plan at all"))
+    nothing = torch.zeros(2, 1)
+    heard = everyones(
+        Alike(0, 2), [Group(Asked(item()), [1], nothing.long(), nothing.bool(), nothing, ("a", "b"), found)]
+    )
+    assert [one.rank for one in heard] == [0, 1]
+    told = tuple(replace(one, rounds=()) for one in found)
+    assert all(one.found == told for one in heard)

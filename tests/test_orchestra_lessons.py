@@ -10,6 +10,7 @@ from shikisha.orchestra.cast import NEW_NAMES, PROFILES
 from shikisha.orchestra.forms import Cast, Form, formed
 from shikisha.orchestra.instructions import PHRASES, Verb
 from shikisha.orchestra.lessons import STRUCK, Curriculum, Lesson, lesson, phrases, schooling
+from shikisha.orchestra.pools import Casting
 from shikisha.orchestra.shapes import HELD_OUT_PAIR, groups
 from shikisha.orchestra.thought import SLOTS, Thought, fit_for, pieces, thought_of
 from shikisha.orchestra.wording import Split
@@ -135,17 +136,47 @@ def test_a_thought_names_the_fittest_and_its_pieces_spell_it() -> None:
     assert not rest
 
 
+def pool(*names: str) -> Casting:
+    """Return these workers, each described by the first wording of every skill."""
+    return tuple(
+        (name, " and ".join(next(iter(offer.by_split[Split.TRAIN])) for offer in PROFILES[name].offers))
+        if name in PROFILES
+        else (name, "does something")
+        for name in names
+    )
+
+
 def test_a_thought_sums_up_how_many_kinds_hang_together_how_and_which_is_noisy() -> None:
     said: dict[str, int] = {}
     for count in (1, 2, 3):
         for group in groups(count):
             for shape in group.shapes:
-                last = thought_of(shape, (("date", "handles days"), ("judge", "takes a vote"))).text().splitlines()[-1]
+                last = thought_of(shape, pool("gauge", "judge")).text().splitlines()[-1]
                 linked = "joined" if shape.operations[-1].joins else "in a row"
                 noise = f"noisy {shape.families.index('gauge') + 1}" if "gauge" in shape.families else "steady"
                 assert last == f"so {count}, {linked if count > 1 else 'alone'}, {noise}"
+                assert f"\n{last}" in pieces()
                 said[last] = said.get(last, 0) + 1
     assert len(said) == 11  # no question of two parts is joined, and no gauge is read last of three
+
+
+@pytest.mark.parametrize(
+    ("names", "noise"),
+    [
+        (("gauge", "judge", "date"), "noisy 1"),
+        (("judge", "date-gauge"), "dear 1"),  # who reads it does more, and costs more
+        (("date-gauge", "judge", "gauge"), "noisy 1"),
+        (("gauge", "date"), "steady"),  # nobody takes votes
+        (("date", "judge"), "steady"),  # nobody reads it
+    ],
+)
+def test_noise_is_what_can_be_voted_on_and_dear_where_a_reading_is(names: tuple[str, ...], noise: str) -> None:
+    kinds = ("gauge", "date")
+    shape = next(shape for group in groups(2) for shape in group.shapes if shape.families == kinds)
+    told = thought_of(shape, pool(*names))
+    assert told.text().endswith(f"so 2, in a row, {noise}\n")
+    assert f"\nso 2, in a row, {noise}" in pieces()
+    assert bool(told.votable) == (noise != "steady")
 
 
 @pytest.mark.parametrize(
@@ -166,6 +197,18 @@ def test_a_thought_says_which_kinds_whoever_does_the_last_does_too(can: tuple[in
     text = Thought((), kinds, joined=False, can=can).text()
     assert text.partition("\nwork ")[2].partition("\n")[0].endswith(f", {told}")
     assert [piece for piece in pieces() if piece == f", {told}"]
+
+
+def test_drills_show_all_forms_about_as_often() -> None:
+    forms = Counter(one.taught.splitlines()[1] for one in drawn(Curriculum(drills=1, plans=0)))
+    assert len(forms) == len(Form)
+    assert min(forms.values()) > 0.6 * max(forms.values())
+
+
+def test_a_share_of_the_questions_can_be_voted_on() -> None:
+    sums = [one.taught.rpartition("\nso ")[2] for one in drawn(Curriculum(drills=0, plans=0, encores=0, turns=0))]
+    votable = sum("noisy" in one or "dear" in one for one in sums) / len(sums)
+    assert 0.12 < votable < 0.35  # one in twelve, where nothing is done about it
 
 
 def test_the_fittest_does_it_and_little_else() -> None:

@@ -54,6 +54,8 @@ _FEW = (2, 3)  # workers in a drill's prompt
 _BESIDE = 0.1  # of the votes: a model takes one of the readings
 _VOTES = 4  # readings that are voted on, where there is room: two that differ decide nothing
 _VOTED = 0.4  # of the first rounds of encores
+_VOTABLE = 0.15  # of questions, besides: something is read with noise, and somebody takes votes
+_JUDGED = 0.8  # of drills: somebody takes votes
 _TWICE = 0.5  # of the workers with one skill, in a reading with twofold ones
 _LACKING = 0.2  # of demonstrations: a specialist is missing, and a model stands in
 
@@ -292,8 +294,7 @@ def _form(thought: Thought, draw: random.Random) -> Form | LongForm:
 def _drill(curriculum: Curriculum, draw: random.Random) -> Lesson:
     """Return a random thought and a plan that follows it, after a short prompt that has nothing to do with either."""
     casting, shape = _scene(_FEW, curriculum, draw)
-    size = draw.choice(curriculum.sizes)
-    thought = _imagined(size, curriculum, draw)
+    size, thought = _imagined(curriculum, draw)
     form = _form(thought, draw)
     plan = _following(thought, form, size, draw)
     prompt = _asked(casting, fill(shape, Split.TRAIN, draw)[0], curriculum, draw)
@@ -305,6 +306,15 @@ def _asked(casting: Casting, question: Question, curriculum: Curriculum, draw: r
 
 
 def _scene(sizes: tuple[int, ...], curriculum: Curriculum, draw: random.Random) -> tuple[Casting, Shape]:
+    """Draw a pool and a question's shape; a share of them are drawn until something can be voted on."""
+    votable = max(sizes) > _ALIKE and draw.random() < _VOTABLE
+    while True:
+        casting, shape = _any_scene(sizes, curriculum, draw)
+        if not votable or thought_of(shape, casting, curriculum.edition).votable:
+            return casting, shape
+
+
+def _any_scene(sizes: tuple[int, ...], curriculum: Curriculum, draw: random.Random) -> tuple[Casting, Shape]:
     edition, parts = curriculum.edition, curriculum.parts
     count = 1 + draw.choices(range(len(parts)), parts)[0]
     auditions = Auditions(sizes, judge=0.5, single=draw.choice((0.3, 0.65)))
@@ -347,10 +357,18 @@ def _shared(edition: Edition) -> frozenset[str]:
     return frozenset(word for word, kinds in found.items() if kinds > 1)
 
 
-def _imagined(size: int, curriculum: Curriculum, draw: random.Random) -> Thought:
-    """Draw a thought by lot: the true one of some other question and pool."""
-    casting, shape = _scene((size,), curriculum, draw)
-    return thought_of(shape, casting, curriculum.edition)
+def _imagined(curriculum: Curriculum, draw: random.Random) -> tuple[int, Thought]:
+    """Draw a pool's size and a thought by lot: the true one of some other question and pool.
+
+    Mostly somebody there takes votes, so that plans with a vote are shown about as often as others.
+    """
+    judged = draw.random() < _JUDGED
+    while True:
+        size = draw.choice(curriculum.sizes)
+        casting, shape = _scene((size,), curriculum, draw)
+        thought = thought_of(shape, casting, curriculum.edition)
+        if thought.judge is not None or not judged:
+            return size, thought
 
 
 def _following(thought: Thought, form: Form | LongForm, size: int, draw: random.Random) -> Plan:

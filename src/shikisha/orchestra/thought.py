@@ -14,8 +14,9 @@ First every worker and what its description says that it does. Then the models a
 the kinds of work in order (`then` where one takes up the one before, `and` where they are independent), each with
 whoever does it and little else, and is filled up to the same length, so that who is named there stands at the same
 distance from the lists whatever the question is; at its end stands which ones are done by whoever does the last
-("last with 1"). `so` sums up in as many words again how many kinds there are, how they hang together, and which of them
-is read with noise ("noisy 2"); it is one token right before the plan, whose form hangs on it. Invariant: `thought_of`
+("last with 1"). `so` sums up in as many words again how many kinds there are, how they hang together, and which is read
+with noise by somebody whom somebody else could take a vote on ("noisy 2"; "dear 2" where whoever reads it does more,
+and costs more); it is one token right before the plan, whose form hangs on it. Invariant: `thought_of`
 says what a careful reader finds in the words of the question and of the descriptions, and nothing about what to do with
 it: how many steps, who gets which, whether to vote. No parser and no reward reads it.
 """
@@ -35,6 +36,7 @@ NOBODY, NONE = "-", "none"
 SLOTS = SMALL.slots  # kinds of work that there is room for
 STRONG, WEAK, VOTES = "strong", "weak", "judge"
 _SO, _ALONE, _IN_A_ROW, _JOINED, _NOISY, _STEADY = "so ", ", alone", ", in a row", ", joined", ", noisy", ", steady"
+_DEAR = ", dear"
 _BY_ITSELF, _WITH = ", last alone", ", last with"
 _LABELS = {
     JUDGE: VOTES,
@@ -77,6 +79,18 @@ class Thought:
         work += f", {NONE}={NOBODY}" * (self.slots - len(self.kinds))
         return f"{self._roles()}{work}{self._together()}\n{_SO}{len(self.kinds)}{self._linked()}{self._noise()}\n"
 
+    @property
+    def votable(self) -> list[int]:
+        """Return which kinds are read with noise, by somebody, where somebody takes votes."""
+        if self.judge is None:
+            return []
+        read = (
+            (place, kind)
+            for place, (kind, who) in enumerate(zip(self.kinds, self.can, strict=True), 1)
+            if who is not None
+        )
+        return [place for place, kind in read if FAMILIES[kind].noisy]
+
     def before(self, place: int) -> tuple[str, str]:
         """Return what is written before the kind of work at this place, and that kind with whoever does it."""
         work = self._work()
@@ -101,8 +115,11 @@ class Thought:
         return _JOINED if self.joined else _IN_A_ROW
 
     def _noise(self) -> str:
-        noisy = [place for place, kind in enumerate(self.kinds, 1) if FAMILIES[kind].noisy]
-        return _numbered(_NOISY, noisy[: _unsteady(self.edition)]) if noisy else _STEADY
+        places = self.votable[: _unsteady(self.edition)]
+        if not places:
+            return _STEADY
+        dear = any(who is not None and len(self.roll[who]) > 1 for who in (self.can[place - 1] for place in places))
+        return _numbered(_DEAR if dear else _NOISY, places)
 
     def _together(self) -> str:
         *others, last = self.can
@@ -157,7 +174,7 @@ def pieces(edition: Edition = SMALL) -> tuple[str, ...]:
         f"\n{_SO}{count}{link}{noise}"  # in sight of what follows
         for count in range(1, edition.slots + 1)
         for link in ((_IN_A_ROW, _JOINED) if count > 1 else (_ALONE,))
-        for noise in (_STEADY, *_some(_NOISY, count, _unsteady(edition)))
+        for noise in (_STEADY, *(told for what in (_NOISY, _DEAR) for told in _some(what, count, _unsteady(edition))))
     )
     together = (_BY_ITSELF, *_some(_WITH, edition.slots - 1, edition.slots - 1))
     does = [f"={who}" for who in (*numbers, NOBODY)]  # right after a kind of work: one token

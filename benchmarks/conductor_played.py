@@ -135,7 +135,7 @@ def author(folder: Path, temperature: float = 0.0) -> Author:
     from transformers.utils import logging
 
     from shikisha.train.cores import our_device
-    from shikisha.train.rollout import sample
+    from shikisha.train.rollout import Drawing, sample
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     torch.set_num_threads(1)
@@ -149,7 +149,7 @@ def author(folder: Path, temperature: float = 0.0) -> Author:
         texts: list[str] = []
         for first in range(0, len(asked), BATCH):
             tokens = [tokenizer.encode(prompt).ids for prompt in asked[first : first + BATCH]]
-            rows = sample(model, tokens, 1, LONGEST, lot, temperature).rows()
+            rows = sample(model, tokens, 1, LONGEST, lot, Drawing(temperature)).rows()
             texts += [tokenizer.decode(row[0], skip_special_tokens=False) for row in rows]
         return texts
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner  # noqa: E402
 from shikisha.cli.app import app  # noqa: E402
 from shikisha.train.progress import Step  # noqa: E402
 from shikisha.train.reference import Loop  # noqa: E402
-from shikisha.train.rollout import sample, scores  # noqa: E402
+from shikisha.train.rollout import Drawing, sample, scores  # noqa: E402
 from shikisha.train.tiny import Size, fresh  # noqa: E402
 from train_world import model, scorer, settings, source, tokenizer  # noqa: E402
 
@@ -34,7 +34,7 @@ def test_samples_and_scores_are_those_of_a_processor(temperature: float) -> None
     here = fresh(30, Size(2, 32, 2, 48, 64), seed=3)
     there = on_gpu(fresh(30, Size(2, 32, 2, 48, 64), seed=3))
     found, again = (
-        sample(each, PROMPTS, 6, 9, torch.Generator().manual_seed(1), temperature) for each in (here, there)
+        sample(each, PROMPTS, 6, 9, torch.Generator().manual_seed(1), Drawing(temperature)) for each in (here, there)
     )
     assert torch.equal(found.tokens, again.tokens)
     assert torch.allclose(found.logprobs, again.logprobs, atol=1e-2)  # TF32

@@ -13,7 +13,7 @@ from shikisha.train.advantage import Comparison, advantages
 from shikisha.train.batch import Asked, Group
 from shikisha.train.progress import Step, rewards_of
 from shikisha.train.reference import Loop
-from shikisha.train.rollout import sample, scores
+from shikisha.train.rollout import Drawing, sample, scores
 from shikisha.train.settings import TrainSettings
 from shikisha.train.trainer import Trainer
 from train_world import foreign, model, scorer, settings, source, tokenizer
@@ -77,7 +77,7 @@ async def test_it_learns_whom_to_ask() -> None:
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_a_sample_is_as_likely_as_the_sampler_said(temperature: float) -> None:
     prompts = [[3, 4, 5], [6, 7, 8, 9]]
-    drawn = sample(model(), prompts, 5, 6, torch.Generator().manual_seed(1), temperature)
+    drawn = sample(model(), prompts, 5, 6, torch.Generator().manual_seed(1), Drawing(temperature))
     spread = scores(model(), prompts, drawn.tokens, temperature).detach()
     found = spread.gather(-1, drawn.tokens[..., None])[..., 0] * drawn.real
     assert torch.allclose(found, drawn.logprobs, atol=1e-5)

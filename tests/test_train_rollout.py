@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from transformers import Qwen2ForCausalLM  # noqa: E402
 
-from shikisha.train.rollout import END, PAD, Sampled, sample, scores  # noqa: E402
+from shikisha.train.rollout import END, PAD, Drawing, Sampled, sample, scores  # noqa: E402
 from shikisha.train.tiny import Size, fresh  # noqa: E402
 
 PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13, 14, 15, 16, 17]]
@@ -35,7 +35,7 @@ def model(heads: int = 2) -> Qwen2ForCausalLM:
 
 @cache
 def drawn(temperature: float = 1.0) -> Sampled:
-    return sample(model(), PROMPTS, 6, 9, torch.Generator().manual_seed(1), temperature)
+    return sample(model(), PROMPTS, 6, 9, torch.Generator().manual_seed(1), Drawing(temperature))
 
 
 def test_log_probabilities_are_those_of_the_whole_text() -> None:

@@ -231,6 +231,10 @@ async def refused(order: Order, told: str) -> None:
         ({"model": {"start": ""}, "warm": {"steps": 5}}, "there are no lessons for turns"),
         ({"warm": {"steps": 5}}, "warm.steps: there are no lessons for turns: expected 0, found 5"),
         ({"grpo": {"longest": 4000}}, "grpo.longest: a briefing of .* do not fit into the 400 tokens"),
+        (
+            {"grpo": {"phases": [{"begin": 0.5, "compare": "group", "explore": 0.1}]}},
+            "grpo.choice: expected what two tokens or more begin with, found ''",
+        ),
         ({"spend": {"dollars": 0.4}}, r"\$0.4 are not likely to last for one group, at \$0.48. Estimated from prices"),
     ],
 )

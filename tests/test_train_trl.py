@@ -179,6 +179,15 @@ def test_what_cannot_be_is_refused(tables: dict[str, object], said: str) -> None
         Trainer(model(), tokenizer(), source(), scorer(), settings(**tables))
 
 
+def test_nothing_is_explored_where_somebody_else_samples() -> None:
+    explored = settings(grpo={"choice": "a", "phases": [{"begin": 0.0, "compare": "group", "explore": 0.1}]})
+    theirs = model()
+    theirs.config.attention_dropout = 0.1
+    TrlLoop(model(), tokenizer(), source(), scorer(), explored)
+    with pytest.raises(ConfigError, match="explore: expected 0 where TRL or vLLM samples"):
+        TrlLoop(theirs, tokenizer(), source(), scorer(), explored)
+
+
 def test_a_gradient_that_is_no_number_moves_no_weight() -> None:
     made = model()
     made.model.norm.weight.register_hook(lambda each: each * torch.nan)

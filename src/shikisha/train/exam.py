@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shikisha.taskset import Item
 from shikisha.train.batch import Asked
 from shikisha.train.progress import Judged
-from shikisha.train.rollout import sample
+from shikisha.train.rollout import Drawing, sample
 from shikisha.train.scoring import Scored, Scorer
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def likeliest(model: "Qwen2ForCausalLM", tokenizer: "Tokenizer", items: Sequence
     found: list[str] = []
     for first in range(0, len(items), _AT_ONCE):
         prompts = [tokenizer.encode(Asked(item).prompt()).ids for item in items[first : first + _AT_ONCE]]
-        drawn = sample(model, prompts, 1, longest, temperature=0.0)
+        drawn = sample(model, prompts, 1, longest, drawing=Drawing(temperature=0.0))
         found += [tokenizer.decode(rows[0], skip_special_tokens=False) for rows in drawn.rows()]
     return found
 

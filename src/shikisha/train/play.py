@@ -15,7 +15,9 @@ from shikisha.errors import ConfigError, ShikishaError
 from shikisha.prompt import briefing, instructions
 from shikisha.train.batch import Asked, Group, gone_on
 from shikisha.train.crew import first_of, our_crew
+from shikisha.train.explore import explore_at
 from shikisha.train.padded import Rows, unpadded
+from shikisha.train.rollout import Drawing
 from shikisha.train.scoring import Scored, Scorer
 from shikisha.train.settings import TrainSettings
 
@@ -28,8 +30,9 @@ Chat = list[dict[str, str]]
 class Play:
     """Performs what was sampled, each plan so many `times`.
 
-    `texts`, `found` and `failure` are of the last call, by group of `size`; `end` is the token that ends a completion;
-    `home` is the event loop in which plans are performed (None: whichever calls).
+    `texts`, `found` and `failure` are of the last call, by group of `size`; `end` is the token that ends a completion,
+    `drawing` how the step's tokens are drawn; `home` is the event loop in which plans are performed (None: whichever
+    calls).
     """
 
     def __init__(self, tokenizer: "Tokenizer", end: int, scorer: Scorer, settings: TrainSettings) -> None:
@@ -37,6 +40,7 @@ class Play:
         self.home: asyncio.AbstractEventLoop | None = None
         self._stopped = False
         self.size, self.times = settings.grpo.group, 1
+        self.drawing = Drawing(settings.grpo.temperature, end)
         self.texts: list[list[str]] = []
         self.found: list[list[Scored]] = []
         self.failure: BaseException | None = None
@@ -47,7 +51,9 @@ class Play:
         self.home, self._stopped = home, False
 
     def at(self, step: int) -> None:
-        """Perform as this step of the run does: as often, and for the same price."""
+        """Draw and perform as this step of the run does: exploring as much, as often, and for the same price."""
+        explored = explore_at(self._settings, self._words, step)
+        self.drawing = Drawing(self._settings.grpo.temperature, self.end, explored)
         self.times = self._settings.performances_at(step)
         self._scorer.cost = self._settings.cost_at(step)
 

@@ -20,8 +20,9 @@ from shikisha.errors import ConfigError, Diverged
 from shikisha.train import loss, progress
 from shikisha.train.advantage import Floats, advantages, even, rarity
 from shikisha.train.batch import Asked, Batch, Group, gone_on, grouped, merged
+from shikisha.train.explore import explore_at
 from shikisha.train.replay import Replay
-from shikisha.train.rollout import planted, sample
+from shikisha.train.rollout import Drawing, planted, sample
 from shikisha.train.scoring import Scorer
 from shikisha.train.settings import TrainSettings
 from shikisha.train.source import Source
@@ -78,7 +79,8 @@ class Loop:
         """Sample for every prompt and perform what was sampled."""
         prompts = [self.tokenizer.encode(one.prompt()).ids for one in asked]
         table = self.settings.grpo
-        drawn = sample(self.model, prompts, size, table.longest, self.generator, table.temperature)
+        drawing = Drawing(table.temperature, explore=explore_at(self.settings, self.tokenizer, self.step))
+        drawn = sample(self.model, prompts, size, table.longest, self.generator, drawing)
         texts = [[self._text(row) for row in rows] for rows in drawn.rows()]
         items, before = [one.item for one in asked], [one.texts for one in asked]
         found = await self.scorer.scores(texts, items, before, self.settings.performances_at(self.step))

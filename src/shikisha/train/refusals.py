@@ -16,6 +16,7 @@ from shikisha.errors import ConfigError
 from shikisha.plan import Plan, Step
 from shikisha.prompt import render_lists
 from shikisha.taskset import Item
+from shikisha.train.explore import choice
 from shikisha.train.ground import Ground
 from shikisha.train.opening import Begun
 from shikisha.train.rollout import END, PAD
@@ -95,6 +96,8 @@ def refuse_model(begun: Begun, settings: TrainSettings, ground: Ground) -> None:
             f"model.start: {start}: the plain backend trains the layout {_LAYOUT!r} only, not {config.model_type!r}: "
             'use backend = "trl"'
         )
+    if settings.grpo.explores:
+        choice(settings, begun.tokenizer)
     _refuse_unwritable(begun.tokenizer, ground, start)
     if settings.model.brief:
         _refuse_too_long(begun, settings, ground)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from shikisha.errors import Diverged
 from shikisha.train.branches import Branches
+from shikisha.train.explore import Explore
 from shikisha.train.shared import Reader, read
 from shikisha.train.tree import Tree, grown
 
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
 
 PAD, END = 0, 1
 _PROMPTS = 4  # whose completions are one tree: of more, what a layer leaves is too much for a processor's caches
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """How tokens are drawn: temperature 0 takes the likeliest; `end` is the token that ends a completion.
+
+    `explore` has a say in what is drawn, and none in its log-probability.
+    """
+
+    temperature: float = 1.0
+    end: int = END
+    explore: Explore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +64,18 @@ def sample(
     group: int,
     longest: int,
     generator: torch.Generator | None = None,
-    temperature: float = 1.0,
-    end: int = END,
+    drawing: Drawing = Drawing(),
 ) -> Sampled:
-    """Sample `group` completions of at most `longest` tokens for each prompt; temperature 0 takes the likeliest.
-
-    `end` is the token that ends a completion.
-    """
+    """Sample `group` completions of at most `longest` tokens for each prompt."""
     shape = (longest, len(prompts) * group)
-    lots = torch.rand(shape, dtype=torch.float64, generator=generator) if temperature else None
+    lots = torch.rand(shape, dtype=torch.float64, generator=generator) if drawing.temperature else None
     on = model.device
     tokens, logprobs = torch.full(shape, PAD, device=on), torch.zeros(shape, device=on)
     with torch.inference_mode():
         branches = Branches(Reader.of(model), prompts, group, longest)
-        used = _write(branches, (tokens, logprobs), None if lots is None else lots.to(on), temperature, end)
+        used = _write(branches, (tokens, logprobs), None if lots is None else lots.to(on), drawing)
     found, likely = (each[:used].t().reshape(len(prompts), group, used).cpu() for each in (tokens, logprobs))
-    return Sampled(found, _until_end(found, end), likely)
+    return Sampled(found, _until_end(found, drawing.end), likely)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +160,18 @@ def scores(
     return ones.each(ones.scores(model, temperature))
 
 
-def _write(
-    branches: Branches, written: tuple[Tensor, Tensor], lots: Tensor | None, temperature: float, end: int
-) -> int:
+def _write(branches: Branches, written: tuple[Tensor, Tensor], lots: Tensor | None, drawing: Drawing) -> int:
     """Fill in tokens and their log-probabilities [T, B * G] until all have ended; return after how many that was."""
     tokens, logprobs = written
     longest, count = tokens.shape
     on = torch.arange(count, device=tokens.device)
     whose = on // (count // branches.count)
     for place in range(longest):
-        spread = torch.log_softmax(branches.read() / (temperature or 1.0), dim=-1)
-        drawn = spread.argmax(dim=-1)[whose] if lots is None else _drawn(spread, whose, lots[place, on])
+        spread = torch.log_softmax(branches.read() / (drawing.temperature or 1.0), dim=-1)
+        odds = spread if drawing.explore is None else drawing.explore.over(spread)
+        drawn = spread.argmax(dim=-1)[whose] if lots is None else _drawn(odds, whose, lots[place, on])
         tokens[place, on], logprobs[place, on] = drawn, spread[whose, drawn]
-        going = drawn != end
+        going = drawn != drawing.end
         on = on[going]
         if not len(on):
             return place + 1

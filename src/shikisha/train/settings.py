@@ -78,7 +78,8 @@ class Phase(Table):
     """From which share of the steps on completions are compared how, and more that may change there.
 
     `hold`: whether rare shapes are held (None: unless whole groups are compared); `performances` and `least_spread`
-    instead of `grpo`'s, `cost` instead of `reward`'s: what a dollar costs may matter more once much is right.
+    instead of `grpo`'s, `cost` instead of `reward`'s: what a dollar costs may matter more once much is right. `explore`
+    is the share of choices (`grpo.choice`) that is spread evenly over what there is to choose.
     """
 
     begin: Share
@@ -87,6 +88,7 @@ class Phase(Table):
     performances: Count | None = None
     least_spread: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    explore: Share = 0.0
 
 
 class GrpoTable(Table):
@@ -112,6 +114,12 @@ class GrpoTable(Table):
     phases: tuple[Phase, ...] = ()
     hold: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # keeps shapes from dying out (`phases`)
     diversity: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # reward of the rarest shape, falls to zero
+    choice: str = ""  # what the tokens begin with of which one is a choice, to be explored (`phases`)
+
+    @property
+    def explores(self) -> bool:
+        """Whether any phase does."""
+        return any(phase.explore for phase in self.phases)
 
 
 class SecondTable(Table):
@@ -210,6 +218,10 @@ class TrainSettings(Table):
     def cost_at(self, step: int) -> float | None:
         """Return what a dollar costs in this step, where its phase says so."""
         return self._phase_at(step).cost
+
+    def explore_at(self, step: int) -> float:
+        """Return which share of choices is spread evenly in this step."""
+        return self._phase_at(step).explore
 
     def _phase_at(self, step: int) -> Phase:
         done = step / max(1, self.grpo.steps)

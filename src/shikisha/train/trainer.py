@@ -188,9 +188,9 @@ class Trainer(GRPOTrainer):
 
     def _sampled(self, prompts: list[str], _: GRPOTrainer) -> dict[str, Sequence[object]]:
         """Sample as TRL wants it: a completion for each of the prompts, which come in groups."""
-        table, size = self.settings.grpo, self.play.size
+        size = self.play.size
         ids, *_others = self._tokenize_prompts(prompts[::size])
-        drawn = sample(self._policy, ids, size, table.longest, self.generator, table.temperature, self.play.end)
+        drawn = sample(self._policy, ids, size, self.settings.grpo.longest, self.generator, self.play.drawing)
         return in_rows(ids, drawn)
 
     def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Tensor]]:

@@ -65,6 +65,8 @@ class TrlLoop:
         reference: "PreTrainedModel | None" = None,
     ) -> None:
         self.trainer = Trainer(model, tokenizer, source, scorer, settings, reference)
+        if settings.grpo.explores and self.trainer.rollout_func is None:
+            raise ConfigError("grpo.phases: explore: expected 0 where TRL or vLLM samples, or weights lie in pieces")
         self._steps = settings.grpo.steps
         self._thread: Thread | None = None
         self._taken: Future[Step] = Future()

@@ -1,5 +1,8 @@
-"""Exploring: a share of choices is spread evenly, nothing else changes, and log-probabilities stay the policy's."""
+"""Scouts choose evenly, others as they would; what a scout found counts where it is better, and only there."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -8,8 +11,11 @@ pytest.importorskip("transformers")
 from tokenizers import Tokenizer, models  # noqa: E402
 
 from shikisha.errors import ConfigError  # noqa: E402
-from shikisha.train.explore import Explore, choice, explore_at  # noqa: E402
+from shikisha.train.advantage import Comparison, Floats, advantages  # noqa: E402
+from shikisha.train.compared import compared  # noqa: E402
+from shikisha.train.explore import Explore, choice, explore_at, found_better  # noqa: E402
 from shikisha.train.rollout import Drawing, sample  # noqa: E402
+from shikisha.train.scoring import Scored  # noqa: E402
 from shikisha.train.settings import TrainSettings  # noqa: E402
 from shikisha.train.tiny import Size, fresh  # noqa: E402
 
@@ -19,40 +25,62 @@ TOKENS = (2, 3, 4)
 
 def told(**phase: object) -> TrainSettings:
     phases = [{"begin": 0.0, "compare": "within"}, {"begin": 0.5, "compare": "group", **phase}]
-    return TrainSettings.model_validate({"grpo": {"steps": 10, "choice": "\nas ", "phases": phases}})
+    return TrainSettings.model_validate({"grpo": {"steps": 10, "group": 4, "choice": "\nas ", "phases": phases}})
 
 
-def test_a_choice_is_spread_evenly_and_everything_else_is_as_it_was() -> None:
-    odds = torch.tensor([[0.02, 0.01, 0.94, 0.0, 0.0, 0.03], [0.3, 0.3, 0.2, 0.1, 0.1, 0.0]])
-    found = Explore(TOKENS, 0.3).over(odds.log())
-    expected = [0.014, 0.007, 0.7 * 0.94 + 0.1, 0.1, 0.1, 0.021]
-    assert torch.allclose(found[0].exp(), torch.tensor(expected), atol=1e-6)
-    assert torch.equal(found[1], odds[1].log())  # less than half of it is a choice
+def scored(rewards: Sequence[float] | Floats) -> list[Scored]:
+    return [Scored(float(each), shape="one-shot 1") for each in rewards]
+
+
+def test_scouts_choose_evenly_and_others_as_they_would() -> None:
+    drawn, lots = torch.tensor([3, 3, 3, 3, 3, 5]), torch.tensor([0.0, 0.0, 0.1, 0.5, 0.9, 0.1])
+    odds = torch.tensor([0.9, 0.9, 0.9, 0.9, 0.9, 0.4])
+    numbers = torch.tensor([0, 1, 2, 6, 7, 3])  # of groups of four: the last two of each are scouts
+    found = Explore(TOKENS, 2).instead(drawn, odds, numbers, 4, lots)
+    assert found.tolist() == [3, 3, 2, 3, 4, 5]
 
 
 def test_what_was_all_but_given_up_is_drawn_and_keeps_its_log_probability() -> None:
     model = fresh(6, Size(1, 32, 4, 48, 64), seed=1)
     with torch.no_grad():
-        model.lm_head.weight.zero_()
-        model.model.norm.weight.fill_(1.0)
-    bare = torch.log_softmax(model(torch.tensor([[5]])).logits[0, -1], -1)
-    assert torch.allclose(bare.exp(), torch.full((6,), 1 / 6))  # half of it is a choice, and no more
-    drawn = sample(model, [[5]], 600, 1, torch.Generator().manual_seed(1), Drawing(explore=Explore((1, 2, 3, 4), 0.5)))
-    counts = drawn.tokens.flatten().bincount(minlength=6) / 600
-    assert torch.allclose(counts, torch.tensor([1 / 12, *[5 / 24] * 4, 1 / 12]), atol=0.06)
-    assert torch.allclose(drawn.logprobs.exp(), torch.full((1, 600, 1), 1 / 6), atol=1e-5)
-    same, less = (
-        sample(model, [[5]], 600, 1, torch.Generator().manual_seed(1), Drawing(explore=one))
-        for one in (None, Explore((1, 2, 3), 0.5))
+        model.model.norm.weight.mul_(1000)  # so sure that one of them is next
+        bare = torch.log_softmax(model(torch.tensor([[5]])).logits[0, -1], -1)
+    likeliest = int(bare.argmax())
+    assert bare.exp()[likeliest] > 0.99
+    tokens = [likeliest, *(token for token in range(6) if token != likeliest)][:4]
+    one, other = (
+        sample(model, [[5]], 600, 1, torch.Generator().manual_seed(1), Drawing(explore=each))
+        for each in (Explore(tuple(tokens), 300), None)
     )
-    assert torch.equal(same.tokens, less.tokens)
+    assert torch.equal(one.tokens[:, :300], other.tokens[:, :300])
+    counts = one.tokens[0, 300:, 0].bincount(minlength=6) / 300
+    assert torch.allclose(counts[tokens], torch.full((4,), 0.25), atol=0.08)
+    assert torch.allclose(one.logprobs[..., 0], bare[one.tokens[..., 0]], atol=1e-4)
+
+
+def test_a_scout_counts_where_it_is_better_and_changes_nobody_else() -> None:
+    rewards, how = np.array([0.5, 0.7, 0.9, 0.1, 1.0, 0.9, 1.1, np.nan]), Comparison(least=0.1)
+    groups, scouts = np.repeat([0, 1], 4), np.array([False, False, True, True] * 2)
+    found = found_better(rewards, groups, scouts, how)
+    assert found[[0, 1, 3, 4, 5, 7]].tolist() == [0] * 6
+    assert found[2] == pytest.approx((0.9 - 0.6) / np.std([0.5, 0.7, 0.9, 0.1]))
+    assert found[6] == pytest.approx((1.1 - 0.95) / 0.1)
+    assert found_better(rewards, groups, scouts, Comparison(scaled=False))[2] == pytest.approx(0.3)
+    settings = told(explore=0.5, least_spread=0.1)
+    wished, even = compared([scored(rewards[:4]), scored([1.0, 1.0, 1.1, 0.9])], [False, False], settings, 5)
+    assert wished[:2] == pytest.approx(advantages(rewards[:2], np.zeros(2, int), how))
+    assert wished[2] == pytest.approx(found[2])
+    assert wished[[3, 4, 5, 7]].tolist() == [0] * 4
+    assert even == 0.5
+    seconds, _ = compared([scored(rewards[:4])], [True], settings, 5)
+    assert seconds == pytest.approx(advantages(rewards[:4], np.zeros(4, int), how))
 
 
 def test_the_phase_says_when_and_the_words_say_what() -> None:
     words = Tokenizer(models.WordLevel(WORDS, unk_token="[pad]"))  # noqa: S106 - no password
-    settings = told(explore=0.1)
+    settings = told(explore=0.25)
     assert explore_at(settings, words, 4) is None
-    assert explore_at(settings, words, 5) == Explore(TOKENS, 0.1)
+    assert explore_at(settings, words, 5) == Explore(TOKENS, 1)
     assert not told().grpo.explores
     assert settings.grpo.explores
     lone = Tokenizer(models.WordLevel({"[pad]": 0, "\nas one": 1}, unk_token="[pad]"))  # noqa: S106

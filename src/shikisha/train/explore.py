@@ -1,50 +1,55 @@
-"""Drawing now and then what a policy has all but stopped writing, so that it is found out what it is worth by now.
+"""Scouts: completions that choose evenly what a policy has all but stopped choosing, so that it is found out what it is
+worth by now.
 
 A form of plan that loses while its steps cannot be written yet is not sampled any more when they can, and what is not
-sampled is not learned. Where the next token is one of a choice (tokens that begin with the same words hold more than
-half of it), a share of what is drawn is spread evenly over the choice. Invariants: log-probabilities stay the policy's
-own, so what was explored counts like anything that it writes by itself (a weight by how likely it was would take back
-what exploring is for); everywhere else what is drawn stays as it was. Deliberately absent: when to explore (the phases
-say that), and rewards for it.
+sampled is not learned. So the last few completions of each group are scouts: where one of some tokens is chosen (those
+that begin with the same words hold more than half of what comes next) they draw it evenly. What a scout found counts if
+it is better than what the group's others came to, and is nobody's loss otherwise: the policy would not have written it.
+Invariants: others' samples and advantages are what they would be without scouts; log-probabilities stay the policy's.
+Deliberately absent: when to scout (the phases say that), and rewards for it.
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from shikisha.errors import ConfigError
+from shikisha.train.advantage import Comparison, Floats, Ints
 from shikisha.train.settings import TrainSettings
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
 _CHOICE = 0.5  # of what comes next: more than this makes a place one where the choice is made
+_SLIGHT = 0.02  # what is better by less is not
 
 
 @dataclass(frozen=True, slots=True)
 class Explore:
-    """Tokens of which one is chosen, and the share in [0, 1] of such choices that is spread evenly over them."""
+    """Tokens of which one is chosen, and how many scouts each group ends with."""
 
     tokens: tuple[int, ...]
-    share: float
+    scouts: int
 
-    def over(self, spread: Tensor) -> Tensor:
-        """Return the log-probabilities [R, V] that are drawn from, given the policy's own."""
-        places = list(self.tokens)
-        chosen = spread[:, places].exp().sum(-1) > _CHOICE
-        if not bool(chosen.any()):
-            return spread
-        even = spread.new_zeros(spread.shape[-1])
-        even[places] = 1 / len(places)
-        mixed = ((1 - self.share) * spread.exp() + self.share * even).log()
-        return mixed.where(chosen[:, None], spread)
+    def instead(self, drawn: Tensor, odds: Tensor, numbers: Tensor, group: int, lots: Tensor) -> Tensor:
+        """Return the tokens drawn [M], by scouts evenly where they choose.
+
+        `odds` [M] is what the choice's tokens hold of what comes next; `numbers` [M] count completions, which come in
+        groups of this size; `lots` [M] are in [0, 1).
+        """
+        here = (odds > _CHOICE) & (numbers % group >= group - self.scouts)
+        choice = torch.tensor(self.tokens, device=drawn.device)
+        return torch.where(here, choice[(lots * len(choice)).long()], drawn)
 
 
 def explore_at(settings: TrainSettings, tokenizer: "Tokenizer", step: int) -> Explore | None:
-    """Return what is explored in this step; None: nothing."""
-    share = settings.explore_at(step)
-    return Explore(choice(settings, tokenizer), share) if share else None
+    """Return who scouts in this step, and what; None: nobody."""
+    scouts = settings.scouts_at(step)
+    return Explore(choice(settings, tokenizer), scouts) if scouts else None
 
 
 def choice(settings: TrainSettings, tokenizer: "Tokenizer") -> tuple[int, ...]:
@@ -54,3 +59,16 @@ def choice(settings: TrainSettings, tokenizer: "Tokenizer") -> tuple[int, ...]:
     if len(tokens) < 2:
         raise ConfigError(f"grpo.choice: expected what two tokens or more begin with, found {words!r}")
     return tuple(tokens)
+
+
+def found_better(rewards: Floats, groups: Ints, scouts: "NDArray[np.bool_]", how: Comparison) -> Floats:
+    """Return [N] scouts' advantages: by how many deviations of their group they beat the others' mean, else 0."""
+    found: Floats = np.zeros(len(rewards))
+    for name in np.unique(groups[scouts]):
+        group = (groups == name) & ~np.isnan(rewards)
+        rows, others = np.flatnonzero(group & scouts), rewards[group & ~scouts]
+        if len(rows) and len(others):
+            spread = max(float(rewards[group].std()), how.least) if how.scaled else 1.0
+            gain = (rewards[rows] - others.mean()) / spread if spread else np.zeros(len(rows))
+            found[rows] = np.where(gain >= _SLIGHT, gain, 0.0)
+    return found

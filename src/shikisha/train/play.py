@@ -7,6 +7,7 @@ until TRL has heard from all of them. Deliberately absent: models and advantages
 import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -108,7 +109,8 @@ class Play:
             self._work.cancel()
 
     def seconds(self, firsts: Sequence[Group], step: int) -> list[Asked]:
-        """Return the second rounds that follow these first ones."""
+        """Return the second rounds that follow these first ones; nobody scouts in them."""
+        self.drawing = replace(self.drawing, explore=None)
         table, steps = self._settings.second, self._settings.grpo.steps
         count = round(table.share * len(firsts)) if step >= table.begin * steps else 0
         return [one for group in firsts[:count] for one in gone_on(group, table.firsts)]

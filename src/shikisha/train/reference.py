@@ -13,13 +13,13 @@ from math import isfinite
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from shikisha.errors import ConfigError, Diverged
 from shikisha.train import loss, progress
-from shikisha.train.advantage import Floats, advantages, even, rarity
+from shikisha.train.advantage import Floats
 from shikisha.train.batch import Asked, Batch, Group, gone_on, grouped, merged
+from shikisha.train.compared import compared
 from shikisha.train.explore import explore_at
 from shikisha.train.replay import Replay
 from shikisha.train.rollout import Drawing, planted, sample
@@ -65,21 +65,20 @@ class Loop:
         groups = [*firsts, *await self._second(firsts)]
         sampled = perf_counter()
         self.source.told([group.asked.item for group in firsts], [group.right for group in firsts])
-        rewards = np.concatenate([progress.rewards_of(group.found) for group in groups])
-        numbers = np.repeat(np.arange(len(groups)), [len(group.found) for group in groups])
-        shapes = [one.compared for group in groups for one in group.found]
-        worth = rewards + self.settings.diversity_at(self.step) * rarity(numbers, shapes)
-        wished = advantages(worth, numbers, self.settings.comparison_at(self.step), shapes)
+        found, second = [group.found for group in groups], [bool(group.asked.rounds) for group in groups]
+        wished, flat = compared(found, second, self.settings, self.step)
         terms, gradient = self._learn(groups, wished)
         self.step += 1
         seconds = {"sample and perform": sampled - begun, "learn": perf_counter() - sampled}
-        return self._told(groups, even(rewards, numbers), terms, gradient, seconds)
+        return self._told(groups, flat, terms, gradient, seconds)
 
     async def _groups(self, asked: Sequence[Asked], size: int) -> list[Group]:
         """Sample for every prompt and perform what was sampled."""
         prompts = [self.tokenizer.encode(one.prompt()).ids for one in asked]
         table = self.settings.grpo
-        drawing = Drawing(table.temperature, explore=explore_at(self.settings, self.tokenizer, self.step))
+        second = any(one.rounds for one in asked)
+        explored = None if second else explore_at(self.settings, self.tokenizer, self.step)
+        drawing = Drawing(table.temperature, explore=explored)
         drawn = sample(self.model, prompts, size, table.longest, self.generator, drawing)
         texts = [[self._text(row) for row in rows] for rows in drawn.rows()]
         items, before = [one.item for one in asked], [one.texts for one in asked]

@@ -30,7 +30,7 @@ _PROMPTS = 4  # whose completions are one tree: of more, what a layer leaves is 
 class Drawing:
     """How tokens are drawn: temperature 0 takes the likeliest; `end` is the token that ends a completion.
 
-    `explore` has a say in what is drawn, and none in its log-probability.
+    `explore` says who draws otherwise, and has no say in log-probabilities.
     """
 
     temperature: float = 1.0
@@ -165,11 +165,14 @@ def _write(branches: Branches, written: tuple[Tensor, Tensor], lots: Tensor | No
     tokens, logprobs = written
     longest, count = tokens.shape
     on = torch.arange(count, device=tokens.device)
-    whose = on // (count // branches.count)
+    group = count // branches.count
+    whose = on // group
     for place in range(longest):
         spread = torch.log_softmax(branches.read() / (drawing.temperature or 1.0), dim=-1)
-        odds = spread if drawing.explore is None else drawing.explore.over(spread)
-        drawn = spread.argmax(dim=-1)[whose] if lots is None else _drawn(odds, whose, lots[place, on])
+        drawn = spread.argmax(dim=-1)[whose] if lots is None else _drawn(spread, whose, lots[place, on])
+        if drawing.explore is not None and lots is not None:
+            odds = spread[:, list(drawing.explore.tokens)].exp().sum(-1)[whose]
+            drawn = drawing.explore.instead(drawn, odds, on, group, lots[place, on])
         tokens[place, on], logprobs[place, on] = drawn, spread[whose, drawn]
         going = drawn != drawing.end
         on = on[going]

@@ -79,7 +79,7 @@ class Phase(Table):
 
     `hold`: whether rare shapes are held (None: unless whole groups are compared); `performances` and `least_spread`
     instead of `grpo`'s, `cost` instead of `reward`'s: what a dollar costs may matter more once much is right. `explore`
-    is the share of choices (`grpo.choice`) that is spread evenly over what there is to choose.
+    is the share of a group that scouts: draws one of what there is to choose (`grpo.choice`) evenly.
     """
 
     begin: Share
@@ -219,9 +219,9 @@ class TrainSettings(Table):
         """Return what a dollar costs in this step, where its phase says so."""
         return self._phase_at(step).cost
 
-    def explore_at(self, step: int) -> float:
-        """Return which share of choices is spread evenly in this step."""
-        return self._phase_at(step).explore
+    def scouts_at(self, step: int) -> int:
+        """Return how many of a group of first rounds scout in this step."""
+        return round(self._phase_at(step).explore * self.grpo.group)
 
     def _phase_at(self, step: int) -> Phase:
         done = step / max(1, self.grpo.steps)

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shikisha.train.advantage import Floats, advantages, even, rarity
+from shikisha.train.advantage import Floats
 from shikisha.train.batch import Group
+from shikisha.train.compared import compared
 from shikisha.train.processes import Heard
-from shikisha.train.progress import SHOWN, Step, counted, rewards_of, second_round
+from shikisha.train.progress import SHOWN, Step, counted, second_round
 from shikisha.train.settings import TrainSettings
 
 
@@ -38,13 +39,8 @@ class Taking:
 
     def compare(self, settings: TrainSettings, step: int) -> None:
         """Find the advantages of what was heard."""
-        found = [one.found for one in self.heard]
-        rewards = np.concatenate([rewards_of(one) for one in found])
-        numbers = np.repeat(np.arange(len(found)), [len(one) for one in found])
-        shapes = [one.compared for each in found for one in each]
-        worth = rewards + settings.diversity_at(step) * rarity(numbers, shapes)
-        self.wished = advantages(worth, numbers, settings.comparison_at(step), shapes)
-        self.even = even(rewards, numbers)
+        found, second = [one.found for one in self.heard], [one.second for one in self.heard]
+        self.wished, self.even = compared(found, second, settings, step)
         self.sampled = perf_counter()
 
     def weigh(self, rows: dict[str, Tensor], rank: int, processes: int) -> None:

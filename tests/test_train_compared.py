@@ -15,7 +15,7 @@ from shikisha.reward import Weights
 from shikisha.task import Task
 from shikisha.taskset import Item
 from shikisha.train.advantage import Compare, Comparison, advantages
-from shikisha.train.batch import Asked, Group
+from shikisha.train.batch import Asked, Group, gone_on
 from shikisha.train.crew import Crew
 from shikisha.train.processes import everyones
 from shikisha.train.progress import counted
@@ -93,3 +93,12 @@ async def test_what_other_processes_scored_comes_back_as_it_was_but_for_what_was
     assert [one.rank for one in heard] == [0, 1]
     told = tuple(replace(one, rounds=()) for one in found)
     assert all(one.found == told for one in heard)
+
+
+async def test_second_rounds_go_on_from_the_policy_s_own_first_rounds_and_from_no_scout_s() -> None:
+    texts = tuple(render_lists(plan(*access)) for access in (((),), ((), (0,)), VOTE_FIRST))
+    found = tuple([await scored(text) for text in texts])
+    nothing = torch.zeros(3, 1)
+    group = Group(Asked(item()), [1], nothing.long(), nothing.bool(), nothing, texts, found)
+    assert {one.texts for one in gone_on(group, 4)} == {(text,) for text in texts}
+    assert {one.texts for one in gone_on(group, 4, scouts=1)} == {(text,) for text in texts[:2]}

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models  # noqa: E402
 
 from shikisha.errors import ConfigError  # noqa: E402
 from shikisha.train.advantage import Comparison, Floats, advantages  # noqa: E402
-from shikisha.train.compared import compared  # noqa: E402
+from shikisha.train.compared import by_itself, compared  # noqa: E402
 from shikisha.train.explore import Explore, choice, explore_at, found_better  # noqa: E402
 from shikisha.train.rollout import Drawing, sample  # noqa: E402
 from shikisha.train.scoring import Scored  # noqa: E402
@@ -72,6 +72,8 @@ def test_a_scout_counts_where_it_is_better_and_changes_nobody_else() -> None:
     assert wished[2] == pytest.approx(found[2])
     assert wished[[3, 4, 5, 7]].tolist() == [0] * 4
     assert even == 0.5
+    assert [one.total for one in by_itself([scored(rewards[:4])], settings, 5)] == rewards[:2].tolist()
+    assert len(by_itself([scored(rewards[:4])], settings, 4)) == 4
     seconds, _ = compared([scored(rewards[:4])], [True], settings, 5)
     assert seconds == pytest.approx(advantages(rewards[:4], np.zeros(4, int), how))
 

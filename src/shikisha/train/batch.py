@@ -103,11 +103,13 @@ def grouped(
         )
 
 
-def gone_on(group: Group, most: int) -> Iterator[Asked]:
-    """Yield prompts for a second round: after different first ones, those that went wrong before those that did not."""
-    pairs = {
-        text: one for text, one in zip(group.texts, group.found, strict=True) if one.rounds and one.total is not None
-    }
+def gone_on(group: Group, most: int, scouts: int = 0) -> Iterator[Asked]:
+    """Yield prompts for a second round: after different first ones, those that went wrong before those that did not.
+
+    The last `scouts` of the group are left out: their first rounds are not what the policy comes to.
+    """
+    found = list(zip(group.texts, group.found, strict=True))[: len(group.texts) - scouts]
+    pairs = {text: one for text, one in found if one.rounds and one.total is not None}
     ordered = sorted(pairs.items(), key=lambda pair: pair[1].right)
     half = most // 2
     for text, one in [*ordered[:half], *ordered[half:][-(most - half) :]]:

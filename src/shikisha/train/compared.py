@@ -31,3 +31,9 @@ def compared(
     others = np.where(scouts, np.nan, worth)
     wished = np.where(scouts, found_better(worth, numbers, scouts, how), advantages(others, numbers, how, shapes))
     return wished, even(np.where(scouts, np.nan, rewards), numbers)
+
+
+def by_itself(found: Sequence[Sequence[Scored]], settings: TrainSettings, step: int) -> list[Scored]:
+    """Return what came of first rounds' groups by the policy itself: scouts are left out."""
+    scouts = settings.scouts_at(step)
+    return [one for group in found for one in group[: len(group) - scouts]]

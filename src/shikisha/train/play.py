@@ -113,7 +113,8 @@ class Play:
         self.drawing = replace(self.drawing, explore=None)
         table, steps = self._settings.second, self._settings.grpo.steps
         count = round(table.share * len(firsts)) if step >= table.begin * steps else 0
-        return [one for group in firsts[:count] for one in gone_on(group, table.firsts)]
+        scouts = self._settings.scouts_at(step)
+        return [one for group in firsts[:count] for one in gone_on(group, table.firsts, scouts)]
 
     def groups(self, asked: Sequence[Asked], batch: Rows) -> Iterator[Group]:
         """Yield what was just performed, with the tokens of TRL's batch of it."""

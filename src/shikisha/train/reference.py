@@ -19,7 +19,7 @@ from shikisha.errors import ConfigError, Diverged
 from shikisha.train import loss, progress
 from shikisha.train.advantage import Floats
 from shikisha.train.batch import Asked, Batch, Group, gone_on, grouped, merged
-from shikisha.train.compared import compared
+from shikisha.train.compared import by_itself, compared
 from shikisha.train.explore import explore_at
 from shikisha.train.replay import Replay
 from shikisha.train.rollout import Drawing, planted, sample
@@ -89,7 +89,8 @@ class Loop:
         """Go on to a second round from some first rounds of a share of the tasks."""
         table = self.settings.second
         count = round(table.share * len(firsts)) if self.step >= table.begin * self.settings.grpo.steps else 0
-        asked = [one for group in firsts[:count] for one in gone_on(group, table.firsts)]
+        scouts = self.settings.scouts_at(self.step)
+        asked = [one for group in firsts[:count] for one in gone_on(group, table.firsts, scouts)]
         return await self._groups(asked, max(2, self.settings.grpo.group // table.firsts)) if asked else []
 
     def _learn(self, groups: Sequence[Group], wished: Floats) -> tuple[loss.Terms, float]:
@@ -144,7 +145,7 @@ class Loop:
         return progress.Step(
             number=self.step,
             of=self.settings.grpo.steps,
-            **progress.counted([one for group in firsts for one in group.found]),
+            **progress.counted(by_itself([group.found for group in firsts], self.settings, self.step - 1)),
             dollars=sum(one.dollars for group in groups for one in group.found),
             second_round=progress.second_round(
                 [(bool(group.asked.right), one) for group in groups if group.asked.rounds for one in group.found]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shikisha.train.advantage import Floats
 from shikisha.train.batch import Group
-from shikisha.train.compared import compared
+from shikisha.train.compared import by_itself, compared
 from shikisha.train.processes import Heard
 from shikisha.train.progress import SHOWN, Step, counted, second_round
 from shikisha.train.settings import TrainSettings
@@ -64,7 +64,7 @@ class Taking:
         return Step(
             number=number,
             of=settings.grpo.steps,
-            **counted([each for one in self.heard if not one.second for each in one.found]),
+            **counted(by_itself([one.found for one in self.heard if not one.second], settings, number - 1)),
             dollars=sum(each.dollars for one in self.heard for each in one.found),
             second_round=second_round(pairs),
             even=self.even,

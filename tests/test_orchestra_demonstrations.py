@@ -104,3 +104,15 @@ def test_the_conductor_that_is_trained_is_shown_none() -> None:
     from shikisha.train.settings import load
 
     assert load(RECIPES / "rehearsal.toml").warm.demonstrations == 0.0
+
+
+async def test_lessons_beside_reinforcement_are_named_only_where_there_is_reinforcement(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from shikisha.config.training import grounded
+    from shikisha.train.settings import load
+
+    settings = load(RECIPES / "rehearsal.toml")
+    warm = settings.model_copy(update={"grpo": settings.grpo.model_copy(update={"steps": 0})})
+    for each, beside in ((settings, True), (warm, False)):
+        async with grounded(each, tmp_path, None) as ground:
+            assert ("beside reinforcement" in ground.origin.lessons) is beside

@@ -171,7 +171,7 @@ def _lessons_told(settings: "TrainSettings") -> str:
             f"beginning and {end:.0%} at the end, the others are drawn by lot{shown}"
         )
     for count, what in ((beside.lessons, "reading such pools"), (beside.copies, "writing an ordinal of such pools")):
-        if count:
+        if count and settings.grpo.steps:
             told.append(f"{count} a step beside reinforcement in {what} as its tasks do not bring")
     return "; ".join(told)
 

@@ -7,8 +7,8 @@ SHIKISHA_REWARDS a folder in which workers' replies are kept, SHIKISHA_REWARD_WO
 (`reward.num_workers`) share the dollars and the calls at once, SHIKISHA_CONFIG the workers. Invariants: a row's task
 and pool are those that its prompt showed, or it is an error; a text reaches workers only through `Scorer.score`, the
 seam of all training here; once the dollars are spent it is an error, which ends the training. Deliberately absent:
-second rounds (they take a sampler that asks again), phases (verl names no step), and masks: verl has none, so a run that
-a worker spoils is performed anew, and in the end counts as a plan with a wrong answer (`spoilt` says so).
+second rounds (they take a sampler that asks again), phases (verl names no step), and masks: verl has none, so a run
+that a worker spoils is performed anew, and in the end counts as a plan with a wrong answer (`spoilt` says so).
 """
 
 import asyncio

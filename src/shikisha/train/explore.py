@@ -1,5 +1,4 @@
-"""Scouts: completions that choose evenly what a policy has all but stopped choosing, so that it is found out what it is
-worth by now.
+"""Scouts: completions that choose what a policy has all but stopped choosing, to find out what it is worth by now.
 
 A form of plan that loses while its steps cannot be written yet is not sampled any more when they can, and what is not
 sampled is not learned. So the last few completions of each group are scouts: where one of some tokens is chosen (those

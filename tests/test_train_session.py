@@ -81,6 +81,7 @@ async def test_a_run_that_was_broken_off_goes_on_as_the_unbroken_one(order: Orde
         await train(replace(order, watchers=[breaking(at)]))
     resumed = await train(replace(order, resume=True))
     assert weights(resumed.folder) == weights(whole.folder)
+    assert (resumed.folder / "config.json").read_bytes() == (whole.folder / "config.json").read_bytes()
     assert figures(order.folder) == figures(whole.folder.parent)
     assert any(line["gradient"] for line in figures(order.folder))
     assert resumed.judged == whole.judged
@@ -234,6 +235,10 @@ async def refused(order: Order, told: str) -> None:
         (
             {"grpo": {"phases": [{"begin": 0.5, "compare": "group", "explore": 0.1}]}},
             "grpo.choice: expected what two tokens or more begin with, found ''",
+        ),
+        (
+            {"grpo": {"group": 4, "choice": "a", "phases": [{"begin": 0.5, "compare": "group", "explore": 0.75}]}},
+            "explore: expected a share that leaves two or more of a group of 4, found 0.75",
         ),
         ({"spend": {"dollars": 0.4}}, r"\$0.4 are not likely to last for one group, at \$0.48. Estimated from prices"),
     ],

@@ -219,7 +219,8 @@ def save_model(
         once.setdefault(tensor.data_ptr(), (name, tensor))
     save_file({name: each.contiguous() for name, each in once.values()}, folder / WEIGHTS, metadata={"format": "pt"})
     named = model.config.architectures or [type(model).__name__]  # FSDP gives the model's class a name of its own
-    write_json(folder / CONFIG, {**model.config.to_dict(), **tokens, "architectures": named})
+    config = {name: each for name, each in model.config.to_dict().items() if name != "_name_or_path"}  # whence it came
+    write_json(folder / CONFIG, {**config, **tokens, "architectures": named})
 
 
 def tensors_of(path: Path) -> dict[str, Tensor]:

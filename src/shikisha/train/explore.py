@@ -4,8 +4,9 @@ A form of plan that loses while its steps cannot be written yet is not sampled a
 sampled is not learned. So the last few completions of each group are scouts: where one of some tokens is chosen (those
 that begin with the same words hold more than half of what comes next) they draw it evenly. What a scout found counts if
 it is better than what the group's others came to, and is nobody's loss otherwise: the policy would not have written it.
-Invariants: others' samples and advantages are what they would be without scouts; log-probabilities stay the policy's.
-Deliberately absent: when to scout (the phases say that), and rewards for it.
+Invariants: others' samples are what they would be without scouts, and so are their advantages, but for what `diversity`
+gives for being rare in a group; log-probabilities stay the policy's. Deliberately absent: when to scout (the phases say
+that), and rewards for it.
 """
 
 from dataclasses import dataclass

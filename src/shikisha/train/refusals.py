@@ -42,6 +42,12 @@ def refuse_settings(settings: TrainSettings, processes: int = 1) -> None:
         )
     if not settings.grpo.steps and not settings.warm.steps:
         raise ConfigError("grpo.steps: expected 1 or more, found 0 (and warm.steps is 0 too): nothing would be learned")
+    for phase in settings.grpo.phases:
+        if round(phase.explore * settings.grpo.group) > settings.grpo.group - 2:
+            raise ConfigError(
+                f"grpo.phases: explore: expected a share that leaves two or more of a group of {settings.grpo.group}, "
+                f"found {phase.explore:g}"
+            )
     if not settings.model.start and not settings.warm.steps:
         raise ConfigError(
             "model.start: expected a checkpoint's folder or a model on the hub; a model from scratch needs lessons "

@@ -1,5 +1,7 @@
 """A plan that is performed several times is worth the mean of what it came to."""
 
+from dataclasses import replace
+
 import pytest
 
 from shikisha.errors import FaultKind, WorkerError
@@ -10,7 +12,8 @@ from shikisha.plan import Plan, Step
 from shikisha.prompt import render_lists
 from shikisha.reward import Weights
 from shikisha.task import Task
-from shikisha.taskset import Item
+from shikisha.taskset import Item, Split
+from shikisha.tasksets.rehearsal import Recipe, single
 from shikisha.train.scoring import Scored, Scorer
 from support import Answer, member, pool_of, seen
 
@@ -53,3 +56,32 @@ async def test_what_is_no_plan_is_not_tried_again() -> None:
 async def test_a_second_round_answers_the_first_round_that_it_was_shown() -> None:
     found, asked = await scored(3, "0", "1", text=TEXT, before=(TEXT,))
     assert (found.right, asked) == (True, 2)
+
+
+async def test_where_workers_are_steady_once_is_enough_and_the_mean_is_the_same_to_the_last_bit() -> None:
+    worker = member("turns", "0.1")
+    item = Item(Task("how many"), checker(Form.NUMBER, {"answer": "1"}, Tools(), "test"), "all", None, pool_of(worker))
+    often = await Scorer(Weights(cost=0.3)).score(TEXT, item, times=7)
+    once = await Scorer(Weights(cost=0.3)).score(TEXT, replace(item, steady=True), times=7)
+    assert once.total == often.total
+    assert len(seen(worker)) == 7 + 1
+
+
+async def test_a_rehearsal_without_noise_is_steady_whatever_its_runs_are_called() -> None:
+    items = [single(Split.DEV, 3, index, Recipe(noisy=0.4)) for index in range(24)]
+    apart = 0
+    for item in items:
+        assert item.pool is not None
+        count = len(item.pool)
+        plans = [Plan((Step("answer the question", worker),)) for worker in range(count)]
+        plans += [
+            Plan((Step("answer", worker), Step("answer the question", (worker + 1) % count, (0,))))
+            for worker in range(count)
+        ]
+        scorer = Scorer(Weights())
+        for text in map(render_lists, plans):
+            totals = {(await scorer._score(text, item, (), number)).total for number in range(3)}
+            assert len(totals) == 1 or not item.steady
+            apart += len(totals) > 1
+    assert apart > 0  # or nothing was noisy
+    assert 5 < sum(item.steady for item in items) < 20

@@ -34,8 +34,9 @@ class Item:
     """A task, how its answers are graded, and what reports group it by.
 
     `given` is the split that the set itself says (None: by content hash); `pool` is the task's own pool, where each
-    task brings one (the rehearsal does). `grading` is a hash of what grades hang on besides the answer: another right
-    answer to the same question makes other grades of the same answers.
+    task brings one (the rehearsal does), and `steady` says that its workers do the same each time. `grading` is a hash
+    of what grades hang on besides the answer: another right answer to the same question makes other grades of the same
+    answers.
     """
 
     task: Task
@@ -44,6 +45,7 @@ class Item:
     given: Split | None = None
     pool: Pool | None = field(default=None, compare=False)
     grading: str = ""
+    steady: bool = field(default=False, compare=False)
 
     @property
     def split(self) -> Split:

@@ -67,4 +67,4 @@ class RehearsalChecker:
 def _item(one: RehearsalItem, split: sets.Split) -> sets.Item:
     count = len(one.kinds)
     difficulty = f"{count} part{'s' if count > 1 else ''}"
-    return sets.Item(one.task, RehearsalChecker(one), difficulty, split, one.pool)
+    return sets.Item(one.task, RehearsalChecker(one), difficulty, split, one.pool, steady=not one.question.noisy)

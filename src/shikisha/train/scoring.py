@@ -121,13 +121,15 @@ class Scorer:
     async def score(self, text: str, item: Item, before: tuple[str, ...] = (), times: int = 1) -> Scored:
         """Perform the text as a plan for the item's task, after the rounds `before`; return what it is worth.
 
-        Performed several `times`, the mean reward counts, which takes chance out of it where workers vary; all else is
-        told of the first. A later round is performed once: it answers what its first round really came to.
+        Performed several `times`, the mean reward counts, which takes chance out of it where workers vary (where they
+        are steady, once is enough); all else is told of the first. A later round is performed once: it answers what its
+        first round really came to.
         """
         found = await self._score(text, item, before)
         if before or not found.valid or times == 1:
             return found
-        more = [await self._score(text, item, before, number) for number in range(1, times)]
+        again = range(1, times)
+        more = [found if item.steady else await self._score(text, item, before, number) for number in again]
         known = [one.total for one in (found, *more) if one.total is not None]
         return replace(found, total=sum(known) / len(known) if known else None)
 

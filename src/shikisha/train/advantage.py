@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 NO_PLAN = "no plan"  # the shape of a text that is none
-_SLIGHT = 0.02  # an advantage below this is none: most of what centring a length leaves in each of its plans
+SLIGHT = 0.02  # an advantage below this is none: most of what centring a length leaves in each of its plans
 _SCARCE, _ODD = 1 / 12, 0.01  # shares of a batch
 _EVEN = 1e-6  # a standard deviation below which a group is taken to be of one mind
 
@@ -66,7 +66,7 @@ def advantages(rewards: Floats, groups: Ints, how: Comparison = Comparison(), sh
         _centre(found, counted, [shape.rpartition(" ")[2] for shape in shapes])
     if how.hold:
         found = found + how.hold * scarcity(shapes, planned & ~np.isnan(rewards))
-    return np.where(np.abs(found) < _SLIGHT, 0.0, found)
+    return np.where(np.abs(found) < SLIGHT, 0.0, found)
 
 
 def _centre(found: Floats, counted: NDArray[np.bool_], names: Sequence[str]) -> None:

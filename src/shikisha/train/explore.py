@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from shikisha.errors import ConfigError
-from shikisha.train.advantage import Comparison, Floats, Ints
+from shikisha.train.advantage import SLIGHT, Comparison, Floats, Ints
 from shikisha.train.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _CHOICE = 0.5  # of what comes next: more than this makes a place one where the choice is made
-_SLIGHT = 0.02  # what is better by less is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,5 +69,5 @@ def found_better(rewards: Floats, groups: Ints, scouts: "NDArray[np.bool_]", how
         if len(rows) and len(others):
             spread = max(float(rewards[group].std()), how.least) if how.scaled else 1.0
             gain = (rewards[rows] - others.mean()) / spread if spread else np.zeros(len(rows))
-            found[rows] = np.where(gain >= _SLIGHT, gain, 0.0)
+            found[rows] = np.where(gain >= SLIGHT, gain, 0.0)
     return found

@@ -16,6 +16,7 @@ from shikisha.train.replay import Replay, replay_of
 from shikisha.train.settings import TrainSettings
 from shikisha.train.slates import row_of
 from shikisha.train.trainer import Trainer
+from shikisha.train.warm import mean_loss, padded
 from train_world import model, scorer, settings, source, tokenizer
 from trainings import ground
 
@@ -93,6 +94,17 @@ def test_its_loss_is_the_mean_of_what_is_taught_times_its_weight() -> None:
     assert torch.allclose(one.loss(model(), 2).detach(), wanted, rtol=1e-4)
     assert one.last == pytest.approx(replay().loss(model(), 2).item())
     assert replay().loss(model(), 1).item() != pytest.approx(one.last)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_lessons_of_any_number_and_length_weigh_alike_by_what_they_teach(count: int) -> None:
+    def longer(index: int, _: float) -> Lesson:
+        return Lesson("plan" + " bad" * index, "", "good" + " answer" * (count - index))
+
+    rows = [row_of(longer(index, 1.0), tokenizer()) for index in range(count)]
+    tokens, labels = padded(rows)
+    wanted = mean_loss(model(), tokens, labels)
+    assert Replay(((longer, count),), tokenizer(), 1.0).loss(model(), 0).item() == pytest.approx(wanted.item())
 
 
 async def test_it_moves_weights_and_trl_takes_the_same_step() -> None:

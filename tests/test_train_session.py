@@ -1,8 +1,10 @@
 """A run of training: broken off anywhere it goes on as the unbroken one; what cannot work is refused beforehand."""
 
 import asyncio
+import gc
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +74,22 @@ async def test_a_run_ends_with_a_conductor_that_learned_and_its_card(order: Orde
     step, judged = result.judged or (0, None)
     assert (step, judged and judged.count) == (6, 4)
     assert json.loads((result.folder / "card.json").read_text())["metrics"]["step"] == 6
+
+
+@pytest.mark.parametrize("at", [0, 3])
+async def test_what_is_there_before_the_first_step_is_searched_for_garbage_after_the_last_only(
+    order: Order, at: int
+) -> None:
+    left = dict[int, int]()
+
+    def watch(step: progress.Step) -> None:
+        left[step.number] = gc.get_freeze_count()
+
+    with suppress(Broken):
+        await train(replace(order, watchers=[watch, breaking(at)]))
+    assert len(left) == (at or order.settings.grpo.steps)
+    assert min(left.values()) > 10_000
+    assert gc.get_freeze_count() == 0
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 5])

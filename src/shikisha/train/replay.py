@@ -11,11 +11,12 @@ would speak for plans by lot.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from shikisha.errors import ConfigError
 from shikisha.train.settings import TrainSettings
-from shikisha.train.slates import Lessons, row_of
+from shikisha.train.slates import Lessons, Row, row_of
 from shikisha.train.warm import mean_loss, padded
 
 if TYPE_CHECKING:
@@ -47,8 +48,15 @@ class Replay:
     def loss(self, model: "Qwen2ForCausalLM", step: int) -> Tensor:
         """Return the mean loss of a step's lessons, times what it weighs."""
         drawn = [lesson(step * count + place, 1.0) for lesson, count in self._lessons for place in range(count)]
-        rows = [row_of(one, self._tokenizer) for one in drawn]
-        tokens, labels = (each.to(model.device) for each in padded(rows))
-        found = mean_loss(model, tokens, labels)
+        rows = sorted((row_of(one, self._tokenizer) for one in drawn), key=lambda row: len(row[0]))
+        half, taught = len(rows) // 2, _taught(rows)
+        parts = [part for part in (rows[:half], rows[half:]) if part]  # of like length: a quarter of all was padding
+        means = [mean_loss(model, *(each.to(model.device) for each in padded(part))) for part in parts]
+        shares = [_taught(part) / taught for part in parts]
+        found = torch.stack([mean * share for mean, share in zip(means, shares, strict=True)]).sum()
         self.last = float(found.detach())
         return self._weight * found
+
+
+def _taught(rows: Sequence[Row]) -> int:
+    return sum(len(row) - given for row, given in rows)

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from hashlib import sha256
 
 from shikisha.budget import Caps
@@ -29,6 +30,7 @@ from shikisha.taskset import Item, content_key
 from shikisha.train.advantage import NO_PLAN
 
 _NUMBER = re.compile(r"\d+")
+_parsed = lru_cache(maxsize=1024)(parse_plan)  # a text that is performed several times is read once
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Written:
             return Proposal(Plan(), final=True)
         text = self.texts[done]
         try:
-            plan = parse_plan(text, len(situation.cards), min(situation.left.plan_steps, situation.left.steps))
+            plan = _parsed(text, len(situation.cards), min(situation.left.plan_steps, situation.left.steps))
             if plan.ships and not done:
                 raise PlanError("there is no answer to keep yet: the first plan needs a step", "plan")
         except PlanError as error:

@@ -25,7 +25,7 @@ from shikisha.errors import CapReached, ConfigError, Diverged
 from shikisha.taskset import Item
 from shikisha.train import card, keeping
 from shikisha.train.adapted import added, put_back
-from shikisha.train.cores import lesson_makers, our_device
+from shikisha.train.cores import lesson_makers, our_device, settled
 from shikisha.train.crew import first_of, our_crew
 from shikisha.train.exam import examined, likeliest
 from shikisha.train.ground import Ground, School
@@ -119,7 +119,8 @@ async def train(order: Order) -> Result:
             kept = None
         if not order.settings.grpo.steps:
             return run.ended(0)
-        return await (run.reinforced(kept) if order.settings.backend == "plain" else _by_trl(run, kept))
+        with settled():
+            return await (run.reinforced(kept) if order.settings.backend == "plain" else _by_trl(run, kept))
     finally:
         if run.record is not None:
             run.record.close()

@@ -8,7 +8,7 @@ from shikisha.events import AnswerGraded, Mark, RewardGiven
 from shikisha.grade import Grade, graded, no_answer, ungraded
 from shikisha.plan import Plan
 from shikisha.recorder import MemoryRecorder
-from shikisha.reward import PAPER, Weights, events, performers, reward, spoilt
+from shikisha.reward import PAPER, Weights, critical_path, events, performers, reward, spoilt
 from shikisha.run import Run
 from shikisha.worker import Reply
 from support import member, plan_of, pool_of, run_plans
@@ -53,6 +53,28 @@ async def test_latency_counts_the_runs_seconds() -> None:
     assert given.total == pytest.approx(1.0 - 10.0 * run.active_seconds)
 
 
+CHAIN = plan_of((0, ()), (1, (0,)), (1, (0, 1)))
+JOIN = plan_of((0, ()), (1, ()), (1, (0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("plans", "steps"),
+    [((CHAIN,), 3), ((JOIN,), 2), ((plan_of((0, ()), (1, ())),), 1), ((JOIN, Plan()), 2), ((JOIN, CHAIN), 5)],
+    ids=["chain", "join", "independent", "kept", "again"],
+)
+async def test_the_critical_path_counts_steps_that_wait_for_one_another_round_by_round(
+    plans: tuple[Plan, ...], steps: int
+) -> None:
+    run = await run_of("fine", *plans)
+    assert critical_path(run) == steps
+    weights = Weights(critical_path=0.01)
+    found = [reward(run, grade, weights) for grade in (RIGHT, WRONG)]
+    assert [None if one is None else one.total for one in found] == pytest.approx([1.0 - 0.01 * steps, 0.5])
+    dear = reward(run, WRONG, Weights(critical_path=0.01, always=True))
+    assert dear is not None
+    assert dear.parts["critical_path"] == pytest.approx(-0.01 * steps)
+
+
 async def test_a_preference_counts_every_step_of_that_worker() -> None:
     run = await run_of("fine", plan_of((0, ()), (1, (0,)), (1, ())))
     given = reward(run, WRONG, Weights(format=0.0, preference={"bob": 0.25, "ann": -0.1}))
@@ -85,7 +107,9 @@ async def test_dollars_that_nobody_knows_cannot_be_counted() -> None:
         reward(run, RIGHT, Weights(cost=1.0))
 
 
-@pytest.mark.parametrize("wrong", [{"cost": -1.0}, {"format": float("nan")}, {"preference": {"ann": float("inf")}}])
+@pytest.mark.parametrize(
+    "wrong", [{"cost": -1.0}, {"critical_path": -1.0}, {"format": float("nan")}, {"preference": {"ann": float("inf")}}]
+)
 def test_weights_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="reward"):
         Weights(**wrong)  # type: ignore[arg-type]  # that is the point

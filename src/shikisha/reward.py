@@ -1,11 +1,13 @@
 """Rewards: what a finished run is worth to whoever learns from it, in named parts that a configuration weighs and sums.
 
 The parts are those of the field: `format` (0 no plan, 0.5 a plan, 1 a plan and a right answer: the Conductor's own,
-arXiv 2512.04388), `correct` (the grade's score), `cost` (dollars), `latency` (seconds) and `preference` (workers that
-the user likes more or less, as ToolOrchestra weighs tools, arXiv 2511.21689). Invariants: a part is a pure function of
-a run and its grade; `cost` and `latency` take away from right answers only, unless told otherwise, so that nothing is
-gained by failing cheaply; a run that a worker's or a checker's fault spoilt has no reward at all (None) and is never a
-bad one. Deliberately absent: normalising over a group (an algorithm's business), and discounts over rounds.
+arXiv 2512.04388), `correct` (the grade's score), `cost` (dollars), `latency` (seconds), `critical_path` (steps that
+wait for one another) and `preference` (workers that the user likes more or less, as ToolOrchestra weighs tools, arXiv
+2511.21689). Invariants: a part is a pure function of a run and its grade; `cost`, `latency` and `critical_path` take
+away from right answers only, unless told otherwise, so that nothing is gained by failing cheaply; the critical path is
+the plans' own, so it is the same each time, whatever the clock says; a run that a worker's or a checker's fault spoilt
+has no reward at all (None) and is never a bad one. Deliberately absent: normalising over a group (an algorithm's
+business), and discounts over rounds.
 """
 
 from collections.abc import Mapping
@@ -16,12 +18,14 @@ from time import time
 from shikisha.errors import ConfigError, FaultKind
 from shikisha.events import AnswerGraded, Mark, RewardGiven
 from shikisha.grade import Grade
+from shikisha.plan import depths
 from shikisha.run import Run
 
 _CONDUCTORS_OWN = frozenset(
     {FaultKind.NO_PLAN, FaultKind.BAD_ARGUMENTS, FaultKind.TOOL_ERROR, FaultKind.BLOCKED, FaultKind.CHECK_FAILED}
 )  # what a better plan would have avoided; any other fault is the worker's
 
+_TAKEN = ("cost", "latency", "critical_path")
 _PLANNED = frozenset({"steps", "rounds", "depth", "tokens", "dollars"})  # caps that a thriftier plan would have kept
 
 
@@ -29,22 +33,23 @@ _PLANNED = frozenset({"steps", "rounds", "depth", "tokens", "dollars"})  # caps 
 class Weights:
     """How much each part counts: per point of score, per dollar, per second, per step of a preferred worker.
 
-    `cost` and `latency` are taken away. `always` also takes them away where the answer is not right.
+    `cost`, `latency` and `critical_path` (per step on it) are taken away; with `always`, from wrong answers too.
     """
 
     format: float = 1.0
     correct: float = 0.0
     cost: float = 0.0
     latency: float = 0.0
+    critical_path: float = 0.0
     preference: Mapping[str, float] = field(default_factory=dict)
     always: bool = False
 
     def __post_init__(self) -> None:
-        numbers = {"format": self.format, "correct": self.correct, "cost": self.cost, "latency": self.latency}
+        numbers = {name: getattr(self, name) for name in ("format", "correct", *_TAKEN)}
         for name, weight in {**numbers, **{f"preference.{k}": v for k, v in self.preference.items()}}.items():
             if not isfinite(weight):
                 raise ConfigError(f"reward {name}: expected a finite number, not {weight!r}")
-        for name in ("cost", "latency"):
+        for name in _TAKEN:
             if numbers[name] < 0:
                 raise ConfigError(f"reward {name}: expected a weight from 0 (it is taken away), not {numbers[name]!r}")
 
@@ -83,6 +88,7 @@ def reward(run: Run, grade: Grade, weights: Weights = PAPER) -> Reward | None:
         parts["cost"] = -weights.cost * dollars
     if right or weights.always:
         parts["latency"] = -weights.latency * run.active_seconds
+        parts["critical_path"] = -weights.critical_path * critical_path(run)
     return Reward({name: value for name, value in parts.items() if value})
 
 
@@ -102,6 +108,12 @@ def performers(run: Run) -> tuple[str, ...]:
     """Return who performed the run's steps, in order, after any substitution."""
     steps = [turn.steps[index] for turn in run.rounds for index in sorted(turn.steps)]
     return tuple(step.finished.worker for step in steps if step.finished is not None)
+
+
+def critical_path(run: Run) -> int:
+    """Return how many of the run's steps had to be performed one after another: of each round its longest chain."""
+    plans = [turn.plan for turn in run.rounds if turn.plan is not None and turn.plan.steps]
+    return sum(1 + max(depths([step.access for step in plan.steps])) for plan in plans)
 
 
 def _format(run: Run, right: bool) -> float:

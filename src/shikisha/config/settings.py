@@ -183,14 +183,17 @@ class JournalTable(Table):
 
 
 class RewardTable(Table):
-    """[reward]: how much each part of a run's reward counts; `cost` is per dollar and `latency` per second."""
+    """[reward]: how much each part of a run's reward counts; `cost` is per dollar, `latency` per second."""
 
     format: float = Field(default=1.0, allow_inf_nan=False, description="0 no plan, 0.5 a plan, 1 and a right answer")
     correct: float = Field(default=0.0, allow_inf_nan=False, description="the answer's score")
     cost: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="taken away for each dollar")
     latency: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="taken away for each second")
+    critical_path: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="taken away for each step on the longest way through a plan"
+    )
     preference: dict[str, float] = Field(default={}, description="for each step of a worker that you like (or not)")
-    always: bool = Field(default=False, description="take cost and latency away where the answer is not right, too")
+    always: bool = Field(default=False, description="take them away where the answer is not right, too")
 
     def weights(self) -> Weights:
         """Return it as the value that rewards are reckoned with."""

@@ -155,10 +155,11 @@ class RewardTable(Table):
     correct: float = 0.0
     cost: Annotated[float, Field(ge=0)] = 0.0
     latency: Annotated[float, Field(ge=0)] = 0.0
+    critical_path: Annotated[float, Field(ge=0)] = 0.0
 
     def weights(self) -> Weights:
         """Return them as the reward's value."""
-        return Weights(self.format, self.correct, self.cost, self.latency)
+        return Weights(self.format, self.correct, self.cost, self.latency, self.critical_path)
 
 
 class SpendTable(Table):

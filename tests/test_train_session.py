@@ -19,6 +19,7 @@ from shikisha.pool import Pool
 from shikisha.prompt import render_lists
 from shikisha.reward import Weights
 from shikisha.train import progress
+from shikisha.train.cores import settled
 from shikisha.train.ground import Ground, School
 from shikisha.train.keeping import Place, Shelf, save_model, tensors_of
 from shikisha.train.record import FILE
@@ -90,6 +91,17 @@ async def test_what_is_there_before_the_first_step_is_searched_for_garbage_after
     assert len(left) == (at or order.settings.grpo.steps)
     assert min(left.values()) > 10_000
     assert gc.get_freeze_count() == 0
+
+
+def test_what_somebody_else_has_left_out_of_these_searches_stays_left_out() -> None:
+    gc.freeze()
+    try:
+        before = gc.get_freeze_count()
+        with settled():
+            assert gc.get_freeze_count() == before
+        assert gc.get_freeze_count() == before > 10_000
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 5])

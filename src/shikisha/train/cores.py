@@ -1,9 +1,9 @@
 """What torch computes on in this process: a GPU where there is one, else all cores that it may use, or one.
 
-Invariants: where OMP_NUM_THREADS says how many cores, that counts, and CUDA_VISIBLE_DEVICES says which GPU ("": none);
-the curve of a training is the same with the same number of cores. With another number, and on a GPU, it is not the same
-to the bit: sums come in another order there. Deliberately absent: several processes (`processes`), and other
-accelerators than CUDA's.
+Besides: what need not hold its steps up (`settled`). Invariants: where OMP_NUM_THREADS says how many cores, that
+counts, and CUDA_VISIBLE_DEVICES says which GPU ("": none); the curve of a training is the same with the same number of
+cores. With another number, and on a GPU, it is not the same to the bit: sums come in another order there. Deliberately
+absent: several processes (`processes`), and other accelerators than CUDA's.
 """
 
 import gc
@@ -47,8 +47,12 @@ def one_core() -> None:
 def settled() -> Iterator[None]:
     """Leave what is in memory by now out of searches for garbage: models and libraries stay, what a step makes passes.
 
-    Going through all of them took a twenty-fifth of a small model's step.
+    Going through all of them took a twenty-fifth of a small model's step. Where somebody else has left some out, this
+    changes nothing: it could only be taken back as a whole.
     """
+    if gc.get_freeze_count():
+        yield
+        return
     gc.collect()
     gc.freeze()
     try:

@@ -193,7 +193,7 @@ class RewardTable(Table):
         default=0.0, ge=0, allow_inf_nan=False, description="taken away for each step on the longest way through a plan"
     )
     preference: dict[str, float] = Field(default={}, description="for each step of a worker that you like (or not)")
-    always: bool = Field(default=False, description="take these three away from wrong answers, too")
+    always: bool = Field(default=False, description="cost, latency and critical path: of wrong answers, too")
 
     def weights(self) -> Weights:
         """Return it as the value that rewards are reckoned with."""

@@ -159,7 +159,7 @@ class RewardTable(Table):
 
     def weights(self) -> Weights:
         """Return them as the reward's value."""
-        return Weights(self.format, self.correct, self.cost, self.latency, self.critical_path)
+        return Weights(**dict(self))
 
 
 class SpendTable(Table):

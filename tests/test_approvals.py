@@ -9,19 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from edges import ONE, Strict
-from shikisha.approval import EXPIRED, Decision, Question, answer
+from edges import ONE, Judged, Strict
+from shikisha.approval import EXPIRED, Decision, Question, ScriptedDesk, answer, question_id
+from shikisha.call import Ask
+from shikisha.checker import Handoff, Inspection
 from shikisha.cli.desk import TerminalDesk
 from shikisha.cli.exits import Exit
 from shikisha.conductors.fixed import Scripted
 from shikisha.config.load import load
 from shikisha.errors import Closed, ConfigError, QuestionClosed, TaskError
-from shikisha.events import QuestionKind, RunFinished, Status
+from shikisha.events import CheckStatus, OnFail, QuestionKind, RunFinished, Status
 from shikisha.oversight import Autonomy, Mode, OnFailure, Oversight, Rules
-from shikisha.run import Run
+from shikisha.run import Run, Verdict
 from shikisha.server.asking import closed
 from shikisha.task import Task
-from support import TASK, engine, pool_of
+from support import TASK, engine, member, plan_of, pool_of, run_plans, seen
 from test_cli import Cli
 
 YES = Decision(True, "ann")
@@ -76,6 +78,34 @@ async def test_an_answer_that_fits_no_question_is_refused(said: Decision) -> Non
 def test_a_client_is_told_why_by_the_status(reason: Closed, status: int) -> None:
     problem = closed(QuestionClosed(reason, "because"))
     assert (problem.status, problem.code) == (status, f"question_{reason}")
+
+
+async def test_a_yes_to_one_call_is_no_yes_to_another_that_shows_the_worker_something_else() -> None:
+    """A check sends the call back with a remark: the same worker, step and subtask, and another view."""
+    verdicts = iter([CheckStatus.FAIL])
+
+    async def judge(_: Inspection) -> Verdict:
+        return Verdict("judged", next(verdicts, CheckStatus.PASS), "again")
+
+    gated = member("gated", "done", Handoff(Judged(judge), OnFail.REDO, 1), approval=Ask.ALWAYS)
+    desk = ScriptedDesk({"gated": Decision(True, "ann")})
+    run = await run_plans(pool_of(gated), plan_of((0, ())), desk=desk)
+    assert (run.answer, len(seen(gated))) == ("done", 2)
+    assert len({question.id for question in desk.seen}) == 2
+
+
+def test_a_questions_id_is_of_every_part_of_the_call() -> None:
+    call = ("run", 0, 0, QuestionKind.APPROVE, "worker", "view")
+    others = [
+        ("run2", 0, 0, QuestionKind.APPROVE, "worker", "view"),
+        ("run", 1, 0, QuestionKind.APPROVE, "worker", "view"),
+        ("run", 0, 1, QuestionKind.APPROVE, "worker", "view"),
+        ("run", 0, None, QuestionKind.APPROVE, "worker", "view"),
+        ("run", 0, 0, QuestionKind.REVIEW, "worker", "view"),
+        ("run", 0, 0, QuestionKind.APPROVE, "worker2", "view"),
+        ("run", 0, 0, QuestionKind.APPROVE, "worker", "view2"),
+    ]
+    assert len({question_id(*each) for each in (call, *others)}) == 1 + len(others)
 
 
 def test_nobodys_no_is_a_no() -> None:

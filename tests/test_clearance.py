@@ -6,8 +6,9 @@ import pytest
 
 from shikisha.call import Card, Request
 from shikisha.checker import Handoff, Inspection
-from shikisha.clearance import admit, cleared, join
+from shikisha.clearance import admit, cleared, join, missing
 from shikisha.conduct import Engine
+from shikisha.conductor import Proposal, Situation
 from shikisha.conductors.fixed import Scripted
 from shikisha.errors import FaultKind, WorkerError
 from shikisha.events import CheckStatus, OnFail
@@ -48,6 +49,12 @@ def test_labels_are_joined_and_only_guarded_ones_hinder() -> None:
     with pytest.raises(WorkerError, match="ann may not see what is labelled confidential") as caught:
         admit(card, ["confidential", "urgent"], GUARDED)
     assert caught.value.fault.kind is FaultKind.NOT_CLEARED
+
+
+def test_every_missing_label_is_named_and_each_alone_is_enough_to_refuse() -> None:
+    assert missing(Card("ann"), ["personal", "urgent", "confidential"], GUARDED) == ("confidential", "personal")
+    assert missing(Card("ann", sees=("confidential",)), ["confidential", "personal"], GUARDED) == ("personal",)
+    assert missing(Card("ann", sees=("personal",)), ["confidential", "personal"], GUARDED) == ("confidential",)
 
 
 async def test_a_worker_that_is_not_cleared_for_the_task_is_never_called() -> None:
@@ -109,3 +116,31 @@ async def test_a_remark_that_quotes_an_answer_goes_to_nobody_who_may_not_see_the
     assert [shown.remarks for shown in files.shown] == [(), ("not 'heard '",)]  # its own words it may see
     assert open_to_all.shown == []
     assert run.answer is None
+
+
+class AsksItsModel:
+    """A conductor that asks a model of its own for every plan."""
+
+    name = "lm:planner"
+
+    def __init__(self, planner: Member, plans: list[Plan]) -> None:
+        self._planner, self._plans = planner, plans
+
+    async def propose(self, situation: Situation) -> Proposal:
+        assert situation.ask is not None
+        await situation.ask(self._planner, Request(situation.task, "what next?"))
+        return Proposal(self._plans[len(situation.rounds)])
+
+
+@pytest.mark.parametrize(("sees", "asked"), [((), 1), (("confidential",), 2)])
+async def test_a_conductors_model_is_not_asked_once_the_conductor_saw_what_the_model_may_not_see(
+    sees: tuple[str, ...], asked: int
+) -> None:
+    planner, files = Echo(), Echo()
+    pool = Pool([Member(Card("files", adds=("confidential",)), files)])
+    once = Plan((Step("look up", 0),))
+    conductor = AsksItsModel(Member(Card("planner", sees=sees), planner), [once, Plan(())])
+    run = await Engine(MemoryRecorder(), guarded=GUARDED).run(Task("what?"), pool, conductor)
+    assert (len(planner.shown), len(files.shown)) == (asked, 1)
+    assert run.finished is not None
+    assert ("planner may not see" in run.finished.why) is (asked == 1)

@@ -27,17 +27,30 @@ class Books(RuleBasedStateMachine):
         super().__init__()
         self.ledgers: list[Ledger] = []
         self.held: list[tuple[Ledger, Amount]] = []
+        self.own: list[Amount] = []  # used and held of each ledger, counted here and not by the ledgers themselves
+
+    def count(self, ledger: Ledger, amount: Amount, sign: int) -> None:
+        """Count an amount in this ledger and in every one above it."""
+        above: Ledger | None = ledger
+        while above is not None:
+            place = next(place for place, each in enumerate(self.ledgers) if each is above)
+            total = self.own[place]
+            dollars = (total.dollars or 0.0) + sign * (amount.dollars or 0.0)
+            self.own[place] = Amount(total.tokens + sign * amount.tokens, dollars)
+            above = above.parent
 
     @rule(caps=caps)
     def start(self, caps: Caps) -> None:
         if not self.ledgers:
             self.ledgers.append(Ledger(caps))
+            self.own.append(Amount())
 
     @rule(which=st.integers(0), caps=caps)
     def start_child(self, which: int, caps: Caps) -> None:
         if self.ledgers:
             with suppress(CapReached):
                 self.ledgers.append(self.ledgers[which % len(self.ledgers)].child(caps))
+                self.own.append(Amount())
 
     @rule(which=st.integers(0), need=amounts)
     def reserve(self, which: int, need: Amount) -> None:
@@ -46,18 +59,30 @@ class Books(RuleBasedStateMachine):
             with suppress(CapReached):
                 ledger.reserve(need, "worker")
                 self.held.append((ledger, need))
+                self.count(ledger, need, +1)
 
     @rule(which=st.integers(0), part=st.sampled_from([0.0, 0.5, 1.0]))
     def settle(self, which: int, part: float) -> None:
         if self.held:
             ledger, need = self.held.pop(which % len(self.held))
-            ledger.settle(need, Amount(int(need.tokens * part), (need.dollars or 0.0) * part))
+            used = Amount(int(need.tokens * part), (need.dollars or 0.0) * part)
+            ledger.settle(need, used)
+            self.count(ledger, need, -1)
+            self.count(ledger, used, +1)
 
     @rule(which=st.integers(0))
     def step(self, which: int) -> None:
         if self.ledgers:
             with suppress(CapReached):
                 self.ledgers[which % len(self.ledgers)].open_step()
+
+    @invariant()
+    def every_ledger_has_counted_all_of_it(self) -> None:
+        for ledger, own in zip(self.ledgers, self.own, strict=True):
+            total = ledger.used + ledger.held
+            assert (total.tokens, total.dollars or 0.0) == (own.tokens, own.dollars)
+            assert ledger.caps.tokens is None or own.tokens <= ledger.caps.tokens
+            assert ledger.caps.dollars is None or (own.dollars or 0.0) <= ledger.caps.dollars
 
     @invariant()
     def every_cap_holds(self) -> None:

@@ -13,7 +13,16 @@ from shikisha.budget import FREE, Caps, Price
 from shikisha.call import Ask, Request
 from shikisha.conductors.fixed import Scripted
 from shikisha.errors import ConfigError, FaultKind, RunErased, WorkerError
-from shikisha.events import AttemptStarted, BodiesErased, EffectKept, EffectUndone, Role, RollbackBegun, Status
+from shikisha.events import (
+    AttemptStarted,
+    BodiesErased,
+    EffectKept,
+    EffectUndone,
+    Role,
+    RollbackBegun,
+    Status,
+    StepFinished,
+)
 from shikisha.oversight import Autonomy, Mode, OnFailure, Oversight
 from shikisha.plan import Plan
 from shikisha.pool import Member, Pool
@@ -114,6 +123,19 @@ async def test_a_run_whose_texts_were_erased_is_not_rolled_back_since_nobody_can
     with pytest.raises(RunErased):
         await engine(recorder).undo(run.id, pool_of(one), ANN)
     assert undoing(one) == []
+
+
+async def test_a_compensation_is_told_what_its_call_may_have_added_even_where_the_step_never_ended() -> None:
+    one = send()
+    labelled = replace(one, card=replace(one.card, adds=("confidential",)))
+    pool = pool_of(labelled, member("fails", lambda _: WorkerError(FaultKind.AUTH)))
+    recorder, run = await done(pool, plan_of((0, ()), (1, (0,))))
+    left = Strict()  # the process died between the call's end and the step's; somebody else ended the run
+    for event in await recorder.read(run.id):
+        if not (isinstance(event, StepFinished) and event.step == 0):
+            left.add(event)
+    await engine(left).undo(run.id, pool, ANN)
+    assert [request.labels for request in undoing(one)] == [frozenset({"confidential"})]
 
 
 async def test_a_compensation_that_fails_is_recorded_and_the_next_effect_has_its_turn() -> None:

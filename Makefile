@@ -1,5 +1,5 @@
 # Each target does all of its own set-up in .venv and is quick the second time.
-.PHONY: demo learn train-demo test test-slow check fix bench bench-learning clean
+.PHONY: demo learn train-demo test test-slow check fix bench bench-learning mutation release clean
 
 demo: .venv/base
 	@.venv/bin/shikisha demo
@@ -22,7 +22,7 @@ check: .venv/dev
 fix: .venv/dev
 	@.venv/bin/ruff check --fix-only -q . && .venv/bin/ruff format -q .
 
-.venv/base .venv/learn .venv/train .venv/dev: pyproject.toml constraints.txt scripts/setup
+.venv/base .venv/learn .venv/train .venv/dev: pyproject.toml scripts/setup $(wildcard requirements/*.txt)
 	@scripts/setup $(notdir $@)
 
 bench: .venv/dev
@@ -30,6 +30,12 @@ bench: .venv/dev
 
 bench-learning: .venv/dev  # needs ../shared/recorded; about half an hour
 	@for each in router offpolicy changing_pool routers; do .venv/bin/python benchmarks/$$each.py || exit 1; echo; done
+
+mutation: .venv/dev  # small wrong edits that no test notices; some 40 minutes, less with EACH=10
+	@.venv/bin/python benchmarks/mutation.py --each $(or $(EACH),30)
+
+release: .venv/dev  # the wheel, built twice and compared, and what it is made of (CycloneDX), in dist/
+	@scripts/wheel && scripts/sbom
 
 clean:
 	rm -rf .venv

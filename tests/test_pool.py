@@ -17,6 +17,8 @@ def three(**changed: Card) -> Pool:
 def test_invariant_1_an_ordinal_outside_the_pool_is_nobody(ordinal: int) -> None:
     with pytest.raises(UnknownName, match="0, 1, 2"):
         three()[ordinal]
+    assert [three()[place].card.name for place in range(3)] == ["a", "b", "c"]
+    assert [one.card.name for one in three()] == list(three().names) == ["a", "b", "c"]
 
 
 def test_invariant_1_a_smaller_pool_keeps_no_stand_in_from_outside() -> None:
@@ -31,6 +33,6 @@ def test_names_are_exact_and_unique() -> None:
     with pytest.raises(UnknownName):
         three().named("A")
     with pytest.raises(ConfigError, match=r"twice: a$"):
-        Pool([Member(Card("a"), Answers("said")), Member(Card("a"), Answers("said"))])
+        Pool([Member(Card(name), Answers("said")) for name in ("b", "a", "a")])
     with pytest.raises(UnknownName, match="stand-in"):
         Pool([Member(Card("a", fallback="b"), Answers("said"))])

@@ -1,0 +1,285 @@
+"""Mutation testing: how many small wrong edits of the code that guards money, data and people do the tests notice?
+
+    python benchmarks/mutation.py [--each 30] [--seed 1] [--only labels,ledger] [--jobs 2] [--json FILE]
+
+The edits are mutmut's operators (comparisons, boolean operators, numbers, dropped arguments, assignments of None, ...),
+drawn by a seed from the functions of the modules below. Each mutant is tested in a copy of the tree by the tests named
+beside its module, in a process of its own. A mutant is killed when a test fails or when the tests take far longer than
+they do without it. A survivor is a gap in the tests, or an edit that changes nothing; benchmarks/README.md says which.
+
+Deliberately absent: mutants of annotations, docstrings and sentences for people, which no test should pin.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+from mutmut.mutation.mutators import mutation_operators
+
+ROOT = Path(__file__).resolve().parent.parent
+_LONGER = 5  # a mutant that makes its tests this many times as slow has been noticed
+_LEAST_SECONDS = 20.0
+_SENTENCE = frozenset({"BaseString", "FormattedString"})
+_FAILED = (1, 2)  # pytest's exit codes for failed tests and for an error while it collected them
+
+
+@dataclass(frozen=True)
+class Group:
+    """Modules that guard one thing, and the tests that should notice an edit."""
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+GROUPS = {
+    "labels": Group(("clearance.py",), ("test_clearance.py",)),
+    "approvals": Group(("approval.py", "people.py"), ("test_approvals.py", "test_engine_resume_edges.py")),
+    "ledger": Group(("ledger.py",), ("test_ledger.py", "test_conduct.py", "test_children.py")),
+    "model selection": Group(
+        ("learn/ladder.py", "learn/verdict.py"), ("test_learn_ladder.py", "test_learn_trial.py", "test_learn_review.py")
+    ),
+    "compensation": Group(("undo.py",), ("test_undo.py",)),
+    "leases": Group(("server/store/claims.py",), ("test_store.py", "test_store_holding.py", "test_store_processes.py")),
+    "billing": Group(("workers/billing.py",), ("test_chat_replies.py", "test_chat.py")),
+    "graders": Group(
+        ("grade/choice.py", "grade/number.py", "grade/text.py", "grade/canon_choice.py", "grade/canon_number.py"),
+        ("test_grade_checkers.py", "test_grade_cases.py", "test_grade_canon.py"),
+    ),
+    "code graders": Group(
+        ("grade/steps.py", "grade/reports.py"), ("test_grade_steps.py", "test_grade_values.py", "test_grade_code.py")
+    ),
+    "pools": Group(("pool.py",), ("test_pool.py",)),
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One edit: `before` became `after` in a line of a module; `code` is the module with it."""
+
+    group: str
+    module: str
+    line: int
+    before: str
+    after: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant, without its code."""
+
+    group: str
+    module: str
+    line: int
+    before: str
+    after: str
+    killed: bool
+    how: str
+
+
+class _Places(cst.CSTVisitor):
+    """Collects the nodes that may be edited: those inside functions that run, but no annotation and no sentence."""
+
+    def __init__(self) -> None:
+        self.found: list[cst.CSTNode] = []
+        self._functions = 0
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:  # noqa: N802 - libcst's name
+        self._functions += 1
+        node.body.visit(self)  # neither decorators nor parameters
+        self._functions -= 1
+        return False
+
+    def visit_Annotation(self, node: cst.Annotation) -> bool:  # noqa: N802, ARG002 - libcst's
+        return False
+
+    def visit_Expr(self, node: cst.Expr) -> bool:  # noqa: N802 - libcst's name
+        return not isinstance(node.value, cst.SimpleString)  # a docstring
+
+    def visit_FormattedString(self, node: cst.FormattedString) -> bool:  # noqa: N802, ARG002 - libcst's
+        return False
+
+    def visit_Raise(self, node: cst.Raise) -> bool:  # noqa: N802, ARG002 - its words are for people; that it raises is not
+        return False
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if self._functions and not _is_sentence(node):
+            self.found.append(node)
+        return super().on_visit(node)
+
+
+def _is_sentence(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.SimpleString) and (" " in node.value or not node.value.strip("rb'\""))
+
+
+def mutants(group: str, module: str) -> Iterator[Mutant]:
+    """Yield all edits of a module under src/shikisha."""
+    source = (ROOT / "src" / "shikisha" / module).read_text(encoding="utf-8")
+    wrapper = MetadataWrapper(cst.parse_module(source))
+    lines, places = wrapper.resolve(PositionProvider), _Places()
+    wrapper.module.visit(places)
+    for node in places.found:
+        for kind, operator in mutation_operators:
+            if not isinstance(node, kind):
+                continue
+            for edited in operator(node):
+                module_after = wrapper.module.deep_replace(node, edited)
+                code = module_after.code if isinstance(module_after, cst.Module) else source
+                if code != source and _compiles(code):
+                    before, after = (_text(wrapper.module, each) for each in (node, edited))
+                    yield Mutant(group, module, lines[node].start.line, before, after, code)
+
+
+def _text(module: cst.Module, node: cst.CSTNode) -> str:
+    return " ".join(module.code_for_node(node).split())[:200]
+
+
+def _compiles(code: str) -> bool:
+    try:
+        compile(code, "mutant.py", "exec")
+    except SyntaxError:
+        return False
+    return True
+
+
+class Bench:
+    """A copy of the tree in which one mutant at a time is tested."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="mutants-"))
+        self._tree = self._folder / "tree"
+        for name in ("src", "tests", "benchmarks", "docs", "recipes", "examples"):
+            shutil.copytree(ROOT / name, self._tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "README.md"):
+            shutil.copy(ROOT / name, self._tree / name)
+        if (shared := ROOT.parent / "shared").is_dir():
+            (self._folder / "shared").symlink_to(shared.resolve())
+
+    def passed(self, tests: Iterable[str], seconds: float) -> tuple[bool, str]:
+        """Whether these tests pass within so many seconds, and what became of them in a word."""
+        child = os.fork()
+        if child == 0:
+            os.setpgid(0, 0)
+            os._exit(self._test([str(Path("tests") / each) for each in tests]))
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                code = os.waitstatus_to_exitcode(status)
+                return code == 0, "failed" if code in _FAILED else f"exit {code}"
+            time.sleep(0.02)
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return False, f"no end after {seconds:.0f} s"
+
+    def _test(self, tests: list[str]) -> int:
+        os.chdir(self._tree)
+        silence = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(silence, descriptor)
+        sys.dont_write_bytecode = True  # a mutant's bytecode would be taken for the next one's: the same second, size
+        sys.path[:0] = [str(self._tree / "src"), str(self._tree / "tests"), str(self._tree / "benchmarks")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:3])
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        import pytest
+
+        return int(pytest.main(["-q", "-x", "--no-header", "-W", "ignore", *tests]))
+
+    def judge(self, mutant: Mutant, seconds: float) -> Verdict:
+        """Test one mutant."""
+        file = self._tree / "src" / "shikisha" / mutant.module
+        whole = file.read_text(encoding="utf-8")
+        file.write_text(mutant.code, encoding="utf-8")
+        try:
+            survived, how = self.passed(GROUPS[mutant.group].tests, seconds)
+        finally:
+            file.write_text(whole, encoding="utf-8")
+        told = {key: value for key, value in asdict(mutant).items() if key != "code"}
+        return Verdict(**told, killed=not survived, how="survived" if survived else how)
+
+    def close(self) -> None:
+        """Remove the copy."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def main() -> None:
+    """Draw mutants from each group, test them, and print who survived."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--each", type=int, default=30, help="mutants drawn from each group")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="groups, with commas between")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--json", type=Path, help="where every verdict is written")
+    asked = parser.parse_args()
+    names = [name for name in asked.only.split(",") if name] or list(GROUPS)
+    if unknown := [name for name in names if name not in GROUPS]:
+        parser.error(f"no group {', '.join(unknown)}: expected some of {', '.join(GROUPS)}")
+    import hypothesis  # imported once, here: every mutant's process begins with a copy
+    import pydantic
+    import pytest_asyncio
+    import sqlalchemy.ext.asyncio
+
+    _ = hypothesis, pydantic, pytest_asyncio, sqlalchemy
+    benches = [Bench() for _ in range(asked.jobs)]
+    verdicts: list[Verdict] = []
+    try:
+        for name in names:
+            verdicts += _group(name, asked.each, asked.seed, benches)
+    finally:
+        for bench in benches:
+            bench.close()
+    _summarize(verdicts)
+    if asked.json:
+        asked.json.write_text(json.dumps([asdict(each) for each in verdicts], indent=1), encoding="utf-8")
+    sys.exit(any(not each.killed for each in verdicts))
+
+
+def _group(name: str, most: int, seed: int, benches: list[Bench]) -> list[Verdict]:
+    group = GROUPS[name]
+    every = [mutant for module in group.modules for mutant in mutants(name, module)]
+    drawn = random.Random(seed).sample(every, min(most, len(every)))
+    began = time.monotonic()
+    passed, how = benches[0].passed(group.tests, 600.0)
+    if not passed:
+        sys.exit(f"{name}: the tests do not pass without a mutant ({how})")
+    seconds = max(_LEAST_SECONDS, _LONGER * (time.monotonic() - began))
+    print(f"{name}: {len(drawn)} of {len(every)} mutants, {time.monotonic() - began:.1f} s of tests each", flush=True)
+    free = list(benches)
+
+    def judge(mutant: Mutant) -> Verdict:
+        bench = free.pop()
+        try:
+            return bench.judge(mutant, seconds)
+        finally:
+            free.append(bench)
+
+    with ThreadPoolExecutor(len(benches)) as threads:
+        verdicts = list(threads.map(judge, drawn))
+    for each in verdicts:
+        if not each.killed:
+            print(f"  survived: {each.module}:{each.line}: {each.before}  ->  {each.after}", flush=True)
+    return verdicts
+
+
+def _summarize(verdicts: list[Verdict]) -> None:
+    for name in dict.fromkeys(each.group for each in verdicts):
+        of_group = [each for each in verdicts if each.group == name]
+        print(f"{name:<18} {sum(each.killed for each in of_group):>4} of {len(of_group)} killed")
+    killed = sum(each.killed for each in verdicts)
+    print(f"{'all':<18} {killed:>4} of {len(verdicts)} killed, {killed / max(1, len(verdicts)):.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -45,7 +45,9 @@ class Group:
 
 GROUPS = {
     "labels": Group(("clearance.py",), ("test_clearance.py",)),
-    "approvals": Group(("approval.py", "people.py"), ("test_approvals.py", "test_engine_resume_edges.py")),
+    "approvals": Group(
+        ("approval.py", "people.py"), ("test_approvals.py", "test_oversight.py", "test_engine_resume_edges.py")
+    ),
     "ledger": Group(("ledger.py",), ("test_ledger.py", "test_conduct.py", "test_children.py")),
     "model selection": Group(
         ("learn/ladder.py", "learn/verdict.py"), ("test_learn_ladder.py", "test_learn_trial.py", "test_learn_review.py")

@@ -1,5 +1,6 @@
 """Answers to questions: which are taken, which are refused and why; classes in the configuration; the command line."""
 
+import asyncio
 import os
 import pty
 from collections.abc import AsyncIterator, Callable
@@ -11,18 +12,21 @@ import pytest
 
 from edges import ONE, Judged, Strict
 from shikisha.approval import EXPIRED, Decision, Question, ScriptedDesk, answer, question_id
-from shikisha.call import Ask
+from shikisha.budget import Amount, Price
+from shikisha.call import Ask, Card
 from shikisha.checker import Handoff, Inspection
 from shikisha.cli.desk import TerminalDesk
 from shikisha.cli.exits import Exit
 from shikisha.conductors.fixed import Scripted
 from shikisha.config.load import load
-from shikisha.errors import Closed, ConfigError, QuestionClosed, TaskError
-from shikisha.events import CheckStatus, OnFail, QuestionKind, RunFinished, Status
+from shikisha.errors import Closed, ConfigError, FaultKind, QuestionClosed, TaskError, WorkerError
+from shikisha.events import CheckStatus, OnFail, QuestionAnswered, QuestionAsked, QuestionKind, RunFinished, Status
 from shikisha.oversight import Autonomy, Mode, OnFailure, Oversight, Rules
+from shikisha.pool import Member
 from shikisha.run import Run, Verdict
 from shikisha.server.asking import closed
 from shikisha.task import Task
+from shikisha.workers.human import HumanWorker
 from support import TASK, engine, member, plan_of, pool_of, run_plans, seen
 from test_cli import Cli
 
@@ -92,6 +96,79 @@ async def test_a_yes_to_one_call_is_no_yes_to_another_that_shows_the_worker_some
     run = await run_plans(pool_of(gated), plan_of((0, ())), desk=desk)
     assert (run.answer, len(seen(gated))) == ("done", 2)
     assert len({question.id for question in desk.seen}) == 2
+
+
+async def test_a_question_and_what_is_said_to_it_are_journaled_whole() -> None:
+    gated = member("gated", approval=Ask.ALWAYS, price=Price(1.0, 2.0), max_output_tokens=50)
+    desk = ScriptedDesk({"gated": Decision(False, "ann", via="page", remark="too risky")})
+    recorder, plans = Strict(), [ONE, plan_of((0, ()), (1, (0,)))]
+    run = await engine(recorder, desk).run(TASK, pool_of(member("other"), gated), Scripted(plans))
+    events = await recorder.read(run.id)
+    [asked] = [event for event in events if isinstance(event, QuestionAsked)]
+    [said] = [event for event in events if isinstance(event, QuestionAnswered)]
+    [question] = desk.seen
+    assert (asked.round, asked.step, asked.worker, asked.asks, asked.expires) == (1, 1, "gated", question.asks, 0.0)
+    assert asked.prompt == question.prompt == "May gated be called?\n\npart 1"
+    assert (question.id, question.run, question.round, question.step) == (asked.question, run.id, 1, 1)
+    assert asked.bound.tokens > 50
+    assert (asked.bound.dollars or 0.0) > 100e-6
+    assert (said.question, said.approved, said.actor, said.via, said.text) == (asked.question, False, "ann", "page", "")
+    assert said.remark == "too risky"
+    result = run.rounds[1].results[1]
+    assert result is not None
+    assert str(result.fault) == "denied: ann said no: too risky"
+    assert seen(gated) == []
+
+
+async def test_a_person_who_answers_is_shown_the_subtask_and_nothing_is_bound() -> None:
+    pool = pool_of(Member(Card("ann"), HumanWorker()))
+    desk = ScriptedDesk({"ann": Decision(True, "ann", "42", via="page", remark="sure")})
+    recorder = Strict()
+    run = await engine(recorder, desk).run(TASK, pool, Scripted([ONE]))
+    [said] = [event for event in await recorder.read(run.id) if isinstance(event, QuestionAnswered)]
+    assert (run.answer, said.text, said.via, said.remark) == ("42", "42", "page", "sure")
+    assert (desk.seen[0].asks, run.asked[said.question].bound) == (QuestionKind.ANSWER, Amount())
+
+
+async def test_a_no_in_the_journal_is_the_same_no_when_the_run_goes_on() -> None:
+    pool, recorder = pool_of(member("gated", approval=Ask.ALWAYS)), Strict()
+    run = await engine(recorder).run(TASK, pool, Scripted([ONE]))
+    [asked] = run.open_questions
+    said = Decision(False, "ann", via="page", remark="too risky")
+    recorder.add(answer(run, asked.question, said, at=0.0))
+    resumed = await engine(recorder).resume(run.id, pool, Scripted([ONE]))
+    result = resumed.rounds[0].results[0]
+    assert result is not None
+    assert str(result.fault) == "denied: ann said no: too risky"
+
+
+async def test_a_call_that_is_tried_again_needs_no_second_yes() -> None:
+    faults = iter([WorkerError(FaultKind.RATE_LIMITED)])
+    gated = member("gated", lambda _: next(faults, "done"), approval=Ask.ALWAYS)
+    desk = ScriptedDesk({"gated": Decision(True, "ann")})
+    run = await run_plans(pool_of(gated), ONE, desk=desk)
+    assert (run.answer, len(seen(gated)), len(desk.seen)) == ("done", 2, 1)
+
+
+async def test_a_question_that_nobody_answers_in_time_is_a_no_that_says_so() -> None:
+    class Silent:
+        async def ask(self, _: Question) -> Decision | None:
+            await asyncio.Event().wait()
+            return None
+
+    class Broken:
+        async def ask(self, _: Question) -> Decision | None:
+            raise TimeoutError("the desk's own")
+
+    gated = member("gated", approval=Ask.ALWAYS)
+    expiring = Oversight(otherwise=Autonomy(expires=0.05))
+    run = await engine(desk=Silent()).overseen(expiring).run(TASK, pool_of(gated), Scripted([ONE]))
+    result = run.rounds[0].results[0]
+    assert result is not None
+    assert str(result.fault) == "denied: the question expired"
+    later = Oversight(otherwise=Autonomy(expires=60.0))
+    run = await engine(desk=Broken()).overseen(later).run(TASK, pool_of(gated), Scripted([ONE]))
+    assert (run.status, len(run.open_questions)) == (Status.SUSPENDED, 1)
 
 
 def test_a_questions_id_is_of_every_part_of_the_call() -> None:

@@ -109,6 +109,11 @@ class Books(RuleBasedStateMachine):
                     ledger.reserve(Amount(left.tokens + 1), "worker")
                 ledger.reserve(Amount(left.tokens), "worker")
                 ledger.settle(Amount(left.tokens), Amount())
+            if left.dollars is not None:
+                with pytest.raises(CapReached, match="dollars"):
+                    ledger.reserve(Amount(0, left.dollars + 1 / 64), "worker")
+                ledger.reserve(Amount(0, left.dollars), "worker")
+                ledger.settle(Amount(0, left.dollars), Amount(0, 0.0))
 
 
 def test_invariant_3_used_and_held_never_pass_a_cap_in_any_order_and_at_any_depth() -> None:
@@ -152,6 +157,33 @@ def test_a_refusal_says_which_cap_and_is_remembered() -> None:
         assert ledger.reached is caught.value
 
 
+def test_a_refusal_says_how_much_is_taken() -> None:
+    ledger = Ledger(Caps(tokens=100, dollars=0.5, rounds=1, steps=1))
+    ledger.settle(Amount(), Amount(30, 0.125))
+    ledger.reserve(Amount(40, 0.25), "worker")
+    with pytest.raises(CapReached, match="worker may need 31, 70 of 100 are used or reserved"):
+        ledger.reserve(Amount(31, 0.0), "worker")
+    with pytest.raises(CapReached, match=r"worker may cost \$0.250000, \$0.375000 of \$0.500000 are used or reserved"):
+        ledger.reserve(Amount(0, 0.25), "worker")
+    ledger.open_round()
+    ledger.open_step()
+    with pytest.raises(CapReached, match="1 of 1 rounds are done"):
+        ledger.open_round()
+    with pytest.raises(CapReached, match="1 of 1 steps are done"):
+        ledger.open_step()
+
+
+def test_what_is_left_of_every_cap() -> None:
+    ledger = Ledger(Caps(steps=5, rounds=4, depth=3, tokens=100, dollars=1.0, seconds=9.0, plan_steps=2))
+    ledger.open_round()
+    ledger.charge([Amount(10, 0.25)])
+    ledger.reserve(Amount(20, 0.25), "worker")
+    left = Caps(steps=4, rounds=3, depth=3, tokens=70, dollars=0.5, seconds=9.0, plan_steps=2)
+    assert ledger.left() == left
+    assert ledger.child(Caps(steps=9, rounds=9, depth=9, tokens=999, dollars=9.0, seconds=99.0)).left().tokens == 70
+    assert Ledger(Caps()).left() == Caps()
+
+
 @given(caps, amounts)
 def test_what_is_left_counts_what_is_used_and_what_is_held(caps: Caps, amount: Amount) -> None:
     ledger = Ledger(caps)
@@ -175,4 +207,6 @@ def test_invariant_3_a_child_begins_with_no_more_than_is_left() -> None:
     parent.reserve(Amount(30), "worker")
     child = parent.child(Caps(steps=9, rounds=9, tokens=500, dollars=0.5))
     assert (child.caps.steps, child.caps.tokens, child.caps.dollars) == (2, 70, 0.5)
-    assert (child.caps.rounds <= parent.caps.rounds, parent.left().rounds) == (True, 1)
+    assert (child.caps.rounds, parent.left().rounds) == (1, 1)
+    parent.open_round()
+    assert parent.child(Caps(rounds=9)).caps.rounds == 1  # the round in which a child is started is not over

@@ -1,5 +1,6 @@
 """Rollbacks: what is undone, in which order, once, within a budget, and over a killed process."""
 
+import asyncio
 import json
 from dataclasses import replace
 from functools import partial
@@ -10,7 +11,7 @@ import pytest
 from edges import ONE, Strict, boss, killed
 from shikisha.approval import Decision, ScriptedDesk
 from shikisha.budget import FREE, Caps, Price
-from shikisha.call import Ask, Request
+from shikisha.call import Ask, Card, Reply, Request
 from shikisha.conductors.fixed import Scripted
 from shikisha.errors import ConfigError, FaultKind, RunErased, WorkerError
 from shikisha.events import (
@@ -29,7 +30,7 @@ from shikisha.pool import Member, Pool
 from shikisha.recorder import MemoryRecorder
 from shikisha.run import Run
 from shikisha.undo import Wish
-from support import TASK, Answer, AnswerFunction, engine, member, plan_of, pool_of, seen
+from support import TASK, Answer, AnswerFunction, Answers, engine, member, plan_of, pool_of, seen
 
 ANN = Wish("ann", "a mistake")
 TWO = plan_of((0, ()), (0, (0,)))
@@ -123,6 +124,54 @@ async def test_a_run_whose_texts_were_erased_is_not_rolled_back_since_nobody_can
     with pytest.raises(RunErased):
         await engine(recorder).undo(run.id, pool_of(one), ANN)
     assert undoing(one) == []
+
+
+async def test_a_rollbacks_cap_on_steps_keeps_the_rest_and_says_so() -> None:
+    one = send()
+    recorder, run = await done(pool_of(one), TWO)
+    undone = await engine(recorder).undo(run.id, pool_of(one), ANN, Caps(steps=1))
+    assert became(undone) == [("send", True), ("send", FaultKind.CAP)]
+    kept = [event for event in await recorder.read(run.id) if isinstance(event, EffectKept)]
+    assert [(event.rollback, event.effect, event.worker, event.by) for event in kept] == [
+        (0, f"{run.id}-0-0-0", "send", "unsend")
+    ]
+    assert "1 of 1 steps are done" in kept[0].message
+
+
+async def test_a_call_that_nobody_knows_the_end_of_is_no_reason_to_begin_again() -> None:
+    one = send(lambda _: WorkerError(FaultKind.TIMEOUT))
+    recorder, run = await done(pool_of(one), ONE)
+    await engine(recorder).undo(run.id, pool_of(one), ANN)
+    undone = await engine(recorder).undo(run.id, pool_of(one), replace(ANN, again=True))
+    assert len(undone.rollbacks) == 1
+    [kept] = [event for event in await recorder.read(run.id) if isinstance(event, EffectKept)]
+    assert (kept.fault, "no known result" in kept.message) == (None, True)
+
+
+async def test_a_compensation_bears_the_labels_of_what_its_call_had_read() -> None:
+    one = send()
+    clear = replace(one, card=replace(one.card, sees=("confidential",)))
+    files = Member(Card("files", adds=("confidential",)), Answers("found"))
+    pool = pool_of(files, clear)
+    recorder, run = await done(pool, plan_of((0, ()), (1, (0,))))
+    await engine(recorder).undo(run.id, pool, ANN)
+    assert [request.labels for request in undoing(one)] == [frozenset({"confidential"})]
+
+
+async def test_what_ended_last_is_undone_first_whenever_it_began() -> None:
+    ended = asyncio.Event()
+
+    async def answer(request: Request) -> Reply:
+        if request.subtask == "part 0":
+            await ended.wait()  # it begins first and ends last
+        else:
+            ended.set()
+        return Reply("sent")
+
+    one = send(answer)
+    recorder, run = await done(pool_of(one), plan_of((0, ()), (0, ())))
+    await engine(recorder).undo(run.id, pool_of(one), ANN)
+    assert [told(request)["subtask"] for request in undoing(one)] == ["part 0", "part 1"]
 
 
 async def test_a_compensation_is_told_what_its_call_may_have_added_even_where_the_step_never_ended() -> None:

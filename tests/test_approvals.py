@@ -150,6 +150,14 @@ async def test_a_call_that_is_tried_again_needs_no_second_yes() -> None:
     assert (run.answer, len(seen(gated)), len(desk.seen)) == ("done", 2, 1)
 
 
+async def test_a_yes_in_one_round_is_no_yes_to_the_same_call_in_the_next() -> None:
+    gated = member("gated", approval=Ask.ALWAYS)
+    desk = ScriptedDesk({"gated": Decision(True, "ann")})
+    run = await run_plans(pool_of(gated), ONE, ONE, desk=desk)
+    assert (len(run.rounds), len(seen(gated))) == (2, 2)
+    assert len({question.id for question in desk.seen}) == 2
+
+
 async def test_a_question_that_nobody_answers_in_time_is_a_no_that_says_so() -> None:
     class Silent:
         async def ask(self, _: Question) -> Decision | None:

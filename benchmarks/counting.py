@@ -73,6 +73,12 @@ def coverage(tasks: int) -> float:
     return held / TRIALS
 
 
+def widthless() -> int:
+    """Return how many intervals of equal differences claim to know the mean exactly."""
+    found = (difference_interval([value] * count) for value in (-1.0, 0.0, 0.5, 1.0) for count in range(1, 41))
+    return sum(low == high for low, high in found)
+
+
 def seconds(work: Callable[[], object]) -> float:
     """Return the best of three times."""
     times = []
@@ -103,7 +109,11 @@ def main() -> None:
         Figure("as JSON: size", len(text) / 2**20, "MiB"),
         Figure("interval of 10,000 differences in {-1, 0, 1}", seconds(lambda: bootstrap(binary)), "s", 0.2),
         Figure("interval of 10,000 distinct differences", seconds(lambda: bootstrap(uneven)), "s", 0.2),
-        *(Figure(f"coverage of the 95 % interval, {n:,} tasks", coverage(n) * 100, "%") for n in (50, 200, 1_000)),
+        *(
+            Figure(f"coverage of the 95 % interval, {n:,} tasks", coverage(n) * 100, "%")
+            for n in (6, 10, 20, 29, 50, 200, 1_000)
+        ),
+        Figure("intervals of width 0, of 160 of equal differences", widthless(), "", 0),
     ]
     show("Counting an evaluation", figures)
 

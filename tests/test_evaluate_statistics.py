@@ -20,6 +20,7 @@ from shikisha.evaluate.statistics import (
     hull,
     mcnemar,
     mean,
+    mean_interval,
     quantile,
     score_interval,
     wilson,
@@ -67,9 +68,53 @@ def test_the_order_of_the_values_changes_no_interval(values: list[float], random
     assert mean(values) == mean(other)
 
 
-@pytest.mark.parametrize("count", [1, 2, 100])
-def test_pairs_that_never_differ_have_an_interval_of_nothing_but_0(count: int) -> None:
-    assert difference_interval([0.0] * count) == (0.0, 0.0)
+@pytest.mark.parametrize(("count", "widest"), [(1, 2.0), (2, 1.6), (6, 0.8), (29, 0.2), (30, 0.2), (300, 0.03)])
+@pytest.mark.parametrize("value", [0.0, 1.0, -1.0, 0.5])
+def test_equal_differences_have_an_interval_with_a_width(value: float, count: int, widest: float) -> None:
+    low, high = difference_interval([value] * count)
+    assert -1 <= low <= value <= high <= 1
+    assert 0 < high - low <= widest
+
+
+def test_six_wins_of_six_are_a_difference_of_unknown_size() -> None:
+    """As Bonett and Price (2012) have it: (6 - 0) / 8 ± 1.96 √((8 / 8 - .75²) / 8)."""
+    assert difference_interval([1.0] * 6) == pytest.approx((0.75 - 1.96 * (0.4375 / 8) ** 0.5, 1.0))
+
+
+@pytest.mark.parametrize("values", [[1.0] * 6, [0.5] * 40, [2.0, 2.0, 2.5], [-1.0] * 3])
+def test_no_mean_is_shown_without_a_width(values: list[float]) -> None:
+    low, high = mean_interval(values)
+    assert low < mean(values) < high
+
+
+def test_what_is_free_is_known_to_be_free() -> None:
+    assert mean_interval([0.0] * 6) == (0.0, 0.0)
+    assert mean_interval([0.1] * 6)[0] > 0
+    with pytest.raises(ValueError, match="no values"):
+        mean_interval([])
+
+
+@pytest.mark.parametrize("tasks", [3, 6, 10, 20, 29])
+@pytest.mark.parametrize(("better", "worse"), [(5, 0), (20, 10), (30, 30), (50, 10), (90, 0)])
+def test_intervals_of_few_differences_hold_the_true_one_as_often_as_they_say(
+    tasks: int, better: int, worse: int
+) -> None:
+    random, held = Random(tasks), 0
+    for _ in range(400):
+        drawn = random.choices((1.0, 0.0, -1.0), (better, 100 - better - worse, worse), k=tasks)
+        low, high = difference_interval(drawn)
+        held += low <= (better - worse) / 100 <= high
+    assert held >= 370  # 92.5 %: 2.3 standard errors below 95 %
+
+
+@pytest.mark.parametrize("tasks", [3, 6, 10, 20, 29])
+@pytest.mark.parametrize(("one", "other"), [(0.5, 0.5), (2, 2), (5, 1), (1, 9)])
+def test_intervals_of_few_scores_hold_the_true_mean_as_often_as_they_say(tasks: int, one: float, other: float) -> None:
+    random, held = Random(tasks), 0
+    for _ in range(400):
+        low, high = score_interval([random.betavariate(one, other) for _ in range(tasks)])
+        held += low <= one / (one + other) <= high
+    assert held >= 370
 
 
 def test_where_nothing_is_known_the_interval_is_everything() -> None:

@@ -130,7 +130,7 @@ SAME = {RIGHT: 8, WRONG: 2}
         (many(20, {RIGHT: 10}, SAME), "20 tasks of the canary were graded by checks or people: 50 are the least", 140),
         (many(200, {RIGHT: 3, WRONG: 7}, SAME), "it is right less often, by 50.0% (41.", None),
         (many(60, SAME, SAME), "it may be right less often, by up to 14.3%", 3000),
-        (many(2000, SAME, SAME, dollars=1.5), "it is dearer, by 50.0% (50.0% to 50.0%): 10.0% is allowed", None),
+        (many(2000, SAME, SAME, dollars=1.5), "it is dearer, by 50.0% (49.7% to 50.3%): 10.0% is allowed", None),
         (many(2000, {RIGHT: 10}, SAME, failed=True), "it is without an answer more often, by 100.0%", None),
     ],
 )
@@ -295,8 +295,10 @@ async def test_what_nobody_knows_of_a_shadow_is_bounded_by_the_worst_and_the_bes
         for number in range(20)
     ]
     known, unknown = (shadowed(followed(runs, live, version), version) for version in (stops, asks))
-    assert (known.low, known.high, known.dollars, known.runs) == (0.0, 0.0, -2.0, 20)
+    assert (known.dollars, known.runs) == (-2.0, 20)
+    assert (known.low, known.high) == pytest.approx((-0.126, 0.126), abs=1e-3)  # all alike, but only twenty
     assert known.same is not None
     assert known.known is not None
     assert (known.same.mean, known.known.mean) == (0.0, 1.0)
-    assert (unknown.low, unknown.high, unknown.dollars) == (-1.0, 0.0, None)
+    assert (unknown.low, unknown.dollars) == (-1.0, None)
+    assert unknown.high == pytest.approx(0.126, abs=1e-3)

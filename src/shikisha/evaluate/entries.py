@@ -21,7 +21,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A paired difference of mean scores over the tasks that both did: mean, 95 % bootstrap interval, and counts.
+    """A paired difference of mean scores over the tasks that both did: mean, 95 % interval, and counts.
 
     `better` and `worse` count tasks by their scores; `significant` when the interval excludes 0.
     """

@@ -1,9 +1,11 @@
 """Statistics over plain sequences of numbers: intervals, tests and summaries, as tables quote them.
 
-Invariants: whatever the data (none, one, all equal), no result is NaN or infinite, and an interval holds its mean;
-equal data give equal results in whatever order they come, because sums are exact and resampling is seeded by the data's
-hash. Deliberately absent: samples and entrants (`counting`), what to compare with what (`report`, `compare`), and
-corrections for many comparisons: every interval stands for itself.
+Invariants: whatever the data (none, one, all equal), no result is NaN or infinite, an interval holds its mean, and none
+of scores is of width 0: a resample of few tasks, or of tasks that came out the same, shows no variation, so
+pseudo-observations stand there for what was not seen (`benchmarks/counting.py` has the coverage); equal data give equal
+results in whatever order they come, because sums are exact and resampling is seeded by the data's hash. Deliberately
+absent: samples and entrants (`counting`), what to compare with what (`report`, `compare`), and corrections for many
+comparisons: every interval stands for itself.
 """
 
 from array import array
@@ -20,6 +22,7 @@ Point = tuple[float, float]
 
 _Z = 1.96  # of a 95 % interval
 _TAILS = (0.025, 0.975)
+_SMALL = 30  # tasks below which no bootstrap is trusted
 _RESAMPLES = 4_000  # an end of an interval is off by about 4 % of a standard error
 _FEW = 64  # up to so many distinct values, counts of values are drawn instead of tasks
 _CHUNK = 2**18  # indices held at once
@@ -45,32 +48,60 @@ def wilson(right: float, count: int) -> Bounds:
 def score_interval(scores: Sequence[float]) -> Bounds:
     """Return the 95 % interval of the mean of scores in [0, 1].
 
-    Wilson's for shares; a bootstrap for scores in between. Scores that are all equal do not show how they vary: they
-    get Wilson's too, which is too wide rather than too narrow, since no score in [0, 1] varies more than a 0 or 1.
+    Wilson's for shares; a bootstrap for scores in between, and below 30 tasks Agresti and Coull's (1998), which adds
+    two scores of 0 and two of 1. Scores that are all equal do not show how they vary: they get Wilson's too, which is
+    too wide rather than too narrow, since no score in [0, 1] varies more than a 0 or 1.
     """
     distinct = set(scores)
     if len(distinct) < 2 or distinct <= {0.0, 1.0}:
         return wilson(fsum(scores), len(scores))
-    return bootstrap(scores)
+    return _augmented(scores, (0.0, 0.0, 1.0, 1.0), (0.0, 1.0)) if len(scores) < _SMALL else bootstrap(scores)
 
 
 def difference_interval(differences: Sequence[float]) -> Bounds:
-    """Return the 95 % paired bootstrap interval of a mean difference of scores, one difference a task; (-1, 1) of none.
+    """Return the 95 % paired interval of a mean difference of scores, one difference a task; (-1, 1) of none.
 
-    A bootstrap of very few differing pairs cannot see how uncertain it is: with fewer than six, too few for the exact
-    sign test as well, the interval is stretched to hold 0. Pairs that never differ give (0, 0).
+    A bootstrap; below 30 tasks, and where all differ by the same, Bonett and Price's (2012), which adds a pair that is
+    better by 1 and one that is worse by 1. With fewer than six differing pairs, too few for the exact sign test as
+    well, the interval is stretched to hold 0.
     """
     if not differences:
         return -1.0, 1.0
-    low, high = bootstrap(differences)
+    if len(differences) < _SMALL or len(set(differences)) == 1:
+        low, high = _augmented(differences, (-1.0, 1.0), (-1.0, 1.0))
+    else:
+        low, high = bootstrap(differences)
     if sum(1 for value in differences if value) < _FEWEST:
         low, high = min(low, 0.0), max(high, 0.0)
     return low, high
 
 
+def mean_interval(values: Sequence[float]) -> Bounds:
+    """Return the 95 % interval of the mean of values whose range nobody knows (dollars, rewards); ValueError of none.
+
+    A bootstrap; below 30 values, and where all are equal, the normal one with two values added that lie as far from the
+    mean as the largest value is from 0. Only where all are 0 (what is free) is its width 0.
+    """
+    if not values:
+        raise ValueError("there is no interval of no values")
+    if len(values) >= _SMALL and len(set(values)) > 1:
+        return bootstrap(values)
+    middle, reach = mean(values), max(map(abs, values))
+    return _augmented(values, (middle - reach, middle + reach), (min(0.0, *values) - reach, max(0.0, *values) + reach))
+
+
+def _augmented(values: Sequence[float], added: Sequence[float], within: Bounds) -> Bounds:
+    """Return the normal 95 % interval of the mean with these pseudo-observations added, within what is possible."""
+    middle, everything = mean(values), [*values, *added]
+    centre, count = mean(everything), len(everything)
+    spread = _Z * sqrt(fsum((value - centre) ** 2 for value in everything)) / count
+    return max(within[0], min(centre - spread, middle)), min(within[1], max(centre + spread, middle))
+
+
 def bootstrap(values: Sequence[float]) -> Bounds:
     """Return the 95 % percentile bootstrap interval of the mean (Efron 1979), 4,000 resamples; ValueError of none.
 
+    It cannot see what did not occur: of equal values its width is 0. What people are shown is what is above.
     Where there are few distinct values (right or wrong; better, worse, the same), drawing how often each occurs is the
     same as drawing tasks, and a thousand times quicker.
     """

@@ -3,11 +3,10 @@
 A task's lot hangs on its content, so the two have different tasks and their means are compared unpaired. Where both
 would have done the same all along (each run tells what the other would have done beside it), the outcome is the same in
 the mean, whoever acted: only the tasks on which they part count, times the share of such tasks. Of these, differences
-of means have Newcombe's hybrid interval (1998) from Wilson's for shares, and from the bootstrap's for costs and scores
-in between. Invariants: the unit is the task, however often it was run; runs from before the shares were what they are,
-and runs of which nobody knows what the other would have done, are no part of it; grades are told apart by whose word
-they are. Deliberately absent: what follows from it (`verdict`), shadows (`shadowing`), and corrections for looking at a
-trial again and again.
+of means have Newcombe's hybrid interval (1998) from those of the two means (`evaluate.statistics`). Invariants: the
+unit is the task, however often it was run; runs from before the shares were what they are, and runs of which nobody
+knows what the other would have done, are no part of it; grades are told apart by whose word they are. Deliberately
+absent: what follows from it (`verdict`), shadows (`shadowing`), and corrections for looking at a trial again and again.
 """
 
 from collections import defaultdict
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from math import hypot
 from typing import TypeAlias
 
-from shikisha.evaluate.statistics import Bounds, bootstrap, mean, score_interval
+from shikisha.evaluate.statistics import Bounds, mean, mean_interval, score_interval
 from shikisha.events import Basis
 from shikisha.policy.acts import CANNOT, act_of
 from shikisha.run import RoundRecord, Run
@@ -136,9 +135,9 @@ def trial(held: Sequence[Sample], live: str, canary: str, counts: Collection[Bas
         differing=share,
         right=compared(_Measure(_scored(counts), score_interval)),
         by_basis={basis: change for basis, change in by_basis.items() if change is not None},
-        dollars=compared(_Measure(lambda one: one.dollars, bootstrap, max(costs, default=0.0))),
+        dollars=compared(_Measure(lambda one: one.dollars, mean_interval, max(costs, default=0.0))),
         reward=compared(
-            _Measure(lambda one: one.reward, bootstrap, max(rewards, default=0.0) - min(rewards, default=0.0))
+            _Measure(lambda one: one.reward, mean_interval, max(rewards, default=0.0) - min(rewards, default=0.0))
         ),
         failed=compared(_Measure(lambda one: float(one.failed), score_interval)),
         counts=tuple(basis for basis in Basis if basis in counts),
@@ -187,8 +186,8 @@ def _arm(held: Sequence[Sample], version: str, counts: Collection[Basis]) -> Arm
         len({one.task for one in held}),
         {basis: len({one.task for one in held if one.basis is basis}) for basis in Basis},
         figure(_Measure(_scored(counts), score_interval)),
-        figure(_Measure(lambda one: one.dollars, bootstrap)),
-        figure(_Measure(lambda one: one.reward, bootstrap)),
+        figure(_Measure(lambda one: one.dollars, mean_interval)),
+        figure(_Measure(lambda one: one.reward, mean_interval)),
         figure(_Measure(lambda one: float(one.failed), score_interval)),
     )
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from shikisha.grade.canon import Form, canonical
 from shikisha.grade.canon_figure import written
+from shikisha.grade.canon_text import bare_words
 from shikisha.grade.units import unit
 
 PIECES = st.sampled_from(
@@ -114,6 +115,39 @@ def test_an_answer_behind_a_megabyte_of_anything_is_found(piece: str) -> None:
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_megabyte_of_anything_is_read_through(form: Form, piece: str) -> None:
     assert canonical(piece * (MEGABYTE // len(piece)), form) != ""
+
+
+SHORT = [
+    "1,",
+    "1.",
+    "1 ",
+    "1;",
+    "1-",
+    "1=",
+    "1 or ",
+    "a ",
+    "or ",
+    "C or ",
+    "not ",
+    "no ",
+    "**",
+    "__",
+    "''",
+    "(",
+    "x=",
+    "$1$ ",
+]
+
+
+@pytest.mark.parametrize("piece", [*SHORT, *HOSTILE])
+@pytest.mark.parametrize("length", [40, 99, 380, 399, 4_000])
+@pytest.mark.parametrize("end", ["", "x", "!\n1x", "\nno?"])
+def test_no_short_answer_takes_long(piece: str, length: int, end: str) -> None:
+    """An answer that is just short enough for the closer looks: a pattern that backtracks does not come back from it."""
+    text = (piece * (length // len(piece) + 1))[:length] + end
+    for form in Form:
+        canonical(text, form, 4 if form is Form.CHOICE else None)
+    assert bare_words(text) == bare_words(text)
 
 
 UNITS = [

@@ -43,9 +43,9 @@ FIGURE = re.compile(
     r"|(?P<base>\d{1,20})\s?\^\s?(?:[{(]\s?(?P<inner>-?\d{1,4})\s?[)}]|(?P<power>-?\d{1,4}))(?!\d)"
     rf"|(?P<decimal>{_DECIMAL}){_EXPONENT}?"
     r"|(?P<inf>∞)"
-    r")(?P<scale>\s?(?:thousand|million|billion|trillion)\b)?(?P<percent>\s?(?:%|percent(?!age)\b|per cent\b))?"
+    r")(?P<scale>\s?(?:hundred|thousand|million|billion|trillion)\b)?(?P<percent>\s?(?:%|percent(?!age)\b|per cent\b))?"
 )
-_SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 INFINITE = re.compile(r"([-+]?)\s?(?:∞|inf|infinity)", re.IGNORECASE)
 
 _FRACTION = re.compile(
@@ -56,6 +56,7 @@ _CODES = re.compile(r"\b(USD|US\$|EUR|GBP|INR|Rs\.?)\s?(?=\d)")
 _SIGNS = {"EUR": "€", "GBP": "£", "INR": "₹", "Rs": "₹", "Rs.": "₹"}
 _DELIMITERS = re.compile(r"\\[()\[\]]|(?<!\\)\$\$")
 _POWER = re.compile(r"\s?\^\s?\{\s?(-?\d{1,9})\s?\}")
+_RECKONED = re.compile(r"<<[^<>\n]{0,200}>>")  # GSM8K's notes of what a calculator was asked
 _SPACES = re.compile(r"[ \t]{2,}")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 
@@ -88,6 +89,8 @@ def cleaned(text: str) -> str:
         text = plain_math(undelimited(text))
         text = _FRACTION.sub(_slashed, _REPEATING.sub(_repeated, text))
         text = _POWER.sub(r"^\1", _SPACES.sub(" ", text))
+    if "<<" in text:
+        text = _RECKONED.sub("", text)
     return _CODES.sub(lambda code: _SIGNS.get(code[1], "$"), text)
 
 

@@ -12,6 +12,7 @@ from shikisha.grade.canon_figure import QUICK, Quantity, lone, plain_digits, und
 from shikisha.grade.canon_fold import fold, plain_math
 from shikisha.grade.canon_number import number
 from shikisha.grade.canon_place import Stated, spoken, stated
+from shikisha.grade.canon_qualifier import compared, compares, corrected, denied, withdrawn
 from shikisha.grade.canon_text import refuses
 from shikisha.grade.units import unit
 
@@ -22,9 +23,16 @@ _DEEPEST = 4
 _INLINE = re.compile(
     r"\$\$(.{1,1000}?)\$\$|(?<![\\$])\$([^$\n]{1,500})(?<!\\)\$|\\\[(.{1,1000}?)\\\]|\\\((.{1,500}?)\\\)", re.DOTALL
 )
+_JOINS = re.compile(r"\s?[,;/]?\s?(?:\b(?:and|or)\b\s?(?:(?:also|maybe|perhaps|possibly)\s)?)?(?=[$\\])")
+_LEADING_WORDS = 4
 _CLAUSE = re.compile(r"\.(?:\s|$)|;|\n|,?\s(?:because|since|where|which|so)\s")
 _ASSIGNED = re.compile(r"(?:[A-Za-z](?:_\{?\w\}?)?|[a-zA-Z]\([a-z]\))\s*(?:=|∈)\s*(?=[^=])")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z' -]+")
+_BASE = re.compile(r"(?<![A-Za-z_}\d])\d+\s*_\s*\{?\d")
+_EQUAL = re.compile(r"(?<![<>!:\\])=+")
+_LETTER = re.compile(r"(?<![A-Za-z\\])[a-zA-Z](?![a-zA-Z])")
+_NAME = re.compile(r"[A-Za-z](?:_\{?\w\}?)?|[a-zA-Z]\([a-z]\)")
+_BOUND = re.compile(r"or\b|and\b|maybe\b|perhaps\b", re.IGNORECASE)
 _PROSE = re.compile(r"(?:[A-Za-z]{2,}[ ,]+){5}")
 _JOINED = re.compile(r"\s(?:and|or)\s|,")
 _APART = re.compile(r"\s+(?=\^)|\s+(?=\s)")
@@ -100,10 +108,13 @@ def _tidied(latex: str) -> str:
 
 
 def _in_prose(place: Stated) -> str:
-    """Return the mathematics at the beginning of announced prose: between delimiters, else up to the clause's end."""
+    """Return the mathematics at the beginning of announced prose: between delimiters, else up to the clause's end.
+
+    Several that "or", "and" or a comma joins are one answer, a list; what the words around it deny or bound is none.
+    """
     inline = _INLINE.search(place.text)
-    if inline and len(place.text[: inline.start()].split()) <= 4:
-        return _content(inline)
+    if inline and len(place.text[: inline.start()].split()) <= _LEADING_WORDS:
+        return _unqualified(place.text, inline)
     for end in _CLAUSE.finditer(place.text):
         if place.text[: end.start()].strip():
             return place.text[: end.start()]
@@ -112,7 +123,20 @@ def _in_prose(place: Stated) -> str:
 
 def _last_inline(text: str) -> str | None:
     found = list(_INLINE.finditer(text))
-    return _content(found[-1]) if found else None
+    return _unqualified(text, found[-1]) if found else None
+
+
+def _unqualified(text: str, inline: re.Match[str]) -> str:
+    """Return what is between delimiters, with what is joined to it; empty where the words around it change it."""
+    before, after = text[: inline.start()], text[inline.end() :]
+    if denied(before, after) or compared(before) or corrected(after):
+        return ""
+    said = [_content(inline)]
+    at = inline.end()
+    while (join := _JOINS.match(text, at)) and (another := _INLINE.match(text, join.end())):
+        said.append(_content(another))
+        at = another.end()
+    return ", ".join(dict.fromkeys(said))
 
 
 def _content(inline: re.Match[str]) -> str:
@@ -144,12 +168,67 @@ def figure(latex: str) -> Quantity | None:
     return _figure(math[assigned.end() :] if assigned else math)
 
 
+def brackets(latex: str) -> str:
+    """Return "{" for a set in braces, "(" for a pair or an interval, and nothing for what has no brackets around it."""
+    math = _tidied(latex)[:_LONGEST]
+    assigned = _ASSIGNED.match(math)
+    math = math[assigned.end() :].strip() if assigned else math
+    if math.startswith("\\{") and math.endswith("\\}"):
+        return "{"
+    if (
+        math[:1] in _OPEN
+        and math[:1]
+        and math[-1:] in _CLOSE
+        and _enclosed(math)
+        and len(list(_split(math[1:-1], ","))) > 1
+    ):
+        return "{" if math[0] == "{" else "("
+    return ""
+
+
+def has_base(latex: str) -> bool:
+    """Whether a number's base is written below it: `1010_2`."""
+    return _BASE.search(_tidied(latex)[:_LONGEST]) is not None
+
+
+def contradicts(latex: str) -> bool:
+    """Whether an answer says that two different numbers are equal, or that a number is what holds an unknown."""
+    sides = _sides(latex)
+    numbers = [_figure(side) for side in sides]
+    known = {number.text for number in numbers if number is not None}
+    return len(sides) > 1 and (
+        len(known) > 1 or (numbers[-1] is None and numbers[0] is not None and _LETTER.search(sides[-1]) is not None)
+    )
+
+
+def equated(latex: str) -> Iterator[tuple[str, str]]:
+    """Yield the sides of an answer's equations that must be equal: those in no unknown that the last side lacks."""
+    sides = _sides(latex)
+    for side in sides[:-1]:
+        unknowns = set(_LETTER.findall(side))
+        reckoned = not unknowns and _figure(side) is None and sides[-1].lstrip("-").isdigit()
+        if reckoned or (
+            unknowns
+            and unknowns <= set(_LETTER.findall(sides[-1]))
+            and (_NAME.fullmatch(side) is None or len(sides) > 2)
+        ):
+            yield side, sides[-1]
+
+
+def _sides(latex: str) -> list[str]:
+    """Return what an answer says to be equal, the sides of all its equations."""
+    math = _tidied(latex)[:_LONGEST]
+    return [side.strip() for side in _EQUAL.split(math)] if "," not in math else [math]
+
+
 def _figure(math: str) -> Quantity | None:
     found = lone(math)
     if found is not None:
         return found if found.text else None
     digits, _, words = math.partition(" ")
     words = words.strip()
+    if withdrawn(f" {words}") or compares(words) or _BOUND.match(words):
+        return None
     known = unit(words) is not None or (_WORDS.fullmatch(words) and not _JOINED.search(f" {words} "))
     if not (words and digits[-1:].isdigit() and known):
         return None

@@ -14,15 +14,17 @@ from itertools import pairwise
 from shikisha.grade.canon_figure import FIGURE, INFINITE, QUICK, Quantity, cleaned, infinity, plain_digits, quantity_of
 from shikisha.grade.canon_fold import fold
 from shikisha.grade.canon_place import spoken, stated
+from shikisha.grade.canon_qualifier import compared, compares, corrected, denied, joined
+from shikisha.grade.canon_text import refuses
 from shikisha.grade.units import unit as known_unit
 
 _NONE = Quantity("", None)  # something is said to be the answer, and it is not one number
 
 
-_JUNK = " \t*_`'\"~≈:=>#"
+_JUNK = " \t*_`'\"~≈:=#"
 _LEAD = re.compile(
     r"(?:(?:approximately|approx\.?|about|around|roughly|nearly"
-    r"|exactly|only|therefore|thus|equal to|a total of|is)\b\s*"
+    r"|exactly|only|therefore|thus|equal to|a total of|is)\b\s*|[-=]>"
     rf"|[{re.escape(_JUNK)}])+",
     re.IGNORECASE,
 )
@@ -37,12 +39,23 @@ _MATH_BEFORE = re.compile(
     r"|\d[-/]\d{1,2}[-/])\s?[({]?\s?$"
 )
 _RAISED = re.compile(r"[\^_]\{?$")
+_EQUALS = re.compile(r"(?<![<>!≠/])[=≈]+")
+_DIGIT = re.compile(r"\d")
+_UNKNOWN = re.compile(r"(?:^|[,;]|\b(?:and|or))\s*\$?([A-Za-z](?:_\w)?)\s*=")
+_INSTEAD = re.compile(r"\s*[;,]?\s*[(\[]?\s*(?:(?:or|maybe|perhaps|possibly|also)\s+){0,3}\$?(?=[-\d.])")
+_ENDS = re.compile(r"\s?[\w%°$]{0,12}\s*[)\].;!?$*]*\s*(?:$|\n|or\b)")
+_ROUNDED = Fraction(1, 20)  # "1/3 = 0.33", "1.96 (about 2)"
 _EITHER = re.compile(r"\s*(?:[A-Za-z%°]{1,12}\s+)?,?\s?(?:or|または|或|oder)\s+(?:[a-z]\s*=\s*|\$)?", re.IGNORECASE)
-_SEVERAL = re.compile(r"\s?(?:,|,?\s?and|to|-|,?\s?&)\s?(?:[a-z]\s?=\s?|\$)?")
+_SEVERAL = re.compile(r"\s|\s?(?:,|,?\s?and|to|through|thru|until|till|-|,?\s?&)\s?(?:[a-z]\s?=\s?|\$)?")
 _PAIR = re.compile(r"\\?[(\[{].*[,;].*[)\]}]")
 _UNIT_WORDS = re.compile(
     r"\s?-?([A-Za-z°µμΩ¢$€£¥₹Å]+(?:(?:\^?-?\d)?(?:\s?[/·*]\s?|\s)[A-Za-z°µμΩ$]+){0,3}(?:\^?-?\d)?)"
 )
+_MORE_THAN_NUMBERS = re.compile(r"[^\d\s.,;|&+$%-]")
+_JOINING = re.compile(r"\b(?:and|or)\b")
+_NO_AT_LAST = re.compile(r"\n\W*no\W*$", re.IGNORECASE)
+_LISTED = re.compile(r"\s?[,;]\s?(?:(?:and|or)\s)?")
+_FEW = 2  # numbers with a comma between ("in 2020, 42") may be of two things; more are a list
 _WINDOW, _BEYOND, _SHORT = 300, 80, 400
 
 
@@ -65,9 +78,12 @@ def quantity(answer: str) -> Quantity | None:
             return None  # "infinitely many" in a box: whatever number stands elsewhere is not the answer
         if found is not None:
             return found if found.text else None
-    if len(text) <= _SHORT and "\n" not in text:
-        found = _read(text, announced=False)
-        return found if found is not None and found.text else None
+    if len(text) <= _SHORT:
+        if refuses(text) or _enumerates(text) or _NO_AT_LAST.search(text):
+            return None
+        if "\n" not in text:
+            found = _read(text, announced=False)
+            return found if found is not None and found.text else None
     return _last(text)
 
 
@@ -85,12 +101,16 @@ def _read(said: str, announced: bool) -> Quantity | None:
     tokens = [token for token in FIGURE.finditer(clause) if not _RAISED.search(clause, 0, token.start())]
     if not tokens:
         return None
-    if _two_answers(clause, tokens, announced):
+    if _two_answers(clause, tokens, announced) or _another_follows(tokens, text[len(clause) :]):
         return _NONE
-    if "=" in clause or "≈" in clause:
-        return next(_sides(clause), _NONE)
+    tokens = [token for token in tokens if not denied(text[: token.start()], text[token.end() :])]
+    if not tokens or (announced and corrected(text[tokens[0].end() :])):
+        return _NONE
     first = tokens[0].start() <= len(clause) - len(clause.lstrip(" ([")) + 1
-    return _in_context(clause, tokens[0] if first and announced else tokens[-1])
+    meant = tokens[0] if first and announced else tokens[-1]
+    if _bounds(text, meant):
+        return _NONE
+    return next(_sides(clause), _NONE) if _EQUALS.search(clause) else _in_context(clause, meant)
 
 
 def _first_clause(text: str) -> str:
@@ -103,20 +123,56 @@ def _first_clause(text: str) -> str:
 def _two_answers(clause: str, tokens: list[re.Match[str]], announced: bool) -> bool:
     for one, other in pairwise(tokens):
         between = clause[one.end() : other.start()]
-        joined = _EITHER.fullmatch(between) or (announced and _SEVERAL.fullmatch(between))
-        if joined and quantity_of(one).text != quantity_of(other).text:
+        either = _EITHER.fullmatch(between) or joined(between) or (announced and _SEVERAL.fullmatch(between))
+        if either and quantity_of(one).text != quantity_of(other).text:
             return True
-    return False
+    return len(tokens) > _FEW and all(
+        _LISTED.fullmatch(clause[one.end() : other.start()]) for one, other in pairwise(tokens[-_FEW - 1 :])
+    )
+
+
+def _bounds(text: str, token: re.Match[str]) -> bool:
+    """Whether the words around a number make it a bound, or a part of another number."""
+    return compared(text[: token.start()]) or compares(text[token.end() :])
+
+
+def _another_follows(tokens: list[re.Match[str]], rest: str) -> bool:
+    """Whether a clause's last number is followed by another in its place: "42 (43)", "42; 43", "42 (or 43)"."""
+    follows = _INSTEAD.match(rest)
+    one = quantity_of(tokens[-1])
+    other = quantity_of(again) if follows and (again := FIGURE.match(rest, follows.end())) else None
+    if follows is None or other is None or not _ENDS.match(rest, again.end() if again else 0):
+        return False
+    return not _alike(one, other)
+
+
+def _alike(one: Quantity, other: Quantity) -> bool:
+    """Whether two numbers may be the same one, rounded or in another unit."""
+    if one.value is None or other.value is None or one.unit != other.unit:
+        return one.text == other.text or one.unit != other.unit
+    if one.value.denominator == other.value.denominator == 1:
+        return one.value == other.value
+    return abs(one.value - other.value) <= _ROUNDED * max(abs(one.value), abs(other.value))
 
 
 def _sides(clause: str) -> Iterator[Quantity]:
-    """Yield what an equation's sides come to, the last side first, where a side is a number and nothing else."""
-    for side in reversed(re.split(r"[=≈]", clause)):
+    """Yield what an equation's sides come to, the last side first, where a side is a number and nothing else.
+
+    Nothing where two of them differ ("41 = 42"), or where several unknowns are given ("x = 43, y = 42").
+    """
+    if len({name[1] for name in _UNKNOWN.finditer(clause)}) > 1:
+        return
+    found: list[Quantity] = []
+    alone: list[Quantity] = []
+    for side in reversed(_EQUALS.split(clause)):
         token = FIGURE.search(side)
         if token and not side[: token.start()].strip(" ($"):
-            found = _in_context(side, token)
-            if found.text:
-                yield found
+            whole = _in_context(side, token)
+            if whole.text:
+                found.append(whole)
+                alone += [] if _DIGIT.search(side, token.end()) else [whole]
+    if all(_alike(one, other) for one, other in pairwise(alone)):
+        yield from found
 
 
 def _in_context(text: str, token: re.Match[str]) -> Quantity:
@@ -147,6 +203,13 @@ def _unit_after(after: str, alone: bool) -> str:
     return words[1] if alone and not rest and len(parts) <= 3 and not single else ""
 
 
+def _enumerates(text: str) -> bool:
+    """Whether a text is several numbers and nothing else."""
+    if _MORE_THAN_NUMBERS.search(_JOINING.sub(" ", text)):
+        return False
+    return len({quantity_of(token).text for token in FIGURE.finditer(text)}) > 1
+
+
 def _last(text: str) -> Quantity | None:
     """Return the last number of a text in which none is announced."""
     last = max(text.rfind(digit) for digit in "0123456789")
@@ -157,6 +220,8 @@ def _last(text: str) -> Quantity | None:
     if start:
         window = window[re.search(r"\s|$", window).end() :]  # type: ignore[union-attr] # $ always matches
     window = cleaned(window)
-    tokens = list(FIGURE.finditer(window))
-    found = _in_context(window, tokens[-1]) if tokens else _NONE
+    tokens = [token for token in FIGURE.finditer(window) if not denied(window[: token.start()], window[token.end() :])]
+    if not tokens or _bounds(window, tokens[-1]):
+        return None
+    found = _in_context(window, tokens[-1])
     return found if found.text else None

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shikisha.fences import fenced
+from shikisha.grade.canon_qualifier import belied, denied
 
 _READ = 200_000
 _LONGEST = 4_000  # characters of one stated answer
@@ -42,16 +43,19 @@ def spoken(text: str) -> str:
         blocks = fenced(text)
         if len(blocks) == 1 and text.endswith("```"):
             text = blocks[0].strip()
+    if "~~" in text:
+        text = _STRUCK.sub("", text).strip()
     return _EMPTY.sub("", text).strip() if "ox" in text and _EMPTY.search(text) else text
 
 
+_STRUCK = re.compile(r"~~[^~\n]{1,200}~~")
 _EMPTY = re.compile(r"\$?\\(?:boxed|fbox)\{\s{0,9}\}\$?")
 
 
 def stated(text: str) -> Iterator[Stated]:
     """Yield what a text (as `spoken` returned it) says to be its answer, the most binding place first.
 
-    An empty text means that it says outright to have none (a JSON null).
+    An empty text means that it says outright to have none: a JSON null, or what it names is taken back ("not …").
     """
     if "nswer" in text:
         if '"' in text or "'" in text:
@@ -108,42 +112,76 @@ def _of_tag(text: str) -> Iterator[Stated]:
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, end)
     if start >= 0 and end - start < _LONGEST:
-        yield Stated(text[start + len("<answer>") : end].strip(), whole=True)
+        after = end + len("</answer>")
+        said = text[start + len("<answer>") : end].strip()
+        last = text.rfind("</answer>", 0, start)
+        first = text.rfind("<answer>", 0, max(0, last))
+        if first >= 0 and last - first < _LONGEST and _IN_ROW.fullmatch(text, last + len("</answer>"), start):
+            said = f"{text[first + len('<answer>') : last].strip()}, {said}"
+        yield Stated("" if _denied(text, start, after) else said, whole=True)
+
+
+def _denied(text: str, start: int, end: int) -> bool:
+    """Whether the words around a marked answer, on its own line, take it back."""
+    before = text[max(0, start - _AROUND) : start].rpartition("\n")[2]
+    after = text[end : end + _AROUND].partition("\n")[0]
+    return denied(before, after)
 
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_IN_ROW = re.compile(
+    r"[ \t$]*(?:\\[()\[\]])?[ \t]*[,;/]?[ \t]*(?:\b(?:or|and|maybe|perhaps|also)\b[ \t]*){0,3}(?:\\[(\[])?[ \t$]*"
+)
+_AROUND = 80
 _UNBRACED = re.compile(r"[^\n$]{1,200}(?=\$)|\S+")
 
 
 def _of_box(text: str) -> Iterator[Stated]:
-    """Read the last box that is closed and not empty."""
-    end = len(text)
+    """Read the last box that is closed and not empty, with those that stand in a row with it as one answer."""
+    end, taken_back = len(text), False
     for _ in range(_BOXES):
         at = max(text.rfind("\\boxed", 0, end), text.rfind("\\fbox", 0, end))
         if at < 0:
-            return
+            break
         end = at
-        content = _boxed(text, at)
-        if content:
-            yield Stated(content, whole=True)
+        content, after = _boxed(text, at)
+        if content and _denied(text, at, after):
+            taken_back = True  # "\boxed{42}, not \boxed{43}" answers 42
+        elif content:
+            row = [content, *_in_row(text, at)]
+            yield Stated(", ".join(dict.fromkeys(reversed(row))), whole=True)
             return
+    if taken_back:
+        yield Stated("", whole=True)
 
 
-def _boxed(text: str, at: int) -> str | None:
+def _in_row(text: str, at: int) -> Iterator[str]:
+    """Yield what is in the boxes that stand right before this one, with at most "or", "and" or a comma between."""
+    for _ in range(_BOXES):
+        start = max(text.rfind("\\boxed", 0, at), text.rfind("\\fbox", 0, at))
+        content, after = _boxed(text, start) if start >= 0 else (None, 0)
+        if not content or not _IN_ROW.fullmatch(text, after, at):
+            return
+        yield content
+        at = start
+
+
+def _boxed(text: str, at: int) -> tuple[str | None, int]:
+    """Return what is in the box that begins here (None: it is not closed), and where the box ends."""
     start = _BOX.match(text, at)
     if start is None:
-        return None
+        return None, at
     at = start.end()
     if text[at : at + 1] != "{":
         token = _UNBRACED.match(text, at)
-        return token[0].strip().rstrip(".,") if token and start[0][-1].isspace() else None
+        return (token[0].strip().rstrip(".,"), token.end()) if token and start[0][-1].isspace() else (None, at)
     depth = 0
     for brace in _BRACE.finditer(text, at, at + _LONGEST):
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
         if depth == 0:
-            return text[at + 1 : brace.start()].strip()
-    return None
+            return text[at + 1 : brace.start()].strip(), brace.end()
+    return None, at
 
 
 def _of_hashes(text: str) -> Iterator[Stated]:
@@ -164,7 +202,13 @@ _OTHERS = re.compile(
     r"|\b[Rr]éponse\b[^\n.:=]{0,30}?(?:\best\b|[:=])|\b[Rr](?:esposta|isposta)\b[^\n.:=]{0,30}?(?:[éè]|[:=])"
     r"|\b[Оо]твет\b\s{0,3}[:=-]"
 )
-_NEGATED = re.compile(r"\b(?:not|cannot|never|no)\b|n't\b")
+_NEGATED = re.compile(
+    r"\b(?:not|cannot|never|no|avoid|wrong|incorrect|false|anything but|everything but|hardly|unlikely)\b|n['’]t\b"
+)
+_JOINS = re.compile(
+    r"\b(?:or|and|alternatively|otherwise|else)\b[\s,]*(?:(?:maybe|perhaps|possibly|also|that|the|my|it)\s+)*$",
+    re.IGNORECASE,
+)
 _HEADING = re.compile(r"(?:^|\n)[\s#*_>]*(?:(?:the|my)\s+)?(?:final\s+|correct\s+)?$", re.IGNORECASE)
 _LEAD = 60
 _OPENING = re.compile(
@@ -183,8 +227,17 @@ def _of_phrase(text: str) -> Iterator[Stated]:
             said = _said(text, found.end()) if _announces(text, found) else ""
             if said:
                 before = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
-                yield Stated(said, whole=False, opens=_OPENING.fullmatch(before[-_LEAD:]) is not None)
+                opens = _OPENING.fullmatch(before[-_LEAD:]) is not None
+                if belied(before) or (_JOINS.search(before) and _another_is_said(text, found, pattern)):
+                    yield Stated("", whole=True)
+                else:
+                    yield Stated(said, whole=False, opens=opens)
                 return
+
+
+def _another_is_said(text: str, found: re.Match[str], pattern: re.Pattern[str]) -> bool:
+    """Whether an answer is announced earlier on the line too: "the answer is 43 or the answer is 42"."""
+    return pattern.search(text, text.rfind("\n", 0, found.start()) + 1, found.start()) is not None
 
 
 def _line_start(text: str, at: int) -> int:

@@ -19,8 +19,16 @@ _REFUSAL = re.compile(
     r"|i have no idea|idk\b|no answer\b|n/a\W*$|(?:i(?: am|'m) )?sorry\W*$)",
     re.IGNORECASE,
 )
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_PUNCTUATION = re.compile(r"[^\w\s]|_")
+_ARTICLES = re.compile(r"(?<![\w'\"])(?:a|an|the)\s+(?=\w)")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))(?![^\[({]*[\])}])")
+_MARKS = re.compile(  # what no answer depends on; each exception is where one does
+    r"['\"`()…°?&@]|(?<!\d)\.(?!\d)|\.(?!\d)|(?<=[^\W\d])\.(?=\d)|!(?![\w=])|(?<!\w)_{1,3}(?=\w)|(?<=\w)_{1,3}(?!\w)|(?<!\w)\*{1,3}(?=[^\W\d])|(?<=[^\W\d])\*{1,3}(?!\w)"
+    r"|(?<=[^\W\d])-(?=\w)|(?<=\w)-(?=[^\W\d])|-(?![\w.])|(?<=[^\W\d])/|/(?=[^\W\d])|\\(?=['\"])"
+)
+_SEPARATORS = re.compile(r"[,;]|:(?!\d)|(?<!\d):")
+_APART = re.compile(r"\s*([+#<>=≠≤≥¬!±√%$€£¥₹^|\[\]{}])\s*")
+_BULLET = re.compile(r"^(?:#{1,6}\s+|[-*•]\s+|>\s+(?=[^\W\d]))")
+_WRAPS = frozenset((("'", "'"), ('"', '"'), ("`", "`"), ("*", "*"), ("_", "_"), ("$", "$"), ("(", ")")))
 
 
 def text(answer: str) -> str | None:
@@ -52,9 +60,29 @@ def refuses(answer: str) -> bool:
     return _REFUSAL.match(fold(answer[:200]).lstrip(" \n\t\"'*")) is not None
 
 
-def bare_words(answer: str) -> str:
-    """Return a text without case, punctuation, articles and idle space, as SQuAD compares answers."""
-    return " ".join(_ARTICLES.sub(" ", _PUNCTUATION.sub("", fold(answer).casefold())).split())
+def bare_words(text: str) -> str:
+    """Return a text without case, idle space, leading articles and punctuation, as SQuAD compares answers.
+
+    What SQuAD drops too, but makes another answer of it, stays: signs, decimal points, operators, currency, `%`, and
+    the brackets of lists: `-1` is not `1`, `1.5` not `15`, `C++` not `C`, and `> 42` not `42`.
+    """
+    bare = _ARTICLES.sub("", fold(text).casefold())
+    bare = _THOUSANDS.sub("", _unwrapped(bare.strip()))
+    bare = _SEPARATORS.sub(" ", _MARKS.sub("", bare))
+    return " ".join(_APART.sub(r"\1", bare).split())
+
+
+def unquoted(text: str) -> str:
+    """Return a text of marks alone without the quotes around it, in small letters and with single spaces."""
+    return _unwrapped(" ".join(fold(text).split()).casefold())
+
+
+def _unwrapped(text: str) -> str:
+    """Take quotes, emphasis, dollars and a heading's or an item's mark from around a text."""
+    text = _BULLET.sub("", text)
+    while len(text) > 1 and (text[0], text[-1]) in _WRAPS and text[1:-1].strip(" *_`$'\"()"):
+        text = text[1:-1].strip()
+    return text
 
 
 def _undressed(said: str) -> str:

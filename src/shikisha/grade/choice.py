@@ -4,6 +4,7 @@ Invariant: who chooses nothing, two options, or one that does not exist has give
 the answer goes before any text. Deliberately absent: several right letters, and half marks.
 """
 
+import re
 from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -16,6 +17,10 @@ from shikisha.grade.canon_place import spoken, stated
 from shikisha.grade.canon_text import bare_words
 
 _SHORT = 2_000  # characters of an answer that could be one option's text
+_UNSETTLED = re.compile(  # behind an option's text, without punctuation
+    r"(?: \w+){0,3}? (?:or|not|no|nor|isnt|wasnt|cant|cannot|wont|doesnt|wrong|incorrect|false|impossible"
+    r"|unless|either)(?: |$)"
+)
 _LETTERS = range(2, 27)
 
 
@@ -84,6 +89,8 @@ def _only(said: str, texts: Sequence[str]) -> int | None:
     fits = [place for place, text in enumerate(texts) if text and f"{said} ".startswith(f"{text} ")]
     best = max(fits, key=lambda place: len(texts[place]), default=None)
     if best is None or texts.count(texts[best]) > 1:
+        return None
+    if _UNSETTLED.match(said[len(texts[best]) :]):
         return None
     others = (text for text in texts if text and f" {text} " not in f" {texts[best]} ")
     return None if any(f" {other} " in f" {said} " for other in others) else best

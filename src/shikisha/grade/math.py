@@ -7,18 +7,30 @@ process failed at. Ratios, and answers in words, are compared by spelling alone:
 a product of its letters. Deliberately absent: part marks for some members of a set.
 """
 
+import re
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from shikisha.errors import ConfigError
 from shikisha.grade import Grade, Tools, graded, no_answer, ungraded
 from shikisha.grade.algebra import Algebra, Finding, require_math, shared
 from shikisha.grade.canon import Form
-from shikisha.grade.canon_math import canonical_expression, expression, figure, latex
+from shikisha.grade.canon_math import (
+    brackets,
+    canonical_expression,
+    contradicts,
+    equated,
+    expression,
+    figure,
+    has_base,
+    latex,
+)
 from shikisha.grade.canon_place import spoken
 from shikisha.grade.number import agree
 
 _LONGEST = 1_000  # characters of an expression that algebra is asked about
 _SHOWN = 200
+_RELATION = re.compile(r"[=<>≤≥≠∈]|\\(?:neq?|leq?|geq?|lt|gt|in|equiv)\b")
 
 
 class Settings(BaseModel):
@@ -63,6 +75,9 @@ class MathChecker:
             return self._graded(found, same)
         algebra = self._algebra or shared()
         finding = await algebra.compare(latex(self._right), latex(written))
+        if finding is Finding.EQUAL and not _RELATION.search(self._right):
+            for one, other in equated(written):  # "x - 1 = x + 1": what is said to be equal must be
+                finding = await algebra.compare(latex(one), latex(other)) if finding is Finding.EQUAL else finding
         if finding is Finding.FAILED:
             return ungraded(self.name, "the process that compares expressions failed")
         notes = {
@@ -78,9 +93,24 @@ class MathChecker:
             return agree(ours, self._figure)
         if found == self._canonical:
             return True
+        if self._differs(written):
+            return False
         if any(_is_wording(one) for one in (found, self._canonical)) or len(written) > _LONGEST:
             return False
         return None
+
+    def _differs(self, written: str) -> bool:
+        """Return whether the forms say that they differ, though algebra would make one of them the other.
+
+        A set is no pair or interval, a number in another base is not its digits, and of the numbers that an answer
+        says to be equal none is another than the right one ("4 = 5").
+        """
+        ours, theirs = brackets(written), brackets(self._right)
+        if ours and theirs and ours != theirs:
+            return True
+        if has_base(written) and not has_base(self._right):
+            return True
+        return not _RELATION.search(self._right) and contradicts(written)
 
     def _graded(self, found: str, right: bool, note: str = "") -> Grade:
         shown = found[:_SHOWN]

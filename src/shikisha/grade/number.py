@@ -1,7 +1,8 @@
 """The checker of numbers: equal within a tolerance, in whatever unit, as a share or as a percentage.
 
 What counts as equal: a whole number exactly, another to a millionth, unless a tolerance is given. A `%` on one side
-only lets both readings of the other (50 % is 50 and 0.5). Units count where both sides have one that is known: 5 km is
+only lets both readings of the other (50 % is 50 and 0.5, as published answers to "what percentage" have no sign), but
+0.5 % is not 0.5. Units count where both sides have one that is known: 5 km is
 5000 m and not 5 m; an answer's unit is ignored where the right answer has none, and may be left out unless it is
 required. Invariants: values are exact fractions; what is no single number is NO_ANSWER. Deliberately absent:
 significant figures.
@@ -115,8 +116,10 @@ def agree(found: Quantity, right: Quantity, tolerance: Tolerance = EXACT, *, str
     if found.value is None or right.value is None:
         return found.text == right.text
     readings = [found.value]
-    if found.percent or right.percent:
-        readings.append(found.value / 100 if found.percent else found.value * 100)
+    if found.percent and not right.percent:
+        readings = [found.value / 100, *(readings if abs(right.value) >= 1 else [])]
+    elif right.percent and not found.percent:
+        readings.append(found.value * 100)
     return any(tolerance.allows(reading, right.value) for reading in readings)
 
 

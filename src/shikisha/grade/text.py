@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from shikisha.grade import Grade, Tools, graded, no_answer
 from shikisha.grade.canon import Form
-from shikisha.grade.canon_text import bare_words, stated_text, text_of
+from shikisha.grade.canon_text import bare_words, stated_text, text_of, unquoted
 
 _SHOWN = 200
 _SPARE = 500  # characters that may be space and punctuation
@@ -73,4 +73,4 @@ class TextChecker:
 
     def _comparable(self, one: str) -> str:
         one = one.strip()
-        return one if self._mode is Mode.EXACT else bare_words(one) or " ".join(one.split()).casefold()
+        return one if self._mode is Mode.EXACT else bare_words(one) or unquoted(one)

@@ -16,6 +16,7 @@ from shikisha.errors import ConfigError, FaultKind, WorkerError
 from shikisha.secrets import Vault
 from shikisha.task import Task
 from shikisha.worker import Card, Granted, Json, Reply, Request, Speaker, Turn
+from shikisha.workers.address import below
 from shikisha.workers.chat import ChatWorker, Settings, build
 
 CARD = Card("novice", max_output_tokens=100, timeout=5.0, price=Price(input=1.0, output=2.0, cached=0.5))
@@ -64,6 +65,19 @@ async def test_the_reply_has_text_usage_and_model(stream: bool) -> None:
     assert reply.usage == Usage(input_tokens=8, output_tokens=7, cached_tokens=3, reasoning_tokens=4)
     assert reply.model == "m"
     assert reply.dollars is None  # the card's price says
+
+
+@pytest.mark.parametrize(
+    ("base", "asked"),
+    [
+        ("http://h/v1", "http://h/v1/chat/completions"),
+        ("http://h/v1/", "http://h/v1/chat/completions"),
+        ("http://h", "http://h/chat/completions"),
+        ("https://r/deployments/d?api-version=2024", "https://r/deployments/d/chat/completions?api-version=2024"),
+    ],
+)
+def test_the_path_goes_below_the_address_and_its_query_stays_behind_it(base: str, asked: str) -> None:
+    assert below(base, "/chat/completions") == asked
 
 
 async def test_text_arrives_piece_by_piece() -> None:

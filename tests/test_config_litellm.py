@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shikisha.config.litellm import import_models, load_yaml
+from shikisha.config.litellm import PROVIDERS, import_models, load_yaml
 from shikisha.config.load import load
 from shikisha.errors import ConfigError
 
@@ -59,11 +59,77 @@ def test_a_model_becomes_a_chat_worker_with_prices_and_limits(tmp_path: Path) ->
         ("claude-x", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
         ("groq/llama/8b", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
         ("ollama/qwen", "http://localhost:11434/v1", None),
+        ("gemini/gemini-pro", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+        ("cohere/command-r", "https://api.cohere.ai/compatibility/v1", "COHERE_API_KEY"),
+        ("mistral/mistral-large", "https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
     ],
 )
 def test_a_provider_has_its_endpoint_and_variable(name: str, base_url: str, key: str | None) -> None:
     worker = workers(model("m", model=name))["m"]
     assert (worker["base_url"], worker.get("api_key_env")) == (base_url, key)
+
+
+@pytest.mark.parametrize(
+    ("name", "api_base", "base_url"),
+    [
+        ("ollama/qwen", "http://gpu:11434", "http://gpu:11434/v1"),
+        ("ollama/qwen", "http://gpu:11434/", "http://gpu:11434/v1"),
+        ("ollama_chat/qwen", "http://gpu:11434/v1/", "http://gpu:11434/v1"),
+        ("ollama/qwen", "http://gpu:11434/api", "http://gpu:11434/v1"),
+        ("openai/m", "http://gpu:8000/v1/chat/completions", "http://gpu:8000/v1"),
+        ("hosted_vllm/m", "http://gpu:8000/v1/", "http://gpu:8000/v1"),
+        ("azure_ai/m", "https://r.services.ai.azure.com", "https://r.services.ai.azure.com/openai/v1"),
+    ],
+)
+def test_an_address_is_that_of_the_openai_compatible_endpoint(name: str, api_base: str, base_url: str) -> None:
+    assert workers(model("m", model=name, api_base=api_base))["m"]["base_url"] == base_url
+
+
+def test_a_dated_azure_deployment_keeps_its_path_version_and_header(tmp_path: Path) -> None:
+    one = model(
+        "m",
+        model="azure/my-gpt",
+        api_base="https://r.openai.azure.com/",
+        api_version="2024-10-21",
+        api_key="os.environ/AZURE_KEY",
+    )
+    worker = workers(one)["m"]
+    assert worker["base_url"] == "https://r.openai.azure.com/openai/deployments/my-gpt?api-version=2024-10-21"
+    assert worker["headers"] == {"api-key": "${AZURE_KEY}"}
+    assert "api_key_env" not in worker
+    assert import_models({"model_list": [one]}).notes == []
+    (tmp_path / "shikisha.toml").write_text(import_models({"model_list": [one]}).toml())
+    assert load(tmp_path / "shikisha.toml", {"AZURE_KEY": KEY}).pool().names == ("m",)
+
+
+@pytest.mark.parametrize("version", [{}, {"api_version": "preview"}, {"api_version": "v1"}])
+def test_an_azure_deployment_without_a_dated_version_is_a_model_of_the_v1_api(version: Mapping[str, str]) -> None:
+    worker = workers(model("m", model="azure/my-gpt", api_base="https://r.openai.azure.com", **version))["m"]
+    assert worker["base_url"] == "https://r.openai.azure.com/openai/v1"
+    assert (worker["model"], worker["api_key_env"]) == ("my-gpt", "AZURE_API_KEY")
+
+
+def test_what_is_left_out_says_how_to_reach_it_by_way_of_the_proxy() -> None:
+    note = import_models({"model_list": [model("claude", model="bedrock/claude")]}).notes[0]
+    assert "base_url = \"http://localhost:4000/v1\", model = 'claude'" in note
+
+
+def test_a_limit_is_sent_under_the_name_that_the_provider_knows() -> None:
+    found = workers(model("a", model="ollama/q"), model("b", model="mistral/m"), model("c", model="openai/m"))
+    assert [found[name].get("max_tokens_field") for name in found] == ["max_tokens", "max_tokens", None]
+
+
+def test_an_address_without_a_path_is_pointed_out() -> None:
+    imported = import_models({"model_list": [model("m", model="hosted_vllm/q", api_base="http://gpu:8000")]})
+    assert imported.workers["m"]["base_url"] == "http://gpu:8000"
+    assert "http://gpu:8000 has no path; most servers want one that ends in /v1" in imported.notes[0]
+
+
+def test_every_provider_says_where_it_is_or_why_not() -> None:
+    for name, provider in PROVIDERS.items():
+        imported = import_models({"model_list": [model("m", model=f"{name}/x", api_base="https://h.example/v1")]})
+        assert bool(imported.workers) is not bool(provider.instead)
+        assert all(note.endswith('"LITELLM_PROXY_API_KEY"') for note in imported.notes if "left out" in note)
 
 
 def test_an_address_of_ones_own_goes_before_the_providers() -> None:
@@ -76,9 +142,23 @@ def test_an_address_of_ones_own_goes_before_the_providers() -> None:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        (model("m", model="bedrock/x"), "no address of an OpenAI-compatible endpoint is known for 'bedrock'"),
-        (model("m", model="hosted_vllm/x"), "no address"),
-        (model("m", api_base="os.environ/BASE", model="azure/x"), "no address"),
+        (model("m", model="bedrock/x"), "Amazon Bedrock signs each call with cloud credentials"),
+        (model("m", model="bedrock/x", api_base="https://b.example"), "Amazon Bedrock signs each call"),
+        (model("m", model="sagemaker/x"), "Amazon SageMaker signs each call"),
+        (model("m", model="vertex_ai/gemini-pro"), "Vertex AI takes Google tokens that expire"),
+        (model("m", model="replicate/x"), "Replicate has a protocol of its own"),
+        (
+            model("m", model="nobody/x"),
+            "no OpenAI-compatible endpoint of the provider 'nobody' is known; where it has one",
+        ),
+        (model("m", model="hosted_vllm/x"), "its api_base is missing; where it has one, give its address as api_base"),
+        (model("m", model="azure/x"), "its api_base is missing"),
+        (
+            model("m", api_base="os.environ/BASE", model="azure/x"),
+            "in the environment (os.environ/BASE): write it into",
+        ),
+        (model("m", api_base="gpu:8000"), "api_base: expected an http or https address, found 'gpu:8000'"),
+        (model("m", api_base=7), "api_base: expected an http or https address, found '7'"),
         (model("m*", model="openai/*"), "a wildcard names no model"),
         (model("m", info={"mode": "embedding"}), "only chat models can be workers"),
         ({"model_name": "m"}, "it lacks model_name or litellm_params.model"),

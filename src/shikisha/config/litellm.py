@@ -1,8 +1,8 @@
 """A LiteLLM proxy's `model_list` as workers: YAML in, the text of [workers] tables out, with notes on what was left.
 
 Invariants: no key is copied, only names of environment variables are (8); an entry that cannot be called as an
-OpenAI-compatible endpoint is named in the notes and not guessed at. Deliberately absent: LiteLLM's routing strategies,
-guardrails and callbacks; load-balanced deployments become workers of their own.
+OpenAI-compatible endpoint is named in the notes, with what to do about it, and not guessed at. Deliberately absent:
+LiteLLM's routing strategies, guardrails and callbacks; load-balanced deployments become workers of their own.
 """
 
 import json
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TypeGuard
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from shikisha.errors import ConfigError, MissingExtra
 
@@ -24,34 +25,95 @@ _NOT_IN_NAMES = re.compile(r"[^\w.@:+/ -]")
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Where a provider's OpenAI-compatible endpoint is, and the variable that LiteLLM reads its key from."""
+    """Where a provider's OpenAI-compatible endpoint is, and the variable that LiteLLM reads its key from.
 
-    base_url: str | None
+    `base_url` None: the entry's `api_base` says where. `under`: the path of that endpoint, where LiteLLM's `api_base`
+    is the server's root. `instead`: why no key opens such an endpoint of this provider.
+    """
+
+    base_url: str | None = None
     key: str | None = None
+    under: str = ""
+    instead: str = ""
 
+
+_SIGNED = "{} signs each call with cloud credentials, which no worker does"
+_OWN_FORM = "{} has a protocol of its own, which no worker speaks"
+_PROXY = (  # what can be done about every provider that is not reached directly
+    'keep the LiteLLM proxy running and write: kind = "chat", base_url = "http://localhost:4000/v1", model = {!r}, '
+    'api_key_env = "LITELLM_PROXY_API_KEY"'
+)
 
 PROVIDERS: Mapping[str, Provider] = {
+    "ai21": Provider("https://api.ai21.com/studio/v1", "AI21_API_KEY"),
+    "ai21_chat": Provider("https://api.ai21.com/studio/v1", "AI21_API_KEY"),
     "anthropic": Provider("https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
+    "azure": Provider(key="AZURE_API_KEY"),  # see `_azure`
+    "azure_ai": Provider(key="AZURE_AI_API_KEY", under="/openai/v1"),
+    "bedrock": Provider(instead=_SIGNED.format("Amazon Bedrock")),
+    "bedrock_converse": Provider(instead=_SIGNED.format("Amazon Bedrock")),
     "cerebras": Provider("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
+    "codestral": Provider("https://codestral.mistral.ai/v1", "CODESTRAL_API_KEY"),
+    "cohere": Provider("https://api.cohere.ai/compatibility/v1", "COHERE_API_KEY"),
+    "cohere_chat": Provider("https://api.cohere.ai/compatibility/v1", "COHERE_API_KEY"),
+    "custom_openai": Provider(key="OPENAI_API_KEY"),
+    "dashscope": Provider("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
+    "databricks": Provider(key="DATABRICKS_API_KEY"),
+    "deepinfra": Provider("https://api.deepinfra.com/v1/openai", "DEEPINFRA_API_KEY"),
     "deepseek": Provider("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
     "fireworks_ai": Provider("https://api.fireworks.ai/inference/v1", "FIREWORKS_AI_API_KEY"),
+    "friendliai": Provider("https://api.friendli.ai/serverless/v1", "FRIENDLI_TOKEN"),
     "gemini": Provider("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+    "github": Provider("https://models.inference.ai.azure.com", "GITHUB_API_KEY"),
+    "github_copilot": Provider(instead="GitHub Copilot asks a person to sign in, which no worker does"),
     "groq": Provider("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
-    "hosted_vllm": Provider(None),
-    "litellm_proxy": Provider(None, "LITELLM_PROXY_API_KEY"),
+    "hosted_vllm": Provider(),
+    "huggingface": Provider("https://router.huggingface.co/v1", "HF_TOKEN"),
+    "hyperbolic": Provider("https://api.hyperbolic.xyz/v1", "HYPERBOLIC_API_KEY"),
+    "litellm_proxy": Provider(key="LITELLM_PROXY_API_KEY"),
+    "llamafile": Provider("http://127.0.0.1:8080/v1"),
     "lm_studio": Provider("http://localhost:1234/v1"),
+    "meta_llama": Provider("https://api.llama.com/compat/v1", "LLAMA_API_KEY"),
     "mistral": Provider("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    "moonshot": Provider("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
+    "nebius": Provider("https://api.studio.nebius.ai/v1", "NEBIUS_API_KEY"),
+    "novita": Provider("https://api.novita.ai/v3/openai", "NOVITA_API_KEY"),
     "nvidia_nim": Provider("https://integrate.api.nvidia.com/v1", "NVIDIA_NIM_API_KEY"),
-    "ollama": Provider("http://localhost:11434/v1"),
-    "ollama_chat": Provider("http://localhost:11434/v1"),
+    "oci": Provider(instead=_SIGNED.format("Oracle Cloud")),
+    "ollama": Provider("http://localhost:11434/v1", under="/v1"),
+    "ollama_chat": Provider("http://localhost:11434/v1", under="/v1"),
     "openai": Provider("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    "openai_like": Provider(key="OPENAI_LIKE_API_KEY"),
     "openrouter": Provider("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "perplexity": Provider("https://api.perplexity.ai", "PERPLEXITYAI_API_KEY"),
+    "petals": Provider(instead=_OWN_FORM.format("Petals")),
+    "predibase": Provider(instead=_OWN_FORM.format("Predibase")),
+    "replicate": Provider(instead=_OWN_FORM.format("Replicate")),
+    "sagemaker": Provider(instead=_SIGNED.format("Amazon SageMaker")),
+    "sagemaker_chat": Provider(instead=_SIGNED.format("Amazon SageMaker")),
+    "sambanova": Provider("https://api.sambanova.ai/v1", "SAMBANOVA_API_KEY"),
+    "snowflake": Provider(instead=_OWN_FORM.format("Snowflake Cortex")),
+    "text-completion-openai": Provider(instead="text completion is no chat"),
     "together_ai": Provider("https://api.together.xyz/v1", "TOGETHERAI_API_KEY"),
+    "vertex_ai": Provider(
+        instead="Vertex AI takes Google tokens that expire within the hour (with an API key: gemini/MODEL)"
+    ),
+    "vertex_ai_beta": Provider(
+        instead="Vertex AI takes Google tokens that expire within the hour (with an API key: gemini/MODEL)"
+    ),
+    "vllm": Provider(instead="vllm/ loads the model into LiteLLM's own process (a vLLM server is hosted_vllm/MODEL)"),
+    "volcengine": Provider("https://ark.cn-beijing.volces.com/api/v3", "VOLCENGINE_API_KEY"),
+    "watsonx": Provider(instead=_OWN_FORM.format("watsonx.ai")),
     "xai": Provider("https://api.x.ai/v1", "XAI_API_KEY"),
+    "xinference": Provider("http://127.0.0.1:9997/v1"),
 }
+_MAX_TOKENS = frozenset(  # whose documentation knows `max_tokens` and no `max_completion_tokens`
+    """ai21 ai21_chat codestral cohere cohere_chat deepseek llamafile lm_studio mistral ollama ollama_chat perplexity
+    together_ai""".split()
+)
 _COPIED = ("temperature", "top_p", "seed", "timeout")
 _UNDERSTOOD = frozenset(
-    {*_COPIED, "model", "api_base", "base_url", "api_key", "max_tokens", "max_completion_tokens", "rpm"}
+    {*_COPIED, "model", "api_base", "base_url", "api_key", "api_version", "max_tokens", "max_completion_tokens", "rpm"}
     | {"max_parallel_requests", "input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost"}
 )
 
@@ -131,21 +193,72 @@ def _worker(entry: object, imported: Imported, where: str) -> dict[str, object] 
         imported.notes.append(f"{where}: left out: only chat models can be workers")
         return None
     provider, bare = _split(model)
+    if provider.startswith("openai_") and provider not in PROVIDERS:
+        provider = "openai_like"
     known = PROVIDERS.get(provider)
-    base = params.get("api_base") or params.get("base_url") or (known.base_url if known else None)
-    if not isinstance(base, str) or base.startswith(_REFERENCE):
-        imported.notes.append(
-            f"{where}: left out: no address of an OpenAI-compatible endpoint is known for {provider!r}"
-        )
+    base = _base(params, known)
+    if base is None or (known is not None and known.instead):
+        imported.notes.append(f"{where}: left out: {_why(provider, known, params)}; {_PROXY.format(name)}")
         return None
     key = _key(params.get("api_key"), known, where, imported)
     unused = sorted(set(params) - _UNDERSTOOD)
     if unused:
         imported.notes.append(f"{where}: not taken over: {', '.join(unused)}")
-    worker: dict[str, object] = {"kind": "chat", "model": bare, "base_url": base}
-    if key:
-        worker["api_key_env"] = key
+    worker: dict[str, object] = {"kind": "chat", "model": bare}
+    worker |= _azure(base, bare, params, key) if provider == "azure" else _endpoint(base, known, key)
+    worker |= {"max_tokens_field": "max_tokens"} if provider in _MAX_TOKENS else {}
+    if known is not None and known.base_url is None and not urlsplit(str(worker["base_url"])).path.strip("/"):
+        imported.notes.append(
+            f"{where}: {base} has no path; most servers want one that ends in /v1: ask `doctor --call`"
+        )
     return worker | {key: params[key] for key in _COPIED if _is_number(params.get(key))} | dict(_limits(params, info))
+
+
+def _base(params: Entry, known: Provider | None) -> str | None:
+    """Return the address that an entry gives, or its provider's."""
+    given = params.get("api_base") or params.get("base_url")
+    if given is None:
+        return known.base_url if known else None
+    return given if isinstance(given, str) and urlsplit(given).scheme in ("http", "https") else None
+
+
+def _why(provider: str, known: Provider | None, params: Entry) -> str:
+    """Say why an entry cannot be called."""
+    given = params.get("api_base") or params.get("base_url")
+    if known is not None and known.instead:
+        return known.instead
+    if isinstance(given, str) and given.startswith(_REFERENCE):
+        return f"its address is in the environment ({given}): write it into api_base, it is no secret"
+    if given is not None:
+        return f"api_base: expected an http or https address, found {str(given)[:60]!r}"
+    what = (
+        "its api_base is missing" if known else f"no OpenAI-compatible endpoint of the provider {provider!r} is known"
+    )
+    return f"{what}; where it has one, give its address as api_base"
+
+
+def _endpoint(base: str, known: Provider | None, key: str | None) -> dict[str, object]:
+    """Return the keys that say where an OpenAI-compatible endpoint is and what opens it."""
+    base = base.rstrip("/").removesuffix("/chat/completions").rstrip("/")
+    if known is not None and known.under:
+        base = f"{base.removesuffix('/api').removesuffix(known.under).rstrip('/')}{known.under}"
+    return {"base_url": base} | ({"api_key_env": key} if key else {})
+
+
+def _azure(base: str, deployment: str, params: Entry, key: str | None) -> dict[str, object]:
+    """Return the keys of an Azure OpenAI deployment.
+
+    With a dated `api_version` that is `/openai/deployments/NAME` with the version as a query and the key in a header of
+    its own; without one Azure's v1 API, to which a deployment is a model.
+    """
+    parts = urlsplit(base)
+    root = f"{parts.scheme}://{parts.netloc}"
+    dated = params.get("api_version") or dict(parse_qsl(parts.query)).get("api-version")
+    if not isinstance(dated, str) or not dated[:1].isdigit():
+        return _endpoint(f"{root}/openai/v1", None, key)
+    query = urlencode({"api-version": dated})
+    found: dict[str, object] = {"base_url": f"{root}/openai/deployments/{quote(deployment)}?{query}"}
+    return found | ({"headers": {"api-key": f"${{{key}}}"}} if key else {})
 
 
 def _split(model: str) -> tuple[str, str]:
@@ -229,5 +342,5 @@ def _quoted_key(name: str) -> str:
 
 def _literal(value: object) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_literal(inner)}" for key, inner in value.items()) + " }"
+        return "{ " + ", ".join(f"{_quoted_key(key)} = {_literal(inner)}" for key, inner in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -7,7 +7,7 @@ and never written into an address or a header (8). Deliberately absent: any addr
 import re
 from collections.abc import Mapping
 from typing import Annotated
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import AfterValidator
 
@@ -41,6 +41,12 @@ def _checked_headers(headers: dict[str, str]) -> dict[str, str]:
 
 Url = Annotated[str, AfterValidator(_checked_url)]
 Headers = Annotated[dict[str, str], AfterValidator(_checked_headers)]
+
+
+def below(base: str, path: str) -> str:
+    """Return the address of a path below a base; the base's query (Azure's `api-version`) stays behind it."""
+    parts = urlsplit(base)
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path))
 
 
 def read_key(vault: Vault, variable: str) -> str:

@@ -148,7 +148,7 @@ class ChatWorker:
         body = json.dumps(self._body(request, said), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         kind = "text/event-stream" if self._settings.stream else "application/json"
         headers = {"Content-Type": "application/json", "Accept": kind, **address.idempotency(request.key), **told()}
-        url = self._settings.base_url.rstrip("/") + _PATH
+        url = address.below(self._settings.base_url, _PATH)
         async with self._open().ask("POST", url, headers, body.encode()) as answer:
             if not answer.succeeded:
                 raise refusal(answer.status, answer.headers, _refused(await answer.whole()), self._vault)

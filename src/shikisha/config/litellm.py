@@ -108,8 +108,8 @@ PROVIDERS: Mapping[str, Provider] = {
     "xinference": Provider("http://127.0.0.1:9997/v1"),
 }
 _MAX_TOKENS = frozenset(  # whose documentation knows `max_tokens` and no `max_completion_tokens`
-    """ai21 ai21_chat codestral cohere cohere_chat deepseek llamafile lm_studio mistral ollama ollama_chat perplexity
-    together_ai""".split()
+    {"ai21", "ai21_chat", "codestral", "cohere", "cohere_chat", "deepseek", "llamafile", "lm_studio", "mistral"}
+    | {"ollama", "ollama_chat", "perplexity", "together_ai"}
 )
 _COPIED = ("temperature", "top_p", "seed", "timeout")
 _UNDERSTOOD = frozenset(
@@ -242,7 +242,8 @@ def _endpoint(base: str, known: Provider | None, key: str | None) -> dict[str, o
     base = base.rstrip("/").removesuffix("/chat/completions").rstrip("/")
     if known is not None and known.under:
         base = f"{base.removesuffix('/api').removesuffix(known.under).rstrip('/')}{known.under}"
-    return {"base_url": base} | ({"api_key_env": key} if key else {})
+    found: dict[str, object] = {"base_url": base}
+    return found | ({"api_key_env": key} if key else {})
 
 
 def _azure(base: str, deployment: str, params: Entry, key: str | None) -> dict[str, object]:

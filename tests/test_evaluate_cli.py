@@ -105,6 +105,29 @@ def test_every_conductor_stands_beside_single_workers_random_plans_a_fixed_topol
     assert number(chain, "dollars") == pytest.approx(40 * 0.26)
 
 
+def test_tasks_that_were_in_what_was_trained_on_are_named(evaluating: Evaluating) -> None:
+    train = evaluating.folder / "train.jsonl"
+    again = [{**row, "id": f"old-{row['id']}"} for row in ROWS[3:5]]
+    other = {"id": "new", "prompt": "Name a river that begins with an R.", "checker": "text", "answer": "Rhine"}
+    train.write_text("".join(json.dumps(row) + "\n" for row in (*again, other)))
+    clean = evaluating.folder / "clean.jsonl"
+    clean.write_text(json.dumps(other) + "\n")
+    said = json.loads(evaluating("--json", "-", "--contamination", str(train), "--contamination", str(clean)))["notes"]
+    (found,) = [note for note in said if str(train) in note]
+    assert "tasks are found again in" in found
+    assert "2 word for word; on these figures say little" in found
+    assert "t3 (old-t3, 100%), t4 (old-t4, 100%)" in found
+    assert f"None of the 40 tasks is found again in {clean}." in said
+
+
+def test_an_unknown_set_to_look_for_contamination_in_is_refused_before_anything_is_played(
+    evaluating: Evaluating,
+) -> None:
+    evaluating("--contamination", "gsm9k", code=3)
+    assert "unknown taskset 'gsm9k'" in evaluating.said
+    assert evaluating.calls == 0
+
+
 def test_the_table_goes_to_stdout_and_progress_to_stderr(evaluating: Evaluating) -> None:
     table = evaluating("--conductor", "fixed:single?worker=rash", "--html", str(evaluating.folder / "page.html"))
     assert "accuracy" in table

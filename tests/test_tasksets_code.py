@@ -2,6 +2,8 @@
 
 import base64
 import json
+import os
+import pickle
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -264,13 +266,50 @@ async def test_one_of_the_two_lists_of_tests_may_be_empty(tmp_path: Path, sandbo
         one(tmp_path, STDIN, sandbox, private_test_cases=empty, public_test_cases=empty)
 
 
-def test_pickled_tests_are_refused_and_the_way_out_is_told(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"private_test_cases: cannot be decoded: this is pickled, .*json\.loads\(pickle"
-    ):
-        one(
-            tmp_path,
-            STDIN,
-            Rehearsed([]),
-            private_test_cases=base64.b64encode(zlib.compress(b"\x80\x04K\x01.")).decode(),
-        )
+def pickled(value: object, protocol: int) -> str:
+    """Return a value as LiveCodeBench publishes private tests: base64 of zlib of a pickle."""
+    return base64.b64encode(zlib.compress(pickle.dumps(value, protocol))).decode()
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("long", ["x", "é" * 40_000, "0" * 70_000])
+def test_private_tests_are_read_as_they_are_published(tmp_path: Path, protocol: int, long: str) -> None:
+    tests = [{"input": long, "output": "1", "testtype": "stdin"}]
+    published = pickled(json.dumps(tests, ensure_ascii=False), protocol)
+    plain = one(tmp_path, STDIN, Rehearsed([]), private_test_cases=json.dumps(tests))
+    assert one(tmp_path, STDIN, Rehearsed([]), private_test_cases=published).task == plain.task
+
+
+class Runs:
+    """What leaves a file behind when its pickle is loaded."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.file),)
+
+
+@pytest.mark.parametrize("value", [1, b"[]", None, ["[]"], ("[]", "[]"), {"a": "[]"}, [], 2**70, 1.5, True])
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_a_pickle_of_anything_but_a_text_is_refused(tmp_path: Path, value: object, protocol: int) -> None:
+    with pytest.raises(ConfigError, match="cannot be decoded: a pickle of something other than one"):
+        one(tmp_path, STDIN, Rehearsed([]), private_test_cases=pickled(value, protocol))
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_pickle_that_runs_something_runs_nothing(tmp_path: Path, protocol: int) -> None:
+    file = tmp_path / "run"
+    for value in (Runs(file), ["[]", Runs(file)]):
+        with pytest.raises(ConfigError, match="private_test_cases: cannot be decoded"):
+            one(tmp_path, STDIN, Rehearsed([]), private_test_cases=pickled(value, protocol))
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("cut", [2, 5, 12, 20, -1])
+def test_a_pickled_text_that_is_cut_off_or_goes_on_is_refused(tmp_path: Path, cut: int) -> None:
+    whole = pickle.dumps("[]" * 40, 4)
+    for wrong in (whole[:cut], whole + whole):
+        text = base64.b64encode(zlib.compress(wrong)).decode()
+        with pytest.raises(ConfigError, match="private_test_cases: cannot be decoded"):
+            one(tmp_path, STDIN, Rehearsed([]), private_test_cases=text)

@@ -106,13 +106,31 @@ def test_one_split_in_two_formats_is_refused(tmp_path: Path) -> None:
         load("gsm8k", tmp_path)
 
 
-def test_overlapping_splits_are_refused_with_both_rows(tmp_path: Path) -> None:
-    train = written(tmp_path / "train.jsonl", sums(5))
-    test = written(tmp_path / "test.jsonl", sums(3, 4))
+def test_overlapping_splits_of_own_rows_are_refused_with_both_rows(tmp_path: Path) -> None:
+    rows = [{"prompt": f"What is {n}?", "checker": "number", "answer": n} for n in range(5)]
+    train, test = written(tmp_path / "train.jsonl", rows), written(tmp_path / "test.jsonl", rows[4:])
     with pytest.raises(ConfigError) as caught:
-        load(f"gsm8k:{tmp_path}", wanted=Wanted(shares={Split.TRAIN: 1.0}))
+        load(f"own:{tmp_path}", wanted=Wanted(shares={Split.TRAIN: 1.0}))
     said = f"splits overlap: {test}: line 1 (test) and {train}: line 5 (train) hold the same task"
     assert str(caught.value) == said
+
+
+def test_what_a_published_set_has_in_two_splits_is_dropped_from_the_one_nearer_to_training(tmp_path: Path) -> None:
+    """As MMLU, whose dev and test share five questions."""
+    questions = [
+        {"question": f"Which is {n}?", "subject": "logic", "choices": ["a", "b"], "answer": 0} for n in range(12)
+    ]
+    written(tmp_path / "dev.jsonl", questions[:5])
+    written(tmp_path / "validation.jsonl", questions[9:])
+    written(tmp_path / "test.jsonl", questions[3:10])
+    found = load(f"mmlu:{tmp_path}")
+    assert counts(found) == {"train": 0, "dev": 5, "test": 7}
+    (note,) = found.notes
+    assert note.startswith(
+        "3 tasks were dropped, as they stand in a split further from training too: mmlu/dev/3 (dev) is "
+    )
+    for part in (found.only(Split.TEST), found.sample(2), load(f"mmlu:{tmp_path}", wanted=Wanted(Split.DEV, 2))):
+        assert part.notes == found.notes
 
 
 def test_an_id_that_is_there_twice_is_refused_with_both_rows(tmp_path: Path) -> None:

@@ -84,22 +84,35 @@ def test_a_file_says_its_split_by_a_word_of_its_name(name: str, split: Split | N
 def test_files_that_say_different_splits_divide_the_set_and_dev_comes_out_of_train() -> None:
     train = placed(*(f"train question {number}" for number in range(800)), named=Split.TRAIN)
     test = placed(*(f"test question {number}" for number in range(40)), named=Split.TEST)
-    counts = Counter(one.split for one in divided([*train, *test], DEFAULT_SHARES))
+    counts = Counter(one.split for one in divided([*train, *test], DEFAULT_SHARES)[0])
     assert counts[Split.TEST] == 40
     assert 150 < counts[Split.DEV] < 250  # a quarter of 800
 
 
 def test_a_single_file_is_divided_by_content_whatever_its_name() -> None:
     prompts = [f"question {number}" for number in range(50)]
-    found = divided(placed(*prompts, named=Split.TEST), DEFAULT_SHARES)
+    found, _ = divided(placed(*prompts, named=Split.TEST), DEFAULT_SHARES)
     assert [one.split for one in found] == [split_of(Task(prompt)) for prompt in prompts]
     assert {one.split for one in found} == set(Split)
 
 
 def test_what_a_row_says_of_its_split_is_kept() -> None:
     own = Placed(item("mine", given_split=Split.DEV), "own.jsonl: line 1", Split.TEST)
-    kept, *_ = divided([own, *placed("a", named=Split.TRAIN)], DEFAULT_SHARES)
+    (kept, *_), _ = divided([own, *placed("a", named=Split.TRAIN)], DEFAULT_SHARES)
     assert kept.split is Split.DEV
+
+
+def test_of_a_published_set_the_copy_nearer_to_training_is_dropped_and_named() -> None:
+    train = placed("one", "Two?", "three", named=Split.TRAIN)
+    dev = placed("two?", "four", named=Split.DEV)
+    test = placed("five", " TWO? ", "three", named=Split.TEST)
+    found, notes = divided([*train, *dev, *test], DEFAULT_SHARES, published=True)
+    assert [one.task.prompt for one in found if one.split is Split.TEST] == ["five", " TWO? ", "three"]
+    assert {one.task.prompt for one in found} == {"one", "four", "five", " TWO? ", "three"}
+    (note,) = notes
+    assert note.startswith("3 tasks were dropped, as they stand in a split further from training too: ")
+    assert note.count(" (test)") == 3
+    assert divided(test, DEFAULT_SHARES, published=True) == (divided(test, DEFAULT_SHARES)[0], ())
 
 
 def test_overlapping_splits_are_refused_and_both_rows_named() -> None:
@@ -113,7 +126,7 @@ def test_overlapping_splits_are_refused_and_both_rows_named() -> None:
 
 def test_the_same_task_twice_in_one_split_is_no_overlap() -> None:
     twice = [Placed(item("What is 1 + 1?", str(place)), f"row {place}") for place in range(2)]
-    assert len(divided(twice, DEFAULT_SHARES)) == 2
+    assert len(divided(twice, DEFAULT_SHARES)[0]) == 2
 
 
 def words(count: int, seed: int) -> str:

@@ -1,6 +1,7 @@
 """Tasksets that are made of more than rows: the rehearsal, an outcome log, SWE-bench predictions with their report."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -251,3 +252,53 @@ def test_an_instance_report_without_a_verdict_is_named(tmp_path: Path, told: obj
 def test_a_folder_without_predictions_says_what_was_expected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected predictions there"):
         swebench.taskset(tmp_path)
+
+
+def submission(folder: Path, patches: dict[str, str], results: object = None, reports: Mapping[str, bool] = {}) -> Path:
+    """Write a submission as SWE-bench/experiments lays it out; every submission names its model the same."""
+    (folder / "logs").mkdir(parents=True)
+    rows = [prediction(instance, "model", patch) for instance, patch in patches.items()]
+    (folder / "all_preds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "metadata.yaml").write_text("info:\n  name: a model\n")
+    if results is not None:
+        (folder / "results").mkdir()
+        (folder / "results" / "results.json").write_text(json.dumps(results))
+    for instance, resolved in reports.items():
+        (folder / "logs" / instance).mkdir()
+        (folder / "logs" / instance / "report.json").write_text(json.dumps({instance: {"resolved": resolved}}))
+    return folder
+
+
+@pytest.mark.parametrize("part", ["", "evaluation/verified"])
+async def test_the_leaderboards_repository_is_read_with_a_worker_a_submission(tmp_path: Path, part: str) -> None:
+    base = tmp_path / "evaluation" / "verified"
+    submission(
+        base / "20240620_first", {ONE: PATCH, TWO: PATCH}, {"resolved": [ONE], "no_generation": [], "no_logs": []}
+    )
+    submission(base / "20241007_second", {ONE: "another"}, reports={ONE: False})
+    (tmp_path / "validation").mkdir()
+    found = swebench.taskset(tmp_path / part)
+    one, two = only(found, ONE), only(found, TWO)
+    assert one.pool is not None
+    assert one.pool.names == ("20240620_first", "20241007_second")
+    assert await mark(one, PATCH) == (Mark.RIGHT, 1.0)
+    assert await mark(one, "another") == (Mark.WRONG, 0.0)
+    assert await mark(two, PATCH) == (Mark.WRONG, 0.0)
+
+
+async def test_one_submission_is_read_alone_and_what_has_no_logs_stays_open(tmp_path: Path) -> None:
+    folder = submission(tmp_path / "s", {ONE: PATCH, TWO: PATCH}, {"resolved": [], "no_logs": [ONE]})
+    found = swebench.taskset(folder)
+    assert (await mark(only(found, ONE), PATCH))[0] is Mark.UNGRADED
+    assert await mark(only(found, TWO), PATCH) == (Mark.WRONG, 0.0)
+
+
+def test_results_that_contradict_a_report_are_refused(tmp_path: Path) -> None:
+    folder = submission(tmp_path / "s", {ONE: PATCH}, {"resolved": [ONE]}, {ONE: False})
+    with pytest.raises(ConfigError, match="resolved in one report and not in another"):
+        swebench.taskset(folder)
+
+
+def test_results_without_resolved_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"results\.json: expected an object with `resolved`"):
+        swebench.taskset(submission(tmp_path / "s", {ONE: PATCH}, {"solved": []}))

@@ -88,10 +88,14 @@ def split_of(task: Task, shares: Mapping[Split, float] = DEFAULT_SHARES) -> Spli
 
 
 class Taskset:
-    """Items in order, under a name; `version` is the SHA-256 over the tasks' content hashes in order."""
+    """Items in order, under a name; `version` is the SHA-256 over the tasks' content hashes in order.
 
-    def __init__(self, name: str, items: Iterable[Item]) -> None:
+    `notes` say what was left out of the published set.
+    """
+
+    def __init__(self, name: str, items: Iterable[Item], notes: Iterable[str] = ()) -> None:
         self.name = name
+        self.notes = tuple(notes)
         self.items = tuple(items)
         seen: dict[str, int] = {}
         for index, item in enumerate(self.items):
@@ -114,9 +118,9 @@ class Taskset:
 
     def only(self, split: Split) -> "Taskset":
         """Return the items of one split; ConfigError when there are none."""
-        return Taskset(f"{self.name}[{split}]", (item for item in self.items if item.split is split))
+        return Taskset(f"{self.name}[{split}]", (item for item in self.items if item.split is split), self.notes)
 
     def sample(self, count: int, seed: int = 0) -> "Taskset":
         """Return `count` items (or all), chosen by the hash of seed and content, in the set's order."""
         ranked = sorted(range(len(self.items)), key=lambda i: place(self.items[i].task, f"sample {seed}"))
-        return Taskset(self.name, (self.items[i] for i in sorted(ranked[:count])))
+        return Taskset(self.name, (self.items[i] for i in sorted(ranked[:count])), self.notes)

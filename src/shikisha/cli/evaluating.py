@@ -62,6 +62,10 @@ class Subject:
     ] = "answer"
     checker: Annotated[str, typer.Option("--checker", help="The checker of a user's own rows that name none.")] = ""
     judge: Annotated[str, typer.Option("--judge", help="The worker that judges where a task asks for a judge.")] = ""
+    contamination: Annotated[
+        list[str] | None,
+        typer.Option("--contamination", help="Name the tasks that are in this taskset too; may be repeated."),
+    ] = None
     sandbox: Annotated[
         str, typer.Option("--sandbox", help="Where answers that are code are tested; the first that holds by default.")
     ] = ""
@@ -121,6 +125,7 @@ def evaluate(
         ray=limits.ray or None,
         seconds=limits.seconds,
         retry_failed=limits.retry_failed,
+        against=tuple(subject.contamination or ()),
     )
     if showing.frontier is not None:
         _frontier(showing.frontier, setup, subject.conductor or ())

@@ -14,6 +14,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from shikisha.config.gathering import overlap
+from shikisha.config.judging import judge_of, sandbox_named
 from shikisha.config.refusing import refuse_names
 from shikisha.config.stage import Setup, Stage, set_stage, settled_heap
 from shikisha.errors import ConfigError
@@ -25,6 +27,7 @@ from shikisha.evaluate.evaluation import Evaluation, Executor, Local, Stop
 from shikisha.evaluate.keeping import Keep, claimed
 from shikisha.evaluate.report import About, report
 from shikisha.evaluate.samples import Entrant
+from shikisha.grade import Tools
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +38,10 @@ _WHY = {Stop.DOLLARS: "the limit of dollars was reached", Stop.SECONDS: "the lim
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do: the setup, the conductors asked for, where to play, and the limits besides the setup's dollars."""
+    """What to do: the setup, the conductors asked for, where to play, and the limits besides the setup's dollars.
+
+    `against` are tasksets in which the tasks are looked for, before anything is played.
+    """
 
     setup: Setup
     conductors: tuple[str, ...] = ()
@@ -44,6 +50,7 @@ class Plan:
     ray: str | None = None
     seconds: float | None = None
     retry_failed: bool = False
+    against: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -75,6 +82,7 @@ async def perform(plan: Plan, console: "Console") -> Report:
             stage.entrant(spec)  # an unknown one is an error before anything is played
         casts = stage.gathered.casts
         refuse_names([*casts.singles(), casts.random(), *wanted])
+        notes = _overlaps(plan, stage)
         keep = Keep(Path(plan.setup.keep), _identity(stage))
         stack.push_async_callback(keep.aclose)
         executor = await stack.enter_async_context(_executor(plan, stage, casting))
@@ -86,7 +94,14 @@ async def perform(plan: Plan, console: "Console") -> Report:
         )
         with settled_heap():
             await course.run()
-    return _report(stage, course, perf_counter() - begun)
+    return _report(stage, course, perf_counter() - begun, notes)
+
+
+def _overlaps(plan: Plan, stage: Stage) -> tuple[str, ...]:
+    if not plan.against:
+        return ()
+    tools = Tools(sandbox_named(plan.setup.sandbox), judge_of(stage.composition, plan.setup.judge))
+    return tuple(overlap(stage.gathered.items, plan.setup, other, tools) for other in plan.against)
 
 
 def _deadline(seconds: float | None) -> float | None:
@@ -132,7 +147,7 @@ def _processes(plan: Plan, stage: Stage) -> int:
     return 1 if waits or entrants * len(gathered.items) < _MANY else len(os.sched_getaffinity(0))
 
 
-def _report(stage: Stage, course: Course, seconds: float) -> Report:
+def _report(stage: Stage, course: Course, seconds: float, notes: tuple[str, ...]) -> Report:
     gathered, stopped = stage.gathered, course.evaluation.stopped
     keep = course.evaluation.keep
     samples = {entrant.name: keep.of(entrant, items) for entrant, items in course.played}
@@ -143,7 +158,7 @@ def _report(stage: Stage, course: Course, seconds: float) -> Report:
         {item.task.id: item.task.content_hash for item in gathered.items},
         workers,
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        (*gathered.notes, *course.notes),
+        (*gathered.notes, *notes, *course.notes),
         seconds,
         stopped is None,
         _WHY[stopped] if stopped else "",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 REHEARSALS = ("rehearsal", "rehearsal-large")
 _BROUGHT = "The workers are those that the tasks bring along: what they answered before is replayed."
+_NAMED = 20  # tasks that are found again elsewhere
 _MOST_DEV = 200  # tasks to choose by, where they cost money
 
 
@@ -144,14 +145,15 @@ def _from_taskset(setup: "Setup", composition: Composition, tools: Tools) -> Gat
     if items[0].pool is not None:
         names = items[0].pool.subset(setup.workers or items[0].pool.names).names
         casts = Repertoire(names, talk=False, seed=setup.seed)
-        return Gathered(whole.name, whole.version, items, dev, casts, notes=(_BROUGHT,), own=ItemPools(names))
+        brought = (_BROUGHT, *whole.notes)
+        return Gathered(whole.name, whole.version, items, dev, casts, notes=brought, own=ItemPools(names))
     pool = composition.pool(setup.workers)
     notes: tuple[str, ...] = ()
     if composition.orchestra is not None:
         notes = ("No workers are configured: the embedded orchestra played, whose language models are simulated.",)
     casts = Repertoire(pool.names, talk=True, seed=setup.seed)
     dev = _some(dev, _MOST_DEV, setup.seed)
-    return Gathered(whole.name, whole.version, items, dev, casts, pool, notes)
+    return Gathered(whole.name, whole.version, items, dev, casts, pool, (*notes, *whole.notes))
 
 
 def parted(setup: "Setup", whole: Taskset) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
@@ -167,3 +169,27 @@ def parted(setup: "Setup", whole: Taskset) -> tuple[tuple[Item, ...], tuple[Item
 def _some(dev: tuple[Item, ...], count: int, seed: int) -> tuple[Item, ...]:
     """Return so many of the tasks, drawn by the seed: the beginning of a sorted file stands for nothing else."""
     return dev if len(dev) <= count else Taskset("dev", dev).sample(count, seed).items
+
+
+def overlap(items: Iterable[Item], setup: "Setup", other: str, tools: Tools) -> str:
+    """Say which of these tasks are found again in another taskset, word for word or nearly so."""
+    from shikisha.tasksets.contamination import Overlap, contamination
+    from shikisha.tasksets.load import OWN, load, parse
+    from shikisha.tasksets.wanted import Wanted
+
+    known = parse(other).known
+    wanted = Wanted(checker={"checker": setup.checker} if setup.checker and known == OWN else None)
+    mine = tuple(items)
+    found = contamination(mine, load(other, Path(setup.data) if setup.data else None, wanted=wanted, tools=tools))
+    best: dict[str, Overlap] = {}
+    for pair in found:  # the most similar come first
+        best.setdefault(pair.one, pair)
+    if not best:
+        return f"None of the {len(mine):,} tasks is found again in {other}."
+    same = sum(pair.same for pair in best.values())
+    named = [f"{one} ({pair.other}, {pair.similarity:.0%})" for one, pair in list(best.items())[:_NAMED]]
+    more = f", and {len(best) - _NAMED:,} more" if len(best) > _NAMED else ""
+    return (
+        f"{len(best):,} of the {len(mine):,} tasks are found again in {other}, {same:,} word for word; on these "
+        f"figures say little of what was trained on it: {', '.join(named)}{more}."
+    )

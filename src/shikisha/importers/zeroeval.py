@@ -4,13 +4,15 @@ An entry has `id` (or `session_id`), `dataset`, `question` (or `problem`), the r
 `correct_answer`) and `output`: one text, or a list of samples, each of which counts. Models were told to write
 {"reasoning": ..., "answer": ...}. Scores follow the leaderboard's rules, data set by data set: `gsm` and `math-l5`
 compare the first number, `crux` the text without quotes, `mmlu-redux` the letter; other sets are not graded (the
-solutions of `zebra-grid` are not public) and have no score. Deliberately absent: sampling folders under another name
-(`sampling/MODEL.json` is the same model again: import it into a log of its own).
+solutions of `zebra-grid` are not public) and have no score. A source is a model's file, a data set's folder, the folder
+of all data sets, or the repository: of these two the graded sets are taken, and the others are named. Deliberately
+absent: sampling folders under another name (`sampling/MODEL.json` is the same model again: import it into a log of its
+own).
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import ascii_uppercase
 
@@ -21,6 +23,7 @@ from shikisha.outcomes import Gold
 from shikisha.outcomes_writing import Answered, LogBuilder
 
 _GRADED = {"gsm": "number", "math-l5": "number", "crux": "text", "mmlu-redux": "choice"}
+_RESULTS = "result_dirs"
 _QUESTIONS = ("question", "problem", "puzzle", "instruction")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _FRACTION = re.compile(r"(-?\d+(?:\.\d+)?)\s*/\s*(-?\d+(?:\.\d+)?)")
@@ -36,9 +39,25 @@ _BOX_NEAR_END = 30  # characters
 
 def gather(given: Sources, log: LogBuilder) -> None:
     """Read the models' files."""
-    for file in given.files(".json"):
+    for file in _files(given, log):
         for row in rows(file):
             _take(row, file, log)
+
+
+def _files(given: Sources, log: LogBuilder) -> Iterator[Path]:
+    """Yield the models' files; of a folder of data sets, those of the graded ones."""
+    for name in given.names:
+        path = Path(name)
+        path = path / _RESULTS if (path / _RESULTS).is_dir() else path
+        sets = sorted(folder for folder in path.iterdir() if folder.is_dir()) if path.is_dir() else []
+        if not any(folder.name in _GRADED for folder in sets):
+            yield from Sources([str(path)]).files(".json")
+            continue
+        for folder in sets:
+            if folder.name in _GRADED:
+                yield from Sources([str(folder)]).files(".json")
+            else:
+                log.leave(f"data sets that have no public solutions or another layout: {folder.name}")
 
 
 def _take(row: Row, file: Path, log: LogBuilder) -> None:

@@ -2,8 +2,9 @@
 
 Columns: question_title, question_content, starter_code, public_test_cases and private_test_cases (JSON texts: lists of
 input, output, testtype `stdin` or `functional`), metadata (a JSON text; func_name for functional tests), question_id,
-platform, difficulty, contest_date. The private tests may be packed (base64 of zlib of JSON). Deliberately absent: their
-pickled form, which is how they are first published: reading that would run whatever stands in it.
+platform, difficulty, contest_date. The private tests may be packed: base64 of zlib of the JSON text, or, as they are
+published, of the pickle of that text. Invariant: a pickle is never run. Of its many instructions only those by which a
+text is written are read here, by hand; any other is an error. Deliberately absent: every other pickled value.
 """
 
 import base64
@@ -22,11 +23,9 @@ from shikisha.tasksets.rows import Row
 
 HUB = Hub("livecodebench/code_generation_lite", splits=("test",))
 _MOST = 2**30  # bytes of one problem's unpacked tests
-_PICKLE_MARK = b"\x80"  # how every protocol of the last twenty years begins; no JSON does
-_PICKLED = (
-    "this is pickled, which is never read here: that could run anything. Convert the file once, where you trust it: "
-    "json.loads(pickle.loads(zlib.decompress(base64.b64decode(value)))) is the list to write there as JSON"
-)
+_PROTO, _FRAME, _STOP = 0x80, 0x95, 0x2E
+_TEXTS = {0x8C: 1, 0x58: 4, 0x8D: 8}  # SHORT_BINUNICODE, BINUNICODE, BINUNICODE8: how many bytes say the length
+_SKIPPED = {_PROTO: 1, _FRAME: 8, 0x94: 0, 0x71: 1, 0x72: 4}  # besides: MEMOIZE, BINPUT, LONG_BINPUT; their arguments
 
 
 def item(row: Row, tools: Tools) -> Item:
@@ -100,8 +99,26 @@ def _unpacked(text: str) -> object:
         plain = unpacking.decompress(base64.b64decode(text, validate=True), _MOST)
     except (binascii.Error, zlib.error):
         raise ValueError("neither JSON nor base64 of zlib of JSON") from None
-    if plain[:1] == _PICKLE_MARK:
-        raise ValueError(_PICKLED)
     if not unpacking.eof:
         raise ValueError(f"cut off, or above {_MOST:,} bytes")
-    return _json(plain.decode())
+    return _json(_pickled_text(plain) if plain[:1] == bytes((_PROTO,)) else plain.decode())
+
+
+def _pickled_text(pickled: bytes) -> str:
+    """Return the one text that a pickle holds; ValueError when it holds anything else, or more."""
+    at, text = 0, None
+    while at < len(pickled):
+        code, at = pickled[at], at + 1
+        if code == _STOP and text is not None and at == len(pickled):
+            return text
+        if code in _TEXTS and text is None:
+            start = at + _TEXTS[code]
+            at = start + int.from_bytes(pickled[start - _TEXTS[code] : start], "little")
+            if at > len(pickled):
+                break
+            text = pickled[start:at].decode()
+        elif code in _SKIPPED:
+            at += _SKIPPED[code]
+        else:
+            raise ValueError("a pickle of something other than one text, which is never read: it could run anything")
+    raise ValueError("a pickle that is cut off, or goes on behind its end")

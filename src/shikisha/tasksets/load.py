@@ -4,7 +4,8 @@ A name is one of `NAMES`, followed by where its rows are: nothing (`DATA/NAME/*.
 `:PATH` of a file or folder, `@hub` for the set's own place on the hub, or `@ID` for another place there or a folder
 that the `datasets` library saved. A path alone is a user's own file. Invariants: an unknown name is an error that lists
 the known ones; a set is read whole before anything of it is used, so that a malformed row anywhere is an error; ids are
-unique, and splits share no content. Deliberately absent: plug-in discovery, and downloading unasked.
+unique, and splits share no content (`splits` says what becomes of published sets that do). Deliberately absent: plug-in
+discovery, and downloading unasked.
 """
 
 import json
@@ -84,7 +85,8 @@ def load(name: str, data: Path | None = None, *, wanted: Wanted = ALL, tools: To
         for row in rows
     ]
     _refuse_same_ids(placed)
-    return wanted.of(Taskset(title, divided(placed, wanted.shares)))
+    items, notes = divided(placed, wanted.shares, published=found.known in SETS)
+    return wanted.of(Taskset(title, items, notes))
 
 
 def _grading(row: Row, wanted: Wanted) -> str:

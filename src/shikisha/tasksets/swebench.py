@@ -2,7 +2,10 @@
 
 A folder holds predictions (`*predictions*.jsonl` or `.json`, also `preds.json`: rows of instance_id, model_patch,
 model_name_or_path) and the harness's reports: its summary (`MODEL.RUN.json`, with resolved_ids and the like) or one
-`.../MODEL/INSTANCE/report.json` an instance; in file names a model's `/` is `__`. A task is an instance, its pool one
+`.../MODEL/INSTANCE/report.json` an instance; in file names a model's `/` is `__`. The leaderboard's own repository
+(SWE-bench/experiments), its `evaluation/verified`, or one submission of it is read too: a submission is a folder with
+predictions, `logs/INSTANCE/report.json` and `results/results.json` (what is `resolved`, what has `no_generation` or
+`no_logs`), and its folder's name is the worker's, since models' names repeat there. A task is an instance, its pool one
 worker a model that answers with its patch. Invariants: only a report says whether a patch resolves its instance; a
 patch without one, or that nobody predicted, is UNGRADED; an empty patch is no answer. Deliberately absent: running the
 harness.
@@ -26,6 +29,8 @@ from shikisha.tasksets.rows import Row
 
 Key = tuple[str, str]  # instance and model
 
+_VERIFIED = Path("evaluation") / "verified"
+_MARKS = ("metadata.yaml", "results", "results.json", "trajs")  # of a submission, none of which the harness writes
 _VERDICTS = {"resolved_ids": True, "unresolved_ids": False}
 
 
@@ -64,11 +69,64 @@ class Predictions:
 
 def taskset(folder: Path) -> Taskset:
     """Return the predicted instances of a folder; ConfigError names file, row and field of what is wrong."""
-    files = sorted(file for file in folder.glob("*") if is_rows(file))
-    predicted = [file for file in files if "pred" in file.name.casefold()]
-    if not predicted:
-        raise ConfigError(f"{folder}: expected predictions there: a file with 'pred' in its name (.jsonl or .json)")
     found = Predictions()
+    submissions = _submissions(folder)
+    for submission in submissions:
+        _take_submission(submission, found)
+    if not submissions:
+        _take_harness(folder, found)
+    workers = (Member(Card(model, kind="predictions", attempts=1), Predictor(model, found)) for model in found.models)
+    pool = Pool(tuple(workers))
+    return Taskset("swebench-verified", (_item(instance, found, pool) for instance in found.patches))
+
+
+def _submissions(folder: Path) -> list[Path]:
+    """Return the submissions in a folder that is laid out as the leaderboard's repository, or a part of it."""
+    inside = folder / _VERIFIED
+    if inside.is_dir():
+        return _submissions(inside)
+    if any((folder / mark).exists() for mark in _MARKS) and _predicted(folder):
+        return [folder]
+    children = sorted(child for child in folder.iterdir() if child.is_dir()) if folder.is_dir() else []
+    return [child for child in children if any((child / mark).exists() for mark in _MARKS) and _predicted(child)]
+
+
+def _predicted(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.glob("*") if is_rows(file) and "pred" in file.name.casefold())
+
+
+def _take_submission(folder: Path, found: Predictions) -> None:
+    """Take a submission's patches and verdicts; what is neither resolved nor without generation or logs is not."""
+    model = folder.name
+    for file in _predicted(folder):
+        for row in _predictions(file):
+            _take(row, found, model)
+    results = next(
+        (file for file in (folder / "results" / "results.json", folder / "results.json") if file.exists()), None
+    )
+    if results is not None:
+        value = read_json(results)
+        if not isinstance(value, Mapping) or "resolved" not in value:
+            raise ConfigError(f"{results}: expected an object with `resolved`, the instances that are")
+        row = Row(value, str(results), 0)
+        resolved = set(row.texts("resolved", least=0))
+        unknown = {one for name in ("no_generation", "no_logs") if name in value for one in row.texts(name, least=0)}
+        for instance, patches in found.patches.items():
+            if model in patches and instance not in unknown - resolved:
+                found.report((instance, model), instance in resolved, results)
+    for file in sorted((folder / "logs").glob("*/report.json")):
+        _take_report(file, found, model)
+
+
+def _take_harness(folder: Path, found: Predictions) -> None:
+    """Take the predictions and reports of the harness."""
+    files = sorted(file for file in folder.glob("*") if is_rows(file))
+    predicted = _predicted(folder)
+    if not predicted:
+        raise ConfigError(
+            f"{folder}: expected predictions there: a file with 'pred' in its name (.jsonl or .json), or submissions"
+            f" as SWE-bench/experiments has them ({_VERIFIED}/SUBMISSION)"
+        )
     for file in predicted:
         for row in _predictions(file):
             _take(row, found)
@@ -77,9 +135,6 @@ def taskset(folder: Path) -> Taskset:
             _take_summary(file, found)
     for file in sorted(folder.rglob("*/*/report.json")):
         _take_report(file, found)
-    workers = (Member(Card(model, kind="predictions", attempts=1), Predictor(model, found)) for model in found.models)
-    pool = Pool(tuple(workers))
-    return Taskset("swebench-verified", (_item(instance, found, pool) for instance in found.patches))
 
 
 class Predictor:
@@ -136,8 +191,8 @@ def _predictions(file: Path) -> Iterable[Row]:
     return rows_of(value.values(), str(file)) if isinstance(value, Mapping) else read_rows(file)
 
 
-def _take(row: Row, found: Predictions) -> None:
-    instance, model = row.text("instance_id"), row.text("model_name_or_path")
+def _take(row: Row, found: Predictions, model: str = "") -> None:
+    instance, model = row.text("instance_id"), model or row.text("model_name_or_path")
     patch = row.string("model_patch") if row.data.get("model_patch", "") is not None else ""
     patches = found.patches.setdefault(instance, {})
     if patches.setdefault(model, patch) != patch:
@@ -155,8 +210,8 @@ def _take_summary(file: Path, found: Predictions) -> None:
             found.report((instance, model), resolved, file)
 
 
-def _take_report(file: Path, found: Predictions) -> None:
-    instance, model = file.parent.name, found.model(file.parent.parent.name, file)
+def _take_report(file: Path, found: Predictions, model: str = "") -> None:
+    instance, model = file.parent.name, model or found.model(file.parent.parent.name, file)
     value = read_json(file)
     told = value.get(instance) if isinstance(value, Mapping) else None
     resolved = told.get("resolved") if isinstance(told, Mapping) else None

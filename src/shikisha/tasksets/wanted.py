@@ -37,7 +37,7 @@ class Wanted:
     def of(self, whole: Taskset) -> Taskset:
         """Return what is wanted of a whole set; ConfigError when its split is empty."""
         if self.shares != DEFAULT_SHARES:
-            whole = Taskset(whole.name, (self._settled(item) for item in whole))
+            whole = Taskset(whole.name, (self._settled(item) for item in whole), whole.notes)
         part = whole if self.split is None else whole.only(self.split)
         return part if self.count is None else part.sample(self.count, self.seed)
 

@@ -102,7 +102,7 @@ class TestRouterBench:
     def test_a_pickle_is_refused_with_a_way_out(self, tmp_path: Path) -> None:
         (tmp_path / "routerbench_0shot.pkl").write_bytes(b"\x80\x04N.")
         said = refused("routerbench", tmp_path / "routerbench_0shot.pkl")
-        assert f"pandas.read_pickle('{tmp_path}/routerbench_0shot.pkl').to_parquet(" in said
+        assert f"pandas.read_pickle('{tmp_path}/routerbench_0shot.pkl').to_csv(" in said
 
 
 ROUTED: dict[str, object] = {
@@ -249,6 +249,19 @@ class TestZeroEval:
         found = imported("zeroeval", document(tmp_path / "m.json", [row | {"output": [said(answer)]}]))
         assert found.log.task("zeroeval/mmlu-redux/r-1").prompt == "Q?\nA. x\nB. y"
         assert (found.scores("m"), found.log.gold("zeroeval/mmlu-redux/r-1").answer) == ([score], "B")
+
+    @pytest.mark.parametrize("start", ["", "result_dirs"])
+    def test_the_repository_is_read_as_it_is_published(self, tmp_path: Path, start: str) -> None:
+        row = {"id": "a", "question": "Q?", "answer": "# 4", "dataset": "gsm", "output": [said('"4"')]}
+        results = tmp_path / "result_dirs"
+        for dataset in ("gsm", "gsm/sampling", "zebra-grid", "alpaca_eval"):
+            (results / dataset).mkdir(parents=True)
+            document(results / dataset / "m.json", [row] if dataset == "gsm" else [{"instruction": "?"}])
+        document(results / "gsm.summary.json", [{"Model": "m", "Acc": "90"}])
+        found = imported("zeroeval", tmp_path / start)
+        assert found.scores("m") == [1.0]
+        left = "data sets that have no public solutions or another layout: "
+        assert found.told["left"] == {f"{left}alpaca_eval": 1, f"{left}zebra-grid": 1}
 
     def test_samples_are_averaged(self, tmp_path: Path) -> None:
         row = {"id": "a", "question": "Q?", "answer": "# 4", "dataset": "gsm"}

@@ -1,5 +1,8 @@
 """What importers refuse, and where they say it is wrong; how files are read; where a log is written."""
 
+import csv
+import gzip
+import io
 import json
 import os
 import subprocess
@@ -260,7 +263,13 @@ def test_a_row_that_says_the_same_again_is_counted(tmp_path: Path) -> None:
 
 def test_score_that_nobody_has_is_said(tmp_path: Path) -> None:
     said = refused("litellm", lines(tmp_path / "x.jsonl", [spent()]), options=["--score", "rating"])
-    assert "expected scores under 'rating': no row has one there" in said
+    assert "expected scores under 'rating': none of 1 rows has one there; what stands there is " in said
+    assert all(name in said for name in spent())
+    row = spent() | {"metadata": {"a": {"rating": 1}, "user": "u"}}
+    said = refused("litellm", lines(tmp_path / "y.jsonl", [row]), options=["--score", "metadata.rating"])
+    assert said.endswith("what stands there is metadata.a, metadata.user\n")
+    said = refused("litellm", lines(tmp_path / "z.jsonl", [row]), options=["--score", "metadata.a.score"])
+    assert said.endswith("what stands there is metadata.a.rating\n")
 
 
 @pytest.mark.parametrize(
@@ -275,6 +284,93 @@ def test_sources_that_are_none(tmp_path: Path, name: str, problem: str) -> None:
     (tmp_path / "in").mkdir()
     _, said = command("routellm", str(tmp_path / "in" / name), "-o", str(tmp_path / "log"), code=3)
     assert problem in said
+
+
+OWN_ROWS: list[dict[str, object]] = [
+    {"Prompt": "What is 2 + 2?", "Model": "a", "Output": "It is 4.", "Correct": "true", "Notes": "x", "Cost": "0.01"},
+    {"Prompt": "What is 2 + 2?", "Model": "b", "Output": "It is 5.", "Correct": "false", "Notes": "", "Cost": ""},
+    {"Prompt": "What is 3 + 3?", "Model": "a", "Output": "6", "Correct": "1", "Notes": "", "Cost": "0.02"},
+]
+
+
+@pytest.mark.parametrize("between", [",", ";", "\t"])
+@pytest.mark.parametrize("name", ["answers.csv", "answers.tsv", "answers.csv.gz"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_table_of_ones_own_is_read_however_a_spreadsheet_saved_it(
+    tmp_path: Path, name: str, between: str, mark: str
+) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(OWN_ROWS[0]), delimiter=between)
+    writer.writeheader()
+    writer.writerows(OWN_ROWS)
+    whole = (mark + text.getvalue()).encode()
+    (tmp_path / name).write_bytes(gzip.compress(whole) if name.endswith(".gz") else whole)
+    found = imported("table", tmp_path / name)
+    assert (found.scores("a"), found.scores("b")) == ([1.0, 1.0], [0.0])
+    assert set(found.log.responses("a").values()) == {"6", "It is 4."}
+    assert found.told["remarks"] == {"column not taken over: Notes": 3}
+    assert [outcome.dollars for outcome in found.log.of("b")] == [None]
+
+
+def test_a_table_of_ones_own_may_be_json_lines_with_odd_columns(tmp_path: Path) -> None:
+    odd = {"question": "Q", "llm": "a", "rating": 0.5, "answer": 4, "tags": ["x"], "id": 7, "latency": 1.5}
+    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(json.dumps(odd).encode()))
+    command("table", str(tmp_path / "x.jsonl.gz"), "-o", str(tmp_path / "log"), "--score", "rating")
+    outcome = OutcomeLog.read(tmp_path / "log").find("7", "a")
+    assert outcome is not None
+    assert (outcome.score, outcome.answer, outcome.seconds) == (0.5, "4", 1.5)
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"prompt": "Q", "score": 1}, "expected a column for the worker (worker, model, model_name, "),
+        ({"worker": "a", "score": 1}, "expected a column for the prompt (prompt, question, "),
+        ({"prompt": "Q", "model": "a", "score": 3}, "score: expected a number from 0 to 1, found '3'"),
+        ({"prompt": "Q", "model": "", "score": 1}, "model: expected text, found null"),
+    ],
+)
+def test_what_a_table_of_ones_own_lacks_is_named(tmp_path: Path, row: dict[str, object], problem: str) -> None:
+    said = refused("table", table(tmp_path / "x.csv", [row]))
+    assert "x.csv: line 2: " in said
+    assert problem in said
+
+
+def test_a_table_that_is_none_of_the_kind_says_which_kind_it_is(tmp_path: Path) -> None:
+    own = table(tmp_path / "answers.csv", OWN_ROWS)
+    said = refused("litellm", own)
+    assert "answers.csv: line 2: expected a row of LiteLLM's spend logs" in said
+    assert "there are Prompt, Model, Output, Correct, Notes, Cost; a table of your own: `import outcomes table`" in said
+    assert "a table of your own (columns like prompt, worker, answer, score): `import outcomes table" in refused(
+        "mmlu-pro", own
+    )
+    with pytest.raises(ConfigError, match=r"not a file; one is made of .*import outcomes table .*answers\.csv --out"):
+        OutcomeLog.read(own)
+
+
+def test_a_spreadsheet_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "answers.xlsx").write_bytes(b"PK")
+    assert "a spreadsheet is not read; save it as CSV (in Excel: CSV UTF-8)" in refused(
+        "table", tmp_path / "answers.xlsx"
+    )
+    (tmp_path / "x.csv").write_bytes("prompt,model\nQ,ä".encode("utf-16"))
+    assert "x.csv: expected UTF-8 text (in Excel: CSV UTF-8)" in refused("table", tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("cut", [0, 5, 20])
+def test_a_damaged_gzip_is_named(tmp_path: Path, cut: int) -> None:
+    whole = gzip.compress(b"prompt,model\nQ,a\n")
+    (tmp_path / "x.csv.gz").write_bytes(b"\x00" * 9 if cut == 0 else whole[:cut])
+    assert "x.csv.gz: cannot be read" in refused("table", tmp_path / "x.csv.gz")
+
+
+def test_a_log_without_scores_says_what_to_do_next(tmp_path: Path) -> None:
+    _, said = command("litellm", str(lines(tmp_path / "x.jsonl", [spent()])), "-o", str(tmp_path / "log"))
+    assert "next: no outcome has a score, so `learn` and `eval --log` have nothing to compare: import it again" in said
+    assert "--score NAME (the field that holds the score)" in said
+    ungraded = table(tmp_path / "y.csv", [{"prompt": "Q", "model": "a"}])
+    _, said = command("table", str(ungraded), "-o", str(tmp_path / "other"))
+    assert "next: no outcome has a score" in said
 
 
 def test_a_zip_with_several_files_is_refused(tmp_path: Path) -> None:

@@ -60,6 +60,11 @@ class Columns:
 
 def read_columns(folder: Path, stem: str, columns: Sequence[Column], only: Only | None = None) -> Columns:
     """Return the columns of the file of this name; `only` (column, texts) takes the rows that have one of these."""
+    if folder.is_file():
+        raise ConfigError(
+            f"{folder}: expected the folder of an outcome log, not a file; one is made of a table of your own (columns "
+            f"like prompt, worker, answer, score) by: shikisha import outcomes table {folder} --out {folder.stem}-log"
+        )
     parquet, lines = folder / f"{stem}.parquet", folder / f"{stem}.jsonl"
     if parquet.exists() and lines.exists():
         raise ConfigError(f"{folder}: expected {parquet.name} or {lines.name}, not both")

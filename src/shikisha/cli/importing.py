@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 KindName = Annotated[
     str,
     typer.Argument(
-        metavar="KIND", help="journal, litellm, llmrouter, mmlu-pro, otel, routellm, routerbench or zeroeval."
+        metavar="KIND",
+        help="journal, litellm, llmrouter, mmlu-pro, otel, routellm, routerbench, zeroeval; or table, your own rows.",
     ),
 ]
 Sources = Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Files or folders; for journals URLs too.")]
 Score = Annotated[
-    str | None, typer.Option("--score", metavar="NAME", help="litellm: the field, otel: the evaluation with the score.")
+    str | None,
+    typer.Option("--score", metavar="NAME", help="litellm, table: the field, otel: the evaluation with the score."),
 ]
 
 
@@ -50,12 +52,25 @@ def outcomes(kind: KindName, sources: Sources, writing: Writing, score: Score = 
         return Exit.OK
     for note in _notes(written):
         out.note(note)
+    if not written.graded:
+        out.note(_ungraded(kind, score))
     out.answer(
         f"{writing.to}: {_count(written.outcomes, 'outcome')} ({written.graded:,} graded) of "
         f"{_count(written.workers, 'worker')} on {_count(written.tasks, 'task')}, "
         f"{_count(written.responses, 'response')}"
     )
     return Exit.OK
+
+
+def _ungraded(kind: str, score: str | None) -> str:
+    """Say what can be done with a log that nobody graded."""
+    from shikisha.importers.registry import KINDS
+
+    named = KINDS[kind].scores
+    again = f"import it again with --score NAME ({named})" if named and score is None else "grade the answers"
+    if kind == "journal":
+        again = "grade runs (`shikisha feedback RUN SCORE`, or a taskset's checkers in `shikisha eval`)"
+    return f"next: no outcome has a score, so `learn` and `eval --log` have nothing to compare: {again}"
 
 
 def _notes(written: "Written") -> Iterator[str]:

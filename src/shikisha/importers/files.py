@@ -1,18 +1,21 @@
-"""Rows of other people's files: JSON, JSON Lines, CSV, parquet, and a zip around one of them.
+"""Rows of other people's files: JSON, JSON Lines, CSV, TSV, parquet, and a zip or gzip around one of them.
 
 Invariants: whatever is no row is a ConfigError that names file and place (lines from 1; entries of JSON arrays and rows
 of parquet from 0). JSON Lines, CSV and parquet are read row by row, however large the file is; a JSON document is read
-whole. An empty cell of a CSV file, NaN and null are the same: nothing is known. Deliberately absent: pickles, which run
-code when they are opened.
+whole. An empty cell of a CSV file, NaN and null are the same: nothing is known; cells are apart by whatever is between
+the names in the first line. Deliberately absent: pickles, which run code when they are opened, and spreadsheets.
 """
 
 import csv
+import gzip
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from math import isnan
 from pathlib import Path
 from typing import IO, TextIO
@@ -22,9 +25,13 @@ from shikisha.importers.row import Row
 
 _LARGEST_CELL = 2**26  # characters in a cell of CSV: a quote that is never closed must not swallow any file
 LINES = (".jsonl", ".ndjson")
+CELLS = (".csv", ".tsv")
+_GZIP = ".gz"
+_SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
+_OWN = "; a table of your own (columns like prompt, worker, answer, score): `import outcomes table FILE --out LOG`"
 _PICKLE = """\
-a pickle can run any code when it is opened, so it is not read here. If you trust it, write it as parquet once:
-  python -c "import pandas; pandas.read_pickle('{path}').to_parquet('{to}')"
+a pickle can run any code when it is opened, so it is not read here. If you trust it, write it as CSV once:
+  python -c "import pandas; pandas.read_pickle('{path}').to_csv('{to}', index=False)"
 and import that file."""
 
 
@@ -46,17 +53,29 @@ class Sources:
             yield from rows(file)
 
 
+def _files_in(folder: Path, suffixes: Sequence[str]) -> Sequence[Path]:
+    return sorted(file for file in folder.iterdir() if ending(file) in suffixes and file.is_file())
+
+
 def _files(path: Path, suffixes: Sequence[str]) -> Sequence[Path]:
     if path.is_dir():
-        found = sorted(file for file in path.iterdir() if file.suffix in suffixes and file.is_file())
+        found = _files_in(path, suffixes)
         if not found:
             raise ConfigError(f"{path}: expected files ending in {', '.join(suffixes)} there")
         return found
-    if path.suffix in suffixes:
+    if ending(path) in suffixes:
         return [path]
     if path.suffix in (".pkl", ".pickle"):
-        raise ConfigError(f"{path}: {_PICKLE.format(path=path, to=path.with_suffix('.parquet'))}")
-    raise ConfigError(f"{path}: expected a file ending in {', '.join(suffixes)}, or a folder of them")
+        raise ConfigError(f"{path}: {_PICKLE.format(path=path, to=path.with_suffix('.csv'))}")
+    if path.suffix.lower() in _SPREADSHEETS:
+        raise ConfigError(f"{path}: a spreadsheet is not read; save it as CSV (in Excel: CSV UTF-8) and give that file")
+    own = _OWN if ending(path) in CELLS else ""
+    raise ConfigError(f"{path}: expected a file ending in {', '.join(suffixes)}, or a folder of them{own}")
+
+
+def ending(path: Path) -> str:
+    """Return what a file's name ends in, without the `.gz` of a compressed one."""
+    return (path.with_suffix("") if path.suffix == _GZIP else path).suffix
 
 
 def rows(file: Path) -> Iterator[Row]:
@@ -67,6 +86,9 @@ def rows(file: Path) -> Iterator[Row]:
                 yield from _from_parquet(file)
             case ".zip":
                 yield from _from_zip(file)
+            case ".gz":
+                with gzip.open(file) as unpacked:
+                    yield from _from_text(str(file), ending(file), io.BufferedReader(unpacked))
             case _:
                 with file.open("rb") as opened:
                     yield from _from_text(str(file), file.suffix, opened)
@@ -76,10 +98,10 @@ def rows(file: Path) -> Iterator[Row]:
 def _readable(file: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{file}: expected UTF-8 text") from None
+        raise ConfigError(f"{file}: expected UTF-8 text (in Excel: CSV UTF-8)") from None
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise ConfigError(f"{file}: not a zip file that can be read: {error}") from None
 
@@ -94,8 +116,8 @@ def _from_zip(file: Path) -> Iterator[Row]:
 
 
 def _from_text(where: str, suffix: str, opened: IO[bytes]) -> Iterator[Row]:
-    with io.TextIOWrapper(opened, encoding="utf-8-sig", newline="" if suffix == ".csv" else None) as text:
-        if suffix == ".csv":
+    with io.TextIOWrapper(opened, encoding="utf-8-sig", newline="" if suffix in CELLS else None) as text:
+        if suffix in CELLS:
             yield from _from_csv(where, text)
         elif suffix in LINES:
             yield from _from_lines(where, enumerate(text, 1))
@@ -149,10 +171,12 @@ def _row(where: str, entry: object) -> Row:
 
 def _from_csv(where: str, text: TextIO) -> Iterator[Row]:
     csv.field_size_limit(_LARGEST_CELL)  # 128 KiB by default; there is one limit for the whole process
-    reader = csv.reader(text, strict=True)
+    first = text.readline()
+    between = max(",;\t", key=first.count)
+    reader = csv.reader(chain((first,), text), strict=True, delimiter=between)
     line = 1
     try:
-        names = next(reader, [])
+        names = [name.strip() for name in next(reader, [])]
         if len(set(names)) != len(names) or not names:
             raise ConfigError(f"{where}: line 1: expected a name for each column, each once")
         line = reader.line_num + 1

@@ -9,28 +9,43 @@ cache, whose cost and time are not the model's. A failed call is an outcome with
 keys, users and teams.
 """
 
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from shikisha.errors import ConfigError
 from shikisha.importers import chat
-from shikisha.importers.files import LINES, Sources
+from shikisha.importers.files import CELLS, LINES, Sources
 from shikisha.importers.row import Row
 from shikisha.outcomes import Gold
 from shikisha.outcomes_writing import Answered, LogBuilder
 
 _CHATS = ("completion", "responses", "messages", "generate_content")
+_OWN = frozenset(("messages", "proxy_server_request", "call_type", "request_id", "startTime", "model_group"))
+_SHOWN = 20
 _CUT = "litellm_truncated"  # stands where the proxy cut a long text
 
 
 def gather(given: Sources, log: LogBuilder) -> None:
     """Read spend logs."""
-    named = given.score is None
-    for row in given.rows(".json", ".csv", ".parquet", *LINES):
+    named, looked = given.score is None, 0
+    seen: dict[str, None] = {}  # what stands where the score was looked for
+    for row in given.rows(*CELLS, ".json", ".parquet", *LINES):
+        if not _OWN.intersection(row.values):
+            raise ConfigError(
+                f"{row.where}: expected a row of LiteLLM's spend logs (messages, proxy_server_request, call_type, …); "
+                f"there are {', '.join(row.values)}; a table of your own: `import outcomes table`"
+            )
         score = None if given.score is None else _score(row, given.score)
-        named = named or score is not None
+        named, looked = named or score is not None, looked + 1
+        if given.score is not None and not named:
+            seen |= dict.fromkeys(_beside(row, given.score))
         _take(row, score, log)
     if not named:
-        raise ConfigError(f"{', '.join(given.names)}: expected scores under {given.score!r}: no row has one there")
+        places = ", ".join(list(seen)[:_SHOWN]) or "nothing"
+        raise ConfigError(
+            f"{', '.join(given.names)}: expected scores under {given.score!r}: none of {looked:,} rows has one there; "
+            f"what stands there is {places}"
+        )
 
 
 def _take(row: Row, score: float | None, log: LogBuilder) -> None:
@@ -76,6 +91,18 @@ def _prompt(row: Row) -> str | None:
     if asked is None or not rules:
         return chat.told(asked)
     return chat.told([{"role": "system", "content": rules}, *(asked if isinstance(asked, list) else [asked])])
+
+
+def _beside(row: Row, place: str) -> Iterator[str]:
+    """Yield the names at the deepest level of a place that a row has: where its score could be."""
+    known = ""
+    inside: Mapping[str, object] = row.values
+    for name in () if place in row.values else place.split("."):
+        deeper = chat.parsed(inside.get(name))
+        if not isinstance(deeper, dict):
+            break
+        known, inside = f"{known}{name}.", deeper
+    yield from (f"{known}{name}" for name in inside)
 
 
 def _score(row: Row, place: str) -> float | None:

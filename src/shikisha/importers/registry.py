@@ -32,6 +32,7 @@ KINDS: Mapping[str, Kind] = {
     "otel": Kind("shikisha.importers.otel", Repeats.MERGED, "the evaluation to take the score from"),
     "routellm": Kind("shikisha.importers.routellm", Repeats.MERGED),
     "routerbench": Kind("shikisha.importers.routerbench"),
+    "table": Kind("shikisha.importers.table", Repeats.MERGED, "the column that holds the score"),
     "zeroeval": Kind("shikisha.importers.zeroeval"),
 }
 

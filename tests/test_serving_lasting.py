@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sqlite3
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import time
 
@@ -18,11 +19,24 @@ from serving import served_process
 from shikisha.chatserver import Answer, Mishap, chat_server
 from shikisha.cli import session
 from shikisha.errors import Expelled, JournalUnavailable, StillOpen
-from shikisha.events import Event, QuestionAnswered, QuestionAsked, RunPaused, RunStarted, Status
+from shikisha.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptStarted,
+    Event,
+    QuestionAnswered,
+    QuestionAsked,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    Status,
+)
 from shikisha.run import Run
 from shikisha.server.caring import look
 from shikisha.server.house import House
 from shikisha.server.idempotency import begun
+from shikisha.server.keys.portion import Portion
+from shikisha.server.keys.spend import spent
 from shikisha.server.live import Happened
 from shikisha.server.problems import Problem
 from shikisha.server.store import State
@@ -264,3 +278,67 @@ async def test_a_server_that_is_told_to_stop_releases_its_runs(tmp_path: Path, s
         kinds = [kind for (kind,) in told.execute("SELECT kind FROM events WHERE run = ? ORDER BY seq", (run,))]
         assert kinds[-1] == "run.paused"
         assert told.execute("SELECT state FROM members").fetchall() == [("dead",)]
+
+
+async def used(at: Kept) -> Portion:
+    """What the key used in all, once everything is stored."""
+    await at.house.journal.flush()
+    [row] = [row for row in await at.house.journal.query(partial(spent, key=at.by.key)) if not row.day]
+    return row.used
+
+
+async def test_a_call_in_flight_is_charged_to_its_key_once_however_often_its_run_is_taken_up(tmp_path: Path) -> None:
+    async with housed(tmp_path, "max_output_tokens = 100\nconcurrency = 1\nseconds = [0.2, 0]") as at:
+        calls: list[Event] = []
+
+        def leave(event: Event) -> None:
+            calls.extend([event] if isinstance(event, AttemptStarted) else [])
+            at.driver.away = at.driver.away or (isinstance(event, AttemptStarted) and len(calls) == 2)
+
+        at.house.watchers.append(leave)
+        first, run = [(await at.house.begin(at.order())).run for _ in range(2)]
+        await until(lambda: run in at.house.stuck)
+        at.driver.away = False
+        for _ in range(3):  # each comes as far as to say that it goes on
+            at.when(RunResumed, lambda _: setattr(at.driver, "away", True))
+            await at.house.unstick(run)
+            await until(lambda: at.house.idle)
+            at.driver.away = False
+        await at.house.unstick(run)
+        past = await ended(at.house, run)
+        assert [type(attempt.outcome) for attempt in past.attempts] == [AttemptFailed, AttemptFinished]
+        assert past.attempts[0].started.reserved.tokens > 100
+        assert (await used(at)).tokens == past.charged.tokens + (await at.house.past(first)).charged.tokens
+
+
+async def test_a_request_that_is_refused_because_its_start_cannot_be_stored_is_not_counted(tmp_path: Path) -> None:
+    async with housed(tmp_path) as at:
+        at.when(RunStarted, lambda _: setattr(at.driver, "away", True))
+        with pytest.raises(Problem) as refused:
+            await at.house.begin(at.order())
+        assert refused.value.status == 503
+        at.driver.away = False
+        await at.house.begin(at.order())
+        assert (await used(at)).requests == 1
+
+
+async def test_what_a_child_run_was_given_is_not_charged_besides_its_calls(tmp_path: Path) -> None:
+    team = '[workers.team]\nkind = "conductor"\npool = ["ann"]'
+    async with housed(tmp_path, "max_output_tokens = 100", team) as at:
+        below: list[str] = []
+
+        def leave(event: Event) -> None:
+            if isinstance(event, AttemptStarted) and event.worker == "ann" and not below:
+                below.append(event.run)
+                at.driver.away = True
+
+        at.house.watchers.append(leave)
+        chain = at.order(conductor="fixed:chain?workers=team", pool=("ann", "team"))
+        run = (await at.house.begin(chain)).run
+        await until(lambda: run in at.house.stuck)
+        at.driver.away = False
+        await at.house.unstick(run)
+        assert (await ended(at.house, run)).status is Status.DONE
+        child = await at.house.past(below[0])
+        assert [type(attempt.outcome) for attempt in child.attempts] == [AttemptFailed, AttemptFinished]
+        assert (await used(at)).tokens == child.charged.tokens > 100

@@ -163,7 +163,8 @@ async def _once(track: Track, member: Member, request: Request, why: Why, *, sam
             started = _started(track, member, request, why, _Call(number, key, shown, need))
             scope.recorder.add(started)
             await scope.recorder.flush()
-            used = need  # from here on the worker may have used it all
+            if card.kind != "conductor":  # the calls of a child run are settled each on its own, cut short or not
+                used = need  # from here on the worker may have used it all
             outcome, used = await _perform(scope, member, request, started)
         finally:
             scope.settle(need, used)
@@ -180,6 +181,8 @@ def _replay(track: Track, attempt: Attempt, card: Card) -> Reply | Fault:
         lost = _failed(started, Fault(FaultKind.UNCERTAIN, "in flight when the process ended"), started.reserved, 0.0)
         scope.recorder.add(lost)
         attempt.outcome = lost
+        if card.kind != "conductor":  # its child run's calls come to be here themselves
+            scope.purse.settle(Amount(), started.reserved)  # in the commit of the event, so once
     match attempt.outcome:
         case AttemptFinished() as end:
             return Reply(end.text, end.usage, end.dollars, end.finish, end.model, calls=read_calls(end.calls))

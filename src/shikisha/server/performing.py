@@ -164,6 +164,7 @@ class Performing(ABC):
         try:
             await self.journal.flush()
         except JournalError as error:
+            running.purse.unbegun()
             raise unwritable() from error
         running.acknowledged = True
 

@@ -180,6 +180,7 @@ class KeyPurse:
     touch: Callable[[str], None]
     headers: Mapping[str, str]
     _asked: str | None  # the day on which the request is held, until the run is acknowledged
+    _counted: str | None = None  # the day on which it was counted
     _days: dict[Amount, deque[str]] = field(default_factory=lambda: defaultdict(deque))
     _over: bool = False
 
@@ -187,7 +188,13 @@ class KeyPurse:
         """Count the request: its run is acknowledged."""
         if self._asked is not None:
             self.account.settle(self._asked, REQUEST, REQUEST)
-            self._asked = None
+            self._counted, self._asked = self._asked, None
+
+    def unbegun(self) -> None:
+        """Count the request no more: its run was refused after all, since nobody knows whether its start is stored."""
+        if self._counted is not None:
+            self.account.settle(self._counted, NOTHING, NOTHING.minus(REQUEST))
+            self._counted = None
 
     def over(self) -> None:
         """Make room for another run; a request that came to nothing is not counted. Saying it again says nothing."""

@@ -121,9 +121,6 @@ class Resuming(Performing):
             end = RunFinished(run=name, at=time(), status=Status.FAILED, why=why)
             return self._over(live, State.ENDED, Status.FAILED, used, end)
         running = Running(live, self.purses.of_key(served.key), used, acknowledged=True, known=answers_of(family))
-        for call in calls:
-            if call.uncertain:
-                running.purse.settle(Amount(), call.charged)
         self.perform(name, running, self.lent(self.engine, running).resume(name, pool, conductor))
         return live
 

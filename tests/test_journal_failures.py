@@ -16,7 +16,8 @@ import pytest
 from journals import answered, behind, finished, keep, started, whole
 from shikisha.conductors.fixed import Scripted
 from shikisha.errors import JournalUnavailable
-from shikisha.journal import Journal, open_journal
+from shikisha.journal import Journal, open_journal, sqlite
+from shikisha.journal.stores import locate
 from support import TASK, engine, member, plan_of, pool_of, seen
 
 LIVES = [sys.executable, str(Path(__file__).with_name("journal_process.py"))]
@@ -192,3 +193,18 @@ async def test_several_processes_share_one_journal(path: Path) -> None:
     processes = [await live(f"{name}-", "40") for name in ("ann", "bob", "cyd")]
     assert [await process.wait() for process in processes] == [0, 0, 0]
     await check_holds_all(path, {f"{name}-{number}" for name in ("ann", "bob", "cyd") for number in range(40)})
+
+
+async def test_a_log_that_cannot_be_emptied_is_an_unavailable_journal(path: Path) -> None:
+    """The checkpoint is made beside SQLAlchemy's transactions, whose errors are wrapped."""
+    url = locate(str(path))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with sqlite.connect(url, 1.0) as driver:
+        await driver.write(lambda connection: connection.exec_driver_sql("CREATE TABLE t (a)"))
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # nothing can be written
+            with pytest.raises(JournalUnavailable, match="disk"):
+                await driver.scour()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert await driver.scour()

@@ -18,6 +18,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from shikisha.errors import JournalUnavailable
 from shikisha.journal.drivers import Driver, refusals, shown
 
 T = TypeVar("T")
@@ -94,7 +95,10 @@ class _Threaded:
     async def scour(self) -> bool:
         held, thread = self._writer
         with refusals(self._where):
-            return await asyncio.get_running_loop().run_in_executor(thread, _empty_log, held)
+            try:
+                return await asyncio.get_running_loop().run_in_executor(thread, _empty_log, held)
+            except sqlite3.Error as error:  # beside SQLAlchemy's transactions nobody wraps what the driver raises
+                raise JournalUnavailable(f"journal {self._where}: {error}") from error
 
     async def _run(self, where: tuple[_Held, ThreadPoolExecutor], work: Callable[[Connection], T]) -> T:
         held, thread = where

@@ -226,6 +226,34 @@ def without_facts(folder: Path) -> None:
     onnx.save(model, folder / "model.onnx")
 
 
+def without_a_context(folder: Path) -> None:
+    model = onnx.load(folder / "model.onnx")
+    onnx.helper.set_model_props(model, {"format": "1", "context": "so long"})
+    onnx.save(model, folder / "model.onnx")
+
+
+def without_caches(folder: Path) -> None:
+    shape = ["batch", "heads", "past", "depth"]
+    [name, told] = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name in ("past_key_values.0.key", "logits")
+    ]
+    node = onnx.helper.make_node("Identity", [name.name], [told.name])
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "g", [name], [told]),
+        opset_imports=[onnx.helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    onnx.helper.set_model_props(model, {"format": "1", "context": "400"})
+    onnx.save(model, folder / "model.onnx")
+
+
+def with_names_that_are_no_text(folder: Path) -> None:
+    without_caches(folder)
+    held = (folder / "model.onnx").read_bytes()
+    (folder / "model.onnx").write_bytes(held.replace(b"past_key", b"\x9cast_key"))
+
+
 def with_another_tokenizer(folder: Path) -> None:
     tokenizer = words()
     tokenizer.add_tokens(["more"])
@@ -241,6 +269,9 @@ DAMAGE: list[tuple[Callable[[Path], object], str]] = [
     (with_another_tokenizer, "not the tokenizer that model.onnx was exported with"),
     (of_another_format, "a model of format '0'; this version reads format '1'"),
     (without_facts, "what it says of itself is not whole"),
+    (without_a_context, "what it says of itself is not whole: invalid literal"),
+    (without_caches, "what it says of itself is not whole: 'str' object"),
+    (with_names_that_are_no_text, "cannot be read as an ONNX model"),
 ]
 
 

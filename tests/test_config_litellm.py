@@ -191,6 +191,20 @@ def test_without_a_model_list_there_is_nothing_to_import(config: object) -> None
         import_models(config)
 
 
+@pytest.mark.parametrize(
+    ("others", "fallback"), [("c", "c"), ([[], "c"], "c"), ([None], None), (5, None), (None, None), ({"c": 1}, None)]
+)
+def test_a_fallback_is_a_name_or_a_list_of_them(others: object, fallback: str | None) -> None:
+    found = workers(model("a"), model("c"), router_settings={"fallbacks": [{"a": others}, 7]})
+    assert found["a"].get("fallback") == fallback
+
+
+def test_numbers_that_none_can_be_are_left_out() -> None:
+    odd = model("a", rpm=10**400, max_tokens=True, info={"input_cost_per_token": 10**400, "max_input_tokens": -1})
+    odd["litellm_params"] |= {7: "x", "y": "z"}  # type: ignore[operator]  # as YAML has them
+    assert set(workers(odd)["a"]) == {"kind", "model", "base_url", "api_key_env"}
+
+
 class TestFile:
     def test_json_is_read_without_a_yaml_library(self, tmp_path: Path) -> None:
         path = tmp_path / "config.json"

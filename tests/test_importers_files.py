@@ -145,6 +145,11 @@ BATTLE: dict[str, object] = {"prompt": "Q", "model_a": "a", "model_b": "b", "win
         ),
         (
             "llmrouter",
+            lines_of(ROUTED | {"response_time": 10**400}),
+            "line 1: response_time: expected a number from 0, found '1000",
+        ),
+        (
+            "llmrouter",
             lines_of({"question": "Q", "scores": {"a": "good"}}),
             "line 1: scores: a: expected a number from 0 to 1, found 'good'",
         ),
@@ -176,6 +181,8 @@ BATTLE: dict[str, object] = {"prompt": "Q", "model_a": "a", "model_b": "b", "win
         ("mmlu-pro", json_of(asked(1, "B", options=["x", 2])), "entry 0: options: expected a list of texts"),
         ("mmlu-pro", json_of(asked(1, "B") | {"pred": 3}), "entry 0: pred: expected text, found '3'"),
         ("mmlu-pro", json_of(asked(1, "B", question_id=None)), "entry 0: question_id: expected text, found null"),
+        ("mmlu-pro", json_of(asked(1, "B") | {"category": "l\ud800"}), "entry 0: the domain holds half of a surrogate"),
+        ("mmlu-pro", json_of(asked(1, "B") | {"answer": "\ud800"}), "entry 0: the answer holds half of a surrogate"),
         ("mmlu-pro", text_of("x.json", '"text"'), "x.json: expected a list of objects"),
         ("mmlu-pro", text_of("x.json", "[{}\n"), "x.json: not JSON"),
         ("mmlu-pro", text_of("x.zip", "PK"), "x.zip: not a zip file that can be read"),
@@ -451,6 +458,22 @@ def test_without_pyarrow_lines_are_written_and_parquet_names_the_extra(tmp_path:
     told = [*bare, str(table(tmp_path / "x.parquet", WIDE)), "-o", str(tmp_path / "other")]
     done = subprocess.run(told, capture_output=True, timeout=300, env=where, text=True, check=False)  # noqa: S603 - our own command
     assert (done.returncode, "needs the extra 'logs'" in done.stderr) == (3, True)
+
+
+def test_numbers_whose_sum_is_beyond_any_number_have_a_mean(tmp_path: Path) -> None:
+    found = imported("litellm", lines(tmp_path / "x.jsonl", [spent(spend=1.5e308), spent(spend=1e308)]))
+    assert found.one(found.log.task_ids[0], "gpt-4o").dollars == pytest.approx(1.25e308)
+
+
+def test_a_number_beyond_whole_ones_is_brought_over_as_a_number(tmp_path: Path) -> None:
+    found = imported("llmrouter", lines(tmp_path / "x.jsonl", [ROUTED | {"response_time": 2**63}]), options=["--jsonl"])
+    assert found.more("latency_s") == [2.0**63]
+
+
+def test_a_cost_that_comes_to_more_than_any_number_is_named(tmp_path: Path) -> None:
+    prices = document(tmp_path / "llm.json", {"small": {"input_price": 1e300, "output_price": 0}})
+    said = refused("llmrouter", prices, lines(tmp_path / "x.jsonl", [ROUTED | {"input_tokens": 10**18}]))
+    assert "x.jsonl: line 1: dollars: expected a number, found inf" in said
 
 
 def test_a_log_may_say_with_which_probability_a_worker_was_chosen(tmp_path: Path) -> None:

@@ -193,6 +193,20 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
         OutcomeLog.read(tmp_path)
 
 
+def test_texts_in_parquet_that_are_no_utf_8_are_named(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    written(tmp_path, write_parquet)
+    raw = pa.array([b"t/0", b"\xca", b"t/1"], pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), 3, raw.buffers())  # which nobody looks through
+    pq.write_table(
+        pq.read_table(tmp_path / "outcomes.parquet").set_column(2, "answer", texts), tmp_path / "outcomes.parquet"
+    )
+    with pytest.raises(ConfigError, match=r"outcomes.parquet: not a parquet file that can be read: 'utf-8'"):
+        OutcomeLog.read(tmp_path)
+
+
 def test_a_folder_without_a_log_says_what_was_expected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"expected tasks\.parquet or tasks\.jsonl there"):
         OutcomeLog.read(tmp_path)

@@ -146,6 +146,14 @@ async def test_another_tenants_runs_and_questions_are_not_there(tmp_path: Path) 
                 assert (await client.post(f"/ui/{way}", data={"csrf": token})).status_code == 404, way
 
 
+async def test_an_event_s_number_that_is_none_is_passed_over(tmp_path: Path) -> None:
+    async with served(tmp_path, CONFIG) as at, browsing(at) as client:
+        run = await begin(at, 0)
+        for number in ("9" * 5_000, "-1", "x"):
+            async with client.stream("GET", f"/ui/runs/{run}/live", headers={"Last-Event-ID": number}) as answer:
+                assert answer.status_code == 200
+
+
 @pytest.mark.parametrize(
     ("scope", "refused"),
     [

@@ -69,6 +69,7 @@ def altered(held: bytes, name: str, content: bytes | None) -> bytes:
         ("policy.json", json.dumps({"format": 1}).encode(), "Field required"),
         ("0/success.npy", None, "lacks the array 'success'"),
         ("0/success.npy", b"nonsense", "not a policy file"),
+        ("0/success.npy", b"\x93NUMPY\x01\x00\x10\x00{'descr': (((((\n", "not a policy file"),
     ],
 )
 def test_what_is_no_policy_file_is_refused(made: Policy, name: str, content: bytes | None, says: str) -> None:

@@ -127,6 +127,7 @@ def test_fields_are_taken_out_by_type() -> None:
     assert (one.part("inner").text("k"), one.parts("list")[0].whole("k", 0, 1)) == ("v", 1)
     assert (one.one_of("gone", "null", "number"), one.has("empty"), one.has("number")) == ("number", False, True)
     assert row(day="2031-05-03T00:00:00").day("day") == "2031-05-03"
+    assert [row(n=text).whole("n", 0, 9) for text in (" 7\n", "7\x1f", "\x1c7", "\u0667")] == [7] * 4
 
 
 Take = Callable[[Row], object]

@@ -178,7 +178,7 @@ def _from_parquet(file: Path, columns: Sequence[Column], only: Only | None) -> C
                         _plain(batch.column(column.name), column, rows) if known else [None] * len(rows)
                     )
         pa.default_memory_pool().release_unused()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: not a parquet file that can be read: {error}") from None
     return _split(file, length, columns, values)
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import sha256
+from math import isfinite
 from pathlib import Path
 
 from shikisha.budget import Price
@@ -31,6 +32,7 @@ from shikisha.task import Task, unstorable
 
 _STEMS = ("tasks", "outcomes", "responses")
 _UNKNOWN = Gold(None, None)
+_MOST = 2**63 - 1  # what a column of whole numbers holds
 _HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs
 _TASKS = dict.fromkeys(("task_id", "domain", "prompt", "answer", "answer_kind"), Holds.TEXT)
 _RESPONSES = dict.fromkeys(("task_id", "worker", "response"), Holds.TEXT)
@@ -129,6 +131,7 @@ class LogBuilder:
 
         ConfigError when it contradicts what was added before, or cannot be stored.
         """
+        _check_storable(asked, samples[0].where)
         samples = tuple(self._storable(sample) for sample in samples)
         kept = self._answers.setdefault((self._place(asked), samples[0].worker), [])
         if kept and self._repeats is Repeats.REFUSED:
@@ -148,7 +151,9 @@ class LogBuilder:
         self._remarks[what] += 1
 
     def price(self, worker: str, price: Price) -> None:
-        """Keep a worker's price for `workers.toml`."""
+        """Keep a worker's price for `workers.toml`; ConfigError where its name cannot be written."""
+        if problem := unstorable(worker):
+            raise ConfigError(f"the price of a worker whose name holds {problem}")
         self._prices[worker] = price
 
     def write(self, folder: Path, *, as_lines: bool = False) -> Written:
@@ -180,6 +185,9 @@ class LogBuilder:
         problem = unstorable(sample.worker) or (None if sample.worker.strip() else "nothing")
         if problem:
             raise ConfigError(f"{sample.where}: worker: expected a name, found {problem}")
+        for name in ("score", "dollars", "seconds", "propensity"):
+            if (value := getattr(sample, name)) is not None and not isfinite(value):
+                raise ConfigError(f"{sample.where}: {name}: expected a number, found {value}")
         answer, response = (text and _HALVES.sub("\ufffd", text) for text in (sample.answer, sample.response))
         if (answer, response) == (sample.answer, sample.response):
             return sample
@@ -239,6 +247,13 @@ def check_free(folder: Path) -> None:
         raise ConfigError(f"{folder}: expected an empty folder, or none (--force replaces the log that is in it)")
 
 
+def _check_storable(asked: Asked, where: str) -> None:
+    """Refuse what no log can hold; prompt, context and id were looked at as the task was made."""
+    for name, text in (("domain", asked.task.domain), ("answer", asked.gold.answer), ("kind", asked.gold.kind)):
+        if text is not None and (problem := unstorable(text)):
+            raise ConfigError(f"{where}: the {name} holds {problem}")
+
+
 def _check_same(kept: Sequence[Answered], samples: Sequence[Answered]) -> None:
     first, second = kept[0], samples[0]
     if len(kept) != len(samples):
@@ -285,11 +300,12 @@ def _mean(samples: Sequence[Answered], of: Callable[[Answered], float | None]) -
     known = [value for one in samples if (value := of(one)) is not None]
     if not known:
         return None
-    return known[0] if len(known) == 1 else sum(known) / len(known)
+    mean = known[0] if len(known) == 1 else sum(known) / len(known)
+    return mean if isfinite(mean) else sum(value / len(known) for value in known)  # their sum is beyond any number
 
 
 def _whole(number: float | None) -> int | None:
-    return None if number is None else round(number)
+    return None if number is None else min(round(number), _MOST)  # a mean is rounded, up too
 
 
 def _responses(pair: tuple[str, str], samples: Sequence[Answered]) -> Iterator[Line]:

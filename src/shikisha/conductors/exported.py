@@ -6,6 +6,7 @@ model of another version, and weights beside it that it was not made of are Conf
 Deliberately absent: anything that decides (`trained`), and other prompts.
 """
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
@@ -104,15 +105,20 @@ def open_onnx(held: bytes, where: str) -> OnnxModel:
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(held, options, providers=["CPUExecutionProvider"])
+        told = dict(session.get_modelmeta().custom_metadata_map)
+        shapes = {one.name: one.shape for one in session.get_inputs()}
     except (raised.Fail, raised.InvalidArgument, raised.InvalidGraph, raised.InvalidProtobuf, raised.NotImplemented):
         raise ConfigError(f"{where}: cannot be read as an ONNX model") from None
-    told = dict(session.get_modelmeta().custom_metadata_map)
+    except (raised.RuntimeException, UnicodeDecodeError):  # what is in it cannot be made, or has a name that is no text
+        raise ConfigError(f"{where}: cannot be read as an ONNX model") from None
     if told.get("format") != FORMAT:
         raise ConfigError(f"{where}: a model of format {told.get('format')!r}; this version reads format {FORMAT!r}")
-    shapes = {one.name: one.shape for one in session.get_inputs()}
-    _, heads, _, depth = shapes["past_key_values.0.key"]
+    try:
+        _, heads, _, depth = shapes["past_key_values.0.key"]
+        heads, depth, longest = operator.index(heads), operator.index(depth), int(told["context"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise ConfigError(f"{where}: what it says of itself is not whole: {error}") from None
     layers = sum(name.endswith(".key") for name in shapes)
-    longest = int(told["context"])
     return OnnxModel(cast("Session", session), Caches(layers, heads, depth), longest, told)
 
 

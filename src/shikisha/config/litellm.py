@@ -19,6 +19,7 @@ from shikisha.errors import ConfigError, MissingExtra
 Entry = Mapping[str, object]
 
 _REFERENCE = "os.environ/"
+_MOST = 2**53  # what a price, a count or a rate can be: whole in a double
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _NOT_IN_NAMES = re.compile(r"[^\w.@:+/ -]")
 
@@ -201,7 +202,7 @@ def _worker(entry: object, imported: Imported, where: str) -> dict[str, object] 
         imported.notes.append(f"{where}: left out: {_why(provider, known, params)}; {_PROXY.format(name)}")
         return None
     key = _key(params.get("api_key"), known, where, imported)
-    unused = sorted(set(params) - _UNDERSTOOD)
+    unused = sorted(str(key) for key in set(params) - _UNDERSTOOD)
     if unused:
         imported.notes.append(f"{where}: not taken over: {', '.join(unused)}")
     worker: dict[str, object] = {"kind": "chat", "model": bare}
@@ -293,7 +294,7 @@ def _limits(params: Entry, info: Entry) -> Iterator[tuple[str, object]]:
         ("context_tokens", ("max_input_tokens",)),
         ("concurrency", ("max_parallel_requests",)),
     ):
-        found = next((both[key] for key in theirs if isinstance(both.get(key), int) and both[key]), None)
+        found = next((both[key] for key in theirs if _is_whole(both.get(key)) and both[key]), None)
         if found is not None:
             yield ours, found
     if _is_number(rpm := params.get("rpm")) and rpm:
@@ -304,8 +305,11 @@ def _add_fallbacks(config: object, groups: Mapping[str, Sequence[str]], imported
     for section in ("litellm_settings", "router_settings"):
         rules = _part(config, section).get("fallbacks")
         for rule in rules if isinstance(rules, Sequence) else ():
-            for group, others in rule.items() if isinstance(rule, Mapping) else ():
-                stand_in = next((groups[other][0] for other in others if other in groups), None)
+            for group, named in rule.items() if isinstance(rule, Mapping) else ():
+                others = named if isinstance(named, list) else [named]
+                stand_in = next(
+                    (groups[other][0] for other in others if isinstance(other, str) and other in groups), None
+                )
                 for name in groups.get(group, ()) if stand_in else ():
                     imported.workers[name]["fallback"] = stand_in
 
@@ -329,7 +333,11 @@ def _part_text(whole: object, key: str) -> str:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and _is_number(value)
 
 
 def _table(name: str, keys: Mapping[str, object]) -> str:

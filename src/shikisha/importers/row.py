@@ -121,4 +121,10 @@ def _number(value: object) -> float | None:
             return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if isinstance(value, int) or isfinite(value) else None
+    try:
+        double = float(value)
+    except OverflowError:
+        return None
+    if not isfinite(double):
+        return None
+    return value if abs(value) <= _MOST else double  # beyond that no column holds whole numbers

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
+from tokenize import TokenError  # numpy reads odd headers by way of Python's own words
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -40,7 +41,7 @@ KINDS: Mapping[str, Callable[[Held], Part]] = {
 _STAMP = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal policies are equal files
 _HABITS, _HEARING = "habits/", "hearing/"
 _MOST = 2**30  # bytes that a file may come to once it is unpacked
-_DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSError, OverflowError)
+_DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSError, OverflowError, TokenError)
 _HOSTILE = (MemoryError, RuntimeError)  # arrays without end, texts nested without end, locked or odd archives
 
 

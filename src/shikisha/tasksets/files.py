@@ -122,7 +122,7 @@ def _parquet(file: Path) -> Iterator[Row]:
                 for values in batch.to_pylist():
                     yield Row(values, str(file), index)
                     index += 1
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: not a parquet file that can be read: {error}") from None
 
 

@@ -88,7 +88,7 @@ class Row:
         wish = f"a whole number from {least} to {most}"
         value = self._there(field, wish)
         if isinstance(value, str) and value.strip().isdecimal() and len(value) < _SHOWN:
-            value = int(value)
+            value = int(value.strip())  # which takes more for a space than int does
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise self._expected(wish, field, value)
         return value

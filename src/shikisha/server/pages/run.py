@@ -54,6 +54,7 @@ from shikisha.task import unstorable
 from shikisha.undo import Wish
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
+_LONGEST_NUMBER = 20  # digits of an event's number
 _PING = 15  # seconds between comments that keep a connection
 _LOOK = 1.0  # seconds between two looks at a run that waits
 _REMARK = 2_000
@@ -92,7 +93,7 @@ async def show(request: Request, run: str, session: See, house: Housed) -> Respo
 async def live(request: Request, run: str, session: See, house: Housed, after: int = -1) -> Response:
     """Send what changes on the run's page, from an event on."""
     last = request.headers.get("last-event-id", "")
-    begin = int(last) if last.isascii() and last.isdigit() else after
+    begin = int(last) if last.isascii() and last.isdigit() and len(last) <= _LONGEST_NUMBER else after
     events = await seen(house, session, run)
     told = _told(house, session, run, events[: max(begin, 0) + 1])
     return EventSourceResponse(until(door(request, looking(*SEERS), _shut), told), headers=SECURITY, ping=_PING)

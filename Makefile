@@ -1,5 +1,5 @@
 # Each target does all of its own set-up in .venv and is quick the second time.
-.PHONY: demo learn train-demo test test-slow check fix bench bench-learning mutation release clean
+.PHONY: demo learn train-demo test test-slow check fix bench bench-learning mutation night release clean
 
 demo: .venv/base
 	@.venv/bin/shikisha demo
@@ -22,7 +22,7 @@ check: .venv/dev
 fix: .venv/dev
 	@.venv/bin/ruff check --fix-only -q . && .venv/bin/ruff format -q .
 
-.venv/base .venv/learn .venv/train .venv/dev: pyproject.toml scripts/setup $(wildcard requirements/*.txt)
+.venv/base .venv/learn .venv/train .venv/dev .venv/night: pyproject.toml scripts/setup $(wildcard requirements/*.txt)
 	@scripts/setup $(notdir $@)
 
 bench: .venv/dev
@@ -33,6 +33,9 @@ bench-learning: .venv/dev  # needs ../shared/recorded; about half an hour
 
 mutation: .venv/dev  # small wrong edits that no test notices; some 40 minutes, less with EACH=10
 	@.venv/bin/python benchmarks/mutation.py --each $(or $(EACH),30)
+
+night: .venv/night  # failpoints, power loss, a soak, fuzzing: two and a half hours, or MINUTES=10
+	@scripts/night $(MINUTES)
 
 release: .venv/dev  # the wheel, built twice and compared, and what it is made of (CycloneDX), in dist/
 	@scripts/wheel && scripts/sbom

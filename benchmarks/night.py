@@ -1,0 +1,59 @@
+"""`make night`: what is too long for every push, one part after another, and one summary; not zero on any finding.
+
+    python benchmarks/night.py [--minutes 150] [--keep FOLDER]
+
+Of the time, two fifths go to coverage-guided fuzzing (`night_fuzz`), and a fifth each to failpoints at every write of a
+served journal (`night_failpoints`), power loss (`night_power`) and a soak (`night_soak`). Each part is a process of its
+own, so that one that dies takes no other with it. What cannot be done here (no C compiler, no PostgreSQL, no atheris)
+is said and left out. FOLDER keeps each part's words and the fuzzer's corpora, with which the next night begins.
+"""
+
+import argparse
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic
+
+HERE = Path(__file__).parent
+PARTS = {"night_failpoints": 0.2, "night_power": 0.2, "night_soak": 0.2, "night_fuzz": 0.4}
+
+
+def night(minutes: float, folder: Path) -> dict[str, int]:
+    """Run the parts; return how each of them ended."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ends = {}
+    for part, share in PARTS.items():
+        if part == "night_fuzz" and find_spec("atheris") is None:
+            print("night_fuzz is left out: there is no atheris for this system", flush=True)
+            continue
+        begun = monotonic()
+        print(f"== {part}, {share * minutes:.1f} minutes", flush=True)
+        command = [sys.executable, str(HERE / f"{part}.py"), "--minutes", str(share * minutes)]
+        if part == "night_fuzz":
+            command += ["--keep", str(folder / "fuzz")]
+        said = folder / f"{part}.log"
+        with said.open("wb") as log:
+            ends[part] = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode  # noqa: S603 - our own scripts
+        print(said.read_text(errors="replace"), flush=True)
+        print(
+            f"== {part}: {'well' if ends[part] == 0 else 'NOT WELL'}, {(monotonic() - begun) / 60:.1f} minutes",
+            flush=True,
+        )
+    return ends
+
+
+def main() -> int:
+    """Run the night and say how it went."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=150)
+    parser.add_argument("--keep", type=Path, default=HERE.parent / "nights")
+    options = parser.parse_args()
+    ends = night(options.minutes, options.keep)
+    for part, end in ends.items():
+        print(f"{part:<20} {'0 findings' if end == 0 else 'FINDINGS, or it did not end well'}")
+    return int(any(ends.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

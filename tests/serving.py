@@ -96,7 +96,7 @@ async def served(folder: Path, config: str = "", environment: Mapping[str, str] 
     settings = composition.settings.server.model_copy(update={"port": 0, "drain": 0.5})
     composition.settings = composition.settings.model_copy(update={"server": settings})
     fresh(composition.journal_url())
-    with bound(settings) as listening:
+    with bound(settings.model_copy(update={"host": "127.0.0.1"})) as listening:  # whatever it is told
         async with open_house(composition) as house:
             told = uvicorn.Config(create_app(house), log_config=None, access_log=False, lifespan="off")
             server = _Quiet(told)

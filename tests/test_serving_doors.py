@@ -1,11 +1,11 @@
-"""Every route × {no key, wrong, expired, revoked, another tenant's, low role, admin}; Host headers; many wrong keys.
+"""Every route × {no key, wrong, expired, revoked, another tenant's, low role, admin}; many wrong keys.
 
 The table is in `doors_table`: a route without a row fails.
 """
 
 import json
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import time
@@ -16,9 +16,7 @@ from fastapi.routing import iter_route_contexts
 
 from doors_table import API, PAGES, Row
 from serving import At, served
-from shikisha.config.serving import ServerTable
 from shikisha.server.app import create_app
-from shikisha.server.doors import Hosts
 from shikisha.server.keys import Issued, Sessions, Wanted
 from shikisha.server.keys.guesses import Guesses
 from shikisha.server.keys.sessions import csrf_of
@@ -239,47 +237,3 @@ async def test_many_wrong_keys_are_told_to_wait_and_a_right_one_is_let_in(tmp_pa
         assert [answer.status_code for answer in answers] == [401] * 20 + [429] * 5
         assert int(answers[-1].headers["retry-after"]) >= 1
         assert (await client.get("/keys", headers={"Authorization": f"Bearer {at.key}"})).status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("hosts", "status"),
-    [
-        (["localhost:8100"], 200),
-        (["127.0.0.1"], 200),
-        (["[::1]:8100"], 200),
-        (["shikisha.example.com"], 200),
-        (["SHIKISHA.example.com.:443"], 200),
-        (["extra.example.com"], 200),
-        (["evil.example.com"], 421),
-        (["127.0.0.1.evil.example.com"], 421),
-        (["localhost@evil.example.com"], 421),
-        (["localhost evil.example.com"], 421),
-        ([""], 421),
-        ([], 421),
-        (["localhost", "evil.example.com"], 421),
-    ],
-)
-async def test_only_requests_to_names_of_ours_are_answered(hosts: list[str], status: int) -> None:
-    told = list[int]()
-
-    async def inner(*_: object) -> None:
-        told.append(200)
-
-    async def send(message: MutableMapping[str, object]) -> None:
-        if message["type"] == "http.response.start":
-            told.append(int(str(message["status"])))
-
-    async def receive() -> MutableMapping[str, object]:
-        return {"type": "http.request"}
-
-    settings = ServerTable(url="https://shikisha.example.com:8443/x", hosts=("extra.example.com",))
-    scope = {"type": "http", "headers": [(b"host", host.encode()) for host in hosts]}
-    await Hosts(inner, settings)({**scope, "path": "/keys"}, receive, send)
-    await Hosts(inner, settings)({**scope, "path": "/healthz"}, receive, send)
-    assert told == [status, 200]
-
-
-async def test_a_request_to_another_name_is_refused_by_the_server(tmp_path: Path) -> None:
-    async with served(tmp_path, CONFIG) as at, at.http() as client:
-        answer = await client.get("/keys", headers={"Host": "evil.example.com"})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (421, "unknown_host")

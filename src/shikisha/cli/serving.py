@@ -12,11 +12,12 @@ from shikisha.errors import MissingExtra
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Iterator, Sequence
 
     from shikisha.config.compose import Composition
     from shikisha.server.house import House
 
-Host = Annotated[str | None, typer.Option("--host", help="The address to listen on.")]
+Host = Annotated[str | None, typer.Option("--host", help="The address to listen on; 0.0.0.0: all of them.")]
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="0: any free one.")]
 
 
@@ -52,9 +53,10 @@ def _at(composition: "Composition", host: str | None, port: int | None) -> "Comp
 
 
 def _announce(house: "House", listening: "socket.socket", *, as_json: bool) -> None:
-    """Say where the server is, and its first key, once."""
-    address, port = listening.getsockname()[:2]
-    url = house.settings.url or f"http://{f'[{address}]' if ':' in address else address}:{port}"
+    """Say where the server is, under which names, and its first key, once."""
+    from shikisha.server import hosts
+
+    url, *others = hosts.addresses(house.settings, listening)
     key = house.first_key
     if as_json:
         out.value({"url": url, "key": key})
@@ -62,5 +64,25 @@ def _announce(house: "House", listening: "socket.socket", *, as_json: bool) -> N
     if house.composition.orchestra is not None:
         out.note("no workers are configured: the embedded orchestra plays (small tools and simulated models)")
     out.note(f"listening on {url}; OpenAI clients use {url}/v1, people {url}/ui")
+    for note in _reached(house, listening, others):
+        out.note(note)
     if key is not None:
         out.note(f"an admin key, shown this once: {key}")
+
+
+def _reached(house: "House", listening: "socket.socket", others: "Sequence[str]") -> "Iterator[str]":
+    """Yield what is good to know about who reaches the server."""
+    from shikisha.server import hosts
+
+    settings, names = house.settings, hosts.accepted(house.settings)
+    address = listening.getsockname()[0]
+    if others:
+        yield f"on this machine: {', '.join(others)}"
+    if hosts.only_loopback(address):
+        yield "only this machine reaches it; --host 0.0.0.0 lets others in, who need a key"
+    else:
+        yield "there is no TLS here: on a network that is not yours, put a proxy with TLS in front"
+    if names is None:
+        yield "a request may name any host (server.hosts narrows that); every route wants a key"
+    elif settings.hosts or settings.url:
+        yield f"a request may name these hosts (server.url, server.hosts), or an IP address: {', '.join(names)}"

@@ -4,9 +4,28 @@ Invariant: every default is safe on a laptop: loopback only, no key accepted tha
 TLS (a reverse proxy's business) and anything about a single key (keys carry their own limits).
 """
 
-from pydantic import Field
+import re
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
 
 from shikisha.config.table import Table, Variable
+
+_HOST = re.compile(r"\*|(\*\.)?[\w.-]+(:\d+)?|\[?[0-9a-fA-F:.]+\]?|\[[0-9a-fA-F:.]+\]:\d+")
+
+
+def _checked_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected a URL such as https://ai.example.com")
+    return url
+
+
+def _checked_host(name: str) -> str:
+    if not _HOST.fullmatch(name):
+        raise ValueError("expected a name such as ai.example.com or *.example.com, without scheme and path")
+    return name
 
 
 class ServerTable(Table):
@@ -14,8 +33,14 @@ class ServerTable(Table):
 
     host: str = Field(default="127.0.0.1", description="the address to listen on")
     port: int = Field(default=8100, ge=0, le=65535, description="0: any free one")
-    url: str | None = Field(default=None, description="where others reach it, for links; by default host and port")
-    hosts: tuple[str, ...] = Field(default=(), description="further names under which requests may come (Host header)")
+    url: Annotated[str, AfterValidator(_checked_url)] | None = Field(
+        default=None, description="where others reach it, for links and as a name in the Host header"
+    )
+    hosts: tuple[Annotated[str, AfterValidator(_checked_host)], ...] = Field(
+        default=(),
+        description="names under which requests may come (Host header), beside IP addresses, localhost and url; "
+        '"*" for all; by default all, unless `host` is a loopback address',
+    )
     admin_key_env: Variable | None = Field(default=None, description="the environment variable with an admin key")
     most_runs: int = Field(default=1000, ge=1, description="runs performed at once; beyond it requests get a 429")
     most_bytes: int = Field(default=20 * 2**20, ge=1024, description="the largest request body")

@@ -102,4 +102,11 @@ approval = "never"
 [journal]
 file = "shikisha.db"
 #url_env = "SHIKISHA_JOURNAL"       # a PostgreSQL URL in this environment variable
+
+# `shikisha serve`: the address to listen on (0.0.0.0: all of this machine's), and where others reach it.
+#[server]
+#host = "0.0.0.0"                   # or `shikisha serve --host 0.0.0.0`; no TLS here: put a proxy in front
+#port = 8100
+#url = "https://ai.example.com"     # where people and clients reach it, through a proxy too: for links
+#hosts = ["ai.example.com", "*.lan"] # only these names in a request's Host header; what is refused for it gets a 421
 """

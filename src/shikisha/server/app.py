@@ -21,7 +21,7 @@ from shikisha.errors import ShikishaError
 from shikisha.server import admin, approvals, chat, feedback, models, responses, rollback, runs, watching
 from shikisha.server.access import Access
 from shikisha.server.bounds import Bounds
-from shikisha.server.doors import Hosts
+from shikisha.server.hosts import Hosts
 from shikisha.server.house import House
 from shikisha.server.mapping import problem_of
 from shikisha.server.pages import routes as pages

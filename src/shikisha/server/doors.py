@@ -10,11 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from fastapi import Request
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Send
-from starlette.types import Scope as AsgiScope
 
-from shikisha.config.serving import ServerTable
 from shikisha.server.keys import Key, KeyKeeper, Refused
 from shikisha.server.principal import Principal, Scope
 from shikisha.server.problems import Problem
@@ -26,7 +22,6 @@ _SAID = {
     Refused.EXPIRED: "this key has expired: ask for another",
     Refused.REVOKED: "this key was revoked: ask for another",
 }
-_OPEN = ("/healthz", "/readyz")  # asked by whoever runs us, under an address; they tell nothing but that we live
 
 
 class Unauthenticated(Problem):
@@ -98,41 +93,3 @@ def _presented(request: Request) -> str | None:
     if kind.lower() == "bearer" and token.strip():
         return token.strip()
     return request.headers.get("x-api-key", "").strip() or None
-
-
-class Hosts:
-    """Pure ASGI middleware: answers only requests that were sent to a name of ours.
-
-    A page from elsewhere whose name was made to point at this machine cannot ask us then. `"*"` lets every name in.
-    """
-
-    def __init__(self, app: ASGIApp, settings: ServerTable) -> None:
-        self._app = app
-        self._names = _names(settings)
-
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
-        if scope["type"] == "http" and scope["path"] not in _OPEN and not self._ours(scope):
-            problem = Problem(421, "the Host header names no host of this server (server.hosts)", "unknown_host")
-            await JSONResponse(problem.body(), problem.status)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-    def _ours(self, scope: AsgiScope) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"host"]
-        return "*" in self._names or (len(given) == 1 and _bare(given[0].decode("latin-1")) in self._names)
-
-
-def _names(settings: ServerTable) -> frozenset[str]:
-    public = settings.url.partition("://")[2].partition("/")[0] if settings.url else ""
-    given = ("localhost", "127.0.0.1", "::1", settings.host, public, *settings.hosts)
-    return frozenset(bare for name in given if (bare := _bare(name)) and bare not in {"0.0.0.0", "::"})  # noqa: S104 - no name
-
-
-def _bare(host: str) -> str:
-    """Return a host's name without its port, brackets and final dot."""
-    host = host.strip().lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    name = host if host.count(":") > 1 else host.partition(":")[0]
-    return name.rstrip(".")

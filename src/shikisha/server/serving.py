@@ -5,6 +5,7 @@ Deliberately absent: several worker processes of one server (start several serve
 """
 
 import asyncio
+import errno
 import gc
 import socket
 import sys
@@ -24,6 +25,10 @@ from shikisha.server.opening import open_house
 
 _KEEP_ALIVE = 75  # seconds that an idle connection stays open
 _BACKLOG = 2048
+_HINTS = {
+    errno.EADDRINUSE: "another program listens there; --port 0 takes any free one",
+    errno.EACCES: "ports below 1024 are not for everybody; try another --port",
+}
 _COLLECT = (20_000, 20, 20)  # objects, and how often of the generation before
 _SWITCH = (
     0.0005  # seconds: the journal's thread asks for the interpreter many times a commit, and waits so long each time
@@ -40,9 +45,9 @@ def bound(settings: ServerTable) -> socket.socket:
         made.listen(_BACKLOG)  # who comes before we are ready waits
     except OSError as error:
         made.close()
-        raise ConfigError(
-            f"server: cannot listen on {settings.host}, port {settings.port}: {error.strerror}"
-        ) from error
+        hint = "expected an address of this machine, or 0.0.0.0 for all of them"
+        said = f"{error.strerror} ({_HINTS.get(error.errno or 0, hint)})"
+        raise ConfigError(f"server: cannot listen on {settings.host}, port {settings.port}: {said}") from error
     return made
 
 

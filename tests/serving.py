@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -19,12 +19,12 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from fresh import fresh
 from shikisha.config.load import load
-from shikisha.server.app import create_app
+from shikisha.server.connections import Crowd
 from shikisha.server.house import House
 from shikisha.server.keys import Issued, Wanted
 from shikisha.server.opening import open_house
 from shikisha.server.principal import Scope
-from shikisha.server.serving import bound
+from shikisha.server.serving import HttpServer, bound, configured
 
 READY = 60.0  # seconds that a server process gets to start on a busy machine
 
@@ -59,16 +59,12 @@ def trusted() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-class _Quiet(uvicorn.Server):
+class _Quiet(HttpServer):
     """A server that leaves signals to the test runner, and is told of its end instead of looking every 0.1 s."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
+    def __init__(self, config: uvicorn.Config, crowd: Crowd) -> None:
+        super().__init__(config, crowd)
         self.ending = asyncio.Event()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
     async def main_loop(self) -> None:
         while not await self.on_tick(0):
@@ -79,6 +75,7 @@ class _Quiet(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()
+            await server.wait_closed()
         for each in sockets or ():
             each.close()
         for connection in list(self.server_state.connections):
@@ -88,7 +85,9 @@ class _Quiet(uvicorn.Server):
 
 
 @asynccontextmanager
-async def served(folder: Path, config: str = "", environment: Mapping[str, str] | None = None) -> AsyncIterator[At]:
+async def served(
+    folder: Path, config: str = "", environment: Mapping[str, str] | None = None, crowd: Crowd | None = None
+) -> AsyncIterator[At]:
     """Serve this configuration (the embedded orchestra without one) with its journal in a folder."""
     file = folder / "shikisha.toml"
     file.write_text(config or "[server]\nport = 0\n")
@@ -98,8 +97,7 @@ async def served(folder: Path, config: str = "", environment: Mapping[str, str] 
     fresh(composition.journal_url())
     with bound(settings.model_copy(update={"host": "127.0.0.1"})) as listening:  # whatever it is told
         async with open_house(composition) as house:
-            told = uvicorn.Config(create_app(house), log_config=None, access_log=False, lifespan="off")
-            server = _Quiet(told)
+            server = _Quiet(configured(house), crowd or Crowd(1000))
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             async with asyncio.timeout(READY):
                 while not server.started:  # noqa: ASYNC110 - uvicorn tells it so, and in no other way
@@ -114,13 +112,17 @@ async def served(folder: Path, config: str = "", environment: Mapping[str, str] 
 
 @asynccontextmanager
 async def served_process(
-    folder: Path, config: str = "", journal: str = "", environment: Mapping[str, str] | None = None
+    folder: Path,
+    config: str = "",
+    journal: str = "",
+    environment: Mapping[str, str] | None = None,
+    before: Sequence[str] = (),
 ) -> AsyncIterator[tuple[At, asyncio.subprocess.Process]]:
-    """Serve as `shikisha serve` does, in a process of its own, which the test may kill."""
+    """Serve as `shikisha serve` does, in a process of its own, which the test may kill; `before` starts the command."""
     file = folder / "shikisha.toml"
     if not file.exists() or config:
         file.write_text(config or "[server]\nport = 0\n")
-    command = [sys.executable, "-m", "shikisha", "serve", "--json", "--port", "0", "--config", str(file)]
+    command = [*before, sys.executable, "-m", "shikisha", "serve", "--json", "--port", "0", "--config", str(file)]
     journal = journal or str(folder / "journal.db")
     fresh(journal)
     command += ["--journal", journal]

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import Message
 
 from shikisha.server.bounds import Bounds
-from shikisha.server.listeners import MOST, listened
+from shikisha.server.listeners import MOST, Listeners, listened
 from shikisha.server.narrowing import narrowing
 from shikisha.server.principal import Principal, Scope
 from shikisha.server.problems import Problem
@@ -89,7 +89,9 @@ async def ticking() -> AsyncGenerator[bytes]:
 
 
 async def test_a_key_has_so_many_streams_open_and_no_more() -> None:
-    request = Request({"type": "http", "app": Starlette(), "headers": []})
+    app = Starlette()
+    app.state.listeners = Listeners()
+    request = Request({"type": "http", "app": app, "headers": []})
     by, other = (Principal(key, key, "main", frozenset({Scope.READ})) for key in ("a", "b"))
     async with AsyncExitStack() as stack:
         for _ in range(MOST):

@@ -43,7 +43,13 @@ class ServerTable(Table):
     )
     admin_key_env: Variable | None = Field(default=None, description="the environment variable with an admin key")
     most_runs: int = Field(default=1000, ge=1, description="runs performed at once; beyond it requests get a 429")
+    most_connections: int | None = Field(
+        default=None, ge=8, description="connections at once; by default as many as the limit on open files allows"
+    )
     most_bytes: int = Field(default=20 * 2**20, ge=1024, description="the largest request body")
+    most_bytes_at_once: int = Field(
+        default=100 * 2**20, ge=1024, description="of all larger bodies together, until they are answered; else a 503"
+    )
     patience: float = Field(default=60.0, gt=0, description="seconds that a request waits for a person")
     lease: float = Field(default=10.0, gt=0, description="seconds after which a silent server's runs are taken over")
     drain: float = Field(default=10.0, ge=0, description="seconds that runs get to end when the server is stopped")

@@ -13,7 +13,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, request_response
 from starlette.types import ExceptionHandler
 
 from shikisha import __version__
@@ -21,10 +22,13 @@ from shikisha.errors import ShikishaError
 from shikisha.server import admin, approvals, chat, feedback, models, responses, rollback, runs, watching
 from shikisha.server.access import Access
 from shikisha.server.bounds import Bounds
+from shikisha.server.doors import key_of
 from shikisha.server.hosts import Hosts
 from shikisha.server.house import House
+from shikisha.server.listeners import Listeners
 from shikisha.server.mapping import problem_of
 from shikisha.server.pages import routes as pages
+from shikisha.server.pages.doors import COOKIE, sessions_of
 from shikisha.server.problems import Problem
 
 _LOG = logging.getLogger(__name__)
@@ -46,6 +50,20 @@ class _App(FastAPI):
                 document["components"]["schemas"].pop(name, None)
         return document
 
+    def setup(self) -> None:
+        """Add the document's route, which writes it once: a client that asks again and again costs little then."""
+        super().setup()
+        written = list[bytes]()
+
+        async def document(_: Request) -> Response:
+            if not written:
+                written.append(bytes(JSONResponse(self.openapi()).body))
+            return Response(written[0], media_type="application/json")
+
+        for route in self.routes:
+            if isinstance(route, Route) and route.path == self.openapi_url:
+                route.app, route.endpoint = request_response(document), document
+
 
 def create_app(house: House) -> FastAPI:
     """Return the application for a house; the house outlives it."""
@@ -57,11 +75,14 @@ def create_app(house: House) -> FastAPI:
         redoc_url=None,
     )
     app.state.house = house
+    app.state.listeners = Listeners(house.settings.most_connections)
     app.router.routes.extend(_routes())
     watching.install(app, house)
     for kind, handler in _HANDLERS:
         app.add_exception_handler(kind, handler)
-    app.add_middleware(Bounds, most_bytes=house.settings.most_bytes)
+    app.add_middleware(
+        Bounds, most_bytes=house.settings.most_bytes, most_held=house.settings.most_bytes_at_once, known=_known
+    )
     app.add_middleware(Hosts, settings=house.settings)
     app.add_middleware(Access, tallies=app.state.watch.tallies)  # last added, so around all the others
     return app
@@ -74,6 +95,13 @@ def _routes() -> Sequence[BaseRoute]:
     for group in GROUPS:
         whole.include_router(group.router)
     return tuple(whole.router.routes)
+
+
+async def _known(request: Request) -> None:
+    """Raise Problem unless the request bears a key, or the cookie of a login."""
+    if COOKIE in request.cookies and await sessions_of(request).principal_of(request.cookies[COOKIE]) is not None:
+        return
+    await key_of(request)
 
 
 async def _problem(request: Request, error: Exception) -> JSONResponse:
@@ -130,8 +158,6 @@ _SAID = {
     400: ("the body is not as expected", "invalid_request"),
     404: ("there is nothing here", "not_found"),
     405: ("this method is not allowed here", "method_not_allowed"),
-    408: ("the body did not come whole in time", "body_too_slow"),
-    413: ("the body is too large", "body_too_large"),
 }
 _HANDLERS: tuple[tuple[type[Exception], ExceptionHandler], ...] = (
     (Problem, _problem),

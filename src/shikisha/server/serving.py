@@ -7,10 +7,12 @@ Deliberately absent: several worker processes of one server (start several serve
 import asyncio
 import errno
 import gc
+import logging
 import socket
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 
 import uvicorn
@@ -20,11 +22,13 @@ from shikisha.config.serving import ServerTable
 from shikisha.errors import ConfigError
 from shikisha.server import logs, signals
 from shikisha.server.app import create_app
+from shikisha.server.connections import Connection, Crowd, Listener, descriptors, room
 from shikisha.server.house import House
 from shikisha.server.opening import open_house
 
 _KEEP_ALIVE = 75  # seconds that an idle connection stays open
 _BACKLOG = 2048
+_UNREAD = 2**18  # bytes of an answer that the system keeps for a client that does not read; it would take megabytes
 _HINTS = {
     errno.EADDRINUSE: "another program listens there; --port 0 takes any free one",
     errno.EACCES: "ports below 1024 are not for everybody; try another --port",
@@ -41,6 +45,7 @@ def bound(settings: ServerTable) -> socket.socket:
     made = socket.socket(family)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD)  # accepted sockets have it from this one
         made.bind((settings.host, settings.port))
         made.listen(_BACKLOG)  # who comes before we are ready waits
     except OSError as error:
@@ -57,7 +62,7 @@ async def serve(
     """Serve until the process is told to stop; `ready` is called once requests can come."""
     with signals.told() as told:  # until the house is closed, and not only until requests have ended
         async with open_house(composition, journal_url) as house:
-            server = _Server(_config(house))
+            server = HttpServer(configured(house), Crowd(house.settings.most_connections or room(descriptors())))
 
             def stop() -> None:
                 server.should_exit = True
@@ -72,15 +77,35 @@ async def serve(
             await server.serve(sockets=[listening])
 
 
-class _Server(uvicorn.Server):
-    """uvicorn, which leaves signals alone here: it would raise them again as soon as requests, not runs, have ended."""
+class HttpServer(uvicorn.Server):
+    """uvicorn with our connections, which leaves signals alone: it would raise them again before runs have ended."""
+
+    def __init__(self, config: uvicorn.Config, crowd: Crowd) -> None:
+        super().__init__(config)
+        self.crowd = crowd
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
+        """Leave signals to `signals`."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections from these sockets."""
+        await self.lifespan.startup()
+        make = partial(Connection, self.crowd, self.config, self.server_state, self.lifespan.state)
+        self.servers = [Listener(each, self.crowd, make) for each in sockets or ()]  # type: ignore[misc]  # closed alike
+        self.started = True
 
-def _config(house: House) -> uvicorn.Config:
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and let requests end."""
+        for server in self.servers:
+            server.close()
+            await server.wait_closed()  # before uvicorn closes the socket that it reads
+        await super().shutdown(sockets)
+
+
+def configured(house: House) -> uvicorn.Config:
+    """Return how uvicorn serves a house."""
     return uvicorn.Config(
         create_app(house),
         backlog=_BACKLOG,
@@ -91,6 +116,7 @@ def _config(house: House) -> uvicorn.Config:
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=max(1, round(house.settings.drain)),
         lifespan="off",
+        ws="none",  # a connection that becomes something else would leave the crowd
     )
 
 
@@ -110,8 +136,22 @@ def run(composition: Composition, journal_url: str, ready: Callable[[House, sock
     listening = bound(composition.settings.server)
     sys.setswitchinterval(_SWITCH)
     logs.set_up(composition.vault, composition.settings.telemetry.log)
+    _fit(composition)
     with listening, asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(composition, listening, journal_url, lambda house: ready(house, listening)))
+
+
+def _fit(composition: Composition) -> None:
+    """Bound connections, and runs, which may outlive theirs, by what the limit on open files allows."""
+    given, limit = composition.settings.server, descriptors()
+    most = room(limit, given.most_connections)
+    fitted = given.model_copy(update={"most_connections": most, "most_runs": min(given.most_runs, max(most, 8))})
+    composition.settings = composition.settings.model_copy(update={"server": fitted})
+    if limit is not None and (fitted.most_runs < given.most_runs or most < (given.most_connections or 0)):
+        logging.getLogger(__name__).warning(
+            "this process may have %d files open, so %d connections and %d runs at once: ulimit -n raises it",
+            *(limit, most, fitted.most_runs),
+        )
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

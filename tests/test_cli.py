@@ -236,7 +236,7 @@ class TestReading:
         cli("run", "q", "-C", "fixed:chain?workers=a,a")
         shown = cli("explain")
         assert "a: the plan names it" in shown
-        assert "$0.500000" in shown
+        assert "$0.50" in shown
         told = cli.json("explain", "last")
         assert (told["answer"], told["status"]) == ("42", "done")
 

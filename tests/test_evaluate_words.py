@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports import around, conductor, difference, report
+from shikisha.budget import format_dollars
 from shikisha.evaluate.entries import Entry, Group, Interval, Report
 from shikisha.evaluate.matrices import OTHERS, accuracy_matrix, failure_matrix, share_matrix
 from shikisha.evaluate.names import abbreviated, short_names
@@ -16,7 +17,6 @@ from shikisha.evaluate.summary import best_single, caveats, contenders, headline
 from shikisha.evaluate.wording import (
     compact,
     count,
-    dollars,
     percent,
     plural,
     points,
@@ -53,7 +53,7 @@ def entry(name: str, part: Part = Part.ASKED) -> Entry:
     ],
 )
 def test_dollars(amount: float | None, written: str) -> None:
-    assert dollars(amount) == written
+    assert format_dollars(amount) == written
 
 
 @pytest.mark.parametrize(

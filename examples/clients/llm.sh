@@ -1,10 +1,13 @@
 #!/bin/sh
 # Simon Willison's llm against Shikisha: the server as one of its extra OpenAI models.
+# It keeps models in its user folder; here that is one of its own, so that yours stays as it is. To have the model at
+# hand always, put the four lines into extra-openai-models.yaml beside $(llm logs path).
 set -eu
 question=${SHIKISHA_QUESTION:-"Can you find the keeper listed for ruti directly glued to 68 subtracted from 9 times 939?"}
-folder=$(llm logs path | xargs dirname)
-mkdir -p "$folder"
-cat > "$folder/extra-openai-models.yaml" <<EXTRA
+LLM_USER_PATH=$(mktemp -d)
+export LLM_USER_PATH
+trap 'rm -rf "$LLM_USER_PATH"' EXIT
+cat > "$LLM_USER_PATH/extra-openai-models.yaml" <<EXTRA
 - model_id: shikisha
   model_name: shikisha
   api_base: "$SHIKISHA_URL"

@@ -7,11 +7,12 @@ and the refusals, are in `ledger`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import floor, inf, isfinite, log10
 from typing import TypeVar
 
 from shikisha.errors import ConfigError
 
+_MOST_PLACES = 9
 TOKENS_PER_TURN = 16  # what a chat protocol adds around each turn, rounded up
 
 
@@ -130,3 +131,24 @@ def upper_bound(
 
 def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
+
+
+def format_dollars(amount: float | None, digits: int = 3) -> str:
+    """Return dollars as people read them, the one way in which they are written: `$?` where nobody can say.
+
+    Cents always, below them so many digits that count; money that is more than nothing never reads as nothing. From 100
+    on whole dollars, unless more digits are asked for (where two amounts stand beside each other, as in a refusal).
+    """
+    if amount is None:
+        return "$?"
+    if amount == 0 or not isfinite(amount):
+        return f"${amount:g}"
+    if amount < 0:
+        return f"-{format_dollars(-amount, digits)}"
+    if amount >= 100 and digits <= 3:
+        return f"${amount:,.0f}"
+    places = max(2, digits - 1 - floor(log10(amount)))
+    if places > _MOST_PLACES + digits - 3:
+        return f"${amount:.1e}"
+    whole, _, part = f"{amount:,.{places}f}".partition(".")
+    return f"${whole}.{part[:2]}{part[2:].rstrip('0')}"

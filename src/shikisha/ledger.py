@@ -10,7 +10,7 @@ what is in flight) and retries (`attempt`).
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from shikisha.budget import Amount, Caps
+from shikisha.budget import Amount, Caps, format_dollars
 from shikisha.errors import CapReached
 
 
@@ -113,8 +113,8 @@ class Ledger:
             return
         taken_dollars = _dollars(used) + _dollars(held)
         if not taken_dollars + need.dollars <= caps.dollars:
-            taken_text = f"${taken_dollars:.6f} of ${caps.dollars:.6f} are used or reserved"
-            self.refuse("dollars", f"{worker} may cost ${need.dollars:.6f}, {taken_text}")
+            taken_text = f"{format_dollars(taken_dollars, 6)} of {format_dollars(caps.dollars, 6)} are used or reserved"
+            self.refuse("dollars", f"{worker} may cost {format_dollars(need.dollars, 6)}, {taken_text}")
 
     def refuse(self, cap: str, why: str) -> None:
         """Remember that a cap refuses what was about to happen, and raise CapReached."""

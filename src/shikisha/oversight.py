@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from time import time
 
+from shikisha.budget import format_dollars
 from shikisha.errors import FaultKind
 from shikisha.events import EndReached, Reason
 from shikisha.run import Run
@@ -123,7 +124,7 @@ def _reasons(rules: Rules, run: Run, end: EndReached) -> Iterator[str]:
     if rules.dollars is not None:
         dollars = run.charged.dollars
         if dollars is None or dollars > rules.dollars:
-            cost = "nobody can say what it cost" if dollars is None else f"it cost ${dollars:.6f}"
+            cost = "nobody can say what it cost" if dollars is None else f"it cost {format_dollars(dollars, 6)}"
             yield f"{cost}, and from ${rules.dollars:g} on a person looks at it"
     if rules.confidence is not None:
         drawn = [made.propensity for turn in run.rounds if (made := turn.proposed) and made.propensity is not None]

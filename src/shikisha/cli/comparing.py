@@ -102,7 +102,7 @@ def _cells(pair: "Pair") -> tuple[str, ...]:
         f"{pair.tasks:,}",
         f"{difference.better:,}",
         f"{difference.worse:,}",
-        "" if pair.dollars is None else f"{pair.dollars:+.6f}",
+        "" if pair.dollars is None else f"{pair.dollars:+.3g}",
     )
 
 

@@ -20,6 +20,7 @@ from shikisha.cli import out, session
 from shikisha.cli.exits import Exit
 from shikisha.cli.options import Shared
 from shikisha.errors import ShikishaError, TaskError
+from shikisha.events import Status
 
 if TYPE_CHECKING:
     from shikisha.config.compose import Composition
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
 GOOD, FAIR, BAD = "ok", "note", "FAIL"
 _EXTRAS = {"pyarrow": "logs", "mcp": "mcp", "asyncpg": "postgres"}
 _LONGEST_CALL = 30.0  # seconds
+_WORD = "Reply with the one word: ready"
+_ASKED = {"python": 'print("ready")'}  # what each kind understands, where that is no prose
+_UNCALLED = {
+    "human": "it is a person",
+    "http": "a call may change something, and needs its own arguments",
+    "mcp": "a call may change something, and needs its own arguments",
+    "conductor": "it calls the others",
+    "vote": "it counts what others said",
+}
 Call = Annotated[bool, typer.Option("--call", help="Ask every worker of the pool for one word; this costs a little.")]
 Sandbox = Annotated[bool, typer.Option("--sandbox", help="Probe the sandboxes instead: carry out attacks in them.")]
 Name = Annotated[
@@ -69,21 +79,26 @@ def _look(shared: Shared, call: bool) -> Iterator[Finding]:
     for library, extra in _EXTRAS.items():
         if find_spec(library) is None:
             yield Finding(f"extra {extra}", FAIR, f"not installed; pip install 'shikisha[{extra}]' brings {library}")
+    from shikisha.config.load import find
+
     try:
         composition = session.compose(shared)
     except ShikishaError as error:
         yield Finding("configuration", BAD, str(error))
         return
     embedded = composition.orchestra is not None
-    yield Finding("configuration", GOOD, "none: the embedded orchestra plays" if embedded else composition.file)
+    where = "none" if find(shared.config, os.environ) is None else f"{composition.file}, which has no [workers] yet"
+    said = f"{where}: the embedded orchestra plays" if embedded else composition.file
+    yield Finding("configuration", GOOD, said)
     yield from session.perform(lambda: _look_closer(composition, shared, call))
 
 
 async def _look_closer(composition: "Composition", shared: Shared, call: bool) -> list[Finding]:
     async with session.closing(composition):
         findings = [*_workers(composition), *_conductor(composition)]
-        if call and not any(finding.verdict == BAD for finding in findings):
-            findings += [await _called(composition, name) for name in composition.pool().names]
+        called = (composition.settings.pool or composition.playing) if call else ()
+        for name in called:  # each by itself: what is wrong with one says nothing of the others
+            findings += await _called(composition, name)
         return [*findings, await _journal(composition, shared)]
 
 
@@ -115,23 +130,35 @@ def _conductor(composition: "Composition") -> Iterator[Finding]:
             yield Finding(where, BAD, str(trouble))
 
 
-async def _called(composition: "Composition", name: str) -> Finding:
+async def _called(composition: "Composition", name: str) -> list[Finding]:
     from shikisha.budget import Caps
     from shikisha.conduct import Engine
-    from shikisha.conductors.fixed import fixed
-    from shikisha.conductors.topologies import Options
+    from shikisha.conductors.fixed import Scripted
+    from shikisha.plan import Plan, Step
     from shikisha.recorder import MemoryRecorder
     from shikisha.task import Task
 
+    try:
+        pool = composition.pool([name])
+    except ShikishaError:  # said already, as the finding on this worker
+        return []
+    subject, card = f"call {name}", pool[0].card
+    if card.kind in _UNCALLED:
+        return [Finding(subject, FAIR, f"not called: {_UNCALLED[card.kind]}")]
     engine = Engine(MemoryRecorder(), vault=composition.vault)
     caps = Caps(steps=1, rounds=1, seconds=_LONGEST_CALL)
-    conductor = fixed("single", Options(roles={"worker": name}))
-    run = await engine.run(Task("Reply with the one word: ready"), composition.pool([name]), conductor, caps)
+    asked = _ASKED.get(card.kind, _WORD)
+    try:
+        run = await engine.run(Task(asked), pool, Scripted([Plan((Step(asked, 0),))]), caps)
+    except ShikishaError as error:
+        return [Finding(subject, BAD, str(error))]
     if run.answer is not None:
-        return Finding(f"call {name}", GOOD, f"{run.active_seconds:.1f} s: {run.answer}")
+        return [Finding(subject, GOOD, f"{run.active_seconds:.1f} s: {run.answer}")]
+    if run.status is Status.SUSPENDED:
+        return [Finding(subject, FAIR, "not called: a person must approve each call")]
     results = run.rounds[0].results if run.rounds else ()
     fault = results[0].fault if results and results[0] else None
-    return Finding(f"call {name}", BAD, str(fault) if fault else "no answer")
+    return [Finding(subject, BAD, str(fault) if fault else f"no answer ({run.status})")]
 
 
 async def _journal(composition: "Composition", shared: Shared) -> Finding:

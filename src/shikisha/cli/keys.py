@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from shikisha.budget import format_dollars
 from shikisha.cli import out, session
 from shikisha.cli.exits import Exit
 from shikisha.cli.options import Shared, command
@@ -227,9 +228,8 @@ def _caps(key: "Key") -> list[str]:
 
 def _line(each: "Spent") -> str:
     used = _used(each)
-    return (
-        f"{each.day or 'in all':10}  ${used['dollars']:.6f}  {used['tokens']:,} tokens  {used['requests']:,} requests"
-    )
+    paid = format_dollars(used["dollars"], 6)
+    return f"{each.day or 'in all':10}  {paid}  {used['tokens']:,} tokens  {used['requests']:,} requests"
 
 
 def _used(each: "Spent") -> dict[str, float]:

@@ -6,6 +6,7 @@ anything but the live tree and tables, which rich leaves out by itself where the
 """
 
 import sys
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from shikisha.clean import clean, one_line, to_json
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _LONGEST_LINE = 200
+_GAP = 2  # between two columns
+_LEAST_CUT = 8  # characters that must be left of a column that is cut
 
 
 def answer(text: str) -> None:
@@ -61,6 +64,28 @@ def line_of(text: str) -> None:
     screen = console()
     room = screen.width if screen.is_terminal else _LONGEST_LINE
     screen.print(one_line(text, _LONGEST_LINE), width=room, no_wrap=True, overflow="ellipsis")
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> None:
+    """Print a table to stdout: every column as wide as it must be, but for the last, which is cut on a terminal.
+
+    A pipe gets 200 characters of it. Where a terminal has no room for it, it is left out, and no other ever is.
+    """
+    from rich.cells import cell_len, set_cell_size
+
+    lines = [tuple(heads), *(tuple(one_line(cell, _LONGEST_LINE) for cell in row) for row in rows)]
+    widths = [max(cell_len(line[place]) for line in lines) for place in range(len(heads) - 1)]
+    room = console(to_stdout=True).width - sum(widths) - _GAP * len(widths) if sys.stdout.isatty() else None
+    for line in lines:
+        cells = [
+            " " * (width - cell_len(cell)) + cell if head in right else set_cell_size(cell, width)
+            for head, cell, width in zip(heads, line, widths, strict=False)
+        ]
+        if room is None or cell_len(line[-1]) <= room:
+            cells.append(line[-1])
+        elif room >= _LEAST_CUT:
+            cells.append(set_cell_size(line[-1], room - 1) + "…")
+        _write(sys.stdout, (" " * _GAP).join(cells).rstrip())
 
 
 def console(*, to_stdout: bool = False) -> "Console":

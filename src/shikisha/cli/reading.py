@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shikisha.budget import format_dollars
 from shikisha.clean import one_line
 from shikisha.cli import out, session
 from shikisha.cli.exits import Exit
@@ -14,9 +15,6 @@ from shikisha.cli.running import RunId, summary
 from shikisha.errors import TaskError
 
 if TYPE_CHECKING:
-    from rich.console import JustifyMethod
-    from rich.table import Table
-
     from shikisha.journal import Summary
     from shikisha.run import Run
 
@@ -47,7 +45,8 @@ def runs(
     if shared.json:
         out.value([_as_json(run) for run in listed])
     else:
-        out.console(to_stdout=True).print(_table(listed))
+        rows = ((run.id, str(run.status), format_dollars(run.dollars), run.prompt) for run in listed)
+        out.table(("run", "status", "cost", "task"), rows, right=("cost",))
     return Exit.OK
 
 
@@ -114,16 +113,3 @@ def _as_json(run: "Summary") -> dict[str, object]:
         "dollars": run.dollars,
         "parent": run.parent,
     }
-
-
-def _table(listed: "tuple[Summary, ...]") -> "Table":
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, width in (("run", 22), ("status", 9), ("cost", 7), ("task", 8)):
-        justify: JustifyMethod = "right" if name == "cost" else "left"
-        table.add_column(name, justify=justify, min_width=width, no_wrap=True, overflow="ellipsis")
-    for run in listed:
-        cost = "$?" if run.dollars is None else f"${run.dollars:.4f}"
-        table.add_row(run.id, str(run.status), cost, one_line(run.prompt))
-    return table

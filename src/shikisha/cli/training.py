@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shikisha.budget import format_dollars
 from shikisha.cli import out, session
 from shikisha.cli.exits import Exit, Stopped
 from shikisha.cli.options import ConfigOption, JsonOption
@@ -198,5 +199,5 @@ def _tell(result: "Result", as_json: bool) -> None:
         step, found_then = judged
         out.note(f"right after {step} steps: {found_then.right:.1%} of {found_then.count} dev tasks{_of(found_then)}")
     simulated = " (simulated)" if result.simulated else ""
-    out.note(f"calls of workers came to ${result.spent:.2f}{simulated}; the conductor, with its card:")
+    out.note(f"calls of workers came to {format_dollars(result.spent)}{simulated}; the conductor, with its card:")
     out.line(str(result.folder))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from shikisha.budget import Amount
+from shikisha.budget import Amount, format_dollars
 from shikisha.clean import one_line
 from shikisha.errors import FaultKind
 from shikisha.events import AttemptFailed, CheckStatus, QuestionKind, Reason, Status
@@ -173,6 +173,4 @@ def _seconds(seconds: float) -> str:
 
 def money(amount: Amount) -> str:
     """Return an amount's dollars as people read them; `$?` where nobody can say."""
-    if amount.dollars is None:
-        return "$?"
-    return f"${amount.dollars:.4f}" if amount.dollars < 1 else f"${amount.dollars:.2f}"
+    return format_dollars(amount.dollars)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
+from shikisha.budget import format_dollars
 from shikisha.clean import one_line
 from shikisha.evaluate.names import short_names, shortened
 from shikisha.evaluate.samples import Sample
-from shikisha.evaluate.wording import dollars, percent, plural, seconds
+from shikisha.evaluate.wording import percent, plural, seconds
 from shikisha.events import Status
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class Tally:
         parts = [f"{self.done:,} of {max(self.total, self.done):,}", speed]
         if left and rate > 0:
             parts.append(f"{seconds(left / rate)} left")
-        parts += [f"{seconds(self.elapsed())} so far", f"{dollars(self.paid)} paid now"]
+        parts += [f"{seconds(self.elapsed())} so far", f"{format_dollars(self.paid)} paid now"]
         if self.cached:
             parts.append(f"{self.cached:,} from the cache")
         return " · ".join([*parts, *self._failures()])
@@ -248,7 +249,7 @@ def _cells(standing: Standing, bar: int) -> tuple[str, ...]:
         "━" * full + "╌" * (bar - full),
         f"{standing.done:,}/{standing.total:,}",
         percent(standing.accuracy),
-        dollars(standing.dollars),
+        format_dollars(standing.dollars),
         f"{standing.failed:,} failed" if standing.failed else "",
     )
 
@@ -256,4 +257,6 @@ def _cells(standing: Standing, bar: int) -> tuple[str, ...]:
 def _in_words(standing: Standing) -> str:
     failed = f", {plural(standing.failed, 'failure')}" if standing.failed else ""
     done = f"{standing.done:,} of {standing.total:,}"
-    return f"{one_line(standing.name)}: {done}, {percent(standing.accuracy)}, {dollars(standing.dollars)}{failed}"
+    return (
+        f"{one_line(standing.name)}: {done}, {percent(standing.accuracy)}, {format_dollars(standing.dollars)}{failed}"
+    )

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from shikisha.budget import format_dollars
 from shikisha.clean import clean
 from shikisha.errors import MissingExtra
 from shikisha.evaluate import wording
@@ -36,7 +37,7 @@ _FILTERS = (
     wording.percent,
     wording.points,
     wording.span,
-    wording.dollars,
+    format_dollars,
     wording.total_dollars,
     wording.samples,
     wording.seconds,

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, hypot
 
+from shikisha.budget import format_dollars
 from shikisha.evaluate.drawing import Box, Scale, Tick, cost_scale, even_scale, mixing, path
 from shikisha.evaluate.entries import Entry, Report
 from shikisha.evaluate.labels import Label, Spot, not_touching, place_labels
 from shikisha.evaluate.names import shortened
 from shikisha.evaluate.samples import Part
-from shikisha.evaluate.wording import dollars
 
 _FREE_GUTTER = 60.0  # pixels at the left of a logarithmic axis, for what costs nothing
 _ARM = 5.0  # half a mark
@@ -75,7 +75,7 @@ def cost_plot(report: Report, entries: Sequence[Entry], size: Size) -> CostPlot:
         for entry in shown
     }
     labels = _labels(spots, _named(report, shown, size), size, line)
-    x_ticks = tuple(Tick(across(value), dollars(value)) for value in across.ticks(3 if size.width < 500 else 6))
+    x_ticks = tuple(Tick(across(value), format_dollars(value)) for value in across.ticks(3 if size.width < 500 else 6))
     if across.log and across.start > frame.left:
         x_ticks = (Tick(frame.left + _ARM, "$0"), *x_ticks)
     y_ticks = tuple(Tick(upward(value), f"{100 * value:.3g}") for value in upward.ticks(6))

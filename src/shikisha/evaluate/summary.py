@@ -6,11 +6,11 @@ run, is never the headline; what weakens a figure is said, whoever is favoured b
 
 from collections.abc import Iterator
 
+from shikisha.budget import format_dollars
 from shikisha.evaluate.entries import Difference, Entry, Report
 from shikisha.evaluate.samples import Part
 from shikisha.evaluate.wording import (
     PARTS,
-    dollars,
     percent,
     plural,
     points,
@@ -81,7 +81,7 @@ def _cost(lead: Entry, single: Entry) -> Iterator[str]:
     ours, theirs = lead.dollars_a_task, single.dollars_a_task
     if ours is not None and theirs:
         other = f"{ours / theirs:.2f} times the best single worker's" if ours else "the best single worker"
-        yield f"It cost {dollars(ours)} a task, {other} {dollars(theirs)}."
+        yield f"It cost {format_dollars(ours)} a task, {other} {format_dollars(theirs)}."
 
 
 def _other(entry: Entry) -> str:

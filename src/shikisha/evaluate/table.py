@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shikisha.budget import format_dollars
 from shikisha.clean import one_line
 from shikisha.evaluate.entries import Entry, Report
 from shikisha.evaluate.names import abbreviated, shortened
@@ -19,7 +20,6 @@ from shikisha.evaluate.wording import (
     PARTS,
     UNKNOWN,
     count,
-    dollars,
     percent,
     plural,
     points,
@@ -76,7 +76,7 @@ def columns(report: Report) -> tuple[Column, ...]:
         Column("valid", lambda entry: percent(entry.valid), 5),
         Column("given valid", lambda entry: percent(entry.accuracy_given_valid), 9),
         Column("$ in total", total_dollars, 7),
-        Column("$ a task", lambda entry: dollars(entry.dollars_a_task), 3),
+        Column("$ a task", lambda entry: format_dollars(entry.dollars_a_task), 3),
         Column("tokens", lambda entry: count(entry.tokens), 10),
         Column("steps", lambda entry: f"{entry.steps:.2f}", 6),
         Column("p50", lambda entry: seconds(entry.seconds_p50), 8),

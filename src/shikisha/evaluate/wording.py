@@ -5,14 +5,12 @@ from which costs are missing says that it is at least that much. Deliberately ab
 figure's uncertainty allows (intervals stand beside the figures and say it better).
 """
 
-from math import ceil, log10
-
+from shikisha.budget import format_dollars
 from shikisha.evaluate.entries import Difference, Entry, Interval
 from shikisha.evaluate.samples import Part
 
 UNKNOWN = "–"
 MINUS = "−"
-_MOST_PLACES = 9
 _ALMOST_0 = 0.0005  # percentage points
 PARTS = {  # in the order in which they are read
     Part.ASKED: "asked for",
@@ -47,24 +45,11 @@ def span(interval: Interval, *, signed: bool = False) -> str:
     return f"{low:+.{places}f} to {high:+.{places}f}".replace("-", MINUS)
 
 
-def dollars(amount: float | None) -> str:
-    """Return dollars (never below 0): whole ones from 100, cents from 1, below that up to three digits that count."""
-    if amount is None:
-        return "$?"
-    if amount >= 1 or amount == 0:
-        return f"${amount:,.2f}" if 0 < amount < 100 else f"${amount:,.0f}"
-    places = 2 + ceil(-log10(amount))
-    if places > _MOST_PLACES:
-        return f"${amount:.1e}"
-    cents, finer = f"{amount:.{places}f}"[:4], f"{amount:.{places}f}"[4:].rstrip("0")
-    return f"${cents}{finer}"
-
-
 def total_dollars(entry: Entry) -> str:
     """Return what all of an entrant's samples cost, `≥` where some have no known cost."""
     if entry.unpriced >= samples(entry):
-        return dollars(None)
-    return ("≥ " if entry.unpriced else "") + dollars(entry.dollars)
+        return format_dollars(None)
+    return ("≥ " if entry.unpriced else "") + format_dollars(entry.dollars)
 
 
 def samples(entry: Entry) -> int:

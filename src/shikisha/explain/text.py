@@ -6,6 +6,7 @@ JSON. Deliberately absent: colours and width (the command line's business).
 
 from collections.abc import Iterable, Iterator
 
+from shikisha.budget import format_dollars
 from shikisha.events import QuestionKind
 from shikisha.explain.story import Asked, Call, Checked, Explanation, Graded, RoundStory, Seen, StepStory, Totals
 
@@ -134,7 +135,7 @@ def _totals(totals: Totals) -> str:
 
 
 def _money(dollars: float | None) -> str:
-    return "unknown cost" if dollars is None else f"${dollars:.6f}"
+    return "unknown cost" if dollars is None else format_dollars(dollars)
 
 
 def _because(reason: str) -> str:

@@ -7,8 +7,9 @@ before figures; what was not counted is a dash. Deliberately absent: figures of 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from shikisha.budget import format_dollars
 from shikisha.clean import one_line
-from shikisha.evaluate.wording import UNKNOWN, dollars, percent, plural
+from shikisha.evaluate.wording import UNKNOWN, percent, plural
 from shikisha.learn import summary
 from shikisha.learn.figures import BUDGETS, Line, best_single, hardly_known, lines, marks, overspent, settings
 from shikisha.learn.naming import labels
@@ -113,7 +114,7 @@ def portrait(policy: Policy, version: str, shown: tuple[Rung, Mix, str], console
 
 
 def _promise(mix: Mix, rung: Rung) -> str:
-    price = f" ({dollars(1000 * mix.cost * rung.dial.unit)} for 1,000 tasks)" if rung.dial.unit > 0 else ""
+    price = f" ({format_dollars(1000 * mix.cost * rung.dial.unit)} for 1,000 tasks)" if rung.dial.unit > 0 else ""
     return f"{percent(mix.accuracy)} expected for {percent(mix.cost)} of the best single worker's cost{price}"
 
 
@@ -131,7 +132,12 @@ def _pool(policy: Policy, mix: Mix) -> "Table":
         style = "bold" if worker.name == best else ""
         share = "" if shares is None else _whole(shares[worker.name])
         mark = "*" if worker.name in few else " " * bool(few)
-        cells = (names[worker.name], percent(worker.score) + mark, f"{1000 * worker.dollars:.2f}", share)
+        cells = (
+            names[worker.name],
+            percent(worker.score) + mark,
+            format_dollars(1000 * worker.dollars).removeprefix("$"),
+            share,
+        )
         table.add_row(*(Text(cell, style) for cell in cells))
     if len(ranked) > rows:
         table.add_row(Text(f"and {len(ranked) - rows} more", "dim"))
@@ -148,7 +154,7 @@ def _dial(policy: Policy, rung: Rung) -> "Table":
         table.add_row(
             f"{100 * mix.cost:.3g} %",
             f"{100 * mix.accuracy:.1f} ±{100 * error:.1f}",
-            f"{1000 * mix.cost * rung.dial.unit:.2f}" if rung.dial.unit > 0 else UNKNOWN,
+            format_dollars(1000 * mix.cost * rung.dial.unit).removeprefix("$") if rung.dial.unit > 0 else UNKNOWN,
             UNKNOWN if counted is None else f"{sum(counted.values()):.2f}",
         )
     return table

@@ -7,8 +7,9 @@ what it judges; where nothing could be held back, that is said. Deliberately abs
 from collections.abc import Iterator
 from shlex import quote
 
+from shikisha.budget import format_dollars
 from shikisha.evaluate.entries import Interval
-from shikisha.evaluate.wording import dollars, percent, plural, points, span
+from shikisha.evaluate.wording import percent, plural, points, span
 from shikisha.learn.figures import Step, best_single, defended, hardly_known, met_at, overspent, paid, reach, steps
 from shikisha.policy.dial import Dial
 from shikisha.policy.policy import About, Evidence, Gain, Policy
@@ -43,7 +44,7 @@ def yardstick(policy: Policy) -> str:
     best, dial = best_single(policy), policy.rung().dial
     if dial.unit <= 0:
         return f"Best single worker: {best.name}, {percent(best.score)}. Nothing in this log costs anything."
-    price = f"{dollars(1000 * dial.unit)} for 1,000 tasks"
+    price = f"{format_dollars(1000 * dial.unit)} for 1,000 tasks"
     return f"Best single worker: {best.name}, {percent(best.score)} at {price}, which is a cost of 100 %."
 
 

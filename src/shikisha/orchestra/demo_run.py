@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 from rich.tree import Tree
 
-from shikisha.budget import Amount
+from shikisha.budget import Amount, format_dollars
 from shikisha.clean import one_line
 from shikisha.explain import explain, explain_text
 from shikisha.orchestra.trials import Trial
@@ -54,7 +54,9 @@ def _tree(trial: Trial, conductor: str) -> Tree:
     for record in run.rounds:
         _round(tree, run, record)
     tree.add(
-        Text.assemble("answer ", (run.answer or "none", "bold"), ", ", verdict, (f", ${trial.dollars:.4f}", "dim"))
+        Text.assemble(
+            "answer ", (run.answer or "none", "bold"), ", ", verdict, (f", {format_dollars(trial.dollars)}", "dim")
+        )
     )
     return tree
 
@@ -86,7 +88,7 @@ def _step(run: Run, record: StepRecord, index: int, step: Step) -> Text:
         (f" with {', '.join(map(str, step.access))}" if step.access else "", "dim"),
         " → ",
         (_said(record), "bold"),
-        (f"  ${spent.dollars or 0.0:.4f}", "dim"),
+        (f"  {format_dollars(spent.dollars or 0.0)}", "dim"),
     )
 
 

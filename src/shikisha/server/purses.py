@@ -15,7 +15,7 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
-from shikisha.budget import Amount
+from shikisha.budget import Amount, format_dollars
 from shikisha.errors import CapReached
 from shikisha.journal import Journal
 from shikisha.journal.chain import Work
@@ -237,7 +237,7 @@ def _first(key: Key) -> Portion:
 
 
 def _said(need: Amount, kind: Kind) -> str:
-    return f"${need.dollars or 0.0:.6f}" if kind is Kind.DOLLARS else f"{need.tokens:,} tokens"
+    return format_dollars(need.dollars or 0.0, 6) if kind is Kind.DOLLARS else f"{need.tokens:,} tokens"
 
 
 def _settled(connection: Connection, member: str, used: Mapping[tuple[str, str], Portion]) -> None:

@@ -14,6 +14,7 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from shikisha.budget import format_dollars
 from shikisha.clean import one_line
 from shikisha.train.keeping import CONFIG, TOKENIZER, WEIGHTS, Place, hash_of, write_json
 from shikisha.train.progress import Judged
@@ -203,7 +204,7 @@ def _data(about: About) -> Iterator[str]:
     yield f"- lessons: {about.origin.lessons or 'none in this run'}"
     if about.start:
         yield f"- began with: {about.start.get('what', 'a model without a card')} ({about.start.get('weights', '')})"
-    yield f"- calls of workers came to ${about.spent:.2f}{' (simulated)' if about.origin.simulated else ''}"
+    yield f"- calls of workers came to {format_dollars(about.spent)}{' (simulated)' if about.origin.simulated else ''}"
     yield from (f"- {note}" for note in about.origin.notes)
 
 

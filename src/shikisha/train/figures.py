@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite, sqrt
 from statistics import fmean, variance
 
-from shikisha.evaluate.wording import dollars, percent, plural
+from shikisha.budget import format_dollars
+from shikisha.evaluate.wording import percent, plural
 from shikisha.train.advantage import NO_PLAN
 from shikisha.train.progress import Judged, Step
 
@@ -71,7 +72,7 @@ def simulated(steps: Iterable[Step]) -> bool:
 
 def money(steps: Sequence[Step]) -> str:
     """Return what was spent so far, in words."""
-    return f"{dollars(spent(steps))}{' (simulated)' if simulated(steps) else ''}"
+    return f"{format_dollars(spent(steps))}{' (simulated)' if simulated(steps) else ''}"
 
 
 def judged(steps: Iterable[Step]) -> list[tuple[int, Judged]]:
@@ -144,5 +145,5 @@ def _judgement(number: int, found: Judged) -> str:
     reached = "" if share is None else f", {percent(share)} of what the best possible plans come to"
     return (
         f"After step {number:,}, without chance, {percent(found.right)} of {plural(found.count, 'task')} that it does "
-        f"not learn from{reached}; {dollars(found.dollars)} a task."
+        f"not learn from{reached}; {format_dollars(found.dollars)} a task."
     )

@@ -18,6 +18,7 @@ from typing import cast
 
 from sqlalchemy import ColumnElement, Connection, Insert, Row, Table, and_, bindparam, delete, or_, select, update
 
+from shikisha.budget import format_dollars
 from shikisha.journal.statements import Statement
 from shikisha.journal.tables import MEMBERS, SERVED
 from shikisha.server.keys.key import dollars
@@ -79,8 +80,8 @@ class Refusal:
             return "this machine's clock is behind the last day on which the key was used"
         if self.why is Why.GONE:
             return "there is no such key any more"
-        what = f"${dollars(self.cap):.6f}" if self.kind is Kind.DOLLARS else f"{self.cap:,} {self.kind}"
-        left = f"${dollars(self.left):.6f}" if self.kind is Kind.DOLLARS else f"{self.left:,}"
+        what = format_dollars(dollars(self.cap), 6) if self.kind is Kind.DOLLARS else f"{self.cap:,} {self.kind}"
+        left = format_dollars(dollars(self.left), 6) if self.kind is Kind.DOLLARS else f"{self.left:,}"
         return f"{left} of the key's {what}{' a day' if self.daily else ''} are not used or reserved"
 
 

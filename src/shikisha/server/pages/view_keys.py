@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from shikisha.budget import format_dollars
 from shikisha.clean import one_line
 from shikisha.errors import ConfigError
-from shikisha.evaluate.wording import dollars as in_dollars
 from shikisha.server.keys import Key, KeyCaps, Wanted
 from shikisha.server.keys.key import dollars
 from shikisha.server.keys.portion import NOTHING, Portion
@@ -111,7 +111,7 @@ def _meters(caps: KeyCaps, total: Portion, today: Portion) -> Iterable[Meter]:
     ):
         if dollar_cap is not None:
             paid = dollars(used.dollars)
-            yield Meter(f"dollars {word}", in_dollars(paid), in_dollars(dollar_cap), _share(paid, dollar_cap))
+            yield Meter(f"dollars {word}", format_dollars(paid), format_dollars(dollar_cap), _share(paid, dollar_cap))
         if tokens is not None:
             yield Meter(f"tokens {word}", f"{used.tokens:,}", f"{tokens:,}", _share(used.tokens, tokens))
         if requests is not None:
@@ -131,7 +131,7 @@ def _sum(portions: Iterable[Portion]) -> Portion:
 
 def _columns(used: Mapping[str, Portion]) -> Columns:
     return columns(
-        [(dollars(each.dollars), f"{day}: {in_dollars(dollars(each.dollars))}") for day, each in used.items()]
+        [(dollars(each.dollars), f"{day}: {format_dollars(dollars(each.dollars))}") for day, each in used.items()]
     )
 
 

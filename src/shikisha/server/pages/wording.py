@@ -8,8 +8,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from time import time
 
+from shikisha.budget import format_dollars
 from shikisha.clean import one_line
-from shikisha.evaluate.wording import UNKNOWN, compact, count, dollars, plural, seconds
+from shikisha.evaluate.wording import UNKNOWN, compact, count, plural, seconds
 
 STATES = {
     "running": "running",
@@ -67,7 +68,7 @@ def span(passed: float) -> str:
 
 def money(amount: float | None) -> str:
     """Return dollars; `$?` where nobody can say."""
-    return dollars(amount)
+    return format_dollars(amount)
 
 
 def share(value: float | None) -> str:

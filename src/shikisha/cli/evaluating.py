@@ -8,7 +8,7 @@ Deliberately absent: opinions on the figures; the report says what the intervals
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.util import find_spec
@@ -129,7 +129,6 @@ def evaluate(
     )
     if showing.frontier is not None:
         _frontier(showing.frontier, setup, subject.conductor or ())
-    out.note(f"what is played is kept in {setup.keep}")
     console = out.console()
     with redirect_stdout(sys.stderr):  # what a user's function prints is no part of the report
         report = session.perform(lambda: perform(plan, console))
@@ -163,12 +162,18 @@ def _refuse_missing(showing: Showing) -> None:
 
 
 def _writable(path: Path) -> None:
+    """Refuse a path that cannot be written; what was made to find out is taken away again."""
+    made = [each for each in (path, *path.parents) if not each.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8"):
             pass
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            for each in made:
+                each.unlink(missing_ok=True) if each == path else each.rmdir()
 
 
 def _setup(subject: Subject, limits: Limits, config: Path | None, journal: str | None) -> "Setup":
@@ -230,6 +235,7 @@ def _write(report: "Report", showing: Showing) -> None:
 
 def _to_file(path: Path, text: str) -> None:
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None

@@ -85,6 +85,7 @@ async def perform(plan: Plan, console: "Console") -> Report:
         notes = _overlaps(plan, stage)
         keep = Keep(Path(plan.setup.keep), _identity(stage))
         stack.push_async_callback(keep.aclose)
+        console.print(f"what is played is kept in {keep.folder}", soft_wrap=True)
         executor = await stack.enter_async_context(_executor(plan, stage, casting))
         shown = stack.enter_context(progress(console))
         evaluation = Evaluation(keep, executor, _deadline(plan.seconds), plan.retry_failed, shown.heard)

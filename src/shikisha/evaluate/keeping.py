@@ -15,7 +15,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shikisha.errors import ConfigError
@@ -24,6 +24,7 @@ from shikisha.evaluate.samples import Entrant, Sample
 from shikisha.taskset import Item
 
 FORMAT = "shikisha evaluation folder 1"
+_BARE = frozenset({"evaluation.json", "evaluation.partial", "evaluation.lock"})  # what says nothing that was played
 
 
 class Keep:
@@ -114,7 +115,11 @@ def _short(value: object) -> str:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Hold the folder for this process, before any file in it is opened; ConfigError when another one works in it."""
+    """Hold the folder for this process, before any file in it is opened; ConfigError when another one works in it.
+
+    A folder that this made, and in which nothing was kept in the end, is taken away again.
+    """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "evaluation.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -122,9 +127,27 @@ def claimed(folder: Path) -> Iterator[None]:
         raise ConfigError(f"{folder}: nothing can be kept there: {error.strerror}") from None
     try:
         _lock(lock, folder)
-        yield
+        try:
+            yield
+        finally:
+            if folder in made and not _keeps_anything(folder):
+                _remove(made)
     finally:
         os.close(lock)
+
+
+def _keeps_anything(folder: Path) -> bool:
+    """Whether a sample, a reply or a file of somebody else's is in the folder."""
+    return any(path.name not in _BARE and path.stat().st_size > 0 for path in folder.iterdir())
+
+
+def _remove(made: Iterable[Path]) -> None:
+    """Remove an evaluation's folder that keeps nothing, and the folders above it that were made for it."""
+    with suppress(OSError):  # somebody has put something there meanwhile: it stays
+        for place, folder in enumerate(made):
+            for path in () if place else tuple(folder.iterdir()):
+                path.unlink()
+            folder.rmdir()
 
 
 def _lock(lock: int, folder: Path) -> None:

@@ -6,7 +6,7 @@ The table is in `doors_table`: a route without a row fails.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import time
 
@@ -78,7 +78,7 @@ class World:
 async def build(at: At) -> World:
     """Issue the keys and begin what routes are asked for."""
     world, every = World(at), (Scope.RUN, Scope.READ, Scope.APPROVE)
-    expired = await world.issue("default", *every, expires=time() - 1)
+    expired = await world.issue("default", *every, expires=time() + 60)
     revoked = await world.issue("default", *every)
     other = await world.issue("other", *every)
     keys = {"expired": expired, "revoked": revoked, "other": other}
@@ -86,6 +86,7 @@ async def build(at: At) -> World:
     world.low = {scope: (await world.issue("default", scope)).secret for scope in every}
     assert at.house is not None
     await at.house.keys.revoke(revoked.key.id, "tests")
+    await at.house.keys.change(expired.key.id, lambda key: replace(key, expires=time() - 1), "tests")
     runs = [str((await world.post("/runs", {"prompt": "hello"}))["id"]) for _ in range(2)]
     waiting = str((await world.post("/runs", {"prompt": "hello", "conductor": "asking"}))["id"])
     responses = [

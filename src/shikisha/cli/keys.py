@@ -83,6 +83,8 @@ def create(name: KeyName, shared: Shared, may: May, most: Most) -> Exit:
     """Issue a key. Its secret is printed once, and cannot be had again."""
     from shikisha.server.keys import KeyCaps, Wanted
 
+    if may.days is not None and may.days <= 0:
+        raise TaskError("--days: expected more than 0: the key would open nothing")
     wanted = Wanted(
         session.storable(name, "the name"),
         session.storable(may.tenant, "--tenant"),

@@ -5,13 +5,13 @@ turns every error into a message and an exit code. Keys and answers never appear
 (SHIKISHA_DEBUG=1 shows it). Deliberately absent: a global state; what a command is told, it is told by its arguments.
 """
 
-import functools
 import inspect
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, get_type_hints
 
@@ -20,7 +20,7 @@ import typer
 from shikisha.budget import Caps
 from shikisha.cli import out
 from shikisha.cli.exits import Exit, Stopped, of_error
-from shikisha.errors import PlanError, ShikishaError
+from shikisha.errors import PlanError, ShikishaError, TaskError
 
 Command = Callable[..., Exit | None]
 
@@ -101,7 +101,12 @@ def command(function: Command) -> Callable[..., None]:
         for name, value in given.items():
             (gathered[places[name]] if name in places else plain)[name] = value
         whole = {record: kind(**gathered[record]) for record, kind in records.items()}
-        code = _guarded(functools.partial(function, **whole, **plain), as_json=given.get("json") is True)
+
+        def called() -> Exit | None:
+            _refuse_no_numbers(given)
+            return function(**whole, **plain)
+
+        code = _guarded(called, as_json=given.get("json") is True)
         if code:
             raise typer.Exit(code)
 
@@ -121,6 +126,13 @@ def _spread(
         types = hints if record is None else get_type_hints(record, include_extras=True)
         for each in own:
             yield each.replace(annotation=types[each.name], kind=each.KEYWORD_ONLY)
+
+
+def _refuse_no_numbers(given: Mapping[str, object]) -> None:
+    """Refuse nan and inf, which pass every bound: nothing is ever more than nan, so a cap of nan would be none."""
+    for name, value in given.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise TaskError(f"--{name.replace('_', '-')}: expected a number, not {value:g}")
 
 
 def _guarded(function: Callable[[], Exit | None], *, as_json: bool) -> Exit:

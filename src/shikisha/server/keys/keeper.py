@@ -90,6 +90,8 @@ class KeyKeeper:
 
     async def issue(self, wanted: Wanted, by: str) -> Issued:
         """Issue a key; its secret is in the answer and nowhere else."""
+        if wanted.expires is not None and not wanted.expires > self.now():
+            raise Unusable("expires: that time has passed: the key would open nothing")
         own_id = secret.new_id()
         issued = secret.new_key(own_id)
         key = _key(own_id, wanted, self.now(), by)

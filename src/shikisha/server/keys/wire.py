@@ -6,6 +6,7 @@ Deliberately absent: changing a key's tenant (its runs bear it).
 
 from collections.abc import Iterable
 from dataclasses import asdict, replace
+from time import time
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
@@ -29,11 +30,18 @@ def storable(text: str) -> str:
     return text
 
 
+def to_come(at: float) -> float:
+    """Return the time if it is to come; ValueError otherwise."""
+    if at <= time():
+        raise ValueError("that time has passed (Unix seconds are expected); a key is ended by revoking it")
+    return at
+
+
 Text = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(storable)]
 Run = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(storable)]
 Names = Annotated[list[Text], Field(max_length=_MOST_NAMES)]
 Scopes = Annotated[list[Annotated[Scope, Field(strict=False)]], Field(min_length=1, max_length=len(Scope))]
-Time = Annotated[float, Field(gt=0, le=_LATEST, description="Unix seconds")]
+Time = Annotated[float, Field(gt=0, le=_LATEST, description="Unix seconds, not in the past"), AfterValidator(to_come)]
 Dollars = Annotated[float, Field(ge=0, le=_MOST_DOLLARS)]
 Number = Annotated[int, Field(ge=0, le=MOST)]
 

@@ -150,6 +150,8 @@ def wanted(form: Mapping[str, str], scopes: Iterable[str], now: float) -> Wanted
     if not granted or not known.issuperset(granted):
         raise ConfigError(f"scopes: expected at least one of {', '.join(sorted(known))}")
     days = _number(form, "expires")
+    if days == 0:
+        raise ConfigError("expires: expected more days than 0: the key would open nothing")
     return Wanted(
         name=name,
         tenant=_plain(form.get("tenant", ""), "tenant") or "default",

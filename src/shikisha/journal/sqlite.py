@@ -2,20 +2,27 @@
 
 The driver is synchronous, in a thread, because one hop to a thread for a whole batch costs a third of one for every
 statement. Invariant: a write transaction takes the file's write lock as it begins (BEGIN IMMEDIATE), every commit is
-synced to the disk (WAL, synchronous = FULL), and reading neither waits for writers nor holds them up. Deliberately
-absent: aiosqlite.
+synced to the disk (WAL, synchronous = FULL), and reading neither waits for writers nor holds them up. A file that
+cannot be written (read-only media, another user's journal) is read as it is, and every write to it is refused.
+Deliberately absent: aiosqlite.
 """
 
 import asyncio
+import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import TypeVar
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from shikisha.errors import JournalUnavailable
@@ -23,13 +30,18 @@ from shikisha.journal.drivers import Driver, refusals, shown
 
 T = TypeVar("T")
 _WRITING, _READING = "BEGIN IMMEDIATE", "BEGIN"
+_BESIDE = ("-wal", "-shm")  # the log, and the index of it
 
 
 @asynccontextmanager
 async def connect(url: URL, patience: float) -> AsyncIterator[Driver]:
     """Open a SQLite file; `patience` is how many seconds to wait for its write lock."""
     with ExitStack() as stack:  # threads end before their engines: what they run is finished first
-        engines = [_engine(url, patience, begin) for begin in (_WRITING, _READING)]
+        if _writable(url):
+            engines = [_engine(url, patience, begin) for begin in (_WRITING, _READING)]
+        else:
+            readable = stack.enter_context(_readable(url, patience))
+            engines = [_engine(readable, patience, _READING, read_only=True) for _ in (_WRITING, _READING)]
         for engine in engines:
             stack.callback(engine.dispose)
         threads = [stack.enter_context(ThreadPoolExecutor(1, "journal")) for _ in engines]
@@ -137,7 +149,55 @@ def _keep_wal(cursor: DBAPICursor, patience: float) -> None:
         time.sleep(0.005)
 
 
-def _engine(url: URL, patience: float, begin: str) -> Engine:
+def _writable(url: URL) -> bool:
+    """Whether this process may write the file, and the files that SQLite keeps beside it; one that is absent it may."""
+    path = Path(url.database or "")
+    if not path.exists():
+        return True
+    beside = [path.with_name(path.name + end) for end in _BESIDE]
+    kept = all(each.exists() and _may_write(each) for each in beside)
+    return _may_write(path) and (kept or _may_write(path.parent))
+
+
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+@contextmanager
+def _readable(url: URL, patience: float) -> Iterator[URL]:
+    """Yield how a file that cannot be written is read with everything that was committed to it.
+
+    Where its log stands beside it, somebody may be writing, or the media were taken away from somebody who did: SQLite
+    reads both as far as it can, and otherwise a copy of both is read. Without a log nobody writes, and the file alone
+    is read, though it is in WAL mode, which SQLite would refuse (it wants to make the log).
+    """
+    path = Path(url.database or "").absolute()
+    log = path.with_name(path.name + _BESIDE[0])
+    plain = url.set(database=f"file:{quote(str(path))}", query={"mode": "ro", "uri": "true"})
+    if not log.exists() or not log.stat().st_size:
+        yield plain.update_query_dict({"immutable": "1"})
+    elif _reads(plain, patience):
+        yield plain
+    else:
+        with TemporaryDirectory(prefix="shikisha-journal-") as folder, refusals(shown(url)):
+            for each in (path, log):
+                copyfile(each, Path(folder) / each.name)
+            yield url.set(database=str(Path(folder) / path.name))
+
+
+def _reads(url: URL, patience: float) -> bool:
+    engine = _engine(url, patience, _READING, read_only=True)
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one()
+    except DBAPIError:
+        return False
+    finally:
+        engine.dispose()
+    return True
+
+
+def _engine(url: URL, patience: float, begin: str, *, read_only: bool = False) -> Engine:
     engine = create_engine(
         url,
         pool_size=1,
@@ -152,6 +212,10 @@ def _engine(url: URL, patience: float, begin: str) -> Engine:
         with ExitStack() as unless_ready:
             unless_ready.callback(connection.close)
             with closing(connection.cursor()) as cursor:
+                if read_only:
+                    cursor.execute("PRAGMA query_only = ON")
+                    unless_ready.pop_all()
+                    return
                 _keep_wal(cursor, patience)
                 cursor.execute("PRAGMA synchronous = FULL")
                 cursor.execute("PRAGMA secure_delete = ON")  # what is erased is not left in free pages

@@ -6,7 +6,7 @@ away. When nothing is left the answer says who took it away, and nothing is begu
 the shapes of any API, and keys' own budgets (a purse refuses each call by itself).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shikisha.call import Card
@@ -20,6 +20,7 @@ from shikisha.server.orders import Api, Order
 from shikisha.server.principal import Principal
 from shikisha.server.problems import Problem
 from shikisha.task import Task
+from shikisha.turn import Media
 
 _MOST_CASTS = 1000
 
@@ -59,7 +60,7 @@ class Ordering:
         cards = self._cards(task, wish.narrowing, by)
         caps = wish.narrowing.narrowed(self._caps)
         spec = model.spec(cards)
-        self._castable(model, spec, cards)
+        self._castable(model, spec, cards, lambda card: _lacking(card, task, wish.narrowing, by, self._guarded))
         return Order(
             task=task,
             by=by,
@@ -89,8 +90,10 @@ class Ordering:
         cards = _cleared(cards, task, self._guarded)
         return _able(cards, task)
 
-    def _castable(self, model: Model, spec: str, cards: Sequence[Card]) -> None:
-        """Refuse a conductor that misses a worker, where fewer are left than are configured."""
+    def _castable(
+        self, model: Model, spec: str, cards: Sequence[Card], lacking: Callable[[Card], tuple[str, str]]
+    ) -> None:
+        """Refuse a conductor that misses a worker, where fewer are left than are configured; say why it is not."""
         if len(cards) == len(self._configured):
             return
         names = tuple(card.name for card in cards)
@@ -99,6 +102,12 @@ class Ordering:
         try:
             self.composition.conductor(spec, self.composition.pool(names))
         except ConfigError as error:
+            for card in self._configured:
+                if card.name not in names and repr(card.name) in str(error):
+                    why, code = lacking(card)
+                    raise _nobody(
+                        400, f"the model {model.name!r} needs the worker {card.name!r}, {why}", code
+                    ) from None
             said = f"the model {model.name!r} cannot do with the workers that may be used ({', '.join(names)}): {error}"
             raise _nobody(400, said) from None
         if len(self._cast) < _MOST_CASTS:
@@ -134,10 +143,28 @@ def _cleared(cards: Sequence[Card], task: Task, guarded: frozenset[str]) -> Sequ
     return left
 
 
+def _lacking(card: Card, task: Task, narrowing: Narrowing, by: Principal, guarded: frozenset[str]) -> tuple[str, str]:
+    """Return why a worker may not be used or cannot be, and the code of that."""
+    if by.workers is not None and card.name not in by.workers:
+        return "which this key may not use", "no_worker"
+    if narrowing.workers is not None and card.name not in narrowing.workers:
+        return "which X-Shikisha-Workers leaves out", "no_worker"
+    if not cleared(card, task.labels, guarded):
+        needed = ", ".join(sorted(guarded.intersection(task.labels)))
+        return f"which is not cleared for data labelled {needed}", "not_cleared"
+    if missing := _attached(task) - set(card.takes):
+        return f"which takes no attachments of the kind {' and '.join(sorted(missing))}", "unsupported_content"
+    return "which cannot call a client's tools", "unsupported_tools"
+
+
+def _attached(task: Task) -> set[Media]:
+    """Return the kinds of all that is attached to the task and its history."""
+    return {each.kind for turn in task.history for each in turn.attachments} | {each.kind for each in task.attachments}
+
+
 def _able(cards: Sequence[Card], task: Task) -> Sequence[Card]:
     """Return the workers that can do what the task needs of them."""
-    needed = {attached.kind for turn in task.history for attached in turn.attachments}
-    needed |= {attached.kind for attached in task.attachments}
+    needed = _attached(task)
     left = [card for card in cards if needed <= set(card.takes)]
     if not left:
         kinds = " and ".join(sorted(needed))

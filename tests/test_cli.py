@@ -1,6 +1,7 @@
 """The command line in one process: what each command prints where, and what it exits with."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -292,10 +293,45 @@ class TestPreparing:
         assert "ok    call a: 0.0 s: 42" in shown
         assert "FAIL  call x: auth" in shown
 
+    def test_the_doctor_calls_whom_it_can_whatever_is_wrong_with_others_and_in_words_they_know(self, cli: Cli) -> None:
+        with cli.config.open("a") as file:
+            file.write('[workers.paid]\nkind="chat"\nmodel="m"\napi_key_env="NO_SUCH_KEY"\n')
+            file.write('[workers.calc]\nkind="python"\n')
+            file.write('[workers.tool]\nkind="http"\nurl="http://127.0.0.1:9/"\n')
+        cli.config.write_text(cli.config.read_text().replace("pool = ", "#pool = "))
+        shown = cli("doctor", "--call", code=Exit.CONFIG)
+        assert "FAIL  worker paid: " in shown
+        assert "call paid" not in shown
+        assert "ok    call a: " in shown
+        assert "FAIL  call b: " in shown
+        assert re.search(r"^ok    call calc: \d+\.\d s: ready$", shown, re.MULTILINE)
+        for name in ("me", "asks", "tool"):
+            assert f"note  call {name}: not called: " in shown
+
+    def test_the_doctor_names_a_file_that_has_no_workers_yet(self, cli: Cli) -> None:
+        cli.config.unlink()
+        cli("init", str(cli.config))
+        assert f"ok    configuration: {cli.config}, which has no [workers] yet: the embedded" in cli("doctor")
+
     def test_invariant_8_a_key_in_the_configuration_is_never_printed(self, cli: Cli) -> None:
         cli.config.write_text(CONFIG + f'[workers.x]\nkind="chat"\nmodel="m"\napi_key="{KEY}"\n')
         for command in (["run", "q"], ["workers"], ["doctor"], ["plan", "q", "--json"]):
             assert KEY not in cli(*command, code=Exit.CONFIG) + cli.said
+
+
+@pytest.mark.parametrize("option", ["--dollars", "--seconds"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("command", [["run", "q"], ["eval", "--taskset", "rehearsal"]])
+def test_a_cap_that_is_no_number_is_refused(cli: Cli, command: list[str], option: str, value: str) -> None:
+    cli(*command, f"{option}={value}", code=Exit.INPUT)
+
+
+def test_a_pipe_gets_status_and_cost_of_every_run_whatever_its_prompt(cli: Cli) -> None:
+    cli("run", "word " * 60)
+    head, run = cli("runs").splitlines()
+    assert head.split() == ["run", "status", "cost", "task"]
+    assert run.split()[1:3] == ["done", "$0.25"]
+    assert len(run) > 100
 
 
 def test_help_documents_the_exit_codes() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 SLOW = """
 conductor = "fixed:single"
@@ -106,12 +107,12 @@ def test_importing_it_imports_nothing_heavy(module: str) -> None:
 class Terminal:
     """A pseudo-terminal with a command in it."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, columns: int = 80) -> None:
         self.shown = ""
         self.pid, self._screen = pty.fork()
         if self.pid == 0:
             os.chdir(folder)
-            os.environ |= {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+            os.environ |= {"TERM": "xterm", "COLUMNS": str(columns), "LINES": "24"}
             os.execv(sys.executable, [*COMMAND, *arguments])  # noqa: S606 - our own program
 
     def type(self, text: str) -> None:
@@ -152,6 +153,17 @@ class TestTerminal:
         assert "0 quick" in terminal.shown
         assert "late ␛]0;pwned␇[red]x[/red]" in terminal.shown
         assert "\x1b]0;" not in terminal.shown
+
+    @pytest.mark.parametrize(("columns", "task"), [(40, ""), (80, "long"), (120, "long")])
+    def test_runs_keeps_status_and_cost_however_narrow_it_is(self, folder: Path, columns: int, task: str) -> None:
+        call(folder, "run", "a long " + "指揮者 " * 40, "-p", "quick")
+        terminal = Terminal(folder, "runs", columns=columns)
+        assert terminal.end() == 0
+        head, run = terminal.shown.splitlines()
+        assert head.split()[:3] == ["run", "status", "cost"]
+        assert run.split()[1:3] == ["done", "$0"]
+        assert task in run
+        assert cell_len(run) <= columns
 
     @pytest.mark.parametrize(("typed", "code"), [("y", 0), ("n", 1), ("l", 5)])
     def test_a_person_at_the_terminal_approves_refuses_or_puts_off(self, folder: Path, typed: str, code: int) -> None:

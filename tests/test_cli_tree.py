@@ -98,7 +98,13 @@ async def test_a_run_that_waits_shows_who_is_asked() -> None:
     assert "? 0 asks · asks a person (approve)" in drawn(await conducted("single?worker=asks", NobodyDesk()))
 
 
-MONEY = [(Amount(), "$0"), (Amount(0, 0.00123), "$0.00123"), (Amount(0, 0.0000071), "$0.0000071"), (Amount(0, 12.5), "$12.50"), (Amount(0, None), "$?")]
+MONEY = [
+    (Amount(), "$0"),
+    (Amount(0, 0.00123), "$0.00123"),
+    (Amount(0, 0.0000071), "$0.0000071"),
+    (Amount(0, 12.5), "$12.50"),
+    (Amount(0, None), "$?"),
+]
 
 
 @pytest.mark.parametrize(("amount", "shown"), MONEY)

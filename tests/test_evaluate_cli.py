@@ -135,6 +135,51 @@ def test_the_table_goes_to_stdout_and_progress_to_stderr(evaluating: Evaluating)
     assert "<svg" in (evaluating.folder / "page.html").read_text()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--conductor", "nobody"],
+        ["--conductor", "fixed:single?worker=nobody"],
+        ["--taskset", "nowhere.jsonl", "--conductor", "fixed:single"],
+        ["--workers", "wise,keyed", "--conductor", "fixed:single"],
+        ["--judge", "nobody", "--conductor", "fixed:single"],
+    ],
+)
+def test_what_plays_nothing_leaves_nothing(evaluating: Evaluating, arguments: list[str]) -> None:
+    before = sorted(evaluating.folder.rglob("*"))
+    pages = [
+        "--html",
+        str(evaluating.folder / "deep" / "er" / "page.html"),
+        "--json",
+        str(evaluating.folder / "r.json"),
+    ]
+    known = [
+        "eval",
+        "--config",
+        str(evaluating.folder / "shikisha.toml"),
+        "--taskset",
+        str(evaluating.folder / "tasks.jsonl"),
+    ]
+    keep = ["--workers", "wise", "--keep", str(evaluating.folder / "all" / "kept")]
+    result = CliRunner().invoke(app, [*known, *keep, *pages, *arguments])
+    assert result.exit_code not in (Exit.OK, Exit.INTERNAL), result.stderr
+    assert sorted(evaluating.folder.rglob("*")) == before
+    assert "what is played is kept" not in result.stderr
+
+
+def test_a_folder_that_keeps_something_stays_whatever_goes_wrong_later(evaluating: Evaluating) -> None:
+    evaluating("--conductor", "fixed:single?worker=wise")
+    kept = sorted((evaluating.folder / "kept").rglob("*"))
+    evaluating("--conductor", "nobody", code=Exit.CONFIG)
+    assert sorted((evaluating.folder / "kept").rglob("*")) == kept
+
+
+def test_a_page_in_a_folder_that_is_not_there_yet_is_written(evaluating: Evaluating) -> None:
+    page = evaluating.folder / "deep" / "er" / "page.html"
+    evaluating("--conductor", "fixed:single?worker=wise", "--html", str(page))
+    assert "<svg" in page.read_text()
+
+
 def test_what_was_played_is_neither_played_nor_paid_again(evaluating: Evaluating) -> None:
     first = evaluating.report("--conductor", "fixed:chain?workers=rash,wise")
     calls = evaluating.calls

@@ -124,6 +124,14 @@ async def test_a_key_expires(journal: Journal) -> None:
     assert await keeper.find(issued.secret) is Refused.EXPIRED
 
 
+@pytest.mark.parametrize("expires", [99.0, 100.0, -1.0, float("nan")])
+async def test_a_key_that_would_open_nothing_is_not_issued(journal: Journal, expires: float) -> None:
+    keeper = KeyKeeper(journal, now=lambda: 100.0)
+    with pytest.raises(ConfigError, match="that time has passed"):
+        await keeper.issue(Wanted("a", expires=expires), "boss")
+    assert await keeper.keys() == []
+
+
 async def test_a_rotated_key_has_a_new_secret_only(keeper: KeyKeeper) -> None:
     issued = await keeper.issue(ALL, "boss")
     again = await keeper.rotate(issued.key.id, "boss")

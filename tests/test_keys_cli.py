@@ -56,6 +56,8 @@ def test_a_budget_is_shown_and_changed(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["create", "a", "--days", "0"], "expected more than 0"),
+        (["create", "a", "--days", "inf"], "expected a number"),
         (["create", "a", "--scope", "god"], "expected one of run, read, approve, admin"),
         (["create", "a", "--worker", "nobody"], "no worker 'nobody'"),
         (["create", "a", "--tokens", "many"], "a cap is a number or none, not 'many'"),

@@ -217,6 +217,8 @@ def test_the_form_of_a_key_is_read() -> None:
     ("form", "scopes", "named"),
     [
         ({}, ["run"], "name"),
+        ({"name": "a", "expires": "0"}, ["run"], "expires"),
+        ({"name": "a", "expires": "-1"}, ["run"], "expires"),
         ({"name": "a"}, [], "scopes"),
         ({"name": "a"}, ["root"], "scopes"),
         ({"name": "a", "tokens": "1.5"}, ["run"], "tokens"),

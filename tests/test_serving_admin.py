@@ -48,6 +48,8 @@ REFUSED: tuple[tuple[str, str, object, int, str], ...] = (
     ("POST", "/keys", {}, 400, "name"),
     ("POST", "/keys", {"name": ""}, 400, "name"),
     ("POST", "/keys", {"name": "a\0b"}, 400, "NUL"),
+    ("POST", "/keys", {"name": "a", "expires": 1_700_000_000}, 400, "has passed"),
+    ("POST", "/keys", {"name": "a", "expires": 0}, 400, "expires"),
     ("POST", "/keys", {"name": "a", "scopes": []}, 400, "scopes"),
     ("POST", "/keys", {"name": "a", "scopes": ["god"]}, 400, "scopes"),
     ("POST", "/keys", {"name": "a", "workers": ["nobody"]}, 400, "no worker 'nobody'"),

@@ -39,6 +39,10 @@ topology = "single"
 kind = "fixed"
 topology = "single"
 roles = {worker = "dear"}
+[conductors.thrifty]
+kind = "fixed"
+topology = "single"
+roles = {worker = "cheap"}
 [labels]
 guarded = ["secret"]
 [budgets]
@@ -137,6 +141,30 @@ def test_only_workers_that_can_do_what_the_task_needs_are_left(composition: Comp
     refused(400, "unsupported_tools", composition, someone(workers=("dear",)), Task("add", tools=(TOOL,)))
 
 
+@pytest.mark.parametrize(
+    ("task", "by", "headers", "code", "why"),
+    [
+        (Task("look", attachments=(IMAGE,)), None, {}, "unsupported_content", "takes no attachments of the kind image"),
+        (Task("hello"), ("dear",), {}, "no_worker", "which this key may not use"),
+        (Task("hello"), None, {"workers": "dear,fixed"}, "no_worker", "which X-Shikisha-Workers leaves out"),
+        (Task("hello"), None, {"labels": "secret"}, "not_cleared", "which is not cleared for data labelled secret"),
+    ],
+)
+def test_a_conductor_whose_worker_is_taken_away_is_told_by_what(
+    composition: Composition, task: Task, by: tuple[str, ...] | None, headers: dict[str, str], code: str, why: str
+) -> None:
+    by_whom = someone(workers=by)
+    told = refused(400, code, composition, by_whom, task, "shikisha/thrifty", **headers).message
+    assert told.startswith("the model 'shikisha/thrifty' needs the worker 'cheap', ")
+    assert why in told
+    assert "unknown" not in told
+
+
+def test_a_conductor_whose_worker_cannot_call_tools_says_so(composition: Composition) -> None:
+    told = refused(400, "unsupported_tools", composition, None, Task("add", tools=(TOOL,)), "shikisha/named").message
+    assert "needs the worker 'dear', which cannot call a client's tools" in told
+
+
 def test_a_conductor_that_misses_its_worker_is_refused_before_anything_begins(composition: Composition) -> None:
     said = refused(400, "no_worker", composition, someone(workers=("cheap",)), None, "shikisha/named").message
     assert "dear" in said
@@ -145,7 +173,7 @@ def test_a_conductor_that_misses_its_worker_is_refused_before_anything_begins(co
 def test_the_names_are_a_rolling_one_a_pin_one_a_conductor_and_a_cheap_one(composition: Composition) -> None:
     catalogue = Catalogue(composition, created=1_780_000_000)
     names = [model.name for model in catalogue.listed(someone())]
-    assert names == ["shikisha", catalogue.pin, "shikisha/plain", "shikisha/named", "shikisha-mini"]
+    assert names == ["shikisha", catalogue.pin, "shikisha/plain", "shikisha/named", "shikisha/thrifty", "shikisha-mini"]
     assert catalogue.pin.startswith("shikisha-2026-05-28-")
     assert order(composition, model="shikisha-mini").conductor == "fixed:single?worker=cheap"
 

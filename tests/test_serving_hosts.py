@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from serving import At, served
+from shikisha.config.litellm import load_yaml
 from shikisha.config.serving import ServerTable
 from shikisha.config.template import TEMPLATE
 from shikisha.errors import ConfigError
@@ -183,9 +183,11 @@ def test_init_shows_both_keys_where_one_looks(tmp_path: Path) -> None:
 # what stands in deploy ------------------------------------------------------------------------------------------------
 
 
-def loaded(name: str) -> Mapping[str, object]:
+def loaded(name: str, tmp_path: Path) -> Mapping[str, object]:
     """The first document of a YAML file in deploy."""
-    return cast("Mapping[str, object]", next(iter(yaml.safe_load_all((DEPLOY / name).read_text()))))
+    first = tmp_path / name
+    first.write_text((DEPLOY / name).read_text().partition("\n---\n")[0])
+    return cast("Mapping[str, object]", load_yaml(first))
 
 
 def told(arguments: list[str]) -> str:
@@ -207,7 +209,7 @@ async def answered(at: At, hosts: list[str], key: str) -> set[int]:
 
 
 async def test_what_kubernetes_starts_answers_its_probes_and_its_service(tmp_path: Path) -> None:
-    pod = loaded("kubernetes.yaml")["spec"]["template"]["spec"]["containers"][0]  # type: ignore[index]
+    pod = loaded("kubernetes.yaml", tmp_path)["spec"]["template"]["spec"]["containers"][0]  # type: ignore[index]
     environment = {**ENVIRONMENT, "SHIKISHA_JOURNAL": str(tmp_path / "journal.db")}
     async with served(tmp_path, told(pod["args"]), environment) as at, at.http(None) as client:
         for probe in ("readinessProbe", "livenessProbe"):
@@ -219,7 +221,7 @@ async def test_what_kubernetes_starts_answers_its_probes_and_its_service(tmp_pat
 
 
 async def test_what_compose_starts_answers_under_its_ports_and_its_services(tmp_path: Path) -> None:
-    services = cast("Mapping[str, Mapping[str, object]]", loaded("compose.yaml")["services"])
+    services = cast("Mapping[str, Mapping[str, object]]", loaded("compose.yaml", tmp_path)["services"])
     ports = [str(port) for each in services.values() for port in cast("list[str]", each.get("ports", []))]
     published = [f"{name}:{port.split(':')[1]}" for port in ports for name in ("localhost", "127.0.0.1", "docker.lan")]
     inside = [f"{name}:8100" for name, each in services.items() if "ports" in each]

@@ -3,7 +3,7 @@
     python benchmarks/slow_clients.py [--clients 1000] [--seconds 20] [--descriptors 256,4096] [--kinds all] [--json]
 
 The server is the process that `shikisha serve` starts, with so many open files allowed (hard limit). The clients are a
-process of their own; whoever is disconnected comes again a second later. Meanwhile a probe asks `/healthz` ten times a
+process of their own; those with a key come over eight seconds, the others at once, and whoever is disconnected comes again a second later. Meanwhile a probe asks `/healthz` ten times a
 second, and somebody with a key asks for a chat completion twice a second, each on a fresh connection; the figures are
 seconds from connecting until the answer is whole. Kinds:
 
@@ -36,6 +36,8 @@ from common import Figure, report
 from serving_client import Server, percentile
 
 KINDS = ("silent", "head", "body", "idle", "headers", "unread", "listen", "pipeline")
+KEYED = ("unread", "listen")
+_SPREAD = 8.0  # seconds over which those with a key come: at once they would be a load, and not slow
 CONFIG = """
 conductor = "fixed:single?worker=quick"
 [workers.quick]
@@ -57,7 +59,7 @@ kind = "fixed"
 topology = "single"
 roles = {{ worker = "asks" }}
 """
-LONG = "x" * 500_000
+LONG = "x" * 250_000
 PATIENCE = 30.0  # seconds after which a probe or a request counts as unanswered
 CHAT = {"model": "shikisha", "messages": [{"role": "user", "content": "What is it?"}]}
 GREEDY, GREEDY_BYTES = 24, 18_000_000
@@ -91,11 +93,13 @@ async def attack(at: Server, kinds: Sequence[str], count: int, run: str) -> None
     """Be so many clients, until killed."""
     async with asyncio.TaskGroup() as group:
         for number in range(count):
-            group.create_task(_again(at, kinds[number % len(kinds)], run))
+            kind = kinds[number % len(kinds)]
+            group.create_task(_again(at, kind, run, _SPREAD * number / count if kind in KEYED else 0.0))
 
 
-async def _again(at: Server, kind: str, run: str) -> None:
+async def _again(at: Server, kind: str, run: str, late: float) -> None:
     loop = asyncio.get_running_loop()
+    await asyncio.sleep(late)
     while True:
         with contextlib.suppress(OSError), socket.socket() as connection:
             if kind in {"unread", "listen", "pipeline"}:
@@ -219,7 +223,8 @@ async def crowd(folder: Path, descriptors: int, kinds: Sequence[str], clients: i
                 process.kill()
             await process.wait()
             watching.cancel()
-    title = f"{clients} clients ({', '.join(kinds) or 'the machine alone' if len(kinds) < len(KINDS) else 'all kinds'}), {descriptors} descriptors"
+    which = "all kinds" if tuple(kinds) == KINDS else ", ".join(kinds)
+    title = f"{clients:,} clients ({which}), {descriptors:,} files" if clients else "nobody"
     for what, counter in zip(("/healthz", "chat"), lost, strict=True):
         if counter:
             print(f"  {title}: {what} not answered with 200: {dict(counter)}", file=sys.stderr)
@@ -283,7 +288,7 @@ async def main(arguments: argparse.Namespace) -> list[Figure]:
     """Measure everything, one after another."""
     figures: list[Figure] = []
     kinds = KINDS if arguments.kinds == "all" else tuple(arguments.kinds.split(","))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:  # what the machine does when nobody attacks
         figures += await crowd(Path(folder), 4096, (), 0, arguments.seconds / 2)
     for descriptors in arguments.descriptors.split(","):
         with tempfile.TemporaryDirectory() as folder:

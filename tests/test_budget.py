@@ -1,14 +1,17 @@
 """Caps, prices and amounts: what cannot be a cap is refused, and a bound is never too low."""
 
+import re
 from math import inf, nan
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shikisha.budget import Amount, Caps, Price, Usage, upper_bound
+from shikisha.budget import Amount, Caps, Price, Usage, format_dollars, upper_bound
 from shikisha.errors import ConfigError
 
+SOURCES = Path(__file__).parents[1] / "src"
 NUMBERS = st.integers(0, 10**6)
 OPTIONAL = st.none() | NUMBERS
 caps = st.builds(
@@ -70,3 +73,39 @@ def test_cached_tokens_have_their_own_price_where_it_is_known() -> None:
 def test_a_sum_with_something_unknown_is_unknown() -> None:
     assert Amount(1, 0.5) + Amount(2, None) == Amount(3, None)
     assert sum([Amount(1, 0.5), Amount(2, 0.25)], Amount()) == Amount(3, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("amount", "digits", "written"),
+    [
+        (None, 3, "$?"),
+        (0.0, 3, "$0"),
+        (7.1e-06, 3, "$0.0000071"),
+        (0.000114, 3, "$0.000114"),
+        (3e-12, 3, "$3.0e-12"),
+        (0.0205, 3, "$0.0205"),
+        (0.02051, 3, "$0.0205"),
+        (0.02051, 6, "$0.02051"),
+        (0.9996, 6, "$0.9996"),
+        (0.5, 6, "$0.50"),
+        (1.0, 6, "$1.00"),
+        (12.34567, 6, "$12.3457"),
+        (1234.5, 3, "$1,234"),
+        (1234.5, 6, "$1,234.50"),
+        (-0.25, 3, "-$0.25"),
+    ],
+)
+def test_dollars_are_written_so_that_no_money_reads_as_none(amount: float | None, digits: int, written: str) -> None:
+    assert format_dollars(amount, digits) == written
+
+
+@given(st.floats(min_value=1e-300, max_value=1e15))
+def test_more_than_nothing_never_reads_as_nothing(amount: float) -> None:
+    assert re.search("[1-9]", format_dollars(amount))
+
+
+def test_no_other_way_to_write_dollars_is_left() -> None:
+    """A fixed number of decimals is where `$0.0000` for real money came from."""
+    fixed = re.compile(r"\$\{[^{}]*:[^{}]*f\}")
+    found = [(path.name, line) for path in SOURCES.rglob("*.py") for line in path.read_text().splitlines()]
+    assert [(name, line) for name, line in found if fixed.search(line)] == []

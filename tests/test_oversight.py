@@ -278,7 +278,12 @@ def down(_: Request) -> Answer:
             "b stood in for a (fallback)",
         ),
         (Rules(substitution=True), pool_of(w="42"), ONE, None),
-        (Rules(dollars=0.5), pool_of(member("w", "42", price=Price(call=1.0))), ONE, "it cost $1.000000"),
+        (
+            Rules(dollars=0.5),
+            pool_of(member("w", "42", price=Price(call=1.0))),
+            ONE,
+            "it cost $1.00, and from $0.50 on",
+        ),
         (Rules(dollars=0.5), pool_of(member("w", "42", price=None)), ONE, "nobody can say what it cost"),
         (Rules(dollars=1.0), pool_of(member("w", "42", price=Price(call=1.0))), ONE, None),
     ],

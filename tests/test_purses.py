@@ -83,7 +83,7 @@ async def test_a_cap_is_held_to_the_last_digit(one: Desk, caps: KeyCaps, cap: st
 async def test_a_cap_says_what_there_was(one: Desk) -> None:
     purse = await admitted(one, await one.key(KeyCaps(dollars_per_day=0.025)))
     await purse.hold(CENT, "ann")
-    with pytest.raises(CapReached, match=r"\$0\.020000: \$0\.015000 of the key's \$0\.025000 a day"):
+    with pytest.raises(CapReached, match=r"\$0\.02: \$0\.015 of the key's \$0\.025 a day"):
         await purse.hold(Amount(1, 0.02), "ann")
 
 
@@ -181,7 +181,7 @@ async def test_a_cap_that_comes_late_counts_what_was_used_and_held_before(one: D
         await purse.hold(CENT, "ann")
     purse.settle(CENT, CENT)
     await one.keys.change(key.id, lambda key: replace(key, caps=KeyCaps(dollars=0.025)), "tests")
-    with pytest.raises(CapReached, match=r"\$0\.005000 of"):
+    with pytest.raises(CapReached, match=r"\$0\.005 of"):
         await purse.hold(CENT, "ann")
 
 

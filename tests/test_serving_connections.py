@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from serving import At, served, served_process
-from shikisha.server.connections import Crowd, Patience, room
+from shikisha.server.connections import Crowd, Patience, room, runs_at_once
 from shikisha.server.serving import bound
 
 CONFIG = """
@@ -350,15 +350,16 @@ async def test_who_reads_nothing_gives_way_too(tmp_path: Path) -> None:
                 await asyncio.sleep(0.1)
 
 
-@pytest.mark.parametrize(("limit", "wanted", "found"), [(256, None, 96), (1024, None, 480), (None, None, 10_000)])
-def test_connections_take_no_more_than_half_of_the_descriptors(limit: int | None, wanted: None, found: int) -> None:
+@pytest.mark.parametrize(("limit", "wanted", "found"), [(256, None, 128), (1024, None, 640), (None, None, 10_000)])
+def test_connections_take_two_thirds_of_the_descriptors(limit: int | None, wanted: None, found: int) -> None:
     assert room(limit, wanted) == found
 
 
 def test_what_is_configured_is_the_most_that_there_may_be() -> None:
     assert room(4096, 50) == 50
-    assert room(256, 1000) == 96
+    assert room(256, 1000) == 128
     assert room(10) == 8
+    assert [runs_at_once(limit, 1000) for limit in (None, 64, 256, 4096)] == [1000, 8, 64, 1000]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits on descriptors")

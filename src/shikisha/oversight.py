@@ -125,7 +125,7 @@ def _reasons(rules: Rules, run: Run, end: EndReached) -> Iterator[str]:
         dollars = run.charged.dollars
         if dollars is None or dollars > rules.dollars:
             cost = "nobody can say what it cost" if dollars is None else f"it cost {format_dollars(dollars, 6)}"
-            yield f"{cost}, and from ${rules.dollars:g} on a person looks at it"
+            yield f"{cost}, and from {format_dollars(rules.dollars)} on a person looks at it"
     if rules.confidence is not None:
         drawn = [made.propensity for turn in run.rounds if (made := turn.proposed) and made.propensity is not None]
         if drawn and min(drawn) < rules.confidence:

@@ -2,7 +2,8 @@
 
 uvicorn reads a request whenever it comes and waits for it for ever; it accepts until descriptors are used up, and then
 neither probes nor the journal get one. Here every connection in which it is the client's turn (nothing was sent yet,
-half a head, half a body, idle after an answer) stands in one line, the longest unheard first:
+half a head, half a body, idle after an answer) stands in one line, the longest there first (who sends a good deal at a
+time goes to its end, who drips does not):
 
 - there is no room: the first in line is closed, so somebody who sends whole requests gets in past any number of those
   who do not; then whoever takes nothing of an answer for a while. If all are being answered, the new one is told 503
@@ -24,7 +25,7 @@ import socket
 import sys
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -49,7 +50,9 @@ _OWN = 64  # descriptors that the server itself keeps: journal, listening socket
 _MOST = 10_000  # connections, however many descriptors there are
 _MOST_DESCRIPTORS = 65_536  # what the soft limit is raised to, where the hard one allows it
 _AT_ONCE = 16  # connections that are accepted before others get their turn
+_NOTED = 2**10  # bytes at once by which a client keeps its place in line: who drips does not
 _LOOKED_AT = 64  # connections of which it is found out whether they have just sent something
+_TURNS = 4  # of the loop that others get to be heard, where there is no place but theirs
 _PAUSE = 0.05  # seconds before a listener that could not accept tries again
 _LONGEST_ENTRY = 5.0  # seconds: uvloop never says of a connection that it was gone before it was made
 _PIPELINED = 8  # requests that may wait behind one that is being answered; no client that we know sends two
@@ -85,12 +88,17 @@ def descriptors() -> int | None:
 
 
 def room(limit: int | None, wanted: int | None = None) -> int:
-    """Return how many connections there may be under a limit on descriptors: half of them, less what is our own.
+    """Return how many connections there may be under a limit on descriptors: two thirds of what is not our own.
 
-    The other half is for calls to workers: what is being answered calls at least one.
+    The rest is for calls to workers (see `runs_at_once`).
     """
-    most = _MOST if limit is None else max(8, (limit - _OWN) // 2)
+    most = _MOST if limit is None else max(8, 2 * (limit - _OWN) // 3)
     return min(most, _MOST if wanted is None else wanted)
+
+
+def runs_at_once(limit: int | None, wanted: int) -> int:
+    """Return how many runs there may be at once: each calls at least one worker, and may outlive its connection."""
+    return wanted if limit is None else min(wanted, max(8, (limit - _OWN) // 3))
 
 
 class Crowd:
@@ -102,7 +110,7 @@ class Crowd:
         self.patience = patience or Patience()
         self.number = 0
         self.turned_away = 0
-        self._line: OrderedDict[Connection, None] = OrderedDict()  # the longest unheard first
+        self._line: OrderedDict[Connection, None] = OrderedDict()  # the longest there first
         self._stuck: OrderedDict[Connection, float] = OrderedDict()  # and since when they take nothing of their answers
         self._changed = asyncio.Event()
 
@@ -121,7 +129,7 @@ class Crowd:
         self._changed.set()
 
     def heard(self, connection: "Connection") -> None:
-        """Put a connection that sent something at the end of the line, if it stands in it."""
+        """Put a connection that sent a good deal at the end of the line, if it stands in it."""
         if connection in self._line:
             self._line.move_to_end(connection)
 
@@ -148,6 +156,19 @@ class Crowd:
             await self._change()
         while self.number >= self.most + 2 * self.kept:
             await self._change()
+        for _ in range(_TURNS):  # those at the front may have spoken, and only wait for the loop to read it
+            if self.number < self.most or next(self._silent(), None) is not None:
+                return
+            await asyncio.sleep(0)
+
+    @property
+    def free(self) -> int:
+        """How many more there may be without closing any; 1 at least, in whose place somebody goes."""
+        return max(1, self.most - self.number)
+
+    def _silent(self) -> "Iterator[Connection]":
+        """Yield those at the front of the line that say nothing."""
+        return (each for each in islice(self._line, _LOOKED_AT) if not each.held_up and not each.spoke)
 
     async def _change(self) -> None:
         """Wait until somebody leaves or gets in line; with time, somebody may be stuck long enough to go."""
@@ -158,9 +179,8 @@ class Crowd:
 
     def _make_room(self) -> bool:
         """Close the connection that was silent longest, or else takes nothing of its answer; False if there is none."""
-        silent = (each for each in islice(self._line, _LOOKED_AT) if not each.held_up and not each.spoke)
         stuck = (each for each, since in self._stuck.items() if each.loop.time() - since >= self.patience.crowded)
-        first = next(chain(silent, (each for each in self._line if not each.held_up), islice(stuck, 1)), None)
+        first = next(chain(self._silent(), (each for each in self._line if not each.held_up), islice(stuck, 1)), None)
         if first is None:
             return False
         self._line.pop(first, None)
@@ -210,7 +230,8 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on; a head, or what frames a body, that is too large ends the connection."""
-        self._crowd.heard(self)
+        if len(data) >= _NOTED:
+            self._crowd.heard(self)
         self._frame += len(data)
         self._feeding = True
         super().data_received(data)
@@ -387,7 +408,7 @@ class Listener:
                 _LOG.warning("a connection could not be accepted: %s", error.strerror)
                 await asyncio.sleep(_PAUSE)
                 continue
-            accepted = [first, *_further(listening, min(_AT_ONCE, self._crowd.kept) - 1)]
+            accepted = [first, *_further(listening, min(_AT_ONCE, self._crowd.free) - 1)]
             made = [asyncio.create_task(self._enter(each)) for each in accepted]
             self._entering.update(made)
             for each in made:

@@ -22,13 +22,13 @@ from shikisha.config.serving import ServerTable
 from shikisha.errors import ConfigError
 from shikisha.server import logs, signals
 from shikisha.server.app import create_app
-from shikisha.server.connections import Connection, Crowd, Listener, descriptors, room
+from shikisha.server.connections import Connection, Crowd, Listener, descriptors, room, runs_at_once
 from shikisha.server.house import House
 from shikisha.server.opening import open_house
 
 _KEEP_ALIVE = 75  # seconds that an idle connection stays open
 _BACKLOG = 2048
-_UNREAD = 2**18  # bytes of an answer that the system keeps for a client that does not read; it would take megabytes
+_UNREAD = 2**16  # bytes of an answer that the system keeps for a client that does not read; it would take megabytes
 _HINTS = {
     errno.EADDRINUSE: "another program listens there; --port 0 takes any free one",
     errno.EACCES: "ports below 1024 are not for everybody; try another --port",
@@ -145,7 +145,8 @@ def _fit(composition: Composition) -> None:
     """Bound connections, and runs, which may outlive theirs, by what the limit on open files allows."""
     given, limit = composition.settings.server, descriptors()
     most = room(limit, given.most_connections)
-    fitted = given.model_copy(update={"most_connections": most, "most_runs": min(given.most_runs, max(most, 8))})
+    runs = runs_at_once(limit, given.most_runs)
+    fitted = given.model_copy(update={"most_connections": most, "most_runs": runs})
     composition.settings = composition.settings.model_copy(update={"server": fitted})
     if limit is not None and (fitted.most_runs < given.most_runs or most < (given.most_connections or 0)):
         logging.getLogger(__name__).warning(

@@ -19,7 +19,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from fresh import fresh
 from shikisha.config.load import load
-from shikisha.server.connections import Crowd
+from shikisha.server.crowd import Crowd
 from shikisha.server.house import House
 from shikisha.server.keys import Issued, Wanted
 from shikisha.server.opening import open_house

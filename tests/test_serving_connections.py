@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from serving import At, served, served_process
-from shikisha.server.connections import Crowd, Patience, room, runs_at_once
+from shikisha.server.crowd import Crowd, Patience, room, runs_at_once
 from shikisha.server.serving import bound
 
 CONFIG = """

@@ -1,21 +1,16 @@
-"""Connections: how many there may be, how long one may keep the server waiting, and which goes when there is no room.
+"""Connections: how a request comes and how its answer goes, where the client is slow, silent or greedy.
 
 uvicorn reads a request whenever it comes and waits for it for ever; it accepts until descriptors are used up, and then
-neither probes nor the journal get one. Here every connection in which it is the client's turn (nothing was sent yet,
-half a head, half a body, idle after an answer) stands in one line, the longest there first (who sends a good deal at a
-time goes to its end, who drips does not):
+neither probes nor the journal get one. Here:
 
-- there is no room: the first in line is closed, so somebody who sends whole requests gets in past any number of those
-  who do not; then whoever takes nothing of an answer for a while. If all are being answered, the new one is told 503
-  with `Retry-After`, and only probes (`/healthz`, `/readyz`) are answered, in places that are kept free for this;
+- there is no room (`crowd`): whoever finds none is told 503 with `Retry-After`, and only probes (`/healthz`, `/readyz`)
+  are answered, in places that are kept free for this;
 - it takes too long: a request has `Patience.head` seconds in all until its head and its body, if that is small, are
   whole, however they drip (the application is asked only then); an idle connection has `Patience.idle`;
 - the client does not take its answer: `Patience.stall` seconds in which next to nothing left, and it is cut off.
   A stream of events may be silent for hours (pings keep it alive): what counts is that the client takes what is sent.
 
-Invariant: inbound connections never take more descriptors than `room` (of this process's limit) leaves for the journal
-and for calls to workers. Deliberately absent: how long a body may take and how large it may be (`bounds`); limits by
-address (behind a proxy everybody has the same one).
+Deliberately absent: how long a large body may take and how large it may be (`bounds`).
 """
 
 import asyncio
@@ -24,11 +19,8 @@ import logging
 import socket
 import sys
 from array import array
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import chain, islice
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -37,22 +29,17 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from shikisha.server.crowd import Crowd, Patience
 from shikisha.server.hosts import OPEN
 from shikisha.server.problems import Problem
 
 if sys.platform != "win32":
-    import resource
     from fcntl import ioctl
     from termios import FIONREAD
 
 _LOG = logging.getLogger(__name__)
-_OWN = 64  # descriptors that the server itself keeps: journal, listening socket, logs, pipes
-_MOST = 10_000  # connections, however many descriptors there are
-_MOST_DESCRIPTORS = 65_536  # what the soft limit is raised to, where the hard one allows it
 _AT_ONCE = 16  # connections that are accepted before others get their turn
 _NOTED = 2**10  # bytes at once by which a client keeps its place in line: who drips does not
-_LOOKED_AT = 64  # connections of which it is found out whether they have just sent something
-_TURNS = 4  # of the loop that others get to be heard, where there is no place but theirs
 _PAUSE = 0.05  # seconds before a listener that could not accept tries again
 _LONGEST_ENTRY = 5.0  # seconds: uvloop never says of a connection that it was gone before it was made
 _PIPELINED = 8  # requests that may wait behind one that is being answered; no client that we know sends two
@@ -60,134 +47,6 @@ _SMALL = 2**15  # bytes of a body that may come before the application is asked;
 _MOST_HEAD = 64 * 2**10  # bytes of a request line and its headers, or of what frames a body beyond eight times itself
 _LEAST_TAKEN = 16 * 2**10  # bytes of its answer that a client takes in `Patience.stall` seconds
 _WAIT = 1.0  # seconds after which a client that found no room is asked to come again
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """Seconds that a client may take."""
-
-    head: float = 20.0  # from connecting, or from its first byte until a request's head (and a small body) is whole
-    idle: float = 75.0  # between two requests
-    stall: float = 60.0  # in which it takes next to nothing of its answer
-    crowded: float = 5.0  # the same, while others want the place
-    linger: float = 10.0  # the same, once the answer is written and the connection about to be closed
-    look: float = 2.0  # between two looks at a connection
-
-
-def descriptors() -> int | None:
-    """Raise this process's limit on open files as far as it may; return it (None: there is none)."""
-    if sys.platform == "win32":
-        return None  # it has no such limit
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            soft = wanted
-    return None if soft == resource.RLIM_INFINITY else soft
-
-
-def room(limit: int | None, wanted: int | None = None) -> int:
-    """Return how many connections there may be under a limit on descriptors: two thirds of what is not our own.
-
-    The rest is for calls to workers (see `runs_at_once`).
-    """
-    most = _MOST if limit is None else max(8, 2 * (limit - _OWN) // 3)
-    return min(most, _MOST if wanted is None else wanted)
-
-
-def runs_at_once(limit: int | None, wanted: int) -> int:
-    """Return how many runs there may be at once: each calls at least one worker, and may outlive its connection."""
-    return wanted if limit is None else min(wanted, max(8, (limit - _OWN) // 3))
-
-
-class Crowd:
-    """All connections of a server, and the line of those in which it is the client's turn."""
-
-    def __init__(self, most: int, patience: Patience | None = None) -> None:
-        self.most = most
-        self.kept = max(2, min(32, most // 4))  # places for probes, beside the others
-        self.patience = patience or Patience()
-        self.number = 0
-        self.turned_away = 0
-        self._line: OrderedDict[Connection, None] = OrderedDict()  # the longest there first
-        self._stuck: OrderedDict[Connection, float] = OrderedDict()  # and since when they take nothing of their answers
-        self._changed = asyncio.Event()
-
-    def enter(self, connection: "Connection") -> bool:
-        """Take a connection in; False if it stands in a place that is kept for probes."""
-        self.number += 1
-        full = self.number > self.most and not self._make_room()
-        self._line[connection] = None
-        return not full
-
-    def leave(self, connection: "Connection") -> None:
-        """Let a connection go."""
-        self.number -= 1
-        self._line.pop(connection, None)
-        self._stuck.pop(connection, None)
-        self._changed.set()
-
-    def heard(self, connection: "Connection") -> None:
-        """Put a connection that sent a good deal at the end of the line, if it stands in it."""
-        if connection in self._line:
-            self._line.move_to_end(connection)
-
-    def waits(self, connection: "Connection") -> None:
-        """It is the client's turn."""
-        self._line[connection] = None
-        self._line.move_to_end(connection)
-        self._changed.set()
-
-    def works(self, connection: "Connection") -> None:
-        """It is our turn."""
-        self._line.pop(connection, None)
-
-    def sticks(self, connection: "Connection", *, stuck: bool) -> None:
-        """Note that a client takes nothing more of its answer for now, or does again."""
-        if stuck:
-            self._stuck[connection] = connection.loop.time()
-        else:
-            self._stuck.pop(connection, None)
-
-    async def has_place(self) -> None:
-        """Return once one more can be accepted: those that were closed just now have given up their descriptors."""
-        while self.number >= self.most + self.kept and not self._make_room():
-            await self._change()
-        while self.number >= self.most + 2 * self.kept:
-            await self._change()
-        for _ in range(_TURNS):  # those at the front may have spoken, and only wait for the loop to read it
-            if self.number < self.most or next(self._silent(), None) is not None:
-                return
-            await asyncio.sleep(0)
-
-    @property
-    def free(self) -> int:
-        """How many more there may be without closing any; 1 at least, in whose place somebody goes."""
-        return max(1, self.most - self.number)
-
-    def _silent(self) -> "Iterator[Connection]":
-        """Yield those at the front of the line that say nothing."""
-        return (each for each in islice(self._line, _LOOKED_AT) if not each.held_up and not each.spoke)
-
-    async def _change(self) -> None:
-        """Wait until somebody leaves or gets in line; with time, somebody may be stuck long enough to go."""
-        self._changed.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_WAIT):
-                await self._changed.wait()
-
-    def _make_room(self) -> bool:
-        """Close the connection that was silent longest, or else takes nothing of its answer; False if there is none."""
-        stuck = (each for each, since in self._stuck.items() if each.loop.time() - since >= self.patience.crowded)
-        first = next(chain(self._silent(), (each for each in self._line if not each.held_up), islice(stuck, 1)), None)
-        if first is None:
-            return False
-        self._line.pop(first, None)
-        self._stuck.pop(first, None)
-        self.turned_away += 1
-        first.turn_away()
-        return True
 
 
 class Connection(HttpToolsProtocol):

@@ -22,7 +22,8 @@ from shikisha.config.serving import ServerTable
 from shikisha.errors import ConfigError
 from shikisha.server import logs, signals
 from shikisha.server.app import create_app
-from shikisha.server.connections import Connection, Crowd, Listener, descriptors, room, runs_at_once
+from shikisha.server.connections import Connection, Listener
+from shikisha.server.crowd import Crowd, descriptors, room, runs_at_once
 from shikisha.server.house import House
 from shikisha.server.opening import open_house
 

@@ -3,9 +3,10 @@
     python benchmarks/slow_clients.py [--clients 1000] [--seconds 20] [--descriptors 256,4096] [--kinds all] [--json]
 
 The server is the process that `shikisha serve` starts, with so many open files allowed (hard limit). The clients are a
-process of their own; those with a key come over eight seconds, the others at once, and whoever is disconnected comes again a second later. Meanwhile a probe asks `/healthz` ten times a
-second, and somebody with a key asks for a chat completion twice a second, each on a fresh connection; the figures are
-seconds from connecting until the answer is whole. Kinds:
+process of their own; those with a key come over eight seconds (at once they would be a load, and not slow), the others
+at once, and whoever is disconnected comes again a second later. Meanwhile a probe asks `/healthz` ten times a second,
+and somebody with a key asks for a chat completion twice a second, each on a fresh connection; the figures are seconds
+from connecting until the answer is whole. First of all nobody comes: that is what the machine takes. Kinds:
 
     silent   connects and says nothing               head      a request's head, a byte a second
     body     a body of 1 kB, a byte a second         idle      asks once, and keeps the connection
@@ -37,7 +38,7 @@ from serving_client import Server, percentile
 
 KINDS = ("silent", "head", "body", "idle", "headers", "unread", "listen", "pipeline")
 KEYED = ("unread", "listen")
-_SPREAD = 8.0  # seconds over which those with a key come: at once they would be a load, and not slow
+_SPREAD = 8.0  # seconds over which those with a key come
 CONFIG = """
 conductor = "fixed:single?worker=quick"
 [workers.quick]

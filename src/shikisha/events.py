@@ -54,6 +54,7 @@ class Status(StrEnum):
     RUNNING = "running"  # being performed, or killed and resumable
     SUSPENDED = "suspended"  # waits for a person
     INTERRUPTED = "interrupted"  # stopped by its user; resumable
+    QUARANTINED = "quarantined"  # it took servers down; a person may release it
     DONE = "done"  # ended with an answer
     FAILED = "failed"  # ended without one
     CAPPED = "capped"  # ended by a cap, with what was done so far

@@ -194,6 +194,7 @@ class Run:
     answers: dict[str, QuestionAnswered] = field(default_factory=dict)
     reached: EndReached | None = None
     finished: RunFinished | None = None
+    paused: RunPaused | None = None  # since when and why nobody performs it
     rollbacks: list[Rollback] = field(default_factory=list)
     grades: list[AnswerGraded] = field(default_factory=list)
     rewards: list[RewardGiven] = field(default_factory=list)
@@ -293,7 +294,10 @@ class Run:
     def _take(self, event: Event) -> None:
         if event.run != self.id:
             raise ValueError(f"an event of run {event.run} among those of run {self.id}")
-        if self.finished is None and not isinstance(event, _WHILE_NOBODY_PERFORMS):
+        idle = isinstance(event, _WHILE_NOBODY_PERFORMS) or (
+            isinstance(event, RunPaused) and event.status is Status.QUARANTINED
+        )
+        if self.finished is None and not idle:
             self.active_seconds += max(0.0, event.at - self._since)
         self._since = event.at
         match event:
@@ -315,9 +319,9 @@ class Run:
             case QuestionAsked() | QuestionAnswered():
                 self._consult(event)
             case RunPaused():
-                self.status = event.status
+                self.paused, self.status = event, event.status
             case RunResumed():
-                self.status = Status.RUNNING
+                self.paused, self.status = None, Status.RUNNING
             case RollbackBegun() | EffectUndone() | EffectKept():
                 self._undo(event)
             case AnswerGraded() | RewardGiven() | BodiesErased():

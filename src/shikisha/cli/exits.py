@@ -38,6 +38,7 @@ _OF_STATUS = {
     "capped": Exit.CAPPED,
     "suspended": Exit.WAITING,
     "interrupted": Exit.INTERRUPTED,
+    "quarantined": Exit.FAILED,
     "running": Exit.FAILED,
 }
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 
 from shikisha.config.table import Table, Variable
 
+_SHORTEST_STALL = 8.0  # seconds: a busy machine must not look like a server that hangs
 _HOST = re.compile(r"\*|(\*\.)?[\w.-]+(:\d+)?|\[?[0-9a-fA-F:.]+\]?|\[[0-9a-fA-F:.]+\]:\d+")
 
 
@@ -52,7 +53,18 @@ class ServerTable(Table):
     )
     patience: float = Field(default=60.0, gt=0, description="seconds that a request waits for a person")
     lease: float = Field(default=10.0, gt=0, description="seconds after which a silent server's runs are taken over")
+    stall: float | None = Field(
+        default=None,
+        gt=0,
+        description="seconds that the event loop may stand still before the watchdog ends the process; inf: for ever; "
+        "by default somewhat less than the lease, and no less than 8",
+    )
     drain: float = Field(default=10.0, ge=0, description="seconds that runs get to end when the server is stopped")
     keep_days: float | None = Field(default=None, gt=0, description="days after which texts of runs are erased")
     deepest: int = Field(default=3, ge=0, description="servers of ours that may call one another, this one last")
     waiting: float = Field(default=86400.0, gt=0, description="seconds after which a question to a person expires")
+
+    @property
+    def longest_stall(self) -> float:
+        """Seconds after which the watchdog ends this server: just before others take its runs over."""
+        return max(_SHORTEST_STALL, 0.8 * self.lease) if self.stall is None else self.stall

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Text,
     false,
     literal_column,
+    text,
 )
 
 METADATA = MetaData()
@@ -70,6 +71,7 @@ MEMBERS = Table(
     Column("alive_until", Double, nullable=False),  # by the store's own clock
     Column("began", Double, nullable=False),
     Column("place", Text, nullable=False),
+    Column("ended", Text),  # how (`store.blame`); NULL: it lives, or nobody has judged its end yet
 )
 
 SERVED = Table(
@@ -98,6 +100,8 @@ SERVED = Table(
     Column("dollars", Double),
     Column("stopping", Boolean, nullable=False),  # someone wants its owner to stop it
     Column("erased", Double),
+    Column("ends", Integer, nullable=False, server_default=text("0")),  # unclean ends of servers that performed it
+    Column("strikes", Integer, nullable=False, server_default=text("0")),  # those for which it was the only suspect
 )
 Index("served_created", SERVED.c.created, SERVED.c.run)
 Index("served_tenant", SERVED.c.tenant, SERVED.c.created, SERVED.c.run)

@@ -16,19 +16,20 @@ if TYPE_CHECKING:
     from shikisha.server.house import House
 
 _LOG = logging.getLogger(__name__)
+_LONGEST = 2.5  # seconds between two looks, however long the lease: people wait for what they approved elsewhere
 _AT_ONCE = 8  # runs that are read at once, as many as the database has connections to spare
 
 
 async def care(house: "House") -> None:
-    """Look after runs until cancelled, several times a lease."""
+    """Look after runs until cancelled, several times a lease and every few seconds."""
     while True:
         await look(house)
-        await asyncio.sleep(house.settings.lease / 4)
+        await asyncio.sleep(min(house.settings.lease / 4, _LONGEST))
 
 
 async def look(house: "House") -> None:
     """Look once: come back after an expulsion, stop what was cancelled elsewhere, go on with what nobody performs."""
-    for part in (_rejoin, _stop, _unstick, _rest, _expire, _retain, _claim):
+    for part in (_rejoin, _stop, _unstick, _rest, _expire, _retain, _claim, _announce):
         try:
             await part(house)
         except Exception as error:  # noqa: BLE001 - it is looked again soon, and what remains is looked after now
@@ -78,6 +79,12 @@ async def _claim(house: "House") -> None:
         async with asyncio.TaskGroup() as group:
             for served in claimed:
                 group.create_task(_go_on(house, served, gate))
+
+
+async def _announce(house: "House") -> None:
+    """Write into the journal which runs are quarantined; the database knows it already."""
+    for served in () if house.expulsions else await house.store.unannounced():
+        await house.quarantine(served)
 
 
 async def _go_on(house: "House", served: Served, gate: asyncio.Semaphore) -> None:

@@ -18,7 +18,7 @@ from shikisha.conduct import new_run_id
 from shikisha.config.compose import Composition
 from shikisha.depth import DEPTH
 from shikisha.errors import JournalUnavailable
-from shikisha.events import QuestionAnswered, Status
+from shikisha.events import QuestionAnswered, RunPaused, Status
 from shikisha.journal import Journal
 from shikisha.server.catalogue import Catalogue
 from shikisha.server.expiring import Expiring
@@ -143,11 +143,41 @@ class House(Resuming):
             case State.OPEN:
                 return await self.store.stop(served.run)  # whoever performs it sees it with its next look
             case State.WAITING:
-                if not await self.store.take(served.run):
-                    return False
-                self.clerk.add(cancelled(served.run))
-                self.store.mark(served.run, State.STOPPED, status=Status.INTERRUPTED)
-                await self.journal.flush()
+                return await self._give_up_waiting(served)
+            case State.STOPPED if served.status is Status.QUARANTINED:
+                return await self._give_up_waiting(served)
+        return True
+
+    async def _give_up_waiting(self, served: Served) -> bool:
+        if not await self.store.take(served.run, ended=served.status is Status.QUARANTINED):
+            return False
+        self.clerk.add(cancelled(served.run))
+        self.store.mark(served.run, State.STOPPED, status=Status.INTERRUPTED)
+        await self.journal.flush()
+        return True
+
+    # poison runs ----------------------------------------------------------------------------------------------------
+
+    async def quarantine(self, served: Served) -> None:
+        """Write down that a run is quarantined: its row says so already, and that we are to."""
+        why = (
+            f"quarantined: {served.strikes} servers ended uncleanly while they performed it; "
+            f"to let servers try again: shikisha release {served.run}"
+        )
+        paused = RunPaused(run=served.run, at=time(), status=Status.QUARANTINED, why=why)
+        self.clerk.add(paused)
+        used = served.tokens, served.dollars
+        self.store.mark(served.run, State.STOPPED, status=Status.QUARANTINED, tokens=used[0], dollars=used[1])
+        await self.journal.flush()
+        _LOG.error("run %s is %s", served.run, why)
+        for watcher in self.watchers:
+            watcher(paused)
+
+    async def release(self, run: str, by: str) -> bool:
+        """Let servers perform a quarantined run again, in somebody's name; False when it is not quarantined."""
+        if not await self.store.free_quarantined(run):
+            return False
+        await self.keys.note(by, "run.released", run)
         return True
 
     # looking --------------------------------------------------------------------------------------------------------

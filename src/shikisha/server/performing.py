@@ -20,6 +20,7 @@ from shikisha.run import Run
 from shikisha.server.problems import Problem
 from shikisha.server.purses import Purses
 from shikisha.server.running import Running
+from shikisha.server.watchdog import context_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -85,7 +86,8 @@ class Performing(ABC):
         """Perform a run in a task of its own."""
         if self._group is None:
             raise RuntimeError("the house is not open")
-        task = self._group.create_task(self._performed(name, running, performing), name=f"run {name}")
+        performed = self._performed(name, running, performing)
+        task = self._group.create_task(performed, name=f"run {name}", context=context_of(name))
         running.task, self.running[name] = task, running
         self._tasks.add(task)
         task.add_done_callback(partial(self._done, name, running, performing))

@@ -26,6 +26,7 @@ from shikisha.server.connections import Connection, Listener
 from shikisha.server.crowd import Crowd, descriptors, room, runs_at_once
 from shikisha.server.house import House
 from shikisha.server.opening import open_house
+from shikisha.server.watchdog import Watchdog, watched
 
 _KEEP_ALIVE = 75  # seconds that an idle connection stays open
 _BACKLOG = 2048
@@ -58,11 +59,19 @@ def bound(settings: ServerTable) -> socket.socket:
 
 
 async def serve(
-    composition: Composition, listening: socket.socket, journal_url: str, ready: Callable[[House], None]
+    composition: Composition,
+    listening: socket.socket,
+    journal_url: str,
+    ready: Callable[[House], None],
+    watchdog: Watchdog | None = None,
 ) -> None:
     """Serve until the process is told to stop; `ready` is called once requests can come."""
     with signals.told() as told:  # until the house is closed, and not only until requests have ended
+        if watchdog is not None:
+            watchdog.mark_on(asyncio.get_running_loop())
         async with open_house(composition, journal_url) as house:
+            if watchdog is not None:
+                watchdog.begin(lambda: house.store.member.id)
             server = HttpServer(configured(house), Crowd(house.settings.most_connections or room(descriptors())))
 
             def stop() -> None:
@@ -138,8 +147,12 @@ def run(composition: Composition, journal_url: str, ready: Callable[[House, sock
     sys.setswitchinterval(_SWITCH)
     logs.set_up(composition.vault, composition.settings.telemetry.log)
     _fit(composition)
-    with listening, asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(serve(composition, listening, journal_url, lambda house: ready(house, listening)))
+    with (
+        listening,
+        watched(journal_url or composition.journal_url(), composition.settings.server.longest_stall) as watchdog,
+        asyncio.Runner(loop_factory=_loop_factory()) as runner,
+    ):
+        runner.run(serve(composition, listening, journal_url, lambda house: ready(house, listening), watchdog))
 
 
 def _fit(composition: Composition) -> None:

@@ -13,7 +13,7 @@ from shikisha.server.store import Filter, Page, Served, State
 
 SIZE = 50
 _LONGEST = 200
-STATUSES = (Status.RUNNING, Status.SUSPENDED, Status.DONE, Status.FAILED, Status.CAPPED, Status.INTERRUPTED)
+STATUSES = tuple(Status)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ STATES = {
     "running": "running",
     "suspended": "waits for a person",
     "interrupted": "interrupted",
+    "quarantined": "quarantined",
     "done": "done",
     "failed": "failed",
     "capped": "stopped by a cap",

@@ -2,7 +2,8 @@
 
 Each function is one transaction's work. Invariant: a run gets a new owner only in a transaction that holds its row, and
 only from a member that is dead or from nobody; the new owner is alive in that same transaction. A row without events is
-of a run that was never acknowledged: it goes. Deliberately absent: fairness; the oldest are claimed first.
+of a run that was never acknowledged: it goes. A run that is suspected of having taken servers down (`blame`) is claimed
+by who has no other such run on trial. Deliberately absent: fairness; the oldest are claimed first.
 """
 
 import time
@@ -10,12 +11,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    and_,
+    delete,
+    exists,
+    literal,
+    or_,
+    select,
+    update,
+)
 
 from shikisha.errors import Conflict, StillOpen
 from shikisha.events import Status
 from shikisha.journal.tables import EVENTS, MEMBERS, SERVED
 from shikisha.server.store.batch import ADDING
+from shikisha.server.store.blame import SUSPECT, judge_lost
 from shikisha.server.store.members import Life, Member, bury, forget
 from shikisha.server.store.rows import Served, State
 
@@ -37,6 +51,7 @@ class Ours(NamedTuple):
 
     known: frozenset[str]
     has: Callable[[str], bool]
+    tries: bool = False  # whether one of them is on trial
 
 
 def claim(connection: Connection, me: Member, most: int, ours: Ours, *, also_late: bool) -> tuple[Served, ...]:
@@ -44,12 +59,16 @@ def claim(connection: Connection, me: Member, most: int, ours: Ours, *, also_lat
     me.fence(connection)
     if also_late:
         bury(connection, me.id)
+    judge_lost(connection)
     forget(connection)
     orphaned = ~exists().where(MEMBERS.c.id == SERVED.c.owner, MEMBERS.c.state == Life.ALIVE)
     lost = and_(SERVED.c.owner == me.id, SERVED.c.run.not_in(ours.known))
     free = select(SERVED).where(SERVED.c.state == State.OPEN, or_(SERVED.c.owner.is_(None), orphaned, lost))
-    order = free.order_by(SERVED.c.created, SERVED.c.run).limit(most).with_for_update(skip_locked=True, of=SERVED)
-    held = connection.execute(order).mappings().all()
+    suspected = SERVED.c.ends >= SUSPECT
+    worst_first = (SERVED.c.strikes.desc(), SERVED.c.ends.desc(), SERVED.c.created, SERVED.c.run)
+    held = _held(connection, free.where(~suspected).order_by(SERVED.c.created, SERVED.c.run).limit(most))
+    if not ours.tries:
+        held += _held(connection, free.where(suspected).order_by(*worst_first).limit(1))
     others = _alive(connection, {row["owner"] for row in held} - {me.id})  # now that their rows are held: who joined
     found = [row for row in held if row["owner"] not in others]  # a moment ago was not seen above
     found = [
@@ -68,7 +87,7 @@ def claim(connection: Connection, me: Member, most: int, ours: Ours, *, also_lat
 class Taking:
     """Making a run that waits or was stopped `me`'s, once: tried again after a lost answer, it says what it said.
 
-    `ended`: one that is over too, to be rolled back.
+    `ended`: whichever rests, one that is over or quarantined too: a person wants it rolled back or cancelled.
     """
 
     me: Member
@@ -82,8 +101,9 @@ class Taking:
         again, self.tried = self.tried, True
         mine = SERVED.c.run == self.run
         resting = SERVED.c.state.in_([State.WAITING, State.STOPPED, *([State.ENDED] if self.ended else [])])
-        values = {"state": State.OPEN, "owner": self.me.id, "updated": time.time(), "stopping": False}
-        if connection.execute(update(SERVED).where(mine, resting).values(values)).rowcount:
+        allowed = or_(SERVED.c.status != Status.QUARANTINED, literal(self.ended))  # a person wants the ended one
+        values = {"state": State.OPEN, "owner": self.me.id, "updated": time.time(), "stopping": False, "ends": 0}
+        if connection.execute(update(SERVED).where(mine, resting, allowed).values(values)).rowcount:
             return True
         ours = select(SERVED.c.run).where(mine, SERVED.c.state == State.OPEN, SERVED.c.owner == self.me.id)
         return again and connection.execute(ours).first() is not None
@@ -114,6 +134,12 @@ def stopped(connection: Connection, me: Member) -> tuple[str, ...]:
     return tuple(connection.execute(wanted.order_by(SERVED.c.created)).scalars())
 
 
+def reopen(connection: Connection, run: str) -> None:
+    """Let a server go on with a run that waited, and got what it waited for from somebody who is no server."""
+    mine = (SERVED.c.run == run, SERVED.c.state == State.WAITING)
+    connection.execute(update(SERVED).where(*mine).values(state=State.OPEN, owner=None, updated=time.time()))
+
+
 def aside(connection: Connection, run: str) -> State | None:
     """Set a run aside for somebody who is no server, and return where it stood; None: no server knows it.
 
@@ -135,6 +161,10 @@ def back(connection: Connection, run: str, state: State, status: Status) -> None
     """Say where a run that was set aside stands now, unless somebody took it up meanwhile."""
     mine = (SERVED.c.run == run, SERVED.c.state == State.STOPPED)
     connection.execute(update(SERVED).where(*mine).values(state=state, status=status, updated=time.time()))
+
+
+def _held(connection: Connection, free: Select[*tuple[object, ...]]) -> list[RowMapping]:
+    return list(connection.execute(free.with_for_update(skip_locked=True, of=SERVED)).mappings().all())
 
 
 def _alive(connection: Connection, members: set[str | None]) -> set[str]:

@@ -20,7 +20,7 @@ class State(StrEnum):
 
     OPEN = "open"  # it is performed by its owner, or waits for someone to claim it
     WAITING = "waiting"  # it waits for a person or for its client; whoever has the answer takes it
-    STOPPED = "stopped"  # it was stopped by its user, and may be taken up again
+    STOPPED = "stopped"  # it was stopped by its user, or is quarantined; a person may have it taken up again
     ENDED = "ended"  # it is over
 
 
@@ -30,7 +30,8 @@ class Served:
 
     `wire` is its request as its API needs it again, `excerpt` the first words of its task, `idempotency` the client's
     own key for the request, and `request_hash` tells whether another request under that key is the same. `dollars`
-    None: nobody can say (yet). `stopping`: someone wants its owner to stop it. `erased` is when its texts were.
+    None: nobody can say (yet). `stopping`: someone wants its owner to stop it. `erased` is when its texts were. `ends`
+    and `strikes` are what it is blamed for (`blame`).
     """
 
     run: str
@@ -56,6 +57,8 @@ class Served:
     dollars: float | None = None
     stopping: bool = False
     erased: float | None = None
+    ends: int = 0
+    strikes: int = 0
 
     def row(self) -> dict[str, object]:
         """Return the values of its row."""

@@ -12,6 +12,7 @@ from functools import partial
 
 from sqlalchemy import ColumnElement, Connection, select
 
+import shikisha.server.store.blame as blame
 import shikisha.server.store.claims as claims
 import shikisha.server.store.erasure as erasure
 import shikisha.server.store.filters as filters
@@ -27,6 +28,7 @@ from shikisha.server.store.members import Member, new_member
 from shikisha.server.store.rows import Served, State, storable
 
 BEATS = 3  # signs of life in a lease
+_TRIAL = 2  # leases that a suspected run is performed before the next one is: what takes a server down does so soon
 
 
 class Store:
@@ -36,6 +38,7 @@ class Store:
         self._journal = journal
         self._marks: Marks | None = None
         self._ours: set[str] = set()
+        self._tried: tuple[str, float] | None = None  # the run on trial here, and until when (monotonic)
         self._trusting = 0.0  # until then (monotonic) nobody is taken for dead: we were away ourselves
         self.member = member
         self.expelled = False
@@ -112,14 +115,38 @@ class Store:
         try:
             await self._journal.flush()
             trusting = time.monotonic() < self._trusting
-            ours = claims.Ours(frozenset(self._ours), self._ours.__contains__)
+            ours = claims.Ours(frozenset(self._ours), self._ours.__contains__, self._tries())
             work = partial(claims.claim, me=self.member, most=most, ours=ours, also_late=not trusting)
             seen = await self._journal.write(work)
         finally:
             self._left = None
         found = tuple(served for served in seen if served.run not in self._ours | left)
         self._ours.update(served.run for served in found)
+        for served in found:
+            if served.ends >= blame.SUSPECT:
+                self._tried = served.run, time.monotonic() + _TRIAL * self.member.lease
         return found
+
+    def _tries(self) -> bool:
+        """Whether a run is on trial here; one that has survived is cleared with the next commit."""
+        if self._tried is not None:
+            run, until = self._tried
+            if run in self._ours and time.monotonic() < until:
+                return True
+            self._tried = None
+            if run in self._ours:
+                self._journal.along(partial(blame.clear, me=self.member.id, run=run))
+        return False
+
+    async def unannounced(self) -> tuple[Served, ...]:
+        """Return the runs that were quarantined, and of which it is ours now to say so in the journal."""
+        if not await self._journal.query(blame.any_unannounced):
+            return ()
+        return await self._journal.write(partial(blame.unannounced, me=self.member.id))
+
+    async def free_quarantined(self, run: str) -> bool:
+        """Let a quarantined run be claimed again; False when it is not quarantined."""
+        return await self._journal.write(partial(blame.release, run=run))
 
     async def take(self, run: str, *, ended: bool = False) -> bool:
         """Make a waiting or stopped run ours and open; False when somebody was faster, or it is not one.
@@ -191,7 +218,7 @@ class Store:
         """Become a member, anew after an expulsion: call it once nothing of what was performed here goes on."""
         self.member = new_member(self.member.lease)
         self._ours.clear()
-        self._marks = None
+        self._marks, self._tried = None, None
         await self._journal.write(self.member.join)
         self.expelled = False
         self._journal.admit(self.member.fence, self._expel)

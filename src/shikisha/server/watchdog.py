@@ -1,0 +1,172 @@
+"""The watchdog's side in the server: a sign whenever the loop comes round, and marks that say which run is computed.
+
+Invariants: whatever runs on the event loop for a run, or in a thread of the loop's executor, is marked while it runs,
+in memory that outlives this process, so that an end of whatever kind finds it; a mark costs less than a microsecond.
+SystemExit that a run's code raises in a task of its own is that run's failure. Deliberately absent: judging anything
+here (`watchdog_process` does: this process may be the one that hangs), and Windows.
+"""
+
+import asyncio
+import faulthandler
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from contextvars import Context, ContextVar, copy_context
+from typing import ParamSpec, TypeVar
+
+from shikisha.server.watchdog_process import FIRST_THREAD, LOOP, SIZE, THREADS, Shared, encoded
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
+_RUN: ContextVar[bytes] = ContextVar("computed_run", default=b"")
+_LONGEST_GOODBYE = 5.0  # seconds
+
+
+def context_of(run: str) -> Context:
+    """Return this context as one in which everything is done for a run."""
+    context = copy_context()
+    context.run(_RUN.set, encoded(run))
+    return context
+
+
+class Watchdog:
+    """The marks, and the process that reads them."""
+
+    def __init__(self, shared: Shared, limit: float) -> None:
+        self._shared = shared
+        self._pause = min(limit / 50, 0.2)
+        self._beating: asyncio.Task[None] | None = None
+
+    def begin(self, member: Callable[[], str]) -> None:
+        """Give signs from now on until the loop ends: closing the house may hang too."""
+        self._beating = asyncio.create_task(self._beat(member), name="watchdog")
+
+    def mark_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Mark what this loop does for a run from now on."""
+        loop.set_task_factory(self._task)  # type: ignore[arg-type]  # typeshed has an older shape of it
+        loop.set_default_executor(_Executor(self._shared))
+
+    async def _beat(self, member: Callable[[], str]) -> None:
+        known = ""
+        while True:
+            if member() != known:
+                known = self._shared.member = member()
+            self._shared.beat()
+            await asyncio.sleep(self._pause)
+
+    def _task(
+        self, loop: asyncio.AbstractEventLoop, work: Coroutine[object, object, T], context: Context | None = None
+    ) -> "asyncio.Task[T]":
+        run = _RUN.get() if context is None else context.get(_RUN, b"")
+        return asyncio.Task(_Marked(work, run, self._shared) if run else work, loop=loop, context=context)
+
+
+@contextmanager
+def watched(journal_url: str, limit: float) -> Generator[Watchdog | None]:
+    """Have this process watched from outside, until the end of the block, which is the end of serving."""
+    faulthandler.enable(all_threads=True)
+    _leave_no_core()
+    try:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed below
+        file.truncate(SIZE)
+        process = _start(file.fileno(), limit)
+    except (OSError, ValueError) as error:
+        _LOG.warning("no watchdog: %s; a loop that stands still is not noticed", error)
+        yield None
+        return
+    shared = Shared(file.fileno())
+    with process.stdin or nullcontext() as pipe:
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.write(f"{journal_url}\n".encode())
+                pipe.flush()
+        try:
+            yield Watchdog(shared, limit)
+        finally:
+            shared.leave()
+    with file, suppress(subprocess.TimeoutExpired):
+        process.wait(_LONGEST_GOODBYE)
+
+
+def _start(descriptor: int, limit: float) -> "subprocess.Popen[bytes]":
+    if os.name == "nt":
+        raise OSError("Windows cannot share memory this way")
+    command = [sys.executable, "-m", "shikisha.server.watchdog_process", str(descriptor), str(os.getpid()), str(limit)]
+    return subprocess.Popen(  # noqa: S603 - our own arguments
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=(descriptor,)
+    )
+
+
+def _leave_no_core() -> None:
+    """Let no file of this process's memory be written when it is aborted: keys are in it."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+class _Marked(Coroutine[object, object, T]):
+    """A coroutine whose run is marked while it is on the loop."""
+
+    __slots__ = ("_run", "_shared", "_work")
+
+    def __init__(self, work: Coroutine[object, object, T], run: bytes, shared: Shared) -> None:
+        self._work, self._run, self._shared = work, run, shared
+
+    def send(self, value: object, /) -> object:
+        self._shared.write(LOOP, self._run)
+        try:
+            return self._work.send(value)
+        except SystemExit as error:
+            raise RuntimeError(f"a run's code wanted this process to exit: {error}") from None
+        finally:
+            self._shared.clear(LOOP)
+
+    def throw(self, *error: object) -> object:
+        self._shared.write(LOOP, self._run)
+        try:
+            return self._work.throw(*error)  # type: ignore[call-overload]  # whichever it was called with
+        except SystemExit as exit_:
+            raise RuntimeError(f"a run's code wanted this process to exit: {exit_}") from None
+        finally:
+            self._shared.clear(LOOP)
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[object, None, T]:
+        return self._work.__await__()
+
+
+class _Executor(ThreadPoolExecutor):
+    """The loop's threads; what a run has done in one is marked while it is done."""
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(thread_name_prefix="asyncio")
+        self._shared = shared
+        self._free = list(range(FIRST_THREAD, FIRST_THREAD + THREADS))
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        run = _RUN.get()
+        if not run:
+            return super().submit(fn, *args, **kwargs)
+
+        def marked() -> T:
+            try:
+                slot = self._free.pop()  # one operation: threads need no lock
+            except IndexError:
+                return fn(*args, **kwargs)
+            self._shared.write(slot, run)
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                self._shared.clear(slot)
+                self._free.append(slot)
+
+        return super().submit(marked)

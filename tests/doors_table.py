@@ -54,6 +54,7 @@ API: Mapping[tuple[str, str], Row] = {
     ("GET", "/runs/{run}/events"): Row(404, 403, 200, fill=RUN),
     ("POST", "/runs/{run}/cancel"): Row(404, 403, 200, fill=RUN, has=Scope.READ),
     ("POST", "/runs/{run}/rollback"): Row(404, 403, 200, fill=RUN, has=Scope.RUN, body={}),
+    ("POST", "/runs/{run}/release"): Row(403, 403, 409, fill=RUN, has=Scope.APPROVE),
     ("POST", "/feedback"): Row(404, 403, 201, body={"run": "{run}", "score": 1}, has=Scope.READ),
     ("GET", "/approvals"): Row(200, 403, 200, has=Scope.RUN),
     ("GET", "/approvals/{approval}"): Row(404, 403, 200, fill={"approval": "approval"}, has=Scope.RUN),

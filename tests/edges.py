@@ -24,6 +24,25 @@ from support import (
     plan_of,
 )
 
+class Panic(BaseException):
+    """What a Rust extension raises when it panics."""
+
+
+class Wordless(Exception):
+    """An error that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise Panic("no words")
+
+
+FOREIGN = [  # what other people's code raises, besides what everybody foresees
+    Panic("index out of bounds"),
+    SystemExit("a library's own end"),
+    RecursionError(),
+    MemoryError(),
+    Wordless(),
+    BaseExceptionGroup("several", [Panic("one")]),
+]
 ONE = plan_of((0, ()))
 KEY = "sk-very-secret-key"
 

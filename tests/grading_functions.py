@@ -50,7 +50,7 @@ async def failing_later(answer: str, prompt: str, gold: object) -> bool:  # noqa
     await asyncio.sleep(0)
     if answer == "cancel":
         raise asyncio.CancelledError
-    raise ValueError(answer)
+    raise {"exit": SystemExit}.get(answer, ValueError)(answer)
 
 
 def endless(answer: str, prompt: str, gold: object) -> bool:  # noqa: ARG001

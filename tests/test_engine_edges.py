@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from edges import KEY, ONE, Judged, Proposes, Strict, always, fault, stored
+from edges import FOREIGN, KEY, ONE, Judged, Proposes, Strict, always, fault, stored
 from shikisha.approval import Decision, Question, ScriptedDesk
 from shikisha.budget import Caps, Price, Usage
 from shikisha.call import Ask, Card, Reply, Request
@@ -111,7 +111,9 @@ def raises(error: BaseException) -> Callable[[object], Coroutine[Any, Any, Any]]
     return raising
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), TimeoutError("mine"), ExceptionGroup("x", [OSError()])])
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), TimeoutError("mine"), ExceptionGroup("x", [OSError()]), *FOREIGN]
+)
 async def test_invariant_6_whatever_a_worker_raises_its_dependents_do_not_hang(error: BaseException) -> None:
     after = member("after")
     pool = pool_of(Member(Card("w", attempts=1), Answers(raises(error))), after)
@@ -121,7 +123,7 @@ async def test_invariant_6_whatever_a_worker_raises_its_dependents_do_not_hang(e
     assert fault(run, 1) is FaultKind.BLOCKED
 
 
-@pytest.mark.parametrize("what", [asyncio.CancelledError(), TimeoutError(), OSError("key " + KEY)])
+@pytest.mark.parametrize("what", [asyncio.CancelledError(), TimeoutError(), OSError("key " + KEY), *FOREIGN])
 async def test_invariant_6_whatever_a_check_raises_it_has_not_passed(what: BaseException) -> None:
     vault = Vault({"THE_KEY": KEY})
     vault.read("THE_KEY")
@@ -164,7 +166,7 @@ async def test_invariant_6_what_is_no_proposal_ends_the_run(proposal: object) ->
     assert run.finished.fault is FaultKind.NO_PLAN
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), TimeoutError("mine"), OSError(f"{KEY} \ud800")])
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), TimeoutError("mine"), OSError(f"{KEY} \ud800"), *FOREIGN])
 async def test_invariant_6_whatever_a_conductor_raises_its_run_ends(error: BaseException) -> None:
     vault = Vault({"THE_KEY": KEY})
     vault.read("THE_KEY")
@@ -187,10 +189,11 @@ async def test_invariant_2_what_is_performed_is_what_was_journaled() -> None:
     assert [event.granted for event in events if isinstance(event, AttemptStarted) and event.worker == "last"] == [()]
 
 
-async def test_a_desk_that_breaks_leaves_the_question_open() -> None:
+@pytest.mark.parametrize("error", [EOFError("?"), *FOREIGN])
+async def test_a_desk_that_breaks_leaves_the_question_open(error: BaseException) -> None:
     class Broken:
-        async def ask(self, question: Question) -> Decision | None:
-            raise EOFError(question.id)
+        async def ask(self, question: Question) -> Decision | None:  # noqa: ARG002 - the protocol's signature
+            raise error
 
     run = await run_plans(pool_of(member("w", approval=Ask.ALWAYS)), ONE, desk=Broken())
     assert (run.status, len(run.open_questions)) == (Status.SUSPENDED, 1)
@@ -207,12 +210,13 @@ async def test_invariant_8_what_a_person_types_is_made_fit_for_the_journal() -> 
     assert KEY not in repr(await stored(recorder))
 
 
-async def test_an_observer_that_breaks_does_not_break_the_run() -> None:
+@pytest.mark.parametrize("error", [BrokenPipeError(), *FOREIGN])
+async def test_an_observer_that_breaks_does_not_break_the_run(error: BaseException) -> None:
     def broken(_: Event) -> None:
-        raise BrokenPipeError
+        raise error
 
     def deaf(_round: int, _step: int, _piece: str) -> None:
-        raise BrokenPipeError
+        raise error
 
     def stream(request: Request) -> Answer:
         assert request.on_text is not None

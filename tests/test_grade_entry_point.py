@@ -52,6 +52,7 @@ async def test_a_function_is_given_answer_prompt_and_gold(function: str) -> None
         ("failing", "stop", Mark.UNGRADED, None, "failing: StopIteration: stop"),
         ("failing", "mute", Mark.UNGRADED, None, "failing: MuteError"),
         ("failing_later", "x", Mark.UNGRADED, None, "failing_later: ValueError: x"),
+        ("failing_later", "exit", Mark.UNGRADED, None, "failing_later: SystemExit: exit"),
         ("failing_later", "cancel", Mark.UNGRADED, None, "failing_later: it was cancelled"),
     ],
 )

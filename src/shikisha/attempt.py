@@ -17,7 +17,7 @@ from time import perf_counter, time
 from shikisha.budget import Amount, Usage
 from shikisha.clearance import admit
 from shikisha.context import bound, fitting, most_output, turns, view_hash
-from shikisha.errors import CapReached, Fault, FaultKind, JournalError, WorkerError
+from shikisha.errors import STOPS, CapReached, Fault, FaultKind, JournalError, WorkerError, described
 from shikisha.events import (
     AttemptFailed,
     AttemptFinished,
@@ -236,8 +236,10 @@ async def _outcome(scope: Scope, member: Member, request: Request) -> Reply | Fa
         return Fault(FaultKind.INTERNAL, "the worker cancelled itself")
     except JournalError:
         raise  # a child run's journal is ours
-    except Exception as error:  # noqa: BLE001 - the one boundary: whatever a worker's adapter raises is a recorded fault
-        return _sound(scope, Fault(FaultKind.INTERNAL, f"{type(error).__name__}: {error}"))
+    except STOPS:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the one boundary: whatever an adapter raises is a recorded fault
+        return _sound(scope, Fault(FaultKind.INTERNAL, described(error)))
 
 
 def _checked(scope: Scope, card: Card, request: Request, reply: Reply) -> Reply | Fault:

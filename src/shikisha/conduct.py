@@ -27,6 +27,7 @@ from shikisha.clearance import NONE, Labels
 from shikisha.closing import conclude
 from shikisha.conductor import Conductor
 from shikisha.errors import (
+    STOPS,
     CapReached,
     ConfigError,
     FaultKind,
@@ -88,7 +89,9 @@ def _watching(watch: Callable[P, None]) -> Callable[P, None]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             watch(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - a callback is anyone's code; its text may hold a key, so the type alone
+        except STOPS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a callback is anyone's code; its text may hold a key: the type
             _LOG.warning("a callback of the engine raised %s", type(error).__name__)
 
     return guarded

@@ -129,6 +129,21 @@ class Fault:
         return f"{self.kind}: {self.message}" if self.message else str(self.kind)
 
 
+STOPS: tuple[type[BaseException], ...] = (GeneratorExit, KeyboardInterrupt)
+"""How Python ends a coroutine or a person the process. Cancelling aside, whatever else foreign code raises is a failure
+of that call: SystemExit and a Rust extension's PanicException are no Exceptions, and would end the server."""
+
+
+def described(error: BaseException) -> str:
+    """Return an error of anyone's code as text, whatever its own words do."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except STOPS:
+        raise
+    except BaseException:  # noqa: BLE001 - its __str__ is anyone's code too
+        return type(error).__name__
+
+
 class ShikishaError(Exception):
     """The root of everything that Shikisha raises on purpose."""
 

@@ -15,7 +15,7 @@ from time import time
 
 from shikisha.attempt import Why, call
 from shikisha.checker import Handoff, Inspection
-from shikisha.errors import FaultKind, JournalError, WorkerError
+from shikisha.errors import STOPS, FaultKind, JournalError, WorkerError, described
 from shikisha.events import CheckDecided, CheckStatus, OnFail, Role
 from shikisha.pool import Member
 from shikisha.run import Verdict
@@ -104,8 +104,10 @@ async def _verdict(track: Track, handoff: Handoff, inspection: Inspection) -> Ve
         if scope.cancelled():
             raise
         verdict = Verdict(name, CheckStatus.FAIL, "the check cancelled itself")
-    except Exception as error:  # noqa: BLE001 - a check is anyone's code: one that breaks has not passed
-        why = scope.clean(f"the check broke: {type(error).__name__}: {error}")
+    except STOPS:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a check is anyone's code: one that breaks has not passed
+        why = scope.clean(f"the check broke: {described(error)}")
         verdict = Verdict(name, CheckStatus.FAIL, why)
     if track.waiting is not None:
         raise WorkerError.of(track.waiting)

@@ -11,7 +11,7 @@ from time import time
 from shikisha.approval import EXPIRED, Decision, Question, question_id
 from shikisha.budget import Amount
 from shikisha.context import bound, turns, view_hash
-from shikisha.errors import FaultKind, WorkerError
+from shikisha.errors import STOPS, FaultKind, WorkerError
 from shikisha.events import QuestionAnswered, QuestionAsked, QuestionKind
 from shikisha.pool import Member
 from shikisha.scope import Scope, Track
@@ -95,7 +95,9 @@ async def _said(scope: Scope, question: Question) -> Decision | None:
         if scope.cancelled():
             raise
         return None
-    except Exception:  # noqa: BLE001 - a desk is anyone's code: a broken one must not break the run
+    except STOPS:
+        raise
+    except BaseException:  # noqa: BLE001 - a desk is anyone's code: a broken one must not break the run
         return None
 
 

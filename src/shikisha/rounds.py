@@ -16,7 +16,7 @@ from shikisha.attempt import Why, call
 from shikisha.call import Reply, Request
 from shikisha.clearance import Labels, join
 from shikisha.conductor import Conductor, NoPlan, Proposal, Rejection, Situation
-from shikisha.errors import CapReached, Fault, FaultKind, JournalError, PlanError, WorkerError
+from shikisha.errors import STOPS, CapReached, Fault, FaultKind, JournalError, PlanError, WorkerError, described
 from shikisha.events import PlanProposed, PlanRejected, Role, Status
 from shikisha.perform import Hearing, Score, perform
 from shikisha.plan import Plan, Step
@@ -124,8 +124,10 @@ async def _draft(conducted: Conducted, track: Track) -> tuple[Sequence[Rejection
         if scope.cancelled():
             raise
         return (), Fault(FaultKind.NO_PLAN, "the conductor cancelled itself")
-    except Exception as error:  # noqa: BLE001 - a conductor is anyone's code: what it raises ends this run only
-        return (), Fault(FaultKind.NO_PLAN, scope.clean(f"{type(error).__name__}: {error}"))
+    except STOPS:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a conductor is anyone's code: what it raises ends this run only
+        return (), Fault(FaultKind.NO_PLAN, scope.clean(described(error)))
     return proposal.rejected, proposal
 
 

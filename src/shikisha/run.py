@@ -221,6 +221,13 @@ class Run:
         return self.started.run
 
     @property
+    def why(self) -> str:
+        """Why the run ended as it did, or why it is quarantined; empty while neither is so."""
+        if self.finished is not None:
+            return self.finished.why
+        return self.paused.why if self.paused and self.status is Status.QUARANTINED else ""
+
+    @property
     def task(self) -> Task:
         """The task, as every worker was shown it."""
         begun = self.started

@@ -31,6 +31,7 @@ from shikisha.cli.doctor import doctor
 from shikisha.cli.feedback import feedback
 from shikisha.cli.importing import outcomes
 from shikisha.cli.options import command
+from shikisha.cli.release import release
 from shikisha.cli.rollback import rollback
 
 app = typer.Typer(
@@ -52,6 +53,7 @@ for each in (
     serving.serve,
     running.approve,
     rollback,
+    release,
     feedback,
     reading.runs,
     reading.trace,

@@ -172,7 +172,7 @@ def summary(run: "Run") -> Mapping[str, object]:
         "run": run.id,
         "status": str(run.status),
         "answer": run.answer,
-        "why": end.why if end else "",
+        "why": run.why,
         "cap": end.cap if end else None,
         "fault": str(end.fault) if end and end.fault else None,
         "conductor": run.started.conductor,

@@ -72,7 +72,7 @@ def headline(run: Run, now: float | None = None) -> "Text":
     """Return where a run stands, on one line."""
     status = run.status
     style = _STATUS_STYLES.get(status, "yellow")
-    why = run.finished.why if run.finished and status is not Status.DONE else ""
+    why = run.why if status is not Status.DONE else ""
     parts = [run.id, str(status), f"{_seconds(_age(run, now))}", money(run.charged)]
     return _line(" · ".join(parts) + (f" · {why}" if why else ""), f"bold {style}")
 

@@ -21,7 +21,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from shikisha.errors import ConfigError
+from shikisha.errors import STOPS, ConfigError
 from shikisha.grade import Grade, Mark, Tools, graded, no_answer, ungraded
 
 Function: TypeAlias = Callable[[str, str, JsonValue], object]
@@ -74,7 +74,9 @@ def _imported(name: str, entry_point: str) -> object:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise ConfigError(f"{entry_point}: there is no module {error.name!r} on Python's path") from None
         raise ConfigError(f"{entry_point}: importing {name} failed: {_told(error)}") from error
-    except Exception as error:  # a user's module is anyone's code; what it raises is the user's to read
+    except STOPS:
+        raise
+    except BaseException as error:  # a user's module is anyone's code; what it raises is the user's to read
         raise ConfigError(f"{entry_point}: importing {name} failed: {_told(error)}") from error
 
 
@@ -143,7 +145,7 @@ class EntryPointChecker:
 
 async def _settled(value: Awaitable[object]) -> object:
     """Return what an awaitable comes to, or _Raised."""
-    task = asyncio.ensure_future(value)
+    task = asyncio.ensure_future(_caught(value))
     try:
         await asyncio.wait({task})
     finally:
@@ -153,6 +155,16 @@ async def _settled(value: Awaitable[object]) -> object:
         return _Raised("it was cancelled")
     error = task.exception()
     return task.result() if error is None else _Raised(_told(error))
+
+
+async def _caught(value: Awaitable[object]) -> object:
+    """Return what an awaitable comes to; SystemExit in a task would end the loop, so it is a value here."""
+    try:
+        return await value
+    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a user's function is anyone's code
+        return _Raised(_told(error))
 
 
 async def _in_thread(call: Callable[[], object]) -> object:
@@ -179,5 +191,5 @@ async def _in_thread(call: Callable[[], object]) -> object:
 def _told(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"[:_SHOWN]
-    except Exception:  # noqa: BLE001 - a user's exception is anyone's code too
+    except BaseException:  # noqa: BLE001 - a user's exception is anyone's code too
         return type(error).__name__

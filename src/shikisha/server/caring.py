@@ -32,7 +32,9 @@ async def look(house: "House") -> None:
     for part in (_rejoin, _stop, _unstick, _rest, _expire, _retain, _claim, _announce):
         try:
             await part(house)
-        except Exception as error:  # noqa: BLE001 - it is looked again soon, and what remains is looked after now
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is looked again soon, and what remains is looked after now
             _LOG.warning("looking after runs: %s: %s", part.__name__.strip("_"), type(error).__name__)
 
 
@@ -95,11 +97,13 @@ async def _go_on(house: "House", served: Served, gate: asyncio.Semaphore) -> Non
         except JournalUnavailable as error:
             house.store.drop(served.run)
             _LOG.warning("run %s cannot be gone on with now: %s", served.run, type(error).__name__)
-        except Exception as error:  # noqa: BLE001 - what is stored may be anything, and others wait to be gone on with
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - what is stored may be anything, and others wait to be gone on with
             _give_up(house, served.run, error)
 
 
-def _give_up(house: "House", name: str, error: Exception) -> None:
+def _give_up(house: "House", name: str, error: BaseException) -> None:
     """Leave a run that cannot be read or performed to people: nobody takes it up by itself again."""
     _LOG.error("run %s is given up: %s", name, type(error).__name__)
     house.store.mark(name, State.STOPPED)

@@ -126,7 +126,9 @@ class Performing(ABC):
         except ShikishaError as error:
             running.failure = error
             self._give_up(name, running)
-        except Exception as error:  # noqa: BLE001 - one run's surprise must not end all the others
+        except BaseException as error:  # noqa: BLE001 - one run's surprise must not end all the others
+            if asyncio.current_task() is not running.task:  # it is not performed, but closed
+                raise
             running.failure = Problem(500, f"run {name} ended unexpectedly", "internal_error")
             _LOG.exception("run %s: %s", name, type(error).__name__)
             self._give_up(name, running)

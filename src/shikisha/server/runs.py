@@ -36,6 +36,7 @@ from shikisha.task import Task
 router = APIRouter(prefix="/runs", tags=["runs"])
 Asker = Annotated[Principal, Depends(asker(Scope.RUN))]
 Seer = Annotated[Principal, Depends(seer)]
+Admin = Annotated[Principal, Depends(asker(Scope.ADMIN))]
 Named = Annotated[str, Path(min_length=1, max_length=256)]
 _EVENTS: dict[int | str, dict[str, object]] = {
     200: {"content": {"text/event-stream": SSE}, "description": "The events"},
@@ -100,6 +101,16 @@ async def cancel(request: Request, run: Named, by: Asker) -> RunShown:
     if run != root_of(run):
         raise Problem(409, f"{run} is a child run of {root_of(run)}: cancel that one", "child_run")
     await house.cancel(run)
+    return await shown(house, by, run)
+
+
+@router.post("/{run}/release", summary="Release a quarantined run", responses=refusals(404, 409))
+async def release(request: Request, run: Named, by: Admin) -> RunShown:
+    """Let servers perform a run again that took servers down: by an admin, who has seen to what it did."""
+    house: House = request.app.state.house
+    await _own(house, by, run)
+    if not await house.release(run, by.key):
+        raise Problem(409, f"run {run} is not quarantined", "not_quarantined")
     return await shown(house, by, run)
 
 

@@ -31,7 +31,7 @@ async def shown(house: House, by: Principal, name: str) -> RunShown:
         root=served.run,
         status=run.status,
         state=served.state,
-        why=end.why if end else "",
+        why=run.why,
         fault=end.fault if end else None,
         answer=run.answer,
         api=served.api,

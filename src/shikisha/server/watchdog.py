@@ -2,7 +2,7 @@
 
 Invariants: whatever runs on the event loop for a run, or in a thread of the loop's executor, is marked while it runs,
 in memory that outlives this process, so that an end of whatever kind finds it; a mark costs less than a microsecond.
-SystemExit that a run's code raises in a task of its own is that run's failure. Deliberately absent: judging anything
+What a run's code raises to end the process is that run's failure. Deliberately absent: judging anything
 here (`watchdog_process` does: this process may be the one that hangs), and Windows.
 """
 
@@ -123,8 +123,8 @@ class _Marked(Coroutine[object, object, T]):
         self._shared.write(LOOP, self._run)
         try:
             return self._work.send(value)
-        except SystemExit as error:
-            raise RuntimeError(f"a run's code wanted this process to exit: {error}") from None
+        except (SystemExit, KeyboardInterrupt) as error:  # signals are the loop's business here: none raises these
+            raise RuntimeError(f"a run's code wanted this process to exit: {type(error).__name__}") from None
         finally:
             self._shared.clear(LOOP)
 
@@ -132,8 +132,8 @@ class _Marked(Coroutine[object, object, T]):
         self._shared.write(LOOP, self._run)
         try:
             return self._work.throw(*error)  # type: ignore[call-overload]  # whichever it was called with
-        except SystemExit as exit_:
-            raise RuntimeError(f"a run's code wanted this process to exit: {exit_}") from None
+        except (SystemExit, KeyboardInterrupt) as raised:
+            raise RuntimeError(f"a run's code wanted this process to exit: {type(raised).__name__}") from None
         finally:
             self._shared.clear(LOOP)
 

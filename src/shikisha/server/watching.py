@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from shikisha.config.serving_telemetry import watch as watching
 from shikisha.errors import JournalError
-from shikisha.events import Event, RunStarted
+from shikisha.events import Event, RunStarted, Status
 from shikisha.journal.tables import MEMBERS
 from shikisha.server import logs
 from shikisha.server.access import TRACEPARENT
@@ -127,11 +127,13 @@ class Watch:
         try:
             async with asyncio.timeout(_PATIENCE):
                 counts = await house.store.count(Filter())
+                quarantined = sum((await house.store.count(Filter(statuses=(Status.QUARANTINED,)))).values())
                 left = await house.journal.query(partial(_lease_left, member=house.store.member.id))
         except (JournalError, TimeoutError):
             return said
         said["shikisha_runs_waiting"] = ("Runs that wait for someone, everywhere", float(counts.get(State.WAITING, 0)))
         said["shikisha_runs_open"] = ("Runs that are open, everywhere", float(counts.get(State.OPEN, 0)))
+        said["shikisha_runs_quarantined"] = ("Runs that took servers down, everywhere", float(quarantined))
         if left is not None:
             said["shikisha_lease_seconds_left"] = ("Seconds until others may take over this server's runs", left)
         return said

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from shikisha.errors import STOPS
 from shikisha.events import Event
 from shikisha.secrets import Vault
 from shikisha.telemetry.facts import Facts
@@ -75,7 +76,9 @@ class Observer:
     def _safely(self, do: Callable[[T], None], what: T) -> None:
         try:
             do(what)
-        except Exception as error:  # noqa: BLE001 - a run must not end because somebody watches it
+        except STOPS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a run must not end because somebody watches it
             name = type(error).__name__
             if name not in self._failed:
                 self._failed.add(name)

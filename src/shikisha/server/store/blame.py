@@ -59,7 +59,7 @@ def judge(connection: Connection, member: str, ended: Ended, named: Collection[s
     alone = tried if tried else accused if certain else []
     struck = alone[0].run if len(alone) == 1 else None
     for run in in_flight:
-        counted = run in accused
+        counted = run in accused and struck in (None, run.run)
         ends = max(run.ends + counted, SUSPECT if counted and certain else 0)
         _blame(connection, run, member, ends, struck=run.run == struck)
     told = str(ended) if struck is None else f"{ended} {struck}"

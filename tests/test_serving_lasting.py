@@ -31,6 +31,7 @@ from shikisha.events import (
     RunStarted,
     Status,
 )
+from shikisha.journal import open_journal
 from shikisha.run import Run
 from shikisha.server.caring import look
 from shikisha.server.house import House
@@ -255,10 +256,10 @@ async def test_nobody_else_performs_what_a_server_performs(tmp_path: Path, url: 
     async with housed(tmp_path, "seconds = [60]", url=url) as at:
         run = (await at.house.begin(at.order())).run
         with pytest.raises(StillOpen, match="performed by a server"):
-            async with session.set_aside(at.house.journal, run):
+            async with open_journal(url) as journal, session.alone(journal, run, 30.0):
                 pass
         await at.house.cancel(run)
-        async with session.set_aside(at.house.journal, run):
+        async with open_journal(url) as journal, session.alone(journal, run, 30.0):
             assert not await at.house.store.claim(9)
         assert await at.state(run) == State.STOPPED
 

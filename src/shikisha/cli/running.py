@@ -1,6 +1,7 @@
 """Performing tasks: `run`, `resume`, and `approve`, which answers what a run waits for."""
 
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,7 +80,7 @@ def resume(shared: Shared, run: RunId = session.NEWEST, quiet: Quiet = False) ->
             pool = composition.pool(begun.pool)
             conductor = composition.conductor(begun.conductor, pool)
             with watch.choose(quiet, past) as seen:
-                async with session.set_aside(journal, name[0]):
+                async with session.alone(journal, name[0], composition.settings.server.lease):
                     return await _engine(composition, journal, seen).resume(name[0], pool, conductor)
 
     return _reported(main, lambda: name[0] if name else None, shared)
@@ -97,28 +98,48 @@ def approve(
 ) -> Exit:
     """Answer what a run waits for.
 
-    `shikisha resume` then goes on with it.
+    A server that performs it goes on with it within seconds; else `shikisha resume` does.
     """
     from shikisha import approval
     from shikisha.closing import misfit
 
-    async def main() -> "tuple[str, QuestionAnswered]":
+    async def main() -> "tuple[str, QuestionAnswered, bool]":
+        from shikisha.server.house import root_of
+        from shikisha.server.store import claims
+
         async with session.reading(shared) as journal:
             name = await session.find_run(journal, run)
             asking, question = _chosen(await _open_questions(journal, name), step)
             answered = approval.answer(asking, question.question, _said(question, decision, answer, remark), time())
             if question.asks == "review" and answered.text and (problem := await misfit(asking.task, answered.text)):
                 raise TaskError(f"--answer: {problem}")
+            root = root_of(name)
+            served = await journal.query(partial(claims.stands, run=root)) in ("open", "waiting")
             journal.add(answered)
+            journal.along(partial(claims.reopen, run=root))
             await journal.flush()
-            return name, answered
+            await _check_counts(journal, answered)
+            return name, answered, served
 
-    name, answered = session.perform(main)
+    name, answered, served = session.perform(main)
     if shared.json:
         out.value({"run": name, "question": answered.question, "approved": answered.approved})
     word = "no" if not answered.approved else "yes" if answer is None else "the answer"
-    out.note(f"noted: {word}. Go on with: shikisha resume {name}")
+    if served:
+        out.note(f"noted: {word}. A server goes on with run {name}; where none runs: shikisha resume {name}")
+    else:
+        out.note(f"noted: {word}. Go on with: shikisha resume {name}")
     return Exit.OK
+
+
+async def _check_counts(journal: "Journal", answered: "QuestionAnswered") -> None:
+    """Refuse an answer that another one came before, however close."""
+    from shikisha.run import Run
+
+    counts = Run.fold(await journal.read(answered.run)).answers.get(answered.question)
+    if counts != answered:
+        first = counts.actor if counts else "nobody"
+        raise TaskError(f"question {answered.question} is answered already: {first} was first")
 
 
 def _warn_of_rehearsal(prompt: str) -> None:

@@ -112,20 +112,6 @@ async def family(journal: "Journal", run: str) -> "dict[str, tuple[Event, ...]]"
 
 
 @asynccontextmanager
-async def set_aside(journal: "Journal", run: str) -> AsyncIterator[None]:
-    """Keep servers from taking a run up meanwhile; StillOpen when one of them performs it."""
-    from shikisha.server.store.claims import aside, back
-
-    before = await journal.write(partial(aside, run=run))
-    try:
-        yield
-    finally:
-        if before is not None:
-            state, status = await _standing(journal, run)
-            await journal.write(partial(back, run=run, state=state, status=status))
-
-
-@asynccontextmanager
 async def alone(journal: "Journal", run: str, lease: float) -> AsyncIterator[None]:
     """Work on a run as a server would: for whoever else wants to it is ours, until we are done or silent for a lease.
 
@@ -140,7 +126,7 @@ async def alone(journal: "Journal", run: str, lease: float) -> AsyncIterator[Non
             if served is not None and served.state is State.OPEN:
                 await journal.write(partial(aside, run=run))
         if not await (store.hold(run) if served is None else store.take(run, ended=True)):
-            raise StillOpen(f"run {run} is being performed or rolled back by somebody")
+            raise StillOpen(f"run {run} is being performed by a server, or rolled back by somebody")
         try:
             yield
         finally:

@@ -126,7 +126,7 @@ class Performing(ABC):
         except ShikishaError as error:
             running.failure = error
             self._give_up(name, running)
-        except BaseException as error:  # noqa: BLE001 - one run's surprise must not end all the others
+        except BaseException as error:  # one run's surprise must not end all the others
             if asyncio.current_task() is not running.task:  # it is not performed, but closed
                 raise
             running.failure = Problem(500, f"run {name} ended unexpectedly", "internal_error")

@@ -134,6 +134,12 @@ def stopped(connection: Connection, me: Member) -> tuple[str, ...]:
     return tuple(connection.execute(wanted.order_by(SERVED.c.created)).scalars())
 
 
+def stands(connection: Connection, run: str) -> State | None:
+    """Return where a run stands; None: no server knows it."""
+    state = connection.execute(select(SERVED.c.state).where(SERVED.c.run == run)).scalar_one_or_none()
+    return None if state is None else State(state)
+
+
 def reopen(connection: Connection, run: str) -> None:
     """Let a server go on with a run that waited, and got what it waited for from somebody who is no server."""
     mine = (SERVED.c.run == run, SERVED.c.state == State.WAITING)
@@ -155,12 +161,6 @@ def aside(connection: Connection, run: str) -> State | None:
             raise StillOpen(f"run {run} is being performed by a server: it goes on with it by itself")
     connection.execute(update(SERVED).where(SERVED.c.run == run).values(state=State.STOPPED, owner=None))
     return State(row.state)
-
-
-def back(connection: Connection, run: str, state: State, status: Status) -> None:
-    """Say where a run that was set aside stands now, unless somebody took it up meanwhile."""
-    mine = (SERVED.c.run == run, SERVED.c.state == State.STOPPED)
-    connection.execute(update(SERVED).where(*mine).values(state=state, status=status, updated=time.time()))
 
 
 def _held(connection: Connection, free: Select[*tuple[object, ...]]) -> list[RowMapping]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
@@ -23,7 +25,19 @@ model = "shikisha"
 api_key_env = "TEST_ADMIN_KEY"
 price = {{}}
 usage = "estimate"
-attempts = 1
+{more}
+"""
+TOOL = """
+conductor = "fixed:single"
+[server]
+port = {port}
+admin_key_env = "TEST_ADMIN_KEY"
+[workers.itself]
+kind = "http"
+url = "{url}/runs"
+argument = "prompt"
+arguments = {{type = "object", properties = {{prompt = {{type = "string"}}}}}}
+headers = {{Authorization = "Bearer ${{TEST_ADMIN_KEY}}"}}
 """
 KEY = "0123456789abcdef0123456789abcdef"
 ASKED = {"model": "shikisha", "messages": [{"role": "user", "content": "What?"}]}
@@ -41,7 +55,7 @@ async def test_a_worker_is_told_one_more_than_the_request_said(tmp_path: Path, s
     config = CONFIG.replace('admin_key_env = "TEST_ADMIN_KEY"\n', "", 1)
     async with (
         chat_server(answer) as url,
-        served(tmp_path, config.format(port=0, url=url), {"TEST_ADMIN_KEY": KEY}) as at,
+        served(tmp_path, config.format(port=0, url=url, more=""), {"TEST_ADMIN_KEY": KEY}) as at,
         at.http() as http,
     ):
         headers = {} if sent is None else {DEPTH: sent}
@@ -66,22 +80,66 @@ async def test_what_came_through_too_many_servers_is_refused_in_every_api(tmp_pa
         assert (await http.get("/runs")).json()["data"] == []
 
 
-async def test_a_server_that_asks_itself_ends_with_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", ["", "stream = false"])
+async def test_a_server_that_asks_itself_refuses_after_as_many_runs_as_servers_may_be_between(
+    tmp_path: Path, more: str
+) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    (tmp_path / "shikisha.toml").write_text(CONFIG.format(port=port, url=f"{url}/v1"))
-    words = ("-m", "shikisha", "serve", "--json", "--config", str(tmp_path / "shikisha.toml"))
+    async with itself(tmp_path, CONFIG.format(port=port, url=f"{url}/v1", more=more), url) as http:
+        refused = await http.post("/v1/chat/completions", json=ASKED)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "too_deep")
+        runs = (await http.get("/runs")).json()["data"]
+        assert [run["status"] for run in runs] == ["failed"] * 4
+        assert "come through 4 servers" in (await http.get(f"/runs/{runs[0]['id']}")).text  # the newest
+
+
+@asynccontextmanager
+async def itself(folder: Path, config: str, url: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """A server in a process of its own, whose worker it is itself, and a client of it."""
+    (folder / "shikisha.toml").write_text(config)
+    words = ("-m", "shikisha", "serve", "--json", "--config", str(folder / "shikisha.toml"))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *words, stdout=asyncio.subprocess.PIPE, env={"TEST_ADMIN_KEY": KEY}, cwd=tmp_path
+        sys.executable, *words, stdout=asyncio.subprocess.PIPE, env={"TEST_ADMIN_KEY": KEY}, cwd=folder
     )
     try:
         assert process.stdout is not None
         assert await asyncio.wait_for(process.stdout.readline(), READY)
         async with httpx2.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60) as http:
-            assert (await http.post("/v1/chat/completions", json=ASKED)).status_code == 502
-            runs = (await http.get("/runs")).json()["data"]
-            assert [run["status"] for run in runs] == ["failed"] * 4
-            assert "come through 4 servers" in (await http.get(f"/runs/{runs[0]['id']}")).text  # the newest
+            yield http
     finally:
         process.terminate()
         await process.wait()
+
+
+@pytest.mark.parametrize("stream", ["true", "false"])
+async def test_a_run_that_failed_at_another_server_of_ours_is_not_ordered_again(tmp_path: Path, stream: str) -> None:
+    asked: list[Asked] = []
+
+    def fail(request: Asked) -> Answer:
+        asked.append(request)
+        return Answer(status=401, text="no")
+
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    for folder in (inner, outer):
+        folder.mkdir()
+    config = CONFIG.replace('admin_key_env = "TEST_ADMIN_KEY"\n', "", 1)
+    more = f"stream = {stream}"
+    async with (
+        chat_server(fail) as url,
+        served(inner, config.format(port=0, url=url, more=""), {"TEST_ADMIN_KEY": KEY}) as one,
+        served(outer, config.format(port=0, url=f"{one.url}/v1", more=more), {"TEST_ADMIN_KEY": one.key}) as two,
+        two.http() as http,
+    ):
+        assert (await http.post("/v1/chat/completions", json=ASKED)).status_code == 502
+        async with one.http() as look:
+            assert len((await look.get("/runs")).json()["data"]) == 1
+    assert len(asked) == 1
+
+
+async def test_a_server_that_is_its_own_tool_comes_to_an_end(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    async with itself(tmp_path, TOOL.format(port=port, url=url), url) as http:
+        assert (await http.post("/runs", json={"prompt": "What?"})).status_code == 200
+        assert len((await http.get("/runs")).json()["data"]) == 4

@@ -8,6 +8,7 @@ number is a header, which whoever asks may set as they like: it guards against m
 from contextvars import ContextVar
 
 HEADER = "X-Shikisha-Depth"
+TOO_DEEP = "too_deep"  # the code of the refusal, which every server on the way back repeats
 DEPTH: ContextVar[int] = ContextVar("depth", default=0)
 
 

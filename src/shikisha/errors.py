@@ -53,7 +53,8 @@ class FaultKind(StrEnum):
     TOOL_ERROR = "tool_error"  # the tool ran and reported an error of its own
     NO_RECORD = "no_record"  # replay: nobody recorded this worker on this task
     NO_PLAN = "no_plan"  # a conductor wrote nothing that can be performed
-    NO_ANSWER = "no_answer"  # a child run ended without an answer
+    NO_ANSWER = "no_answer"  # a child run, here or at another server of ours, ended without an answer
+    TOO_DEEP = "too_deep"  # a server of ours that calls itself, however many others are between
     CHECK_FAILED = "check_failed"  # a handoff check did not pass
     BLOCKED = "blocked"  # everything that the step was granted had failed
     CAP = "cap"  # a budget's cap refused the call
@@ -102,6 +103,7 @@ _FREE = frozenset(
         FaultKind.BAD_REQUEST,
         FaultKind.BAD_ARGUMENTS,
         FaultKind.NO_RECORD,
+        FaultKind.TOO_DEEP,
         FaultKind.WAITING,
         FaultKind.CAP,
         FaultKind.NOT_CLEARED,

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 
 from shikisha.config.table import Table, Variable
 
-_SHORTEST_STALL = 8.0  # seconds: a busy machine must not look like a server that hangs
+_SHORTEST_STALL = 5.0  # seconds: a busy machine must not look like a server that hangs
 _HOST = re.compile(r"\*|(\*\.)?[\w.-]+(:\d+)?|\[?[0-9a-fA-F:.]+\]?|\[[0-9a-fA-F:.]+\]:\d+")
 
 
@@ -57,7 +57,7 @@ class ServerTable(Table):
         default=None,
         gt=0,
         description="seconds that the event loop may stand still before the watchdog ends the process; inf: for ever; "
-        "by default somewhat less than the lease, and no less than 8",
+        "by default half the lease, and no less than 5",
     )
     drain: float = Field(default=10.0, ge=0, description="seconds that runs get to end when the server is stopped")
     keep_days: float | None = Field(default=None, gt=0, description="days after which texts of runs are erased")
@@ -66,5 +66,5 @@ class ServerTable(Table):
 
     @property
     def longest_stall(self) -> float:
-        """Seconds after which the watchdog ends this server: just before others take its runs over."""
-        return max(_SHORTEST_STALL, 0.8 * self.lease) if self.stall is None else self.stall
+        """Seconds after which the watchdog ends this server: before others take its runs over."""
+        return max(_SHORTEST_STALL, self.lease / 2) if self.stall is None else self.stall

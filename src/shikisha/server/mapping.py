@@ -8,6 +8,7 @@ Deliberately absent: what nobody foresaw (the app's own handler).
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shikisha.depth import TOO_DEEP
 from shikisha.errors import (
     CapReached,
     ConfigError,
@@ -42,6 +43,7 @@ _FAULTS: Mapping[FaultKind, tuple[int, str]] = {
     FaultKind.TIMEOUT: (504, "worker_timeout"),
     FaultKind.RATE_LIMITED: (503, "workers_busy"),
     FaultKind.CHECK_FAILED: (502, "check_failed"),
+    FaultKind.TOO_DEEP: (400, TOO_DEEP),
 }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from shikisha.call import Card
 from shikisha.clearance import cleared, join
 from shikisha.config.compose import Composition
-from shikisha.depth import HEADER
+from shikisha.depth import HEADER, TOO_DEEP
 from shikisha.errors import ConfigError
 from shikisha.server.catalogue import Catalogue, Model
 from shikisha.server.narrowing import Narrowing
@@ -81,7 +81,7 @@ class Ordering:
         most = self.composition.settings.server.deepest
         if depth > most:
             said = f"the request has come through {depth} servers, and at most {most} may (server.deepest)"
-            raise Problem(400, said, "too_deep", param=HEADER)
+            raise Problem(400, said, TOO_DEEP, param=HEADER)
 
     def _cards(self, task: Task, narrowing: Narrowing, by: Principal) -> Sequence[Card]:
         """Return the cards of the workers that all of them leave."""

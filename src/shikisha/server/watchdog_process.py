@@ -7,7 +7,7 @@ come round for LIMIT seconds is ended with SIGABRT (exit status 134 in a shell),
 each of its threads stands: files, lines and functions, no values. When the server is gone and did not say goodbye, the
 runs that were being computed are blamed in the database (`store.blame`), at once and not after its lease.
 Invariant: time counts only while the server could have run: neither a machine that sleeps nor a server that was stopped
-by a signal, or gets no processor, is standing still. Deliberately absent: starting the server again (a supervisor's).
+by a signal, waits for a disk, or gets no processor, is standing still. Deliberately absent: starting the server again (a supervisor's).
 """
 
 import mmap
@@ -115,7 +115,7 @@ class Watched:
         """Return for how many of the seconds since the last look it could have run."""
         state, used = self._state(), self._processor()
         before, self._used = self._used, used
-        if state in {"T", "t", "Z", "X"}:  # stopped by a signal or a debugger, or gone
+        if state in {"T", "t", "D", "Z", "X"}:  # stopped by a signal or a debugger, waits for a disk, or is gone
             return 0.0
         if state == "R" and used is not None and before is not None:  # waits for a processor as long as it uses none
             return min(elapsed, _BUSY * (used - before))

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 from shikisha.budget import Usage
 from shikisha.call import Wishes
 from shikisha.context import most_output, turns
-from shikisha.depth import told
+from shikisha.depth import TOO_DEEP, told
 from shikisha.errors import ConfigError, FaultKind, WorkerError
 from shikisha.events import Finish
 from shikisha.secrets import Vault
@@ -26,7 +26,7 @@ from shikisha.worker import Card, Json, Reply, Request, Turn
 from shikisha.workers import address, messages
 from shikisha.workers.billing import most_tokens, read_cost, read_usage
 from shikisha.workers.hearing import Hearing
-from shikisha.workers.refusals import refusal
+from shikisha.workers.refusals import refusal, stated_code
 from shikisha.workers.sse import Events
 from shikisha.workers.wording import clip
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _PATH = "/chat/completions"
 _DONE = "[DONE]"
+_OUR_RUN = "x-shikisha-run-id"  # the header of a stream that is a run of another server of ours
 _OURS = frozenset(
     {
         "model",
@@ -151,8 +152,14 @@ class ChatWorker:
         url = address.below(self._settings.base_url, _PATH)
         async with self._open().ask("POST", url, headers, body.encode()) as answer:
             if not answer.succeeded:
-                raise refusal(answer.status, answer.headers, _refused(await answer.whole()), self._vault)
-            await self._listen(answer, heard)
+                whole = await answer.whole()
+                raise refusal(answer.status, answer.headers, _refused(whole), self._vault, stated_code(whole))
+            try:
+                await self._listen(answer, heard)
+            except WorkerError as error:
+                if error.fault.kind is FaultKind.SERVER and _OUR_RUN in answer.headers:  # that run is over: no retry
+                    raise WorkerError.of(replace(error.fault, kind=FaultKind.NO_ANSWER)) from None
+                raise
 
     async def _listen(self, answer: "Answer", heard: Hearing) -> None:
         kind = answer.headers.get("Content-Type", "")
@@ -224,6 +231,8 @@ class ChatWorker:
     def _stated(self, body: object) -> WorkerError:
         """Say which fault an error is that came under status 200, in a stream or in a whole reply."""
         code = str(body.get("code")) if isinstance(body, dict) else ""
+        if code == TOO_DEEP:
+            return refusal(400, {}, _detail(body), self._vault, code)
         if code.isdecimal() and 400 <= int(code[:4]) < 600:
             return refusal(int(code), {}, _detail(body), self._vault)
         return WorkerError(FaultKind.SERVER, f"the reply states an error: {clip(_detail(body), self._vault)}")

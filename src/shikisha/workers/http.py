@@ -13,12 +13,13 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
+from shikisha.depth import told
 from shikisha.errors import FaultKind, WorkerError
 from shikisha.secrets import Vault
 from shikisha.worker import Card, Reply, Request
 from shikisha.workers import address
 from shikisha.workers.arguments import Arguments
-from shikisha.workers.refusals import refusal
+from shikisha.workers.refusals import refusal, stated_code
 from shikisha.workers.wording import clip
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class HttpWorker:
 
     async def _ask(self, arguments: Mapping[str, object], key: str) -> str:
         url, body, settings = self._settings.url, None, self._settings
-        headers = {"Accept": "application/json", **address.idempotency(key)}
+        headers = {"Accept": "application/json", **address.idempotency(key), **told()}
         if settings.method == "GET":
             url = _with_query(url, arguments)
         else:
@@ -108,7 +109,8 @@ class HttpWorker:
         async with self._open().ask(settings.method, url, headers, body) as answer:
             said = await answer.whole()
             if not answer.succeeded:
-                raise refusal(answer.status, answer.headers, said.decode(errors="replace"), self._vault)
+                detail = said.decode(errors="replace")
+                raise refusal(answer.status, answer.headers, detail, self._vault, stated_code(said))
             if not said.strip():
                 raise WorkerError(FaultKind.EMPTY, f"status {answer.status} without a body")
             return self._answer(said, answer.headers.get("Content-Type", "no stated type"))

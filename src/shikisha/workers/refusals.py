@@ -5,19 +5,25 @@ endpoints like to repeat parts of the key in it. Deliberately absent: any HTTP l
 a status (`wire`, `mcp_http`).
 """
 
+import json
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from time import time
 
+from shikisha.depth import TOO_DEEP
 from shikisha.errors import FaultKind, WorkerError
 from shikisha.secrets import Vault
 from shikisha.workers.wording import clip
 
 
-def refusal(status: int, headers: Mapping[str, str], detail: str, vault: Vault) -> WorkerError:
-    """Say which fault a status is; `detail` is what the endpoint says about it."""
+def refusal(status: int, headers: Mapping[str, str], detail: str, vault: Vault, code: str = "") -> WorkerError:
+    """Say which fault a status is; `detail` is what the endpoint says about it, `code` the word that it has for it."""
     said = f"status {status}: {clip(detail, vault)}" if detail else f"status {status}"
+    if code == TOO_DEEP and status == 400:
+        return WorkerError(FaultKind.TOO_DEEP, said)
+    if status >= 500 and headers.get("x-should-retry", "").strip().lower() == "false":
+        return WorkerError(FaultKind.NO_ANSWER, f"{said} (the endpoint says that trying again is no use)")
     match status:
         case 401 | 403:
             return WorkerError(FaultKind.AUTH, f"status {status}: the key is missing, wrong or not allowed to do this")
@@ -35,6 +41,17 @@ def refusal(status: int, headers: Mapping[str, str], detail: str, vault: Vault) 
             return WorkerError(FaultKind.BAD_REQUEST, f"status {status}: redirects are not followed")
         case _:
             return WorkerError(FaultKind.BAD_REQUEST, said)
+
+
+def stated_code(body: bytes) -> str:
+    """Return the code that an error's body states in OpenAI's shape; empty without one."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    error = found.get("error") if isinstance(found, dict) else None
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, str) else ""
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

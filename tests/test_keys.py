@@ -218,6 +218,16 @@ async def test_a_login_ends_when_it_is_closed_and_by_itself(journal: Journal) ->
     assert await sessions.principal_of(second.token) is None
 
 
+async def test_a_login_that_a_clock_far_ahead_made_is_over(journal: Journal) -> None:
+    now = [366 * 86400.0]
+    keeper = KeyKeeper(journal, now=lambda: now[0])
+    sessions = Sessions(keeper)
+    opened = await sessions.open_session((await keeper.issue(Wanted("a"), "boss")).key)
+    assert await sessions.principal_of(opened.token) is not None
+    now[0] = 100.0
+    assert await sessions.principal_of(opened.token) is None
+
+
 async def test_a_form_counts_with_the_token_of_its_own_login_only(keeper: KeyKeeper) -> None:
     sessions, key = Sessions(keeper), (await keeper.issue(Wanted("a"), "boss")).key
     one, other = await sessions.open_session(key), await sessions.open_session(key)

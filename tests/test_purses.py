@@ -137,11 +137,50 @@ async def test_a_clock_that_goes_back_is_refused(one: Desk, now: list[float], pa
     await purse.hold(CENT, "ann")
     purse.settle(CENT, CENT)
     await one.tell()
-    now[0] -= DAY
+    now[0] -= 2 * DAY
     with pytest.raises(CapReached, match="clock"):
         await purse.hold(CENT, "ann")
     async with desk(str(path), lambda: now[0]) as other:
-        assert (await refusal(other, key)).status == 503
+        refused = await refusal(other, key)
+        assert (refused.status, "keys mend-clock" in str(refused)) == (503, True)
+
+
+async def test_a_clock_that_goes_back_by_a_day_gives_no_budget_twice(one: Desk, now: list[float]) -> None:
+    key = await one.key(KeyCaps(dollars_per_day=0.02))
+    purse = await admitted(one, key)
+    await purse.hold(CENT, "ann")
+    purse.settle(CENT, CENT)
+    now[0] -= DAY
+    await purse.hold(CENT, "ann")
+    purse.settle(CENT, CENT)
+    with pytest.raises(CapReached, match="a day"):
+        await purse.hold(CENT, "ann")
+    assert [each.day for each in await one.used(key)] == ["", "2027-01-15"]
+
+
+@pytest.mark.parametrize("lives", [True, False], ids=["server lives on", "server is new"])
+async def test_after_a_clock_a_year_ahead_keys_are_mended(url: str, lives: bool) -> None:
+    ahead = [NOON + 366 * DAY]
+    async with desk(url, lambda: ahead[0]) as old:
+        key = await old.key(KeyCaps(dollars_per_day=0.025))
+        purse = await admitted(old, key)
+        await purse.hold(CENT, "ann")
+        purse.settle(CENT, CENT)
+        await old.tell()
+        ahead[0] = NOON
+        async with desk(url, lambda: NOON) as new:
+            each = old if lives else new
+            assert (await refusal(each, key)).status == 503
+            assert [mended.day for mended in await new.keys.mend_clock(key.id, "tests")] == ["2028-01-16"]
+            again = await admitted(each, key)
+            await again.hold(CENT, "ann")
+            again.settle(CENT, CENT)
+            with pytest.raises(CapReached, match="a day"):  # what was used ahead counts today
+                await again.hold(CENT, "ann")
+            used = {spent.day: spent.used.dollars for spent in await each.used(key)}
+            assert used == {"": nanos(0.02), "2027-01-15": nanos(0.02)}
+            assert not await new.keys.mend_clock(None, "tests")
+            assert (await new.keys.acts(limit=1))[0].action == "key.clock_mended"
 
 
 async def test_two_clocks_may_differ_a_little_at_midnight(url: str) -> None:

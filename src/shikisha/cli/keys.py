@@ -1,4 +1,4 @@
-"""Keys of a server: `keys create`, `list`, `revoke`, `rotate` and `budget`, on the journal's database itself.
+"""Keys of a server: `keys create`, `list`, `revoke`, `rotate`, `budget` and `mend-clock`, on the journal's database.
 
 Invariants: a secret is printed once, by the command that made it, and alone on stdout; what is done here holds for
 servers that run within a second, and is in their audit under the name of the account at this terminal. Deliberately
@@ -153,6 +153,24 @@ def budget(key: KeyId, shared: Shared, most: Most) -> Exit:
     return Exit.OK
 
 
+def mend(
+    shared: Shared,
+    key: Annotated[str, typer.Argument(metavar="[KEY]", help="One key's id; else every key.", show_default=False)] = "",
+) -> Exit:
+    """Mend what a clock that was ahead has left: keys that get 503 until a day which is far off.
+
+    What was used on days that have not come yet counts as used today. Look at this machine's clock first.
+    """
+    mended = _do(shared, lambda keeper, by: keeper.mend_clock(_id(key) if key else None, by))
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    if shared.json:
+        out.value({"today": today, "mended": [{"key": each.key, "day": each.day} for each in mended]})
+        return Exit.OK
+    lines = [f"key {each.key}: what was used on {each.day} counts on {today} now" for each in mended]
+    out.note("\n".join(lines) or f"no key was used after today, which is {today} by this machine's clock")
+    return Exit.OK
+
+
 def _do(shared: Shared, act: "Callable[[KeyKeeper, str], Awaitable[T]]", *, fresh: bool = False) -> T:
     """Do something with the keys of the journal's database, in the name of whoever is at this terminal."""
 
@@ -245,3 +263,4 @@ group.command("list")(command(listing))
 group.command("revoke")(command(revoke))
 group.command("rotate")(command(rotate))
 group.command("budget")(command(budget))
+group.command("mend-clock")(command(mend))

@@ -10,7 +10,7 @@ import heapq
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from shikisha.errors import JournalUnavailable
@@ -32,7 +32,7 @@ class Expiring:
         self._root_of, self._clock = root_of, clock
         self._due: list[tuple[float, str]] = []  # a heap
         self._known: set[tuple[float, str]] = set()
-        self._next_whole = 0.0
+        self._next_whole = -_WHOLE  # monotonic: a clock that is put back must not keep us from looking
 
     def note(self, event: Event) -> None:
         """Take note of a question that is asked here (the house's watcher)."""
@@ -42,9 +42,9 @@ class Expiring:
     async def look(self, house: "House") -> None:
         """Go on with every run that waits for an answer which cannot come any more."""
         now = self._clock()
-        if now >= self._next_whole:
+        if monotonic() >= self._next_whole:
             await self._gather(house)
-            self._next_whole = now + _WHOLE
+            self._next_whole = monotonic() + _WHOLE
         while self._due and self._due[0][0] <= now:
             entry = self._due[0]
             await _try(partial(self._end_waiting, house, entry[1], now), entry[1])

@@ -7,7 +7,8 @@ come round for LIMIT seconds is ended with SIGABRT (exit status 134 in a shell),
 each of its threads stands: files, lines and functions, no values. When the server is gone and did not say goodbye, the
 runs that were being computed are blamed in the database (`store.blame`), at once and not after its lease.
 Invariant: time counts only while the server could have run: neither a machine that sleeps nor a server that was stopped
-by a signal, waits for a disk, or gets no processor, is standing still. Deliberately absent: starting the server again (a supervisor's).
+by a signal, waits for a disk, or gets no processor, is standing still. Deliberately absent: starting the server again
+(a supervisor's).
 """
 
 import mmap
@@ -18,6 +19,8 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from importlib import import_module
+from threading import Thread
 
 THREADS = 64  # calls in threads that are marked
 SIZE = (THREADS + 4) * 64
@@ -150,7 +153,7 @@ class Watched:
 def watch(shared: Shared, server: Watched, limit: float) -> bool:
     """Return when the server is gone; True when it stood still and was ended for it."""
     tick = min(max(limit / 20, 0.02), 0.5)
-    still, beats, before = 0.0, shared.beats, time.monotonic()
+    still, beats, before, foreboding = 0.0, shared.beats, time.monotonic(), False
     while not server.gone:
         ended, _, _ = select.select([sys.stdin], [], [], tick)
         if ended:  # its end of the pipe is closed: it goes, or has gone
@@ -165,10 +168,19 @@ def watch(shared: Shared, server: Watched, limit: float) -> bool:
         else:
             still += ran
         beats = shared.beats
+        if still >= limit / 4 and not foreboding:
+            foreboding = True
+            Thread(target=_import, daemon=True).start()
         if still >= limit:
             _end(shared, server, limit)
             return True
     return False
+
+
+def _import() -> None:
+    """Import what blaming needs, which takes a second or more on a busy machine."""
+    for name in ("shikisha.server.store.blame", "shikisha.journal.sqlite", "shikisha.journal.postgres"):
+        import_module(name)
 
 
 def _end(shared: Shared, server: Watched, limit: float) -> None:

@@ -2,8 +2,10 @@
 
 Invariant: what is held and used never passes what was granted, wherever the key has a cap, and what is granted is
 granted by the database (`spend`), one tranche after another. Calls are held against the day on which they begin, and
-counted on that day, whenever they end. A clock that goes back by a day is refused, not believed. Deliberately absent:
-runs, and what a request is told.
+counted on that day, whenever they end. A clock that goes back is not believed: by a day at most, and calls still count
+on the later day, so that no day's budget is had twice; by more, and nothing is held until that day comes, or until
+somebody says that it was the later day which was wrong (`spend.mend_clock`). Deliberately absent: runs, and what a
+request is told.
 """
 
 import asyncio
@@ -15,9 +17,8 @@ from functools import lru_cache, partial
 from shikisha.server.keys.database import Database
 from shikisha.server.keys.key import KeyCaps
 from shikisha.server.keys.portion import NOTHING, Kind, Portion
-from shikisha.server.keys.spend import Refusal, Why, Wish, give_back, grant
+from shikisha.server.keys.spend import Refusal, Why, Wish, give_back, grant, latest_day
 
-_SKEW = 120.0  # seconds by which the clocks of two servers may differ
 _DAY = 86400.0
 _TRIES = 3
 
@@ -68,7 +69,7 @@ class Account:
         """Hold a portion; return the day on which it counts, or why not. JournalUnavailable: nobody can say."""
         capped = _capped(caps)
         for _ in range(_TRIES):
-            day = self._day()
+            day = self._day() or await self._day_again()
             if day is None:
                 return Refusal(Why.CLOCK, latest=self.latest)
             tranche = self.tranches.setdefault(day, Tranche())
@@ -125,16 +126,22 @@ class Account:
             return None
 
     def _day(self) -> str | None:
-        """Return the UTC day, or the last one seen where the clock is a little behind it; None where it is far."""
+        """Return the UTC day, or the last one seen where the clock is up to a day behind it; None where it is more."""
         now = self.now()
-        day = _day_of(now)
+        day = day_of(now)
         if day < self.latest:
-            day = self.latest if _day_of(now + _SKEW) >= self.latest else ""
+            day = self.latest if day_of(now + _DAY) >= self.latest else ""
         self.latest = max(self.latest, day)
         return day or None
 
+    async def _day_again(self) -> str | None:
+        """Return the day once the last one was asked for anew: it may have been corrected."""
+        self.latest = await self.database.query(partial(latest_day, key=self.key))
+        return self._day()
 
-def _day_of(at: float) -> str:
+
+def day_of(at: float) -> str:
+    """Return the UTC day of a Unix time, as in 2026-11-24."""
     return _named(int(at // _DAY))
 
 

@@ -15,12 +15,14 @@ from sqlalchemy import Connection
 import shikisha.server.keys.rows as rows
 import shikisha.server.keys.secret as secret
 from shikisha.errors import ConfigError
+from shikisha.server.keys.accounts import day_of
 from shikisha.server.keys.audit import Act, acts, note
 from shikisha.server.keys.database import Database
 from shikisha.server.keys.fresh import Fresh
 from shikisha.server.keys.guesses import Guesses
 from shikisha.server.keys.key import Key, Refused, Wanted
 from shikisha.server.keys.rows import Kept
+from shikisha.server.keys.spend import Mended, mend_clock
 from shikisha.server.principal import Scope
 
 OPERATOR = "operator"  # the id of the key that the operator chose, and which no row can open
@@ -160,6 +162,20 @@ class KeyKeeper:
             return True
 
         return issued if await self.database.write(work) else None
+
+    async def mend_clock(self, own_id: str | None, by: str) -> list[Mended]:
+        """Count what a key (None: every key) used on days that have not come yet as used today; UnknownKey: no key."""
+        today = day_of(self.now())
+
+        def work(connection: Connection) -> list[Mended]:
+            if own_id is not None:
+                _existing(connection, own_id)
+            mended = mend_clock(connection, own_id, today)
+            for each in mended:
+                note(connection, self._act(by, "key.clock_mended", each.key, {"day": each.day, "counts_on": today}))
+            return mended
+
+        return await self.database.write(work)
 
     async def acts(self, before: int | None = None, limit: int = 100) -> "list[Act]":
         """Return the newest rows of the audit, or the newest before a number, newest first."""

@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass
 from hashlib import sha256
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, insert, or_, select
 
 from shikisha.server.keys.fresh import Fresh
 from shikisha.server.keys.keeper import KeyKeeper
@@ -20,6 +20,7 @@ from shikisha.server.keys.tables import SESSIONS
 from shikisha.server.principal import Principal
 
 HOURS = 12.0
+_LONGEST_HOURS = 2 * HOURS  # a login that ends later was made by a clock that was ahead
 _LONGEST = 200
 
 
@@ -55,7 +56,8 @@ class Sessions:
         ends = min(now + hours * 3600, key.expires if key.expires is not None else now + hours * 3600)
 
         def work(connection: Connection) -> None:
-            connection.execute(delete(SESSIONS).where(SESSIONS.c.expires <= now))
+            ahead = SESSIONS.c.expires > now + _LONGEST_HOURS * 3600
+            connection.execute(delete(SESSIONS).where(or_(SESSIONS.c.expires <= now, ahead)))
             connection.execute(insert(SESSIONS), {"hash": digest(token), "key": key.id, "expires": ends})
 
         await self._keeper.database.write(work)
@@ -66,7 +68,7 @@ class Sessions:
         if not token or len(token) > _LONGEST:
             return None
         found = await self._fresh.get(digest(token))
-        if found is None or self._keeper.now() >= found[1]:
+        if found is None or not 0 < found[1] - self._keeper.now() <= _LONGEST_HOURS * 3600:
             return None
         key = await self._keeper.get(found[0])
         return None if key is None or key.refused(self._keeper.now()) else key.principal()

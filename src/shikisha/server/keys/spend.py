@@ -77,7 +77,10 @@ class Refusal:
 
     def __str__(self) -> str:
         if self.why is Why.CLOCK:
-            return "this machine's clock is behind the last day on which the key was used"
+            return (
+                f"this machine's clock is more than a day behind {self.latest}, the last day on which the key was "
+                "used; where that day is what is wrong: shikisha keys mend-clock"
+            )
         if self.why is Why.GONE:
             return "there is no such key any more"
         what = format_dollars(dollars(self.cap), 6) if self.kind is Kind.DOLLARS else f"{self.cap:,} {self.kind}"
@@ -98,6 +101,53 @@ class _Grant:
         granted, used = (Portion(*(found[f"{kind}{name}"] for name in Kind)) for kind in ("", "used_"))
         return cls(granted, used)
 
+    @property
+    def open(self) -> bool:
+        """Whether something is granted that is not counted as used."""
+        return self.granted != self.used
+
+
+def latest_day(connection: Connection, key: str) -> str:
+    """Return the last day on which a key was used, or was granted what it may still use; empty: never."""
+    days = [day for (day,) in connection.execute(select(SPEND.c.day).where(SPEND.c.key == key))]
+    held = connection.execute(select(GRANTS).where(GRANTS.c.key == key)).all()
+    return max((*days, *(row.day for row in held if _Grant.of(row).open)), default=TOTAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """What a key used on a day that had not come yet; it counts as used today now."""
+
+    key: str
+    day: str
+    used: Portion
+
+
+def mend_clock(connection: Connection, key: str | None, today: str) -> list[Mended]:
+    """Count what was used on days that have not come yet, of one key or of all, as used today.
+
+    What a dead server was granted for such a day is forgotten, and what a living one was is closed: nothing of it is
+    held any more, as its clock is right by now.
+    """
+    of_key = [] if key is None else [key]
+    keys = select(KEYS.c.id).where(*[KEYS.c.id == each for each in of_key]).order_by(KEYS.c.id).with_for_update()
+    mended = []
+    for name in connection.execute(keys).scalars().all():
+        ahead = and_(SPEND.c.key == name, SPEND.c.day > today)
+        for row in connection.execute(select(SPEND).where(ahead).order_by(SPEND.c.day)).all():
+            used = Portion(row.dollars, row.tokens, row.requests)
+            _add(connection, SPEND, {"key": name, "day": today, **NOTHING._asdict()})
+            more = {kind.value: SPEND.c[kind] + used[place] for place, kind in enumerate(Kind)}
+            connection.execute(update(SPEND).where(SPEND.c.key == name, SPEND.c.day == today).values(more))
+            mended.append(Mended(name, row.day, used))
+        connection.execute(delete(SPEND).where(ahead))
+        granted = and_(GRANTS.c.key == name, GRANTS.c.day > today)
+        alive = select(MEMBERS.c.id).where(MEMBERS.c.state == Life.ALIVE)
+        connection.execute(delete(GRANTS).where(granted, GRANTS.c.member.not_in(alive)))
+        closed = {kind.value: GRANTS.c[f"used_{kind}"] for kind in Kind}
+        connection.execute(update(GRANTS).where(granted).values(closed))
+    return mended
+
 
 def grant(connection: Connection, wish: Wish) -> Portion | Refusal:
     """Return all that the member was granted for this day from its beginning on, the wish included, or why not."""
@@ -108,7 +158,7 @@ def grant(connection: Connection, wish: Wish) -> Portion | Refusal:
     mine = rows.pop((wish.day, wish.member), _Grant(NOTHING, NOTHING))
     out = {TOTAL: _open(rows.values()), wish.day: _open(row for (day, _), row in rows.items() if day == wish.day)}
     spent = _spent(connection, wish)
-    latest = max((*spent, *(day for day, _ in rows)), default=TOTAL)
+    latest = max((*spent, *(day for (day, _), row in rows.items() if row.open)), default=TOTAL)
     if latest > wish.day:
         return Refusal(Why.CLOCK, latest=latest)
     least = wish.used.minus(mine.used).plus(wish.held).plus(wish.need)

@@ -11,7 +11,7 @@ import pytest
 
 from responding import by_model, responding
 from serving import READY, free_port, served
-from shikisha.chatserver import Answer, Asked, chat_server
+from shikisha.chatserver import Answer, Asked, Mishap, chat_server
 
 CONFIG = """
 conductor = "fixed:single"
@@ -118,7 +118,7 @@ async def test_a_run_that_failed_at_another_server_of_ours_is_not_ordered_again(
 
     def fail(request: Asked) -> Answer:
         asked.append(request)
-        return Answer(status=401, text="no")
+        return Answer(mishap=Mishap.UNAUTHORIZED)
 
     inner, outer = tmp_path / "inner", tmp_path / "outer"
     for folder in (inner, outer):

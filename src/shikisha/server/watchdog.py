@@ -45,6 +45,7 @@ class Watchdog:
 
     def begin(self, member: Callable[[], str]) -> None:
         """Give signs from now on until the loop ends: closing the house may hang too."""
+        self._shared.member = member()  # at once: this process may be gone before the task begins
         self._beating = asyncio.create_task(self._beat(member), name="watchdog")
 
     def mark_on(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -53,7 +54,7 @@ class Watchdog:
         loop.set_default_executor(_Executor(self._shared))
 
     async def _beat(self, member: Callable[[], str]) -> None:
-        known = ""
+        known = self._shared.member
         while True:
             if member() != known:
                 known = self._shared.member = member()

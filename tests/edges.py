@@ -24,6 +24,7 @@ from support import (
     plan_of,
 )
 
+
 class Panic(BaseException):
     """What a Rust extension raises when it panics."""
 

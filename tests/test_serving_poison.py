@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -39,11 +41,12 @@ class Server:
         fresh(str(folder / "journal.db"))
         self.process: asyncio.subprocess.Process | None = None
 
-    async def start(self) -> None:
+    async def start(self, *before: str) -> None:
         words = ("serve", "--json", "--port", str(self.port), "--config", str(self.folder / "shikisha.toml"))
         journal = ("--journal", str(self.folder / "journal.db"))
         with (self.folder / "log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
+                *before,
                 sys.executable,
                 str(PROGRAM),
                 *words,
@@ -191,6 +194,20 @@ async def shikisha(folder: Path, *words: str) -> tuple[int, str]:
     )
     said, _ = await process.communicate()
     return process.returncode or 0, said.decode()
+
+
+CONTAINED = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
+
+
+@pytest.mark.parametrize(("kind", "status"), [("exit", 3), ("spin", 128 + signal.SIGABRT)])
+async def test_the_first_process_of_a_container_waits_for_the_watchdog(tmp_path: Path, kind: str, status: int) -> None:
+    if shutil.which("unshare") is None or subprocess.run([*CONTAINED, "true"], check=False, stderr=-3).returncode:  # noqa: ASYNC221, S603 - a moment, our own words
+        pytest.skip("no process may have a process namespace of its own here (unshare)")
+    server = Server(tmp_path)
+    await server.start(*CONTAINED)
+    await server.order(f"POISON {kind}")
+    assert await server.ended() == status
+    assert (await server.blamed())[2] == 1
 
 
 @pytest.mark.parametrize("kind", ["panic", "system_exit"])

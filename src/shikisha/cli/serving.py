@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shikisha.cli import out, session
+from shikisha.cli import first_process, out, session
 from shikisha.cli.exits import Exit
 from shikisha.cli.options import Shared
 from shikisha.errors import MissingExtra
@@ -26,6 +26,8 @@ def serve(shared: Shared, host: Host = None, port: Port = None) -> Exit:
 
     Without a configuration the embedded orchestra plays; the first start prints one key.
     """
+    if first_process.is_first():
+        raise typer.Exit(first_process.serve_as_child())
     try:
         from shikisha.server import serving
     except ModuleNotFoundError as error:

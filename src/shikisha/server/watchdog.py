@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import Context, ContextVar, copy_context
-from typing import ParamSpec, TypeVar
+from typing import IO, ParamSpec, TypeVar
 
 from shikisha.server.watchdog_process import FIRST_THREAD, LOOP, SIZE, THREADS, Shared, encoded
 
@@ -74,7 +74,7 @@ def watched(journal_url: str, limit: float) -> Generator[Watchdog | None]:
     faulthandler.enable(all_threads=True)
     _leave_no_core()
     try:
-        file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed below
+        file = _memory()
         file.truncate(SIZE)
         process = _start(file.fileno(), limit)
     except (OSError, ValueError) as error:
@@ -93,6 +93,13 @@ def watched(journal_url: str, limit: float) -> Generator[Watchdog | None]:
             shared.leave()
     with file, suppress(subprocess.TimeoutExpired):
         process.wait(_LONGEST_GOODBYE)
+
+
+def _memory() -> IO[bytes]:
+    """Return a file that is nowhere: a container's may all be read-only."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("shikisha-watchdog"), "r+b", buffering=0)
+    return tempfile.TemporaryFile(buffering=0)
 
 
 def _start(descriptor: int, limit: float) -> "subprocess.Popen[bytes]":

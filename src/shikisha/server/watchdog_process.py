@@ -151,7 +151,7 @@ class Watched:
 
 
 def watch(shared: Shared, server: Watched, limit: float) -> bool:
-    """Return when the server is gone; True when it stood still and was ended for it."""
+    """Return when the server is gone, or stands still, which is True."""
     tick = min(max(limit / 20, 0.02), 0.5)
     still, beats, before, foreboding = 0.0, shared.beats, time.monotonic(), False
     while not server.gone:
@@ -172,7 +172,6 @@ def watch(shared: Shared, server: Watched, limit: float) -> bool:
             foreboding = True
             Thread(target=_import, daemon=True).start()
         if still >= limit:
-            _end(shared, server, limit)
             return True
     return False
 
@@ -183,10 +182,13 @@ def _import() -> None:
         import_module(name)
 
 
-def _end(shared: Shared, server: Watched, limit: float) -> None:
+def _tell(shared: Shared, server: Watched, limit: float) -> None:
     name = shared.on_loop
     at = f"run {name} on it" if name else f"computing {', '.join(shared.named)}" if shared.named else "no run on it"
     _say(f"the event loop has stood still for {limit:g} s with {at}; process {server.pid} is ended. Where it stands:")
+
+
+def _end(server: Watched) -> None:
     for number, patience in ((signal.SIGABRT, _GRACE), (signal.SIGKILL, _GRACE)):
         with suppress(ProcessLookupError):
             os.kill(server.pid, number)
@@ -203,7 +205,7 @@ def _say(message: str) -> None:
         sys.stderr.flush()
 
 
-def _blame(url: str, shared: Shared, *, stalled: bool) -> None:
+def _blame(url: str, shared: Shared, *, stalled: bool, tries: int = _TRIES) -> bool:
     """Judge the server's end in the database; without it the lease runs out, and others judge what they see."""
     from shikisha.errors import ShikishaError
     from shikisha.journal.stores import locate, store
@@ -212,12 +214,13 @@ def _blame(url: str, shared: Shared, *, stalled: bool) -> None:
     location, member, named = locate(url), shared.member, shared.named
     ended = Ended.STALLED if stalled else Ended.CRASHED
     if not member or (location.get_backend_name() == "sqlite" and not os.path.exists(location.database or "")):
-        return
-    for _ in range(_TRIES):
+        return True
+    for left in reversed(range(tries)):
         with suppress(ShikishaError):
             store(location).migrate(location, 5.0, lambda connection: _judged(judge(connection, member, ended, named)))
-            break
-        time.sleep(1.0)
+            return True
+        time.sleep(min(left, 1.0))
+    return False
 
 
 def _judged(struck: str | None) -> None:
@@ -232,9 +235,15 @@ def main() -> None:
     descriptor, pid, limit = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     url = sys.stdin.readline().rstrip("\n")
     shared = Shared(descriptor)
-    stalled = watch(shared, Watched(pid), limit)
-    if stalled or not shared.left:
-        _blame(url, shared, stalled=stalled)
+    server = Watched(pid)
+    if watch(shared, server, limit):
+        _tell(shared, server, limit)
+        blamed = _blame(url, shared, stalled=True, tries=1)  # first: a container's other processes end with its server
+        _end(server)
+        if not blamed:
+            _blame(url, shared, stalled=True)
+    elif not shared.left:
+        _blame(url, shared, stalled=False)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from shikisha.errors import JournalUnavailable
 from shikisha.server.store import Served, State
+from shikisha.server.watchdog import context_of
 
 if TYPE_CHECKING:
     from shikisha.server.house import House
@@ -80,7 +81,7 @@ async def _claim(house: "House") -> None:
         gate = asyncio.Semaphore(_AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for served in claimed:
-                group.create_task(_go_on(house, served, gate))
+                group.create_task(_go_on(house, served, gate), context=context_of(served.run))
 
 
 async def _announce(house: "House") -> None:

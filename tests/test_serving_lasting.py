@@ -34,7 +34,8 @@ from shikisha.events import (
 from shikisha.journal import open_journal
 from shikisha.run import Run
 from shikisha.server.caring import look
-from shikisha.server.house import House
+from shikisha.server.expiring import Expiring
+from shikisha.server.house import House, root_of
 from shikisha.server.idempotency import begun
 from shikisha.server.keys.portion import Portion
 from shikisha.server.keys.spend import spent
@@ -250,6 +251,20 @@ async def test_what_is_answered_while_a_run_is_read_has_its_number(tmp_path: Pat
         await ended(at.house, run)
         stored = await at.house.journal.read(run)
         assert [stored[each.number] for each in heard] == [each.event for each in heard]
+
+
+async def test_a_clock_that_is_put_back_keeps_nobody_from_looking_at_what_waits(tmp_path: Path) -> None:
+    async with housed(tmp_path, ASKS) as at:
+        clock, steady = [time() + 366 * 86400.0], [1000.0]
+        expiring = Expiring(root_of, lambda: clock[0], lambda: steady[0])
+        await expiring.look(at.house)
+        run = (await at.house.begin(at.order())).run
+        asked = await question(at.house, (await ended(at.house, run)).id)
+        at.house.journal.add(yes(asked))  # by somebody who died before the run could go on
+        await at.house.journal.flush()
+        clock[0], steady[0] = time(), 1301.0
+        await expiring.look(at.house)
+        assert (await ended(at.house, run)).status is Status.DONE
 
 
 async def test_nobody_else_performs_what_a_server_performs(tmp_path: Path, url: str) -> None:

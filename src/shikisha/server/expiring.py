@@ -28,11 +28,16 @@ _PAGE = 200
 class Expiring:
     """Knows when the next question expires, and goes on with its run then."""
 
-    def __init__(self, root_of: Callable[[str], str], clock: Callable[[], float] = time) -> None:
-        self._root_of, self._clock = root_of, clock
+    def __init__(
+        self,
+        root_of: Callable[[str], str],
+        clock: Callable[[], float] = time,
+        steady: Callable[[], float] = monotonic,
+    ) -> None:
+        self._root_of, self._clock, self._steady = root_of, clock, steady
         self._due: list[tuple[float, str]] = []  # a heap
         self._known: set[tuple[float, str]] = set()
-        self._next_whole = -_WHOLE  # monotonic: a clock that is put back must not keep us from looking
+        self._next_whole = -_WHOLE  # by the steady clock: one that is put back must not keep us from looking
 
     def note(self, event: Event) -> None:
         """Take note of a question that is asked here (the house's watcher)."""
@@ -42,9 +47,9 @@ class Expiring:
     async def look(self, house: "House") -> None:
         """Go on with every run that waits for an answer which cannot come any more."""
         now = self._clock()
-        if monotonic() >= self._next_whole:
+        if self._steady() >= self._next_whole:
             await self._gather(house)
-            self._next_whole = monotonic() + _WHOLE
+            self._next_whole = self._steady() + _WHOLE
         while self._due and self._due[0][0] <= now:
             entry = self._due[0]
             await _try(partial(self._end_waiting, house, entry[1], now), entry[1])

@@ -10,8 +10,13 @@ import httpx2
 import pytest
 
 from fresh import fresh
+from journals import keep, started
 from postgres import Cluster
 from serving import At, served_process
+from shikisha.cli.running import check_counts
+from shikisha.errors import TaskError
+from shikisha.events import QuestionAnswered, QuestionAsked, QuestionKind
+from shikisha.journal import open_journal
 
 CONFIG = """
 conductor = "fixed:single"
@@ -100,6 +105,21 @@ async def test_of_two_who_approve_at_once_one_is_told_that_the_other_was_first(t
         assert (won[0], lost[0]) == (0, 2)
         assert first == ("done" if answers[0][0] == 0 else "failed")
         assert "is answered already" in lost[1] or "nothing is asked" in lost[1]
+
+
+async def test_an_answer_that_another_one_came_before_is_refused_however_close(url: str) -> None:
+    async with open_journal(url) as journal:
+        asked = QuestionAsked(
+            run="r", at=1.0, round=0, step=0, worker="ann", question="q", asks=QuestionKind.APPROVE, prompt="?"
+        )
+        first, second = (
+            QuestionAnswered(run="r", at=at, question="q", approved=True, actor=actor, via="cli")
+            for at, actor in ((2.0, "ann"), (3.0, "bob"))
+        )
+        await keep(journal, [started("r"), asked, first, second])
+        await check_counts(journal, first)
+        with pytest.raises(TaskError, match="ann was first"):
+            await check_counts(journal, second)
 
 
 async def test_what_was_resumed_at_the_command_line_is_over_for_the_server_too(tmp_path: Path, url: str) -> None:

@@ -118,7 +118,7 @@ def approve(
             journal.add(answered)
             journal.along(partial(claims.reopen, run=root))
             await journal.flush()
-            await _check_counts(journal, answered)
+            await check_counts(journal, answered)
             return name, answered, served
 
     name, answered, served = session.perform(main)
@@ -132,7 +132,7 @@ def approve(
     return Exit.OK
 
 
-async def _check_counts(journal: "Journal", answered: "QuestionAnswered") -> None:
+async def check_counts(journal: "Journal", answered: "QuestionAnswered") -> None:
     """Refuse an answer that another one came before, however close."""
     from shikisha.run import Run
 

@@ -1,6 +1,7 @@
 """The chat worker against the in-repo server: real SDK, real HTTP."""
 
 import asyncio
+import functools
 import os
 import subprocess
 import sys
@@ -132,18 +133,48 @@ async def test_sampling_parameters_and_the_output_limit_are_sent() -> None:
     assert asked.body["max_tokens"] == 100
 
 
+def closed(**properties: Json) -> Mapping[str, Json]:
+    """Return the schema of an object with exactly these properties."""
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+NESTED: Mapping[str, Json] = functools.reduce(lambda inner, _: closed(a=inner), range(10), closed())
+
+
 @pytest.mark.parametrize(
     ("schema", "strict"),
     [
-        ({"type": "object", "properties": {"a": {}}, "required": ["a"], "additionalProperties": False}, True),
-        ({"type": "object", "properties": {"a": {}}}, False),
+        (closed(), True),
+        (closed(a={"type": ["string", "null"]}, b={"type": "array", "items": closed(c={"const": 1})}), True),
+        (closed(a={"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}) | {"$defs": {"n": {"enum": [1, 2]}}}, True),
+        (closed(a={}), False),
+        (closed(a={"type": "object"}), False),
+        (closed(a={"type": "object", "additionalProperties": {"type": "string"}}), False),
+        (closed(a={"type": "array"}), False),
+        (closed(a={"type": "array", "items": {"type": "object"}}), False),
+        (closed(a={"type": ["object", "null"]}), False),
+        (closed(a={"anyOf": [{"type": "object"}, {"type": "null"}]}), False),
+        (closed(a={"$ref": "#/$defs/n"}) | {"$defs": {"n": {"type": "object"}}}, False),
+        (closed(a={"type": "string"}) | {"required": []}, False),
+        (closed(a={"oneOf": [{"type": "string"}, {"type": "null"}]}), False),
+        (closed(a={"type": "string", "pattern": "^(?=a)"}), False),
+        (NESTED, False),
+        ({"type": "object", "properties": {"a": {"type": "string"}}}, False),
+        ({"type": "array", "items": {"type": "string"}}, False),
+        ({"anyOf": [closed(), closed(a={"type": "string"})]}, False),
     ],
 )
 async def test_a_schema_is_sent_to_an_endpoint_that_can_be_held_to_it(schema: Json, strict: bool) -> None:
     assert isinstance(schema, dict)
     asked = await body_of(Request(Task("q"), "s", schema=schema), structured_output=True)
-    expected = {"name": "answer", "schema": schema, "strict": strict}
+    expected = {"name": "answer", "schema": schema} | ({"strict": True} if strict else {})
     assert asked.body["response_format"] == {"type": "json_schema", "json_schema": expected}
+
+
+async def test_any_json_object_is_asked_for_as_json_mode() -> None:
+    asked = await body_of(Request(Task("q"), "s", schema={"type": "object"}), structured_output=True)
+    assert asked.body["response_format"] == {"type": "json_object"}
+    assert "JSON" in asked.messages[-1][1]  # OpenAI refuses its JSON mode otherwise
 
 
 async def test_no_schema_is_sent_to_one_that_cannot() -> None:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from shikisha.chatserver import black_hole, closed_port
 from shikisha.chatserver.exchange import Exchange, Incoming, listening
 from shikisha.errors import ConfigError, Fault, FaultKind, WorkerError
+from shikisha.schema import SchemaCheck
 from shikisha.secrets import Vault
 from shikisha.task import Task
 from shikisha.worker import Card, Json, Request
@@ -185,6 +186,10 @@ async def test_nobody_there_is_a_connect_fault() -> None:
                 await ask(worker(url))
 
 
+def arguments(schema: Mapping[str, Json]) -> Arguments:
+    return Arguments(SchemaCheck(schema, "arguments"))
+
+
 @pytest.mark.parametrize(
     ("subtask", "what"),
     [
@@ -198,22 +203,22 @@ async def test_nobody_there_is_a_connect_fault() -> None:
         ("{}", "'city' is a required property"),
         ('{"city": "kyoto"}', "does not match"),
         ('{"city": "Kyoto", "days": 0}', r"\$\.days"),
-        ('{"city": "Kyoto", "url": "http://evil"}', "'url' was unexpected"),
+        ('{"city": "Kyoto", "url": "http://evil"}', "the key 'url' is not allowed"),
         ('{"city": ' + "[" * 100_000, "recursion"),
     ],
 )
-def test_arguments_that_do_not_fit_say_what_and_where(subtask: str, what: str) -> None:
+async def test_arguments_that_do_not_fit_say_what_and_where(subtask: str, what: str) -> None:
     with pytest.raises(WorkerError, match=what) as caught:
-        Arguments(SCHEMA).read(subtask)
+        await arguments(SCHEMA).read(subtask)
     assert caught.value.fault.kind is FaultKind.BAD_ARGUMENTS
     assert len(caught.value.fault.message) < 500
 
 
-def test_a_pattern_cannot_stall_us() -> None:
+async def test_a_pattern_cannot_stall_us() -> None:
     slow: dict[str, Json] = {"properties": {"x": {"type": "string", "pattern": "^(a|a)*$"}}}
     began = time.perf_counter()
-    with pytest.raises(WorkerError, match="takes too long"):
-        Arguments(slow).read(json.dumps({"x": "a" * 40 + "b"}))
+    with pytest.raises(WorkerError, match="undecided after 1 s"):
+        await arguments(slow).read(json.dumps({"x": "a" * 40 + "b"}))
     assert time.perf_counter() - began < 10.0
 
 
@@ -222,12 +227,12 @@ def test_a_pattern_cannot_stall_us() -> None:
     [
         {"type": "objekt"},
         {"properties": {"x": {"$ref": "http://127.0.0.1:9/schema"}}},
-        {"patternProperties": {"(a+)+$": {}}},
+        {"patternProperties": {"(a+": {}}},
     ],
 )
 def test_a_schema_that_is_none_or_reaches_outside_is_refused(schema: dict[str, Json]) -> None:
-    with pytest.raises(ConfigError, match="schema of the arguments"):
-        Arguments(schema)
+    with pytest.raises(ConfigError, match="arguments: "):
+        arguments(schema)
 
 
 def test_a_missing_header_variable_is_named() -> None:

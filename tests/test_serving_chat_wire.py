@@ -7,10 +7,12 @@ from typing import cast
 import pytest
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase, CompletionCreateParamsStreaming
 
+from shikisha.server.orders import Api
 from shikisha.server.problems import Problem
 from shikisha.server.wire.asking import ATTACHED_ONLY, task_of
 from shikisha.server.wire.chat import MOST_MESSAGES, PARAMETERS, ChatRequest, check_honoured
 from shikisha.server.wire.reading import DEEPEST, Treatment, documented, fit, parse
+from shikisha.server.wire.schemas import check_schemas
 from shikisha.task import Task
 from shikisha.turn import Exchange, Media, Speaker, ToolCall, ToolResult, Turn
 
@@ -200,13 +202,15 @@ def test_the_documented_body_stands_by_itself() -> None:
         ({"properties": {"a": {"$ref": "https://example.com/a.json"}}}, "nothing is fetched"),
     ],
 )
-def test_a_schema_that_is_none_is_refused_before_anything_begins(schema: dict[str, object], said: str) -> None:
-    problem = refused(response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": schema}})
-    assert problem.param == "response_format.json_schema.schema"
-    assert said in problem.message
+async def test_a_schema_that_is_none_is_refused_before_anything_begins(schema: dict[str, object], said: str) -> None:
+    made = task(response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": schema}})
+    with pytest.raises(Problem) as caught:
+        await check_schemas(made, Api.CHAT)
+    assert (caught.value.status, caught.value.param) == (400, "response_format.json_schema.schema")
+    assert said in caught.value.message
 
 
-def test_a_schema_may_refer_to_itself_and_hold_what_only_looks_like_a_reference() -> None:
+async def test_a_schema_may_refer_to_itself_and_hold_what_only_looks_like_a_reference() -> None:
     schema = {
         "description": "a tree",
         "properties": {"leaves": {"items": {"$ref": "#"}}, "root": {"$ref": "#/$defs/a~1b/allOf/0"}, "$ref": {}},
@@ -214,4 +218,6 @@ def test_a_schema_may_refer_to_itself_and_hold_what_only_looks_like_a_reference(
         "$defs": {"a/b": {"allOf": [{}]}},
     }
     wanted = {"name": "a", "schema": schema, "description": "not used"}
-    assert task(response_format={"type": "json_schema", "json_schema": wanted}).answer_schema == schema
+    made = task(response_format={"type": "json_schema", "json_schema": wanted})
+    await check_schemas(made, Api.CHAT)
+    assert made.answer_schema == schema

@@ -15,7 +15,7 @@ from time import time
 
 from shikisha.attempt import Why, call
 from shikisha.checker import Handoff, Inspection
-from shikisha.errors import STOPS, FaultKind, JournalError, WorkerError, described
+from shikisha.errors import STOPS, ConfigError, FaultKind, JournalError, WorkerError, described
 from shikisha.events import CheckDecided, CheckStatus, OnFail, Role
 from shikisha.pool import Member
 from shikisha.run import Verdict
@@ -23,8 +23,6 @@ from shikisha.schema import SchemaCheck, parsed, storable
 from shikisha.scope import Track
 from shikisha.turn import Json
 from shikisha.worker import Request
-
-_SHORT = 10_000  # characters that the event loop can judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +61,22 @@ class AnswerSchema:
     name: str = "answer_schema"
 
     async def inspect(self, inspection: Inspection) -> Verdict:
-        """Parse the whole answer and validate it; the reason names the place in it."""
+        """Parse the whole answer and validate it; the reason names the place in it.
+
+        A journal may hold a schema that no longer is taken: nothing passes by it, and nothing breaks on it.
+        """
         try:
             document = parsed(inspection.text)
         except (ValueError, RecursionError) as error:
             why = f"it is no JSON document ({error}); write the document alone, without a fence or a word around it"
             return Verdict(self.name, CheckStatus.FAIL, storable(why))
         try:
-            problem = await SchemaCheck(self.schema, self.name).problem(document, short=len(inspection.text) <= _SHORT)
-        except TimeoutError:
-            problem = "the schema's patterns were not decided in time"
+            check = await SchemaCheck.of(self.schema, self.name)
+            problem = await check.problem(document)
+        except ConfigError as error:
+            problem = storable(str(error))
+        except TimeoutError as error:
+            problem = f"whether it fits the schema is {error}"
         return Verdict(self.name, CheckStatus.PASS if problem is None else CheckStatus.FAIL, problem or "")
 
 

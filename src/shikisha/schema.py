@@ -875,13 +875,15 @@ def _multiple_of(slot: _Slot) -> _Check:
     return check
 
 
-def _length(kind: type, unit: str, least: bool) -> "Callable[[_Slot], _Check]":
+def _length(kind: type, unit: str, *, least: bool) -> "Callable[[_Slot], _Check]":
     def read(slot: _Slot) -> _Check:
         bound = slot.count()
 
         def check(_: _Judge, frame: _Frame) -> _Problem | None:
             value = frame.value
-            if not isinstance(value, kind) or (len(value) >= bound if least else len(value) <= bound):
+            if not isinstance(value, str | list | dict) or not isinstance(value, kind):
+                return None
+            if len(value) >= bound if least else len(value) <= bound:
                 return None
             words = "at least" if least else "at most"
             return frame.problem(lambda: f"{_shown(value)} has {len(value)} {unit}; expected {words} {bound}")

@@ -16,11 +16,9 @@ from shikisha.fences import fenced
 from shikisha.run import Verdict
 from shikisha.schema import Schema, SchemaCheck, parsed, storable
 
-_SHORT = 10_000  # characters that the event loop can judge
-
 
 class Settings(BaseModel):
-    """The schema itself or the file that holds it; the most seconds its patterns may take on one answer."""
+    """The schema itself or the file that holds it; the most seconds that judging one answer may take."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -47,7 +45,6 @@ class JsonSchemaCheck:
     def __init__(self, schema: Schema, name: str = "json_schema", seconds: float = 1.0) -> None:
         self.name = name
         self._schema = SchemaCheck(schema, f"checks.{name}.schema", seconds)
-        self._seconds = seconds
 
     async def inspect(self, inspection: Inspection) -> Verdict:
         """Parse and validate; the reason names the place in the answer."""
@@ -57,9 +54,9 @@ class JsonSchemaCheck:
         except (ValueError, RecursionError) as error:
             return Verdict(self.name, CheckStatus.FAIL, storable(f"the answer is no JSON: {error}"))
         try:
-            problem = await self._schema.problem(document, short=len(inspection.text) <= _SHORT)
-        except TimeoutError:
-            problem = f"the schema's patterns were still undecided after {self._seconds:g} s"
+            problem = await self._schema.problem(document)
+        except TimeoutError as error:
+            problem = f"whether it fits the schema is {error}"
         return Verdict(self.name, CheckStatus.PASS if problem is None else CheckStatus.FAIL, problem or "")
 
 

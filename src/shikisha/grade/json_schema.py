@@ -28,7 +28,7 @@ _OPENING = re.compile(r"\{(?=\s{0,99}[\"}])|\[(?=\s{0,99}[{\[])")
 
 
 class Settings(BaseModel):
-    """The schema; the most seconds its patterns may take on one answer."""
+    """The schema; the most seconds that judging one answer may take."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -49,7 +49,6 @@ class JsonSchemaChecker:
 
     def __init__(self, schema: Schema, seconds: float = 1.0) -> None:
         self._schema = SchemaCheck(schema, "schema", seconds)
-        self._seconds = seconds
 
     async def grade(self, answer: str) -> Grade:
         """Find the document and validate it; the evidence names the place in it."""
@@ -59,9 +58,9 @@ class JsonSchemaChecker:
             return no_answer(self.name, "no JSON found")
         document, written = found
         try:
-            problem = await self._schema.problem(document, short=brief)
-        except TimeoutError:
-            return ungraded(self.name, f"the schema's patterns were still undecided after {self._seconds:g} s")
+            problem = await self._schema.problem(document)
+        except TimeoutError as error:
+            return ungraded(self.name, f"whether it follows the schema is {error}")
         return graded(self.name, float(problem is None), written[:_SHOWN], problem or "follows the schema")
 
 

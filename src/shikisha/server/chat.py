@@ -35,6 +35,7 @@ from shikisha.server.usage import bill
 from shikisha.server.wire.asking import task_of
 from shikisha.server.wire.chat import ChatRequest, check_honoured
 from shikisha.server.wire.reading import documented, fit, read
+from shikisha.server.wire.schemas import check_schemas
 
 _ask = asker(Scope.RUN)
 Asker = Annotated[Principal, Depends(_ask)]
@@ -100,6 +101,7 @@ class _Asking:
     async def begun(self) -> Completing:
         """Begin a run, or go on with the one that waits for what the request brings."""
         house, task = self.house, task_of(self.asked)
+        await check_schemas(task, Api.CHAT)
         model = house.catalogue.find(self.asked.model, self.by)
         back = await resumption(house, self.by, task.exchanges, model.name, self.narrow)
         if back is not None:

@@ -34,6 +34,7 @@ from shikisha.server.responses_view import course_of
 from shikisha.server.wire.reading import documented, fit, read
 from shikisha.server.wire.responses_answer import Deleted, InputItems, ResponseObject
 from shikisha.server.wire.responses_request import ResponseRequest
+from shikisha.server.wire.schemas import check_schemas
 from shikisha.task import Task
 
 router = APIRouter(prefix="/v1/responses", tags=["responses"])
@@ -172,7 +173,11 @@ class _Asking:
 
     async def _task(self) -> Task:
         """Return the task, after the conversation that it goes on with, whose labels it bears."""
-        name = self.asked.previous_response_id
+        task = await self._after(self.asked.previous_response_id)
+        await check_schemas(task, Api.RESPONSES)
+        return task
+
+    async def _after(self, name: str | None) -> Task:
         if name is None:
             return task_of(self.asked)
         found = await find(self.house, self.by, name, "previous_response_id")

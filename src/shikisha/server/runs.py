@@ -30,6 +30,7 @@ from shikisha.server.runs_view import cursor, read_cursor, shown, summary
 from shikisha.server.store import Filter
 from shikisha.server.wire.reading import documented, fit, read
 from shikisha.server.wire.runs import RunList, RunRequest, RunsAsked, RunShown
+from shikisha.server.wire.schemas import check_schemas
 from shikisha.server.withholding import hides
 from shikisha.task import Task
 
@@ -55,6 +56,7 @@ async def begin(request: Request, by: Asker) -> Response:
     house: House = request.app.state.house
     asked = fit(await read(request), RunRequest)
     order = _order(house, by, asked, narrowing(request.headers), key_of(request.headers))
+    await check_schemas(order.task, Api.RUNS)
     made = await begun(house, order)
     if not asked.background:
         await unless_left(request, ended(house, made.run), lambda: _gone(house, made))

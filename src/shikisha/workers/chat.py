@@ -8,6 +8,7 @@ are passed on, and their calls handed back), several choices, log-probabilities,
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
@@ -197,8 +198,7 @@ class ChatWorker:
         }
         body |= {name: value for name, value in sampling.items() if value is not None}
         if settings.structured_output and request.schema is not None:
-            schema = {"name": "answer", "schema": request.schema, "strict": _fits_strict_mode(request.schema)}
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+            body["response_format"] = _response_format(request.schema)
         if wishes.tools:
             body["tools"] = list(wishes.tools)
             if wishes.parallel_tool_calls is not None:
@@ -293,16 +293,65 @@ def _detail(body: object) -> str:
     return message if isinstance(message, str) else ""
 
 
-def _fits_strict_mode(schema: Json) -> bool:
-    """Whether strict structured output takes this schema: objects closed, every property required."""
-    if isinstance(schema, Mapping):
-        properties = schema.get("properties")
-        if isinstance(properties, Mapping):
-            required = schema.get("required")
-            closed = schema.get("additionalProperties") is False
-            if not closed or not isinstance(required, Sequence) or set(properties) - set(required):
-                return False
-        return all(_fits_strict_mode(value) for value in schema.values())
-    if isinstance(schema, Sequence) and not isinstance(schema, str):
-        return all(_fits_strict_mode(value) for value in schema)
-    return True
+_STRICT_TYPES = {"string", "number", "boolean", "integer", "object", "array", "null"}
+_STRICT_LEVELS = 10
+_LOOKS_AROUND = re.compile(r"\(\?<?[=!]")
+_STRICT_KEYWORDS = frozenset(
+    {"type", "enum", "const", "anyOf", "$ref", "$defs", "definitions", "properties", "required", "items"}
+    | {"additionalProperties", "pattern", "format", "multipleOf", "maximum", "exclusiveMaximum", "minimum"}
+    | {"exclusiveMinimum", "minItems", "maxItems", "title", "description"}
+)
+
+
+def _response_format(schema: Mapping[str, Json]) -> dict[str, Json]:
+    """Return how an endpoint is held to a schema: any object is its JSON mode, and strict is said only where it holds.
+
+    A free-form object that is called strict is refused by OpenAI, whole request and all.
+    """
+    if dict(schema) == {"type": "object"}:
+        return {"type": "json_object"}
+    form: dict[str, Json] = {"name": "answer", "schema": schema}
+    if schema.get("type") == "object" and _fits_strict_mode(schema):
+        form["strict"] = True
+    return {"type": "json_schema", "json_schema": form}
+
+
+def _fits_strict_mode(schema: Json, levels: int = _STRICT_LEVELS) -> bool:
+    """Whether OpenAI's strict mode takes this part of a schema.
+
+    It knows some keywords only; every value has a type, or alternatives; an object is closed, and requires all it has.
+    """
+    if not isinstance(schema, Mapping) or not schema.keys() <= _STRICT_KEYWORDS or not levels:
+        return False
+    inner: list[Json] = []
+    for keyword in ("properties", "$defs", "definitions"):
+        parts = schema.get(keyword, {})
+        if not isinstance(parts, Mapping):
+            return False
+        inner += parts.values()
+    alternatives = schema.get("anyOf", [])
+    if not isinstance(alternatives, Sequence) or isinstance(alternatives, str):
+        return False
+    inner += alternatives
+    if isinstance(pattern := schema.get("pattern"), str) and _LOOKS_AROUND.search(pattern):
+        return False
+    kinds = _kinds(schema)
+    if not (kinds or alternatives or schema.keys() & {"$ref", "enum", "const"}):
+        return False
+    if "object" in kinds and not _closed(schema):
+        return False
+    if "array" in kinds:
+        inner.append(schema.get("items"))
+    return kinds <= _STRICT_TYPES and all(_fits_strict_mode(part, levels - 1) for part in inner)
+
+
+def _kinds(schema: Mapping[str, Json]) -> set[Json]:
+    kind = schema.get("type", [])
+    return {kind} if isinstance(kind, str) else set(kind) if isinstance(kind, Sequence) else set()
+
+
+def _closed(schema: Mapping[str, Json]) -> bool:
+    properties, required = schema.get("properties"), schema.get("required")
+    if schema.get("additionalProperties") is not False or not isinstance(properties, Mapping):
+        return False
+    return isinstance(required, Sequence) and set(required) == set(properties)

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 from shikisha.depth import told
 from shikisha.errors import FaultKind, WorkerError
+from shikisha.schema import SchemaCheck
 from shikisha.secrets import Vault
 from shikisha.worker import Card, Reply, Request
 from shikisha.workers import address
@@ -53,7 +54,7 @@ class Settings(BaseModel):
 
 def build(settings: Settings, card: Card, vault: Vault) -> "HttpWorker":
     """Return the worker; ConfigError for a schema that is none and for a missing key."""
-    arguments = Arguments(settings.arguments, settings.argument)
+    arguments = Arguments(SchemaCheck(settings.arguments, f"worker {card.name!r}: arguments"), settings.argument)
     return HttpWorker(settings, card, vault, address.fill(settings.headers, vault), arguments)
 
 
@@ -76,7 +77,7 @@ class HttpWorker:
 
         from shikisha.workers import wire
 
-        arguments = self._arguments.read(request.subtask)
+        arguments = await self._arguments.read(request.subtask)
         try:
             async with asyncio.timeout(self._card.timeout):
                 return Reply(await self._ask(arguments, request.key))

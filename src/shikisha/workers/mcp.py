@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from shikisha.errors import ConfigError, FaultKind, MissingExtra, WorkerError
+from shikisha.schema import SchemaCheck
 from shikisha.secrets import Vault
 from shikisha.worker import Card, Json, Reply, Request
 from shikisha.workers import address
@@ -77,6 +78,7 @@ class Described:
     description: str
     schema: Mapping[str, Json]
     sha256: str
+    result: Mapping[str, Json] | None = None
 
     @property
     def pin(self) -> str:
@@ -111,7 +113,7 @@ class McpWorker:
         meta = cast("RequestParamsMeta", {_KEY: request.key}) if request.key else None
 
         async def act(client: "Client") -> "CallToolResult":
-            arguments = self._arguments().read(request.subtask)
+            arguments = await (await self._arguments()).read(request.subtask)
             return await client.call_tool(self._settings.tool, arguments, meta=meta)
 
         return Reply(self._answer(await self._use(act)))
@@ -165,10 +167,13 @@ class McpWorker:
                 str(settings.url), http_client=http, max_sse_event_size=settings.max_bytes
             )
         opened = await stack.enter_async_context(Client(transport, cache=None))
+        # The SDK validates results with jsonschema on the event loop, against a schema that the server gives: a few
+        # hundred bytes of it would never come back. It has no option for that, so its public method is ours instead.
+        opened.session.validate_tool_result = self._check_result  # type: ignore[method-assign]
         self._found = _described(await _find(opened, settings.tool, self._vault), self._vault)
         return opened
 
-    def _arguments(self) -> Arguments:
+    async def _arguments(self) -> Arguments:
         found, pinned = self._found, self._settings.schema_sha256
         if found is None:
             raise WorkerError(FaultKind.INTERNAL, "the tool is used before it was looked at")
@@ -176,9 +181,25 @@ class McpWorker:
             changed = f"tool {found.name!r} is not the one that was pinned: expected {pinned}, got {found.sha256}"
             raise WorkerError(FaultKind.BAD_REQUEST, changed)
         try:
-            return Arguments(found.schema, self._settings.argument)
+            check = await SchemaCheck.of(found.schema, f"tool {found.name!r}: inputSchema")
         except ConfigError as error:
             raise WorkerError(FaultKind.BAD_REQUEST, clip(str(error), self._vault)) from None
+        return Arguments(check, self._settings.argument)
+
+    async def _check_result(self, name: str, result: "CallToolResult") -> None:
+        """Hold what a tool returned to the schema that its server gave for it, as the SDK would, in bounded work."""
+        schema = None if self._found is None else self._found.result
+        if schema is None:
+            return
+        if result.structured_content is None and "structured_content" not in result.model_fields_set:
+            raise WorkerError(FaultKind.BAD_REPLY, f"tool {name!r} has an outputSchema and returned nothing structured")
+        try:
+            check = await SchemaCheck.of(schema, f"tool {name!r}: outputSchema")
+            problem = await check.problem(result.structured_content)
+        except (ConfigError, TimeoutError) as error:
+            problem = str(error)
+        if problem is not None:
+            raise WorkerError(FaultKind.BAD_REPLY, clip(f"what tool {name!r} returned: {problem}", self._vault))
 
     def _answer(self, result: "CallToolResult") -> str:
         texts = [block.text for block in result.content if block.type == "text"]
@@ -216,4 +237,5 @@ def _described(tool: "Tool", vault: Vault) -> Described:
     """Hash what a model would be shown of the tool, and what we check arguments by."""
     whole = [tool.name, tool.description or "", tool.input_schema]
     digest = sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    return Described(tool.name, clip(tool.description or "", vault, _LONGEST_DESCRIPTION), tool.input_schema, digest)
+    description = clip(tool.description or "", vault, _LONGEST_DESCRIPTION)
+    return Described(tool.name, description, tool.input_schema, digest, tool.output_schema)

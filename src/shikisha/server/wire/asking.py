@@ -26,7 +26,6 @@ from shikisha.server.wire.chat import (
     Text,
 )
 from shikisha.server.wire.parts import file, image, sound
-from shikisha.server.wire.schemas import checked
 from shikisha.task import Task
 from shikisha.turn import Attachment, Exchange, Json, Speaker, ToolCall, ToolResult, Turn
 
@@ -161,10 +160,10 @@ def _attachment(part: Part, where: str) -> Attachment:
 def _schema(request: ChatRequest) -> dict[str, Json] | None:
     match request.response_format:
         case SchemaFormat(json_schema=wanted):
-            schema = dict(wanted.schema_ or {})
+            schema: dict[str, Json] = dict(wanted.schema_ or {})
             if wanted.description and "description" not in schema:
                 schema["description"] = wanted.description
-            return dict(checked(schema, "response_format.json_schema.schema"))
+            return schema
         case ObjectFormat():
             return {"type": "object"}
         case _:

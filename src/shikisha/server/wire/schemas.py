@@ -1,55 +1,40 @@
-"""The schema that a client wants an answer to follow: whether it is one, before anything is begun.
+"""The schemas in a request: the answer's, which has to be one, and those of the client's tools, which are passed on.
 
-Invariant: nothing is fetched for a schema; what it refers to is in it. Deliberately absent: holding an answer to it
-(`handoff`).
+Invariant: a schema that is none, or too large to be worked with, is a 400 that names its place, before anything is
+begun. Deliberately absent: what makes a schema too large (`shikisha.schema`), and holding an answer to it (`handoff`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
-from shikisha.errors import ConfigError, TaskError
-from shikisha.schema import SchemaCheck
+from shikisha.errors import ConfigError
+from shikisha.schema import SchemaCheck, check_bounds
+from shikisha.server.orders import Api
 from shikisha.server.problems import Problem
+from shikisha.task import Task
 from shikisha.turn import Json
 
-_DATA = frozenset({"const", "enum", "default", "examples", "example"})  # what holds values, and no schemas
+_ANSWER = {
+    Api.CHAT: "response_format.json_schema.schema",
+    Api.RESPONSES: "text.format.schema",
+    Api.RUNS: "answer_schema",
+}
+_TOOL = {Api.CHAT: "tools[{}].function.parameters", Api.RESPONSES: "tools[{}].parameters"}
 
 
-def checked(schema: Mapping[str, Json], where: str) -> Mapping[str, Json]:
-    """Return the schema; 400 names what is wrong with it."""
+async def check_schemas(task: Task, api: Api) -> None:
+    """Refuse a task with a schema that cannot be worked with; Problem (400) says which, and where."""
+    where = _ANSWER[api]
     try:
-        SchemaCheck(schema, where)
-    except (ConfigError, TaskError) as error:
+        if task.answer_schema is not None:
+            await SchemaCheck.of(task.answer_schema, where)
+        if task.tools:
+            where = "tools"
+            await check_bounds({_TOOL[api].format(place): _parameters(tool) for place, tool in enumerate(task.tools)})
+    except ConfigError as error:
         raise Problem(400, str(error), "invalid_value", param=where) from None
-    for reference in _references(schema):
-        if not _found(schema, reference):
-            said = f"{where}: it refers to {reference[:200]!r}, which is not in it, and nothing is fetched"
-            raise Problem(400, said, "invalid_value", param=where)
-    return schema
 
 
-def _references(part: Json) -> Iterator[str]:
-    if isinstance(part, Mapping):
-        if isinstance(reference := part.get("$ref"), str):
-            yield reference
-        for name, value in part.items():
-            if name not in _DATA:
-                yield from _references(value)
-    elif isinstance(part, Sequence) and not isinstance(part, str):
-        for value in part:
-            yield from _references(value)
-
-
-def _found(schema: Mapping[str, Json], reference: str) -> bool:
-    """Whether a reference is one into this schema: a JSON pointer that leads somewhere, or an anchor."""
-    if not reference.startswith("#/"):
-        return reference.startswith("#") or reference == schema.get("$id")
-    part: Json = schema
-    for name in reference.removeprefix("#/").split("/"):
-        key = name.replace("~1", "/").replace("~0", "~")
-        if isinstance(part, Mapping) and key in part:
-            part = part[key]
-        elif isinstance(part, Sequence) and not isinstance(part, str) and key.isdecimal() and int(key) < len(part):
-            part = part[int(key)]
-        else:
-            return False
-    return True
+def _parameters(tool: Mapping[str, Json]) -> Mapping[str, Json]:
+    function = tool.get("function")
+    given = function.get("parameters") if isinstance(function, Mapping) else None
+    return given if isinstance(given, Mapping) else {}

@@ -2,7 +2,8 @@
 
 The one place that retries, and the one boundary where whatever a worker does becomes a Reply or a Fault. Invariants:
 the budget is reserved and the start journaled before a call is made (3, 4); a call whose outcome is in the journal is
-never made again, and one that was in flight when the process died is charged, and repeated under the same key (4);
+never made again, and one that was in flight when the process died counts as uncertain, and is repeated under the same
+key (4); a definite failure costs nothing, and what nobody can know counts against caps without being a cost (3);
 no attempt runs past its worker's timeout; whatever comes back is scrubbed of keys (8), and nothing that an adapter
 returns or raises can lower the bill or say what only the engine can (5). Retries wait with jitter, longer each time, or
 as long as the worker asked if that is sane; the arithmetic is our own because a resumed run goes on at the very retry
@@ -11,10 +12,10 @@ where it stopped. Deliberately absent: stand-ins (see `step`) and opinions on th
 
 import asyncio
 from dataclasses import dataclass, replace
-from math import isfinite, isnan
+from math import isnan
 from time import perf_counter, time
 
-from shikisha.budget import Amount, Usage
+from shikisha.budget import NOTHING, Amount, Usage
 from shikisha.clearance import admit
 from shikisha.context import bound, fitting, most_output, turns, view_hash
 from shikisha.errors import STOPS, CapReached, Fault, FaultKind, JournalError, WorkerError, described
@@ -39,6 +40,7 @@ _LONGEST_MESSAGE = 2_000
 _MOST_EXCHANGES = 32  # with the client's tools, in one step
 _LONGEST_MODEL = 200
 _LONGEST_WISH = 1e9  # seconds; JSON has no infinity
+_MOST = 10**15  # tokens, or dollars: what is more is nonsense, and sums of it would be no numbers any more
 _REPEATED = (FaultKind.UNCERTAIN, FaultKind.CANCELLED)  # in flight at a kill or an interrupt
 _OURS = frozenset(
     {
@@ -158,16 +160,16 @@ async def _once(track: Track, member: Member, request: Request, why: Why, *, sam
         except CapReached as refusal:
             return Fault(FaultKind.CAP, str(refusal))
         track.count += 1
-        used = Amount()
+        used, uncertain = NOTHING, NOTHING
         try:
             started = _started(track, member, request, why, _Call(number, key, shown, need))
             scope.recorder.add(started)
             await scope.recorder.flush()
             if card.kind != "conductor":  # the calls of a child run are settled each on its own, cut short or not
-                used = need  # from here on the worker may have used it all
-            outcome, used = await _perform(scope, member, request, started)
+                uncertain = need  # from here on the worker may have used it all
+            outcome, used, uncertain = await _perform(scope, member, request, started)
         finally:
-            scope.settle(need, used)
+            scope.settle(need, used, uncertain)
     return outcome
 
 
@@ -178,11 +180,12 @@ def _replay(track: Track, attempt: Attempt, card: Card) -> Reply | Fault:
         why = f"round {track.round}, step {track.step}: the journal has {started.worker}, not {card.name}"
         raise JournalError(f"run {scope.run} cannot be resumed: its plan is performed otherwise now ({why})")
     if attempt.outcome is None:
-        lost = _failed(started, Fault(FaultKind.UNCERTAIN, "in flight when the process ended"), started.reserved, 0.0)
+        fault = Fault(FaultKind.UNCERTAIN, "in flight when the process ended")
+        lost = _failed(started, fault, (NOTHING, started.reserved), 0.0)
         scope.recorder.add(lost)
         attempt.outcome = lost
         if card.kind != "conductor":  # its child run's calls come to be here themselves
-            scope.purse.settle(Amount(), started.reserved)  # in the commit of the event, so once
+            scope.purse.settle(NOTHING, NOTHING, started.reserved)  # in the commit of the event, so once
     match attempt.outcome:
         case AttemptFinished() as end:
             return Reply(end.text, end.usage, end.dollars, end.finish, end.model, calls=read_calls(end.calls))
@@ -192,8 +195,8 @@ def _replay(track: Track, attempt: Attempt, card: Card) -> Reply | Fault:
 
 async def _perform(
     scope: Scope, member: Member, request: Request, started: AttemptStarted
-) -> tuple[Reply | Fault, Amount]:
-    """Call the worker; journal and return the outcome and what it is charged with."""
+) -> tuple[Reply | Fault, Amount, Amount]:
+    """Call the worker; journal and return the outcome, what it used, and what it may have used besides."""
     begun = perf_counter()
     listener = scope.vault.listener(request.on_text) if request.on_text else None
     line = Line(started.key, listener)
@@ -203,21 +206,21 @@ async def _perform(
         outcome = await _outcome(scope, member, request)
     except asyncio.CancelledError:
         fault = Fault(FaultKind.CANCELLED, "cancelled while in flight")
-        scope.recorder.add(_failed(started, fault, started.reserved, perf_counter() - begun))
+        scope.recorder.add(_failed(started, fault, (NOTHING, started.reserved), perf_counter() - begun))
         raise
     finally:
         line.cut = True
     seconds = perf_counter() - begun
     if isinstance(outcome, Fault):
-        used = _used(outcome, started.reserved)
-        scope.recorder.add(_failed(started, outcome, used, seconds))
+        amounts = _used(outcome, started.reserved, member.card)
+        scope.recorder.add(_failed(started, outcome, amounts, seconds))
         paid = outcome.kind is FaultKind.NO_ANSWER and line.spawned  # its child runs' calls are, each on its own
-        return outcome, Amount() if paid else used
+        return outcome, *((NOTHING, NOTHING) if paid else amounts)
     if listener:
         listener.end()
     spent = Amount(outcome.usage.total, _dollars(outcome, member.card))
     scope.recorder.add(_finished(started, outcome, spent, seconds))
-    return outcome, Amount() if outcome.prepaid and line.spawned else spent
+    return outcome, *((NOTHING, NOTHING) if outcome.prepaid and line.spawned else (spent, outcome.uncertain))
 
 
 async def _outcome(scope: Scope, member: Member, request: Request) -> Reply | Fault:
@@ -245,14 +248,15 @@ async def _outcome(scope: Scope, member: Member, request: Request) -> Reply | Fa
 def _checked(scope: Scope, card: Card, request: Request, reply: Reply) -> Reply | Fault:
     """Refuse what no journal can keep and no bill can count; scrub the rest of keys."""
     text = scope.vault.scrub(reply.text)
+    if not _billable(reply):
+        return Fault(FaultKind.BAD_USAGE, f"no bill has {reply.usage} and {_short(reply.dollars)} dollars")
     if problem := unstorable(text):
-        return Fault(FaultKind.BAD_REPLY, f"the answer holds {problem}")
-    if not _billable(reply.usage, reply.dollars):
-        return Fault(FaultKind.BAD_USAGE, f"no bill has {reply.usage} and {reply.dollars!r} dollars")
+        why = f"the answer holds {problem}"
+        return Fault(FaultKind.BAD_REPLY, why, tokens=reply.usage.total, dollars=_dollars(reply, card))
     if reply.finish is not Finish.STOP and not _cut_as_wished(card, request, reply):
         kind = FaultKind.TRUNCATED if reply.finish is Finish.LENGTH else FaultKind.REFUSED
         why = f"finish reason {reply.finish}"
-        return Fault(kind, why, partial=text, tokens=reply.usage.total, dollars=reply.dollars)
+        return Fault(kind, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
     model = scope.clean(str(reply.model))[:_LONGEST_MODEL] if reply.model else ""
     calls = reply.calls and tuple([ToolCall(*map(scope.clean, (c.id, c.name, c.arguments))) for c in reply.calls])
     if calls and (problem := objection(calls, request.wishes.tools, parallel=request.wishes.parallel)):
@@ -268,14 +272,28 @@ def _cut_as_wished(card: Card, request: Request, reply: Reply) -> bool:
     return reply.finish is Finish.LENGTH and wished is not None and wished == most_output(card, request.wishes)
 
 
-def _billable(usage: Usage, dollars: float | None) -> bool:
+def _billable(reply: Reply) -> bool:
+    usage, besides = reply.usage, reply.uncertain
+    whole = _countable(besides.tokens) and _payable(besides.dollars) and _usable(usage)
+    return whole and usage.cached_tokens <= usage.input_tokens and _payable(reply.dollars)
+
+
+def _usable(usage: Usage) -> bool:
     counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens)
-    whole = all(type(count) is int and count >= 0 for count in counts)
-    return whole and usage.cached_tokens <= usage.input_tokens and _payable(dollars)
+    return all(_countable(count) for count in counts)
+
+
+def _countable(tokens: int) -> bool:
+    return type(tokens) is int and 0 <= tokens <= _MOST
 
 
 def _payable(dollars: float | None) -> bool:
-    return dollars is None or (isinstance(dollars, int | float) and isfinite(dollars) and dollars >= 0)
+    return dollars is None or (isinstance(dollars, int | float) and 0 <= dollars <= _MOST)
+
+
+def _short(dollars: float | None) -> str:
+    """Return dollars that are none in so many characters: an int may have as many digits as Python cannot print."""
+    return repr(dollars) if isinstance(dollars, float) or _payable(dollars) else "absurd"
 
 
 def _sound(scope: Scope, fault: Fault) -> Fault:
@@ -286,10 +304,14 @@ def _sound(scope: Scope, fault: Fault) -> Fault:
         message = message[:_LONGEST_MESSAGE]
     wish = fault.retry_after
     if wish is not None:
-        wish = None if not isinstance(wish, int | float) or isnan(wish) else max(-1.0, min(wish, _LONGEST_WISH))
+        none = not isinstance(wish, int | float) or (isinstance(wish, float) and isnan(wish))
+        wish = None if none else max(-1.0, min(wish, _LONGEST_WISH))
     partial = None if fault.partial is None else scope.clean(str(fault.partial))
-    known = type(fault.tokens) is int and fault.tokens >= 0 and _payable(fault.dollars)
-    return Fault(kind, message, wish, partial, *((fault.tokens, fault.dollars) if known else (None, None)))
+    known = fault.tokens is not None and _countable(fault.tokens) and _payable(fault.dollars)
+    possible = _countable(fault.uncertain_tokens) and _payable(fault.uncertain_dollars)
+    used = (fault.tokens, fault.dollars) if known else (None, None)
+    besides = (fault.uncertain_tokens, fault.uncertain_dollars) if possible else (0, 0.0)
+    return Fault(kind, message, wish, partial, *used, *besides)
 
 
 def _dollars(reply: Reply, card: Card) -> float | None:
@@ -298,10 +320,19 @@ def _dollars(reply: Reply, card: Card) -> float | None:
     return card.price.of(reply.usage)
 
 
-def _used(fault: Fault, reserved: Amount) -> Amount:
-    if fault.tokens is not None and fault.dollars is not None:
-        return Amount(fault.tokens, fault.dollars)
-    return Amount() if fault.kind.free else reserved
+def _used(fault: Fault, reserved: Amount, card: Card) -> tuple[Amount, Amount]:
+    """Return what a call that failed is known to have used, and what it may have used besides.
+
+    A definite failure (refused, an error status) used nothing unless the worker says so; a tool that says it failed has
+    run, and costs what a call of it costs. Otherwise nobody knows, and it may be all that was reserved.
+    """
+    if fault.tokens is not None and (fault.dollars is not None or card.price is None):
+        return Amount(fault.tokens, fault.dollars), Amount(fault.uncertain_tokens, fault.uncertain_dollars)
+    if fault.unbilled:
+        return NOTHING, NOTHING
+    if fault.kind is FaultKind.TOOL_ERROR:
+        return Amount(0, None if card.price is None else card.price.of(Usage())), NOTHING
+    return NOTHING, reserved
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,10 +378,13 @@ def _finished(started: AttemptStarted, reply: Reply, spent: Amount, seconds: flo
         model=reply.model,
         seconds=seconds,
         calls=written(reply.calls),
+        stated=reply.stated,
+        uncertain=reply.uncertain,
     )
 
 
-def _failed(started: AttemptStarted, fault: Fault, charged: Amount, seconds: float) -> AttemptFailed:
+def _failed(started: AttemptStarted, fault: Fault, amounts: tuple[Amount, Amount], seconds: float) -> AttemptFailed:
+    charged, uncertain = amounts
     return AttemptFailed(
         run=started.run,
         at=time(),
@@ -364,6 +398,7 @@ def _failed(started: AttemptStarted, fault: Fault, charged: Amount, seconds: flo
         retry_after=fault.retry_after,
         partial=fault.partial,
         seconds=seconds,
+        uncertain=uncertain,
     )
 
 

@@ -111,6 +111,9 @@ class Amount:
         return Amount(self.tokens + other.tokens, dollars)
 
 
+NOTHING = Amount()
+
+
 def upper_bound(
     texts: Sequence[str], max_output_tokens: int, price: Price | None, context_tokens: int | None = None, more: int = 0
 ) -> Amount:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from shikisha.budget import FREE, Caps, Price, Usage
+from shikisha.budget import FREE, Amount, Caps, Price, Usage
 from shikisha.errors import ConfigError
 from shikisha.events import Finish
 from shikisha.task import Task
@@ -32,13 +32,14 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Spawned:
-    """What a child run came to: its id, its answer if it has one, why it ended, and what it used in all."""
+    """What a child run came to: its id, its answer if it has one, why it ended, what it used in all, and may have."""
 
     run: str
     answer: str | None
     why: str
     usage: Usage = Usage()
     dollars: float | None = 0.0
+    uncertain: Amount = Amount()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ class Reply:
     """A worker's answer. `dollars` None: the card's price says.
 
     `prepaid`: what it used is already charged to the budget (a child run's calls are, each on its own). `calls` are
-    those of the client's tools that it wants to be made before it answers.
+    those of the client's tools that it wants to be made before it answers. `stated` is what the endpoint said of its
+    use where that cannot be true, `uncertain` what may have been used besides (both as in `events.AttemptFinished`).
     """
 
     text: str
@@ -111,6 +113,8 @@ class Reply:
     model: str = ""
     prepaid: bool = False
     calls: tuple[ToolCall, ...] = ()
+    stated: Usage | None = None
+    uncertain: Amount = Amount()
 
 
 class Ask(StrEnum):

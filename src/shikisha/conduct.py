@@ -423,7 +423,7 @@ def _refused(run_id: str, error: JournalUnavailable) -> Event:
 def _spawned(run: Run) -> Spawned:
     charged = run.charged
     why = run.finished.why if run.finished else str(run.status)
-    return Spawned(run.id, run.answer, why, Usage(charged.tokens), charged.dollars)
+    return Spawned(run.id, run.answer, why, Usage(charged.tokens), charged.dollars, run.uncertain)
 
 
 def _waiting(scope: Scope, ending: Ending) -> RunPaused:

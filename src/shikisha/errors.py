@@ -76,6 +76,15 @@ class FaultKind(StrEnum):
         return self in _FREE
 
     @property
+    def unbilled(self) -> bool:
+        """Whether it is a definite failure, for which nobody owes anything unless the worker says what was used.
+
+        A worker that fails so may have done something all the same (`free` says whether it can), but nobody sells
+        failures: what may really have been used is that of calls whose outcome is not known.
+        """
+        return self in _FREE or self in _UNBILLED
+
+    @property
     def ambiguous(self) -> bool:
         """Whether the worker may have performed the call all the same (repeat it under the same key)."""
         return self in _AMBIGUOUS
@@ -109,6 +118,7 @@ _FREE = frozenset(
         FaultKind.NOT_CLEARED,
     }
 )
+_UNBILLED = frozenset({FaultKind.SERVER, FaultKind.REFUSED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,8 @@ class Fault:
 
     `retry_after` is the worker's own wish in seconds, as received (it may be negative or huge: `attempt` judges it).
     `partial` keeps what had arrived before the fault; it is evidence and never passed on as an answer. `tokens` and
-    `dollars` are what the attempt is known to have used all the same; None: unknown, so the reservation is charged.
+    `dollars` are what the attempt is known to have used all the same; None: the worker did not say. `uncertain_tokens`
+    and `uncertain_dollars` are what it may have used besides (a child run's calls whose outcome nobody knows).
     """
 
     kind: FaultKind
@@ -126,9 +137,16 @@ class Fault:
     partial: str | None = None
     tokens: int | None = None
     dollars: float | None = None
+    uncertain_tokens: int = 0
+    uncertain_dollars: float | None = 0.0
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}" if self.message else str(self.kind)
+
+    @property
+    def unbilled(self) -> bool:
+        """Whether nothing was used: a definite failure before anything of an answer had come."""
+        return self.kind.unbilled and not self.partial
 
 
 STOPS: tuple[type[BaseException], ...] = (GeneratorExit, KeyboardInterrupt)
@@ -228,8 +246,11 @@ class WorkerError(ShikishaError):
         partial: str | None = None,
         tokens: int | None = None,
         dollars: float | None = None,
+        uncertain_tokens: int = 0,
+        uncertain_dollars: float | None = 0.0,
     ) -> None:
-        self.fault = Fault(kind, message, retry_after, partial, tokens, dollars)
+        possible = (uncertain_tokens, uncertain_dollars)
+        self.fault = Fault(kind, message, retry_after, partial, tokens, dollars, *possible)
         super().__init__(str(self.fault))
 
     @classmethod

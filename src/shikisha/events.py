@@ -249,8 +249,10 @@ class AttemptStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFinished(Event):
-    """The call gave an answer. `model` is what the worker says it was; `dollars` what it cost.
+    """The call gave an answer. `model` is what the worker says it was; `usage` and `dollars` what it used.
 
+    `stated` is what the worker said of its use where that is less than can be true (`usage` is then our estimate), and
+    `uncertain` what its child runs may have used besides.
     `calls` are those of the client's tools that it wants to be made, as a JSON list; `text` is what it said besides.
     """
 
@@ -266,11 +268,17 @@ class AttemptFinished(Event):
     model: str = ""
     seconds: float = 0.0
     calls: Body = ""
+    stated: Usage | None = None
+    uncertain: Amount = Amount()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailed(Event):
-    """The call gave no answer. `charged` is what it is taken to have cost; `retry_after` the worker's own wish."""
+    """The call gave no answer. `charged` is what it is known to have used; `retry_after` the worker's own wish.
+
+    `uncertain` is what it may have used besides, where nobody can know: it counts against every cap, and is no cost.
+    Journals from before there was this field have it in `charged`, and there it stays.
+    """
 
     kind: ClassVar[str] = "attempt.failed"
     round: int
@@ -283,6 +291,7 @@ class AttemptFailed(Event):
     retry_after: float | None = None
     partial: Body | None = None
     seconds: float = 0.0
+    uncertain: Amount = Amount()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,7 +122,7 @@ def _reasons(rules: Rules, run: Run, end: EndReached) -> Iterator[str]:
     if rules.substitution:
         yield from _substitutions(run)
     if rules.dollars is not None:
-        dollars = run.charged.dollars
+        dollars = run.counted.dollars
         if dollars is None or dollars > rules.dollars:
             cost = "nobody can say what it cost" if dollars is None else f"it cost {format_dollars(dollars, 6)}"
             yield f"{cost}, and from {format_dollars(rules.dollars)} on a person looks at it"

@@ -7,7 +7,7 @@ does. Deliberately absent: whose budget it is and where it is kept (whoever serv
 
 from typing import Protocol
 
-from shikisha.budget import Amount
+from shikisha.budget import NOTHING, Amount
 
 
 class Purse(Protocol):
@@ -17,8 +17,8 @@ class Purse(Protocol):
         """Hold what a call to this worker may use at most; CapReached when there is no room, or nobody can say."""
         ...
 
-    def settle(self, held: Amount, used: Amount) -> None:
-        """Release what was held for a call and count what it used."""
+    def settle(self, held: Amount, used: Amount, uncertain: Amount = NOTHING) -> None:
+        """Release what was held for a call and count what it used, and what it may have used besides."""
         ...
 
 
@@ -28,5 +28,5 @@ class OpenPurse:
     async def hold(self, need: Amount, worker: str) -> None:
         """Hold nothing."""
 
-    def settle(self, held: Amount, used: Amount) -> None:
+    def settle(self, held: Amount, used: Amount, uncertain: Amount = NOTHING) -> None:
         """Count nothing."""

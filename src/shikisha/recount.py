@@ -22,10 +22,10 @@ async def recount(read: Reading, past: Run, ledger: Ledger) -> None:
     """Count in the ledger what the run used; `read` returns a run's events, none where there is no such run."""
     for turn in past.rounds:
         for planning in turn.planning.attempts:
-            ledger.settle(Amount(), planning.charged)
+            ledger.settle(Amount(), planning.counted)
         for step in turn.steps.values():
             if step.attempts:
-                ledger.charge(attempt.charged for attempt in step.attempts)
+                ledger.charge(attempt.counted for attempt in step.attempts)
     for key, attempts in _by_key(past).items():
         stated = any(_states_children(attempt) for attempt in attempts)
         number = 0

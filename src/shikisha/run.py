@@ -99,20 +99,30 @@ class Attempt:
     outcome: AttemptFinished | AttemptFailed | None = None
 
     @property
-    def uncertain(self) -> bool:
+    def in_flight(self) -> bool:
         """Whether the call was in flight when the journal ends: it may have been performed."""
         return self.outcome is None
 
     @property
     def charged(self) -> Amount:
-        """What counts against the budget: the known use, or the reservation where nobody can know."""
+        """What it is known to have used."""
         match self.outcome:
             case AttemptFinished(usage=usage, dollars=dollars):
                 return Amount(usage.total, dollars)
             case AttemptFailed(charged=charged):
                 return charged
             case _:
-                return self.started.reserved
+                return Amount()
+
+    @property
+    def uncertain(self) -> Amount:
+        """What it may have used besides, as nobody can know: its reservation where its outcome is not known."""
+        return self.started.reserved if self.outcome is None else self.outcome.uncertain
+
+    @property
+    def counted(self) -> Amount:
+        """What counts against caps and budgets: the known use and the uncertain one."""
+        return self.charged + self.uncertain
 
 
 @dataclass(slots=True)
@@ -262,10 +272,26 @@ class Run:
 
     @property
     def charged(self) -> Amount:
-        """What the run used: its calls, and its child runs as far as they have ended (each in its parent's attempt)."""
+        """What the run is known to have used: its calls, and its child runs as far as they have ended (each in its
+        parent's attempt).
+        """
+        return sum((attempt.charged for attempt in self._paid), Amount())
+
+    @property
+    def uncertain(self) -> Amount:
+        """What the run may have used besides: by calls whose outcome nobody knows. It is no cost."""
+        return sum((attempt.uncertain for attempt in self._paid), Amount())
+
+    @property
+    def counted(self) -> Amount:
+        """What counts against caps and budgets: both."""
+        return self.charged + self.uncertain
+
+    @property
+    def _paid(self) -> list[Attempt]:
+        """Every call, compensating ones included."""
         undoing = [step for rollback in self.rollbacks for step in rollback.record.steps.values()]
-        compensating = [attempt.charged for step in undoing for attempt in step.attempts]
-        return sum((attempt.charged for attempt in self.attempts), sum(compensating, Amount()))
+        return [*self.attempts, *[attempt for step in undoing for attempt in step.attempts]]
 
     @property
     def open_questions(self) -> list[QuestionAsked]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from shikisha.approval import Decision, Desk
-from shikisha.budget import Amount
+from shikisha.budget import NOTHING, Amount
 from shikisha.call import Spawn
 from shikisha.clearance import NONE, Labels
 from shikisha.errors import CapReached, Fault, FaultKind, WorkerError
@@ -118,10 +118,10 @@ class Scope:
                 self.ledger.reached = error
             raise
 
-    def settle(self, held: Amount, used: Amount) -> None:
-        """Release what was held for a call, and count what it used."""
-        self.ledger.settle(held, used)
-        self.purse.settle(held, used)
+    def settle(self, held: Amount, used: Amount, uncertain: Amount = NOTHING) -> None:
+        """Release what was held for a call, and count what it used and what it may have used."""
+        self.ledger.settle(held, used + uncertain)
+        self.purse.settle(held, used, uncertain)
 
     def cancelled(self) -> bool:
         """Whether this task has been told to stop, even if a worker or a conductor swallowed what told it."""

@@ -135,7 +135,7 @@ async def roll_back(scope: Scope, run: Run, wish: Wish) -> None:
         scope.recorder.add(rollback.begun)
         await scope.recorder.flush()
     for step in rollback.record.steps.values():
-        scope.ledger.charge(attempt.charged for attempt in step.attempts)
+        scope.ledger.charge(attempt.counted for attempt in step.attempts)
     for number, effect in todo:
         if effect.key not in rollback.settled:
             scope.recorder.add(await _undo(scope, rollback, number, effect))

@@ -62,6 +62,7 @@ _FREE = frozenset(
         Mishap.UNAUTHORIZED,
         Mishap.BAD_REQUEST,
         Mishap.REDIRECT,
+        Mishap.HTML,
     }
 )
 

@@ -117,7 +117,7 @@ def _state(step: Step, record: StepRecord, status: Status) -> tuple[str, str]:
         return WAITS, "not finished" if record.attempts else "not begun"
     if not record.attempts:
         return WAITS, f"after {', '.join(map(str, step.access))}" if step.access else "waits"
-    return RUNNING, "" if record.attempts[-1].uncertain else "again soon"
+    return RUNNING, "" if record.attempts[-1].in_flight else "again soon"
 
 
 def _figures(record: StepRecord, now: float | None) -> Iterator[str]:
@@ -136,7 +136,7 @@ def troubles(record: StepRecord) -> Iterator["Text"]:
     """Say why anything was done again or otherwise: what failed, and what it led to."""
     for attempt, following in zip_longest(record.attempts, record.attempts[1:]):
         leads = _leads(attempt, following)
-        if attempt.uncertain and following is not None:
+        if attempt.in_flight and following is not None:
             yield _line(f"{leads}in flight when the process ended", "red")
         if isinstance(attempt.outcome, AttemptFailed) and attempt.outcome.fault is not FaultKind.WAITING:
             said = f": {one_line(attempt.outcome.message)}" if attempt.outcome.message else ""

@@ -19,13 +19,13 @@ from shikisha.budget import Usage
 from shikisha.call import Wishes
 from shikisha.context import most_output, turns
 from shikisha.depth import TOO_DEEP, told
-from shikisha.errors import ConfigError, FaultKind, WorkerError
+from shikisha.errors import ConfigError, Fault, FaultKind, WorkerError
 from shikisha.events import Finish
 from shikisha.secrets import Vault
 from shikisha.turn import Media
 from shikisha.worker import Card, Json, Reply, Request, Turn
 from shikisha.workers import address, messages
-from shikisha.workers.billing import most_tokens, read_cost, read_usage
+from shikisha.workers.billing import at_least, most_tokens, read_cost, read_usage
 from shikisha.workers.hearing import Hearing
 from shikisha.workers.refusals import refusal, stated_code
 from shikisha.workers.sse import Events
@@ -128,8 +128,10 @@ class ChatWorker:
             async with asyncio.timeout(self._card.timeout):
                 await self._converse(request, said, heard)
         except (TimeoutError, aiohttp.ClientError, ValueError, RecursionError, WorkerError) as error:
-            fault = self._fault(error).fault
-            raise WorkerError.of(replace(fault, partial=heard.text or None)) from None
+            fault = replace(self._fault(error).fault, partial=heard.text or None)
+            if isinstance(error, WorkerError) and fault.kind.unbilled and heard.usage is not None:
+                fault = self._billed(fault, heard, said, request.wishes)  # an error that says what was used
+            raise WorkerError.of(fault) from None
         return self._settled(heard, said, request.wishes)
 
     async def aclose(self) -> None:
@@ -153,8 +155,9 @@ class ChatWorker:
         url = address.below(self._settings.base_url, _PATH)
         async with self._open().ask("POST", url, headers, body.encode()) as answer:
             if not answer.succeeded:
-                whole = await answer.whole()
-                raise refusal(answer.status, answer.headers, _refused(whole), self._vault, stated_code(whole))
+                whole = await answer.words()
+                detail, heard.usage = _refused(whole)
+                raise refusal(answer.status, answer.headers, detail, self._vault, stated_code(whole))
             try:
                 await self._listen(answer, heard)
             except WorkerError as error:
@@ -166,8 +169,13 @@ class ChatWorker:
         kind = answer.headers.get("Content-Type", "")
         if "event-stream" in kind:
             await self._follow(answer, heard)
+        elif "html" in kind:
+            raise _web_page()
         elif "json" in kind or not self._settings.stream:  # an endpoint that does not stream
-            self._take(json.loads(await answer.whole()), heard)
+            body = await answer.whole()
+            if body.lstrip().startswith(b"<"):
+                raise _web_page()
+            self._take(json.loads(body), heard)
             heard.ended = True
         else:
             raise ValueError(f"expected an event stream, not {kind or 'a body of no stated type'}")
@@ -240,23 +248,38 @@ class ChatWorker:
     def _settled(self, heard: Hearing, said: tuple[Turn, ...], wishes: Wishes) -> Reply:
         """Return the reply with its bill, or raise what is wrong with it, with its bill."""
         card, text, most = self._card, heard.text, most_output(self._card, wishes)
-        usage = read_usage(heard.usage, said, card, wishes)
-        cost = None if usage is None else read_cost(heard.usage, usage, card)
         short = wishes.options.get("max_completion_tokens") == most
         if (objection := heard.objection(wishes, short=short)) is not None:
-            tokens = None if usage is None else usage.total
-            if cost is None and usage is not None and card.price is not None:
-                cost = card.price.of(usage)
             message = self._vault.scrub(objection.fault.message)
-            fault = replace(objection.fault, message=message, partial=text or None, tokens=tokens, dollars=cost)
-            raise WorkerError.of(fault)
+            fault = replace(objection.fault, message=message, partial=text or None)
+            raise WorkerError.of(self._billed(fault, heard, said, wishes))
+        usage, stated = self._usage(heard, said, wishes)
         if usage is None:
             if self._usage_required:
                 raise WorkerError(FaultKind.BAD_USAGE, "the reply does not say credibly what it used", partial=text)
             wrote = sum(len(part.encode()) for part in (text, *(call.arguments for call in heard.calls)))
             usage = Usage(most_tokens(said, card, wishes).input_tokens, min(most, wrote))
-        finish = Finish.LENGTH if heard.finish == "length" else Finish.STOP
-        return Reply(text, usage, cost, finish, heard.model, calls=heard.calls)
+        cost = read_cost(heard.usage, usage, card)
+        finish = Finish.LENGTH if heard.truncated else Finish.STOP
+        return Reply(text, usage, cost, finish, heard.model, calls=heard.calls, stated=stated)
+
+    def _usage(self, heard: Hearing, said: tuple[Turn, ...], wishes: Wishes) -> tuple[Usage | None, Usage | None]:
+        """Return what the call used as far as that is stated credibly, and what was stated where that cannot be."""
+        stated = read_usage(heard.usage, said, self._card, wishes)
+        if stated is None:
+            return None, None
+        usage = at_least(stated, (turn.text for turn in said), heard.texts)
+        return usage, None if usage == stated else stated
+
+    def _billed(self, fault: Fault, heard: Hearing, said: tuple[Turn, ...], wishes: Wishes) -> Fault:
+        """Return the fault with what the reply says that it used; as it is when it says nothing credible."""
+        usage, _ = self._usage(heard, said, wishes)
+        if usage is None:
+            return fault
+        cost, price = read_cost(heard.usage, usage, self._card), self._card.price
+        return replace(
+            fault, tokens=usage.total, dollars=price.of(usage) if cost is None and price is not None else cost
+        )
 
     @property
     def _usage_required(self) -> bool:
@@ -278,14 +301,20 @@ def _wished(wishes: Wishes, efforts: Sequence[Effort] | None) -> dict[str, Json]
     return wished
 
 
-def _refused(said: bytes) -> str:
-    """Return what an endpoint says of a refusal: the error that it states, or else the text."""
+def _web_page() -> WorkerError:
+    """Return the fault of a web page: whoever sent it is no chat endpoint, and has answered nothing."""
+    return WorkerError(FaultKind.BAD_REPLY, "a web page instead of a reply", tokens=0, dollars=0.0)
+
+
+def _refused(said: bytes) -> tuple[str, object]:
+    """Return what an endpoint says of a refusal (the error that it states, or else the text), and that it used."""
     try:
         body = json.loads(said)
     except (ValueError, RecursionError):
         body = None
     error = body.get("error", body) if isinstance(body, dict) else body
-    return _detail(error) or said.decode(errors="replace")
+    usage = body.get("usage") if isinstance(body, dict) else None
+    return _detail(error) or said.decode(errors="replace"), usage
 
 
 def _detail(body: object) -> str:

@@ -29,8 +29,16 @@ class ConductorWorker:
         child = await request.spawn(child_task(request), self._conductor, self._names, self._caps)
         if child.answer is None:
             message = f"child run {child.run} has no answer: {child.why}"
-            raise WorkerError(FaultKind.NO_ANSWER, message, tokens=child.usage.total, dollars=child.dollars)
-        return Reply(child.answer, child.usage, child.dollars, model=self._conductor.name, prepaid=True)
+            raise WorkerError(
+                FaultKind.NO_ANSWER,
+                message,
+                tokens=child.usage.total,
+                dollars=child.dollars,
+                uncertain_tokens=child.uncertain.tokens,
+                uncertain_dollars=child.uncertain.dollars,
+            )
+        used, name = (child.usage, child.dollars), self._conductor.name
+        return Reply(child.answer, *used, model=name, prepaid=True, uncertain=child.uncertain)
 
 
 def child_task(request: Request) -> Task:

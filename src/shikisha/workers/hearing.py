@@ -1,8 +1,9 @@
 """What arrives of a chat reply, checked piece by piece.
 
 Invariant: text is text, a finish reason is text, calls of tools are put together from pieces that belong to one call,
-and what is none of these makes the reply a bad one. Everything that is not needed is ignored, so that endpoints may add
-fields. Deliberately absent: choices after the first (none is asked for).
+and what is none of these makes the reply a bad one; an answer is whole only when it ends with a word that says so, and
+any other word makes it a truncated, a refused or a failed one. Everything that is not needed is ignored, so that
+endpoints may add fields. Deliberately absent: choices after the first (none is asked for).
 """
 
 from collections.abc import Callable
@@ -14,8 +15,56 @@ from pydantic import BaseModel, Field, StrictStr
 from shikisha.call import NO_WISHES, Wishes
 from shikisha.errors import FaultKind, WorkerError
 from shikisha.turn import ToolCall, objection
+from shikisha.workers.billing import merged
 
-_TOOL_CALLS = ("tool_calls", "function_call")
+# How an answer ends, in the words of all endpoints that are known (OpenAI, Anthropic, Gemini, Mistral, Cohere, Bedrock,
+# DeepSeek, Zhipu, Together, TGI, vLLM): what is not here is no whole answer, whatever else it is.
+_TOOL_CALLS = frozenset({"tool_calls", "tool_call", "function_call", "tool_use"})
+_WHOLE = frozenset({"stop", "end_turn", "eos", "eos_token", "stop_sequence", "complete", "endoftext"}) | _TOOL_CALLS
+_TRUNCATED = frozenset(
+    {
+        "length",
+        "max_tokens",
+        "max_output_tokens",
+        "max_completion_tokens",
+        "max_new_tokens",
+        "max_length",
+        "model_length",
+        "token_limit",
+        "model_context_window_exceeded",
+    }
+)
+_REFUSED = frozenset(
+    {
+        "content_filter",
+        "content_filtered",
+        "sensitive",
+        "safety",
+        "image_safety",
+        "refusal",
+        "recitation",
+        "blocklist",
+        "prohibited_content",
+        "spii",
+        "guardrail_intervened",
+        "error_toxic",
+    }
+)
+_FAILED = frozenset(
+    {
+        "error",
+        "abort",
+        "aborted",
+        "cancelled",
+        "user_cancel",
+        "network_error",
+        "insufficient_system_resource",
+        "not_finished",
+        "time_limit",
+        "timeout",
+    }
+)
+_NONE = frozenset({"", "null", "none", "finish_reason_unspecified"})
 _NOTHING = "{}"  # how a call without arguments is written
 
 
@@ -96,15 +145,26 @@ class Hearing:
         """The answer so far."""
         return "".join(self.pieces)
 
+    @property
+    def truncated(self) -> bool:
+        """Whether the answer ran into a limit."""
+        return self.finish in _TRUNCATED
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Everything that the model is known to have written."""
+        calls = [text for call in self.growing for text in (call.name, *call.arguments)]
+        return (self.text, self.refusal, "".join(calls))
+
     def take(self, raw: object) -> object:
         """Take a piece in and return the error that it states, if any; ValueError when it has another shape."""
         piece = _Piece.model_validate(raw)
+        self.usage = merged(self.usage, piece.usage)
         if piece.error is not None:
             return piece.error
         if piece.choices is None:
             raise ValueError("a reply without choices")
         self.model = piece.model or self.model
-        self.usage = self.usage if piece.usage is None else piece.usage
         for choice in piece.choices:
             if not choice.index:
                 self._hear(choice)
@@ -120,7 +180,9 @@ class Hearing:
             self.refusal += said.refusal
         for place, piece in enumerate(said.tool_calls or () if said is not None else ()):
             self._call(piece, place).add(piece)
-        self.finish = choice.finish_reason or self.finish
+        reason = (choice.finish_reason or "").strip().casefold()
+        if reason not in _NONE and (reason not in _WHOLE or self.finish is None or self.finish in _WHOLE):
+            self.finish = reason  # no later word makes a whole answer of one that was broken off
 
     def _call(self, piece: _Call, place: int) -> _Growing:
         """Return the call that a piece belongs to.
@@ -153,12 +215,15 @@ class Hearing:
             return WorkerError(FaultKind.CUT_OFF, f"the reply ended without a {missing}")
         if self.refusal:
             return WorkerError(FaultKind.REFUSED, f"the model refused: {self.refusal}")
-        if self.finish == "content_filter":
-            return WorkerError(FaultKind.REFUSED, "a content filter stopped the answer")
-        if self.finish == "length":
+        if self.finish in _REFUSED:
+            return WorkerError(FaultKind.REFUSED, f"a content filter stopped the answer ({self.finish})")
+        if self.truncated:
             if short and not self.growing:
                 return None
-            return WorkerError(FaultKind.TRUNCATED, "the answer ran into its output limit")
+            return WorkerError(FaultKind.TRUNCATED, f"the answer ran into its output limit ({self.finish})")
+        if self.finish not in _WHOLE:
+            kind = FaultKind.SERVER if self.finish in _FAILED else FaultKind.BAD_REPLY
+            return WorkerError(kind, f"the answer was broken off: finish reason {self.finish[:60]!r}")
         if self.growing or self.finish in _TOOL_CALLS:
             return self._objection_to_calls(wishes)
         if not text.strip():

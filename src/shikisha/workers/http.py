@@ -108,10 +108,11 @@ class HttpWorker:
             body = _compact(arguments).encode()
             headers["Content-Type"] = "application/json"
         async with self._open().ask(settings.method, url, headers, body) as answer:
-            said = await answer.whole()
             if not answer.succeeded:
+                said = await answer.words()
                 detail = said.decode(errors="replace")
                 raise refusal(answer.status, answer.headers, detail, self._vault, stated_code(said))
+            said = await answer.whole()
             if not said.strip():
                 raise WorkerError(FaultKind.EMPTY, f"status {answer.status} without a body")
             return self._answer(said, answer.headers.get("Content-Type", "no stated type"))

@@ -29,8 +29,8 @@ def refusal(status: int, headers: Mapping[str, str], detail: str, vault: Vault, 
             return WorkerError(FaultKind.AUTH, f"status {status}: the key is missing, wrong or not allowed to do this")
         case 402:
             return WorkerError(FaultKind.AUTH, f"{said} (the account has no credit)")
-        case 408:
-            return WorkerError(FaultKind.TIMEOUT, said)
+        case 408:  # the endpoint did not wait for our request: nothing was performed
+            return WorkerError(FaultKind.TIMEOUT, said, tokens=0, dollars=0.0)
         case 409 | 425:
             return WorkerError(FaultKind.SERVER, said, retry_after=retry_after(headers))
         case 429:

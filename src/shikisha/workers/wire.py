@@ -23,6 +23,8 @@ from shikisha.workers.wording import clip
 _LONGEST_CONNECT = 10.0
 _KEPT = 5.0  # seconds that an idle connection is kept: fewer than servers keep theirs
 _LINGER = 0.1  # seconds that a connection is waited for after the end marker, before it is closed instead
+_WORDS_SECONDS = 2.0  # that the words of an error status are waited for
+_LONGEST_WORDS = 64 * 2**10
 _LONGEST_HEADER = 64 * 2**10
 _UNWRITABLE = "the request cannot be written"
 _OURS = {"Accept-Encoding": "identity", "User-Agent": "shikisha"}
@@ -37,10 +39,11 @@ class Answer:
         self._seen = 0
         self.status = response.status
         self.headers = response.headers
-        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        self._zipped = response.headers.get("Content-Encoding", "identity").lower() != "identity"
+        if self.succeeded and self._zipped:
             raise WorkerError(FaultKind.BAD_REPLY, "the body is compressed, which was not asked for")
         length = response.headers.get("Content-Length", "")
-        if length.isdecimal() and int(length[:20]) > most:
+        if self.succeeded and length.isdecimal() and int(length[:20]) > most:
             raise too_large(most)
 
     @property
@@ -62,6 +65,19 @@ class Answer:
         while part := await self.read():
             parts.append(part)
         return b"".join(parts)
+
+    async def words(self) -> bytes:
+        """Return what an endpoint says of an error status, as far as it comes: the status alone says what happened.
+
+        A body that is too long, compressed, late or cut makes no other fault of it.
+        """
+        said = b""
+        if not self._zipped:
+            with suppress(TimeoutError, aiohttp.ClientError, WorkerError):
+                async with asyncio.timeout(_WORDS_SECONDS):
+                    while len(said) < _LONGEST_WORDS and (part := await self.read()):
+                        said += part
+        return said[:_LONGEST_WORDS]
 
     async def drain(self) -> None:
         """Read what follows an end marker, so that the connection can be used again; a moment, no longer."""

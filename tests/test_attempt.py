@@ -144,12 +144,60 @@ async def test_invariant_3_what_cannot_be_priced_is_refused_under_a_dollar_cap()
     assert (seen(one), fault_of(run)) == ([], FaultKind.CAP)
 
 
-async def test_a_fault_with_unknown_use_is_charged_its_reservation_and_a_clear_refusal_nothing() -> None:
-    timeout = member("w", failing(1, FaultKind.TIMEOUT), attempts=1, max_output_tokens=50)
-    refused = member("w", failing(1, FaultKind.AUTH), attempts=1, max_output_tokens=50)
-    charged = (await run_plans(pool_of(timeout), ONE)).charged
-    assert charged.tokens > 50
-    assert (await run_plans(pool_of(refused), ONE)).charged == Amount()
+DEAR = Price(1.0, 2.0, call=0.5)
+UNKNOWN = (FaultKind.TIMEOUT, FaultKind.RESET, FaultKind.CUT_OFF, FaultKind.TOO_LARGE, FaultKind.INTERNAL)
+DEFINITE = (FaultKind.AUTH, FaultKind.CONNECT, FaultKind.RATE_LIMITED, FaultKind.SERVER, FaultKind.REFUSED)
+
+
+@pytest.mark.parametrize("kind", [*UNKNOWN, *DEFINITE])
+async def test_invariant_3_a_definite_failure_costs_nothing_and_an_unknown_outcome_is_uncertain(
+    kind: FaultKind,
+) -> None:
+    one = member("w", failing(1, kind), attempts=1, max_output_tokens=50, price=DEAR)
+    run = await run_plans(pool_of(one), ONE)
+    reserved = run.attempts[0].started.reserved
+    assert reserved.tokens > 50
+    assert run.charged == Amount()
+    assert run.uncertain == (reserved if kind in UNKNOWN else Amount())
+    assert run.counted == run.uncertain
+
+
+async def test_an_error_after_a_part_of_an_answer_is_uncertain_and_a_tool_that_failed_has_run() -> None:
+    late = member("w", lambda _: WorkerError(FaultKind.SERVER, partial="It is"), attempts=1, price=DEAR)
+    assert (await run_plans(pool_of(late), ONE)).uncertain.dollars == pytest.approx(0.5, rel=0.01)
+    tool = member("w", failing(1, FaultKind.TOOL_ERROR), attempts=1, max_output_tokens=50, price=DEAR)
+    run = await run_plans(pool_of(tool), ONE)
+    assert (run.charged, run.uncertain) == (Amount(0, 0.5), Amount())
+
+
+async def test_invariant_3_what_is_uncertain_counts_against_the_caps() -> None:
+    """Each call may have cost $0.50: of four, a cap of $1.20 allows two, although none is known to have cost a cent."""
+    one = member("w", failing(4, FaultKind.TIMEOUT), attempts=4, price=Price(call=0.5))
+    run = await run_plans(pool_of(one), ONE, caps=Caps(dollars=1.2))
+    assert (len(run.attempts), run.charged.dollars, run.uncertain.dollars) == (2, 0.0, 1.0)
+    assert fault_of(run) == FaultKind.CAP
+    free = member("w", failing(3, FaultKind.SERVER), attempts=4, price=Price(call=0.5))
+    assert (await run_plans(pool_of(free), ONE, caps=Caps(dollars=1.2))).charged.dollars == 0.5
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Reply("a", dollars=10**400),
+        Reply("a", Usage(10**400)),
+        Reply("a", uncertain=Amount(-1)),
+        WorkerError(FaultKind.SERVER, dollars=10**400, tokens=1),
+        WorkerError(FaultKind.SERVER, tokens=10**400, dollars=0.0),
+        WorkerError(FaultKind.SERVER, retry_after=10**400),
+        WorkerError(FaultKind.NO_ANSWER, tokens=1, dollars=0.0, uncertain_tokens=-(10**400)),
+    ],
+)
+async def test_numbers_that_no_float_holds_end_the_attempt_and_nothing_else(odd: Reply | WorkerError) -> None:
+    one = member("w", lambda _: odd, attempts=1)
+    run = await run_plans(pool_of(one), ONE)
+    assert run.answer is None
+    assert run.charged.tokens < 100
+    assert run.uncertain.tokens < 1000
 
 
 async def test_invariant_8_a_key_that_a_worker_echoes_reaches_neither_journal_nor_worker() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shikisha.budget import Caps, Price, Usage
+from shikisha.budget import Amount, Caps, Price, Usage
 from shikisha.call import Card, Reply, Request
 from shikisha.checker import Handoff, Inspection
 from shikisha.conduct import Engine
@@ -209,7 +209,7 @@ def _died_in_flight() -> World:
 
 def test_invariant_4_a_call_in_flight_at_the_kill_is_repeated_under_its_key() -> None:
     world = _died_in_flight()
-    open_keys = [attempt.started.key for attempt in Run.fold(world.disk).attempts if attempt.uncertain]
+    open_keys = [attempt.started.key for attempt in Run.fold(world.disk).attempts if attempt.in_flight]
     assert open_keys
     run = asyncio.run(_live(world))
     assert run is not None
@@ -218,13 +218,14 @@ def test_invariant_4_a_call_in_flight_at_the_kill_is_repeated_under_its_key() ->
     assert all(count == 1 for count in world.books.values())
 
 
-def test_a_call_in_flight_at_the_kill_is_marked_uncertain_and_charged_its_reservation() -> None:
+def test_a_call_in_flight_at_the_kill_is_marked_uncertain_with_its_reservation_and_charged_nothing() -> None:
     world = _died_in_flight()
     run = asyncio.run(_live(world))
     assert run is not None
     lost = [event for event in world.disk if isinstance(event, AttemptFailed) and event.fault is FaultKind.UNCERTAIN]
     assert lost
-    assert all(event.charged.tokens > 0 for event in lost)
+    assert all(event.charged == Amount() and event.uncertain.tokens > 0 for event in lost)
+    assert run.uncertain == sum((event.uncertain for event in lost), Amount())
 
 
 def test_invariant_3_a_resumed_run_has_only_the_budget_that_is_left() -> None:

@@ -25,6 +25,7 @@ from shikisha.events import (
     Status,
     StepFinished,
 )
+from shikisha.journal.codec import decode
 from shikisha.run import Result, Run, Verdict
 from shikisha.task import Task
 from support import member, plan_of, pool_of, run_events
@@ -80,10 +81,22 @@ def test_the_task_is_as_it_was_given() -> None:
     assert Run.fold((STARTED,)).task == Task("q", "c", "t", "", ("l",))
 
 
-def test_an_attempt_without_an_outcome_is_uncertain_and_charged_with_what_was_reserved() -> None:
+def test_what_an_attempt_without_an_outcome_may_have_used_is_what_was_reserved() -> None:
     run = Run.fold((STARTED, PROPOSED, attempt()))
-    assert run.attempts[0].uncertain
-    assert run.charged == Amount(100, 0.5)
+    assert run.attempts[0].in_flight
+    assert (run.charged, run.uncertain, run.counted) == (Amount(), Amount(100, 0.5), Amount(100, 0.5))
+
+
+def test_a_failure_of_a_journal_from_before_uncertain_amounts_folds_as_it_did() -> None:
+    old = decode(
+        "attempt.failed",
+        "r",
+        2.0,
+        '{"round":0,"step":0,"attempt":0,"worker":"w","fault":"timeout","charged":{"tokens":100,"dollars":0.5}}',
+        {},
+    )
+    run = Run.fold((STARTED, PROPOSED, attempt(), old))
+    assert (run.charged, run.uncertain) == (Amount(100, 0.5), Amount())
 
 
 def test_the_charge_is_the_sum_of_all_calls_planning_included() -> None:

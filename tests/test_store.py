@@ -10,6 +10,7 @@ from sqlalchemy import Connection, select
 from fresh import fresh
 from journals import finished, keep, started, whole
 from postgres import Cluster
+from shikisha.budget import Amount
 from shikisha.errors import Conflict, Expelled, JournalUnavailable
 from shikisha.events import Status
 from shikisha.journal import open_journal
@@ -34,11 +35,11 @@ async def test_a_run_is_enlisted_and_marked_with_its_events(url: str) -> None:
         found = await there(store, "r")
         assert (found.owner, found.labels, found.metadata) == (store.member.id, ("a",), {"x": "y"})
         journal.add(finished("r"))
-        store.mark("r", State.ENDED, status=Status.DONE, tokens=7, dollars=0.5)
+        store.mark("r", State.ENDED, status=Status.DONE, used=Amount(7, 0.5), uncertain=Amount(3, 0.25))
         await journal.flush()
         found = await there(store, "r")
         assert (found.state, found.owner, found.status) == (State.ENDED, None, Status.DONE)
-        assert (found.tokens, found.dollars) == (7, 0.5)
+        assert (found.used, found.uncertain) == (Amount(7, 0.5), Amount(3, 0.25))
 
 
 async def test_a_second_request_under_a_key_is_a_conflict(url: str) -> None:
@@ -200,7 +201,7 @@ async def test_any_text_of_a_client_can_be_kept(url: str) -> None:
     async with opened(url) as (journal, store):
         odd = "half \ud83d, nothing \0, 半分, 'quoted' \\ %_"
         await store.enlist(order("r", model=odd, excerpt=odd, metadata={odd: odd}, labels=(odd,), tokens=2**70))
-        store.mark("r", State.ENDED, status=Status.DONE, tokens=2**70)
+        store.mark("r", State.ENDED, status=Status.DONE, used=Amount(2**70), uncertain=Amount(2**70, None))
         await journal.flush()
         found = await there(store, "r")
         assert found.model == "half ?, nothing \ufffd, 半分, 'quoted' \\ %_"

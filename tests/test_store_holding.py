@@ -6,6 +6,7 @@ import pytest
 
 from fresh import fresh
 from journals import finished, started
+from shikisha.budget import Amount
 from shikisha.errors import Expelled
 from shikisha.events import Status
 from shikisha.server.store import State
@@ -42,7 +43,7 @@ async def test_a_run_that_is_over_is_taken_by_one_where_it_is_wanted(url: str) -
     async with opened(url) as (journal, one), opened(url) as (_, other):
         await one.enlist(order("r1"))
         journal.add(started("r1"))
-        one.mark("r1", State.ENDED, status=Status.DONE, tokens=7)
+        one.mark("r1", State.ENDED, status=Status.DONE, used=Amount(7))
         journal.add(finished("r1"))
         await journal.flush()
         assert [await other.take("r1"), await other.take("r1", ended=True), await one.take("r1", ended=True)] == [

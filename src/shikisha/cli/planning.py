@@ -123,6 +123,8 @@ def _print_proposal(run: "Run", proposal: "Proposal", shared: Shared) -> None:
                 "rejected": [{"what": r.what, "where": r.where, "text": r.text} for r in proposal.rejected],
                 "tokens": run.charged.tokens,
                 "dollars": run.charged.dollars,
+                "uncertain_tokens": run.uncertain.tokens,
+                "uncertain_dollars": run.uncertain.dollars,
             }
         )
         return

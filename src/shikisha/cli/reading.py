@@ -111,5 +111,7 @@ def _as_json(run: "Summary") -> dict[str, object]:
         "prompt": run.prompt,
         "tokens": run.tokens,
         "dollars": run.dollars,
+        "uncertain_tokens": run.uncertain.tokens,
+        "uncertain_dollars": run.uncertain.dollars,
         "parent": run.parent,
     }

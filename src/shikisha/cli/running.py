@@ -187,7 +187,10 @@ def _reported(
 
 
 def summary(run: "Run") -> Mapping[str, object]:
-    """Return a run as `--json` prints it. Tokens and dollars include child runs; dollars null: nobody can say."""
+    """Return a run as `--json` prints it. Tokens and dollars include child runs; dollars null: nobody can say.
+
+    What may have been used besides, by calls whose outcome nobody knows, is in `uncertain_…` alone.
+    """
     end = run.finished
     return {
         "run": run.id,
@@ -202,6 +205,8 @@ def summary(run: "Run") -> Mapping[str, object]:
         "calls": len(run.attempts),
         "tokens": run.charged.tokens,
         "dollars": run.charged.dollars,
+        "uncertain_tokens": run.uncertain.tokens,
+        "uncertain_dollars": run.uncertain.dollars,
         "seconds": round(run.active_seconds, 3),
         "waits_for": [_asked(question) for question in run.open_questions],
     }

@@ -134,7 +134,7 @@ async def alone(journal: "Journal", run: str, lease: float) -> AsyncIterator[Non
                 state, status = await _standing(journal, run)
                 orphan = served.state is State.OPEN and state is State.STOPPED
                 rests = State.OPEN if orphan else state
-                store.mark(run, rests, status=status, tokens=served.tokens, dollars=served.dollars)
+                store.mark(run, rests, status=status, used=served.used, uncertain=served.uncertain)
                 await journal.flush()
                 if orphan:
                     await store.release(run)

@@ -73,7 +73,7 @@ def headline(run: Run, now: float | None = None) -> "Text":
     status = run.status
     style = _STATUS_STYLES.get(status, "yellow")
     why = run.why if status is not Status.DONE else ""
-    parts = [run.id, str(status), f"{_seconds(_age(run, now))}", money(run.charged)]
+    parts = [run.id, str(status), f"{_seconds(_age(run, now))}", money(run.charged), *uncertain(run.uncertain)]
     return _line(" · ".join(parts) + (f" · {why}" if why else ""), f"bold {style}")
 
 
@@ -127,9 +127,10 @@ def _figures(record: StepRecord, now: float | None) -> Iterator[str]:
     ended = record.finished.at if record.finished else now
     if ended is not None:
         yield _seconds(ended - begun)
-    settled = [attempt.charged for attempt in record.attempts if attempt.outcome is not None]
+    settled = [attempt for attempt in record.attempts if attempt.outcome is not None]
     if settled:
-        yield money(sum(settled, Amount()))
+        yield money(sum((attempt.charged for attempt in settled), Amount()))
+        yield from uncertain(sum((attempt.uncertain for attempt in settled), Amount()))
 
 
 def troubles(record: StepRecord) -> Iterator["Text"]:
@@ -169,6 +170,12 @@ def _line(text: str, style: str) -> "Text":
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def uncertain(amount: Amount) -> Iterator[str]:
+    """Yield what may have been used besides, as people read it, where that is anything."""
+    if amount.dollars is None or amount.dollars > 0:
+        yield f"up to {money(amount)} more, uncertain"
 
 
 def money(amount: Amount) -> str:

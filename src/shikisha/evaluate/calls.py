@@ -23,7 +23,7 @@ from typing import NamedTuple
 from shikisha.budget import Amount, Usage
 from shikisha.call import Card, Reply, Request
 from shikisha.context import bound, turns, view_hash
-from shikisha.errors import ConfigError, FaultKind, WorkerError
+from shikisha.errors import ConfigError, Fault, FaultKind, WorkerError
 from shikisha.evaluate.appending import Appender
 from shikisha.events import Finish
 from shikisha.pool import Member
@@ -166,6 +166,7 @@ class Calls:
             "finish": reply.finish,
             "model": reply.model,
             "seconds": round(seconds, 6),
+            **_understated(reply),
         }
         offset, length = self._own.put(_ENCODER.encode(line))
         self._places[key], self._fresh[key] = (self._own.path, offset, length), Kept(reply, seconds)
@@ -237,20 +238,20 @@ class CachedWorker:
 
     async def _paid(self, key: str, request: Request, need: Amount, tally: Tally) -> Reply:
         card, calls, begun = self._card, self._calls, perf_counter()
-        paid = need.dollars or 0.0  # until it is known better
+        paid, possible = 0.0, need.dollars or 0.0  # until it is known better
         tally.flying += 1
         try:
             reply = _priced(await self._worker.perform(request), card)
-            paid = reply.dollars or 0.0
+            paid, possible = reply.dollars or 0.0, reply.uncertain.dollars or 0.0
             await calls.keep(key, card.name, reply, perf_counter() - begun)
             return reply
         except WorkerError as error:
-            paid = _charged(error, paid)
+            paid, possible = _charged(error.fault, possible)
             if not error.fault.kind.ambiguous:
                 calls.tries[key] += 1  # an endpoint may remember a clear failure under its key
             raise
         finally:
-            self._purse.settle(need, paid)
+            self._purse.settle(need, paid + possible)  # what may have been paid counts against the limit
             tally.landed(paid)
 
 
@@ -260,9 +261,16 @@ def _priced(reply: Reply, card: Card) -> Reply:
     return replace(reply, dollars=card.price.of(reply.usage))
 
 
-def _charged(error: WorkerError, most: float) -> float:
-    known = error.fault.dollars
-    return known if known is not None else 0.0 if error.fault.kind.free else most
+def _charged(fault: Fault, most: float) -> tuple[float, float]:
+    """Return what a call that failed is known to have cost, and what it may have cost besides."""
+    if fault.dollars is not None:
+        return fault.dollars, fault.uncertain_dollars or 0.0
+    return 0.0, 0.0 if fault.unbilled else most
+
+
+def _understated(reply: Reply) -> dict[str, object]:
+    """Return what the endpoint said of its use, where that cannot be true."""
+    return {} if reply.stated is None else {"stated": [getattr(reply.stated, name) for name in _USAGE]}
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
@@ -270,11 +278,21 @@ _USAGE = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 
 
 def _kept(line: Mapping[str, object]) -> Kept:
-    usage, dollars = line["usage"], line["dollars"]
-    counts = [int(count) for count in usage] if isinstance(usage, list) else []
+    dollars, stated = line["dollars"], line.get("stated")
     paid = float(dollars) if isinstance(dollars, int | float) else None
-    reply = Reply(str(line["text"]), Usage(*counts), paid, Finish(str(line["finish"])), str(line["model"]))
+    reply = Reply(
+        str(line["text"]),
+        _usage(line["usage"]),
+        paid,
+        Finish(str(line["finish"])),
+        str(line["model"]),
+        stated=None if stated is None else _usage(stated),
+    )
     return Kept(reply, float(str(line.get("seconds", 0.0))))
+
+
+def _usage(counts: object) -> Usage:
+    return Usage(*[int(count) for count in counts] if isinstance(counts, list) else [])
 
 
 def _lines(path: Path) -> Iterator[tuple[str, int, int]]:

@@ -69,6 +69,7 @@ def entry(who: Who, samples: Sequence[Sample], best: Scores | None = None, best_
         valid=_valid(samples),
         accuracy_given_valid=_mean_if_any([s.score for s in graded if s.valid and s.score is not None]),
         dollars=fsum(priced),
+        uncertain=fsum(sample.uncertain for sample in samples),
         unpriced=len(samples) - len(priced),
         paid=fsum(sample.paid for sample in samples),
         tokens=mean([sample.tokens for sample in samples]),

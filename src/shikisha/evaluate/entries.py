@@ -81,7 +81,8 @@ class Entry:
 
     `tasks` are the graded samples (`ungraded` are not among them; `no_answer` are, with score 0), `judged` how many of
     them a language model graded. `valid` is the share of samples whose first plan was the conductor's own and well
-    formed, `accuracy_given_valid` the accuracy of those. `dollars` is the total of known costs and `unpriced` how many
+    formed, `accuracy_given_valid` the accuracy of those. `dollars` is the total of known costs, `uncertain` what
+    calls without a known outcome may have cost besides (in no mean), and `unpriced` how many
     samples have none. `steps`, `rounds`, `tokens` are means a task. `workers` are shares of steps, `entropy` their
     entropy in bits; `topologies` count shapes, `graphs` access lists of first plans; `failures` count faults of runs
     that ended without an answer.
@@ -96,6 +97,7 @@ class Entry:
     valid: float | None = None
     accuracy_given_valid: float | None = None
     dollars: float = 0.0
+    uncertain: float = 0.0
     unpriced: int = 0
     paid: float = 0.0
     tokens: float = 0.0

@@ -166,6 +166,7 @@ def _sample(entrant: Entrant, item: Item, run: Run, finding: _Finding) -> Sample
         faults=_faults(run) if run.answer is None else (),
         tokens=charged.tokens,
         dollars=charged.dollars,
+        uncertain=run.uncertain.dollars or 0.0,
         paid=finding.paid,
         seconds=finding.seconds,
         confidence=_agreement(item, run),

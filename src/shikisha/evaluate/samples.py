@@ -56,7 +56,8 @@ class Sample:
     `valid`: the first plan proposed was the conductor's own and well formed (None: nothing was proposed, a cap or fault
     came first). `first_score` is what the first round alone came to, None where there was one round only. `workers` are
     those who performed steps, in order, after any substitution; `shape` is `Plan.topology()` of the first plan and
-    `access` its access lists. `dollars` None: unknown. `seconds` are wall-clock from the run's start to its end.
+    `access` its access lists. `dollars` None: unknown; `uncertain` are those that calls without a known outcome may
+    have cost besides. `seconds` are wall-clock from the run's start to its end.
     `confidence` is the share of the steps whose answer is, in canonical form, the run's answer (None with fewer than
     two answers), unless the conductor stated its own. `paid` are the dollars spent for it now, what came from the
     response cache left out. `version` is the entrant's and `grading` the item's: a sample of others does not count.
@@ -82,6 +83,7 @@ class Sample:
     faults: tuple[FaultKind, ...] = ()
     tokens: int = 0
     dollars: float | None = 0.0
+    uncertain: float = 0.0
     paid: float = 0.0
     seconds: float = 0.0
     confidence: float | None = None

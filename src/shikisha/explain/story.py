@@ -15,7 +15,9 @@ class Call:
     """One call to a worker, and `why` it was made, in words.
 
     `ended` False: its outcome is not in the journal. `fault` is why it has no answer, `answer` what it gave.
-    `dollars` None: nobody can say. `view` is the hash of what the worker was shown; `child` the run that the call was.
+    `dollars` None: nobody can say; `uncertain_…` is what it may have used besides. `understated`: the worker said that
+    it used less than can be true, and `tokens` are an estimate. `view` is the hash of what the worker was shown;
+    `child` the run that the call was.
     """
 
     attempt: int
@@ -31,6 +33,9 @@ class Call:
     seconds: float
     tokens: int
     dollars: float | None
+    uncertain_tokens: int
+    uncertain_dollars: float | None
+    understated: bool
     model: str
     view: str
     child: str | None
@@ -162,7 +167,10 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over a run. `seconds` are those in which it was performed; a child run counts with the call that it was."""
+    """Sums over a run. `seconds` are those in which it was performed; a child run counts with the call that it was.
+
+    `uncertain_…` is what calls may have used whose outcome nobody knows, and in no other figure.
+    """
 
     rounds: int
     steps: int
@@ -171,6 +179,8 @@ class Totals:
     redone: int
     tokens: int
     dollars: float | None
+    uncertain_tokens: int
+    uncertain_dollars: float | None
     seconds: float
 
 

@@ -122,7 +122,7 @@ def _calls(record: StepRecord, known: Mapping[str, Run]) -> tuple[Call, ...]:
 
 def _call(record: StepRecord, place: int, known: Mapping[str, Run]) -> Call:
     attempt = record.attempts[place]
-    begun, end, charged = attempt.started, attempt.outcome, attempt.charged
+    begun, end, charged, uncertain = attempt.started, attempt.outcome, attempt.charged, attempt.uncertain
     return Call(
         attempt=begun.attempt,
         worker=begun.worker,
@@ -137,6 +137,9 @@ def _call(record: StepRecord, place: int, known: Mapping[str, Run]) -> Call:
         seconds=end.seconds if end else 0.0,
         tokens=charged.tokens,
         dollars=charged.dollars,
+        uncertain_tokens=uncertain.tokens,
+        uncertain_dollars=uncertain.dollars,
+        understated=isinstance(end, AttemptFinished) and end.stated is not None,
         model=end.model if isinstance(end, AttemptFinished) else "",
         view=begun.view,
         child=begun.key if begun.key in known else None,
@@ -237,6 +240,8 @@ def _totals(run: Run) -> Totals:
         redone=reasons.count(Reason.REDO),
         tokens=run.charged.tokens,
         dollars=run.charged.dollars,
+        uncertain_tokens=run.uncertain.tokens,
+        uncertain_dollars=run.uncertain.dollars,
         seconds=run.active_seconds,
     )
 

@@ -104,9 +104,10 @@ def _calls(calls: Iterable[Call], checks: tuple[Checked, ...] = ()) -> Iterator[
 
 def _outcome(call: Call) -> str:
     if not call.ended:
-        return f"no outcome is known; reserved {call.tokens} tokens, {_money(call.dollars)}"
+        return f"no outcome is known{_besides(call)}"
     result = "answered" if call.fault is None else _short(call.fault)
-    return f"{result} in {call.seconds:.2f} s, {call.tokens} tokens, {_money(call.dollars)}"
+    low = " (an estimate: the worker says less than can be true)" if call.understated else ""
+    return f"{result} in {call.seconds:.2f} s, {call.tokens} tokens, {_money(call.dollars)}{low}{_besides(call)}"
 
 
 def _leading(check: Checked) -> str:
@@ -131,7 +132,15 @@ def _seen(earlier: Seen) -> str:
 def _totals(totals: Totals) -> str:
     done = f"{totals.rounds} rounds, {totals.steps} steps, {totals.calls} calls"
     again = f"{totals.retries} retries, {totals.redone} redone"
-    return f"{done} ({again}), {totals.tokens} tokens, {_money(totals.dollars)}, {totals.seconds:.2f} s"
+    used = f"{totals.tokens} tokens, {_money(totals.dollars)}{_besides(totals)}"
+    return f"{done} ({again}), {used}, {totals.seconds:.2f} s"
+
+
+def _besides(figures: Call | Totals) -> str:
+    """Say what may have been used besides, where that is anything."""
+    if not (figures.uncertain_tokens or figures.uncertain_dollars):
+        return ""
+    return f", and uncertain: up to {figures.uncertain_tokens} tokens, {_money(figures.uncertain_dollars)}"
 
 
 def _money(dollars: float | None) -> str:

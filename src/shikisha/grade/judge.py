@@ -99,7 +99,8 @@ class JudgeChecker:
             try:
                 said = await self._ask(turns)
             except WorkerError as error:
-                bill = bill.plus(error.fault.tokens, error.fault.dollars)
+                used = (0, 0.0) if error.fault.unbilled else (error.fault.tokens, error.fault.dollars)
+                bill = bill.plus(*used)
                 return self._billed(ungraded(self.name, f"the judge failed: {error.fault}", judged=True), bill)
             except TimeoutError:
                 return self._billed(

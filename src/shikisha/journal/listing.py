@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, select
 
+from shikisha.budget import NOTHING, Amount
 from shikisha.errors import JournalTampered, UnknownRun
 from shikisha.events import Event, RunFinished, RunPaused, RunResumed, RunStarted, Status
 from shikisha.journal.codec import decode
@@ -24,7 +25,10 @@ _COURSE = tuple(kind.kind for kind in (RunStarted, RunPaused, RunResumed, RunFin
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A run in a list. `started_at` is Unix time; `prompt` its first words; `dollars` None: nobody can say."""
+    """A run in a list. `started_at` is Unix time; `prompt` its first words; `dollars` None: nobody can say.
+
+    `uncertain` is what may have been used besides.
+    """
 
     id: str
     status: Status
@@ -34,6 +38,7 @@ class Summary:
     tokens: int
     dollars: float | None
     parent: str | None = None
+    uncertain: Amount = NOTHING
 
     @classmethod
     def of(cls, run: Run) -> "Summary":
@@ -42,7 +47,7 @@ class Summary:
         words = " ".join(begun.prompt.split())
         prompt = words if len(words) <= _EXCERPT else words[: _EXCERPT - 1] + "…"
         amounts = (charged.tokens, charged.dollars)
-        return cls(run.id, run.status, begun.conductor, begun.at, prompt, *amounts, begun.parent)
+        return cls(run.id, run.status, begun.conductor, begun.at, prompt, *amounts, begun.parent, run.uncertain)
 
 
 def newest(connection: Connection, limit: int, status: Status | None) -> tuple[Summary, ...]:

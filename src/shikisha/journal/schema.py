@@ -16,7 +16,7 @@ from shikisha.errors import JournalError
 from shikisha.journal.drivers import Driver
 from shikisha.journal.stores import store
 
-CURRENT = "0004"
+CURRENT = "0005"
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
 _ONE_AT_A_TIME = Lock()
 

@@ -102,6 +102,8 @@ SERVED = Table(
     Column("erased", Double),
     Column("ends", Integer, nullable=False, server_default=text("0")),  # unclean ends of servers that performed it
     Column("strikes", Integer, nullable=False, server_default=text("0")),  # those for which it was the only suspect
+    Column("uncertain_tokens", _COUNT, nullable=False, server_default="0"),
+    Column("uncertain_dollars", Double, nullable=False, server_default="0"),
 )
 Index("served_created", SERVED.c.created, SERVED.c.run)
 Index("served_tenant", SERVED.c.tenant, SERVED.c.created, SERVED.c.run)

@@ -7,7 +7,6 @@ anything; and the rows of runs that were not begun here (the command line's).
 
 from collections.abc import Mapping
 
-from shikisha.budget import Amount
 from shikisha.events import Event, RunFinished, RunPaused, RunResumed, Status
 from shikisha.journal import Journal
 from shikisha.server.running import Running
@@ -30,13 +29,13 @@ class Clerk:
             return
         match event:
             case RunFinished():
-                self._mark(event, State.ENDED, event.status, running.used)
+                self._mark(event, State.ENDED, event.status, running)
             case RunPaused(status=Status.SUSPENDED):
-                self._mark(event, State.WAITING, event.status, running.used)
+                self._mark(event, State.WAITING, event.status, running)
             case RunPaused():
-                self._mark(event, State.STOPPED if running.stopped else State.OPEN, event.status, running.used)
+                self._mark(event, State.STOPPED if running.stopped else State.OPEN, event.status, running)
             case RunResumed():
-                self._mark(event, State.OPEN, Status.RUNNING, running.used)
+                self._mark(event, State.OPEN, Status.RUNNING, running)
             case _:
                 pass
 
@@ -48,5 +47,5 @@ class Clerk:
         """Return a run's events in the order written."""
         return await self._journal.read(run)
 
-    def _mark(self, event: Event, state: State, status: Status, used: Amount) -> None:
-        self._store.mark(event.run, state, status=status, tokens=used.tokens, dollars=used.dollars)
+    def _mark(self, event: Event, state: State, status: Status, running: Running) -> None:
+        self._store.mark(event.run, state, status=status, used=running.used, uncertain=running.uncertain)

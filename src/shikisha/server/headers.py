@@ -8,6 +8,7 @@ steps are told only where `full` is asked for. Deliberately absent: the usage (`
 from collections.abc import Mapping
 from hashlib import sha256
 
+from shikisha.budget import Amount
 from shikisha.events import AttemptFailed, AttemptFinished, Role
 from shikisha.run import Attempt, RoundRecord, Run, StepRecord
 from shikisha.server.narrowing import Detail
@@ -26,7 +27,10 @@ def of_begun(run: str) -> dict[str, str]:
 def of_ended(run: str, bill: Bill) -> dict[str, str]:
     """Return the headers of a whole answer."""
     cost = "unknown" if bill.dollars is None else f"{bill.dollars:.10f}".rstrip("0").rstrip(".")
-    return {**of_begun(run), "x-shikisha-cost": cost, "x-shikisha-tokens": str(bill.tokens)}
+    said = {**of_begun(run), "x-shikisha-cost": cost, "x-shikisha-tokens": str(bill.tokens)}
+    if bill.uncertain.dollars:
+        said["x-shikisha-uncertain-cost"] = f"{bill.uncertain.dollars:.10f}".rstrip("0").rstrip(".")
+    return said
 
 
 def about(run: Run, detail: Detail, url: str | None) -> Told | None:
@@ -109,11 +113,13 @@ def _attempt(attempt: Attempt) -> Told:
 
 def _sums(attempts: list[Attempt]) -> Mapping[str, object]:
     ended = [each.outcome for each in attempts if each.outcome is not None]
-    charged = [each.charged for each in attempts]
-    unknown = any(amount.dollars is None for amount in charged)
+    charged = sum((each.charged for each in attempts), Amount())
+    uncertain = sum((each.uncertain for each in attempts), Amount())
     return {
-        "tokens": sum(amount.tokens for amount in charged),
-        "cost": None if unknown else sum(amount.dollars or 0.0 for amount in charged),
+        "tokens": charged.tokens,
+        "cost": charged.dollars,
+        "uncertain_tokens": uncertain.tokens,
+        "uncertain_cost": uncertain.dollars,
         "milliseconds": round(1000 * sum(outcome.seconds for outcome in ended)),
     }
 

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
+from shikisha.budget import NOTHING as UNUSED
 from shikisha.budget import Amount, format_dollars
 from shikisha.errors import CapReached
 from shikisha.journal import Journal
@@ -220,13 +221,16 @@ class KeyPurse:
             raise CapReached(cap, f"{worker} may need {_said(need, day.kind)}: {day}")
         self._days[need].append(day)
 
-    def settle(self, held: Amount, used: Amount) -> None:
-        """Release what was held for a call and count what it used, on the day on which it was held."""
+    def settle(self, held: Amount, used: Amount, uncertain: Amount = UNUSED) -> None:
+        """Release what was held for a call and count what it used, on the day on which it was held.
+
+        What it may have used counts as if it had: a budget that trusts luck is none, and the day's is new tomorrow.
+        """
         days = self._days.get(held)
         day = days.popleft() if days else None
         if not days:
             self._days.pop(held, None)
-        self.account.settle(day, NOTHING if day is None else Portion.of(held), Portion.of(used))
+        self.account.settle(day, NOTHING if day is None else Portion.of(held), Portion.of(used + uncertain))
 
 
 def _first(key: Key) -> Portion:

@@ -70,8 +70,8 @@ class Resuming(Performing):
     def given_up(self, name: str, running: Running) -> None:
         """Note that a run cannot be performed any further: nobody is to take it up by itself."""
         if running.live.events:
-            used = running.used
-            self.store.mark(name, State.STOPPED, status=Status.INTERRUPTED, tokens=used.tokens, dollars=used.dollars)
+            amounts = {"used": running.used, "uncertain": running.uncertain}
+            self.store.mark(name, State.STOPPED, status=Status.INTERRUPTED, **amounts)
 
     async def waited(self, name: str, running: Running) -> None:
         """Go on with a run that waits, if it got an answer that it does not know: here, elsewhere, or by hand."""
@@ -107,10 +107,11 @@ class Resuming(Performing):
         """Perform a run that was read, unless it is over, or is to be, or cannot be performed here any more."""
         name, calls = served.run, self._calls(family)
         used = sum((call.charged for call in calls), Amount())
+        amounts = (used, sum((call.uncertain for call in calls), Amount()))
         if past.finished is not None:
-            return self._over(live, State.ENDED, past.status, used)
+            return self._over(live, State.ENDED, past.status, amounts)
         if served.stopping:
-            return self._over(live, State.STOPPED, Status.INTERRUPTED, used, cancelled(name))
+            return self._over(live, State.STOPPED, Status.INTERRUPTED, amounts, cancelled(name))
         for recall in self.recallers:
             recall(live.events)
         try:
@@ -119,18 +120,23 @@ class Resuming(Performing):
         except ShikishaError as error:  # the configuration has changed: it ends here, and says why
             why = self.composition.vault.scrub(f"cannot go on: {error}")
             end = RunFinished(run=name, at=time(), status=Status.FAILED, why=why)
-            return self._over(live, State.ENDED, Status.FAILED, used, end)
-        running = Running(live, self.purses.of_key(served.key), used, acknowledged=True, known=answers_of(family))
+            return self._over(live, State.ENDED, Status.FAILED, amounts, end)
+        # A call in flight is counted with the event that ends it, as the engine goes on.
+        ended = [call for call in calls if not call.in_flight]
+        amounts = (used, sum((call.uncertain for call in ended), Amount()))
+        running = Running(live, self.purses.of_key(served.key), *amounts, acknowledged=True, known=answers_of(family))
         self.perform(name, running, self.lent(self.engine, running).resume(name, pool, conductor))
         return live
 
-    def _over(self, live: Live, state: State, status: Status, used: Amount, event: Event | None = None) -> Live:
+    def _over(
+        self, live: Live, state: State, status: Status, amounts: tuple[Amount, Amount], event: Event | None = None
+    ) -> Live:
         """Say that a run is over, or stopped, without performing it."""
         if event is not None:
             self.clerk.add(event)
             for told in (live.observe, *self.watchers):
                 told(event)
-        self.store.mark(live.run, state, status=status, tokens=used.tokens, dollars=used.dollars)
+        self.store.mark(live.run, state, status=status, used=amounts[0], uncertain=amounts[1])
         live.end()
         return live
 

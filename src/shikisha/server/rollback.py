@@ -67,7 +67,7 @@ async def rolled_back(house: House, by: Principal, past: Run, wish: Wish, dollar
         raise
     finally:
         purse.over()
-    house.store.mark(past.id, State.ENDED, status=run.status, tokens=served.tokens, dollars=served.dollars)
+    house.store.mark(past.id, State.ENDED, status=run.status, used=served.used, uncertain=served.uncertain)
     await house.journal.flush()
     return run
 

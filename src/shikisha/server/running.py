@@ -6,7 +6,7 @@ Deliberately absent: performing it (`house`).
 import asyncio
 from dataclasses import dataclass, field
 
-from shikisha.budget import Amount
+from shikisha.budget import NOTHING, Amount
 from shikisha.run import Run
 from shikisha.server.live import Live
 from shikisha.server.purses import KeyPurse
@@ -14,11 +14,12 @@ from shikisha.server.purses import KeyPurse
 
 @dataclass(slots=True)
 class Running:
-    """A run under way. `used` counts its child runs' calls too; dollars None: nobody can say."""
+    """A run under way. `used` counts its child runs' calls too (dollars None: nobody can say), as does `uncertain`."""
 
     live: Live
     purse: KeyPurse
-    used: Amount = Amount()
+    used: Amount = NOTHING
+    uncertain: Amount = NOTHING
     stopped: bool = False  # cancelled for good; otherwise an interrupted run is taken up again
     acknowledged: bool = False  # its start is durable
     expelled: bool = False  # another server performs it now
@@ -31,7 +32,8 @@ class Running:
         """Hold what a call may use in the budget that the run shares (the engine's Purse)."""
         await self.purse.hold(need, worker)
 
-    def settle(self, held: Amount, used: Amount) -> None:
-        """Release what was held, and count what was used, for the budget and for the run."""
-        self.purse.settle(held, used)
+    def settle(self, held: Amount, used: Amount, uncertain: Amount = NOTHING) -> None:
+        """Release what was held, and count what was used or may have been, for the budget and for the run."""
+        self.purse.settle(held, used, uncertain)
         self.used += used
+        self.uncertain += uncertain

@@ -44,6 +44,8 @@ async def shown(house: House, by: Principal, name: str) -> RunShown:
         labels=list(run.started.labels),
         tokens=spent.tokens,
         dollars=spent.dollars,
+        uncertain_tokens=spent.uncertain.tokens,
+        uncertain_dollars=spent.uncertain.dollars,
         questions=_questions(family.values()),
         children=[child.id for child in family.values() if child.started.parent == name],
         explanation=explain(run, [child for child in family.values() if child.id != name]),
@@ -70,6 +72,8 @@ def summary(served: Served) -> RunSummary:
         background=served.detached,
         tokens=served.tokens,
         dollars=served.dollars,
+        uncertain_tokens=served.uncertain_tokens,
+        uncertain_dollars=served.uncertain_dollars,
     )
 
 

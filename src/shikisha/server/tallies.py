@@ -35,6 +35,7 @@ class Tallies:
         self._calls: defaultdict[Labels, int] = defaultdict(int)
         self._tokens: defaultdict[Labels, int] = defaultdict(int)
         self._dollars: defaultdict[Labels, float] = defaultdict(float)
+        self._uncertain: defaultdict[Labels, float] = defaultdict(float)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
@@ -71,11 +72,13 @@ class Tallies:
         self._tokens[place] += tokens
         if dollars:
             self._dollars[place] += dollars
+        if event.uncertain.dollars:
+            self._uncertain[place] += event.uncertain.dollars
 
     @property
     def keys(self) -> set[str]:
         """The ids of the keys that anything was counted for."""
-        return {key for _, key in (*self._tokens, *self._dollars)}
+        return {key for _, key in (*self._tokens, *self._dollars, *self._uncertain)}
 
     def families(self, shown: Callable[[str], bool], gauges: Mapping[str, tuple[str, float]]) -> Iterable[Metric]:
         """Yield the metrics; of keys those that may be shown. `gauges` are figures of this moment, with their help."""
@@ -89,6 +92,7 @@ class Tallies:
         for name, words, counts in (
             ("shikisha_tokens", "Tokens charged", self._tokens),
             ("shikisha_dollars", "Dollars charged, where known", self._dollars),
+            ("shikisha_uncertain_dollars", "Dollars that calls without a known outcome may have cost", self._uncertain),
         ):
             yield _counter(name, words, ("worker", "key"), {at: n for at, n in counts.items() if shown(at[1])})
         for name, (words, value) in gauges.items():

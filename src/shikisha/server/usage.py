@@ -2,15 +2,16 @@
 
 Invariant: every call of the run and of its child runs is counted once, on one of the two sides, and the two sides
 together are the total; dollars are None as soon as nobody can say what one call cost. A call that failed is known by
-its charge alone, which does not tell input from output: it counts as input. A run that waited for a client's tools is
+its charge alone, which does not tell input from output: it counts as input. What calls may have used besides, whose
+outcome nobody knows, is a figure of its own and in no other. A run that waited for a client's tools is
 billed in parts, one to a response (`less`). Deliberately absent: prices (they are in the events), caps (`ledger`).
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from shikisha.budget import Amount, Usage
-from shikisha.events import AttemptFailed, AttemptFinished
+from shikisha.budget import NOTHING, Amount, Usage
+from shikisha.events import AttemptFinished
 from shikisha.run import Attempt, Run
 from shikisha.scope import child_id
 
@@ -21,11 +22,15 @@ _NOTHING = Usage()
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What was used: by the call that gave the answer, by all others, and the dollars for both."""
+    """What was used: by the call that gave the answer, by all others, and the dollars for both.
+
+    `uncertain` is what may have been used besides.
+    """
 
     answer: Usage = _NOTHING
     others: Usage = _NOTHING
     dollars: float | None = 0.0
+    uncertain: Amount = NOTHING
 
     @property
     def tokens(self) -> int:
@@ -37,7 +42,9 @@ class Bill:
         before = _plus(earlier.answer, earlier.others)
         unknown = self.dollars is None or earlier.dollars is None
         dollars = None if unknown else max(0.0, (self.dollars or 0.0) - (earlier.dollars or 0.0))
-        return Bill(self.answer, _minus(self.others, before), dollars)
+        possible = max(0.0, (self.uncertain.dollars or 0.0) - (earlier.uncertain.dollars or 0.0))
+        uncertain = Amount(max(0, self.uncertain.tokens - earlier.uncertain.tokens), possible)
+        return Bill(self.answer, _minus(self.others, before), dollars, uncertain)
 
     def chat(self) -> Billed:
         """Return it as the `usage` of a chat completion."""
@@ -48,6 +55,7 @@ class Bill:
             "prompt_tokens_details": self._into(),
             "completion_tokens_details": self._out(),
             "cost": self.dollars,
+            **self._besides(),
         }
 
     def responses(self) -> Billed:
@@ -59,7 +67,14 @@ class Bill:
             "output_tokens_details": self._out(),
             "total_tokens": self.tokens,
             "cost": self.dollars,
+            **self._besides(),
         }
+
+    def _besides(self) -> Billed:
+        """Return what may have been used besides, where that is anything."""
+        if self.uncertain == NOTHING:
+            return {}
+        return {"uncertain_tokens": self.uncertain.tokens, "uncertain_cost": self.uncertain.dollars}
 
     def _into(self) -> Details:
         return {
@@ -78,14 +93,15 @@ class Bill:
 def bill(run: Run, family: Iterable[Run] = ()) -> Bill:
     """Return a run's bill so far; `family` are its child runs, and theirs, as far as they are known."""
     below = {child.id: child for child in family if child.id != run.id}
-    answer, others, charged = _NOTHING, _NOTHING, Amount()
+    answer, others, charged, uncertain = _NOTHING, _NOTHING, NOTHING, NOTHING
     for attempt, is_answer in _calls(run, below, answers=True):
         charged += attempt.charged
+        uncertain += attempt.uncertain
         if is_answer:
             answer = _plus(answer, _used(attempt))
         else:
             others = _plus(others, _used(attempt))
-    return Bill(answer, others, charged.dollars)
+    return Bill(answer, others, charged.dollars, uncertain)
 
 
 def answering(run: Run) -> Attempt | None:
@@ -131,10 +147,8 @@ def _used(attempt: Attempt) -> Usage:
     match attempt.outcome:
         case AttemptFinished(usage=usage):
             return usage
-        case AttemptFailed(charged=charged):
-            return Usage(charged.tokens)
         case _:
-            return Usage(attempt.started.reserved.tokens)
+            return Usage(attempt.charged.tokens)
 
 
 def _plus(one: Usage, other: Usage) -> Usage:

@@ -7,7 +7,7 @@ only where whoever runs this asked for it. Deliberately absent: when spans begin
 import json
 from hashlib import sha256
 
-from shikisha.budget import Amount
+from shikisha.budget import NOTHING, Amount
 from shikisha.errors import FaultKind
 from shikisha.events import (
     AnswerGraded,
@@ -136,7 +136,9 @@ def model(worker: Facts) -> Attributes:
 
 def gave(event: AttemptFinished, chat: bool) -> Attributes:
     """Return what is said of a call that gave an answer."""
-    said = cost(Amount(event.usage.total, event.dollars))
+    said = cost(Amount(event.usage.total, event.dollars), event.uncertain)
+    if event.stated is not None:
+        said[names.USAGE_UNDERSTATED] = True
     if chat:
         usage = event.usage
         said[names.INPUT_TOKENS], said[names.OUTPUT_TOKENS] = usage.input_tokens, usage.output_tokens
@@ -154,18 +156,22 @@ def gave(event: AttemptFinished, chat: bool) -> Attributes:
 
 def failed(event: AttemptFailed, chat: bool) -> Attributes:
     """Return what is said of a call that gave none."""
-    said = cost(event.charged)
+    said = cost(event.charged, event.uncertain)
     said[names.FAULT] = event.fault.value
     if chat and event.fault in _FINISH:
         said[names.RESPONSE_FINISH] = (_FINISH[event.fault],)
     return said
 
 
-def cost(amount: Amount) -> Attributes:
-    """Return what something was charged with; no dollars where nobody can say."""
+def cost(amount: Amount, uncertain: Amount) -> Attributes:
+    """Return what something used; no dollars where nobody can say. What it may have used besides stands apart."""
     said: Attributes = {names.CHARGED_TOKENS: amount.tokens}
     if amount.dollars is not None:
         said[names.COST] = amount.dollars
+    if uncertain != NOTHING:
+        said[names.UNCERTAIN_TOKENS] = uncertain.tokens
+        if uncertain.dollars is not None:
+            said[names.UNCERTAIN_COST] = uncertain.dollars
     return said
 
 

@@ -138,10 +138,10 @@ class Steps:
         key, span = thread.calls.pop((event.round, event.step), ("", None))
         chat = span is not None and span.client
         if isinstance(event, AttemptFinished):
-            thread.used += Amount(event.usage.total, event.dollars)
+            thread.used += Amount(event.usage.total, event.dollars) + event.uncertain
             said = say.gave(event, chat)
         else:
-            thread.used += event.charged
+            thread.used += event.charged + event.uncertain
             said = say.failed(event, chat)
         if span is None:
             return  # begun in an earlier part, and closed there

@@ -156,7 +156,7 @@ class Scorer:
             raise CapReached(
                 "spend.dollars", f"the ${self._purse.limit:g} that training may cost are spent or reserved"
             )
-        self.spent += run.charged.dollars or 0.0
+        self.spent += run.counted.dollars or 0.0  # the cap on what training costs counts what is uncertain too
         grade = await _graded(item, run)
         weights = self._weights if self.cost is None else replace(self._weights, cost=self.cost)
         found = _scored(run, grade, reward(run, grade, weights), len(before))

@@ -114,8 +114,9 @@ def merged(before: object, now: object) -> object:
 def _larger(before: object, now: object) -> object:
     if isinstance(before, Mapping):
         return merged(before, now)
-    counts = isinstance(before, int | float) and isinstance(now, int | float)
-    return before if now is None or (counts and before > now) else now
+    if now is None or (isinstance(before, int | float) and isinstance(now, int | float) and before > now):
+        return before
+    return now
 
 
 def _plausible(usage: Usage, most: Usage) -> bool:

@@ -59,7 +59,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A run in the list; `dollars` None: nobody can say; `going`: it is not known yet."""
+    """A run in the list; `dollars` None: nobody can say; `going`: it is not known yet.
+
+    `uncertain` is what it may have cost besides.
+    """
 
     run: str
     excerpt: str
@@ -72,6 +75,7 @@ class Row:
     seconds: float
     tokens: int
     dollars: float | None
+    uncertain: float
     labels: tuple[str, ...]
     domain: str
     going: bool
@@ -119,6 +123,7 @@ def _row(served: Served, names: Mapping[str, str], now: float) -> Row:
         seconds=max(0.0, (now if going else served.updated) - served.created),
         tokens=served.tokens,
         dollars=served.dollars,
+        uncertain=served.uncertain_dollars,
         labels=served.labels,
         domain=served.domain,
         going=going,

@@ -13,7 +13,16 @@ from shikisha.journal.statements import Statement
 from shikisha.journal.tables import SERVED
 
 _MARK = update(SERVED).where(SERVED.c.run == bindparam("of_run"))
-_STATES, _FIGURES = ("state", "owner", "updated"), ("status", "tokens", "dollars")
+_STATES, _FIGURES = (
+    ("state", "owner", "updated"),
+    (
+        "status",
+        "tokens",
+        "dollars",
+        "uncertain_tokens",
+        "uncertain_dollars",
+    ),
+)
 _SAID: Mapping[tuple[str, ...], Statement] = {
     names: Statement.of(_MARK.values({name: bindparam(f"new_{name}") for name in names}))
     for names in (_STATES, _FIGURES, _STATES + _FIGURES)

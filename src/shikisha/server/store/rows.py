@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
+from shikisha.budget import Amount
 from shikisha.events import Status
 
-_MOST = 2**63 - 1
+MOST = 2**63 - 1
 
 
 class State(StrEnum):
@@ -30,8 +31,8 @@ class Served:
 
     `wire` is its request as its API needs it again, `excerpt` the first words of its task, `idempotency` the client's
     own key for the request, and `request_hash` tells whether another request under that key is the same. `dollars`
-    None: nobody can say (yet). `stopping`: someone wants its owner to stop it. `erased` is when its texts were. `ends`
-    and `strikes` are what it is blamed for (`blame`).
+    None: nobody can say (yet); what may have been used besides is in `uncertain_…`. `stopping`: someone wants its owner
+    to stop it. `erased` is when its texts were. `ends` and `strikes` are what it is blamed for (`blame`).
     """
 
     run: str
@@ -59,6 +60,18 @@ class Served:
     erased: float | None = None
     ends: int = 0
     strikes: int = 0
+    uncertain_tokens: int = 0
+    uncertain_dollars: float = 0.0
+
+    @property
+    def used(self) -> Amount:
+        """What it is known to have used."""
+        return Amount(self.tokens, self.dollars)
+
+    @property
+    def uncertain(self) -> Amount:
+        """What it may have used besides."""
+        return Amount(self.uncertain_tokens, self.uncertain_dollars)
 
     def row(self) -> dict[str, object]:
         """Return the values of its row."""
@@ -67,7 +80,8 @@ class Served:
             "updated": self.updated or self.created,
             "metadata": json.dumps(dict(self.metadata)),
             "labels": json.dumps(self.labels),
-            "tokens": min(self.tokens, _MOST),
+            "tokens": min(self.tokens, MOST),
+            "uncertain_tokens": min(self.uncertain_tokens, MOST),
         }
         return {name: storable(value) for name, value in (values | made).items()}
 

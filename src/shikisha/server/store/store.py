@@ -17,6 +17,7 @@ import shikisha.server.store.claims as claims
 import shikisha.server.store.erasure as erasure
 import shikisha.server.store.filters as filters
 import shikisha.server.store.holding as holding
+from shikisha.budget import NOTHING, Amount
 from shikisha.errors import Expelled, JournalUnavailable, StillOpen
 from shikisha.events import Status
 from shikisha.journal import Gone, Journal
@@ -25,7 +26,7 @@ from shikisha.journal.tables import SERVED
 from shikisha.server.store.batch import Marks
 from shikisha.server.store.filters import Filter, Page
 from shikisha.server.store.members import Member, new_member
-from shikisha.server.store.rows import Served, State, storable
+from shikisha.server.store.rows import MOST, Served, State, storable
 
 BEATS = 3  # signs of life in a lease
 _TRIAL = 2  # leases that a suspected run is performed before the next one is: what takes a server down does so soon
@@ -70,14 +71,26 @@ class Store:
             raise
 
     def mark(
-        self, run: str, state: State, *, status: Status | None = None, tokens: int = 0, dollars: float | None = None
+        self,
+        run: str,
+        state: State,
+        *,
+        status: Status | None = None,
+        used: Amount = NOTHING,
+        uncertain: Amount = NOTHING,
     ) -> None:
-        """Note with the next commit where a run of ours stands; with a status, what it used so far, too."""
+        """Note with the next commit where a run of ours stands; with a status, what it used and may have used, too."""
         said, now = self._saying(), time.time()
         owner = self.member.id if state is State.OPEN else None
         said.states[run] = {"of_run": run, "new_state": state, "new_owner": owner, "new_updated": now}
         if status is not None:
-            figures = {"new_status": status, "new_tokens": min(tokens, 2**63 - 1), "new_dollars": dollars}
+            figures = {
+                "new_status": status,
+                "new_tokens": min(used.tokens, MOST),
+                "new_dollars": used.dollars,
+                "new_uncertain_tokens": min(uncertain.tokens, MOST),
+                "new_uncertain_dollars": uncertain.dollars or 0.0,
+            }
             said.figures[run] = {"of_run": run, **figures}
         if state is State.OPEN:
             self._ours.add(run)

@@ -106,7 +106,10 @@ class OutputDetails(Given):
 
 
 class Used(Given):
-    """The bill: the answer's own call in the standard fields, everything else as orchestration tokens."""
+    """The bill: the answer's own call in the standard fields, everything else as orchestration tokens.
+
+    What calls may have used whose outcome nobody knows is in none of them, but in `uncertain_…` (null: there is none).
+    """
 
     input_tokens: int
     input_tokens_details: InputDetails
@@ -114,6 +117,8 @@ class Used(Given):
     output_tokens_details: OutputDetails
     total_tokens: int
     cost: float | None
+    uncertain_tokens: int | None = None
+    uncertain_cost: float | None = None
 
 
 class Failure(Given):

@@ -87,7 +87,7 @@ class OpenQuestion(Shown):
 
 
 class RunSummary(Shown):
-    """A run in a list. `dollars` null: nobody can say (yet)."""
+    """A run in a list. `dollars` null: nobody can say (yet); `uncertain_…`: what may have been used besides."""
 
     id: str
     object: Literal["run"] = "run"
@@ -107,6 +107,8 @@ class RunSummary(Shown):
     background: bool
     tokens: int
     dollars: float | None
+    uncertain_tokens: int
+    uncertain_dollars: float | None
 
 
 class RunList(Shown):
@@ -139,6 +141,8 @@ class RunShown(Shown):
     labels: list[str]
     tokens: int
     dollars: float | None
+    uncertain_tokens: int
+    uncertain_dollars: float | None
     questions: list[OpenQuestion]
     children: list[str]
     explanation: Explanation

@@ -71,3 +71,57 @@ def test_invariant_8_a_growing_text_is_heard_as_the_whole_would_be_scrubbed(piec
     listener.end()
     assert "".join(heard) == keys.scrub("".join(pieces))
     assert "" not in heard
+
+
+LONG = "sk-planted-Q7x2mNv94kLpZ8rT1wYb5cHd3fGj6sAe"
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        (f"Incorrect API key provided: {LONG[:20]}.", f"Incorrect API key provided: {MASK}."),
+        (f"key {LONG[:8]} is wrong", f"key {MASK} is wrong"),
+        (f"key ending in {LONG[-10:]}", f"key ending in {MASK}"),
+        (f"key …{LONG[12:30]}… is wrong", f"key …{MASK}… is wrong"),
+        (f"key {LONG[:10]}********{LONG[-4:]} is wrong", f"key {MASK} is wrong"),
+        (f"key {LONG[:5]}****{LONG[-4:]}, or so", f"key {MASK}, or so"),
+        (f"key '{LONG[:6]}...{LONG[-4:]}'", f"key '{MASK}'"),
+        (f"key ****{LONG[-6:]}", f"key {MASK}"),
+        (f"{LONG[:20]} and {LONG[20:]}", f"{MASK} and {MASK}"),
+        ("wait ... for it, **bold** and 2***3", "wait ... for it, **bold** and 2***3"),
+        (LONG[:7], LONG[:7]),
+    ],
+)
+def test_invariant_8_a_piece_of_a_key_is_not_repeated_from_a_failure(said: str, left: str) -> None:
+    assert vault(API_KEY=LONG).redact(said) == left
+
+
+@given(st.text(alphabet=f"{LONG[:12]}*. '"), st.integers(0, len(LONG)), st.integers(0, len(LONG)), st.text())
+def test_invariant_8_no_eight_characters_of_a_key_are_left_in_a_redacted_text(
+    before: str, start: int, stop: int, after: str
+) -> None:
+    redacted = vault(API_KEY=LONG, OTHER=KEY).redact(f"{before}{LONG[start:stop]}{after}")
+    assert not any(LONG[at : at + 8] in redacted for at in range(len(LONG) - 7))
+
+
+def test_invariant_8_the_beginning_of_a_key_is_masked_in_an_answer_and_a_maker_s_prefix_is_not() -> None:
+    keys = vault(API_KEY=LONG)
+    assert keys.scrub(f"Your key {LONG[:20]} is wrong, {LONG[:30]} too.") == f"Your key {MASK} is wrong, {MASK} too."
+    assert keys.scrub(f"Keys begin with {LONG[:11]}.") == f"Keys begin with {LONG[:11]}."
+
+
+PARTS = ["sk-", LONG[:9], LONG[:17], LONG[:25], LONG[9:], LONG[17:], LONG, "s", "k", "-", "p", "x", "\n"]
+SELF = "abcabcabcabcabcabcabcabcX-0123456789"
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=12), st.lists(st.sampled_from(["abc", "a", "X", SELF]), max_size=20))
+def test_invariant_8_beginnings_of_keys_are_masked_in_a_growing_text_as_in_the_whole(
+    one: list[str], other: list[str]
+) -> None:
+    for key, pieces in ((LONG, one), (SELF, other)):
+        keys, heard = vault(API_KEY=key), list[str]()
+        listener = keys.listener(heard.append)
+        for piece in pieces:
+            listener(piece)
+        listener.end()
+        assert "".join(heard) == keys.scrub("".join(pieces))

@@ -301,7 +301,7 @@ def _sound(scope: Scope, fault: Fault) -> Fault:
     kind = fault.kind if isinstance(fault.kind, FaultKind) and fault.kind not in _OURS else FaultKind.INTERNAL
     message = scope.clean(str(fault.message or ""))
     if kind is not FaultKind.WAITING:  # there the message is a person's question
-        message = message[:_LONGEST_MESSAGE]
+        message = scope.vault.redact(message[: 2 * _LONGEST_MESSAGE])[:_LONGEST_MESSAGE]
     wish = fault.retry_after
     if wish is not None:
         none = not isinstance(wish, int | float) or (isinstance(wish, float) and isnan(wish))

@@ -2,12 +2,14 @@
 
 Invariant 8: keys never reach a journal, log, trace, error message, prompt or sandbox. Keys enter through
 `Vault.read` (from the environment, by variable name) and whatever comes back from a worker, a user or an exception
-passes `Vault.scrub` before it goes anywhere. Deliberately absent: any way to print a vault.
+passes `Vault.scrub` before it goes anywhere; of a key that is not whole its beginning is enough. What others say of a
+failure passes `Vault.redact` too, since endpoints like to repeat parts of a key there, with stars or without.
+Deliberately absent: keys in another encoding than they have (base64, percent signs), and any way to print a vault.
 """
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from shikisha.errors import ConfigError
 
@@ -17,6 +19,11 @@ OURS = (
 )
 _ISSUED = re.compile(rf"{OURS}[0-9a-z]+-[\w-]{{20,}}", re.ASCII)
 _SHORTEST = 8  # a shorter "key" would blot out ordinary words
+_BEGINNING = 16  # characters of a key at its beginning that are known for it anywhere; makers' prefixes are shorter
+_PIECE = 8  # characters of a key from any place of it that are known for it in what is said of a failure
+_STARS = re.compile(r"\*{2,}|•{2,}|…+|\.{3,}")  # how others hide the middle of a key
+_LEAST_SEEN = 3  # characters of a key beside stars that are known for it
+_AROUND = "'\"`()[]{}<>,;:=.!?"
 
 
 class Vault:
@@ -50,7 +57,34 @@ class Vault:
         for key in self._keys.values():
             if key in text:
                 text = text.replace(key, MASK)
+            if len(key) > _BEGINNING and key[:_BEGINNING] in text:
+                text = _without_beginnings(text, key)
         return _ISSUED.sub(MASK, text) if OURS in text else text
+
+    def redact(self, text: str) -> str:
+        """Return what somebody said of a failure without keys and pieces of keys, starred ones too."""
+        text = self.scrub(text)
+        if self._keys and _STARS.search(text):
+            text = re.sub(r"\S+", self._unstarred, text)
+        for key in self._keys.values():
+            text = _without_pieces(text, key)
+        return text
+
+    def _unstarred(self, word: re.Match[str]) -> str:
+        """Mask what is left of a key of which somebody has starred out the rest."""
+        whole = word[0]
+        stars = [*_STARS.finditer(whole)]
+        if not stars:
+            return whole
+        begin, end = whole[: stars[0].start()].lstrip(_AROUND), whole[stars[-1].end() :].rstrip(_AROUND)
+        for key in self._keys.values():
+            first = len(begin) >= _LEAST_SEEN and key.startswith(begin)
+            last = len(end) >= _LEAST_SEEN and key.endswith(end)
+            if first or last:
+                start = stars[0].start() - len(begin) if first else stars[0].start()
+                stop = stars[-1].end() + len(end) if last else stars[-1].end()
+                return f"{whole[:start]}{MASK}{whole[stop:]}"
+        return whole
 
     def listener(self, hear: Callable[[str], None]) -> "Listener":
         """Return a listener that passes pieces of a growing text on to `hear`, scrubbed as the whole would be."""
@@ -84,6 +118,9 @@ class Listener:
         while True:
             starts = [text.find(key, max(0, cut - len(key) + 1), cut + len(key) - 1) for key in self._keys]
             through = [at for at in starts if 0 <= at < cut]
+            for key in self._keys:
+                near = _beginnings(text, key, max(0, cut - len(key) + 1)) if len(key) > _BEGINNING else ()
+                through += [at for at, end in near if at < cut < end]
             if not through:
                 return cut
             cut = min(through)
@@ -91,6 +128,45 @@ class Listener:
     def _say(self, text: str) -> None:
         if text:
             self._hear(text)
+
+
+def _beginnings(text: str, key: str, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield where the text has the beginning of this key, and as far as it goes."""
+    at = text.find(key[:_BEGINNING], start)
+    while at >= 0:
+        end = at + _common(text[at : at + len(key)], key)
+        yield at, end
+        at = text.find(key[:_BEGINNING], end)
+
+
+def _common(text: str, key: str) -> int:
+    """Return how many characters two texts have in common at their beginning."""
+    return next(
+        (n for n, (one, other) in enumerate(zip(text, key, strict=False)) if one != other), min(len(text), len(key))
+    )
+
+
+def _without_beginnings(text: str, key: str) -> str:
+    parts, last = [], 0
+    for at, end in _beginnings(text, key):
+        parts += [text[last:at], MASK]
+        last = end
+    return "".join([*parts, text[last:]])
+
+
+def _without_pieces(text: str, key: str) -> str:
+    """Return the text without what it has in common with a key, wherever that is long enough to be of use."""
+    pieces = {key[at : at + _PIECE] for at in range(len(key) - _PIECE + 1)}
+    parts, last, at = [], 0, 0
+    while at <= len(text) - _PIECE:
+        if text[at : at + _PIECE] not in pieces:
+            at += 1
+            continue
+        parts += [text[last:at], MASK]
+        while text[at : at + _PIECE] in pieces:
+            at += 1
+        at = last = at + _PIECE - 1
+    return "".join([*parts, text[last:]])
 
 
 def _begun(text: str, key: str) -> int:

@@ -250,7 +250,7 @@ class ChatWorker:
         card, text, most = self._card, heard.text, most_output(self._card, wishes)
         short = wishes.options.get("max_completion_tokens") == most
         if (objection := heard.objection(wishes, short=short)) is not None:
-            message = self._vault.scrub(objection.fault.message)
+            message = self._vault.redact(objection.fault.message)
             fault = replace(objection.fault, message=message, partial=text or None)
             raise WorkerError.of(self._billed(fault, heard, said, wishes))
         usage, stated = self._usage(heard, said, wishes)

@@ -43,7 +43,7 @@ from support import TASK, engine
 T = TypeVar("T")
 NAMES = ("a", "b", "c")
 OUTPUT = 20  # tokens that a worker may write
-UNCLEAR = {FaultKind.TIMEOUT, FaultKind.RESET, FaultKind.SERVER, FaultKind.INTERNAL}  # it may have used all
+UNCLEAR = {FaultKind.TIMEOUT, FaultKind.RESET, FaultKind.INTERNAL}  # it may have used all
 
 
 @dataclass
@@ -240,7 +240,9 @@ def steps_begin_after_what_they_see(run: Run, events: tuple[Event, ...]) -> None
 
 
 def charged(event: AttemptFinished | AttemptFailed) -> Amount:
-    return event.charged if isinstance(event, AttemptFailed) else Amount(event.usage.total, event.dollars)
+    """What counts against the caps."""
+    known = event.charged if isinstance(event, AttemptFailed) else Amount(event.usage.total, event.dollars)
+    return known + event.uncertain
 
 
 def caps_hold(run: Run, caps: Caps, events: tuple[Event, ...]) -> None:
@@ -261,7 +263,9 @@ def caps_hold(run: Run, caps: Caps, events: tuple[Event, ...]) -> None:
                 reserved = held.pop((event.round, event.step, event.attempt))
                 used += charged(event)
                 if isinstance(event, AttemptFailed) and event.fault in UNCLEAR:
-                    assert event.charged == reserved
+                    assert (event.charged, event.uncertain) == (Amount(), reserved)
+                if isinstance(event, AttemptFailed) and event.fault is FaultKind.SERVER and not event.partial:
+                    assert (event.charged, event.uncertain) == (Amount(), Amount())
     assert not held
 
 

@@ -79,6 +79,14 @@ async def call(track: Track, member: Member, request: Request, why: Why) -> Repl
             raise
 
 
+async def take_agreed(track: Track, member: Member, request: Request, text: str) -> Reply:
+    """Return the text as this worker's answer, without a call: it is journaled as an attempt that used nothing."""
+    async with track.turn:
+        if track.over:
+            raise WorkerError(FaultKind.INTERNAL, "what this call was for has ended")
+        return await _given(track, member, request, text, Why(reason=Reason.AGREED))
+
+
 async def _call(track: Track, member: Member, request: Request, why: Why) -> Reply:
     admit(member.card, request.labels.union(request.task.labels), track.scope.guarded)
     request = fitting(member.card, request)
@@ -153,7 +161,7 @@ async def _once(track: Track, member: Member, request: Request, why: Why, *, sam
     if scope.cancelled():
         raise asyncio.CancelledError  # a worker that swallowed it buys no further call
     shown = turns(request)
-    need = bound(shown, card, request.wishes)
+    need = NOTHING if why.reason is Reason.AGREED else bound(shown, card, request.wishes)
     async with scope.gates.hold(card):
         try:
             await scope.reserve(need, card.name)
@@ -407,7 +415,12 @@ async def _ask_person(track: Track, member: Member, request: Request, why: Why, 
     decision = await decide(track, member, request, QuestionKind.ANSWER, prompt or request.subtask)
     if not decision.approved:
         raise WorkerError(FaultKind.DENIED, f"{decision.actor} declined to answer")
-    given, why, same_key = replace(member, worker=_Given(decision.text)), replace(why, reason=Reason.RESUME), False
+    return await _given(track, member, request, decision.text, replace(why, reason=Reason.RESUME))
+
+
+async def _given(track: Track, member: Member, request: Request, text: str, why: Why) -> Reply:
+    """Record an answer that is there already as the worker's."""
+    given, same_key = replace(member, worker=_Given(text)), False
     while isinstance(outcome := await _once(track, given, request, why, same_key=same_key), Fault):
         if outcome.kind not in _REPEATED:
             raise WorkerError.of(outcome)

@@ -43,6 +43,8 @@ class Proposal:
     `rejected` are texts that came before it and were no plans; `substituted` names the fallback that made this plan.
     With an empty plan, `keeps` says which round's answer is the run's (None: the latest). `propensity` is the
     probability with which this plan was drawn, where chance had a part; `beside` says what others would have proposed.
+    `joins`: the last step only brings together what the steps that it sees have answered, so that nobody need be called
+    for it where these agree.
     """
 
     plan: Plan
@@ -55,6 +57,7 @@ class Proposal:
     keeps: int | None = None
     propensity: float | None = None
     beside: Mapping[str, str] = field(default_factory=dict)
+    joins: bool = False
 
 
 Asking: TypeAlias = Callable[[Member, Request], Awaitable[Reply]]

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     ESCALATION = "escalation"  # the dearer worker configured for faults and failed checks
     RESUME = "resume"  # repeated under the same key: it was in flight when the process died
     TOOLS = "tools"  # the same worker goes on with what the client's tools came to
+    AGREED = "agreed"  # nobody is called: what the step was to bring together says the same
 
 
 class Finish(StrEnum):
@@ -197,6 +198,7 @@ class PlanProposed(Event):
     `substituted` says which fallback conductor made it, and `note` why it looks as it does. `final` announces that no
     further round is wanted. `keeps` is the round whose answer an empty plan ships (None: the latest), `propensity` the
     probability with which the plan was drawn (None: without chance), `beside` what others would have proposed, by name.
+    `joins`: the last step only brings together what the steps that it sees have answered.
     """
 
     kind: ClassVar[str] = "plan.proposed"
@@ -211,6 +213,7 @@ class PlanProposed(Event):
     keeps: int | None = None
     propensity: float | None = None
     beside: Mapping[str, str] = field(default_factory=dict)
+    joins: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,11 +42,16 @@ class Ledger:
         for ledger in chain:
             ledger.steps += 1
 
+    def foresee(self, need: Amount, worker: str) -> None:
+        """Refuse what no cap will allow any more, even if all that is held now came back."""
+        for ledger in self._chain():
+            self._check(ledger, need, worker, Amount())
+
     def reserve(self, need: Amount, worker: str) -> None:
         """Hold this amount here and in every run above, or refuse the call."""
         chain = self._chain()
         for ledger in chain:
-            self._check(ledger, need, worker)
+            self._check(ledger, need, worker, ledger.held)
         for ledger in chain:
             ledger.held = _plus(ledger.held, need, +1)
 
@@ -99,8 +104,8 @@ class Ledger:
             chain.append(ledger)
         return chain
 
-    def _check(self, ledger: "Ledger", need: Amount, worker: str) -> None:
-        caps, used, held = ledger.caps, ledger.used, ledger.held
+    def _check(self, ledger: "Ledger", need: Amount, worker: str, held: Amount) -> None:
+        caps, used = ledger.caps, ledger.used
         if caps.tokens is not None and not used.tokens + held.tokens + need.tokens <= caps.tokens:
             taken = used.tokens + held.tokens
             self.refuse(

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
+from shikisha.budget import Amount
 from shikisha.call import NO_WISHES, Wishes
 from shikisha.clearance import NONE, Labels, join
-from shikisha.context import grant
-from shikisha.errors import CapReached, Fault, FaultKind, JournalError
+from shikisha.context import bound, fitting, grant, turns
+from shikisha.errors import CapReached, Fault, FaultKind, JournalError, WorkerError
 from shikisha.events import OnFail
 from shikisha.plan import Plan
 from shikisha.run import Result, RoundRecord, StepRecord
@@ -33,7 +34,8 @@ _STOPPED = "a check stopped the run"
 class Score:
     """What is to be performed: a round's plan for a task; `on_text` hears answers grow.
 
-    `seen` are the labels of what its conductor was told of earlier rounds: subtasks may repeat any of it.
+    `seen` are the labels of what its conductor was told of earlier rounds: subtasks may repeat any of it. `joins`: its
+    last step only brings together what the steps that it sees have answered.
     """
 
     task: Task
@@ -42,6 +44,7 @@ class Score:
     past: RoundRecord | None = None
     on_text: Hearing | None = None
     seen: Labels = NONE
+    joins: bool = False
 
 
 @dataclass(slots=True)
@@ -106,7 +109,8 @@ async def _result(scope: Scope, score: Score, performance: Performance, index: i
         return StepEnd(past.result, past.finished.attempt, _stopped(past, past.finished.attempt))
     performed = _hindered(track, performance, granted, member.card.name)
     if performed is None:
-        performed = await perform_step(track, member, _request(track, score, granted))
+        joins = score.joins and index == len(score.plan) - 1
+        performed = await perform_step(track, member, _request(track, score, granted), joins=joins)
         await track.end()
     if not performed.waits:
         scope.recorder.add(finished(track, performed))
@@ -135,6 +139,20 @@ def _hindered(track: Track, performance: Performance, granted: tuple[Granted, ..
     except CapReached as refusal:
         return StepEnd(Result(worker, None, Fault(FaultKind.CAP, str(refusal))))
     return None
+
+
+def least_needs(scope: Scope, score: Score) -> list[tuple[str, Amount]]:
+    """Return what the call of each step is reserved at the least: before anything that it is to see is there."""
+    found = []
+    for index, step in enumerate(score.plan.steps):
+        card = scope.pool[step.worker].card
+        request = _request(Track(scope, score.round, index), score, ())
+        try:
+            request = fitting(card, request)
+        except WorkerError:
+            continue  # it is not called
+        found.append((card.name, bound(turns(request), card, request.wishes)))
+    return found
 
 
 def _request(track: Track, score: Score, granted: tuple[Granted, ...]) -> Request:

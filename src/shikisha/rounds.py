@@ -1,9 +1,11 @@
 """The round loop: ask the conductor, perform its plan, look at the results, ask again or ship.
 
 Invariants: a plan is journaled before it is performed, and a journaled plan is performed and never proposed again (4);
-a plan that does not fit its pool and caps is not performed (1, 3); the loop ends in an Ending that says why, whatever a
-conductor does (6). When a revision fails, the answer at hand is kept and the ending says so (9). Deliberately absent:
-the run's start and end, its deadline and its children (`conduct`).
+a plan that does not fit its pool and caps is not performed (1, 3), and neither is one of which a step can certainly not
+be paid: that is a recorded result of each of its steps, and that a later step may not be paid is said in the plan's
+note; the loop ends in an Ending that says why, whatever a conductor does (6). When a revision fails, the answer at hand
+is kept and the ending says so (9). Deliberately absent: the run's start and end, its deadline and its children
+(`conduct`).
 """
 
 import asyncio
@@ -13,12 +15,13 @@ from functools import partial
 from time import time
 
 from shikisha.attempt import Why, call
+from shikisha.budget import Amount
 from shikisha.call import Reply, Request
 from shikisha.clearance import Labels, join
 from shikisha.conductor import Conductor, NoPlan, Proposal, Rejection, Situation
 from shikisha.errors import STOPS, CapReached, Fault, FaultKind, JournalError, PlanError, WorkerError, described
-from shikisha.events import PlanProposed, PlanRejected, Role, Status
-from shikisha.perform import Hearing, Score, perform
+from shikisha.events import PlanProposed, PlanRejected, Role, Status, StepFinished
+from shikisha.perform import Hearing, Score, least_needs, perform
 from shikisha.plan import Plan, Step
 from shikisha.pool import Member
 from shikisha.run import Performed, Result, RoundRecord
@@ -90,7 +93,7 @@ async def _propose(conducted: Conducted, index: int) -> Proposal | Fault:
     scope, past = conducted.scope, _past(conducted.scope, index)
     if past and past.proposed and past.plan is not None:
         made = past.proposed
-        return Proposal(past.plan, version=made.version, final=made.final, keeps=made.keeps)
+        return Proposal(past.plan, version=made.version, final=made.final, keeps=made.keeps, joins=made.joins)
     track = Track(scope, index, None, past.planning if past else None)
     rejected, proposal = await _draft(conducted, track)
     await track.end()
@@ -99,6 +102,7 @@ async def _propose(conducted: Conducted, index: int) -> Proposal | Fault:
     for rejection in rejected[len(past.rejected) if past else 0 :]:
         scope.recorder.add(_rejected(conducted, index, rejection))
     if isinstance(proposal, Proposal):
+        proposal = replace(proposal, note=_forewarned(conducted, proposal, index))
         scope.recorder.add(_proposed(conducted, index, proposal))
     return proposal
 
@@ -143,7 +147,11 @@ def _past(scope: Scope, index: int) -> RoundRecord | None:
 async def _perform_round(conducted: Conducted, proposed: Proposal, index: int) -> Ending | None:
     """Perform a round; return how the run ends if it does not go on."""
     scope, plan = conducted.scope, proposed.plan
-    score = Score(conducted.task, plan, index, _past(scope, index), conducted.on_text, conducted.seen)
+    score = _score(conducted, proposed, index)
+    try:
+        _refuse_unaffordable(scope, score)
+    except CapReached as refusal:
+        return _unaffordable(conducted, score, refusal)
     performance = await perform(scope, score)
     results = tuple(result for result in performance.results if result is not None)
     if len(results) < len(plan):
@@ -157,6 +165,60 @@ async def _perform_round(conducted: Conducted, proposed: Proposal, index: int) -
         cap = scope.ledger.reached.cap if scope.ledger.reached else "budget"
         return Ending(Status.CAPPED, refused.message, cap, refused)
     return None
+
+
+def _score(conducted: Conducted, proposed: Proposal, index: int) -> Score:
+    past = _past(conducted.scope, index)
+    joins = proposed.joins
+    return Score(conducted.task, proposed.plan, index, past, conducted.on_text, conducted.seen, joins)
+
+
+def _refuse_unaffordable(scope: Scope, score: Score) -> None:
+    """Raise CapReached for a plan of which a step will be refused for certain, before anything of it is paid."""
+    begun = score.past is not None and any(record.attempts for record in score.past.steps.values())
+    if len(score.plan) > 1 and not begun:
+        for worker, need in least_needs(scope, score):
+            scope.ledger.foresee(need, worker)
+
+
+def _unaffordable(conducted: Conducted, score: Score, refusal: CapReached) -> Ending:
+    """Record each step of a plan that cannot be paid as refused; return how that ends the run."""
+    scope, labels = conducted.scope, join(conducted.task.labels, score.seen)
+    fault = Fault(FaultKind.CAP, f"{refusal}; nothing of the plan was begun, since not all of it can be paid")
+    known = score.past.steps if score.past else {}
+    for index, step in enumerate(score.plan.steps):
+        if index not in known or known[index].finished is None:
+            scope.recorder.add(
+                StepFinished(
+                    run=scope.run,
+                    at=time(),
+                    round=score.round,
+                    step=index,
+                    worker=scope.pool[step.worker].card.name,
+                    fault=fault.kind,
+                    message=fault.message,
+                    labels=tuple(sorted(labels)),
+                )
+            )
+    return Ending(Status.CAPPED, fault.message, refusal.cap, fault)
+
+
+def _forewarned(conducted: Conducted, proposal: Proposal, index: int) -> str:
+    """Return the plan's note, with a word on what its steps may use where that is more than there is."""
+    scope = conducted.scope
+    left = scope.ledger.left()
+    if len(proposal.plan) < 2 or (left.dollars is None and left.tokens is None):
+        return proposal.note
+    total = sum((need for _, need in least_needs(scope, _score(conducted, proposal, index))), Amount())
+    short = []
+    if left.dollars is not None and total.dollars is not None and total.dollars > left.dollars:
+        short.append(f"${total.dollars:.6f} and ${left.dollars:.6f} are left")
+    if left.tokens is not None and total.tokens > left.tokens:
+        short.append(f"{total.tokens:,} tokens and {left.tokens:,} are left")
+    if not short:
+        return proposal.note
+    said = f"the steps may use up to {' or '.join(short)}: a later one may be refused"
+    return f"{proposal.note}; {said}" if proposal.note else said
 
 
 def _fitting(proposal: Proposal, scope: Scope, rounds: Sequence[Performed]) -> Proposal:
@@ -190,6 +252,7 @@ def _fitting(proposal: Proposal, scope: Scope, rounds: Sequence[Performed]) -> P
         proposal.keeps,
         None if chance is None else float(chance),
         {clean(name): clean(said) for name, said in proposal.beside.items()},
+        bool(proposal.joins),
     )
 
 
@@ -260,4 +323,5 @@ def _proposed(conducted: Conducted, index: int, proposal: Proposal) -> PlanPropo
         keeps=proposal.keeps,
         propensity=proposal.propensity,
         beside=proposal.beside,
+        joins=proposal.joins,
     )

@@ -6,17 +6,20 @@ or its `escalate` is asked, or the run stops, as the check is configured. No wor
 roles. Invariant 6: whatever happens, a step ends in a recorded Result. Deliberately absent: retries (`attempt`).
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import time
 
-from shikisha.attempt import Why, call
+from shikisha.attempt import Why, call, take_agreed
+from shikisha.call import NO_WISHES
 from shikisha.errors import Fault, FaultKind, WorkerError
 from shikisha.events import OnFail, Reason, StepFinished
 from shikisha.handoff import Inspected, inspect
 from shikisha.pool import Member
 from shikisha.run import Result
 from shikisha.scope import Track
-from shikisha.worker import Request
+from shikisha.worker import Granted, Reply, Request
 
 _FINAL = frozenset({FaultKind.CAP, FaultKind.DENIED, FaultKind.WAITING})  # no stand-in may get round these
 
@@ -44,6 +47,7 @@ class _Course:
     reason: Reason = Reason.FIRST
     instead_of: str | None = None
     redone: int = 0
+    joins: bool = False
     asked: set[str] = field(default_factory=set)
 
     def hand_over(self, track: Track, to: Member, reason: Reason) -> None:
@@ -58,17 +62,19 @@ class _Course:
         self.member, self.reason, self.redone = to, reason, 0
 
 
-async def perform_step(track: Track, member: Member, request: Request) -> StepEnd:
-    """Perform a step to its end, or to the point where it waits for a person."""
-    course = _Course(member, request)
+async def perform_step(track: Track, member: Member, request: Request, *, joins: bool = False) -> StepEnd:
+    """Perform a step to its end, or to the point where it waits for a person.
+
+    `joins`: it only brings together what it is granted; where that is the same all over, its worker is not called, and
+    where a cap refuses the call, what most of it says is the answer.
+    """
+    course = _Course(member, request, joins=joins and request.schema is None and request.wishes == NO_WISHES)
     while True:
         course.asked.add(course.member.card.name)
         if track.exchanges:  # whoever goes on knows what the client's tools came to: they are not called again
             course.request = replace(course.request, exchanges=track.exchanges)
         try:
-            reply = await call(
-                track, course.member, course.request, Why(reason=course.reason, instead_of=course.instead_of)
-            )
+            reply = await _reply(track, course)
         except WorkerError as error:
             if error.fault.kind in _FINAL or not _stand_in(track, course):
                 return _failed(track, course, error.fault)
@@ -84,6 +90,35 @@ async def perform_step(track: Track, member: Member, request: Request) -> StepEn
         if not _after_check(track, course, inspected):
             stops = inspected.failed.on_fail is OnFail.STOP
             return StepEnd(_refused(course, inspected), attempt, stops)
+
+
+async def _reply(track: Track, course: _Course) -> Reply:
+    """Return the worker's answer, or what it was to bring together where that needs no call or gets none."""
+    member, request = course.member, course.request
+    shared = _shared(request.granted) if course.joins else None
+    if shared is not None and shared[1] == len(request.granted):
+        return await take_agreed(track, member, request, shared[0])
+    try:
+        return await call(track, member, request, Why(reason=course.reason, instead_of=course.instead_of))
+    except WorkerError as error:
+        if error.fault.kind is not FaultKind.CAP or shared is None or 2 * shared[1] <= len(request.granted):
+            raise
+        return await take_agreed(track, member, request, shared[0])
+
+
+def _shared(granted: Sequence[Granted]) -> tuple[str, int] | None:
+    """Return the answer that most of several steps gave, but for case and space, and how many did; None without any."""
+    texts: dict[str, str] = {}
+    votes: Counter[str] = Counter()
+    for earlier in granted:
+        if earlier.text is not None:
+            same = " ".join(earlier.text.casefold().split())
+            texts.setdefault(same, earlier.text)
+            votes[same] += 1
+    if len(granted) < 2 or not votes:
+        return None
+    ((most, count),) = votes.most_common(1)
+    return texts[most], count
 
 
 def _failed(track: Track, course: _Course, fault: Fault) -> StepEnd:

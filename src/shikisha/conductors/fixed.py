@@ -59,7 +59,8 @@ class Fixed:
         """Propose the topology's plan, and after it keep the answer."""
         if situation.rounds:
             return Proposal(Plan(), note=f"{self._name} has one round", final=True)
-        return Proposal(self.plan(situation.cards), note=f"the fixed topology {self._name}", final=True)
+        note = f"the fixed topology {self._name}"
+        return Proposal(self.plan(situation.cards), note=note, final=True, joins=self._topology.joins)
 
 
 class Cascade:

@@ -164,6 +164,8 @@ def _why(record: StepRecord, place: int) -> str:
             return f"the dearer one for {begun.instead_of}, after {before}"
         case Reason.RESUME if any(asked.asks is QuestionKind.ANSWER for asked in record.questions):
             return "a person answers"
+        case Reason.AGREED:
+            return "nobody was called: what it was to bring together says the same"
         case Reason.TOOLS:
             return "it goes on with what the client's tools came to"
         case Reason.RESUME:

@@ -30,6 +30,7 @@ from shikisha.events import (
     CheckStatus,
     Mark,
     QuestionKind,
+    Reason,
     Role,
 )
 from shikisha.grade.canon import Form
@@ -229,6 +230,8 @@ def _text(attempt: Attempt) -> str | None:
 
 def _was_asked(attempt: Attempt) -> bool:
     failed = attempt.outcome
+    if attempt.started.reason is Reason.AGREED:
+        return False
     return not (failed is None or (isinstance(failed, AttemptFailed) and failed.fault.free))
 
 

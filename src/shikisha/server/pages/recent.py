@@ -23,6 +23,7 @@ from shikisha.events import (
     CheckDecided,
     CheckStatus,
     PlanProposed,
+    Reason,
     Role,
     RunStarted,
 )
@@ -152,8 +153,9 @@ class _Gathered:
             self._call(place, kind, at, data)
 
     def _call(self, place: _Place, kind: str, at: float, data: Mapping[str, object]) -> None:
-        if kind == AttemptStarted.kind and data.get("role", Role.STEP) != Role.STEP:
-            self._plain.add(place)
+        if kind == AttemptStarted.kind:
+            if data.get("role", Role.STEP) != Role.STEP or data.get("reason") == Reason.AGREED:
+                self._plain.add(place)
         elif kind == CheckDecided.kind and place in self._tried and data["status"] != CheckStatus.PASS:
             old = self._tried[place]
             self._tried[place] = Tried(

@@ -50,6 +50,7 @@ _OURS = frozenset(
         FaultKind.BLOCKED,
         FaultKind.CHECK_FAILED,
         FaultKind.NO_PLAN,
+        FaultKind.UNREADABLE,
     }
 )  # what only a journal, a person, a check or the engine can say
 

@@ -24,6 +24,7 @@ from shikisha.task import Task
 _TYPICAL = Usage(100, 20)  # a call, to tell prices apart by
 _LEVELS = 9  # the dearest price level: a dollar a call and more
 _SHOWN = 200  # characters of an earlier answer
+UNKNOWN = 0.05  # share of a briefing that a model may not know: own tasks have 4 % at most, everyday ones 12 % and more
 _HEARD = 1_000  # of the conversation before the prompt, whose end says most of what the prompt means
 
 

@@ -7,7 +7,8 @@ business), and any exception that means "try again" (retries are decided in `att
 
     ShikishaError
     ├── PlanError            a plan text that does not parse or does not fit its pool
-    │   └── NoPlan           a conductor can make no plan; carries what it rejected (see `conductor`)
+    │   ├── NoPlan           a conductor can make no plan; carries what it rejected (see `conductor`)
+    │   └── Unreadable       a trained conductor does not know the words of a task or of its pool's cards
     ├── TaskError            a task that cannot be put to anyone
     │   └── QuestionClosed   a person's answer to a question that is not open; says why it is not
     ├── ConfigError          a configuration that cannot be used: file, key, what was expected
@@ -53,6 +54,7 @@ class FaultKind(StrEnum):
     TOOL_ERROR = "tool_error"  # the tool ran and reported an error of its own
     NO_RECORD = "no_record"  # replay: nobody recorded this worker on this task
     NO_PLAN = "no_plan"  # a conductor wrote nothing that can be performed
+    UNREADABLE = "unreadable"  # a trained conductor does not know the words of the task, or of its workers' cards
     NO_ANSWER = "no_answer"  # a child run, here or at another server of ours, ended without an answer
     TOO_DEEP = "too_deep"  # a server of ours that calls itself, however many others are between
     CHECK_FAILED = "check_failed"  # a handoff check did not pass
@@ -175,6 +177,10 @@ class PlanError(ShikishaError):
         super().__init__(f"{where}: {what}")
         self.what = what
         self.where = where
+
+
+class Unreadable(PlanError):
+    """A task, or cards of workers, in words that a trained conductor never learned: whatever it wrote were chance."""
 
 
 class TaskError(ShikishaError):

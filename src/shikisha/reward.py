@@ -22,7 +22,14 @@ from shikisha.plan import depths
 from shikisha.run import Run
 
 _CONDUCTORS_OWN = frozenset(
-    {FaultKind.NO_PLAN, FaultKind.BAD_ARGUMENTS, FaultKind.TOOL_ERROR, FaultKind.BLOCKED, FaultKind.CHECK_FAILED}
+    {
+        FaultKind.NO_PLAN,
+        FaultKind.UNREADABLE,
+        FaultKind.BAD_ARGUMENTS,
+        FaultKind.TOOL_ERROR,
+        FaultKind.BLOCKED,
+        FaultKind.CHECK_FAILED,
+    }
 )  # what a better plan would have avoided; any other fault is the worker's
 
 _TAKEN = ("cost", "latency", "critical_path")

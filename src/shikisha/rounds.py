@@ -19,7 +19,17 @@ from shikisha.budget import Amount
 from shikisha.call import Reply, Request
 from shikisha.clearance import Labels, join
 from shikisha.conductor import Conductor, NoPlan, Proposal, Rejection, Situation
-from shikisha.errors import STOPS, CapReached, Fault, FaultKind, JournalError, PlanError, WorkerError, described
+from shikisha.errors import (
+    STOPS,
+    CapReached,
+    Fault,
+    FaultKind,
+    JournalError,
+    PlanError,
+    Unreadable,
+    WorkerError,
+    described,
+)
 from shikisha.events import PlanProposed, PlanRejected, Role, Status, StepFinished
 from shikisha.perform import Hearing, Score, least_needs, perform
 from shikisha.plan import Plan, Step
@@ -118,7 +128,8 @@ async def _draft(conducted: Conducted, track: Track) -> tuple[Sequence[Rejection
     except PlanError as error:
         what, where = scope.clean(str(error.what)), scope.clean(str(error.where))
         texts = error.rejected if isinstance(error, NoPlan) else ()
-        return (*_clean(texts, scope), Rejection("", what, where)), Fault(FaultKind.NO_PLAN, f"{where}: {what}")
+        kind = FaultKind.UNREADABLE if isinstance(error, Unreadable) else FaultKind.NO_PLAN
+        return (*_clean(texts, scope), Rejection("", what, where)), Fault(kind, f"{where}: {what}")
     except WorkerError as error:
         kind = error.fault.kind if isinstance(error.fault.kind, FaultKind) else FaultKind.INTERNAL
         return (), Fault(kind, scope.clean(str(error.fault.message)))

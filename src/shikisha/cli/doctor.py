@@ -117,7 +117,7 @@ def _workers(composition: "Composition") -> Iterator[Finding]:
 
 
 def _conductor(composition: "Composition") -> Iterator[Finding]:
-    from shikisha.config.foreseeing import foreseen
+    from shikisha.config.foreseeing import foreseen, notices
 
     try:
         pool = composition.pool()
@@ -128,6 +128,9 @@ def _conductor(composition: "Composition") -> Iterator[Finding]:
     for where, trouble in foreseen(composition):
         if trouble is not None and where != "conductor":
             yield Finding(where, BAD, str(trouble))
+    for notice in notices(composition):
+        refuses = FAIR if notice.fallback else BAD
+        yield Finding(notice.where, GOOD if notice.unreadable is None else refuses, str(notice))
 
 
 async def _called(composition: "Composition", name: str) -> list[Finding]:

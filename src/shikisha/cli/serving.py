@@ -56,6 +56,7 @@ def _at(composition: "Composition", host: str | None, port: int | None) -> "Comp
 
 def _announce(house: "House", listening: "socket.socket", *, as_json: bool) -> None:
     """Say where the server is, under which names, and its first key, once."""
+    from shikisha.config.foreseeing import notices
     from shikisha.server import hosts
 
     url, *others = hosts.addresses(house.settings, listening)
@@ -65,6 +66,8 @@ def _announce(house: "House", listening: "socket.socket", *, as_json: bool) -> N
         return
     if house.composition.orchestra is not None:
         out.note("no workers are configured: the embedded orchestra plays (small tools and simulated models)")
+    for notice in notices(house.composition):
+        out.note(f"{notice.where}: {notice}")
     out.note(f"listening on {url}; OpenAI clients use {url}/v1, people {url}/ui")
     for note in _reached(house, listening, others):
         out.note(note)

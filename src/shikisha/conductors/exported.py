@@ -6,6 +6,7 @@ model of another version, and weights beside it that it was not made of are Conf
 Deliberately absent: anything that decides (`trained`), and other prompts.
 """
 
+import json
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -167,6 +168,8 @@ class Briefed:
         silent = {*facts.ends, *facts.silent}
         self.lexicon = lexicon_of(self.encode, self.decode, tokenizer.get_vocab_size(), silent, where)
         self.ordinals = ordinals_of(self.encode, self.decode)
+        self._unknown = unknown_token(tokenizer)
+        self.words = None if self._unknown is None else tokenizer.get_vocab_size()
 
     def prompt(self, situation: Situation) -> Sequence[int]:
         """Return the tokens of the briefing."""
@@ -179,6 +182,10 @@ class Briefed:
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of these tokens."""
         return self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+
+    def unknown(self, text: str) -> tuple[int, int]:
+        """Return how many of a text's tokens stand for what it does not know, and how many there are."""
+        return unknown_count(self.encode(text), self._unknown)
 
 
 def open_exported(folder: Path) -> Briefed:
@@ -203,6 +210,20 @@ def read_tokenizer(path: Path) -> "tuple[Tokenizer, str]":
         return Tokenizer.from_buffer(held), sha256(held).hexdigest()
     except ValueError as error:
         raise ConfigError(f"{path}: no tokenizer: {error}") from None
+
+
+def unknown_token(tokenizer: "Tokenizer") -> int | None:
+    """Return the token for what a tokenizer does not know; None where it knows every byte."""
+    model = json.loads(tokenizer.to_str())["model"]
+    named, place = model.get("unk_token"), model.get("unk_id")
+    if isinstance(named, str):
+        return tokenizer.token_to_id(named)
+    return place if isinstance(place, int) else None
+
+
+def unknown_count(tokens: Sequence[int], unknown: int | None) -> tuple[int, int]:
+    """Return how many of these tokens are the unknown one, and how many there are."""
+    return sum(token == unknown for token in tokens), len(tokens)
 
 
 def shipped() -> Path:

@@ -4,12 +4,14 @@
 Invariant: what is missing, a file or an extra, is an error that names it. Deliberately absent: downloads.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shikisha.clean import one_line
 from shikisha.conductor import Conductor
 from shikisha.config.settings import TrainedTable
 from shikisha.errors import ConfigError, MissingExtra
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from shikisha.conductors.trained import Author
 
 SHIPPED = "shipped"
+_CARD, _LARGEST_CARD, _LONGEST = "card.json", 1 << 22, 100
 _RUNTIMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "model.onnx": ("edge", ("numpy", "onnxruntime", "tokenizers")),
     "*.safetensors": ("train", ("numpy", "tokenizers", "torch", "transformers")),
@@ -37,8 +40,8 @@ def trained(name: str, table: TrainedTable, folder: Path, fallback: Conductor | 
 
     place = _place(table.path, folder)
     stamps = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in _files(place))
-    manner = Manner(table.temperature, table.seed, table.constrained)
-    return TrainedConductor(name, _opened(place, stamps), fallback, manner, table.rounds)
+    manner = Manner(table.temperature, table.seed, table.constrained, table.unknown)
+    return TrainedConductor(name, _opened(place, stamps), fallback, manner, table.rounds, _taskset(place))
 
 
 def hashes(path: str, folder: Path) -> Iterator[str]:
@@ -48,6 +51,16 @@ def hashes(path: str, folder: Path) -> Iterator[str]:
     place = _place(path, folder)
     if place.is_dir():
         yield from (file_hash(one) for one in _files(place))
+
+
+def _taskset(folder: Path) -> str:
+    """Return what a checkpoint was trained on, by its card; empty where it has none, or one of another kind."""
+    try:
+        with (folder / _CARD).open("rb") as opened:
+            told = json.loads(opened.read(_LARGEST_CARD))["data"]["taskset"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return one_line(told, _LONGEST) if isinstance(told, str) else ""
 
 
 def _place(path: str, folder: Path) -> Path:

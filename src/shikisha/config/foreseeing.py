@@ -3,11 +3,14 @@
 Each is made once, over workers that are described and not built, so that no key is read and nobody is called. A table
 of [conductors] is held against all workers (a child run may have any of them for its pool), the conductor that plays
 where none is named against the configured pool. Invariant: an error names the file and the table, and all of them are
-told. Deliberately absent: whether an endpoint answers (`shikisha doctor --call`).
+told. `notices` says what trained conductors are for, and whether they can read the cards of their pool. Deliberately
+absent: whether an endpoint answers (`shikisha doctor --call`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 
 from shikisha import toml
 from shikisha.call import Reply, Request
@@ -39,6 +42,43 @@ def foreseen(composition: Composition) -> Iterator[tuple[str, ConfigError | None
         if isinstance(table, kinds.ChildSettings):
             where = f"workers.{name}.conductor"
             yield where, _trouble(partial(_named, composition, where, table.conductor, everybody))
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a trained conductor, named at `where`, is for; `unreadable`: why it will refuse every task of its pool."""
+
+    where: str
+    purpose: str
+    unreadable: str | None
+    fallback: bool
+
+    def __str__(self) -> str:
+        return self.unreadable or self.purpose
+
+
+def notices(composition: Composition) -> Iterator[Notice]:
+    """Yield a notice for each trained conductor that the configuration names and that can be made."""
+    playing = _described(composition, composition.settings.pool or composition.playing)
+    known = composition.conductors(_described(composition, composition.names).named)
+    named = [(f"conductors.{name}", name) for name in composition.settings.conductors]
+    for where, spec in (("conductor", composition.settings.conductor), *named):
+        try:
+            made = known.make(spec, playing)
+        except ConfigError:  # said by `foreseen`
+            continue
+        if (found := _notice(where, made, playing)) is not None:
+            yield found
+
+
+def _notice(where: str, conductor: Conductor, pool: Pool) -> Notice | None:
+    if find_spec("numpy") is None:
+        return None
+    from shikisha.conductors.trained import TrainedConductor
+
+    if not isinstance(conductor, TrainedConductor) or not conductor.purpose:
+        return None
+    return Notice(where, conductor.purpose, conductor.unreadable(pool.cards), conductor.fallback is not None)
 
 
 def foresee(composition: Composition) -> None:

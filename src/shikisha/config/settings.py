@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from shikisha.brief import UNKNOWN
 from shikisha.budget import Caps, Price
 from shikisha.call import Ask
 from shikisha.config.serving import ServerTable
@@ -147,6 +148,13 @@ class TrainedTable(Table):
     temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="0: always the likeliest plan")
     seed: int = Field(default=0, description="of the lot, where the temperature is above 0")
     constrained: bool = Field(default=True, description="whether nothing but plans can be written")
+    unknown: float = Field(
+        default=UNKNOWN,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="share of unknown words above which a task is refused",
+    )
 
 
 ConductorTable = Annotated[LmTable | FixedTable | RulesTable | PolicyTable | TrainedTable, Field(discriminator="kind")]

@@ -38,6 +38,7 @@ _FAULTS: Mapping[FaultKind, tuple[int, str]] = {
     FaultKind.NOT_CLEARED: (403, "not_cleared"),
     FaultKind.DENIED: (403, "denied"),
     FaultKind.NO_PLAN: (502, "no_plan"),
+    FaultKind.UNREADABLE: (422, "unreadable"),  # another try would read the same words
     FaultKind.REFUSED: (502, "refused"),
     FaultKind.TRUNCATED: (502, "truncated"),
     FaultKind.TIMEOUT: (504, "worker_timeout"),

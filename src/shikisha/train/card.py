@@ -33,6 +33,15 @@ _READS = (
     "It reads workers' descriptions, and decides by them alone: a description that promises what its worker cannot do "
     "misleads it."
 )
+_TAUGHT = (
+    "Its reading was supervised: which kinds of work a question has and who says to do which are the labels of its "
+    "lessons, from the generator of the tasks. Outcomes decided which form of plan follows from that, not what words "
+    "mean."
+)
+_BRIEF = (
+    "It reads the short briefing (`shikisha.brief`) and nothing else: it is no chat model. Where its tokenizer has "
+    "words and no bytes, it refuses to plan for tasks or workers that are described in others."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +165,21 @@ def _limits(about: About) -> Iterator[str]:
         yield "It was trained with the workers that this card lists; how it does with others was not measured."
     yield _READS
     if about.settings.model.brief:
-        yield "It reads the short briefing (`shikisha.brief`) and nothing else: it is no chat model."
+        yield _BRIEF
+    if about.origin.lessons or _lessons_before(about):
+        yield _TAUGHT
     if about.judged is None:
         yield "What it comes to on tasks that it did not learn from was not measured."
     elif about.judged[0] != about.place.step:
         yield f"The figures are those of step {about.judged[0]}, not of these weights."
     else:
         yield "The figures are of the development split, by which settings may have been chosen, and of one seed."
+
+
+def _lessons_before(about: About) -> str:
+    """Return what the card of the model that it began with says of its lessons."""
+    data = about.start.get("data")
+    return str(data.get("lessons") or "") if isinstance(data, Mapping) else ""
 
 
 def _lines(told: Mapping[str, object], about: About) -> Iterator[str]:
@@ -202,6 +219,8 @@ def _data(about: About) -> Iterator[str]:
     yield f"- taskset: {about.origin.taskset} (seed {about.settings.seed})"
     yield from (f"- {use}: {split}" for use, split in about.origin.splits.items())
     yield f"- lessons: {about.origin.lessons or 'none in this run'}"
+    if before := _lessons_before(about):
+        yield f"- lessons of what it began with: {before}"
     if about.start:
         yield f"- began with: {about.start.get('what', 'a model without a card')} ({about.start.get('weights', '')})"
     yield f"- calls of workers came to {format_dollars(about.spent)}{' (simulated)' if about.origin.simulated else ''}"

@@ -18,7 +18,16 @@ from pydantic import ValidationError
 
 from shikisha.conductor import Situation
 from shikisha.conductors.decoding import Reading
-from shikisha.conductors.exported import PLAN_TOKENS, TOKENIZER, Briefed, Facts, file_hash, version_of
+from shikisha.conductors.exported import (
+    PLAN_TOKENS,
+    TOKENIZER,
+    Briefed,
+    Facts,
+    file_hash,
+    unknown_count,
+    unknown_token,
+    version_of,
+)
 from shikisha.conductors.lexicon import lexicon_of, ordinals_of
 from shikisha.errors import ConfigError
 from shikisha.policy.arrays import Lean
@@ -82,6 +91,8 @@ class Chat:
         silent = {*facts.ends, *facts.silent, *chat.all_special_ids}
         self.lexicon = lexicon_of(self.encode, self.decode, len(chat), silent, where)
         self.ordinals = ordinals_of(self.encode, self.decode)
+        self._unknown = unknown_token(self._bare)
+        self.words = None if self._unknown is None else len(chat)
         self._rendered(["0", "1"])
 
     def prompt(self, situation: Situation) -> Sequence[int]:
@@ -103,6 +114,10 @@ class Chat:
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of these tokens."""
         return self._whole.decode(list(tokens), skip_special_tokens=True)
+
+    def unknown(self, text: str) -> tuple[int, int]:
+        """Return how many of a text's tokens stand for what it does not know, and how many there are."""
+        return unknown_count(self.encode(text), self._unknown)
 
     def _rendered(self, marks: Sequence[str]) -> str:
         turns = [{"role": role, "content": mark} for role, mark in zip(("system", "user"), marks, strict=True)]

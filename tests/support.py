@@ -9,6 +9,7 @@ from shikisha.budget import Caps, Price
 from shikisha.checker import Handoff
 from shikisha.conduct import Engine
 from shikisha.conductors.fixed import Scripted
+from shikisha.conductors.topologies import ANSWER
 from shikisha.errors import WorkerError
 from shikisha.events import Event
 from shikisha.plan import Plan, Step
@@ -79,6 +80,11 @@ def pool_of(*members: Member, **answers: Answer | AnswerFunction) -> Pool:
 def plan_of(*steps: tuple[int, Sequence[int]]) -> Plan:
     """A plan of (worker, access) pairs whose subtasks are `part 0`, `part 1`, ..."""
     return Plan(tuple(Step(f"part {i}", worker, tuple(access)) for i, (worker, access) in enumerate(steps)))
+
+
+def whole_plan(*steps: tuple[int, Sequence[int]]) -> Plan:
+    """A plan of (worker, access) pairs whose subtask is the task itself."""
+    return Plan(tuple(Step(ANSWER, worker, tuple(access)) for worker, access in steps))
 
 
 def engine(recorder: Recorder | None = None, desk: Desk | None = None) -> Engine:

@@ -16,13 +16,14 @@ from shikisha.checker import Handoff
 from shikisha.conductor import Conductor, Proposal, Situation
 from shikisha.conductors.fixed import Scripted
 from shikisha.conductors.lm import LmConductor
+from shikisha.conductors.topologies import ALONE, ANSWER
 from shikisha.errors import FaultKind, WorkerError
 from shikisha.events import AnswerGraded, OnFail
 from shikisha.grade import Given, Grade, graded
 from shikisha.grade.canon import Form
-from shikisha.importers.journal import gather_runs, outcome_log
+from shikisha.importers.journal import PARTS, gather_runs, outcome_log
 from shikisha.journal import Journal, open_journal
-from shikisha.outcomes import OutcomeLog
+from shikisha.outcomes import OutcomeLog, conducted
 from shikisha.outcomes_writing import LogBuilder, Repeats, Written
 from shikisha.plan import Plan, Step
 from shikisha.pool import Pool
@@ -32,12 +33,12 @@ from shikisha.reward import events
 from shikisha.run import Run
 from shikisha.task import Task
 from shikisha.worker import Ask
-from support import engine, member, plan_of, pool_of
+from support import engine, member, pool_of, whole_plan
 from test_children import conducting
 from test_step import Wants
 
 TASK = Task("Six times seven?", id="sums/1", domain="sums")
-ONE = plan_of((0, ()))
+ONE = whole_plan((0, ()))
 CHECKER = Given({"42": 1.0, "so 42": 1.0, "41": 0.0})
 
 
@@ -91,12 +92,21 @@ def test_runs_of_one_task_are_samples(tmp_path: Path) -> None:
     assert (found.more("samples"), found.told["merged"]) == ([4, 1], 4)
 
 
-def test_of_several_steps_only_the_one_that_answered_is_scored(tmp_path: Path) -> None:
-    found = performed(tmp_path, Kept(pool_of(ann="a draft", bob="so 42"), plan_of((0, ()), (1, (0,)))))
-    assert (found.scores("ann"), found.scores("bob")) == ([None], [1.0])
+@pytest.mark.parametrize("last", [Step(ANSWER, 1, (0,)), Step("Add the tables up.", 1), Step("Answer it as text.", 1)])
+def test_who_had_a_part_or_saw_others_results_is_not_credited_with_the_task(tmp_path: Path, last: Step) -> None:
+    found = performed(tmp_path, Kept(pool_of(ann="a draft", bob="so 42"), Plan((Step(ALONE, 0), last))))
+    assert (found.scores("ann"), found.log.workers) == ([None], ("ann",))
     assert found.log.responses("ann") == {"sums/1": "a draft"}
-    assert (found.one("sums/1", "ann").answer, found.one("sums/1", "bob").answer) == ("a draft", "so 42")
-    assert (found.told["outcomes"], found.told["graded"]) == (2, 1)
+    assert (found.told["outcomes"], found.told["graded"], found.told["left"]) == (1, 0, {PARTS: 1})
+    (run,) = conducted(tmp_path / "log")
+    assert (run.conductor, run.task_id, run.parted, run.score) == ("fixed:scripted", "sums/1", True, 1.0)
+
+
+@pytest.mark.parametrize("subtask", [ANSWER, ALONE, "answer the question", "Six  times seven?"])
+def test_the_task_itself_is_put_in_several_ways(tmp_path: Path, subtask: str) -> None:
+    found = performed(tmp_path, Kept(pool_of(ann="42"), Plan((Step(subtask, 0),))))
+    assert found.scores("ann") == [1.0]
+    assert [(run.parted, run.score) for run in conducted(tmp_path / "log")] == [(False, 1.0)]
 
 
 def test_a_worker_that_stood_in_gets_the_score_and_the_other_none(tmp_path: Path) -> None:
@@ -124,7 +134,7 @@ def test_no_answer_counts_for_a_worker_that_was_really_asked(
 
 
 def test_a_child_runs_calls_are_under_its_own_task(tmp_path: Path) -> None:
-    found = performed(tmp_path, Kept(pool_of(conducting(["w"]), w="42")))
+    found = performed(tmp_path, Kept(pool_of(conducting(["w"], ONE), w="42")))
     below = next(task_id for task_id in found.log.task_ids if task_id != "sums/1")
     assert (found.one("sums/1", "boss").score, found.one(below, "w").score) == (1.0, None)
     assert below.startswith("journal/")
@@ -198,7 +208,7 @@ class Asking:
         asked = len(situation.rounds)
         if asked == len(self.chances):
             return Proposal(Plan(), version="v1", keeps=0)
-        return Proposal(Plan((Step("Answer.", asked),)), version="v1", propensity=self.chances[asked])
+        return Proposal(Plan((Step(ANSWER, asked),)), version="v1", propensity=self.chances[asked])
 
 
 async def asked_all(task: Task, words: Sequence[AnswerGraded], *answers: str) -> Run:
@@ -283,7 +293,7 @@ def test_inferred_scores_are_counted_and_the_log_says_how_answers_are_compared(t
 
 
 def test_nothing_is_inferred_for_an_answer_to_another_subtask(tmp_path: Path) -> None:
-    found = performed(tmp_path, Kept(pool_of(ann="41", bob="42"), plan_of((0, ()), (1, ()))))
+    found = performed(tmp_path, Kept(pool_of(ann="41", bob="42"), Plan((Step(ALONE, 0), Step(ANSWER, 1)))))
     assert (found.scores("ann"), found.scores("bob")) == ([None], [1.0])
 
 

@@ -34,7 +34,7 @@ from shikisha.pool import Pool
 from shikisha.reward import events
 from shikisha.task import Task
 from shikisha.worker import Reply, Request
-from support import engine, member, plan_of, pool_of
+from support import engine, member, pool_of, whole_plan
 from test_importers_journal import Asking, Kept, performed
 
 WORKERS = {"ann": Made((0.75, 0.6), 0.1), "bob": Made(0.99, 1.0), "new": Made((0.97, 0.2), 0.2)}
@@ -179,7 +179,7 @@ def test_who_stood_in_has_no_turn(tmp_path: Path) -> None:
 
 
 def test_without_a_chance_of_the_first_ask_there_is_no_sequence(tmp_path: Path) -> None:
-    assert turns(tmp_path, Kept(pool_of(ann="42", bob="42"), plan_of((0, ()), (1, ())))) == {
+    assert turns(tmp_path, Kept(pool_of(ann="42", bob="42"), whole_plan((0, ()), (1, ())))) == {
         "ann": (None, None),
         "bob": (None, None),
     }

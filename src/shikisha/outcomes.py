@@ -3,7 +3,8 @@
 The folder's format is in the design: `tasks`, `outcomes` and perhaps `responses` (each a table, see `columns`), and
 perhaps `workers.toml` with prices. Invariants: what is read is checked whole; a pair that nobody recorded is None: that
 is unknown and not wrong; the right answer to a task is never part of the Task. Numbers are kept packed, so that a
-quarter of a million outcomes take 20 MB. Deliberately absent: writing logs, statistics, and learning from them.
+quarter of a million outcomes take 20 MB. A log of a journal has one more table: its runs (`conducted`).
+Deliberately absent: writing logs, statistics, and learning from them.
 """
 
 from array import array
@@ -44,6 +45,14 @@ _OUTCOMES = (
     Column("turn", Holds.WHOLE, required=False, nullable=True),
 )
 _RESPONSES = (Column("task_id"), Column("worker"), Column("response", nullable=True))
+_CONDUCTED = (
+    Column("conductor"),
+    Column("task_id", nullable=True),
+    Column("parted", Holds.WHOLE),
+    Column("score", Holds.NUMBER, nullable=True),
+    Column("cost_usd", Holds.NUMBER, nullable=True),
+)
+CONDUCTED = "conducted"  # the table of runs, which logs of journals have
 _OPENS, _CLOSES = "<answer>", "</answer>"
 _MORE = {
     "latency_s": None,
@@ -90,6 +99,20 @@ class Outcome:
     propensity: float | None = None
     judged: float = 0.0
     turn: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conducted:
+    """A run as a whole: who conducted it, its task (None: one of which no worker's outcome is known) and its worth.
+
+    `parted`: some step was not the task itself, so what the run came to is its conductor's doing and no worker's.
+    """
+
+    conductor: str
+    task_id: str | None
+    parted: bool
+    score: float | None
+    dollars: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +283,21 @@ def open_log(folder: Path, workers: tuple[str, ...] = ()) -> OutcomeLog:
     return OutcomeLog.read(folder, workers)
 
 
+def conducted(folder: Path) -> tuple[Conducted, ...]:
+    """Return the runs that a log was made of; none where it says nothing of runs."""
+    if not names_of(folder, CONDUCTED):
+        return ()
+    table = read_columns(folder, CONDUCTED, _CONDUCTED)
+    scores, dollars = _packed(table, "score", most=1.0), _packed(table, "cost_usd")
+    rows = zip(table.text("conductor"), table.texts["task_id"], _packed(table, "parted"), scores, dollars, strict=True)
+    return tuple(
+        Conducted(name, task, bool(parted), _known(one), _known(cost)) for name, task, parted, one, cost in rows
+    )
+
+
 def log_hash(folder: Path) -> str:
     """Return a hash of a log's files: another hash, another log, whatever its folder is called."""
-    names = (*(f"{stem}.{kind}" for stem in _STEMS for kind in ("parquet", "jsonl")), "workers.toml")
+    names = (*(f"{stem}.{kind}" for stem in (*_STEMS, CONDUCTED) for kind in ("parquet", "jsonl")), "workers.toml")
     there = [(folder / name, (folder / name).stat()) for name in names if (folder / name).exists()]
     return _hashed(tuple((path, stat.st_mtime_ns, stat.st_size) for path, stat in there))
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from shikisha.budget import Price
 from shikisha.columns import Holds
 from shikisha.errors import ConfigError
-from shikisha.outcomes import Gold
+from shikisha.outcomes import CONDUCTED, Conducted, Gold
 from shikisha.tables import Line, save_table
 from shikisha.task import Task, unstorable
 
@@ -36,6 +36,13 @@ _MOST = 2**63 - 1  # what a column of whole numbers holds
 _HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs
 _TASKS = dict.fromkeys(("task_id", "domain", "prompt", "answer", "answer_kind"), Holds.TEXT)
 _RESPONSES = dict.fromkeys(("task_id", "worker", "response"), Holds.TEXT)
+_RUNS = {
+    "conductor": Holds.TEXT,
+    "task_id": Holds.TEXT,
+    "parted": Holds.WHOLE,
+    "score": Holds.NUMBER,
+    "cost_usd": Holds.NUMBER,
+}
 _OUTCOMES = {
     **dict.fromkeys(("task_id", "worker", "answer"), Holds.TEXT),
     "score": Holds.NUMBER,
@@ -125,6 +132,7 @@ class LogBuilder:
         self._prices: dict[str, Price] = {}
         self._same = 0
         self._apart: set[str] = set()
+        self._runs: list[tuple[Asked, Conducted]] = []
 
     def add(self, asked: Asked, *samples: Answered) -> None:
         """Take a worker's answer to a task, or several samples of it at once.
@@ -141,6 +149,10 @@ class LogBuilder:
         for sample in samples:
             better = any(_rank(one) >= _rank(sample) for one in kept)
             kept.append(replace(sample, answer=None, response=None) if better else sample)  # no texts for nothing
+
+    def conducted(self, asked: Asked, run: Conducted) -> None:
+        """Take a run as a whole; the log has its task's id where some worker's outcome at the task is in it."""
+        self._runs.append((asked, run))
 
     def leave(self, reason: str) -> None:
         """Count something that is left out."""
@@ -168,6 +180,8 @@ class LogBuilder:
         responses = sum(_best(samples).response is not None for samples in self._answers.values())
         if responses:
             tables.append(("responses", _RESPONSES, (line for each in every for line in _responses(*each))))
+        if self._runs:
+            tables.append((CONDUCTED, _RUNS, (self._run_line(*each) for each in self._runs)))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder, prefix=".") as fresh:
@@ -213,6 +227,13 @@ class LogBuilder:
         self._tasks.setdefault(apart, asked)
         self._apart.add(apart)
         return apart
+
+    def _run_line(self, asked: Asked, run: Conducted) -> Line:
+        own = asked.task.id or f"{self._prefix}/{asked.task.content_hash[:16]}"
+        known = self._tasks.get(own)
+        there = known is not None and known.task.content_hash == asked.task.content_hash
+        line: Line = {"conductor": run.conductor, "task_id": own if there else None, "parted": int(run.parted)}
+        return line | {"score": run.score, "cost_usd": run.dollars}
 
     def _task_lines(self) -> Iterator[Line]:
         for task_id, asked in self._tasks.items():
@@ -330,7 +351,8 @@ def _optional(every: Collection[Sequence[Answered]]) -> Iterator[tuple[str, Hold
 
 def _replace_log(folder: Path, fresh: Path) -> None:
     """Move the new files in; a log that was there goes, even where it had files that the new one has not."""
-    for name in ("workers.toml", *(f"{stem}{suffix}" for stem in _STEMS for suffix in (".parquet", ".jsonl"))):
+    stems = (*_STEMS, CONDUCTED)
+    for name in ("workers.toml", *(f"{stem}{suffix}" for stem in stems for suffix in (".parquet", ".jsonl"))):
         (folder / name).unlink(missing_ok=True)
     for file in sorted(fresh.iterdir()):
         file.replace(folder / file.name)

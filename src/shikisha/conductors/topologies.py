@@ -24,6 +24,7 @@ _TYPICAL = Usage(1_000, 1_000)  # to compare prices: as much in as out
 
 ANSWER = "Answer the question."
 ALONE = "Answer the question on your own. Show briefly how you come to your answer, then state it."
+_WHOLE = frozenset({ANSWER.casefold().rstrip("."), ALONE.casefold().rstrip("."), "solve the whole question"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,12 @@ class Cast:
     def _dollars(self, ordinal: int) -> float:
         price: Price | None = self.cards[ordinal].price
         return float("inf") if price is None else price.of(_TYPICAL)
+
+
+def asks_whole(step: Step, prompt: str) -> bool:
+    """Whether a step puts the task itself to its worker: in words that say no more than that, and nothing to see."""
+    told = " ".join(step.subtask.split()).casefold()
+    return not step.access and (told.rstrip(".") in _WHOLE or told == " ".join(prompt.split()).casefold())
 
 
 def single(cast: Cast) -> Plan:

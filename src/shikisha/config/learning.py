@@ -6,7 +6,7 @@ Deliberately absent: how a policy is shown, and numpy until something is learned
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from shikisha.errors import ConfigError
 
 if TYPE_CHECKING:
     from shikisha.learn.panel import Panel
-    from shikisha.outcomes import OutcomeLog
+    from shikisha.outcomes import Conducted, OutcomeLog
     from shikisha.policy.policy import Policy
 
 Tell = Callable[[str], None]
@@ -46,7 +46,7 @@ def learn(order: Order, tell: Tell) -> "Policy":
     """Learn a policy; ConfigError for what cannot be learned from. `tell` hears how it goes."""
     with _folder(order, tell) as (folder, name, notes):
         from shikisha.learn.panel import panel_of
-        from shikisha.outcomes import ignored, log_hash, open_log
+        from shikisha.outcomes import conducted, ignored, log_hash, open_log
 
         tell("reading")
         log = open_log(folder, order.workers)
@@ -55,7 +55,7 @@ def learn(order: Order, tell: Tell) -> "Policy":
             notes += (f"{log.judged:.0%} of the scores are a language model's word alone",)
         source = _Source(name, log_hash(folder), _cost_kind(log), notes)
         texts = any((folder / f"responses.{ending}").exists() for ending in ("parquet", "jsonl"))
-        return _learn(order, panel_of(log, order.workers, whole=texts), source, tell)
+        return _learn(order, panel_of(log, order.workers, whole=texts), source, conducted(folder), tell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +68,28 @@ class _Source:
     notes: tuple[str, ...]
 
 
-def _learn(order: Order, panel: "Panel", source: _Source, tell: Tell) -> "Policy":
+def _learn(order: Order, panel: "Panel", source: _Source, runs: "Sequence[Conducted]", tell: Tell) -> "Policy":
     from shikisha.learn.caveats import caveats
     from shikisha.learn.coverage import Kind
     from shikisha.learn.coverage import of as coverage_of
     from shikisha.learn.habits import habits
+    from shikisha.learn.incumbent import held_against, incumbents, refuse_untold
     from shikisha.learn.joining import completed
     from shikisha.learn.waiting import waited
 
     panel, found = _typed(panel, tell)
     priced, waits = waited(panel, order.second)
     told = replace(source, notes=(*source.notes, *found, *waits, *caveats(priced)))
-    whole = coverage_of(priced).kind is Kind.FULL
+    kind, rivals = coverage_of(priced).kind, incumbents(runs)
+    whole = kind is Kind.FULL
+    if not rivals:
+        refuse_untold(runs, kind, priced)
     policy = (_from_all if whole else _from_part)(order, priced, told, tell)
     if order.rung:
         policy = replace(policy, kept=policy.rung(order.rung).name)
+    if rivals:
+        tell("comparing with the conductor in force")
+        policy = held_against(policy, priced, kind, rivals, order.seed)
     tell("counting whom it asks")
     heard = panel.heard(policy.hearing)
     filled = completed(replace(heard, texts=()), order.seed) if whole else heard

@@ -1,19 +1,23 @@
 """Our own journal: what each worker did with each task that a run put to it.
 
-Every answered or failed call for a step is a sample of (task, worker), with what it used, cost and took (what a failed
-one used, nobody knows); a task without an id is named by its content. The answer is what a checker extracted, else the
-text. A grade is of a run's answer, so the call whose text is that answer gets the score, and other steps' calls as far
-as theirs follows from it (`grade.inferring`; such scores are counted apart); where a run of one step ended without an
-answer, the last worker that was really asked gets it. Executed grades go before people's, and those before a language
-model's, which are counted apart and marked in the column `judged`. Handoff checks give no score: they reject some wrong
-answers and never confirm a right one, so a mean over them would speak against every worker that is checked. The
-propensity of a call is that of the plan which named its worker, given what had happened till then: 1 where a policy
-acted without chance, unknown where a model or a rule planned, or another worker stood in. Its turn is how many steps
-were planned before, where a plan has one step: the propensities of a sequence multiply. A task has one sequence, that
-of the first run whose first ask has a propensity; further runs' answers are samples, but their draws are not in the
-log, since two draws in one row could not be told apart. Left out, and counted: calls for planning and for checks, calls
-that were in flight when the journal ended, calls that a person did not allow, and runs whose texts were erased.
-Deliberately absent: child runs' totals (a child run is a run, and its calls are here under its own task).
+Every answered or failed call for a step that is the task itself, with nothing of others to see, is a sample of (task,
+worker), with what it used, cost and took (what a failed one used, nobody knows). A call for a part of a plan, or one
+that was shown what others found, says nothing of what its worker makes of the task alone: credited with the run's
+grade, the last in a chain of plans that are right would be learned to be right alone. Such calls are left out, and each
+run stands in the table `conducted` with its conductor, grade and cost. A task without an id is named by its content.
+The answer is what a checker extracted, else the text. A grade is of a run's answer, so the call whose text is that
+answer gets the score, and other steps' calls as far as theirs follows from it (`grade.inferring`; such scores are
+counted apart); where a run of one step ended without an answer, the last worker that was really asked gets it. Executed
+grades go before people's, and those before a language model's, which are counted apart and marked in the column
+`judged`. Handoff checks give no score: they reject some wrong answers and never confirm a right one, so a mean over
+them would speak against every worker that is checked. The propensity of a call is that of the plan which named its
+worker, given what had happened till then: 1 where a policy acted without chance, unknown where a model or a rule
+planned, or another worker stood in. Its turn is how many steps were planned before, where a plan has one step: the
+propensities of a sequence multiply. A task has one sequence, that of the first run whose first ask has a propensity;
+further runs' answers are samples, but their draws are not in the log, since two draws in one row could not be told
+apart. Left out, and counted: calls for planning and for checks, calls that were in flight when the journal ended, calls
+that a person did not allow, and runs whose texts were erased. Deliberately absent: child runs' totals (a child run is a
+run, and its calls are here under its own task).
 """
 
 import asyncio
@@ -21,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from shikisha.conductors.topologies import asks_whole
 from shikisha.errors import ConfigError
 from shikisha.events import (
     AnswerGraded,
@@ -37,7 +42,7 @@ from shikisha.grade.canon import Form
 from shikisha.grade.inferring import Inferred, form_of, given, inferred, shipped
 from shikisha.importers.files import Sources
 from shikisha.journal import Journal, open_journal
-from shikisha.outcomes import Gold
+from shikisha.outcomes import Conducted, Gold
 from shikisha.outcomes_writing import Answered, Asked, LogBuilder, Repeats, Written
 from shikisha.run import Attempt, RoundRecord, Run
 from shikisha.task import Task
@@ -45,6 +50,7 @@ from shikisha.task import Task
 KIND = "journal"
 JUDGED = "scores that a language model gave"
 AGREES, DIFFERS = "scores inferred: the same as a graded answer", "scores inferred: another than the right answer"
+PARTS = "calls for a part of a plan, or that saw others' results: no worker's own outcomes"
 FURTHER = "further runs of a task, of which the answers count and the draws do not"
 Formed = Callable[[Task], Form | None]
 _Begun = set[tuple[str, str]]  # the tasks whose sequence is in the log
@@ -106,12 +112,27 @@ def _gather_run(run: Run, log: LogBuilder, form: Formed | None, begun: _Begun) -
                 log.leave("calls for planning and checks")
             elif attempt.outcome is None:
                 log.leave("calls in flight when the journal ended")
+            elif not _is_whole(attempt, turn, run):
+                log.leave(PARTS)
             elif isinstance(attempt.outcome, AttemptFinished) and attempt.outcome.calls:
                 log.leave("calls that wanted the client's tools before they answered")
             else:
                 drawn = draws.get(turn.index, _UNDRAWN) if _as_planned(attempt, turn, run) else _UNDRAWN
                 log.add(asked, _answered(attempt, told, drawn))
+    if run.started.parent is None:
+        log.conducted(asked, _conducted(run))
     _remark(told, log)
+
+
+def _conducted(run: Run) -> Conducted:
+    parted = any(not asks_whole(step, run.task.prompt) for turn in run.rounds if turn.plan for step in turn.plan.steps)
+    return Conducted(run.started.conductor, None, parted, run.grade.score if run.grade else None, run.charged.dollars)
+
+
+def _is_whole(attempt: Attempt, turn: RoundRecord, run: Run) -> bool:
+    """Whether the call is for a step that is the task itself."""
+    step = attempt.started.step
+    return step is not None and turn.plan is not None and asks_whole(turn.plan.steps[step], run.task.prompt)
 
 
 def _draws(run: Run, log: LogBuilder, begun: _Begun) -> Mapping[int, "_Drawn"]:

@@ -106,7 +106,7 @@ def _opening(tasks: int, split: Split, seed: int, *, learned: bool) -> Text:
     if learned:
         text.append(
             "The learned conductor reads the question and what workers say of themselves, and nothing else. To read "
-            "was taught to it by lessons that the generator labelled; which plan pays it found out from performed plans.\n"
+            "was taught to it by lessons that the generator labelled; which plan pays, it found by performing plans.\n"
         )
     return text
 

@@ -72,7 +72,9 @@ def main() -> None:
                 Figure("a policy was written", 1, "", 0),
                 Figure("promised at its most accurate", 100 * policy.rung().dial.points[-1].accuracy, "%"),
                 Figure(f"rules, {OTHERS} others: right", 100 * asyncio.run(conducted(others, pool, RULES)), "%"),
-                Figure(f"the policy, {OTHERS} others: right", 100 * asyncio.run(conducted(others, pool, conductor)), "%"),
+                Figure(
+                    f"the policy, {OTHERS} others: right", 100 * asyncio.run(conducted(others, pool, conductor)), "%"
+                ),
             ]
     report("Learning from a journal of plans", found)
 

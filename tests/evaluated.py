@@ -43,21 +43,24 @@ class Evaluated:
         """Write the tasks."""
         (self.folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def line(self, *arguments: str, workers: str = "wise,rash") -> list[str]:
+    def line(self, *arguments: str, workers: str = "wise,rash", controls: str = "all") -> list[str]:
         """Return the command's arguments."""
         line = ["eval", "--config", str(self.folder / "shikisha.toml"), "--keep", str(self.folder / "kept")]
+        line += ["--controls", controls] if controls else []
         tasks = [] if "--log" in arguments else ["--taskset", str(self.folder / "tasks.jsonl")]
         return [*line, *tasks, *(["--workers", workers] if workers else []), *arguments]
 
-    def run(self, *arguments: str, workers: str = "wise,rash") -> str:
+    def run(self, *arguments: str, workers: str = "wise,rash", controls: str = "all") -> str:
         """Evaluate and return stdout; stderr is in `said`, the exit code in `code`."""
-        result = CliRunner().invoke(app, self.line(*arguments, workers=workers), env={"COLUMNS": "120"})
+        result = CliRunner().invoke(
+            app, self.line(*arguments, workers=workers, controls=controls), env={"COLUMNS": "120"}
+        )
         self.said, self.code = result.stderr, result.exit_code
         return str(result.stdout)
 
-    def entries(self, *arguments: str, workers: str = "wise,rash") -> Entries:
+    def entries(self, *arguments: str, workers: str = "wise,rash", controls: str = "all") -> Entries:
         """Evaluate and return the report's entries by name; its notes are in `notes`."""
-        text = self.run("--json", "-", *arguments, workers=workers)
+        text = self.run("--json", "-", *arguments, workers=workers, controls=controls)
         assert text.startswith("{"), self.said
         data = json.loads(text)
         self.notes = "\n".join(data["notes"])

@@ -67,7 +67,7 @@ class Evaluating:
     def __call__(self, *arguments: str, code: int = 0, workers: str = "wise,rash") -> str:
         """Evaluate; return stdout, keep stderr in `said`."""
         known = ["eval", "--config", str(self.folder / "shikisha.toml"), "--taskset", str(self.folder / "tasks.jsonl")]
-        known += ["--workers", workers, "--keep", str(self.folder / "kept")]
+        known += ["--workers", workers, "--keep", str(self.folder / "kept"), "--controls", "all"]
         result = CliRunner().invoke(app, [*known, *arguments], env={"COLUMNS": "120"})
         assert result.exit_code == code, (result.output, result.stderr)
         self.said = result.stderr

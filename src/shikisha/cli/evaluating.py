@@ -24,6 +24,7 @@ from shikisha.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
     from shikisha.config.stage import Setup
+    from shikisha.evaluate.course import Controls
     from shikisha.evaluate.entries import Report
     from shikisha.workers.replay import Says
 
@@ -83,6 +84,10 @@ class Limits:
     dollars: Annotated[float | None, typer.Option("--dollars", min=0, help="Spend at most so many US dollars.")] = None
     seconds: Annotated[float | None, typer.Option("--seconds", min=0.001, help="Stop after so many seconds.")] = None
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Play the tasks that failed once more.")] = False
+    controls: Annotated[
+        str,
+        typer.Option("--controls", help="What plays beside: none, free (no further call), all; free where calls cost."),
+    ] = ""
     keep: Annotated[
         Path | None, typer.Option("--keep", help="The folder that keeps what is played; one is made by default.")
     ] = None
@@ -110,8 +115,10 @@ def evaluate(
     """Evaluate conductors on a taskset or an outcome log.
 
     Every single worker, random plans, the best fixed topology (chosen on other tasks), self-consistency at equal cost
-    and the oracle stand beside them; on the rehearsal also a keyword router, hand-written rules and the optimum. The
-    same command goes on where it was stopped, and pays for no call twice.
+    and the oracle stand beside them; on the rehearsal also a keyword router, hand-written rules and the optimum. Where
+    calls cost money only those controls do that need no further call, unless --controls all says so, and how many calls
+    there may be, and at which price, is said before the first. The same command goes on where it was stopped, and pays
+    for no call twice.
     """
     from shikisha.config.evaluating import Plan, perform
 
@@ -126,6 +133,7 @@ def evaluate(
         seconds=limits.seconds,
         retry_failed=limits.retry_failed,
         against=tuple(subject.contamination or ()),
+        controls=_controls(limits.controls),
     )
     if showing.frontier is not None:
         _frontier(showing.frontier, setup, subject.conductor or ())
@@ -138,6 +146,14 @@ def evaluate(
 
         show(report, out.console(to_stdout=True))
     return Exit.OK if report.complete else Exit.CAPPED
+
+
+def _controls(name: str) -> "Controls | None":
+    from shikisha.evaluate.course import Controls
+
+    if name and name not in tuple(Controls):
+        raise ConfigError(f"--controls: expected {', '.join(Controls)}, not {name!r}")
+    return Controls(name) if name else None
 
 
 def _conductors(subject: Subject) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from shikisha.conductors.topologies import ALONE
+from shikisha.config.expenses import Expense, expenses, paid_workers
 from shikisha.config.gathering import overlap
 from shikisha.config.judging import judge_of, sandbox_named
 from shikisha.config.refusing import refuse_names
@@ -21,7 +23,7 @@ from shikisha.config.stage import Setup, Stage, set_stage, settled_heap
 from shikisha.errors import ConfigError
 from shikisha.evaluate.casting import Spec, asked
 from shikisha.evaluate.counting import Who
-from shikisha.evaluate.course import Course
+from shikisha.evaluate.course import Controls, Course
 from shikisha.evaluate.entries import Report
 from shikisha.evaluate.evaluation import Evaluation, Executor, Local, Stop
 from shikisha.evaluate.keeping import Keep, claimed
@@ -41,6 +43,7 @@ class Plan:
     """What to do: the setup, the conductors asked for, where to play, and the limits besides the setup's dollars.
 
     `against` are tasksets in which the tasks are looked for, before anything is played.
+    `controls` None: all where workers cost nothing, or nobody is asked for; else those that cost nothing.
     """
 
     setup: Setup
@@ -51,6 +54,7 @@ class Plan:
     seconds: float | None = None
     retry_failed: bool = False
     against: tuple[str, ...] = ()
+    controls: Controls | None = None
 
 
 @dataclass(slots=True)
@@ -80,6 +84,8 @@ async def perform(plan: Plan, console: "Console") -> Report:
         wanted = [asked(name, {}) for name in plan.conductors]
         for spec in wanted:
             stage.entrant(spec)  # an unknown one is an error before anything is played
+        paid = paid_workers(stage)
+        controls = plan.controls or (Controls.FREE if paid and plan.conductors else Controls.ALL)
         casts = stage.gathered.casts
         refuse_names([*casts.singles(), casts.random(), *wanted])
         notes = _overlaps(plan, stage)
@@ -90,8 +96,18 @@ async def perform(plan: Plan, console: "Console") -> Report:
         shown = stack.enter_context(progress(console))
         evaluation = Evaluation(keep, executor, _deadline(plan.seconds), plan.retry_failed, shown.heard)
         gathered = stage.gathered
+        if paid:
+            _announce(console, controls, expenses(stage, controls, plan.conductors, evaluation.missing))
         course = Course(
-            evaluation, gathered.casts, casting.make, gathered.items, gathered.dev, plan.conductors, shown.begin
+            evaluation,
+            gathered.casts,
+            casting.make,
+            gathered.items,
+            gathered.dev,
+            plan.conductors,
+            shown.begin,
+            controls,
+            ALONE,
         )
         with settled_heap():
             await course.run()
@@ -103,6 +119,15 @@ def _overlaps(plan: Plan, stage: Stage) -> tuple[str, ...]:
         return ()
     tools = Tools(sandbox_named(plan.setup.sandbox), judge_of(stage.composition, plan.setup.judge))
     return tuple(overlap(stage.gathered.items, plan.setup, other, tools) for other in plan.against)
+
+
+def _announce(console: "Console", controls: Controls, found: tuple[Expense, Expense]) -> None:
+    """Say what it may come to, before the first call."""
+    wanted, beside = found
+    more = f"; the controls beside them at most {beside}" if controls is Controls.ALL else ""
+    console.print(
+        f"What was asked for makes at most {wanted}{more} (--controls {controls})", markup=False, soft_wrap=True
+    )
 
 
 def _deadline(seconds: float | None) -> float | None:

@@ -5,13 +5,14 @@ worker's name (in the rehearsal a name would give its skill away): a single work
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shikisha.conductor import Conductor
 from shikisha.config.gathering import Gathered, split_named
 from shikisha.evaluate.casting import Spec
 from shikisha.evaluate.samples import Part
+from shikisha.orchestra.cast import JUDGE
 from shikisha.orchestra.edition import Edition
 from shikisha.orchestra.tasks import Item as Rehearsed
 from shikisha.orchestra.yardsticks import random_of, single
@@ -57,10 +58,12 @@ class RehearsalsOwn:
         return single(spec.worker) if spec.part is Part.SINGLE and spec.worker else None
 
     def pool_of(self, spec: Spec) -> Callable[[Item], Pool]:
-        """Return the task's own pool, or one of the single worker alone."""
+        """Return the task's own pool, or one of the workers that this entrant is cast with."""
         worker = spec.worker
         if spec.part is Part.SINGLE and worker:
             return lambda item: self.originals[item.task.id].cast(worker).pool
+        if spec.pool:
+            return lambda item: self.originals[item.task.id].cast(*spec.pool).pool
         return lambda item: item.pool or self.originals[item.task.id].pool
 
 
@@ -82,11 +85,18 @@ class Yardsticks:
         return Spec("random plans", random_of(self.edition).name, Part.RANDOM)
 
     def candidates(self, skill: Mapping[str, float]) -> list[Spec]:  # noqa: ARG002 - they are cast by price
-        """Return fixed topologies, cast by price from each task's pool."""
+        """Return fixed topologies, cast by price from each task's pool, and from both models and the judge.
+
+        Three of five pools lack the generalist, which is the best single worker: a control without it is none.
+        """
         note = "chosen on the dev split"
-        return [Spec(f"best fixed (fixed:{name})", f"fixed:{name}", Part.FIXED, note=note) for name in _FIXED]
+        own = [Spec(f"best fixed (fixed:{name})", f"fixed:{name}", Part.FIXED, note=note) for name in _FIXED]
+        models = (self.edition.generalist, self.edition.novice, JUDGE)
+        over = [replace(spec, name=f"{spec.name[:-1]} over both models)", pool=models) for spec in own]
+        return [*own, *over]
 
     def consistency(self, worker: str, alone: float, others: Sequence[float]) -> Spec:  # noqa: ARG002 - always three
         """Return the strongest model asked three times."""
-        note = "three answers of the strongest model in the pool and a vote"
-        return Spec("self-consistency × 3", "rehearsal:self-consistency", Part.CONSISTENCY, note=note)
+        note = "three answers of the generalist, which stands ready for every task, and a vote"
+        pool = (self.edition.generalist, JUDGE)
+        return Spec("self-consistency × 3", "rehearsal:self-consistency", Part.CONSISTENCY, note=note, pool=pool)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from shikisha.conduct import Engine
 from shikisha.conductor import Conductor
+from shikisha.conductors.fixed import Scripted
 from shikisha.config.compose import Composition
 from shikisha.config.gathering import Gathered, gather
 from shikisha.config.judging import judge_of, sandbox_named
@@ -30,6 +31,7 @@ from shikisha.evaluate.samples import Entrant
 from shikisha.grade import Tools
 from shikisha.grade.canon import Form
 from shikisha.journal import open_journal
+from shikisha.plan import Plan, Step
 from shikisha.pool import Member, Pool
 from shikisha.recorder import MemoryRecorder, Recorder
 from shikisha.taskset import Item
@@ -88,13 +90,16 @@ class Stage:
     def entrant(self, spec: Spec) -> Entrant:
         """Return the entrant of a specification; UnknownName or ConfigError when it cannot be cast."""
         pool, conductor = self._pool(spec), self._conductor(spec)
-        return Entrant(spec.name, conductor, pool, spec.part, spec.worker, spec.note, self._version(spec))
+        version = self._version(spec)
+        return Entrant(spec.name, conductor, pool, spec.part, spec.worker, spec.note, version, spec.kept)
 
     def _conductor(self, spec: Spec) -> Conductor:
         found = self.gathered.conductor(spec)
         if found is not None:
             return found
         pool = self.gathered.pool
+        if spec.subtask and pool is not None and spec.worker is not None:
+            return Scripted([Plan((Step(spec.subtask, pool.names.index(spec.worker)),))], spec.conductor)
         if pool is not None and self._counts(spec):
             pool = self._counted(pool, Form.TEXT, spec.weights)
         return self.composition.conductor(spec.conductor, pool)
@@ -137,6 +142,7 @@ class Stage:
         names = pool.names if pool is not None else setup.workers
         judge = setup.judge and self.composition.fingerprint(setup.judge)
         others = [spec.weights, setup.reply, setup.log, judge, () if configured else names]
+        others += [more for more in (spec.pool, spec.subtask) if more]
         return version(self.composition, spec.conductor, names if configured else (), others)
 
 

@@ -10,7 +10,7 @@ Deliberately absent: the versions of programs.
 
 import json
 from collections.abc import Iterator, Sequence
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 
 from shikisha.config import checkpoints, kinds
@@ -85,7 +85,10 @@ def _policy(path: Path) -> str:
     """Return what says which policy acts: a file's hash, or what a shelf says."""
     if path.is_dir():
         return _text(path / "shelf.json")
-    return sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as opened:
+        return file_digest(opened, "sha256").hexdigest()
 
 
 def _text(path: Path) -> str:

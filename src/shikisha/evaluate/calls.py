@@ -39,7 +39,7 @@ class Tally:
 
     `attempt` counts earlier failed tries of this run. `spared` are the seconds that replies found here took when they
     were paid, by the request's key. `task` plays the run: it is cancelled (`ended`) when the purse has refused a call
-    and none of the run's other calls is `flying` any more.
+    and none of the run's other calls is `flying` any more. `kept`: no call of this run is paid for.
     """
 
     attempt: int = 0
@@ -50,6 +50,7 @@ class Tally:
     ended: bool = False
     spared: dict[str, float] = field(default_factory=dict)
     taken: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    kept: bool = False
 
     def take(self, messages: str) -> int:
         """Return the smallest number not taken for these messages, and take it."""
@@ -226,6 +227,8 @@ class CachedWorker:
         try:
             if tally.refused:
                 raise WorkerError(FaultKind.CAP, "an earlier call of this run was refused")
+            if tally.kept:
+                raise WorkerError(FaultKind.CAP, "nobody asked this before, and this run pays for nothing")
             await self._purse.reserve(need, self._card.name)
         except asyncio.CancelledError:  # the run is stopped, or its worker's time was spent on waiting for money
             tally.refuse()

@@ -25,7 +25,9 @@ _LEAST, _MOST = 0.02, 0.98  # accuracies are held inside, so that a weight is fi
 class Spec:
     """An entrant to be: the conductor's name as a configuration would give it, and what an Entrant has besides.
 
-    `weights` are what the first, second, ... vote counts where the conductor joins by WEIGH.
+    `weights` are what the first, second, ... vote counts where the conductor joins by WEIGH. `pool` names the workers
+    that are cast for it where the taskset casts workers (none named: those of each task). `kept`: it plays as far as
+    replies are kept, and pays for none; `subtask` is how a single worker is put the task, where not as usual.
     """
 
     name: str
@@ -34,6 +36,9 @@ class Spec:
     worker: str | None = None
     note: str = ""
     weights: tuple[float, ...] = ()
+    pool: tuple[str, ...] = ()
+    kept: bool = False
+    subtask: str = ""
 
     def to_json(self) -> dict[str, object]:
         """Return it as what JSON has."""
@@ -43,7 +48,7 @@ class Spec:
     def of(cls, data: Mapping[str, object]) -> "Spec":
         """Return the spec that `to_json` made, read back from JSON."""
         spec = cls(**data)  # type: ignore[arg-type]  # it was a Spec
-        return replace(spec, part=Part(spec.part), weights=tuple(spec.weights))
+        return replace(spec, part=Part(spec.part), weights=tuple(spec.weights), pool=tuple(spec.pool))
 
 
 class Repertoire:

@@ -1,18 +1,28 @@
 """The course of an evaluation: single workers first, then everyone else, then what is chosen by what came before.
 
 Invariants: the best single worker and the best fixed topology are chosen on dev tasks, and the topology is reported on
-tasks that it was not chosen on; a call that one entrant paid for is not paid again for another (see `calls`); what
-could not be played is said in a note. Deliberately absent: figures (`report`).
+tasks that it was not chosen on; a call that one entrant paid for is not paid again for another (see `calls`); controls
+that are to be free are paid for by nobody, and stand in the report only where the calls made anyway tell all of them;
+what could not be played is said in a note. Deliberately absent: figures (`report`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Protocol
 
 from shikisha.evaluate.casting import Spec, asked, mean_dollars, mean_score
 from shikisha.evaluate.evaluation import Evaluation
 from shikisha.evaluate.samples import Entrant, Sample
 from shikisha.taskset import Item
+
+
+class Controls(StrEnum):
+    """What plays beside the conductors that were asked for."""
+
+    NONE = "none"  # nothing
+    FREE = "free"  # what needs no call that is not made anyway: single workers, as far as they were put whole tasks
+    ALL = "all"  # single workers, random plans, the best fixed topology, self-consistency at equal cost
 
 
 class Casts(Protocol):
@@ -37,7 +47,10 @@ class Casts(Protocol):
 
 @dataclass(slots=True)
 class Course:
-    """What is played: `items` are reported, `dev` tasks are chosen by, `conductors` were asked for."""
+    """What is played: `items` are reported, `dev` tasks are chosen by, `conductors` were asked for.
+
+    `alone` is how topologies of several put the whole task to one worker, besides the usual way.
+    """
 
     evaluation: Evaluation
     casts: Casts
@@ -46,11 +59,18 @@ class Course:
     dev: Sequence[Item]
     conductors: Sequence[str] = ()
     begins: Callable[[str, int], None] | None = None
+    controls: Controls = Controls.ALL
+    alone: str = ""
     played: list[tuple[Entrant, Sequence[Item]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     async def run(self) -> None:
         """Play it all, or as much as the limits allow."""
+        if self.controls is not Controls.ALL:
+            await self._play([self.make(asked(name, {})) for name in self.conductors], self.items)
+            if self.controls is Controls.FREE:
+                await self._told()
+            return
         singles = [self.make(spec) for spec in self.casts.singles()]
         both = list({item.task.id: item for item in (*self.items, *self.dev)}.values())
         await self._play(singles, both, self.items)
@@ -71,6 +91,27 @@ class Course:
 
     def _of(self, entrant: Entrant, items: Sequence[Item]) -> list[Sample]:
         return self.evaluation.keep.of(entrant, items)
+
+    async def _told(self) -> None:
+        """Add each single worker whose answers to all tasks are among the calls that were made anyway.
+
+        One that was asked for some tasks only is left out: which those are may hang on how hard they are.
+        """
+        left = []
+        for spec in self.casts.singles():
+            ways = [replace(spec, kept=True), replace(spec, name=f"{spec.name} (alone)", subtask=self.alone, kept=True)]
+            for entrant in map(self.make, ways):
+                await self.evaluation.play([entrant], self.items)
+                if not any(self.evaluation.missing(entrant, item) for item in self.items):
+                    self.played.append((entrant, self.items))
+                    break
+            else:
+                left.append(spec.name)
+        if left:
+            self.notes.append(
+                f"Not beside them, since that takes calls of its own (--controls all): {', '.join(left)} alone, "
+                "random plans, the best fixed topology, self-consistency."
+            )
 
     async def _fixed(self, skill: dict[str, float]) -> None:
         """Choose the best fixed topology on the dev tasks and play it on the others."""

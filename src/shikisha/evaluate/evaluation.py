@@ -102,7 +102,8 @@ class Evaluation:
             with suppress(asyncio.CancelledError):
                 await syncing
             await asyncio.shield(self.keep.sync())
-        if self.stopped is None and any(self.keep.find(job.entrant, job.item) is None for job in jobs):
+        paying = [job for job in jobs if not job.entrant.kept]
+        if self.stopped is None and any(self.keep.find(job.entrant, job.item) is None for job in paying):
             self.stopped = Stop.DOLLARS
 
     def missing(self, entrant: Entrant, item: Item) -> bool:

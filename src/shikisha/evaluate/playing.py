@@ -43,7 +43,7 @@ class Player:
     async def play(self, entrant: Entrant, item: Item, attempt: int = 0) -> Sample | None:
         """Return the sample; None when the evaluation's limit refused a call. `attempt` counts earlier failed tries."""
         task = asyncio.current_task()
-        tally = Tally(attempt, task)
+        tally = Tally(attempt, task, kept=entrant.kept)
         token = TALLY.set(tally)
         try:
             return await self._sample(entrant, item, tally)

@@ -37,7 +37,8 @@ class Entrant:
     """A conductor in an evaluation, over which pool it plays each task, and why it is there.
 
     `worker` names the single worker (SINGLE) or the one asked again (CONSISTENCY); `note` says what a reader must know.
-    Samples of another `version` of the same name (a rules file that was changed) do not count.
+    Samples of another `version` of the same name (a rules file that was changed) do not count. `kept`: it plays as far
+    as replies are kept, and pays for none.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Entrant:
     worker: str | None = None
     note: str = ""
     version: str = ""
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

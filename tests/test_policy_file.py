@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from panels import folds, panel
 from shikisha.errors import ConfigError
 from shikisha.learn.fits import Fit, Wants, fit
 from shikisha.learn.ladder import climb, known
-from shikisha.policy.file import dumps, load, loads, save
+from shikisha.policy.file import LARGEST, dumps, load, loads, save
 from shikisha.policy.hearing import deaf
 from shikisha.policy.policy import About, Policy, Rung
 
@@ -80,8 +81,95 @@ def test_what_is_no_policy_file_is_refused(made: Policy, name: str, content: byt
 def test_an_array_of_pickled_objects_is_refused(made: Policy) -> None:
     buffer = io.BytesIO()
     np.save(buffer, np.array([{}], object), allow_pickle=True)
-    with pytest.raises(ConfigError, match="allow_pickle"):
+    with pytest.raises(ConfigError, match=r"0/success.npy: not an array of floats as we write them"):
         loads(altered(dumps(made), "0/success.npy", buffer.getvalue()), "here")
+
+
+def headed(held: bytes, header: str) -> bytes:
+    """The bytes of an array with another header of the same length or longer."""
+    end = held.index(b"\n") + 1
+    return held[:10] + header.encode().ljust(end - 11)[: end - 11] + b"\n" + held[end:]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': ((((",  # numpy's own reader: TokenError
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }}}",
+        "{'descr': '<f4', 'fortran_order': True, 'shape': (3, 4), }",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (3, 4), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 9), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 99999999999), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3,4)*9, }",
+        '\\\'"""',
+        "",
+    ],
+)
+def test_a_damaged_header_of_an_array_is_no_unforeseen_error(made: Policy, header: str) -> None:
+    held = dumps(made)
+    with zipfile.ZipFile(io.BytesIO(held)) as archive:
+        array = archive.read("0/success.npy")
+    with pytest.raises(ConfigError, match="here: not a policy file"):
+        loads(altered(held, "0/success.npy", headed(array, header)), "here")
+
+
+def test_whatever_is_damaged_it_is_refused_or_as_good_as_before(made: Policy) -> None:
+    held, draw = dumps(made), random.Random(6)
+    whole = len(held)
+    with zipfile.ZipFile(io.BytesIO(held)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    refused = 0
+    for number in range(600):
+        if number % 2:  # what the archive's checksums see
+            made_of = bytearray(held)
+            for _ in range(draw.choice((1, 1, 8))):
+                made_of[draw.randrange(whole)] = draw.randrange(256)
+            damaged = bytes(made_of)[: draw.choice((whole, whole, draw.randrange(whole)))]
+        else:  # what they do not
+            name = draw.choice(sorted(members))
+            content = bytearray(members[name])
+            for _ in range(draw.choice((1, 4))):
+                content[draw.randrange(min(len(content), 200))] = draw.randrange(256)
+            damaged = altered(held, name, bytes(content))
+        try:
+            loads(damaged, "here")
+        except ConfigError:
+            refused += 1
+    assert refused > 400
+
+
+def packed(**members: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, content in members.items():
+            archive.writestr(name.replace("__", "/").replace("_npy", ".npy").replace("_json", ".json"), content)
+    return buffer.getvalue()
+
+
+def test_a_bomb_is_refused_by_what_it_says_of_itself(made: Policy, tmp_path: Path) -> None:
+    said = b'{"format": 1, "kept": ["' + b" " * 2**23
+    bombs = {
+        "unpacked it would have": packed(policy_json=b"{}", a_npy=bytes(2**26), b_npy=bytes(2**26)),
+        "policy.json has 8,": packed(policy_json=said),
+        "a directory of": packed(policy_json=b"{}", **{f"member_{n}_npy": b"" for n in range(20_000)}),
+    }
+    for says, bomb in bombs.items():
+        assert len(bomb) < 2**22
+        with pytest.raises(ConfigError, match=says):
+            loads(bomb, "here")
+    (tmp_path / "large.policy").write_bytes(dumps(made) + bytes(LARGEST))
+    with pytest.raises(ConfigError, match="more than 67,108,864 bytes"):
+        load(tmp_path / "large.policy")
+    with pytest.raises(ConfigError, match="more than 67,108,864 bytes"):
+        load(Path("/dev/zero"))
+
+
+def test_two_members_of_one_name_are_refused(made: Policy) -> None:
+    buffer = io.BytesIO(dumps(made))
+    with zipfile.ZipFile(buffer, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("policy.json", "{}")
+    with pytest.raises(ConfigError, match="one name"):
+        loads(buffer.getvalue(), "here")
 
 
 def test_a_file_that_is_not_there_or_is_text_says_so(tmp_path: Path) -> None:

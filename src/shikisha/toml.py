@@ -29,16 +29,17 @@ _SECRETS = ("api_key", "apikey", "key", "password", "secret", "token")
 def read(path: Path) -> dict[str, object]:
     """Return the file's tables; ConfigError when it cannot be read or is not TOML."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as opened:
+            data = opened.read(_LARGEST + 1)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     if len(data) > _LARGEST:
-        raise ConfigError(f"{path}: {len(data):,} bytes are too many for a configuration")
+        raise ConfigError(f"{path}: more than {_LARGEST:,} bytes are too many for a configuration")
     try:
         return tomllib.loads(data.decode())
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: expected UTF-8 text") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:  # ValueError: a number of 5,000 digits
         raise ConfigError(f"{path}: not TOML: {error}") from None
 
 

@@ -1,19 +1,23 @@
 """Policy files: one archive of arrays (npz) with one more member, `policy.json`, that says what they are.
 
-Invariants: a file is data (nothing in it is ever executed; pickled arrays are refused); the same policy makes the same
-bytes, so its version, a hash of them, names it; a file of another format, or one that is damaged, is a ConfigError that
-says so. Deliberately absent: several versions of the format (there is one).
+Invariants: a file is data (nothing in it is ever executed; an array is one of little-endian floats, whose header is
+read here and by no parser of expressions); the same policy makes the same bytes, so its version, a hash of them, names
+it; a file of another format, or one that is damaged, is a ConfigError that says so; what it says of its own size is
+checked before anything is unpacked, so reading one is bounded work. Deliberately absent: several versions of the format
+(there is one).
 """
 
 import io
 import json
+import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from hashlib import sha256
+from math import prod
 from pathlib import Path
-from tokenize import TokenError  # numpy reads odd headers by way of Python's own words
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -40,9 +44,17 @@ KINDS: Mapping[str, Callable[[Held], Part]] = {
 }
 _STAMP = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal policies are equal files
 _HABITS, _HEARING = "habits/", "hearing/"
-_MOST = 2**30  # bytes that a file may come to once it is unpacked
-_DAMAGED = (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSError, OverflowError, TokenError)
-_HOSTILE = (MemoryError, RuntimeError)  # arrays without end, texts nested without end, locked or odd archives
+LARGEST = 2**26  # bytes of a file; those in use have some hundred thousand
+_MOST, _MOST_SAID = 2**27, 2**23  # bytes that all of it, and what it says of itself, may come to once it is unpacked
+_MOST_LISTED = 2**20  # bytes of the archive's directory: some ten thousand members
+# the record that ends an archive, and how many bytes of a remark may stand behind it
+_END, _END_LENGTH, _FARTHEST = b"PK\x05\x06", 22, 2**16
+_ARRAY = re.compile(  # what `write_array` puts before floats in C order; a header's length, two bytes, may be any
+    rb"\x93NUMPY\x01\x00..\{'descr': '<f([48])', 'fortran_order': False, 'shape': \(([0-9, ]{0,80})\), \} *\n",
+    re.DOTALL,
+)
+_DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, KeyError, IndexError, ValueError, EOFError, OSError)
+_HOSTILE = (MemoryError, OverflowError, RuntimeError)  # texts nested without end, locked or odd archives
 
 
 class _File(BaseModel):
@@ -110,15 +122,25 @@ def version_of(held: bytes) -> str:
 def load(path: Path) -> tuple[Policy, str]:
     """Read a policy and its version; ConfigError when this is none."""
     try:
-        held = path.read_bytes()
+        held = read_whole(path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     return loads(held, str(path)), version_of(held)
 
 
+def read_whole(path: Path) -> bytes:
+    """Return a policy file's bytes; OSError where it cannot be read, ConfigError where it is larger than any policy."""
+    with path.open("rb") as opened:
+        held = opened.read(LARGEST + 1)
+    if len(held) > LARGEST:
+        raise ConfigError(f"{path}: not a policy file: more than {LARGEST:,} bytes")
+    return held
+
+
 def loads(held: bytes, where: str) -> Policy:
     """Return the policy of a file's bytes; ConfigError, naming `where`, when it is none."""
     try:
+        _check_directory(held)
         with zipfile.ZipFile(io.BytesIO(held)) as archive:
             _check_size(archive)
             said = json.loads(archive.read("policy.json"))
@@ -172,15 +194,40 @@ def _arrays(archive: zipfile.ZipFile) -> list[str]:
     return [name for name in archive.namelist() if name.endswith(".npy")]
 
 
+def _check_directory(held: bytes) -> None:
+    """Refuse an archive whose directory is long: it is read whole before anything can be asked of it."""
+    tail = held[-_END_LENGTH - _FARTHEST :]
+    for place in (len(tail) - _END_LENGTH, tail.rfind(_END)):
+        record = tail[max(0, place) : max(0, place) + _END_LENGTH]
+        if record.startswith(_END) and len(record) == _END_LENGTH:
+            (size,) = struct.unpack_from("<I", record, 12)
+            if size > _MOST_LISTED:
+                raise ValueError(f"a directory of {size:,} bytes, and {_MOST_LISTED:,} are the most")
+
+
 def _check_size(archive: zipfile.ZipFile) -> None:
-    size = sum(member.file_size for member in archive.infolist())
+    members = archive.infolist()
+    size = sum(member.file_size for member in members)
     if size > _MOST:
         raise ValueError(f"unpacked it would have {size:,} bytes, and {_MOST:,} are the most")
+    if len({member.filename for member in members}) < len(members):
+        raise ValueError("two of its members have one name")
+    if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+        raise ValueError("a member that is packed in another way than ours")
+    if (said := archive.getinfo("policy.json").file_size) > _MOST_SAID:
+        raise ValueError(f"policy.json has {said:,} bytes, and {_MOST_SAID:,} are the most")
 
 
 def _array(archive: zipfile.ZipFile, name: str) -> Floats:
-    found = np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
-    array = np.asarray(found, np.float64)
+    held = archive.read(name)
+    told = _ARRAY.match(held)
+    if told is None:
+        raise ValueError(f"{name}: not an array of floats as we write them")
+    shape = tuple(int(size) for size in told[2].decode().replace(",", " ").split())
+    wide = int(told[1])
+    if len(held) - told.end() != wide * prod(shape):
+        raise ValueError(f"{name}: {len(held) - told.end():,} bytes are no array of the shape {shape}")
+    array = np.frombuffer(held, f"<f{wide}", offset=told.end()).reshape(shape).astype(np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"{name}: not all in it are numbers")
     return array

@@ -14,11 +14,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shikisha.errors import ConfigError
-from shikisha.policy.file import loads, version_of
+from shikisha.policy.file import loads, read_whole, version_of
 from shikisha.policy.shelf import By, Shelf, Shelved
 
 FILE = "shelf.json"
 _SUFFIX = ".policy"
+_LARGEST = 2**23  # bytes of what a shelf says: its history grows by some hundred a change
 
 
 def read(folder: Path) -> Shelf:
@@ -40,7 +41,7 @@ def change(folder: Path, by: Callable[[Shelf], Shelf]) -> Shelf:
 def put(folder: Path, file: Path, by: By) -> tuple[str, Shelf]:
     """Put a policy file on the shelf, which is made if need be; return its version and what the shelf says then."""
     try:
-        held = file.read_bytes()
+        held = read_whole(file)
         loads(held, str(file))
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -60,7 +61,11 @@ def place(folder: Path, version: str) -> Path:
 @lru_cache(maxsize=8)
 def _parsed(path: Path, stamp: tuple[int, int, int]) -> Shelf:  # noqa: ARG001 - another stamp, another shelf
     try:
-        return Shelf.model_validate_json(path.read_bytes())
+        with path.open("rb") as opened:
+            held = opened.read(_LARGEST + 1)
+        if len(held) > _LARGEST:
+            raise ConfigError(f"{path}: more than {_LARGEST:,} bytes are no shelf's")
+        return Shelf.model_validate_json(held)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import BaseModel
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -247,6 +249,41 @@ def test_what_cannot_work_is_refused_and_leaves_nothing_behind(
     training(code=Exit.CONFIG)
     assert told in training.said
     assert not (training.folder / "training" / "turns").exists()
+
+
+def numbers(table: type[BaseModel], before: str = "") -> Iterator[tuple[str, bool]]:
+    """Every number of a training file by its key, and whether it stands in a list."""
+    for name, field in table.model_fields.items():
+        told = field.annotation
+        if isinstance(told, type) and issubclass(told, BaseModel):
+            yield from numbers(told, f"{before}{name}.")
+        elif re.search(r"\b(int|float)\b", f"{told}"):
+            yield f"{before}{name}", "tuple" in str(told)
+
+
+NUMBERS = dict(numbers(TrainSettings))
+
+
+@pytest.mark.parametrize("value", ["1e38", "-1e38", "nan", "inf", "-inf", "100000000000000000000000000"])
+def test_a_number_that_nobody_can_mean_is_refused_by_its_key(value: str, tmp_path: Path) -> None:
+    assert {"grpo.rate", "grpo.temperature", "seed", "warm.follow", "reward.format", "keep.minutes"} <= set(NUMBERS)
+    for key, listed in NUMBERS.items():
+        table, _, name = key.rpartition(".")
+        given = f"[{value}, 0.5]" if listed else value
+        (tmp_path / "x.toml").write_text(f"[{table}]\n{name} = {given}\n" if table else f"{name} = {given}\n")
+        with pytest.raises(ConfigError, match=rf"x.toml: {re.escape(key)}"):
+            load(tmp_path / "x.toml")
+
+
+def test_a_refused_training_leaves_no_folder_and_the_corrected_command_works(training: Training) -> None:
+    for given, told in (("grpo.rate=1e38", "grpo.rate: expected"), ("replay.lessons=4", "replay")):
+        training("--set", given, code=Exit.CONFIG)
+        assert told in training.said
+        assert not (training.folder / "training").exists()
+    (training.folder / "ours").mkdir()
+    training("--set", "replay.lessons=4", "--out", "ours", code=Exit.CONFIG)
+    assert not list((training.folder / "ours").glob("step-*"))
+    training("--quiet", "--out", "ours")
 
 
 def test_an_error_is_json_where_json_was_asked_for(training: Training) -> None:

@@ -9,16 +9,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from shikisha.errors import ConfigError
 from shikisha.train import card
-from shikisha.train.keeping import Kept, Place, Shelf, State, claimed, hash_of, save_model, tensors_of, written
+from shikisha.train.keeping import (
+    TOKENIZER,
+    Kept,
+    Place,
+    Shelf,
+    State,
+    claimed,
+    hash_of,
+    save_for_others,
+    save_model,
+    tensors_of,
+    written,
+)
 from shikisha.train.memory import recall, remember
 from shikisha.train.progress import Judged, Step
 from shikisha.train.record import FILE, Record
 from shikisha.train.tiny import fresh
-from trainings import SIZE, TOKENS, ground, settings, start
+from trainings import SIZE, TOKENS, ground, settings, start, words
 
 STATE = State({"optimizer/0/exp_avg": torch.tensor([0.1, -0.0, float("inf")])}, {"source": {"next": 3}, "名": "前"})
 
@@ -161,6 +173,24 @@ def test_a_model_is_written_as_others_read_it(tmp_path: Path) -> None:
     assert torch.equal(found(tokens).logits, model(tokens).logits)
 
 
+def test_the_auto_classes_of_transformers_load_it_and_generate_ends(tmp_path: Path) -> None:
+    tokenizer = words()
+    model = fresh(tokenizer.get_vocab_size(), SIZE, seed=3)
+    save_model(model, tmp_path, TOKENS)
+    tokenizer.save(str(tmp_path / TOKENIZER))
+    save_for_others(tmp_path, tokenizer, model, TOKENS)
+    chat = AutoTokenizer.from_pretrained(tmp_path)
+    found = AutoModelForCausalLM.from_pretrained(tmp_path)
+    text = "ask turn left or zebra\nplan\n"
+    assert chat(text)["input_ids"] == tokenizer.encode(text).ids
+    assert (chat.pad_token_id, chat.eos_token_id) == (TOKENS["pad_token_id"], TOKENS["eos_token_id"])
+    assert chat.unk_token_id == tokenizer.encode("zebra").ids[0]
+    assert chat.model_max_length == SIZE.longest
+    assert found.generation_config.eos_token_id == TOKENS["eos_token_id"]
+    given = chat([text, text], return_tensors="pt")
+    assert found.generate(**given, max_new_tokens=4).shape[0] == 2
+
+
 def optimized(steps: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer, dice: torch.Generator) -> float:
     """Take so many steps of something that hangs on every source of chance; return a number drawn at last."""
     for _ in range(steps):
@@ -238,8 +268,8 @@ def test_a_card_says_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     assert (told["metrics"], told["training"]["of"], told["pool"]["simulated"]) == (None, 6, True)
     assert told["versions"]["torch"] == torch.__version__
     assert str(tmp_path) not in text + json.dumps(told)
-    for words in ("Not measured.", "simulated workers", "after 4 of 6 steps", "a beginner", "- left: no description"):
-        assert words in text
+    for said in ("Not measured.", "simulated workers", "after 4 of 6 steps", "a beginner", "- left: no description"):
+        assert said in text
 
 
 def test_a_card_shows_the_figures_and_whose_they_are(tmp_path: Path) -> None:

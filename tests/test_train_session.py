@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from shikisha.train.keeping import Place, Shelf, save_model, tensors_of
 from shikisha.train.record import FILE
 from shikisha.train.scoring import Scorer
 from shikisha.train.session import FINAL, Order, Result, train
+from shikisha.train.settings import KeepTable
 from shikisha.train.tiny import fresh
 from shikisha.train.warm import WarmStep
 from shikisha.train.words import word_tokenizer
@@ -217,9 +219,43 @@ async def test_a_warm_start_from_scratch_goes_on_as_the_unbroken_one(tmp_path: P
 
     with pytest.raises(Broken):
         await train(replace(order, taught=stop))
-    assert [place.name for place in Shelf(order.folder, 1, print).places()] == ["warm-000010", "warm-000020"]
+    assert [place.name for place in Shelf(order.folder, 1, print).places()] == [f"warm-{n:06}" for n in (0, 10, 20)]
     again = await train(replace(order, resume=True))
     assert weights(again.folder) == weights(whole.folder)
+
+
+async def test_a_kill_costs_some_minutes_however_long_it_is_to_the_next_checkpoint(
+    tmp_path: Path, order: Order
+) -> None:
+    hours = count(0.0, 3600.0)
+    seldom = order.settings.model_copy(update={"keep": KeepTable(every=1000, last=1000)})
+    slow = replace(order, settings=seldom, clock=lambda: next(hours))
+    with pytest.raises(Broken):
+        await train(replace(slow, watchers=(breaking(3),)))
+    assert [place.name for place in Shelf(order.folder, 1, print).places()] == [f"step-{n:06}" for n in range(3)]
+    again = await train(replace(slow, resume=True))
+    whole = await train(replace(order, folder=tmp_path / "whole"))
+    assert weights(again.folder) == weights(whole.folder)
+
+    still = replace(slow, folder=tmp_path / "still", clock=lambda: 0.0, watchers=(breaking(3),))
+    with pytest.raises(Broken):
+        await train(still)
+    assert [place.name for place in Shelf(still.folder, 1, print).places()] == ["step-000000"]
+
+
+async def test_a_kill_in_the_first_lessons_leaves_something_to_go_on_from(tmp_path: Path) -> None:
+    sizes = {"layers": 2, "width": 32, "heads": 2, "inner": 64, "longest": 400}
+    wanted = settings(tmp_path, model={"start": "", **sizes}, warm={"steps": 12, "batch": 4})
+    order = Order(wanted, replace(ground(), school=school()), tmp_path / "run")
+
+    def stop(_: WarmStep) -> None:
+        raise Broken
+
+    with pytest.raises(Broken):
+        await train(replace(order, taught=stop))
+    assert [place.name for place in Shelf(order.folder, 1, print).places()] == ["warm-000000"]
+    whole = await train(replace(order, folder=tmp_path / "whole"))
+    assert weights((await train(replace(order, resume=True))).folder) == weights(whole.folder)
 
 
 async def test_lessons_stop_where_they_are_told_to_and_go_on_from_there(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Checkpoints: a folder that is there whole or not at all, and from which a run goes on as if it had never stopped.
 
     step-000050/   model.safetensors  config.json  tokenizer.json     the conductor, as anybody loads it
+                   tokenizer_config.json  generation_config.json      for transformers' Auto classes and `generate`
                    card.json  README.md                               what it is (`card`)
                    state/tensors.safetensors  state/facts.json        what training hangs on besides the weights
                    state/manifest.json                                SHA-256 of every other file, written last
@@ -17,7 +18,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import file_digest
 from pathlib import Path
@@ -25,15 +26,19 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from shikisha.conductors.exported import unknown_token
 from shikisha.errors import ConfigError
 from shikisha.train.adapted import merged
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedModel
 
 FORMAT = 1
 STAGES = ("warm", "step")  # in the order in which training goes through them
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
+_TOKENIZER_CLASS = "PreTrainedTokenizerFast"
+TOKENIZER_CONFIG, GENERATION = "tokenizer_config.json", "generation_config.json"  # for others
 _NAME = re.compile(rf"({'|'.join(STAGES)})-(\d{{6,}})")
 _TENSORS, _FACTS, _MANIFEST = "state/tensors.safetensors", "state/facts.json", "state/manifest.json"
 _PARTIAL = ".partial-"
@@ -170,9 +175,12 @@ def written(target: Path) -> Iterator[Path]:
 def claimed(folder: Path) -> Iterator[None]:
     """Hold the folder of a run for this process; ConfigError when another one trains in it.
 
-    Where nothing came to be kept there, it is not there afterwards.
+    Where nothing came to be kept there, it is not there afterwards. What is refused (ConfigError) before anything was
+    learned leaves nothing that would stand in the way of the corrected command; replies that were paid for stay.
     """
-    path, ours = folder / "train.lock", not folder.exists()
+    path = folder / "train.lock"
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    before = set(folder.iterdir()) if folder.exists() else set()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -182,14 +190,36 @@ def claimed(folder: Path) -> Iterator[None]:
         _lock(lock, path)
         try:
             yield
+        except ConfigError:
+            _unlearned(folder, before)
+            raise
         finally:
             there = list(folder.iterdir())
-            if ours and all(each.is_file() and not each.stat().st_size for each in there):
+            if made and all(each.is_file() and not each.stat().st_size for each in there):
                 for each in there:
                     each.unlink()
-                folder.rmdir()
+                with suppress(OSError):  # somebody else put something beside it meanwhile
+                    for each in made:  # from the innermost
+                        each.rmdir()
     finally:
         os.close(lock)
+
+
+def _unlearned(folder: Path, before: set[Path]) -> None:
+    """Remove the checkpoint of the beginning that was written now, where it is the only one."""
+    there = [each for each in folder.iterdir() if Place.of(each.name) is not None]
+    begun = [each for each in there if (place := Place.of(each.name)) and not place.step]
+    if len(begun) == len(there) == 1 and begun[0] not in before and not _taught(begun[0]):
+        shutil.rmtree(begun[0])
+
+
+def _taught(folder: Path) -> bool:
+    """Whether lessons were taken before this checkpoint: then it was hard-earned."""
+    try:
+        settings = json.loads((folder / _FACTS).read_text(encoding="utf-8"))["settings"]
+        return folder.name.startswith(STAGES[1]) and bool(settings["warm.steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
 
 
 def _lock(lock: int, path: Path) -> None:
@@ -221,6 +251,32 @@ def save_model(
     named = model.config.architectures or [type(model).__name__]  # FSDP gives the model's class a name of its own
     config = {name: each for name, each in model.config.to_dict().items() if name != "_name_or_path"}  # whence it came
     write_json(folder / CONFIG, {**config, **tokens, "architectures": named})
+
+
+def save_for_others(
+    folder: Path, tokenizer: "Tokenizer", model: "PreTrainedModel", tokens: Mapping[str, int | None]
+) -> None:
+    """Write what the Auto classes and `generate` of transformers go by: which tokenizer it is, and where a text ends.
+
+    Our own readers take `tokenizer.json` and `config.json` alone. Ends that the model began with stay.
+    """
+    pad, end, unknown = tokens["pad_token_id"], tokens["eos_token_id"], unknown_token(tokenizer)
+    special = {"pad_token": pad, "eos_token": end, "unk_token": unknown}
+    named = {name: tokenizer.id_to_token(token) for name, token in special.items() if token is not None}
+    told: dict[str, object] = {"tokenizer_class": _TOKENIZER_CLASS, "clean_up_tokenization_spaces": False, **named}
+    if json.loads(tokenizer.to_str())["model"]["type"] != "BPE":
+        # transformers 5 knows better than any class named here which tokenizer a model of type "qwen2" has, and makes
+        # an empty one of words; it trusts the class again where a map of code stands beside it (and runs none of it)
+        told["auto_map"] = {"AutoTokenizer": [None, None]}
+    write_json(folder / TOKENIZER_CONFIG, {**told, "model_max_length": model.config.max_position_embeddings})
+    before = model.generation_config
+    known = before.eos_token_id if before is not None else None
+    others = known if isinstance(known, list) else [known]
+    ends = sorted({token for token in (end, *others) if token is not None})
+    write_json(
+        folder / GENERATION,
+        {"pad_token_id": pad, "eos_token_id": ends[0] if len(ends) == 1 else ends, "do_sample": False},
+    )
 
 
 def tensors_of(path: Path) -> dict[str, Tensor]:

@@ -70,7 +70,7 @@ def opened(start: str, dtype: str = "float32") -> Begun:
             )
         return _others(start, dtype)
     names = (WEIGHTS, CONFIG, TOKENIZER)
-    if (folder / _OF_OTHERS).is_file():
+    if (folder / _OF_OTHERS).is_file() and not (folder / card.CARD).is_file():  # ours are read as they are written
         return _others(start, dtype)
     if missing := [name for name in names if not (folder / name).is_file()]:
         raise ConfigError(f"model.start: {start}: expected {', '.join(names)} there; missing: {', '.join(missing)}")

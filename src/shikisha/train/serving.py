@@ -197,7 +197,7 @@ def _chat(folder: Path, begun: Begun) -> "PreTrainedTokenizerFast":
     """Return what renders the chat template."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    if not (folder / _OF_OTHERS).is_file():
+    if (folder / CARD).is_file() or not (folder / _OF_OTHERS).is_file():
         made: object = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
             tokenizer_object=begun.tokenizer, chat_template=begun.template
         )

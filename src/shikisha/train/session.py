@@ -17,6 +17,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 FINAL = "final"
 _TRL = "shikisha.train.trl_backend"  # its `reinforced(run, kept)` does what `Run.reinforced` does
 _WARM_EVERY = 10  # times as many steps between the checkpoints of a warm start: they are that much shorter
+_WRITING = 19.0  # times as long as a checkpoint takes passes before the clock asks for another
 _UNBOUND = frozenset({"keep", "spend"})  # settings that no figure hangs on: they may change when a run goes on
 T = TypeVar("T")
 Reinforced = Callable[["Run", Kept | None], Awaitable["Result"]]
@@ -64,7 +66,8 @@ class Order:
     """What to train on what, where it is kept, and who is told: of steps, of lessons, of what must be known.
 
     `home` is where the relative path of `model.start` begins: the training file's folder. `begin` is called when
-    nothing was refused and the lessons are done, before the first step.
+    nothing was refused and the lessons are done, before the first step. `clock` tells the
+    seconds by which a checkpoint gets old.
     """
 
     settings: TrainSettings
@@ -76,6 +79,7 @@ class Order:
     note: Callable[[str], None] = lambda _: None
     begin: Callable[[], None] = lambda: None
     home: Path = Path()
+    clock: Callable[[], float] = monotonic
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,7 @@ class Run:
         self.order, self.shelf, self.begun, self.record, self.crew = order, shelf, begun, record, our_crew()
         self.weights: Callable[[], Mapping[str, Tensor] | None] = lambda: None
         self.likeliest: Callable[[Sequence[Item]], list[str]] = self._likeliest
+        self._saved, self._took = order.clock(), 0.0  # when the last checkpoint was written, and in how many seconds
         settings, ground = order.settings, order.ground
         self.model = cast("Qwen2ForCausalLM", begun.model)
         if settings.backend == "plain" or settings.warm.steps:  # TRL moves what it is given, if only for itself
@@ -176,6 +181,8 @@ class Run:
             optimizer = optimizer_of(self.model, table)
             if kept is not None:
                 recall(kept.state, optimizer, {})
+            else:
+                self.save(Place("warm", 0), remember(optimizer, {}))
             first = kept.place.step if kept is not None else 0
             every = self.order.settings.keep.every * _WARM_EVERY
             with _lessons(self, school, first) as chunks:
@@ -184,7 +191,8 @@ class Run:
                     stopped = await _stopped()
                     if any(self.crew.texts("stopped" if stopped else "")):
                         stopped = stopped or asyncio.CancelledError()
-                    if step.number < table.steps and (stopped or step.number % every == 0):
+                    late = self.late()
+                    if step.number < table.steps and (stopped or late or step.number % every == 0):
                         self.save(Place("warm", step.number), remember(optimizer, {}))
                     if stopped:
                         raise stopped
@@ -265,8 +273,15 @@ class Run:
             watcher(step)
 
     def due(self, number: int) -> bool:
-        """Whether this step is followed by a checkpoint."""
-        return number % self.order.settings.keep.every == 0 or number == self.order.settings.grpo.steps
+        """Whether this step is followed by a checkpoint: by its number, or by the clock."""
+        late = self.late()
+        return late or number % self.order.settings.keep.every == 0 or number == self.order.settings.grpo.steps
+
+    def late(self) -> bool:
+        """Whether the last checkpoint is some minutes old by the main process's clock, and writing one is not dear."""
+        minutes = self.order.settings.keep.minutes
+        old = self.order.clock() - self._saved > max(60 * minutes, _WRITING * self._took) if minutes else False
+        return bool(self.crew.texts("late" if old else "")[0])
 
     def save(self, place: Place, state: State) -> None:
         """Write a checkpoint; Diverged, with the one before in its place, where a weight is no number."""
@@ -279,7 +294,10 @@ class Run:
             if self.crew.main:
                 facts = {**state.facts, **self._facts(spent), **({"dice": lots} if lots else {})}
                 tensors = {**state.tensors, **added(self.model)}
+                begun = self.order.clock()
                 self.shelf.save(place, lambda folder: self._fill(folder, place, spent, weights), State(tensors, facts))
+                self._saved = self.order.clock()
+                self._took = self._saved - begun
 
     def ended(self, steps: int) -> Result:
         """Write the conductor without the state of its training, and say where it is."""
@@ -310,6 +328,7 @@ class Run:
         tokens = {"pad_token_id": begun.pad, "eos_token_id": begun.end}
         keeping.save_model(self.model, folder, tokens, weights)
         begun.tokenizer.save(str(folder / keeping.TOKENIZER))
+        keeping.save_for_others(folder, begun.tokenizer, self.model, tokens)
         if begun.template:
             (folder / TEMPLATE).write_text(begun.template, encoding="utf-8")
         card.write(folder, card.About(place, self.order.ground.origin, self.order.settings, judged, spent, begun.start))

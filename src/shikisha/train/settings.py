@@ -20,10 +20,22 @@ from shikisha import toml
 from shikisha.reward import Weights
 from shikisha.train.advantage import Compare, Comparison
 
+# Ranges hold what somebody might mean: beyond them arithmetic in float32 overflows, or memory does, in mid-training.
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Decay = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(ge=1e-12, le=1e30, allow_inf_nan=False)]  # of learning
+Clip = Annotated[float, Field(ge=1e-6, le=1e3, allow_inf_nan=False)]
+Temperature = Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]  # of a part of a loss or a reward
+Signed = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
+Dollars = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+Minutes = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1, le=100_000)]  # of what is held at once
+Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
+Steps = Annotated[int, Field(ge=0, le=1_000_000_000)]
+Every = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Several = Annotated[int, Field(ge=0, le=100_000)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Table(BaseModel):
@@ -36,13 +48,13 @@ class ModelTable(Table):
     """Where the model comes from; `layers` to `longest`: of one from scratch; `lora`: the rank (0: all weights)."""
 
     start: str = ""
-    layers: Count = 3
+    layers: Annotated[int, Field(ge=1, le=1_000)] = 3
     width: Count = 128
     heads: Count = 4
     inner: Count = 384
-    longest: Count = 512
+    longest: Tokens = 512
     brief: bool = True  # the briefing of few words (`brief`); otherwise the one in English (`prompt`)
-    lora: Annotated[int, Field(ge=0)] = 0
+    lora: Several = 0
     dtype: Literal["float32", "bfloat16"] = "float32"
 
 
@@ -50,8 +62,8 @@ class TasksTable(Table):
     """Which tasks are learned from, and how many of the development split tell how it goes, `every` so many steps."""
 
     set: str = "rehearsal"
-    judged: Annotated[int, Field(ge=0)] = 300
-    every: Count = 50
+    judged: Annotated[int, Field(ge=0, le=1_000_000)] = 300
+    every: Every = 50
     parts: tuple[Share, ...] = (0.4, 0.35, 0.25)  # of a rehearsal: shares of one-, two-, three-part questions and so on
     lacking: Share = 0.12  # of a rehearsal: how often the pool has no specialist for a part
     noisy: Share = 0.0  # of a rehearsal: how often, besides, a part is noisy work and somebody takes votes
@@ -67,9 +79,9 @@ class WarmTable(Table):
     them it is no longer learning from outcomes alone: controls have them (`recipes/demonstrations.toml`).
     """
 
-    steps: Annotated[int, Field(ge=0)] = 0
+    steps: Steps = 0
     batch: Count = 64
-    rate: Positive = 2e-3
+    rate: Rate = 2e-3
     follow: tuple[Share, Share] = (0.6, 0.15)
     demonstrations: Share = 0.0
 
@@ -86,34 +98,34 @@ class Phase(Table):
     compare: Compare
     hold: bool | None = None
     performances: Count | None = None
-    least_spread: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    least_spread: Weight | None = None
+    cost: Weight | None = None
     explore: Share = 0.0
 
 
 class GrpoTable(Table):
     """GRPO; defaults as in arXiv 2512.04388: no KL, clip 0.2, cosine, 3 % warm-up."""
 
-    steps: Annotated[int, Field(ge=0)] = 200
+    steps: Steps = 200
     tasks: Count = 4
-    group: Annotated[int, Field(ge=2)] = 64
-    rate: Positive = 1e-6
+    group: Annotated[int, Field(ge=2, le=100_000)] = 64
+    rate: Rate = 1e-6
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     warmup: Share = 0.03
     betas: tuple[Decay, Decay] = (0.9, 0.999)  # of Adam: what is remembered of gradients, and of their squares
-    clip: Positive = 0.2
-    clip_high: Positive | None = None  # clip-higher; None: the same as `clip`
-    kl: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    entropy: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # bonus a nat while below `entropy_floor`
-    entropy_floor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    temperature: Positive = 1.0
+    clip: Clip = 0.2
+    clip_high: Clip | None = None  # clip-higher; None: the same as `clip`
+    kl: Weight = 0.0
+    entropy: Weight = 0.0  # bonus a nat while below `entropy_floor`
+    entropy_floor: Weight = 0.0
+    temperature: Temperature = 1.0
     performances: Count = 1  # of each plan: the mean reward counts, where workers do not always do the same
-    longest: Count = 1024  # tokens of a completion
+    longest: Tokens = 1024  # tokens of a completion
     scaled: bool = True  # advantages divided by the group's standard deviation
-    least_spread: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # what that is taken to be at least
+    least_spread: Weight = 0.0  # what that is taken to be at least
     phases: tuple[Phase, ...] = ()
-    hold: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # keeps shapes from dying out (`phases`)
-    diversity: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # reward of the rarest shape, falls to zero
+    hold: Weight = 0.0  # keeps shapes from dying out (`phases`)
+    diversity: Weight = 0.0  # reward of the rarest shape, falls to zero
     choice: str = ""  # what the tokens begin with of which one is a choice, to be explored (`phases`)
 
     @property
@@ -136,9 +148,9 @@ class ReplayTable(Table):
     `lessons` are in reading, `copies` in writing down who was read of.
     """
 
-    lessons: Annotated[int, Field(ge=0)] = 0
-    copies: Annotated[int, Field(ge=0)] = 0
-    weight: Positive = 1.0
+    lessons: Several = 0
+    copies: Several = 0
+    weight: Weight = 1.0
 
 
 class CurriculumTable(Table):
@@ -151,11 +163,11 @@ class CurriculumTable(Table):
 class RewardTable(Table):
     """The reward's parts (`reward.Weights`)."""
 
-    format: float = 1.0
-    correct: float = 0.0
-    cost: Annotated[float, Field(ge=0)] = 0.0
-    latency: Annotated[float, Field(ge=0)] = 0.0
-    critical_path: Annotated[float, Field(ge=0)] = 0.0
+    format: Signed = 1.0
+    correct: Signed = 0.0
+    cost: Weight = 0.0
+    latency: Weight = 0.0
+    critical_path: Weight = 0.0
 
     def weights(self) -> Weights:
         """Return them as the reward's value."""
@@ -165,29 +177,33 @@ class RewardTable(Table):
 class SpendTable(Table):
     """What the calls of workers may come to, and how many go on at once."""
 
-    dollars: Positive | None = None
+    dollars: Dollars | None = None
     at_once: Count = 64
 
 
 class TrlTable(Table):
     """What TRL alone can do: `rows` completions at once through the model on each device (0: all of a step), vLLM."""
 
-    rows: Annotated[int, Field(ge=0)] = 0
+    rows: Several = 0
     vllm: Literal["", "server", "colocate"] = ""  # who samples; "": the training processes themselves
     server: str = "http://127.0.0.1:8000"  # where `trl vllm-serve` listens
 
 
 class KeepTable(Table):
-    """Checkpoints: one after `every` so many steps; the `last` so many stay."""
+    """Checkpoints: one before the first step, after `every` so many steps, and after so many `minutes`.
 
-    every: Count = 25
-    last: Count = 3
+    The `last` so many stay. By the clock at most a twentieth of the time goes into writing them; 0: never by the clock.
+    """
+
+    every: Every = 25
+    last: Every = 3
+    minutes: Minutes = 5.0
 
 
 class TrainSettings(Table):
     """The file."""
 
-    seed: int = 0
+    seed: Seed = 0
     backend: Literal["trl", "plain"] = "trl"
     model: ModelTable = ModelTable()
     tasks: TasksTable = TasksTable()

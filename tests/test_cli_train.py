@@ -22,11 +22,15 @@ from typer.testing import CliRunner
 
 from shikisha.cli.app import app
 from shikisha.cli.exits import Exit
-from shikisha.config.training import drawn, grounded
+from shikisha.config.training import drawn, grounded, shared_out, together
 from shikisha.errors import ConfigError
+from shikisha.grade.text import TextChecker
 from shikisha.orchestra.tasks import Recipe, items
 from shikisha.orchestra.wording import Split
 from shikisha.pool import Pool
+from shikisha.task import Task
+from shikisha.taskset import Item, Taskset
+from shikisha.taskset import Split as TaskSplit
 from shikisha.train.figures import OPTIMUM
 from shikisha.train.progress import Step
 from shikisha.train.settings import TrainSettings, load
@@ -264,7 +268,7 @@ def numbers(table: type[BaseModel], before: str = "") -> Iterator[tuple[str, boo
 NUMBERS = dict(numbers(TrainSettings))
 
 
-@pytest.mark.parametrize("value", ["1e38", "-1e38", "nan", "inf", "-inf", "100000000000000000000000000"])
+@pytest.mark.parametrize("value", ["1e38", "-1e38", "nan", "inf", "-inf", str(10**40)])
 def test_a_number_that_nobody_can_mean_is_refused_by_its_key(value: str, tmp_path: Path) -> None:
     assert {"grpo.rate", "grpo.temperature", "seed", "warm.follow", "reward.format", "keep.minutes"} <= set(NUMBERS)
     for key, listed in NUMBERS.items():
@@ -284,6 +288,56 @@ def test_a_refused_training_leaves_no_folder_and_the_corrected_command_works(tra
     training("--set", "replay.lessons=4", "--out", "ours", code=Exit.CONFIG)
     assert not list((training.folder / "ours").glob("step-*"))
     training("--quiet", "--out", "ours")
+
+
+def test_several_tasksets_are_learned_from_as_many_tasks_of_each(training: Training) -> None:
+    others = [{**row, "prompt": f"please {row['prompt']}"} for row in ROWS]  # the same ids, other tasks
+    (training.folder / "others.jsonl").write_text("".join(json.dumps(row) + "\n" for row in others))
+    sets = ("--set", 'tasks.sets=["others.jsonl"]', "--set", "tasks.count=5", "--quiet")
+    training(*sets)
+    told = json.loads((training.folder / "training/turns/final/card.json").read_text())["data"]
+    assert told["taskset"].count("turns") == 1
+    assert "others" in told["taskset"]
+    assert told["splits"]["learned from"].startswith("train (5 tasks")
+    training(*sets, "--set", "tasks.sets=['gone.jsonl']", "--out", "no", code=Exit.CONFIG)
+    assert "tasks.sets[0]" in training.said
+    training("--set", "tasks.count=1", *sets[:2], "--out", "no", code=Exit.CONFIG)
+    assert "tasks.count: 1 tasks are fewer than the 2 sets" in training.said
+
+
+def test_tasks_of_several_sets_are_shared_out_evenly_and_keep_ids_apart() -> None:
+    large, small = (
+        Taskset(
+            name,
+            [Item(Task(f"{name} {n}", id=f"t{n}"), TextChecker(("x",)), split=TaskSplit.TRAIN) for n in range(size)],
+        )
+        for name, size in (("large", 30), ("small", 4))
+    )
+    chosen = shared_out([large, small], 20, 0)
+    assert Counter(item.task.prompt.split()[0] for item in chosen) == {"small": 4, "large": 16}
+    assert len({item.task.id for item in chosen}) == 20
+    assert len(together([large, small])) == 34
+    assert {item.task.content_hash for item in shared_out([large, small], 20, 0)} == {
+        item.task.content_hash for item in chosen
+    }
+
+
+def test_bare_ordinals_need_one_pool_in_one_order(training: Training) -> None:
+    training("--set", "model.described=false", code=Exit.CONFIG)
+    assert "model.described: the short briefing shows descriptions" in training.said
+    training.write(TRAINING.replace('"turns.jsonl"', '"rehearsal"').replace('"plain"', '"trl"'))
+    training("--set", "model.described=false", "--set", "model.brief=false", code=Exit.CONFIG)
+    assert "model.described: ordinals alone say nothing where each task brings workers of its own" in training.said
+
+
+async def test_with_bare_ordinals_every_task_is_shown_the_whole_pool_in_its_order(training: Training) -> None:
+    table = {"backend": "trl", "model": {"start": "start", "brief": False, "described": False}}
+    told = {**table, "tasks": {"set": "turns.jsonl", "judged": 2}}
+    async with grounded(
+        TrainSettings.model_validate(told), training.folder, training.folder / "shikisha.toml"
+    ) as ground:
+        assert {item.pool.names for item in map(ground.stream, range(12)) if item.pool} == {THREE}
+        assert ground.largest == len(THREE)
 
 
 def test_an_error_is_json_where_json_was_asked_for(training: Training) -> None:

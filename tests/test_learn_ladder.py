@@ -9,16 +9,17 @@ from panels import POOL, Made, missing, panel, scores_only
 from shikisha.learn.fits import CASCADE, POLICY, TABLE, Wants, fit, folds_of
 from shikisha.learn.frontier import BUDGETS, affordable, frontier, gain
 from shikisha.learn.hearing import listen
-from shikisha.learn.ladder import climb, played
+from shikisha.learn.ladder import climb, kept_rung, played
 from shikisha.learn.panel import Panel
 from shikisha.learn.tabling import Preference
 from shikisha.learn.waiting import waited
 from shikisha.policy.dial import Dial, Point
-from shikisha.policy.policy import Evidence, Policy
+from shikisha.policy.policy import Evidence, Gain, Policy
 from shikisha.policy.words import spoken
 
 ALIKE = {"one": Made(0.65, 0.2), "two": Made(0.65, 0.2), "three": Made(0.65, 0.2), "four": Made(0.7, 1.0)}
 POOLED = panel(ALIKE, tasks=900)
+UNSURE = {"one": Made(0.65, 0.2), "two": Made(0.65, 0.2), "three": Made(0.7, 1.0)}  # over few tasks
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,29 @@ def test_what_is_promised_is_what_new_tasks_bring(climbed: Policy) -> None:
     fitted = fit(POOLED, Wants(), (TABLE, CASCADE, POLICY))
     front = played(fitted, fitted.dials[POLICY], fresh, POOLED.unit(), BUDGETS)
     assert evidence(climbed, POLICY).area == pytest.approx(front.area, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("gained", "kept"),
+    [
+        ((0.02, 0.001, 0.04), POLICY),
+        ((0.02, 0.0, 0.04), TABLE),
+        ((0.02, -0.001, 0.04), TABLE),  # better in the mean, and harm is not excluded
+        ((-0.02, -0.04, -0.001), TABLE),
+    ],
+)
+def test_a_rung_is_kept_only_where_the_interval_of_its_gain_excludes_harm(
+    gained: tuple[float, float, float], kept: str
+) -> None:
+    proofs = {TABLE: Evidence(0.7), POLICY: Evidence(0.72, gains=(Gain(TABLE, *gained),))}
+    assert kept_rung((TABLE, POLICY), proofs) == kept
+
+
+def test_a_log_whose_gain_is_better_in_the_mean_alone_keeps_the_rule() -> None:
+    policy = climb(panel(UNSURE, tasks=110, seed=4))
+    gained = next(one for one in evidence(policy, POLICY).gains if one.over == TABLE)
+    assert gained.low <= 0 < gained.mean
+    assert policy.kept == TABLE
 
 
 def test_where_one_answer_says_all_the_rule_is_kept() -> None:

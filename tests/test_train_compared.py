@@ -16,10 +16,12 @@ from shikisha.task import Task
 from shikisha.taskset import Item
 from shikisha.train.advantage import Compare, Comparison, advantages
 from shikisha.train.batch import Asked, Group, gone_on
+from shikisha.train.compared import compared
 from shikisha.train.crew import Crew
 from shikisha.train.processes import everyones
 from shikisha.train.progress import counted
 from shikisha.train.scoring import Scored, Scorer, ranks_of
+from shikisha.train.settings import TrainSettings
 from support import member, pool_of
 
 VOTE_FIRST = ((), (), (), (0, 1, 2), (3,))
@@ -44,6 +46,36 @@ class Alike(Crew):
 
     def texts(self, text: str) -> list[str]:
         return [text] * self.count
+
+
+def rounds(**second: object) -> tuple[list[list[Scored]], TrainSettings]:
+    """A task's first round and what it was gone on with, and another task; and the settings for them."""
+    found = [[Scored(0.5, shape="one 1"), Scored(1.0, shape="one 1")], [Scored(1.0, shape="one 1")] * 2]
+    found.append([Scored(0.5, shape="one 1"), Scored(1.0, shape="one 1")])
+    return found, TrainSettings.model_validate({"second": {"share": 0.5, **second}})
+
+
+TASKS, SECOND = ("a", "a", "b"), (False, True, False)
+
+
+def test_a_first_round_that_is_gone_on_with_counts_for_less() -> None:
+    found, settings = rounds(discount=0.25)
+    bare = settings.model_copy(update={"grpo": settings.grpo.model_copy(update={"scaled": False})})
+    wished, _ = compared(found, SECOND, bare, 0, TASKS)
+    assert wished == pytest.approx([-0.1875, 0.1875, 0.0, 0.0, -0.25, 0.25])
+    alone, _ = compared(found, (False, False, False), bare, 0, TASKS)
+    assert alone == pytest.approx([-0.25, 0.25, 0.0, 0.0, -0.25, 0.25])
+
+
+def test_rewards_may_be_normalized_across_the_rounds_of_a_task() -> None:
+    found, settings = rounds(discount=0.25, across=True)
+    wished, _ = compared(found, SECOND, settings, 0, TASKS)
+    rewards = np.array([0.375, 0.75, 1.0, 1.0])
+    assert wished[:4] == pytest.approx((rewards - rewards.mean()) / rewards.std())
+    assert wished[4:] == pytest.approx([-1.0, 1.0])
+    apart, settings = rounds()
+    wished, _ = compared(apart, SECOND, settings, 0, TASKS)
+    assert wished == pytest.approx([-1.0, 1.0, 0.0, 0.0, -1.0, 1.0])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from shikisha.reward import Weights
 from shikisha.train import progress
 from shikisha.train.cores import settled
 from shikisha.train.ground import Ground, School
-from shikisha.train.keeping import Place, Shelf, save_model, tensors_of
+from shikisha.train.keeping import Place, Shelf, hash_of, save_model, tensors_of
 from shikisha.train.record import FILE
 from shikisha.train.scoring import Scorer
 from shikisha.train.session import FINAL, Order, Result, train
@@ -169,6 +168,22 @@ async def test_a_checkpoint_of_other_settings_is_refused(
         assert (await train(again)).steps == 6
 
 
+async def test_a_checkpoint_from_before_a_setting_was_there_is_gone_on_with(order: Order) -> None:
+    with pytest.raises(Broken):
+        await train(replace(order, watchers=[breaking(3)]))
+    folder = Shelf(order.folder, 1, print).places()[-1].name
+    facts = order.folder / folder / "state/facts.json"
+    told = json.loads(facts.read_text())
+    for key in ("second.discount", "second.across", "tasks.sets", "model.described"):
+        del told["settings"][key]
+    facts.write_text(json.dumps(told))
+    manifest = facts.with_name("manifest.json")
+    hashes = json.loads(manifest.read_text())
+    hashes["files"]["state/facts.json"] = hash_of(facts)
+    manifest.write_text(json.dumps(hashes))
+    assert (await train(replace(order, resume=True))).steps == 6
+
+
 async def test_a_checkpoint_of_another_pool_is_refused(order: Order) -> None:
     with pytest.raises(Broken):
         await train(replace(order, watchers=[breaking(3)]))
@@ -219,7 +234,7 @@ async def test_a_warm_start_from_scratch_goes_on_as_the_unbroken_one(tmp_path: P
 
     with pytest.raises(Broken):
         await train(replace(order, taught=stop))
-    assert [place.name for place in Shelf(order.folder, 1, print).places()] == [f"warm-{n:06}" for n in (0, 10, 20)]
+    assert [place.name for place in Shelf(order.folder, 1, print).places()] == ["warm-000010", "warm-000020"]
     again = await train(replace(order, resume=True))
     assert weights(again.folder) == weights(whole.folder)
 
@@ -227,11 +242,15 @@ async def test_a_warm_start_from_scratch_goes_on_as_the_unbroken_one(tmp_path: P
 async def test_a_kill_costs_some_minutes_however_long_it_is_to_the_next_checkpoint(
     tmp_path: Path, order: Order
 ) -> None:
-    hours = count(0.0, 3600.0)
+    now = [0.0]
+
+    def an_hour_later(_: progress.Step) -> None:
+        now[0] += 3600.0
+
     seldom = order.settings.model_copy(update={"keep": KeepTable(every=1000, last=1000)})
-    slow = replace(order, settings=seldom, clock=lambda: next(hours))
+    slow = replace(order, settings=seldom, clock=lambda: now[0], watchers=(an_hour_later,))
     with pytest.raises(Broken):
-        await train(replace(slow, watchers=(breaking(3),)))
+        await train(replace(slow, watchers=(an_hour_later, breaking(3))))
     assert [place.name for place in Shelf(order.folder, 1, print).places()] == [f"step-{n:06}" for n in range(3)]
     again = await train(replace(slow, resume=True))
     whole = await train(replace(order, folder=tmp_path / "whole"))

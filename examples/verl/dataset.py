@@ -42,8 +42,11 @@ def rows(items: Sequence[Item], split: str, source: str) -> Iterator[Row]:
 
 async def tasks(file: Path, count: int, config: Path | None = None) -> tuple[str, Mapping[str, Sequence[Item]]]:
     """Return the taskset's name, and the first tasks of the training file's stream and those that it judges by."""
+    settings = load(file)
+    if not settings.model.described:
+        raise ConfigError(f"{file}: model.described: these rows show workers' descriptions: expected true")
     with TemporaryDirectory() as nothing:  # no worker is asked here, so no reply is kept
-        async with grounded(load(file), Path(nothing), config) as ground:
+        async with grounded(settings, Path(nothing), config) as ground:
             learned = [ground.stream(index) for index in range(count)]
             return ground.origin.taskset, {"train": learned, "val": ground.judged}
 

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 REHEARSAL = "rehearsal"
 REHEARSALS = (REHEARSAL, f"{REHEARSAL}-large")
+_ORDINALS = (
+    "model.described: ordinals alone say nothing where each task brings workers of its own: expected true, or tasks "
+    "that bring none (tasks.set) and one pool for all of them (tasks.pool)"
+)
 _AWAY = 0.5  # how often the dearest worker is left out
 _JUDGED_SEED = 0  # of the rehearsal's development tasks: the same for every seed, so that runs can be compared
 _WORDS = 20_000  # lessons that words are counted in
@@ -102,6 +106,11 @@ def _rehearsal(settings: "TrainSettings", composition: Composition) -> "Ground":
 
     if settings.tasks.pool:
         raise ConfigError("tasks.pool: the rehearsal's tasks bring their own workers: expected none")
+    if settings.tasks.sets or settings.tasks.count:
+        key = "sets" if settings.tasks.sets else "count"
+        raise ConfigError(f"tasks.{key}: the rehearsal has tasks without end, and none beside it: expected none")
+    if not settings.model.described:
+        raise ConfigError(_ORDINALS)
     name = settings.tasks.set
     standard = SETS[name]
     tasks = settings.tasks
@@ -183,20 +192,29 @@ def _configured(settings: "TrainSettings", composition: Composition, purse: Purs
     from shikisha.train.ground import Ground
 
     table = settings.tasks
+    tools = Tools(sandbox_named(""), None)
     with toml.placed("tasks.set"):
-        whole = load_tasks(table.set, tools=Tools(sandbox_named(""), None))
-        learned = whole.only(Split.TRAIN)
+        every = [load_tasks(table.set, tools=tools)]
+        every[0].only(Split.TRAIN)
+    for place, name in enumerate(table.sets):
+        with toml.placed(f"tasks.sets[{place}]"):
+            every.append(load_tasks(name, tools=tools))
+            every[-1].only(Split.TRAIN)
+    whole = together(every)
+    learned = whole.only(Split.TRAIN) if not table.count else shared_out(every, table.count, settings.seed)
     pool = None if whole.items[0].pool is not None else composition.pool(table.pool)
     for item in whole.items[:1] if pool is not None else whole.items:
         refuse_pool(item.pool or pool or Pool(()), settings)
+    if pool is None and not settings.model.described:
+        raise ConfigError(_ORDINALS)
     judged = _judged(settings, whole)
     stream = partial(_streamed, settings, learned.items, pool)
     first = pool or whole.items[0].pool or Pool(())
     return Ground(
-        _origin(settings, whole, first, composition, len(judged)),
+        _origin(settings, (whole, len(learned)), first, composition, len(judged)),
         {"taskset": f"{whole.name} {whole.version[:12]}", "pool": _digest(_told(first))},
         stream,
-        largest=min(table.most, len(first)),
+        largest=min(table.most, len(first)) if settings.model.described else len(first),
         judged=tuple(_shown(settings, item, pool, f"judged {place}") for place, item in enumerate(judged)),
         caps=composition.caps,
         purse=purse,
@@ -204,13 +222,45 @@ def _configured(settings: "TrainSettings", composition: Composition, purse: Purs
     )
 
 
-def _origin(settings: "TrainSettings", whole: Taskset, pool: Pool, composition: Composition, judged: int) -> "Origin":
+def together(sets: Sequence[Taskset]) -> Taskset:
+    """Return the tasks of several sets as one; of two sets that use one id, the later's is told apart by its set."""
+    if len(sets) == 1:
+        return sets[0]
+    items, taken = list[Item](), set[str]()
+    for held in sets:
+        for item in held:
+            own = item.task.id if item.task.id not in taken else f"{held.name}/{item.task.id}"
+            items.append(item if own == item.task.id else replace(item, task=replace(item.task, id=own)))
+        taken.update(item.task.id for item in items)
+    return Taskset(" + ".join(held.name for held in sets), items)
+
+
+def shared_out(sets: Sequence[Taskset], count: int, seed: int) -> Taskset:
+    """Return so many training tasks of all sets together, as many of each; what one lacks, the larger ones give."""
+    parts = sorted((held.only(Split.TRAIN) for held in sets), key=len)
+    chosen, left = list[Taskset](), count
+    for place, part in enumerate(parts):
+        share = min(len(part), left // (len(parts) - place))
+        left -= share
+        if share:
+            chosen.append(part.sample(share, seed))
+    if not chosen:
+        raise ConfigError(
+            f"tasks.count: {count} tasks are fewer than the {len(sets)} sets: expected {len(sets)} or more"
+        )
+    return together(chosen)
+
+
+def _origin(
+    settings: "TrainSettings", tasks: tuple[Taskset, int], pool: Pool, composition: Composition, judged: int
+) -> "Origin":
     from shikisha.train.card import Origin
 
-    table = settings.tasks
-    count = sum(item.split is Split.TRAIN for item in whole)
+    table, (whole, count) = settings.tasks, tasks
     simulated = composition.orchestra is not None
     note = f"Each task is shown {table.least} to {min(table.most, len(pool))} of {len(pool)} workers, in random order."
+    if not settings.model.described:
+        note = f"Each task is shown all {len(pool)} workers in one order, by ordinals alone: it knows no other pool."
     return Origin(
         whole.name,
         _splits(f"train ({count} tasks, content hashes {whole.version[:12]})", "dev", judged),
@@ -242,6 +292,8 @@ def _streamed(settings: "TrainSettings", items: Sequence[Item], pool: Pool | Non
 def _shown(settings: "TrainSettings", item: Item, pool: Pool | None, luck: str) -> Item:
     """Return the item with the workers that it is shown."""
     own = item.pool or pool or Pool(())
+    if not settings.model.described:
+        return replace(item, pool=own)
     return replace(item, pool=drawn(own, (settings.tasks.least, settings.tasks.most), random.Random(f"pool {luck}")))  # noqa: S311
 
 

@@ -7,7 +7,7 @@ seen; where workers joined late (`joining`), that is of the others, and only the
 Deliberately absent: partial logs (`partial`), files, and words for people (the CLI and the page).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -63,7 +63,7 @@ def climb(
         fitting = threads.submit(_final, panel, held, rungs)
         evidence = _measured(others, _without(panel, others, held), rungs, (tell, threads))
         final = fitting.result()
-    kept = _kept(rungs, evidence)
+    kept = kept_rung(rungs, evidence)
     about = About(
         come.log,
         come.log_hash,
@@ -260,7 +260,7 @@ def _needs(gains: Sequence[Gain], tasks: int, workers: int) -> int | None:
     return ceil(max(0.0, tasks * ((_Z * error / nearest.mean) ** 2 - 1)) * workers)
 
 
-def _kept(rungs: Sequence[str], evidence: dict[str, Evidence]) -> str:
+def kept_rung(rungs: Sequence[str], evidence: Mapping[str, Evidence]) -> str:
     """Return the highest rung whose gain over the one kept before it excludes harm."""
     kept = rungs[0]
     for rung in rungs[1:]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from shikisha.errors import ConfigError, ShikishaError
-from shikisha.prompt import briefing, instructions
+from shikisha.prompt import Style, briefing, instructions
 from shikisha.train.batch import Asked, Group, gone_on
 from shikisha.train.crew import first_of, our_crew
 from shikisha.train.explore import explore_at
@@ -64,8 +64,9 @@ class Play:
             return asked.prompt()
         if asked.item.pool is None:
             raise ConfigError(f"task {asked.item.task.id}: no pool to plan for")
-        shown = briefing(asked.item.task, asked.item.pool.cards, asked.rounds)
-        return [{"role": "system", "content": instructions()}, {"role": "user", "content": shown}]
+        style = Style(described=self._settings.model.described)
+        shown = briefing(asked.item.task, asked.item.pool.cards, asked.rounds, style)
+        return [{"role": "system", "content": instructions(style=style)}, {"role": "user", "content": shown}]
 
     def encoded(self, prompt: str) -> list[int]:
         """Return a prompt's tokens. What the bare tokenizer reads cannot spell a special token."""

@@ -27,13 +27,14 @@ class Peers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Of a group: whose it is, whether it is a second round and the answer at hand was right, what it came to."""
+    """Of a group: whose it is, whether it is a second round, whether the answer at hand was right, what it came to."""
 
     rank: int
     second: bool
     at_hand: bool
     found: tuple[Scored, ...]
     tokens: int
+    task: str = ""
 
     @property
     def right(self) -> float:
@@ -70,7 +71,9 @@ def mean_gradients(peers: Peers, parameters: Iterable[torch.nn.Parameter]) -> No
 
 
 def _heard(rank: int, group: Group, found: tuple[Scored, ...]) -> Heard:
-    return Heard(rank, bool(group.asked.rounds), bool(group.asked.right), found, int(group.real.sum()))
+    return Heard(
+        rank, bool(group.asked.rounds), bool(group.asked.right), found, int(group.real.sum()), group.asked.item.task.id
+    )
 
 
 def _said(one: Scored) -> dict[str, object]:

@@ -66,7 +66,8 @@ class Loop:
         sampled = perf_counter()
         self.source.told([group.asked.item for group in firsts], [group.right for group in firsts])
         found, second = [group.found for group in groups], [bool(group.asked.rounds) for group in groups]
-        wished, flat = compared(found, second, self.settings, self.step)
+        tasks = [group.asked.item.task.id for group in groups]
+        wished, flat = compared(found, second, self.settings, self.step, tasks)
         terms, gradient = self._learn(groups, wished)
         self.step += 1
         seconds = {"sample and perform": sampled - begun, "learn": perf_counter() - sampled}

@@ -48,6 +48,8 @@ def refuse_settings(settings: TrainSettings, processes: int = 1) -> None:
                 f"grpo.phases: explore: expected a share that leaves two or more of a group of {settings.grpo.group}, "
                 f"found {phase.explore:g}"
             )
+    if settings.model.brief and not settings.model.described:
+        raise ConfigError("model.described: the short briefing shows descriptions: expected true, or brief = false")
     if not settings.model.start and not settings.warm.steps:
         raise ConfigError(
             "model.start: expected a checkpoint's folder or a model on the hub; a model from scratch needs lessons "

@@ -31,7 +31,7 @@ from shikisha.conductors.exported import (
 from shikisha.conductors.lexicon import lexicon_of, ordinals_of
 from shikisha.errors import ConfigError
 from shikisha.policy.arrays import Lean
-from shikisha.prompt import briefing, instructions
+from shikisha.prompt import Style, briefing, instructions
 from shikisha.train.card import CARD
 from shikisha.train.opening import Begun, opened
 from shikisha.train.settings import TrainSettings
@@ -79,8 +79,10 @@ class _TorchReading:
 class Chat:
     """A model that is addressed as a chat, in English: an author of plans (`conductors.trained.Author`)."""
 
-    def __init__(self, model: TorchModel, chat: "PreTrainedTokenizerFast", facts: Facts, where: str) -> None:
-        self.model = model
+    def __init__(
+        self, model: TorchModel, chat: "PreTrainedTokenizerFast", facts: Facts, where: str, style: Style
+    ) -> None:
+        self.model, self._style = model, style
         self.ends = frozenset(facts.ends)
         self.version = version_of(facts.weights, facts.tokenizer)
         self.rounds, self.longest = facts.rounds, facts.longest
@@ -98,7 +100,8 @@ class Chat:
     def prompt(self, situation: Situation) -> Sequence[int]:
         """Return the chat's tokens up to where the model's turn begins."""
         most = max(1, min(situation.left.plan_steps, situation.left.steps))
-        said = (instructions(most), briefing(situation.task, situation.cards, situation.rounds))
+        shown = briefing(situation.task, situation.cards, situation.rounds, self._style)
+        said = (instructions(most, self._style), shown)
         marks = [uuid4().hex for _ in said]
         rest, tokens = self._rendered(marks), list[int]()
         for mark, text in zip(marks, said, strict=True):
@@ -139,7 +142,8 @@ def open_served(folder: Path) -> Briefed | Chat:
     if not begun.template:
         raise ConfigError(f"{folder}: the model has no chat template, and was not trained to read short briefings")
     chat = _chat(folder, begun)
-    return Chat(model, chat, facts_of(folder, begun, settings), str(folder))
+    style = Style(described=settings.model.described) if settings else Style()
+    return Chat(model, chat, facts_of(folder, begun, settings), str(folder), style)
 
 
 def read(folder: Path, dtype: str = "") -> Begun:

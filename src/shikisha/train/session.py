@@ -416,6 +416,7 @@ def _refuse_other(kept: Kept, order: Order, processes: int) -> None:
             "many as it began with, or begins anew in another --out (model.start may be this checkpoint)"
         )
     before, now = cast("dict[str, object]", facts["settings"]), _bound(order.settings)
+    before = _bound(TrainSettings()) | before  # a key that is newer than the checkpoint had its default
     for key in sorted({*before, *now}):
         if before.get(key) != now.get(key):
             raise ConfigError(

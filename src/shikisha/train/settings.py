@@ -54,14 +54,21 @@ class ModelTable(Table):
     inner: Count = 384
     longest: Tokens = 512
     brief: bool = True  # the briefing of few words (`brief`); otherwise the one in English (`prompt`)
+    described: bool = True  # workers with descriptions and prices; otherwise bare ordinals, over one pool in one order
     lora: Several = 0
     dtype: Literal["float32", "bfloat16"] = "float32"
 
 
 class TasksTable(Table):
-    """Which tasks are learned from, and how many of the development split tell how it goes, `every` so many steps."""
+    """Which tasks are learned from, and how many of the development split tell how it goes, `every` so many steps.
+
+    `sets` are further tasksets beside `set`; of all of them together `count` tasks are learned from (0: all there are),
+    as many of each as it has, if it has so many.
+    """
 
     set: str = "rehearsal"
+    sets: tuple[str, ...] = ()
+    count: Several = 0
     judged: Annotated[int, Field(ge=0, le=1_000_000)] = 300
     every: Every = 50
     parts: tuple[Share, ...] = (0.4, 0.35, 0.25)  # of a rehearsal: shares of one-, two-, three-part questions and so on
@@ -135,11 +142,17 @@ class GrpoTable(Table):
 
 
 class SecondTable(Table):
-    """Recursion: a share of a batch's tasks goes on to a second round, whose plans are compared among themselves."""
+    """Recursion: a share of a batch's tasks goes on to a second round, whose plans are compared among themselves.
+
+    `discount` is what is taken off the rewards of a first round that is gone on with, `across` whether all rounds of a
+    task are compared with one another. The Conductor paper has both, at 0.25; what exactly they are it does not say.
+    """
 
     share: Share = 0.0
     begin: Share = 0.0  # from which share of the steps on
     firsts: Count = 4  # different first rounds of a task that are gone on with
+    discount: Share = 0.0
+    across: bool = False
 
 
 class ReplayTable(Table):

@@ -40,7 +40,8 @@ class Taking:
     def compare(self, settings: TrainSettings, step: int) -> None:
         """Find the advantages of what was heard."""
         found, second = [one.found for one in self.heard], [one.second for one in self.heard]
-        self.wished, self.even = compared(found, second, settings, step)
+        tasks = [f"{one.rank} {one.task}" for one in self.heard]
+        self.wished, self.even = compared(found, second, settings, step, tasks)
         self.sampled = perf_counter()
 
     def weigh(self, rows: dict[str, Tensor], rank: int, processes: int) -> None:

@@ -299,7 +299,7 @@ def test_several_tasksets_are_learned_from_as_many_tasks_of_each(training: Train
     assert told["taskset"].count("turns") == 1
     assert "others" in told["taskset"]
     assert told["splits"]["learned from"].startswith("train (5 tasks")
-    training(*sets, "--set", "tasks.sets=['gone.jsonl']", "--out", "no", code=Exit.CONFIG)
+    training("--set", 'tasks.sets=["gone.jsonl"]', "--out", "no", code=Exit.CONFIG)
     assert "tasks.sets[0]" in training.said
     training("--set", "tasks.count=1", *sets[:2], "--out", "no", code=Exit.CONFIG)
     assert "tasks.count: 1 tasks are fewer than the 2 sets" in training.said
@@ -309,7 +309,7 @@ def test_tasks_of_several_sets_are_shared_out_evenly_and_keep_ids_apart() -> Non
     large, small = (
         Taskset(
             name,
-            [Item(Task(f"{name} {n}", id=f"t{n}"), TextChecker(("x",)), split=TaskSplit.TRAIN) for n in range(size)],
+            [Item(Task(f"{name} {n}", id=f"t{n}"), TextChecker(("x",)), given=TaskSplit.TRAIN) for n in range(size)],
         )
         for name, size in (("large", 30), ("small", 4))
     )

@@ -232,3 +232,12 @@ def test_odd_logs_give_a_policy_with_a_dial(log: Panel) -> None:
     assert policy.rung().dial.points
     assert all(np.isfinite([point.cost, point.accuracy]).all() for point in policy.rung().dial.points)
     assert policy.names == log.workers
+
+
+def test_a_policy_that_is_better_in_the_mean_alone_is_not_kept() -> None:
+    unsure = {"one": Made(0.65, 0.2), "two": Made(0.65, 0.2), "three": Made(0.7, 1.0)}
+    policy = fit_partial(each_apart(panel(unsure, tasks=700, seed=0, alike=0.6), np.full(3, 0.9)))
+    proof = policy.rung(POLICY).evidence
+    assert proof is not None
+    assert proof.gains[0].low <= 0 < proof.gains[0].mean
+    assert policy.kept == TABLE

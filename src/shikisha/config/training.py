@@ -237,17 +237,16 @@ def together(sets: Sequence[Taskset]) -> Taskset:
 
 def shared_out(sets: Sequence[Taskset], count: int, seed: int) -> Taskset:
     """Return so many training tasks of all sets together, as many of each; what one lacks, the larger ones give."""
+    if count < len(sets):
+        raise ConfigError(
+            f"tasks.count: {count} tasks are fewer than the {len(sets)} sets: expected {len(sets)} or more"
+        )
     parts = sorted((held.only(Split.TRAIN) for held in sets), key=len)
     chosen, left = list[Taskset](), count
     for place, part in enumerate(parts):
         share = min(len(part), left // (len(parts) - place))
         left -= share
-        if share:
-            chosen.append(part.sample(share, seed))
-    if not chosen:
-        raise ConfigError(
-            f"tasks.count: {count} tasks are fewer than the {len(sets)} sets: expected {len(sets)} or more"
-        )
+        chosen.append(part.sample(share, seed))
     return together(chosen)
 
 

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import file_digest
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -42,6 +43,7 @@ TOKENIZER_CONFIG, GENERATION = "tokenizer_config.json", "generation_config.json"
 _NAME = re.compile(rf"({'|'.join(STAGES)})-(\d{{6,}})")
 _TENSORS, _FACTS, _MANIFEST = "state/tensors.safetensors", "state/facts.json", "state/manifest.json"
 _PARTIAL = ".partial-"
+_WRITING = 19.0  # times as long as a checkpoint takes to write passes before the clock asks for another
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +90,18 @@ class Kept:
 class Shelf:
     """The checkpoints of one run; the newest `last` stay, and the one that the run began with.
 
-    `note` is told of every one that is set aside.
+    `note` is told of every one that is set aside; `clock` tells the seconds by which one gets old.
     """
 
-    def __init__(self, folder: Path, last: int, note: Callable[[str], None]) -> None:
-        self.folder, self._last, self._note = folder, last, note
+    def __init__(
+        self, folder: Path, last: int, note: Callable[[str], None], clock: Callable[[], float] = monotonic
+    ) -> None:
+        self.folder, self._last, self._note, self._clock = folder, last, note, clock
+        self._saved, self._took = clock(), 0.0  # when the last one was written, and in how many seconds
+
+    def is_old(self, minutes: float) -> bool:
+        """Whether the last was written so many minutes ago (0: that is no reason), and writing one is not dear."""
+        return bool(minutes) and self._clock() - self._saved > max(60 * minutes, _WRITING * self._took)
 
     def places(self) -> list[Place]:
         """Return what is there, oldest first, whole or not."""
@@ -126,7 +135,7 @@ class Shelf:
         """Write a checkpoint, the files besides its state by `fill`; then let go of those that are too many."""
         from safetensors.torch import save_file
 
-        target = self.folder / place.name
+        target, begun = self.folder / place.name, self._clock()
         with written(target) as partial:
             fill(partial)
             (partial / "state").mkdir()
@@ -138,6 +147,8 @@ class Shelf:
         for old in stay[: -self._last]:
             if old != Place("step", 0):
                 shutil.rmtree(self.folder / old.name)
+        self._saved = self._clock()
+        self._took = self._saved - begun
         return target
 
     def tidy(self) -> None:

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 FINAL = "final"
 _TRL = "shikisha.train.trl_backend"  # its `reinforced(run, kept)` does what `Run.reinforced` does
 _WARM_EVERY = 10  # times as many steps between the checkpoints of a warm start: they are that much shorter
-_WRITING = 19.0  # times as long as a checkpoint takes passes before the clock asks for another
 _UNBOUND = frozenset({"keep", "spend"})  # settings that no figure hangs on: they may change when a run goes on
 T = TypeVar("T")
 Reinforced = Callable[["Run", Kept | None], Awaitable["Result"]]
@@ -66,8 +65,7 @@ class Order:
     """What to train on what, where it is kept, and who is told: of steps, of lessons, of what must be known.
 
     `home` is where the relative path of `model.start` begins: the training file's folder. `begin` is called when
-    nothing was refused and the lessons are done, before the first step. `clock` tells the
-    seconds by which a checkpoint gets old.
+    nothing was refused and the lessons are done, before the first step. `clock` is what checkpoints get old by.
     """
 
     settings: TrainSettings
@@ -101,8 +99,8 @@ async def train(order: Order) -> Result:
     """
     crew = our_crew()
     if not crew.main:
-        order = replace(order, watchers=(), taught=_nobody, note=_nobody, begin=lambda: None)
-    shelf = Shelf(order.folder, order.settings.keep.last, order.note)
+        order = replace(order, watchers=(), taught=lambda _: None, note=lambda _: None, begin=lambda: None)
+    shelf = Shelf(order.folder, order.settings.keep.last, order.note, order.clock)
     with crew.agreed():
         refuse_settings(order.settings, crew.count)
         kept = _kept(order, shelf, crew.count) if crew.main else None
@@ -149,7 +147,6 @@ class Run:
         self.order, self.shelf, self.begun, self.record, self.crew = order, shelf, begun, record, our_crew()
         self.weights: Callable[[], Mapping[str, Tensor] | None] = lambda: None
         self.likeliest: Callable[[Sequence[Item]], list[str]] = self._likeliest
-        self._saved, self._took = order.clock(), 0.0  # when the last checkpoint was written, and in how many seconds
         settings, ground = order.settings, order.ground
         self.model = cast("Qwen2ForCausalLM", begun.model)
         if settings.backend == "plain" or settings.warm.steps:  # TRL moves what it is given, if only for itself
@@ -191,8 +188,7 @@ class Run:
                     stopped = await _stopped()
                     if any(self.crew.texts("stopped" if stopped else "")):
                         stopped = stopped or asyncio.CancelledError()
-                    late = self.late()
-                    if step.number < table.steps and (stopped or late or step.number % every == 0):
+                    if step.number < table.steps and (stopped or self.late() or step.number % every == 0):
                         self.save(Place("warm", step.number), remember(optimizer, {}))
                     if stopped:
                         raise stopped
@@ -274,14 +270,12 @@ class Run:
 
     def due(self, number: int) -> bool:
         """Whether this step is followed by a checkpoint: by its number, or by the clock."""
-        late = self.late()
+        late = self.late()  # asked in every process, whatever the number says
         return late or number % self.order.settings.keep.every == 0 or number == self.order.settings.grpo.steps
 
     def late(self) -> bool:
-        """Whether the last checkpoint is some minutes old by the main process's clock, and writing one is not dear."""
-        minutes = self.order.settings.keep.minutes
-        old = self.order.clock() - self._saved > max(60 * minutes, _WRITING * self._took) if minutes else False
-        return bool(self.crew.texts("late" if old else "")[0])
+        """Whether the last checkpoint is old by the main process's clock."""
+        return bool(self.crew.texts("late" if self.shelf.is_old(self.order.settings.keep.minutes) else "")[0])
 
     def save(self, place: Place, state: State) -> None:
         """Write a checkpoint; Diverged, with the one before in its place, where a weight is no number."""
@@ -294,10 +288,7 @@ class Run:
             if self.crew.main:
                 facts = {**state.facts, **self._facts(spent), **({"dice": lots} if lots else {})}
                 tensors = {**state.tensors, **added(self.model)}
-                begun = self.order.clock()
                 self.shelf.save(place, lambda folder: self._fill(folder, place, spent, weights), State(tensors, facts))
-                self._saved = self.order.clock()
-                self._took = self._saved - begun
 
     def ended(self, steps: int) -> Result:
         """Write the conductor without the state of its training, and say where it is."""
@@ -355,10 +346,6 @@ def _lessons(run: Run, school: School, first: int) -> Iterator[Chunks]:
     told = {**school.told, "tokenizer": tokenizer.to_str()}
     with made_ahead(school.maker, told, lesson_makers(), first // CHUNK) as chunks:
         yield chunks
-
-
-def _nobody(_: object) -> None:
-    """Tell nobody: the main process does."""
 
 
 async def whole(work: Awaitable[T]) -> T:

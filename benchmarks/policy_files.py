@@ -1,4 +1,4 @@
-"""Policy files from strangers: how many damaged ones end in an error that nobody foresaw, and what refusing bombs takes.
+"""Policy files from strangers: how many damaged ones end in an unforeseen error, and what refusing bombs takes.
 
     python benchmarks/policy_files.py [POLICY] [--json]
 

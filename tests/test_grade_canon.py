@@ -143,7 +143,7 @@ SHORT = [
 @pytest.mark.parametrize("length", [40, 99, 380, 399, 4_000])
 @pytest.mark.parametrize("end", ["", "x", "!\n1x", "\nno?"])
 def test_no_short_answer_takes_long(piece: str, length: int, end: str) -> None:
-    """An answer that is just short enough for the closer looks: a pattern that backtracks does not come back from it."""
+    """An answer just short enough for the closer looks: a pattern that backtracks would not come back from it."""
     text = (piece * (length // len(piece) + 1))[:length] + end
     for form in Form:
         canonical(text, form, 4 if form is Form.CHOICE else None)

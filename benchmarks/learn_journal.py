@@ -18,7 +18,6 @@ from shikisha.conductor import Conductor
 from shikisha.config.learning import Order, learn
 from shikisha.config.load import load
 from shikisha.errors import ConfigError
-from shikisha.events import Event
 from shikisha.grade import Given
 from shikisha.journal import open_journal
 from shikisha.orchestra.tasks import Item, items

@@ -149,7 +149,8 @@ async def test_vote_returns_the_earliest_of_the_most_given_answers(
         (Canon.CHOICE, ("(A) is wrong, so the answer is (D)", "A", "D"), "(A) is wrong, so the answer is (D)"),
         (Canon.NUMBER, ("7", "The sum is $1,000.00", "1000"), "The sum is $1,000.00"),
         (Canon.NUMBER, ("0.50", ".5 or 0.5", "00.5"), "0.50"),
-        (Canon.NUMBER, ("3", "From 3 to -3", "-3.0"), "From 3 to -3"),
+        (Canon.NUMBER, ("3", "3 less 6 is -3", "-3.0"), "3 less 6 is -3"),
+        (Canon.NUMBER, ("3", "From 3 to -3", "-3.0"), "3"),  # a range is no vote
         (Canon.NUMBER, ("1/2", "1", "2", "it is 1/2"), "1/2"),
     ],
 )

@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from shikisha.budget import format_dollars
 from shikisha.errors import ConfigError
 from shikisha.evaluate.counting import Who, entry, oracle, scores_of
 from shikisha.evaluate.curves import aiq
@@ -20,7 +21,6 @@ from shikisha.evaluate.entries import Entry, Report
 from shikisha.evaluate.samples import Part, Sample
 from shikisha.evaluate.singles import Singles
 from shikisha.evaluate.statistics import hull
-from shikisha.evaluate.wording import dollars
 from shikisha.toml import dotted
 
 FORMAT: Literal["shikisha evaluation 1"] = "shikisha evaluation 1"
@@ -116,7 +116,7 @@ def _notes(entries: Sequence[Entry], tasks: int) -> Iterator[str]:
     fewer = sorted((each.tasks, each.name) for each in entries if each.tasks < tasks)
     if fewer:
         yield f"of the {tasks:,} tasks not all have a score from {_some([f'{name} ({n:,})' for n, name in fewer])}"
-    uncertain = [f"{each.name} (up to {dollars(each.uncertain)})" for each in entries if each.uncertain]
+    uncertain = [f"{each.name} (up to {format_dollars(each.uncertain)})" for each in entries if each.uncertain]
     if uncertain:
         yield f"calls whose outcome nobody knows may have cost more, which is in no figure here: {_some(uncertain)}"
     unpriced = [each.name for each in entries if each.unpriced]

@@ -167,7 +167,7 @@ STDIN = Known(
         ),
         ("private_test_cases", "Zm9v", "neither JSON nor base64 of zlib of JSON"),
         ("private_test_cases", packed(STDIN_TESTS)[:-8], "cut off"),
-        ("private_test_cases", base64.b64encode(zlib.compress(b"\x80\x04\x95")).decode(), "Convert the file once"),
+        ("private_test_cases", base64.b64encode(zlib.compress(b"\x80\x04\x95")).decode(), "a pickle that is cut off"),
     ),
 )
 FUNCTIONAL = Known(

@@ -78,7 +78,7 @@ class Server:
     async def order(self, prompt: str) -> None:
         async with self.http() as http:
             with suppress(httpx2.HTTPError):  # it may be gone before it can say so
-                await http.post("/runs", json={"prompt": prompt, "background": True}, timeout=2)
+                await http.post("/runs", json={"prompt": prompt, "background": True}, timeout=READY)
 
     async def blamed(self) -> tuple[str, int, int]:
         """The status, ends and strikes of the one run, once the watchdog has said its word."""

@@ -1,6 +1,6 @@
 """A thousand clients that are slow, silent or greedy: are probes and real requests still answered?
 
-    python benchmarks/slow_clients.py [--clients 1000] [--seconds 20] [--descriptors 256,4096] [--kinds all] [--json]
+    python benchmarks/slow_clients.py [--clients 1000] [--seconds 20] [--descriptors 256,4096] [--kinds both] [--json]
 
 The server is the process that `shikisha serve` starts, with so many open files allowed (hard limit). The clients are a
 process of their own; those with a key come over eight seconds (at once they would be a load, and not slow), the others
@@ -12,7 +12,7 @@ from connecting until the answer is whole. First of all nobody comes: that is wh
     body     a body of 1 kB, a byte a second         idle      asks once, and keeps the connection
     headers  a head without end, 64 kB a second      unread    (key) a long streamed answer that is never read
     listen   (key) a run's events, never read        pipeline  requests without pause, no answer is ever read
-    all      a part of each
+    slow     a third each of silent, head and body    all       a part of each
 
 Then 24 bodies of 18 MB come at once (`greedy`): how many got an answer, which, and what memory the server took.
 """
@@ -37,6 +37,7 @@ from common import Figure, report
 from serving_client import Server, percentile
 
 KINDS = ("silent", "head", "body", "idle", "headers", "unread", "listen", "pipeline")
+_SETS = {"slow": ("silent", "head", "body"), "all": KINDS}
 KEYED = ("unread", "listen")
 _SPREAD = 8.0  # seconds over which those with a key come
 CONFIG = """
@@ -288,12 +289,14 @@ async def greedy(folder: Path) -> list[Figure]:
 async def main(arguments: argparse.Namespace) -> list[Figure]:
     """Measure everything, one after another."""
     figures: list[Figure] = []
-    kinds = KINDS if arguments.kinds == "all" else tuple(arguments.kinds.split(","))
+    sets = [_SETS[arguments.kinds]] if arguments.kinds in _SETS else [tuple(arguments.kinds.split(","))]
+    sets = list(_SETS.values()) if arguments.kinds == "both" else sets
     with tempfile.TemporaryDirectory() as folder:  # what the machine does when nobody attacks
         figures += await crowd(Path(folder), 4096, (), 0, arguments.seconds / 2)
     for descriptors in arguments.descriptors.split(","):
-        with tempfile.TemporaryDirectory() as folder:
-            figures += await crowd(Path(folder), int(descriptors), kinds, arguments.clients, arguments.seconds)
+        for kinds in sets:
+            with tempfile.TemporaryDirectory() as folder:
+                figures += await crowd(Path(folder), int(descriptors), kinds, arguments.clients, arguments.seconds)
     if not arguments.no_greedy:
         with tempfile.TemporaryDirectory() as folder:
             figures += await greedy(Path(folder))
@@ -305,7 +308,7 @@ if __name__ == "__main__":
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--descriptors", default="256,4096")
-    parser.add_argument("--kinds", default="all")
+    parser.add_argument("--kinds", default="both")
     parser.add_argument("--no-greedy", action="store_true")
     parser.add_argument("--attack", help=argparse.SUPPRESS)
     given = parser.parse_known_args()[0]

@@ -267,7 +267,7 @@ class Listener:
                 _LOG.warning("a connection could not be accepted: %s", error.strerror)
                 await asyncio.sleep(_PAUSE)
                 continue
-            accepted = [first, *_further(listening, min(_AT_ONCE, self._crowd.free) - 1)]
+            accepted = [first, *_further(listening, self._crowd.places(_AT_ONCE) - 1)]
             made = [asyncio.create_task(self._enter(each)) for each in accepted]
             self._entering.update(made)
             for each in made:

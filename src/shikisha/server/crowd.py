@@ -150,10 +150,10 @@ class Crowd:
                 return
             await asyncio.sleep(0)
 
-    @property
-    def free(self) -> int:
-        """How many more there may be without closing any; 1 at least, in whose place somebody goes."""
-        return max(1, self.most - self.number)
+    def places(self, most: int) -> int:
+        """Return how many of so many can be accepted at once: 1 at least, and no more than places and who gives way."""
+        silent = sum(1 for _ in islice(self._silent(), most))
+        return max(1, min(most, self.most - self.number + silent))
 
     def _silent(self) -> Iterator[Guest]:
         """Yield those at the front of the line that say nothing."""

@@ -108,6 +108,8 @@ class Connection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """Note that the client takes its answer."""
         self._crowd.sticks(self, stuck=False)
+        if self._silent:
+            self._crowd.waits(self)  # its answer was written before, and is taken now
         self._taken = self.loop.time()
         super().resume_writing()
 
@@ -160,7 +162,7 @@ class Connection(HttpToolsProtocol):
         self._since = self._taken = self.loop.time()
         if self._begun is not None:
             self._begun = self._since  # what was sent ahead had to wait
-        if not ahead:
+        if not ahead and not self.flow.write_paused:
             self._crowd.waits(self)
 
     def shutdown(self) -> None:
@@ -209,7 +211,7 @@ class Connection(HttpToolsProtocol):
         elif self._silent or self._first is not None:
             if self._begun is not None and now - self._begun >= patience.head:
                 self._refuse(Problem(408, "the request did not come whole in time", "request_too_slow"))
-            elif now - self._since >= (patience.idle if self._asked else patience.head):
+            elif self._begun is None and now - self._since >= (patience.idle if self._asked else patience.head):
                 self.transport.close()
 
     def _look_after_answer(self, now: float, seconds: float) -> None:
@@ -323,7 +325,7 @@ def _set_up(peer: socket.socket, patience: Patience) -> None:
     """Have the system find out whether the client's machine is still there, and send what is written at once."""
     seconds = max(1, round(patience.stall))
     options = {"TCP_KEEPIDLE": seconds, "TCP_KEEPINTVL": max(1, seconds // 4), "TCP_KEEPCNT": 4}
-    options["TCP_USER_TIMEOUT"] = 2000 * seconds  # milliseconds that what was sent may be unacknowledged
+    options["TCP_USER_TIMEOUT"] = max(30_000, 2000 * seconds)  # milliseconds that what was sent may be unacknowledged
     with suppress(OSError):  # whoever is gone already needs no probing
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it only where it knows the protocol
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

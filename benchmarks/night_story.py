@@ -212,10 +212,11 @@ class House:
             )
         assert self.process.stdout is not None
         line = await self.process.stdout.readline()
-        if not line:
+        told = json.loads(line or b"{}")
+        if "url" not in told:  # it says why it does not start, if it can, and ends
             await self.process.wait()
             return False
-        self.url = json.loads(line)["url"]
+        self.url = told["url"]
         self.key = ADMIN
         self.starts += 1
         return True

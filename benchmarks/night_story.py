@@ -443,7 +443,7 @@ async def audit(journal_url: str, told: Acknowledged, ledger: Ledger | None) -> 
                     Run.fold(await journal.read(each)) for each in there if each == run or each.startswith(f"{run}-")
                 ]
                 least = sum(_used(attempt) for each in made for attempt in each.attempts)
-                most = sum(each.charged.tokens for each in made)
+                most = sum(each.counted.tokens for each in made)
                 if len(used) != 1 or not least <= used[0] <= most:
                     found.wrong.append(f"a key used {used} tokens, its only run {least}, and at worst {most}")
             lost = set(told.runs) - there

@@ -324,7 +324,7 @@ async def test_a_call_in_flight_is_charged_to_its_key_once_however_often_its_run
         past = await ended(at.house, run)
         assert [type(attempt.outcome) for attempt in past.attempts] == [AttemptFailed, AttemptFinished]
         assert past.attempts[0].started.reserved.tokens > 100
-        assert (await used(at)).tokens == past.charged.tokens + (await at.house.past(first)).charged.tokens
+        assert (await used(at)).tokens == past.counted.tokens + (await at.house.past(first)).counted.tokens
 
 
 async def test_a_request_that_is_refused_because_its_start_cannot_be_stored_is_not_counted(tmp_path: Path) -> None:
@@ -357,4 +357,4 @@ async def test_what_a_child_run_was_given_is_not_charged_besides_its_calls(tmp_p
         assert (await ended(at.house, run)).status is Status.DONE
         child = await at.house.past(below[0])
         assert [type(attempt.outcome) for attempt in child.attempts] == [AttemptFailed, AttemptFinished]
-        assert (await used(at)).tokens == child.charged.tokens > 100
+        assert (await used(at)).tokens == child.counted.tokens > 100

@@ -657,6 +657,41 @@ SCHEMA: dict[str, object] = {
 
 
 @target
+def schema(_: Path) -> Target:
+    """The door for foreign schemas, and what an answer is found to be by one that was let in."""
+    import asyncio
+
+    from shikisha.errors import ShikishaError
+    from shikisha.schema import SchemaCheck, parsed
+
+    async def judged(schema: dict[str, object], documents: Sequence[object]) -> None:
+        check = await SchemaCheck.of(schema, "here")
+        for document in documents:
+            await check.problem(document)
+
+    def read(data: bytes) -> None:
+        try:
+            first, *documents = [parsed(line.decode()) for line in data.splitlines()] or [None]
+        except (ValueError, RecursionError):
+            return
+        if isinstance(first, dict):
+            with suppress(TimeoutError):
+                asyncio.run(judged(first, documents[:4]))
+
+    doubled = {f"d{at}": {"allOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 2} for at in range(6)}
+    seeds: list[dict[str, object]] = [
+        SCHEMA,
+        {"$ref": "#/$defs/d0", "$defs": {**doubled, "d6": {"type": "object", "minProperties": 1}}},
+        {"$defs": {"a": {"not": {"$ref": "#/$defs/a"}}}, "anyOf": [{"const": 1}, {"$ref": "#/$defs/a"}]},
+        {"if": {"required": ["a"]}, "then": {"dependentRequired": {"a": ["b"]}}, "unevaluatedProperties": False},
+        {"$id": "http://x/y", "$anchor": "z", "$dynamicRef": "#z", "prefixItems": [True], "contains": {"minimum": 1}},
+        {"patternProperties": {"^(a+)+$": {"multipleOf": 0.1}}, "propertyNames": {"maxLength": 3}, "uniqueItems": True},
+    ]
+    documents: tuple[object, ...] = ({"a": "aaa", "c": [1]}, [1, 1.0, True], "x" * 40 + "!")
+    return Target(read, [lines(seed, *documents) for seed in seeds], (ShikishaError,))
+
+
+@target
 def responses_request(_: Path) -> Target:
     """The body of `/v1/responses`, up to the task that is made of it."""
     from shikisha.errors import ShikishaError

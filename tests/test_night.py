@@ -16,6 +16,8 @@ import night_fuzz
 import night_power
 import night_soak
 from night_story import Acknowledged, House, Mode, Shim, Story, audit, build_shim
+from shikisha.importers.registry import KINDS
+from shikisha.tasksets.load import SETS
 
 WRITER = """
 import sqlite3, sys
@@ -186,6 +188,11 @@ def test_readers_read_their_seeds_and_refuse_what_is_near_them(tmp_path: Path, n
         for _ in range(6):
             made = night_fuzz.mutated(seed, 65_536, rng.randrange(2**31), lambda data, room: changed(rng, data, room))
             assert watch.one(made) is None, made
+
+
+def test_every_importer_and_taskset_of_rows_is_fuzzed() -> None:
+    names = {f"import-{kind}" for kind in KINDS} | {f"taskset-{known}" for known in SETS}
+    assert names - set(night_fuzz.TARGETS) == set()
 
 
 def test_what_breaks_the_property_is_found_and_kept(tmp_path: Path) -> None:

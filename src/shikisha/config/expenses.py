@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from shikisha.budget import Amount, Caps
+from shikisha.budget import Amount, Caps, format_dollars
 from shikisha.call import Card, Request
 from shikisha.conductor import Conductor
 from shikisha.conductors.agreement import Agreement
@@ -44,7 +44,9 @@ class Expense:
 
     def __str__(self) -> str:
         calls = f"{self.calls:,} paid call{'' if self.calls == 1 else 's'}"
-        return f"{calls} (some price is not known)" if self.dollars is None else f"{calls}, ${self.dollars:,.4f}"
+        return (
+            f"{calls} (some price is not known)" if self.dollars is None else f"{calls}, {format_dollars(self.dollars)}"
+        )
 
 
 def is_paid(card: Card) -> bool:

@@ -31,6 +31,12 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what the readers import is imported where it is instrumented
+    from pydantic import JsonValue
+
+    from shikisha.turn import Json
 
 HERE = Path(__file__).parent
 sys.path += [str(HERE), str(HERE.parent / "tests")]
@@ -664,7 +670,7 @@ def schema(_: Path) -> Target:
     from shikisha.errors import ShikishaError
     from shikisha.schema import SchemaCheck, parsed
 
-    async def judged(schema: dict[str, object], documents: Sequence[object]) -> None:
+    async def judged(schema: "Mapping[str, Json]", documents: "Sequence[JsonValue]") -> None:
         check = await SchemaCheck.of(schema, "here")
         for document in documents:
             await check.problem(document)

@@ -133,7 +133,7 @@ async def test_sampling_parameters_and_the_output_limit_are_sent() -> None:
     assert asked.body["max_tokens"] == 100
 
 
-def closed(**properties: Json) -> Mapping[str, Json]:
+def closed(**properties: Json) -> dict[str, Json]:
     """Return the schema of an object with exactly these properties."""
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 

@@ -166,8 +166,9 @@ class House(Resuming):
         )
         paused = RunPaused(run=served.run, at=time(), status=Status.QUARANTINED, why=why)
         self.clerk.add(paused)
-        used = served.tokens, served.dollars
-        self.store.mark(served.run, State.STOPPED, status=Status.QUARANTINED, tokens=used[0], dollars=used[1])
+        self.store.mark(
+            served.run, State.STOPPED, status=Status.QUARANTINED, used=served.used, uncertain=served.uncertain
+        )
         await self.journal.flush()
         _LOG.error("run %s is %s", served.run, why)
         for watcher in self.watchers:

@@ -202,12 +202,12 @@ class Spans:
                 self._last_words(thread, span, event)
             else:
                 span.attributes[names.RUN_STATUS] = event.status.value
-                span.attributes.update(say.cost(thread.used) | thread.left())
+                span.attributes.update(say.cost(thread.used, thread.uncertain) | thread.left())
             self._end(span, event.at)
         self._threads.end(thread)
 
     def _last_words(self, thread: Thread, root: Span, event: RunFinished) -> None:
-        root.attributes.update(say.run_ended(event) | say.cost(thread.used) | thread.left())
+        root.attributes.update(say.run_ended(event) | say.cost(thread.used, thread.uncertain) | thread.left())
         if thread.version:
             root.attributes[names.POLICY_VERSION] = thread.version
         root.error = say.run_error(event)

@@ -138,11 +138,12 @@ class Steps:
         key, span = thread.calls.pop((event.round, event.step), ("", None))
         chat = span is not None and span.client
         if isinstance(event, AttemptFinished):
-            thread.used += Amount(event.usage.total, event.dollars) + event.uncertain
+            thread.used += Amount(event.usage.total, event.dollars)
             said = say.gave(event, chat)
         else:
-            thread.used += event.charged + event.uncertain
+            thread.used += event.charged
             said = say.failed(event, chat)
+        thread.uncertain += event.uncertain
         if span is None:
             return  # begun in an earlier part, and closed there
         self.calls.pop(key, None)

@@ -43,6 +43,7 @@ class Thread:
     root_place: Place | None = None  # of the latest part
     last: float = 0.0
     used: Amount = Amount()
+    uncertain: Amount = Amount()  # what calls without a known outcome may have used besides
     plan: Plan | None = None
     plan_hash: str = ""
     version: str = ""
@@ -62,10 +63,11 @@ class Thread:
         if self.caps.dollars is None and self.caps.tokens is None:
             return _NOTHING
         said: dict[str, Value] = {}
-        if self.caps.dollars is not None and self.used.dollars is not None:
-            said[names.BUDGET_DOLLARS] = max(0.0, self.caps.dollars - self.used.dollars)
+        counted = self.used + self.uncertain
+        if self.caps.dollars is not None and counted.dollars is not None:
+            said[names.BUDGET_DOLLARS] = max(0.0, self.caps.dollars - counted.dollars)
         if self.caps.tokens is not None:
-            said[names.BUDGET_TOKENS] = max(0, self.caps.tokens - self.used.tokens)
+            said[names.BUDGET_TOKENS] = max(0, self.caps.tokens - counted.tokens)
         return said
 
     def close(self) -> Iterator[Span]:

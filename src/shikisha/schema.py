@@ -22,7 +22,7 @@ import operator
 import os
 import re
 import reprlib
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -44,14 +44,15 @@ MOST_LEVELS = 64
 MOST_EXPANDED = 100_000  # schemas, when every reference that can be is replaced by what it refers to
 MOST_AT_ONCE = 5_000  # of those, how many may apply to one and the same place of a document
 MOST_CHAINED = 100  # of these, how many may apply one another in a row
-MOST_STEPS = 1_000_000  # about a second
+MOST_STEPS = 500_000  # about half a second
 
 _AT_ONCE_STEPS = 500  # what the event loop can spare: less than a millisecond
 _AT_ONCE_SECONDS = 0.002
-_AT_ONCE_LETTERS = 20_000  # of a schema that it can read
+_AT_ONCE_LETTERS = 5_000  # of a schema without patterns that it can read
 _DEEPEST = 250  # schemas being applied inside one another; two frames each, in a stack of a thousand
-_WEIGHT = 20_000  # what a schema's patterns may come to with their counted repeats written out; 300 bytes each
-_REACH = 10**8  # weight of a pattern times length of a text: regex looks at its clock only now and then
+_WEIGHT = 10_000  # what a schema's patterns may come to with their counted repeats written out; 300 bytes each
+_AT_ONCE_REACH = 20_000
+_REACH = 10**7  # weight of a pattern times length of a text: regex looks at its clock only now and then
 _LONGEST_REASON = 500
 _LONGEST_NAME = 200
 
@@ -97,10 +98,8 @@ async def check_bounds(schemas: Mapping[str, Schema]) -> None:
     ConfigError names the place. What we do not understand in them is the business of whoever is to follow them.
     """
     letters = [_letters(schema, where) for where, schema in schemas.items()]
-    if sum(map(len, letters)) > MOST_CHARACTERS:
-        raise ConfigError(
-            f"{next(iter(schemas))} and what follows: longer than {MOST_CHARACTERS:,} characters together"
-        )
+    if sum(map(len, letters)) > 2 * MOST_CHARACTERS:
+        raise ConfigError(f"{next(iter(schemas))} and those after it: longer than {2 * MOST_CHARACTERS:,} characters")
 
     def check() -> None:
         for where, text in zip(schemas, letters, strict=True):
@@ -145,7 +144,8 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 async def _off_loop(text: str, work: Callable[[], T]) -> T:
     """Do what depends on a schema's text, where that is long, in the thread."""
-    return work() if len(text) <= _AT_ONCE_LETTERS else await _in_thread(work)
+    short = len(text) <= _AT_ONCE_LETTERS and '"pattern' not in text  # compiling a pattern may take some ms
+    return work() if short else await _in_thread(work)
 
 
 # --- judging
@@ -245,7 +245,7 @@ class _Judge:
         """Search against the clock; TimeoutError when there is no time left."""
         self.spend()
         work, left = pattern.weight * len(text), self._deadline - monotonic()
-        if left <= 0 or work > (_REACH if self._patient else _AT_ONCE_LETTERS):
+        if left <= 0 or work > (_REACH if self._patient else _AT_ONCE_REACH):
             raise self.late()
         try:
             return pattern.search(text, left)
@@ -352,20 +352,20 @@ class _MisusedError(Exception):
 
 
 def _letters(schema: Schema, where: str) -> str:
+    """Return a schema as text, once it is known to be short; ConfigError when it is not."""
     try:
-        text = written_json(schema)
+        _check_size(schema)
+        return written_json(schema)
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: no JSON that can be read: {error}") from None
-    if len(text) > MOST_CHARACTERS:
-        raise ConfigError(f"{where}: a schema of {len(text):,} characters; at most {MOST_CHARACTERS:,} are taken")
-    return text
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)  # what was read at a door is not read again for each answer
 def _compiled(text: str, *, lenient: bool = False) -> _Compiled:
     """Return a schema ready to be applied; ConfigError says what is wrong with it, and where."""
     schema: Json = json.loads(text)
-    _check_size(schema)
     reading = _Reading(schema, lenient=lenient)
     try:
         root = reading.part(schema, reading.root, None)
@@ -377,26 +377,29 @@ def _compiled(text: str, *, lenient: bool = False) -> _Compiled:
 
 
 def _check_size(schema: Json) -> None:
-    """Refuse what is too large, level by level, before anything recurses."""
-    values, level = 0, [(schema, _ROOT)]
+    """Refuse what is too large, level by level, before anything recurses or copies; no further than it has to."""
+    values, characters = 0, 0
+    level: list[tuple[Json, _Path]] = [(schema, None)]
     for _ in range(MOST_LEVELS):
-        level = [(value, (path, key)) for each, path in level for key, value in _children(each)]
-        values += len(level)
-        if values > MOST_VALUES:
-            raise ConfigError(f"{_written(level[-1][1])}: a schema of more than {MOST_VALUES:,} values")
+        below: list[tuple[Json, _Path]] = []
+        for each, path in level:
+            for key, value in _children(each):
+                values += 1
+                characters += (len(key) if isinstance(key, str) else 0) + (len(value) if isinstance(value, str) else 2)
+                if values > MOST_VALUES or characters > MOST_CHARACTERS:
+                    most = f"{MOST_VALUES:,} values or {MOST_CHARACTERS:,} characters"
+                    raise ConfigError(f"{_written((path, key))}: a schema of more than {most}")
+                below.append((value, (path, key)))
+        level = below
         if not level:
             return
     raise ConfigError(f"{_written(level[0][1])}: a schema nested deeper than {MOST_LEVELS} levels")
 
 
-_ROOT: _Path = None
-
-
-def _children(value: Json) -> "Iterator[tuple[str | int, Json]]":
-    if isinstance(value, dict):
-        yield from value.items()
-    elif isinstance(value, list):
-        yield from enumerate(value)
+def _children(value: Json) -> Iterable[tuple[str | int, Json]]:
+    if isinstance(value, Mapping):
+        return value.items()
+    return enumerate(value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
 
 
 def _check_circles(parts: "Collection[_Part]") -> None:
@@ -531,7 +534,7 @@ class _Reading:
                     reference.to = _Part(reference.part.resource, None)
                     continue
                 place = _written((reference.part.place, reference.keyword))
-                raise ConfigError(f"{place}: {error}") from None
+                raise ConfigError(f"{place}: {_shown(reference.text)}: {error}") from None
             reference.part.here.append(reference.to)
 
     def pattern(self, text: str) -> "_Pattern":

@@ -27,7 +27,7 @@ from time import perf_counter
 from pydantic import ValidationError
 
 from common import Figure, report
-from serving_client import Connection, Server, connections, server
+from serving_client import Server, connections, server
 from shikisha.chatserver import Answer, Asked, chat_server
 from shikisha.chatserver.exchange import Exchange, Incoming, listening
 from shikisha.checker import Inspection
@@ -385,23 +385,23 @@ async def child(*arguments: object) -> AsyncIterator[asyncio.subprocess.Process]
         await process.wait()
 
 
-async def bombard(pool: Sequence[Connection], requests: Sequence[bytes]) -> tuple[Counter[str], float]:
-    """Send the requests, one after another on each connection; return what came of them, and the longest seconds."""
+async def bombard(at: Server, requests: Sequence[bytes]) -> tuple[Counter[str], float]:
+    """Send the requests, some at a time; return what came of them, and the most seconds that one took."""
     left, told, longest = list(reversed(requests)), Counter[str](), 0.0
 
-    async def send(connection: Connection) -> None:
+    async def send() -> None:
         nonlocal longest
         while left:
             try:
-                answer = await asyncio.wait_for(connection.ask(left.pop()), 120)
-            except (ConnectionError, TimeoutError) as error:
+                async with connections(at.host, at.port, 1) as (connection,):
+                    while left:
+                        answer = await asyncio.wait_for(connection.ask(left.pop()), 120)
+                        told[str(answer.status)] += 1
+                        longest = max(longest, answer.seconds)
+            except (OSError, TimeoutError) as error:
                 told[type(error).__name__] += 1
-                return
-            told[str(answer.status)] += 1
-            longest = max(longest, answer.seconds)
 
-    await asyncio.gather(*map(send, pool))
-    told["unanswered"] += len(left)
+    await asyncio.gather(*(send() for _ in range(AT_ONCE)))
     return told, longest
 
 
@@ -414,17 +414,15 @@ async def serving(folder: Path, count: int, seed: int) -> list[Figure]:
         url = (await worker.stdout.readline()).decode().strip()
         async with server(folder, CONFIG.format(url=url)) as at, child("--probe", f"{at.host}:{at.port}") as prober:
             probing = Probing(prober)
-            async with connections(at.host, at.port, AT_ONCE) as pool:
-                await bombard(pool, [at.request(*at_runs(0, {}))] * 50)
-                place = len(probing.took)
-                await bombard(pool, [at.request(*at_chat(0, {}))] * count)
-                figures += _health("harmless requests", await probing.since(place), aim=False)
+            await bombard(at, [at.request(*at_runs(0, {}))] * 50)
+            place = len(probing.took)
+            await bombard(at, [at.request(*at_chat(0, {}))] * count)
+            figures += _health("harmless requests", await probing.since(place), aim=False)
             for name, door in DOORS.items():
                 requests = [at.request(*door(number, schema)) for number, (schema, _) in enumerate(made)]
-                async with connections(at.host, at.port, AT_ONCE) as pool:
-                    place = len(probing.took)
-                    told, longest = await bombard(pool, requests)
-                    figures += _health(f"{count:,} bombs at {name}", await probing.since(place), aim=True)
+                place = len(probing.took)
+                told, longest = await bombard(at, requests)
+                figures += _health(f"{count:,} bombs at {name}", await probing.since(place), aim=True)
                 figures += _told(told, at, longest)
                 print(name, dict(told), figures[-8].value, figures[-7].value, file=sys.stderr, flush=True)
             await probing.end()

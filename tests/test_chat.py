@@ -138,7 +138,7 @@ def closed(**properties: Json) -> dict[str, Json]:
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
 
-NESTED: Mapping[str, Json] = functools.reduce(lambda inner, _: closed(a=inner), range(10), closed())
+NESTED = functools.reduce(lambda inner, _: closed(a=inner), range(10), closed())
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,17 @@ class SchemaCheck:
         return None if problem is None else storable(f"{_written(problem.path)}: {problem.what()}")
 
 
+def check_size(schema: Json, where: str, times: int = 1) -> None:
+    """Refuse what is too large, before anything else has been done with it; ConfigError says where.
+
+    `times`: how often as large as one schema it may be, where it is a list of several.
+    """
+    try:
+        _check_size(schema, times)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
 async def check_bounds(schemas: Mapping[str, Schema]) -> None:
     """Refuse schemas that are only passed on (a client's tools, by their places) when they are too large to be.
 
@@ -376,8 +387,9 @@ def _compiled(text: str, *, lenient: bool = False) -> _Compiled:
     return _Compiled(root, reading.tracks)
 
 
-def _check_size(schema: Json) -> None:
+def _check_size(schema: Json, times: int = 1) -> None:
     """Refuse what is too large, level by level, before anything recurses or copies; no further than it has to."""
+    most_values, most_characters = times * MOST_VALUES, times * MOST_CHARACTERS
     values, characters = 0, 0
     level: list[tuple[Json, _Path]] = [(schema, None)]
     for _ in range(MOST_LEVELS):
@@ -386,8 +398,8 @@ def _check_size(schema: Json) -> None:
             for key, value in _children(each):
                 values += 1
                 characters += (len(key) if isinstance(key, str) else 0) + (len(value) if isinstance(value, str) else 2)
-                if values > MOST_VALUES or characters > MOST_CHARACTERS:
-                    most = f"{MOST_VALUES:,} values or {MOST_CHARACTERS:,} characters"
+                if values > most_values or characters > most_characters:
+                    most = f"{most_values:,} values or {most_characters:,} characters"
                     raise ConfigError(f"{_written((path, key))}: a schema of more than {most}")
                 below.append((value, (path, key)))
         level = below

@@ -35,7 +35,7 @@ from shikisha.server.usage import bill
 from shikisha.server.wire.asking import task_of
 from shikisha.server.wire.chat import ChatRequest, check_honoured
 from shikisha.server.wire.reading import documented, fit, read
-from shikisha.server.wire.schemas import check_schemas
+from shikisha.server.wire.schemas import check_schemas, check_sizes
 
 _ask = asker(Scope.RUN)
 Asker = Annotated[Principal, Depends(_ask)]
@@ -79,6 +79,7 @@ async def chat(request: Request, by: Asker) -> Response:
     """Have a conversation's next answer made by the pool, under a conductor."""
     house: House = request.app.state.house
     raw = await read(request)
+    check_sizes(raw, Api.CHAT)
     check_honoured(raw)
     asked = fit(raw, ChatRequest)
     completing = await _Asking(house, by, asked, narrowing(request.headers), key_of(request.headers)).begun()

@@ -34,7 +34,7 @@ from shikisha.server.responses_view import course_of
 from shikisha.server.wire.reading import documented, fit, read
 from shikisha.server.wire.responses_answer import Deleted, InputItems, ResponseObject
 from shikisha.server.wire.responses_request import ResponseRequest
-from shikisha.server.wire.schemas import check_schemas
+from shikisha.server.wire.schemas import check_schemas, check_sizes
 from shikisha.task import Task
 
 router = APIRouter(prefix="/v1/responses", tags=["responses"])
@@ -53,7 +53,9 @@ _GIVEN: dict[int | str, dict[str, object]] = {200: {"model": ResponseObject, "co
 async def create(request: Request, by: Asker) -> Response:
     """Have a conversation's next answer made by the pool, under a conductor."""
     house: House = request.app.state.house
-    asked = fit(await read(request), ResponseRequest)
+    raw = await read(request)
+    check_sizes(raw, Api.RESPONSES)
+    asked = fit(raw, ResponseRequest)
     made = await _Asking(house, by, asked, narrowing(request.headers), key_of(request.headers)).begun()
     headers = of_begun(made.run)
     if asked.stream:

@@ -30,7 +30,7 @@ from shikisha.server.runs_view import cursor, read_cursor, shown, summary
 from shikisha.server.store import Filter
 from shikisha.server.wire.reading import documented, fit, read
 from shikisha.server.wire.runs import RunList, RunRequest, RunsAsked, RunShown
-from shikisha.server.wire.schemas import check_schemas
+from shikisha.server.wire.schemas import check_schemas, check_sizes
 from shikisha.server.withholding import hides
 from shikisha.task import Task
 
@@ -54,7 +54,9 @@ _RUN: dict[int | str, dict[str, object]] = {200: {"model": RunShown}, 202: {"mod
 async def begin(request: Request, by: Asker) -> Response:
     """Have a task done: 200 with the run once it has ended or waits for somebody, 202 at once in the background."""
     house: House = request.app.state.house
-    asked = fit(await read(request), RunRequest)
+    raw = await read(request)
+    check_sizes(raw, Api.RUNS)
+    asked = fit(raw, RunRequest)
     order = _order(house, by, asked, narrowing(request.headers), key_of(request.headers))
     await check_schemas(order.task, Api.RUNS)
     made = await begun(house, order)

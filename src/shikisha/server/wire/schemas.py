@@ -7,7 +7,7 @@ begun. Deliberately absent: what makes a schema too large (`shikisha.schema`), a
 from collections.abc import Mapping
 
 from shikisha.errors import ConfigError
-from shikisha.schema import SchemaCheck, check_bounds
+from shikisha.schema import SchemaCheck, check_bounds, check_size
 from shikisha.server.orders import Api
 from shikisha.server.problems import Problem
 from shikisha.task import Task
@@ -18,7 +18,21 @@ _ANSWER = {
     Api.RESPONSES: "text.format.schema",
     Api.RUNS: "answer_schema",
 }
+MOST_TOOLS_SIZE = 4  # all tools together, in schemas of the largest size
 _TOOL = {Api.CHAT: "tools[{}].function.parameters", Api.RESPONSES: "tools[{}].parameters"}
+
+
+def check_sizes(raw: Mapping[str, object], api: Api) -> None:
+    """Refuse a body with a schema that is too large, before it is read as a request: that alone would take long."""
+    for path, times in ((_ANSWER[api], 1), ("tools", MOST_TOOLS_SIZE)):
+        found: object = raw
+        for name in path.split("."):
+            found = found.get(name) if isinstance(found, dict) else None
+        if isinstance(found, dict | list):
+            try:
+                check_size(found, path, times)
+            except ConfigError as error:
+                raise Problem(400, str(error), "invalid_value", param=path) from None
 
 
 async def check_schemas(task: Task, api: Api) -> None:

@@ -339,7 +339,10 @@ async def test_when_all_are_being_answered_probes_are_answered_and_others_come_a
 
 
 async def test_who_reads_nothing_gives_way_too(tmp_path: Path) -> None:
-    async with impatient(tmp_path, 8, Patience(crowded=0.2, linger=60.0)) as (at, _), crowded(at, 8, small=True) as unread:
+    async with (
+        impatient(tmp_path, 8, Patience(crowded=0.2, linger=60.0)) as (at, _),
+        crowded(at, 8, small=True) as unread,
+    ):
         for each in unread:
             await each.send(posted(at, chat("shikisha/talking")))
         async with asyncio.timeout(LONGEST):

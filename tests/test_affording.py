@@ -112,7 +112,7 @@ async def test_invariant_3_a_plan_that_cannot_be_paid_is_refused_before_anything
     assert run.counted == Amount()
     assert run.finished is not None
     assert run.finished.cap == "dollars"
-    assert "b may cost $0.050000, $0.000000 of $0.045000 are used" in run.finished.why
+    assert "b may cost $0.05, $0 of $0.045 are used" in run.finished.why
     assert "nothing of the plan was begun" in run.finished.why
     ends = [event for event in events if isinstance(event, StepFinished)]
     assert {end.fault for end in ends} == {FaultKind.CAP}

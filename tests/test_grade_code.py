@@ -10,7 +10,7 @@ from shikisha.errors import ConfigError
 from shikisha.grade import Mark
 from shikisha.grade.code import Settings
 from shikisha.grade.code_settings import COMMON_SETUP
-from shikisha.sandbox import Execution, Inputs, Rehearsed, Sandbox
+from shikisha.sandbox import Execution, Inputs, Rehearsed, Sandbox, Script
 from shikisha.sandbox.jail import Jail
 from shikisha.sandbox.monty import MontySandbox
 
@@ -250,6 +250,11 @@ class Broken:
         if isinstance(self._ending, Exception):
             raise self._ending
         return self._ending
+
+    async def run_pair(self, first: Script, second: Script) -> tuple[Execution, Execution]:
+        ending = await self.run(first.code, first.inputs)
+        await self.run(second.code, second.inputs)
+        return ending, ending
 
 
 @STYLES

@@ -14,7 +14,7 @@ from shikisha.config.kinds import CONDUCTOR
 from shikisha.errors import ConfigError, UnknownName, WorkerError
 from shikisha.grade import JudgeAsk
 from shikisha.limits import Gates
-from shikisha.sandbox import Execution, Inputs, Sandbox
+from shikisha.sandbox import Execution, Inputs, Sandbox, Script
 from shikisha.scope import RetryPolicy
 from shikisha.task import Task
 from shikisha.worker import Card, Reply, Request, Turn
@@ -78,6 +78,10 @@ class ProbedSandbox:
     async def run(self, code: str, inputs: Inputs, stdin: str = "") -> Execution:
         """Run code in it."""
         return await (self._sandbox or await self.probed()).run(code, inputs, stdin)
+
+    async def run_pair(self, first: Script, second: Script) -> tuple[Execution, Execution]:
+        """Run two programs that talk in it."""
+        return await (self._sandbox or await self.probed()).run_pair(first, second)
 
 
 async def _obtained(name: str) -> Sandbox:

@@ -1,60 +1,60 @@
-"""The harness: what runs inside the sandbox beside a program under test, loads it, takes it through tests and reports.
+"""What runs in the program's own process: it loads the program, calls it, and sends back what came of it.
 
-This file's text is sent there whole, so it needs the standard library and nothing else. Invariants: a report begins
-with a nonce that the program is not handed; the built-ins that the tests use are taken before the program is loaded,
-and that the modules they use are still the same is looked at afterwards; exit, crash, silence or an endless loop is
-never a pass. It cannot be more than that: harness and program share one interpreter, so a program that walks frames or
-memory finds the nonce and can report what it likes, one that changes a module and changes it back is not seen, and the
-guard knows only overloads that are functions of the program's own text. What it gains by that is little: values that
-can be compared outside are not in here (`steps`), and only tests that must be executed can be forged. Deliberately
-absent: verdicts.
+This file's text is sent into the sandbox with that of `inside_wire`, so it needs the standard library and nothing else.
+Invariant: no test and no expected value is in here, so that there is nothing to find, and nothing that is said from
+here is more than an answer: a program that takes this process over can only answer for itself. Either it is handed the
+calls of direct tests and reports their values, which are compared outside (`stepped`), or it answers the judge, which
+runs the tests in a process of its own (`attend`). Deliberately absent: tests, verdicts, and defences.
 """
 
+import ast
 import builtins
 import importlib
 import importlib.util
 import io
 import json
+import marshal
+import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, ItemsView, KeysView, Mapping
+import warnings
+from collections.abc import Callable, ItemsView, KeysView
 from decimal import Decimal
 from numbers import Integral, Rational, Real
+from os import chdir, environ, getcwd
 from types import FunctionType, ModuleType, TracebackType
 from typing import TypeAlias, TypedDict
 
+from shikisha.grade.inside_wire import DATA_MODULES, Peer, Wire, quote
+
 Space: TypeAlias = dict[str, object]
-Seal: TypeAlias = list[tuple[str, Mapping[str, object], str, object]]
 
 PROGRAM = "program.py"  # the file that the program's functions say they are from
-_NAMES = ("eq", "ne", "lt", "le", "gt", "ge", "add", "radd", "sub", "rsub", "abs", "contains", "len")
-_OVERLOADS = frozenset(f"__{name}__" for name in _NAMES)
-_MOST_SEEN = 100_000  # values inside a value that the guard looks at
 _SHOWN = 300
 AGAIN = 0.05  # seconds after which a program that swallowed its time-out is told once more
 _DEPTH = 1_000  # calls within calls, as Python itself has it
+_MOST_PRINTED = 1_000_000  # characters between two messages
+_FAREST = 1_000  # warnings between two messages
 
-set_timer, quote = signal.setitimer, json.JSONEncoder().encode
+set_timer = signal.setitimer
 
 
 class Order(TypedDict):
-    """What one run is to do. Texts are Python; `steps` each hold `call` and `arguments`, or `value`, or `do`."""
+    """What the program's process is to do. Texts are Python.
+
+    `steps`: each a `call`, and its `arguments` as JSON or as `literals`; `plain`: called by its name alone, and never a
+    method of a Solution. With a judge there are none; `follow` names modules whose state the two share, `common` classes
+    of which both have their own, and `behind` are imports of the tests.
+    """
 
     program: str
     setup: str
-    before: str
+    behind: str
+    common: list[str]
     steps: list[dict[str, str]]
-    suite: str
-    methods: int
-    entry: str
-    candidate: str
-    guard: str
-    names: list[str]
-    allowed: list[str]
-    stored: list[str]
-    modules: list[str]
     needs: list[str]
+    follow: list[str]
     seconds: float
     memory: int
 
@@ -63,8 +63,8 @@ class TimeUp(BaseException):
     """A test has had its time."""
 
 
-class Refused(Exception):
-    """A value that would decide a comparison by itself, or a change to what the tests rely on."""
+class Missing(Exception):
+    """The program lacks what the tests ask of it."""
 
 
 class Caught:
@@ -91,7 +91,8 @@ def told(error: BaseException, seconds: float) -> str:
         return f"no end after {seconds:g} s"
     said = ", ".join(str(part) for part in error.args if type(part) in (str, int, float))
     name = type(error).__name__
-    return said if isinstance(error, Refused) else f"{name}: {said}"[:_SHOWN] if said else name
+    bare = isinstance(error, Missing) or name in {"Refused", "Gone"}
+    return said if bare and said else f"{name}: {said}"[:_SHOWN] if said else name
 
 
 def written(value: object) -> str:
@@ -139,65 +140,8 @@ def _number(value: object) -> str:
             return f'{{"other":{quote(type(value).__name__)}}}'
 
 
-class Guard:
-    """Looks at each value that the tests compare: a class of the program's own may not decide how that ends.
-
-    Only an object of a class that the program defines, that overloads comparing, and that the tests do not name.
-    """
-
-    def __init__(self, names: frozenset[str]) -> None:
-        self._names = names
-        self.last: list[object] = []
-
-    def __call__(self, value: object, compared: bool = False) -> object:
-        """Return the value, or raise Refused."""
-        if compared:
-            self.last = [*self.last[-1:], value]
-        waiting, seen = [value], 0
-        while waiting and seen < _MOST_SEEN:
-            one, seen = waiting.pop(), seen + 1
-            if type(one) in (list, tuple, set, frozenset):
-                waiting.extend(one)  # type: ignore[arg-type]  # the exact types that were asked for
-            elif type(one) is dict:
-                waiting.extend([*one.keys(), *one.values()])
-            else:
-                self._look(type(one))
-        return value
-
-    def _look(self, kind: type) -> None:
-        for one in type.mro(kind):
-            for name in _OVERLOADS & one.__dict__.keys():
-                if of_program(one.__dict__[name]) and one.__name__ not in self._names:
-                    raise Refused(f"a value of the program's own class {one.__name__}, which defines {name}")
-
-
-def of_program(value: object) -> bool:
-    """Whether this is a function that the program's text defines."""
-    return isinstance(value, FunctionType) and value.__code__.co_filename == PROGRAM
-
-
-def sealed(modules: list[str]) -> Seal:
-    """Return what these modules offer now: their functions, their classes, and those classes' own functions."""
-    seal: Seal = []
-    for name in modules:
-        module = importlib.import_module(name)
-        offered = vars(module)
-        seal += [(f"{name}.{key}", offered, key, value) for key, value in offered.items() if callable(value)]
-        for key, value in list(offered.items()):
-            if isinstance(value, type) and value.__module__ == name:
-                own = vars(value)
-                seal += [(f"{name}.{key}.{part}", own, part, held) for part, held in own.items() if callable(held)]
-    return seal
-
-
-def inspect(seal: Seal, stored: list[str]) -> None:
-    """Raise Refused when something sealed is not what it was, unless the tests set such an attribute themselves."""
-    for label, owner, key, value in seal:
-        if owner.get(key) is not value and key not in stored:
-            raise Refused(f"the program changed {label}, which the tests use")
-
-
-def _lacks(name: str) -> bool:
+def lacks(name: str) -> bool:
+    """Whether there is no module of this name."""
     try:
         return importlib.util.find_spec(name) is None
     except (ImportError, ValueError):
@@ -209,100 +153,64 @@ def run(source: str, file: str, space: Space) -> None:
     exec(compile(source, file, "exec", dont_inherit=True), space)  # noqa: S102 - what a harness is for
 
 
-def _target(space: Space, name: str) -> Callable[..., object]:
+def target(space: Space, name: str) -> Callable[..., object]:
     """Return the function, or the method of a new Solution."""
     solution = space.get("Solution")
     found = getattr(solution(), name, None) if isinstance(solution, type) else None
     found = found or space.get(name)
     if not callable(found):
-        raise Refused(f"the program defines no function {name}")
+        raise Missing(f"the program defines no function {name}")
     return found  # type: ignore[no-any-return]  # what a callable returns is looked at in `written`
 
 
-class Session:
-    """One program, loaded once, and the namespace of its tests, which has built-ins of its own."""
-
-    def __init__(self, order: Order) -> None:
-        self._order = order
-        module = ModuleType("program")
-        sys.modules["program"] = module
-        sys.argv = [PROGRAM]
-        self.program: Space = module.__dict__
-        self.guard = Guard(frozenset(order["names"]) - vars(builtins).keys())
-        self.tests: Space = {"__name__": "tests", "__builtins__": dict(vars(builtins)), order["guard"]: self.guard}
-        self.seal: Seal = []
-
-    def prepare(self) -> None:
-        """Execute what the tests bring, and seal what they import."""
-        order = self._order
-        run(order["setup"], "setup.py", self.tests)
-        self.program.update({key: value for key, value in self.tests.items() if key[:1] != "_"})
-        run(order["before"], "tests.py", self.tests)
-        self.seal = sealed(order["modules"])
-
-    def load(self) -> None:
-        """Execute the program, and hand the tests what they name of it, built-ins only where they mean its own."""
-        order = self._order
-        run(order["program"], PROGRAM, self.program)
-        inspect(self.seal, [])
-        plain = vars(builtins)
-        for name in order["names"]:
-            if name in self.program and name not in self.tests and (name not in plain or name in order["allowed"]):
-                self.tests[name] = self.program[name]
-        if order["candidate"]:
-            self.tests[order["candidate"]] = _target(self.program, order["entry"])
-
-    def step(self, step: dict[str, str]) -> str:
-        """Do one step and return what it came to."""
-        if "call" in step:
-            arguments = json.loads(step["arguments"])
-            return f'{{"value":{written(_target(self.program, step["call"])(*arguments))}}}'
-        if "value" in step:
-            value = eval(compile(step["value"], "tests.py", "eval", dont_inherit=True), self.tests)  # noqa: S307 - as above
-            return f'{{"value":{written(value)}}}'
-        run(step["do"], "tests.py", self.tests)
-        inspect(self.seal, self._order["stored"])
-        return "{}"
+def loaded(order: Order) -> Space:
+    """Execute what the program may rely on, and the program."""
+    module = ModuleType("program")
+    sys.modules["program"] = module
+    sys.argv = [PROGRAM]
+    run(order["setup"], "setup.py", module.__dict__)
+    run(order["program"], PROGRAM, module.__dict__)
+    behind: Space = {}
+    run(order["behind"], "tests.py", behind)
+    for name in behind.keys() - module.__dict__.keys():  # in their layout tests stand behind the program, with imports
+        module.__dict__[name] = behind[name]
+    return module.__dict__
 
 
-Tested: TypeAlias = Callable[[Session, Order], str]
+def _value(space: Space, step: dict[str, str]) -> str:
+    name = step["call"]
+    if "plain" not in step:
+        called = target(space, name)
+    elif name in space or hasattr(builtins, name):
+        called = space.get(name) or getattr(builtins, name)  # type: ignore[assignment]
+    else:
+        raise NameError(f"name '{name}' is not defined")
+    arguments = ast.literal_eval(step["literals"]) if "literals" in step else json.loads(step["arguments"])
+    return f'{{"value":{written(called(*arguments))}}}'
 
 
-def perform(order: Order, tested: Tested) -> str:
-    """Do what is ordered and return the report, as JSON."""
-    if missing := [name for name in order["needs"] if _lacks(name)]:
+def stepped(order: Order) -> str:
+    """Load the program, do the steps up to the first that fails, and report on each, as JSON."""
+    if missing := [name for name in order["needs"] if lacks(name)]:
         return f'{{"missing":{quote(missing)}}}'
-    seconds, session = order["seconds"], Session(order)
     sys.stdout = sys.stderr = io.TextIOWrapper(Drain(), write_through=True)
+    seconds, spaces = order["seconds"], list[Space]()
     with Caught(seconds) as ready:
-        session.prepare()
+        run(order["setup"], "setup.py", {"__name__": "program"})
     if ready.error is not None:
         return f'{{"broken":{quote(ready.error)}}}'
-    with Caught(seconds) as loaded:
-        session.load()
-    if loaded.error is not None:
-        return f'{{"unloaded":{quote(loaded.error)}}}'
-    return tested(session, order)
-
-
-def stepped(session: Session, order: Order) -> str:
-    """Do the steps up to the first that fails, and report on each."""
+    with Caught(seconds) as begun:
+        spaces.append(loaded(order))
+    if begun.error is not None:
+        return f'{{"unloaded":{quote(begun.error)}}}'
     done: list[str] = []
     for step in order["steps"]:
-        with Caught(order["seconds"]) as caught:
-            done.append(session.step(step))
+        with Caught(seconds) as caught:
+            done.append(_value(spaces[0], step))
         if caught.error is not None:
-            done.append(f'{{"error":{quote(caught.error)},"compared":{_compared(session, order)}}}')
+            done.append(f'{{"error":{quote(caught.error)}}}')
             break
     return f'{{"steps":[{",".join(done)}]}}'
-
-
-def _compared(session: Session, order: Order) -> str:
-    """Return the last values that the tests compared, so that it can be told what they saw."""
-    seen: list[str] = []
-    with Caught(order["seconds"]):
-        seen += [written(value) for value in session.guard.last]
-    return f"[{','.join(seen)}]" if sum(map(len, seen)) <= _SHOWN else "[]"
 
 
 class Drain(io.RawIOBase):
@@ -317,16 +225,205 @@ class Drain(io.RawIOBase):
         return memoryview(data).nbytes  # type: ignore[arg-type]  # what a text stream hands on
 
 
+class Attendant(Peer):
+    """The program's end of the talk with the judge: it does what it is asked, and tells what was printed meanwhile."""
+
+    def __init__(self, reads: int, writes: int, order: Order) -> None:
+        super().__init__(reads, writes)
+        self._order = order
+        self._space: Space = {}
+        self._failed: BaseException | None = None
+        self._patched: list[tuple[object, str, object]] = []
+        self._printed = {"stdout": io.StringIO(), "stderr": io.StringIO()}
+        self._warned: list[Wire] = []
+        self._state = State(order["follow"])
+        sys.stdout, sys.stderr = self._printed.values()
+        warnings.simplefilter("always")
+        warnings.showwarning = self._warn  # type: ignore[assignment]
+
+    def load(self) -> None:
+        """Load the program; how that ended is told when the judge asks."""
+        try:
+            self._space = loaded(self._order)
+            kinds = {name: self._space.get(name) for name in self._order["common"]}
+            self.common = {name: kind for name, kind in kinds.items() if isinstance(kind, type)}
+        except BaseException as error:  # noqa: BLE001 - whatever a program raises is how its loading ended
+            self._failed = error
+
+    def grant(self, operation: str, arguments: list[object]) -> Callable[..., object]:
+        """Do as the judge says."""
+        own = {"load": self._load, "names": self._names, "target": self._target, "itself": lambda one: one}
+        own |= {"patch": self._patch, "unpatch": self._unpatch, "assign": self._assign}
+        return own.get(operation) or super().grant(operation, arguments)
+
+    def shareable(self, value: object) -> tuple[str, str] | None:
+        """Name classes of data alone: the judge takes nothing else, and calls functions over here."""
+        found = super().shareable(value) if isinstance(value, type) else None
+        return found if found is not None and found[0] in DATA_MODULES else None
+
+    def _load(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+    def _names(self, names: list[str]) -> list[tuple[str, str, object]]:
+        """Return those of these names that the program binds: to a module, whose name is told, or to a value."""
+        bound = [(name, self._space[name]) for name in names if name in self._space]
+        return [
+            (name, "module", one.__name__) if isinstance(one, ModuleType) else (name, "value", one)
+            for name, one in bound
+        ]
+
+    def _target(self, name: str) -> object:
+        return target(self._space, name)
+
+    def _patch(self, place: str, name: str, value: object) -> None:
+        one = _found(place)
+        self._patched.append((one, name, vars(one).get(name, self)))
+        setattr(one, name, value)
+
+    def _assign(self, place: str, name: str, value: object) -> None:
+        setattr(_found(place), name, value)
+
+    def _unpatch(self) -> None:
+        one, name, before = self._patched.pop()
+        if before is self:
+            delattr(one, name)
+        else:
+            setattr(one, name, before)
+
+    def carried(self) -> dict[str, Wire]:
+        """Tell what was printed and warned of, and how far the random numbers have come."""
+        told_: dict[str, Wire] = {}
+        for name, stream in self._printed.items():
+            if stream.tell():
+                told_[name] = stream.getvalue()[:_MOST_PRINTED]
+                stream.seek(0)
+                stream.truncate()
+        if self._warned:
+            told_["warnings"] = self._warned[:_FAREST]
+            self._warned = []
+        return told_ | self._state.changes()
+
+    def received(self, carried: dict[str, Wire]) -> None:
+        """Take over what the tests have set beside the program."""
+        self._state.take(carried)
+        if "stdin" in carried:
+            sys.stdin = io.StringIO(str(carried["stdin"]))
+
+    def function(self, parts: list[object]) -> object:
+        """Make a function that the tests hand over; its module is the program's."""
+        code, name, defaults, named, annotations, needed = parts
+        space = self._space | {"__builtins__": builtins} | needed  # type: ignore[operator]
+        made = FunctionType(marshal.loads(code), space, name, defaults)  # type: ignore[arg-type] # noqa: S302 - the judge's
+        made.__kwdefaults__, made.__annotations__ = named, annotations  # type: ignore[assignment]
+        return made
+
+    def module(self, name: str) -> object:
+        """Return a module that the tests name."""
+        return importlib.import_module(name)
+
+    def _warn(self, message: Warning | str, category: type[Warning], *_: object) -> None:
+        line: list[Wire] = [one.__name__ for one in type.mro(category)]
+        self._warned.append([line, str(message)])
+
+
+class State:
+    """What the two processes have in common beside calls, as far as the tests use it: whoever changes it tells."""
+
+    def __init__(self, follow: list[str]) -> None:
+        self._known: dict[str, object] = {"arguments": list(sys.argv)}
+        if "os" in follow:
+            self._known |= {"environment": dict(environ), "folder": getcwd()}
+        if "sys" in follow:
+            self._known["path"] = list(sys.path)
+        if "random" in follow:
+            self._known["random"] = None
+
+    def changes(self) -> dict[str, Wire]:
+        """Return what has changed since this was last asked or told."""
+        found: dict[str, Wire] = {}
+        for name, known in self._known.items():
+            now = self._now(name)
+            if now != known:
+                self._known[name] = now
+                found[name] = list(now.items()) if isinstance(now, dict) else now  # type: ignore[assignment]
+        return found
+
+    def take(self, changes: dict[str, Wire]) -> None:
+        """Change here what the other process changed there."""
+        for name in [name for name in changes if name in self._known]:
+            one = changes[name]
+            if name == "random":
+                version, numbers, gauss = one  # type: ignore[misc,str-unpack]
+                sys.modules["random"].setstate((version, tuple(numbers), gauss))
+            elif name == "environment":
+                environ.clear()
+                environ.update(dict(one))  # type: ignore[call-overload]
+            elif name == "folder":
+                chdir(str(one))
+            else:
+                (sys.argv if name == "arguments" else sys.path)[:] = one  # type: ignore[assignment]
+            self._known[name] = self._now(name)
+
+    def _now(self, name: str) -> object:
+        if name == "random":
+            return sys.modules["random"].getstate()
+        if name == "environment":
+            return dict(environ)
+        if name == "folder":
+            return getcwd()
+        return list(sys.argv if name == "arguments" else sys.path)
+
+
+def _found(place: str) -> object:
+    """Return what a dotted name means: a module, or a class in one."""
+    parts = place.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            one: object = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[count:]:
+            one = getattr(one, name)
+        return one
+    raise ModuleNotFoundError(place)
+
+
 def _ring(_: int, __: object) -> None:
     raise TimeUp
 
 
-def main(order: str, nonce: str, tested: Tested = stepped) -> str:
-    """Return the report behind its nonce. Memory is limited to so many bytes beside the interpreter's (0: any)."""
-    given: Order = json.loads(order)
+def settle(memory: int) -> None:
+    """Take time and depth as a test has them; memory in bytes beside the interpreter's (0: what the sandbox gives)."""
     signal.signal(signal.SIGALRM, _ring)
     sys.setrecursionlimit(_DEPTH)
-    if given["memory"]:
-        most = given["memory"] + 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if memory:
+        most = memory + 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-    return nonce + perform(given, tested)
+
+
+def apart() -> tuple[int, int]:
+    """Return the two pipes to the other process, out of the way of what prints and reads here."""
+    reads, writes = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    return reads, writes
+
+
+def main(order: str, nonce: str) -> str:
+    """Return the report on the steps behind its nonce."""
+    given: Order = json.loads(order)
+    settle(given["memory"])
+    return nonce + stepped(given)
+
+
+def attend(order: str) -> None:
+    """Load the program and answer the judge until it has gone."""
+    given: Order = json.loads(order)
+    attendant = Attendant(*apart(), given)
+    if "random" in given["follow"]:
+        importlib.import_module("random")
+    settle(given["memory"])
+    attendant.load()
+    attendant.serve()

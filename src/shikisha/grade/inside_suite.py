@@ -1,30 +1,23 @@
-"""The rest of the harness, for unittest suites: runs them and counts. Sent into the sandbox behind `inside`.
+"""The rest of the judge's process, for unittest suites: runs them and counts. Sent behind `inside_judge`.
 
-Invariant: a test has passed only if unittest says so and the test's own function returned; a program that skips, or
-that raises what unittest itself ends tests with, has not passed (where the tests themselves skip, skipping is theirs).
-Deliberately absent: pytest, and fixtures of whole modules.
+Invariants: a test has passed only if unittest says so and the test's own function returned, and nothing that the
+program did was refused meanwhile; a program that raises what unittest itself ends tests with has not passed (where the
+tests themselves skip, skipping is theirs). What tests patch in modules is patched in the program's process too, with a
+stand-in for the tests' own mock, which stays here and counts here. Deliberately absent: pytest, and fixtures of whole
+modules.
 """
 
-import builtins
 import functools
 import re
 import signal
 import unittest
 from collections.abc import Callable
+from types import ModuleType
+from unittest import mock
 
-from shikisha.grade.inside import (
-    AGAIN,
-    Caught,
-    Order,
-    Refused,
-    Session,
-    inspect,
-    of_program,
-    quote,
-    run,
-    set_timer,
-    told,
-)
+from shikisha.grade.inside import AGAIN, Caught, run, set_timer, told
+from shikisha.grade.inside_judge import OURS, Judge, JudgeOrder, Session, gone
+from shikisha.grade.inside_wire import quote
 
 _SKIPS = re.compile(r"\b[sS]kip(Test|If|Unless)?\(")
 
@@ -32,7 +25,7 @@ _SKIPS = re.compile(r"\b[sS]kip(Test|If|Unless)?\(")
 class Tally(unittest.TestResult):
     """Counts what passed, keeps the first that did not, and gives each test its time."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: JudgeOrder) -> None:
         super().__init__()
         self._seconds = order["seconds"]
         self._may_skip = _SKIPS.search(order["suite"]) is not None
@@ -99,7 +92,53 @@ class Tally(unittest.TestResult):
         self.first = self.first or [test.id().rpartition(".")[2], said]
 
 
-def suited(session: Session, order: Order) -> str:
+class _Place:
+    """Where `mock.patch` finds what it patches, with the name by which the program's process finds it too."""
+
+    def __init__(self, name: str, getter: Callable[[], object]) -> None:
+        self.name = name
+        self._getter = getter
+
+    def __call__(self) -> object:
+        return self._getter()
+
+
+def follow_patches(judge: Judge) -> None:
+    """Have every patch of a module, or of a class in one, made in the program's process too."""
+    targets, begin, end = mock._get_target, mock._patch.__enter__, mock._patch.__exit__  # type: ignore[attr-defined]
+    entered: dict[int, bool] = {}
+
+    def target(name: str) -> tuple[object, str]:
+        getter, attribute = targets(name)
+        return _Place(name.rpartition(".")[0], getter), attribute
+
+    def enter(patch: "mock._patch[object]") -> object:
+        value = begin(patch)
+        place = _place(patch)
+        if place and f"{place}.{patch.attribute}" not in OURS:
+            judge.ask("patch", place, patch.attribute, getattr(patch.target, patch.attribute))
+            entered[id(patch)] = True
+        return value
+
+    def leave(patch: "mock._patch[object]", *error: object) -> object:
+        if entered.pop(id(patch), False) and judge.fatal is None:
+            judge.ask("unpatch")
+        return end(patch, *error)
+
+    mock._get_target = target  # type: ignore[attr-defined]
+    mock._patch.__enter__, mock._patch.__exit__ = enter, leave  # type: ignore[method-assign,assignment]
+
+
+def _place(patch: "mock._patch[object]") -> str:
+    """Return the name of what is patched; "" for what the tests' process alone has."""
+    if isinstance(patch.getter, _Place):
+        return patch.getter.name
+    if isinstance(patch.target, ModuleType):
+        return patch.target.__name__
+    return f"{patch.target.__module__}.{patch.target.__qualname__}" if isinstance(patch.target, type) else ""
+
+
+def suited(session: Session, order: JudgeOrder) -> str:
     """Run the suite and report on it."""
     done: list[str] = []
     with Caught(0) as caught:
@@ -107,14 +146,12 @@ def suited(session: Session, order: Order) -> str:
     return done[0] if done else f'{{"passed":0,"first":["tests",{quote(caught.error)}]}}'
 
 
-def _run_suite(session: Session, order: Order) -> str:
-    """Run the unittest cases that the tests define, in the program's own namespace, as its layout has it."""
-    space = session.program
-    for name in order["names"]:
-        if hasattr(builtins, name) and name != order["entry"] and of_program(space.get(name)):
-            raise Refused(f"the program redefines {name}, which the tests use")
-    space[order["guard"]] = session.guard
+def _run_suite(session: Session, order: JudgeOrder) -> str:
+    """Run the unittest cases that the tests define."""
+    space = session.tests
     before = set(map(id, space.values()))
+    if "mock" in order["suite"]:
+        follow_patches(session.judge)
     tally, loader = Tally(order), unittest.TestLoader()
     run(order["suite"], "tests.py", space)
     for case in [value for value in space.values() if id(value) not in before]:
@@ -122,7 +159,9 @@ def _run_suite(session: Session, order: Order) -> str:
             for name in loader.getTestCaseNames(case):
                 setattr(case, name, tally.watched(getattr(case, name)))
             loader.loadTestsFromTestCase(case).run(tally)
-    inspect(session.seal, order["stored"])
+    fatal = session.judge.fatal
+    if fatal is not None and not tally.first:
+        tally.first = ["tests", told(fatal, order["seconds"])]
     whole = tally.whole and tally.testsRun >= order["methods"]
     first = tally.first or ([] if whole else ["tests", "not all of them ran to their end"])
-    return f'{{"passed":{tally.passed},"first":{quote(first)}}}'
+    return f'{{"passed":{tally.passed},"first":{quote(first)}{gone(session)}}}'

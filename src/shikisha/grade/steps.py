@@ -1,22 +1,25 @@
-"""Tests as steps: what the harness in the sandbox does one after the other, and what is expected, which stays outside.
+"""Tests as steps: what is done one after the other, and what is expected, which never comes near the program.
 
-Invariant: whatever can be compared outside the sandbox is. A call with its arguments, and the side of
-`assert f(1) == 2` that is no literal, go in; the value that they must have does not, so that no program can know it,
-print it or overload it. What is left of the tests (loops, tolerances, unittest) is executed inside, with every value
-that it compares or passes on put through the harness's guard. Deliberately absent: running anything.
+Tests are direct where each is a call of the function with data, and data that it must return: then the program's
+process alone is needed, is sent the calls, and what it returns is compared outside. All other tests (loops, tolerances,
+unittest) are executed in a process of their own, the judge's. Invariant: nothing of a test but the arguments of its
+calls is sent to the program's process. Deliberately absent: running anything.
 """
 
 import ast
 import builtins
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from shikisha.grade.code_settings import Settings, Style
 from shikisha.grade.programs import names_in, parsed, preamble
 from shikisha.grade.values import same_value
 
-GUARD = "_guarded_"  # what tests call the guard
+SEEN = "_seen_"  # what tests call the function that keeps what they compare, for evidence
+_FOLLOWED = frozenset(
+    {"os", "random", "sys"}
+)  # modules whose state the tests set for the program: seeds, environment, folder
 _SHOWN = 300  # characters of a test
 _ONLY_IN_FUNCTIONS = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -24,10 +27,11 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do: `wire` goes to the harness, the rest stays; `shown` names it in evidence.
+    """One thing to do: `wire` goes to the judge, the rest stays; `shown` names it in evidence.
 
     `test`: it is a test and no preparation for one. `valued`: it sends a value back, which must be `expected`; `loose`:
-    as JSON has it (a tuple is as good as a list), otherwise as Python's == has it.
+    as JSON has it (a tuple is as good as a list), otherwise as Python's == has it. `direct`: the same as a call that
+    the program's process can be sent; empty where it is more than that.
     """
 
     wire: dict[str, str]
@@ -36,6 +40,7 @@ class Step:
     valued: bool = False
     expected: object = None
     loose: bool = False
+    direct: dict[str, str] = field(default_factory=dict)
 
     def passes(self, value: object, tolerance: float | None) -> bool:
         """Whether this value is the expected one."""
@@ -44,12 +49,21 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """What tests use: names that they do not bind, built-in ones that mean the program's, attributes set, imports."""
+    """What tests use: names that they do not bind, those that mean the program's whatever else, those that are called,
+    attributes that are set, modules imported, and for a suite its imports as they stand.
+    """
 
     names: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+    called: tuple[str, ...] = ()
     stored: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
+    imports: str = ""
+
+    @property
+    def followed(self) -> list[str]:
+        """Modules of which the program's process is to have the state that the tests have set."""
+        return sorted(_FOLLOWED & {name.partition(".")[0] for name in self.modules})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +72,7 @@ class Trial:
 
     `setup` is Python that program and tests share, `before` what the tests bring beside it. `entry` is the name of the
     function asked for, as the settings or the first call in the tests have it; `candidate` is what `check` calls it.
+    `common`: classes that the setup defines, for program and tests apart.
     """
 
     entry: str | None
@@ -68,6 +83,12 @@ class Trial:
     methods: int = 0
     candidate: str = ""
     uses: Uses = Uses()
+    common: tuple[str, ...] = ()
+
+    @property
+    def direct(self) -> bool:
+        """Whether the tests are calls with data that must return data, and nothing else."""
+        return not self.suite and all(step.direct for step in self.steps)
 
 
 def trial_of(settings: Settings) -> Trial:
@@ -75,10 +96,10 @@ def trial_of(settings: Settings) -> Trial:
     trial, setup = _trial_of(settings), settings.setup
     if settings.prompt and settings.entry:
         setup = f"{preamble(settings.prompt, settings.entry)}\n{setup}"
-    uses = trial.uses
-    if uses.names:  # tests that are executed beside the program lean on what the setup imports
-        uses = replace(uses, modules=(*uses.modules, *_uses(_body(setup), ()).modules))
-    return replace(trial, steps=tuple(_numbered(trial.steps)), setup=setup, uses=uses)
+    own = _body(setup)
+    common = tuple(node.name for node in own if isinstance(node, ast.ClassDef))
+    uses = replace(trial.uses, modules=tuple(dict.fromkeys((*trial.uses.modules, *_uses(own, ()).modules))))
+    return replace(trial, steps=tuple(_numbered(trial.steps)), setup=setup, uses=uses, common=common)
 
 
 def _numbered(steps: Sequence[Step]) -> Iterator[Step]:
@@ -110,7 +131,7 @@ def _calls(settings: Settings) -> Iterator[Step]:
         arguments = pair.arguments()
         wire = {"call": name, "arguments": json.dumps(arguments)}
         shown = f"{name}({', '.join(map(repr, arguments))})"
-        yield Step(wire, shown, valued=True, expected=pair.value(), loose=True)
+        yield Step(wire, shown, valued=True, expected=pair.value(), loose=True, direct=wire)
 
 
 def _body(source: str) -> list[ast.stmt]:
@@ -120,11 +141,13 @@ def _body(source: str) -> list[ast.stmt]:
 
 def _of_asserts(settings: Settings) -> Trial:
     body = _body("\n".join(settings.asserts))
-    called = [name for name in _called(body) if name not in names_in(settings.setup)]
+    known = names_in(settings.setup)
+    called = [name for name in _called(body) if name not in known]
     foreign = [name for name in called if not hasattr(builtins, name)]
     entry = settings.entry or next(iter(foreign or called), None)
     own = [entry] if settings.entry or not foreign else []
-    return Trial(entry, _steps(body), uses=_uses(body, own))
+    plain = {name: {"call": name, "plain": ""} for name in called if name in own or not hasattr(builtins, name)}
+    return Trial(entry, _steps(body, plain), uses=_uses(body, own))
 
 
 def _of_check(settings: Settings) -> Trial:
@@ -135,10 +158,11 @@ def _of_check(settings: Settings) -> Trial:
         raise ValueError("source: there is no function check(candidate)")
     name, uses = check.args.args[0].arg, _uses(body, [settings.entry])
     if _is_flat(check):
-        before = _guarded(node for node in body if node is not check)
-        return Trial(settings.entry, _steps(check.body), before=before, candidate=name, uses=uses)
+        before = _watched(node for node in body if node is not check)
+        steps = _steps(check.body, {name: {"call": settings.entry or ""}})
+        return Trial(settings.entry, steps, before=before, candidate=name, uses=uses)
     whole = Step({"do": f"check({name})"}, "check(candidate)")
-    return Trial(settings.entry, (whole,), before=_guarded(body), candidate=name, uses=uses)
+    return Trial(settings.entry, (whole,), before=_watched(body), candidate=name, uses=uses)
 
 
 def _of_suite(settings: Settings) -> Trial:
@@ -147,26 +171,44 @@ def _of_suite(settings: Settings) -> Trial:
     methods = sum(isinstance(part, ast.FunctionDef) and part.name.startswith("test") for part in parts)
     if not methods:
         raise ValueError("source: there is no class with a method test...")
-    uses = _uses(body, [settings.entry], ["unittest.case"])
-    return Trial(settings.entry, suite=_guarded(body), methods=methods, uses=uses)
+    suite, uses = ast.unparse(ast.Module(body, [])), _uses(body, [settings.entry])
+    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    uses = replace(uses, imports=ast.unparse(ast.Module([one for one in imports if not _of_unittest(one)], [])))
+    return Trial(settings.entry, suite=suite, methods=methods, uses=uses)
 
 
-def _steps(body: Sequence[ast.stmt]) -> tuple[Step, ...]:
-    steps = tuple(_step(node) for node in body if not _says_nothing(node))
+def _of_unittest(node: ast.Import | ast.ImportFrom) -> bool:
+    name = node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+    return (name or "").partition(".")[0] == "unittest"
+
+
+def _steps(body: Sequence[ast.stmt], calls: Mapping[str, dict[str, str]]) -> tuple[Step, ...]:
+    """Return statements as steps; `calls`: functions of the program by the names that the tests have for them."""
+    steps = tuple(_step(node, calls) for node in body if not _says_nothing(node))
     if not any(step.test for step in steps):
         raise ValueError("there is no assert statement in the tests")
     return steps
 
 
-def _step(node: ast.stmt) -> Step:
+def _step(node: ast.stmt, calls: Mapping[str, dict[str, str]]) -> Step:
     shown = ast.unparse(node)
     match node:
         case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right])):
             for side, other in ((left, right), (right, left)):
                 if _is_literal(other) and not _is_literal(side):
-                    return Step({"value": ast.unparse(side)}, shown, valued=True, expected=ast.literal_eval(other))
+                    expected, direct = ast.literal_eval(other), _direct(side, calls)
+                    return Step({"value": ast.unparse(side)}, shown, valued=True, expected=expected, direct=direct)
     test = any(isinstance(part, ast.Assert) for part in ast.walk(node))
-    return Step({"do": _guarded([node])}, shown, test)
+    return Step({"do": _watched([node])}, shown, test)
+
+
+def _direct(node: ast.expr, calls: Mapping[str, dict[str, str]]) -> dict[str, str]:
+    """Return a call of the program's function with literals as the program's process is sent it; else nothing."""
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in calls:
+            whole = ast.Tuple(arguments, ast.Load())
+            return {**calls[name], "literals": ast.unparse(whole)} if _is_literal(whole) else {}
+    return {}
 
 
 def _is_literal(node: ast.expr) -> bool:
@@ -201,8 +243,8 @@ def _called(body: Iterable[ast.stmt]) -> list[str]:
     return list(dict.fromkeys(call.func.id for call in calls if isinstance(call.func, ast.Name)))
 
 
-def _uses(body: Sequence[ast.stmt], own: Sequence[str | None], modules: Sequence[str] = ()) -> Uses:
-    names, stored, imported = dict[str, None](), dict[str, None](), dict.fromkeys(modules)
+def _uses(body: Sequence[ast.stmt], own: Sequence[str | None]) -> Uses:
+    names, called, stored, imported = dict[str, None](), dict[str, None](), dict[str, None](), dict[str, None]()
     bound: set[str] = set()
     for node in (node for part in body for node in ast.walk(part)):
         match node:
@@ -210,45 +252,29 @@ def _uses(body: Sequence[ast.stmt], own: Sequence[str | None], modules: Sequence
                 names[name] = None
             case ast.Name(id=name) | ast.arg(arg=name):
                 bound.add(name)
-            case ast.Attribute(attr=name, ctx=ast.Store() | ast.Del()):
-                stored[name] = None
+            case ast.Call(func=ast.Name(id=name)):
+                called[name] = None
+            case ast.Attribute(ctx=ast.Store()) if all(map(str.isidentifier, (whole := ast.unparse(node)).split("."))):
+                stored[whole] = None
             case ast.Import(names=aliases):
                 imported |= dict.fromkeys(alias.name for alias in aliases)
             case ast.ImportFrom(module=str(name), level=0):
                 imported[name] = None
     free = (name for name in names if name not in bound)
-    return Uses(tuple(free), tuple(name for name in own if name), tuple(stored), tuple(imported))
+    return Uses(tuple(free), tuple(name for name in own if name), tuple(called), tuple(stored), tuple(imported))
 
 
-def _guarded(body: Iterable[ast.stmt]) -> str:
-    """Return these statements with every value that they compare, combine or pass on put through the guard."""
-    whole = ast.Module([_Guarding().visit(node) for node in body if not _says_nothing(node)], [])
+def _watched(body: Iterable[ast.stmt]) -> str:
+    """Return these statements with every value that they compare kept for evidence."""
+    whole = ast.Module([_Watching().visit(node) for node in body if not _says_nothing(node)], [])
     return ast.unparse(ast.fix_missing_locations(whole))
 
 
-class _Guarding(ast.NodeTransformer):
-    """Wraps operands and arguments; a pattern of a match statement may hold no calls."""
+class _Watching(ast.NodeTransformer):
+    """Wraps the operands of comparisons."""
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
-        node.left, *node.comparators = [_wrapped(side, ast.Constant(True)) for side in (node.left, *node.comparators)]
+        name = ast.Name(SEEN, ast.Load())
+        node.left, *node.comparators = [ast.Call(name, [side], []) for side in (node.left, *node.comparators)]
         return node
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        self.generic_visit(node)
-        node.left, node.right = _wrapped(node.left), _wrapped(node.right)
-        return node
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        node.args = [*map(_wrapped, node.args)]
-        return node
-
-    def visit_MatchValue(self, node: ast.MatchValue) -> ast.AST:
-        return node
-
-
-def _wrapped(node: ast.expr, *compared: ast.expr) -> ast.expr:
-    if isinstance(node, ast.Starred) or (isinstance(node, ast.Constant) and not compared):
-        return node
-    return ast.Call(ast.Name(GUARD, ast.Load()), [node, *compared], [])

@@ -40,13 +40,30 @@ class Execution:
     parsed: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Code and the names that are bound for it."""
+
+    code: str
+    inputs: Inputs
+
+
 class Sandbox(Protocol):
-    """The one method."""
+    """Runs one program, or two that talk."""
 
     async def run(self, code: str, inputs: Inputs, stdin: str = "") -> Execution:
         """Run code with these names bound and this text to read. Cancellation ends the code at once.
 
         A sandbox whose code can read nothing (Monty) answers with an error when there is something to read.
+        """
+        ...
+
+    async def run_pair(self, first: Script, second: Script) -> tuple[Execution, Execution]:
+        """Run two programs at once, each confined as if alone: what one writes to standard output the other reads.
+
+        Neither can reach the other but by these two pipes, and by files in a folder that they may share. When the first
+        has ended, the second is ended. Nothing counts as printed. A sandbox without standard input (Monty) answers
+        with an error.
         """
         ...
 
@@ -62,3 +79,8 @@ class Rehearsed:
         """Return the next execution."""
         self.seen.append((code, inputs))
         return self._executions.popleft()
+
+    async def run_pair(self, first: Script, second: Script) -> tuple[Execution, Execution]:
+        """Return the next execution as the first one's; the second has nothing to say."""
+        self.seen += [(one.code, one.inputs) for one in (first, second)]
+        return self._executions.popleft(), Execution()

@@ -13,17 +13,18 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from secrets import token_hex
+from threading import Thread
 
 from shikisha.errors import ConfigError
 from shikisha.sandbox import Limits
 from shikisha.sandbox.cell import once
 from shikisha.sandbox.jail import DEFAULT_LIMITS, Jail
 from shikisha.sandbox.scratch import MOST_BYTES
-from shikisha.sandbox.warden import HERE, MOST_THREADS, Order, Program, pipe, sealed
+from shikisha.sandbox.warden import HERE, MOST_THREADS, Order, Program, Talk, pipe, sealed
 from shikisha.sandbox.watch import Watched
 
 IMAGE = "python:3-slim"
@@ -76,15 +77,16 @@ class Containers:
         """Do nothing: a container ends with its program."""
 
     @contextmanager
-    def launched(self, order: Order) -> Iterator[Program]:
-        """Have a program run in a container; afterwards the container is gone."""
+    def launched(self, order: Order, talk: Talk | None = None) -> Iterator[Program]:
+        """Have a program run in a container; afterwards the container is gone. Two that talk share no folder."""
         name = f"shikisha-{token_hex(8)}"
         with ExitStack() as stack:
-            given = stack.enter_context(sealed(_whole(order)))
+            given = stack.enter_context(sealed(_whole(order)) if talk is None else _fed(_whole(order), talk.reads))
             printed, printed_end = pipe(stack)
             told, told_end = pipe(stack)
             with printed_end, told_end:
-                process = _started(self._command(name, order), given, printed_end, told_end)
+                out = printed_end if talk is None else talk.writes
+                process = _started(self._command(name, order), given, out, told_end)
             run = _Run(self.engine, name, process)
             stack.callback(run.clear_away)
             ended = os.pidfd_open(process.pid)
@@ -146,6 +148,22 @@ def _started(
     return subprocess.Popen(  # noqa: S603 - an engine
         command, stdin=streams[0], stdout=streams[1], stderr=streams[2], start_new_session=True
     )
+
+
+def _fed(first: bytes, reads: io.FileIO) -> io.FileIO:
+    """Return a pipe that holds this and then whatever comes from a descriptor, for as long as both sides are there."""
+    reading, writing = os.pipe()
+    source = io.FileIO(os.dup(reads.fileno()))
+    Thread(target=_feed, args=(first, source, io.FileIO(writing, "w")), name="container-pair", daemon=True).start()
+    return io.FileIO(reading)
+
+
+def _feed(first: bytes, source: io.FileIO, sink: io.FileIO) -> None:
+    with source, sink, suppress(OSError):  # the reader has gone: so has whoever wanted this
+        piece = first
+        while piece:
+            written = sink.write(piece)
+            piece = piece[written:] or source.read(65_536)
 
 
 def _whole(order: Order) -> bytes:

@@ -11,17 +11,18 @@ large it is, the machine's name and its load; and what it says about itself is i
 """
 
 import asyncio
+import io
 import json
 import math
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from threading import Lock
+from contextlib import ExitStack, contextmanager
+from threading import Lock, Thread
 
-from shikisha.sandbox import Execution, Inputs, Limits
+from shikisha.sandbox import Execution, Inputs, Limits, Script
 from shikisha.sandbox.endings import execution
-from shikisha.sandbox.warden import Forking, Order, Warden
+from shikisha.sandbox.warden import Forking, Order, Program, Talk, Warden
 from shikisha.sandbox.watch import watch
 
 DEFAULT_LIMITS = Limits(seconds=5.0, memory=512 * 2**20, output=100_000, depth=1_000)
@@ -61,6 +62,16 @@ class Jail:
             job.cancel()
             raise
 
+    async def run_pair(self, first: Script, second: Script) -> tuple[Execution, Execution]:
+        """Run two programs in two jails that have a folder in common, and a pipe each way."""
+        job = _Job()
+        orders = self._order(first.code, first.inputs, ""), self._order(second.code, second.inputs, "")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._perform_pair, orders, job)
+        except asyncio.CancelledError:
+            job.cancel()
+            raise
+
     def _order(self, code: str, inputs: Inputs, stdin: str) -> Order:
         limits = self.limits
         sent = {"code": code, "inputs": dict(inputs), "depth": limits.depth, "output": limits.output}
@@ -70,14 +81,50 @@ class Jail:
     def _perform(self, order: Order, job: "_Job") -> Execution:
         try:
             with self._warden.launched(order) as program, job.bound(program.watched.kill):
-                ending = watch(program.watched, self.limits)
-                return execution(ending, program.code(), self.limits)
+                return self._ended(program)
         except OSError as error:
             return Execution(error=f"the program could not be started: {error}")
+
+    def _perform_pair(self, orders: tuple[Order, Order], job: "_Job") -> tuple[Execution, Execution]:
+        """Run both; the second is watched in a thread of its own, for its limits are its own too."""
+        ended: list[Execution] = []
+        try:
+            with ExitStack() as stack:
+                program, other = self._launch_pair(orders, stack)
+                stack.enter_context(job.bound(program.watched.kill))
+                follower = Thread(target=lambda: ended.append(self._ended(other)), name="jail-pair")
+                follower.start()
+                try:
+                    execution = self._ended(program)
+                finally:
+                    other.watched.kill()
+                    follower.join()
+        except OSError as error:
+            problem = Execution(error=f"the program could not be started: {error}")
+            return problem, problem
+        return execution, ended[0]
+
+    def _launch_pair(self, orders: tuple[Order, Order], stack: ExitStack) -> tuple[Program, Program]:
+        """Launch both with nothing of theirs left open here: each must see it when the other has ended."""
+        with ExitStack() as ends:
+            (reads, others_writes), (others_reads, writes) = _pipe(ends), _pipe(ends)
+            program = stack.enter_context(self._warden.launched(orders[0], Talk(reads, writes)))
+            talk = Talk(others_reads, others_writes, program.folder)
+            return program, stack.enter_context(self._warden.launched(orders[1], talk))
+
+    def _ended(self, program: Program) -> Execution:
+        ending = watch(program.watched, self.limits)
+        return execution(ending, program.code(), self.limits)
 
     def _close(self) -> None:
         self._threads.shutdown()
         self._warden.close()
+
+
+def _pipe(stack: ExitStack) -> tuple[io.FileIO, io.FileIO]:
+    """Return the end to read and the end to write, to be closed with the stack."""
+    reading, writing = os.pipe()
+    return stack.enter_context(io.FileIO(reading)), stack.enter_context(io.FileIO(writing, "w"))
 
 
 class _Job:

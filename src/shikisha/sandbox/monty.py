@@ -18,7 +18,7 @@ from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from shikisha.sandbox import DEFAULT_LIMITS, Execution, Inputs, Limits
+from shikisha.sandbox import DEFAULT_LIMITS, Execution, Inputs, Limits, Script
 
 if TYPE_CHECKING:
     from pydantic_monty import CollectString, Monty, MontySession, ResourceLimits
@@ -62,6 +62,11 @@ class MontySandbox:
         except asyncio.CancelledError:
             job.kill()
             raise
+
+    async def run_pair(self, first: Script, second: Script) -> tuple[Execution, Execution]:  # noqa: ARG002 - the protocol's
+        """Return an error: Monty's code can read nothing."""
+        problem = Execution(error="Monty has no standard input: use a sandbox with full Python")
+        return problem, problem
 
     def _perform(self, job: "_Job") -> Execution:
         return job.perform(self._opened())

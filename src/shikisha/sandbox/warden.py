@@ -45,20 +45,33 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Talk:
+    """What stands in for a program's standard input and output when it talks with another one.
+
+    `folder`: the other one's, to be shared; None where there is no other yet, or none that could be shared.
+    """
+
+    reads: io.FileIO
+    writes: io.FileIO
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
-    """A program's process, from outside: what can be watched, and its exit code once it has ended."""
+    """A program's process, from outside: what can be watched, its exit code once it has ended, and its folder."""
 
     watched: Watched
     code: Callable[[], int]
+    folder: Path | None = None
 
 
 class Warden(Protocol):
     """Where programs come from that a sandbox runs."""
 
-    def launched(self, order: Order) -> AbstractContextManager[Program]:
+    def launched(self, order: Order, talk: Talk | None = None) -> AbstractContextManager[Program]:
         """Have a program launched; when the context is left it is dead and nothing is left of it.
 
-        ConfigError when that cannot be on this system, OSError when the system is short of something.
+        One that talks prints nothing that could be watched. ConfigError when that cannot be on this system, OSError when the system is short of something.
         """
         ...
 
@@ -86,14 +99,14 @@ class Forking:
                 self._launcher = None
 
     @contextmanager
-    def launched(self, order: Order) -> Iterator[Program]:
+    def launched(self, order: Order, talk: Talk | None = None) -> Iterator[Program]:
         """Have the launcher fork a process for a program; see `Warden`."""
         with ExitStack() as stack:
             launcher = self._open()
             try:
-                program = launcher.launch(order, stack)
+                program = launcher.launch(order, talk, stack)
             except ConnectionError:  # it was ended from outside: one more, then it is not ours to mend
-                program = self._open(instead_of=launcher).launch(order, stack)
+                program = self._open(instead_of=launcher).launch(order, talk, stack)
             stack.callback(program.watched.kill)
             yield program
 
@@ -129,22 +142,23 @@ class _Launcher:
         self.end = weakref.finalize(self, _end, process, self._control, (self._base, lock), os.getpid())
         self._user = self._greeted()
 
-    def launch(self, order: Order, stack: ExitStack) -> Program:
+    def launch(self, order: Order, talk: Talk | None, stack: ExitStack) -> Program:
         """Have a program launched; what it needs is put on the stack. ConnectionError when the launcher is gone."""
-        folder = self._folder(stack)
+        folder = talk.folder if talk is not None and talk.folder is not None else self._folder(stack)
         printed, printed_end = pipe(stack)
         told, told_end = pipe(stack)
         word, word_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         stack.enter_context(word)
         with word_end, printed_end, told_end, sealed(order.given) as given, sealed(order.sent) as sent:
             message = {"folder": str(folder), "memory": order.memory, "cpu_seconds": order.cpu_seconds}
-            ends = [end.fileno() for end in (given, printed_end, sent, told_end, word_end)]
+            streams = (given, printed_end) if talk is None else (talk.reads, talk.writes)
+            ends = [end.fileno() for end in (*streams, sent, told_end, word_end)]
             socket.send_fds(self._control, [json.dumps(message).encode()], ends)
         pidfd = _process_of(word)
         stack.callback(os.close, pidfd)
         process = _number(pidfd)
         watched = Watched(printed, told, pidfd, lambda: _kill(pidfd), lambda: _excess(process, folder))
-        return Program(watched, lambda: _code(word))
+        return Program(watched, lambda: _code(word), folder)
 
     def _greeted(self) -> int:
         """Wait for the launcher to say as which user it is ready; ConfigError when it says that it cannot be."""

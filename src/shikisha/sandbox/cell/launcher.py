@@ -29,6 +29,7 @@ _WARM = (  # what programs import most, so that it is read once
     *("argparse", "bisect", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "enum", "fractions"),
     *("functools", "hashlib", "heapq", "inspect", "itertools", "math", "operator", "pathlib", "random", "re", "shutil"),
     *("statistics", "string", "tempfile", "textwrap", "threading", "time", "traceback", "typing"),
+    *("array", "asyncio", "json", "resource", "signal", "unittest", "unittest.mock", "uuid", "zoneinfo"),  # of tests
 )
 
 

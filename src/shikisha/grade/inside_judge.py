@@ -1,0 +1,410 @@
+"""What runs in the judge's process: the tests, of functions and objects that are in another process.
+
+This file's text is sent into the sandbox with that of `inside_wire` and `inside`; no text of the program ever is.
+Invariants: what comes from the program is plain data of built-in types, or a proxy; a proxy is never equal to plain
+data, is never ordered or combined with it, and what could tell the program what is expected (`x in it`,
+`it.startswith(x)`) is not asked of an object, unless its class is one that the tests name because it is what they test;
+a refusal, a program that has ended and a time-out each fail the tests, whatever the tests catch. A comparison of two of
+the program's own objects is the program's to decide: it could have given equal data for both. Deliberately absent:
+what the verdict is (`reports`).
+"""
+
+import importlib
+import io
+import json
+import os
+import pickle
+import sys
+import unittest
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import AsyncGeneratorType, BuiltinFunctionType, CodeType, CoroutineType, FrameType, FunctionType
+from types import GeneratorType, MethodType, ModuleType, TracebackType
+from typing import TypedDict
+from unittest import mock
+
+from shikisha.grade.inside import Caught, Drain, Space, State, TimeUp, apart, lacks, run, settle, written
+from shikisha.grade.inside_wire import DATA_MODULES, OPERATIONS, Gone, Named, Peer, Proxy, Refused, Wire, quote
+
+_SHOWN = 300
+OURS = frozenset({"sys.stdout", "sys.stderr", "sys.stdin", "sys.argv"})  # what the two processes share anyway
+_TESTS = "program"  # the module in which tests stand: their layout has them behind the program
+_ALIASES = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot", "sns": "seaborn", "tf": "tensorflow"}
+_TELLING = frozenset({"startswith", "endswith", "issubset", "issuperset", "isdisjoint", "match", "fullmatch", "equals"})
+_OF_MOCKS = frozenset(
+    {"return_value", "side_effect", "called", "call_count", "call_args", "call_args_list", "mock_calls"}
+)
+_OF_MOCKS |= {"method_calls", "configure_mock", "reset_mock", "attach_mock", "mock_add_spec"}
+_INNARDS = (GeneratorType, CoroutineType, AsyncGeneratorType, FrameType, TracebackType, CodeType, BaseException)
+_OPEN = frozenset(  # modules whose objects, handed to the program, may be used by their public parts: none runs text
+    "io _io sqlite3 argparse types collections random _random queue _queue threading _thread logging csv _csv email xml"
+    " configparser pathlib tempfile array struct _struct zipfile tarfile".split()
+)
+_LOOKS = frozenset({"getattr", "iter", "next", "enter", "exit", "len", "getitem", "contains", "call", "str", "repr"})
+_LOOKS |= {"bool", "int", "float", "index", "setitem", "delitem", "fspath"}
+
+
+class JudgeOrder(TypedDict):
+    """What is to be judged how. Texts are Python; `steps` each hold a `value` or what to `do`."""
+
+    setup: str
+    before: str
+    steps: list[dict[str, str]]
+    suite: str
+    methods: int
+    entry: str
+    candidate: str
+    seen: str
+    names: list[str]
+    allowed: list[str]
+    called: list[str]
+    needs: list[str]
+    follow: list[str]
+    common: list[str]
+    modules: list[str]
+    stored: list[str]
+    seconds: float
+
+
+class Judge(Peer):
+    """The judge's end of the talk with the program."""
+
+    sends_code = True
+
+    def __init__(self, reads: int, writes: int, order: JudgeOrder) -> None:
+        super().__init__(reads, writes)
+        self.named: set[str] = set()  # classes that the tests name
+        self.fatal: BaseException | None = None
+        self._stored: dict[str, object] = {}
+        self.stored: Callable[[], dict[str, tuple[ModuleType, str, object]]] = dict  # what the tests have set where
+        self._state, self._stdin = State(order["follow"]), sys.stdin
+
+    def ask(self, operation: str, *arguments: object, **named: object) -> object:
+        """Ask the program; what ends the tests is kept, for tests that catch whatever comes."""
+        if self.fatal is not None:
+            raise self.fatal
+        try:
+            for place, (module, name, value) in self.stored().items():
+                if self._stored.get(place, value) is not value:
+                    super().ask("assign", module.__name__, name, value)
+                self._stored[place] = value
+            return super().ask(operation, *arguments, **named)
+        except (Refused, Gone, TimeUp) as error:
+            self.fatal = error
+            raise
+
+    def must_end(self, error: BaseException) -> bool:
+        """A time-out is no answer to the program."""
+        return isinstance(error, TimeUp)
+
+    # what the program may ask for
+
+    def grant(self, operation: str, arguments: list[object]) -> Callable[..., object]:
+        """Grant what the tests handed out: calls of their functions, and public parts of their own objects and mocks."""
+        if not arguments or id(arguments[0]) not in self._numbers:
+            raise Refused("the program asked for what it was not given")
+        if operation not in OPERATIONS or not self._may(operation, arguments):
+            return _denied
+        return OPERATIONS[operation]
+
+    def _may(self, operation: str, arguments: list[object]) -> bool:
+        one, *more = arguments
+        if isinstance(one, unittest.TestCase | ModuleType):
+            return False
+        if isinstance(one, FunctionType | BuiltinFunctionType | MethodType):
+            return operation == "call"
+        if isinstance(one, type):
+            return operation in {"call", "issubclass"}
+        if isinstance(one, _INNARDS):
+            return operation in {"next", "iter"}
+        if operation in {"next", "iter", "str", "repr"}:
+            return True
+        is_mock = isinstance(one, mock.NonCallableMock)
+        if not (is_mock or type(one).__module__ == _TESTS or type(one).__module__.partition(".")[0] in _OPEN):
+            return operation in _LOOKS - {"getattr"}
+        name = more[0] if more else ""
+        if operation in {"getattr", "setattr", "delattr"} and not (isinstance(name, str) and _public(name, is_mock)):
+            return False
+        if operation in {"setattr", "delattr"}:
+            return not (is_mock and (name in _OF_MOCKS or str(name).startswith("assert")))
+        return operation in _LOOKS
+
+    def shared(self, module: str, name: str) -> object:
+        """Return a class of the standard library that holds data; nothing else that the program names."""
+        found = getattr(sys.modules.get(module), name, None) if module in DATA_MODULES else None
+        if not isinstance(found, type):
+            raise Refused(f"the program sent {module}.{name}, which is no data")
+        return found
+
+    # what is believed of the program's objects
+
+    def attribute(self, proxy: Proxy, kind: Named, name: str) -> object:
+        """Return an attribute, unless it is a way to be told what is expected."""
+        if name in _TELLING and kind.name not in self.named:
+            raise self._refused(kind, f"is asked for {name}")
+        return super().attribute(proxy, kind, name)
+
+    def equal(self, proxy: Proxy, other: object) -> bool:
+        """Ask the program only about two of its own objects."""
+        if proxy is other:
+            return True
+        if not isinstance(other, Proxy):
+            return NotImplemented
+        if "__eq__" not in proxy._shikisha_[2].methods | other._shikisha_[2].methods:
+            return False
+        return self._truth(super().ask("eq", proxy, other), proxy)
+
+    def ordered(self, operation: str, proxy: Proxy, other: object) -> object:
+        """Ask the program only about two of its own objects."""
+        if not isinstance(other, Proxy):
+            raise self._refused(proxy._shikisha_[2], "is compared with plain data")
+        return self._truth(self.ask(operation, proxy, other), proxy)
+
+    def combined(self, operation: str, *operands: object) -> object:
+        """Ask the program about its own objects; about others too where its class is what is tested."""
+        (proxy, *_) = [one for one in operands if isinstance(one, Proxy)]
+        if not all(isinstance(one, Proxy) for one in operands):
+            kind = proxy._shikisha_[2]
+            result = self.ask(operation, *operands) if kind.name in self.named else None
+            if kind.name not in self.named or not (isinstance(result, Proxy) or operation == "contains"):
+                raise self._refused(kind, "is combined with plain data")
+            return result
+        return self.ask(operation, *operands)
+
+    def _truth(self, value: object, proxy: Proxy) -> bool:
+        if type(value) is not bool:
+            raise self._refused(proxy._shikisha_[2], "compares to something that is neither True nor False")
+        return value
+
+    def _refused(self, kind: Named, what: str) -> Refused:
+        self.fatal = self.fatal or Refused(f"a value of the program's own class {kind.name} {what}")
+        return self.fatal  # type: ignore[return-value]  # whatever ends the tests
+
+    # what goes with the messages
+
+    def carried(self) -> dict[str, Wire]:
+        """Tell what the tests have set beside the program since the last message."""
+        told = self._state.changes()
+        if sys.stdin is not self._stdin:
+            self._stdin = sys.stdin
+            told["stdin"] = str(sys.stdin.read())
+        return told
+
+    def received(self, carried: dict[str, Wire]) -> None:
+        """Print here what was printed there, warn of what was warned of, and go on with its random numbers."""
+        for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+            if isinstance(text := carried.get(name), str):
+                stream.write(text)
+        try:
+            self._state.take(carried)
+            warned = [(line, str(text)) for line, text in carried.get("warnings", [])]  # type: ignore[union-attr,misc,str-unpack]
+        except (ValueError, TypeError, OSError):
+            raise Refused("the program sent what cannot be read") from None
+        for line, text in warned:
+            known = (vars(sys.modules["builtins"]).get(str(each)) for each in line)  # type: ignore[union-attr]
+            kinds = [one for one in known if isinstance(one, type) and issubclass(one, Warning)]
+            warnings.warn(text, kinds[0] if kinds else UserWarning, stacklevel=2)
+
+
+def _public(name: str, is_mock: bool) -> bool:
+    """Whether an attribute may be seen: of a mock, those too that stand for private ones of what it mocks."""
+    return name[:1] != "_" or (
+        is_mock and name[:2] != "__" and not hasattr(mock.MagicMock, name) and name[:5] != "_mock"
+    )
+
+
+def _denied(*_: object, **__: object) -> object:
+    raise AttributeError("the tests do not offer this")
+
+
+class _Fixed:
+    """Finds modules where they were found when this process began, whatever the program or the tests add to the path.
+
+    The folder that the program can write in is not there, so no test imports what the program wrote.
+    """
+
+    _path = tuple(sys.path)
+
+    @classmethod
+    def find_spec(
+        cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find a module."""
+        return PathFinder.find_spec(name, cls._path if path is None else path, target)
+
+    @staticmethod
+    def invalidate_caches() -> None:
+        """Forget what was found before."""
+        PathFinder.invalidate_caches()
+
+
+class _DataOnly(pickle._Unpickler):  # type: ignore[name-defined,misc]  # the one that can be told what to allow
+    """Reads a file that the program may have written: data, and nothing that runs."""
+
+    def find_class(self, module: str, name: str) -> object:
+        found = getattr(sys.modules.get(module), name, None) if module in DATA_MODULES | {_TESTS} else None
+        if not isinstance(found, type) or (module == "builtins" and name not in _DATA):
+            raise pickle.UnpicklingError(f"{module}.{name} is no data")
+        return found
+
+
+_DATA = frozenset(
+    {"complex", "set", "frozenset", "bytearray", "range", "slice", "object", "list", "dict", "tuple", "int"}
+)
+
+
+def _only_data() -> None:
+    """Have pickles read as data in this process: whoever wrote the file could run what they like otherwise."""
+    pickle.Unpickler = _DataOnly  # type: ignore[misc,assignment]
+    pickle.load = lambda file, **_: _DataOnly(file).load()  # type: ignore[assignment]
+    pickle.loads = lambda data, **_: _DataOnly(io.BytesIO(data)).load()  # type: ignore[assignment]
+
+
+class Session:
+    """The namespace of the tests, and the judge's end of the talk."""
+
+    def __init__(self, judge: Judge, order: JudgeOrder) -> None:
+        self._order = order
+        self.judge = judge
+        self.last: deque[object] = deque(maxlen=2)
+        module = ModuleType(_TESTS)
+        sys.modules[_TESTS] = module
+        self.tests: Space = module.__dict__
+        self.tests[order["seen"]] = self._seen
+        if order["stored"]:
+            judge.stored = self._stored
+
+    def _seen(self, value: object) -> object:
+        self.last.append(value)
+        return value
+
+    def _stored(self) -> dict[str, tuple[ModuleType, str, object]]:
+        """Return the attributes of modules that the tests set somewhere, and what they are now."""
+        found: dict[str, tuple[ModuleType, str, object]] = {}
+        for place in self._order["stored"]:
+            first, *between, name = place.split(".")
+            one = self.tests.get(first) or sys.modules.get(first)
+            for each in between:
+                one = getattr(one, each, None)
+            if isinstance(one, ModuleType) and hasattr(one, name) and f"{one.__name__}.{name}" not in OURS:
+                found[place] = one, name, getattr(one, name)
+        return found
+
+    def prepare(self) -> None:
+        """Execute what the tests bring."""
+        run(self._order["setup"], "setup.py", self.tests)
+        kinds = {name: self.tests.get(name) for name in self._order["common"]}
+        self.judge.common = {name: kind for name, kind in kinds.items() if isinstance(kind, type)}
+        for name in self._order["modules"]:
+            importlib.import_module(name)
+        run(self._order["before"], "tests.py", self.tests)
+
+    def load(self) -> None:
+        """Have the program loaded, and bind what the tests name of it, built-ins only where they mean its own."""
+        order, judge = self._order, self.judge
+        judge.ask("load")
+        own = set(order["allowed"])
+        wanted = [name for name in order["names"] if name not in self.tests and (name in own or not _is_built_in(name))]
+        for name in [
+            name for name in wanted if name in sys.stdlib_module_names and name not in own | {*order["called"]}
+        ]:
+            self.tests[name] = importlib.import_module(name)
+            wanted.remove(name)
+        for name, what, value in judge.ask("names", wanted):  # type: ignore[misc,str-unpack,attr-defined]
+            if name not in wanted:
+                raise Refused("the program bound a name that it was not asked for")
+            if what == "module":
+                value = self._module(name, str(value))
+            elif isinstance(value, Proxy) and type(value).__name__ == "type":
+                judge.named.add(value._shikisha_[2].name)
+            self.tests[name] = value
+        if order["candidate"]:
+            self.tests[order["candidate"]] = judge.ask("target", order["entry"])
+
+    def _module(self, name: str, module: str) -> object:
+        """Return a module that the program imports and the tests rely on: our own one, under a name that means it."""
+        root = module.partition(".")[0]
+        known = root in sys.stdlib_module_names or root in self._order["needs"]
+        if (
+            not known
+            or root == "unittest"
+            or name not in {module.rpartition(".")[2], module}
+            and _ALIASES.get(name) != module
+        ):
+            raise Refused(f"the program means {module} by {name}, which the tests use")
+        return importlib.import_module(module)
+
+    def step(self, step: dict[str, str]) -> str:
+        """Do one step and return what it came to."""
+        if "value" in step:
+            value = eval(compile(step["value"], "tests.py", "eval", dont_inherit=True), self.tests)  # noqa: S307 - a test
+            return f'{{"value":{_written(value)}}}'
+        run(step["do"], "tests.py", self.tests)
+        return "{}"
+
+
+def _written(value: object) -> str:
+    return f'{{"other":{quote(value._shikisha_[2].name)}}}' if isinstance(value, Proxy) else written(value)
+
+
+def _is_built_in(name: str) -> bool:
+    return hasattr(sys.modules["builtins"], name)
+
+
+def stepped(session: Session, order: JudgeOrder) -> str:
+    """Do the steps up to the first that fails, and report on each."""
+    done: list[str] = []
+    for step in order["steps"]:
+        error = attempt(session, order, lambda step=step: done.append(session.step(step)))  # type: ignore[misc]
+        if error is not None:
+            done[order["steps"].index(step) :] = [f'{{"error":{quote(error)},"compared":{_compared(session, order)}}}']
+            break
+    return f'{{"steps":[{",".join(done)}]{gone(session)}}}'
+
+
+def attempt(session: Session, order: JudgeOrder, do: Callable[[], object]) -> str | None:
+    """Do something in its time and return its error; None when there is none, not even one that was caught in it."""
+    with Caught(order["seconds"]) as caught:
+        do()
+    if session.judge.fatal is not None:
+        with Caught(order["seconds"]) as again:
+            raise session.judge.fatal
+        return again.error
+    return caught.error
+
+
+def gone(session: Session) -> str:
+    return ',"gone":true' if isinstance(session.judge.fatal, Gone) else ""
+
+
+def _compared(session: Session, order: JudgeOrder) -> str:
+    """Return the last values that the tests compared, so that it can be told what they saw."""
+    seen: list[str] = []
+    with Caught(order["seconds"]):
+        seen += [_written(value) for value in session.last]
+    return f"[{','.join(seen)}]" if sum(map(len, seen)) <= _SHOWN else "[]"
+
+
+def judge(order: str, tested: Callable[[Session, JudgeOrder], str] = stepped) -> str:
+    """Run the tests and return the report, as JSON."""
+    given: JudgeOrder = json.loads(order)
+    if missing := [name for name in given["needs"] if lacks(name)]:
+        return f'{{"missing":{quote(missing)}}}'
+    reads, writes = apart()
+    sys.stdout = sys.stderr = io.TextIOWrapper(Drain(), write_through=True)
+    settle(0)
+    _only_data()
+    sys.meta_path[:] = [_Fixed if one is PathFinder else one for one in sys.meta_path]
+    for name in given["follow"]:
+        importlib.import_module(name)
+    session = Session(Judge(reads, writes, given), given)
+    with Caught(given["seconds"]) as ready:
+        session.prepare()
+    if ready.error is not None:
+        return f'{{"broken":{quote(ready.error)}}}'
+    error = attempt(session, given, session.load)
+    if error is not None:
+        return f'{{"unloaded":{quote(error)}{gone(session)}}}'
+    return tested(session, given)

@@ -26,7 +26,18 @@ from typing import TypedDict
 from unittest import mock
 
 from shikisha.grade.inside import Caught, Drain, Space, State, TimeUp, apart, lacks, run, settle, written
-from shikisha.grade.inside_wire import DATA_MODULES, OPERATIONS, Gone, Named, Peer, Proxy, Refused, Wire, quote
+from shikisha.grade.inside_wire import (
+    DATA_MODULES,
+    ClassProxy,
+    OPERATIONS,
+    Gone,
+    Named,
+    Peer,
+    Proxy,
+    Refused,
+    Wire,
+    quote,
+)
 
 _SHOWN = 300
 OURS = frozenset({"sys.stdout", "sys.stderr", "sys.stdin", "sys.argv"})  # what the two processes share anyway
@@ -317,8 +328,8 @@ class Session:
                 raise Refused("the program bound a name that it was not asked for")
             if what == "module":
                 value = self._module(name, str(value))
-            elif isinstance(value, Proxy) and type(value).__name__ == "type":
-                judge.named.add(value._shikisha_[2].name)
+            elif issubclass(type(value), ClassProxy):
+                judge.named.add(value._shikisha_[2].name)  # type: ignore[attr-defined]
             self.tests[name] = value
         if order["candidate"]:
             self.tests[order["candidate"]] = judge.ask("target", order["entry"])
@@ -346,7 +357,9 @@ class Session:
 
 
 def _written(value: object) -> str:
-    return f'{{"other":{quote(value._shikisha_[2].name)}}}' if isinstance(value, Proxy) else written(value)
+    if isinstance(value, Proxy) or issubclass(type(value), ClassProxy):
+        return f'{{"other":{quote(value._shikisha_[2].name)}}}'  # type: ignore[attr-defined]
+    return written(value)
 
 
 def _is_built_in(name: str) -> bool:

@@ -231,17 +231,38 @@ class Proxy:
         raise TypeError("cannot pickle an object of the program's own class")
 
 
-class ClassProxy(Proxy):
-    """Stands for a class of the other side."""
+class ClassProxy(type):
+    """The class of what stands for classes of the other side: real classes, which nothing here is an instance of."""
 
-    def __instancecheck__(self, one: object) -> bool:
-        return isinstance(one, Proxy) and bool(self._shikisha_[0].ask("isinstance", one, self))
+    _shikisha_: "tuple[Peer, int, Named]"
 
-    def __subclasscheck__(self, one: object) -> bool:
-        return isinstance(one, Proxy) and bool(self._shikisha_[0].ask("issubclass", one, self))
+    def __getattribute__(cls, name: str) -> object:
+        if name[:2] == "__" or name in {"_shikisha_", "mro"}:
+            return type.__getattribute__(cls, name)
+        return cls._shikisha_[0].ask("getattr", cls, name)
 
-    def __call__(self, *arguments: object, **named: object) -> object:
-        return self._shikisha_[0].ask("call", self, *arguments, **named)
+    def __setattr__(cls, name: str, value: object) -> None:
+        if name == "_shikisha_":
+            type.__setattr__(cls, name, value)
+        else:
+            cls._shikisha_[0].ask("setattr", cls, name, value)
+
+    def __instancecheck__(cls, one: object) -> bool:
+        return stands_for(one) is not None and bool(cls._shikisha_[0].ask("isinstance", one, cls))
+
+    def __subclasscheck__(cls, one: object) -> bool:
+        return stands_for(one) is not None and bool(cls._shikisha_[0].ask("issubclass", one, cls))
+
+    def __call__(cls, *arguments: object, **named: object) -> object:
+        return cls._shikisha_[0].ask("call", cls, *arguments, **named)
+
+
+def stands_for(one: object) -> "tuple[Peer, int, Named] | None":
+    """Return what a proxy of any kind stands for; None for everything else."""
+    if isinstance(type(one), type) and (issubclass(type(one), Proxy) or issubclass(type(one), ClassProxy)):
+        return one._shikisha_  # type: ignore[attr-defined,no-any-return]
+    own = type(one).__dict__.get("_proxy_")
+    return object.__getattribute__(one, "_shikisha_") if own else None  # type: ignore[no-any-return]
 
 
 def _generated(proxy: Proxy) -> Generator[object, object, object]:
@@ -499,6 +520,11 @@ class Peer:
             raise Refused("the program sent an object without its class")
         kind = self._class(about)
         made = self._type(kind, base)
+        if base == "class":
+            one = self._new_class(made, kind, contents)
+            type.__setattr__(one, "_shikisha_", (self, number, kind))
+            self._proxies[number] = one
+            return one
         if base in _BARE:
             one = object.__new__(made)
         else:
@@ -509,6 +535,20 @@ class Peer:
         object.__setattr__(one, "_shikisha_", (self, number, kind))
         self._proxies[number] = _STANDING_FOR[base](one) if base in _STANDING_FOR else one
         return self._proxies[number]
+
+    def _new_class(self, made: type, kind: Named, place: Wire) -> type:
+        """Return a class that is derived from what the other side's is derived from, if that is known here."""
+        module, name = place if isinstance(place, list) else ("", "")
+        found = (
+            None
+            if str(module).partition(".")[0] in _UNSHARED
+            else getattr(sys.modules.get(str(module)), str(name), None)
+        )
+        try:
+            bases = (found,) if isinstance(found, type) and type(found) is type else ()
+            return made(kind.name, bases, {"__module__": "program"})  # type: ignore[no-any-return]
+        except TypeError:  # a class that nothing can be derived from
+            return made(kind.name, (), {"__module__": "program"})  # type: ignore[no-any-return]
 
     def _class(self, about: list[Wire]) -> Named:
         number, name, methods = about
@@ -556,7 +596,12 @@ def _new_type(kind: Named, base: str) -> type:
         (parent,) = [one for one in _BASES if one.__name__ == base] or [None]
         if parent is None:
             raise Refused("the program sent an object of an unknown kind")
-        body |= {"__getattr__": Proxy.__getattr__, "__str__": Proxy.__str__, "__repr__": Proxy.__repr__}
+        body |= {
+            "__getattr__": Proxy.__getattr__,
+            "__str__": Proxy.__str__,
+            "__repr__": Proxy.__repr__,
+            "_proxy_": True,
+        }
         if "__call__" in kind.methods:
             body["__call__"] = _forwarder("call")
         return type(kind.name, (parent,), body)
@@ -703,12 +748,10 @@ class _Encoding:
 
     def _object(self, value: object) -> Wire:
         """Return how the other side is to know an object that stays here."""
-        if isinstance(value, BaseException):
-            return self._error(value)
-        if isinstance(value, Proxy) or "_shikisha_" in getattr(value, "__dict__", ()):
-            peer, number, _ = object.__getattribute__(value, "_shikisha_")
-            if peer is self._peer:
-                return {"yours": number}
+        if issubclass(type(value), BaseException):
+            return self._error(value)  # type: ignore[arg-type]
+        if (known := stands_for(value)) is not None and known[0] is self._peer:
+            return {"yours": known[1]}
         match value:
             case KeysView() | ItemsView() | ValuesView() if type(value).__module__ == "builtins":
                 return {type(value).__name__: self._all(value)}
@@ -732,11 +775,13 @@ class _Encoding:
         if shared := self._peer.shareable(kind):
             return {"global": list(shared)}
         about: list[Wire] = [-1 - self._peer.number(kind), kind.__name__, list(_special(type(kind)))]
-        return {"own": [self._peer.number(kind), "class", None, about]}
+        bases = [one for one in type.mro(kind)[1:-1] if one.__module__.partition(".")[0] in sys.stdlib_module_names]
+        base: Wire = [bases[0].__module__, bases[0].__qualname__] if bases else None
+        return {"own": [self._peer.number(kind), "class", base, about]}
 
     def _own(self, value: object) -> Wire:
         kind = type(value)
-        base = next((one for one in _BASES if isinstance(value, one)), None)
+        base = next((one for one in _BASES if issubclass(kind, one)), None)
         contents: Wire = None
         if base in {list, dict, set}:
             self.slots.append(value)  # the other side reads a container here

@@ -20,7 +20,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from shikisha.grade.code_settings import Settings
-from shikisha.grade.reports import Finding, Report, of_steps, of_suite, short
+from shikisha.grade.reports import Finding, Report, blocked, of_steps, of_suite, short
 from shikisha.grade.steps import SEEN, Step, Trial
 from shikisha.grade.values import same_output
 from shikisha.sandbox import Execution, Inputs, Sandbox, Script
@@ -94,6 +94,10 @@ class Testing:
 
     async def _finding(self, steps: Sequence[Step], report: Report, execution: Execution) -> Finding:
         finding = of_suite(report) if self._trial.suite else of_steps(steps, report, self._settings.tolerance)
+        if finding.passed is None and self._trial.direct:  # the program's process says so: does it without the program?
+            control, execution = await self._report("", ())
+            if control is None or blocked(control) is None:
+                return _nobody_there(execution) if control is None else Finding(False, "the program forged a report")
         if finding.passed is False and report.get("gone"):  # the judge says so; how it ended, the sandbox says
             return await self._blame(execution, f"{finding.why}: ")
         return finding

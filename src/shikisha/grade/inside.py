@@ -236,7 +236,7 @@ class Attendant(Peer):
         self._patched: list[tuple[object, str, object]] = []
         self._printed = {"stdout": io.StringIO(), "stderr": io.StringIO()}
         self._warned: list[Wire] = []
-        self._state = State(order["follow"])
+        self._state = State(order["follow"], seeding=False)
         sys.stdout, sys.stderr = self._printed.values()
         warnings.simplefilter("always")
         warnings.showwarning = self._warn  # type: ignore[assignment]
@@ -252,7 +252,7 @@ class Attendant(Peer):
 
     def grant(self, operation: str, arguments: list[object]) -> Callable[..., object]:
         """Do as the judge says."""
-        own = {"load": self._load, "names": self._names, "target": self._target, "itself": lambda one: one}
+        own = {"load": self._load, "names": self._names, "target": self._target}
         own |= {"patch": self._patch, "unpatch": self._unpatch, "assign": self._assign}
         return own.get(operation) or super().grant(operation, arguments)
 
@@ -307,6 +307,9 @@ class Attendant(Peer):
     def received(self, carried: dict[str, Wire]) -> None:
         """Take over what the tests have set beside the program."""
         self._state.take(carried)
+        if "random" in carried:
+            version, numbers, gauss = carried["random"]  # type: ignore[misc,str-unpack]
+            sys.modules["random"].setstate((version, tuple(numbers), gauss))
         if "stdin" in carried:
             sys.stdin = io.StringIO(str(carried["stdin"]))
 
@@ -330,33 +333,47 @@ class Attendant(Peer):
 class State:
     """What the two processes have in common beside calls, as far as the tests use it: whoever changes it tells."""
 
-    def __init__(self, follow: list[str]) -> None:
+    def __init__(self, follow: list[str], *, seeding: bool) -> None:
+        """Begin; `seeding`: random numbers here are those of the tests, which seed them for both, and nobody else."""
         self._known: dict[str, object] = {"arguments": list(sys.argv)}
         if "os" in follow:
             self._known |= {"environment": dict(environ), "folder": getcwd()}
         if "sys" in follow:
             self._known["path"] = list(sys.path)
-        if "random" in follow:
+        self._seeded: list[object] = []
+        if "random" in follow and seeding:
             self._known["random"] = None
+            random = sys.modules["random"]
+            for name in ("seed", "setstate"):
+                setattr(random, name, self._seeding(getattr(random, name)))
+
+    def _seeding(self, method: Callable[..., None]) -> Callable[..., None]:
+        def seeds(*arguments: object, **named: object) -> None:
+            method(*arguments, **named)
+            version, numbers, gauss = sys.modules["random"].getstate()
+            self._seeded = [[version, list(numbers), gauss]]
+
+        return seeds
 
     def changes(self) -> dict[str, Wire]:
         """Return what has changed since this was last asked or told."""
         found: dict[str, Wire] = {}
+        if self._seeded:  # a seed is new each time, even if it is the same
+            self._known["random"] = None
         for name, known in self._known.items():
             now = self._now(name)
             if now != known:
                 self._known[name] = now
                 found[name] = list(now.items()) if isinstance(now, dict) else now  # type: ignore[assignment]
+        self._seeded.clear()
+        self._known |= {"random": None} if "random" in self._known else {}
         return found
 
     def take(self, changes: dict[str, Wire]) -> None:
         """Change here what the other process changed there."""
-        for name in [name for name in changes if name in self._known]:
+        for name in [name for name in changes if name in self._known and name != "random"]:
             one = changes[name]
-            if name == "random":
-                version, numbers, gauss = one  # type: ignore[misc,str-unpack]
-                sys.modules["random"].setstate((version, tuple(numbers), gauss))
-            elif name == "environment":
+            if name == "environment":
                 environ.clear()
                 environ.update(dict(one))  # type: ignore[call-overload]
             elif name == "folder":
@@ -367,7 +384,7 @@ class State:
 
     def _now(self, name: str) -> object:
         if name == "random":
-            return sys.modules["random"].getstate()
+            return self._seeded[-1] if self._seeded else None
         if name == "environment":
             return dict(environ)
         if name == "folder":

@@ -90,7 +90,7 @@ class Judge(Peer):
         self.fatal: BaseException | None = None
         self._stored: dict[str, object] = {}
         self.stored: Callable[[], dict[str, tuple[ModuleType, str, object]]] = dict  # what the tests have set where
-        self._state, self._stdin = State(order["follow"]), sys.stdin
+        self._state, self._stdin = State(order["follow"], seeding=True), sys.stdin
 
     def ask(self, operation: str, *arguments: object, **named: object) -> object:
         """Ask the program; what ends the tests is kept, for tests that catch whatever comes."""
@@ -298,7 +298,7 @@ class Session:
             first, *between, name = place.split(".")
             one = self.tests.get(first) or sys.modules.get(first)
             for each in between:
-                one = getattr(one, each, None)
+                one = getattr(one, each, None) if isinstance(one, ModuleType) else None
             if isinstance(one, ModuleType) and hasattr(one, name) and f"{one.__name__}.{name}" not in OURS:
                 found[place] = one, name, getattr(one, name)
         return found

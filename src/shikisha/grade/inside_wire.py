@@ -145,6 +145,7 @@ OPERATIONS: dict[str, Callable[..., object]] = {
     "exit": _exit,
     "await": _await,
     "send": _send,
+    "itself": lambda one: one,
     "anext": _anext,
     "copied": _copied,
     "dir": dir,
@@ -281,6 +282,39 @@ async def _coroutine(proxy: Proxy) -> object:
     return proxy._shikisha_[0].ask("await", proxy)
 
 
+_CHANGERS = frozenset(
+    "append extend insert pop remove clear sort reverse update setdefault popitem add discard difference_update"
+    " intersection_update symmetric_difference_update __setitem__ __delitem__ __iadd__ __imul__ __ior__ __iand__"
+    " __isub__ __ixor__".split()
+)
+
+
+def _refilling(self: Proxy, name: str) -> object:
+    """Return an attribute of a container; calling a method of it may change what the container holds."""
+    found = Proxy.__getattr__(self, name)
+    return _calling(self, found) if callable(found) else found
+
+
+def _calling(one: Proxy, method: Callable[..., object]) -> Callable[..., object]:
+    def call(*arguments: object, **named: object) -> object:
+        result = method(*arguments, **named)
+        one._shikisha_[0].ask("itself", one)
+        return result
+
+    return call
+
+
+def _changer(name: str) -> Callable[..., object]:
+    def change(self: Proxy, *arguments: object, **named: object) -> object:
+        peer = self._shikisha_[0]
+        method = peer.ask("getattr", self, name)
+        result = method(*arguments, **named)  # type: ignore[operator]  # a method, or a test fails
+        peer.ask("itself", self)
+        return result
+
+    return change
+
+
 def _forwarder(operation: str) -> Callable[..., object]:
     def method(self: Proxy, *arguments: object, **named: object) -> object:
         return self._shikisha_[0].ask(operation, self, *arguments, **named)
@@ -380,7 +414,12 @@ class Peer:
     def ask(self, operation: str, *arguments: object, **named: object) -> object:
         """Have something done over there and return what came of it, or raise what it raised."""
         with self._talking:
-            return self._asked(operation, arguments, named)
+            result = self._asked(operation, arguments, named)
+            if operation != "itself":
+                for one in arguments:
+                    if type(one).__dict__.get("_refills_"):  # what it holds here is a copy
+                        self._asked("itself", (one,), {})
+            return result
 
     def _asked(self, operation: str, arguments: tuple[object, ...], named: dict[str, object]) -> object:
         sent = _Encoding(self)
@@ -604,6 +643,9 @@ def _new_type(kind: Named, base: str) -> type:
         }
         if "__call__" in kind.methods:
             body["__call__"] = _forwarder("call")
+        if base in _REFILLED:
+            body |= {"_refills_": True, "__getattr__": _refilling}
+            body |= {name: _changer(name) for name in _CHANGERS & set(dir(parent))}
         return type(kind.name, (parent,), body)
     for name in kind.methods & _OWN_METHODS:
         if name in _FORWARDED:
@@ -650,8 +692,10 @@ def _same(now: object, then: object) -> bool:
 def _refill(one: object, contents: object) -> None:
     """Put these contents in place of what a container holds."""
     match one, contents:
-        case (list() | bytearray(), list() | bytearray()):
-            one[:] = contents  # type: ignore[index]
+        case (list(), list()):
+            list.__setitem__(one, slice(None), contents)
+        case (bytearray(), bytearray()):
+            one[:] = contents
         case (dict(), dict()):
             dict.clear(one)
             dict.update(one, contents)

@@ -12,7 +12,6 @@ what the verdict is (`reports`).
 import importlib
 import io
 import json
-import os
 import pickle
 import sys
 import unittest
@@ -20,16 +19,26 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
-from types import AsyncGeneratorType, BuiltinFunctionType, CodeType, CoroutineType, FrameType, FunctionType
-from types import GeneratorType, MethodType, ModuleType, TracebackType
+from types import (
+    AsyncGeneratorType,
+    BuiltinFunctionType,
+    CodeType,
+    CoroutineType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+    TracebackType,
+)
 from typing import TypedDict
 from unittest import mock
 
 from shikisha.grade.inside import Caught, Drain, Space, State, TimeUp, apart, lacks, run, settle, written
 from shikisha.grade.inside_wire import (
     DATA_MODULES,
-    ClassProxy,
     OPERATIONS,
+    ClassProxy,
     Gone,
     Named,
     Peer,
@@ -50,8 +59,33 @@ _OF_MOCKS = frozenset(
 _OF_MOCKS |= {"method_calls", "configure_mock", "reset_mock", "attach_mock", "mock_add_spec"}
 _INNARDS = (GeneratorType, CoroutineType, AsyncGeneratorType, FrameType, TracebackType, CodeType, BaseException)
 _OPEN = frozenset(  # modules whose objects, handed to the program, may be used by their public parts: none runs text
-    "io _io sqlite3 argparse types collections random _random queue _queue threading _thread logging csv _csv email xml"
-    " configparser pathlib tempfile array struct _struct zipfile tarfile".split()
+    [
+        "io",
+        "_io",
+        "sqlite3",
+        "argparse",
+        "types",
+        "collections",
+        "random",
+        "_random",
+        "queue",
+        "_queue",
+        "threading",
+        "_thread",
+        "logging",
+        "csv",
+        "_csv",
+        "email",
+        "xml",
+        "configparser",
+        "pathlib",
+        "tempfile",
+        "array",
+        "struct",
+        "_struct",
+        "zipfile",
+        "tarfile",
+    ]
 )
 _LOOKS = frozenset({"getattr", "iter", "next", "enter", "exit", "len", "getitem", "contains", "call", "str", "repr"})
 _LOOKS |= {"bool", "int", "float", "index", "setitem", "delitem", "fspath"}
@@ -341,8 +375,7 @@ class Session:
         if (
             not known
             or root == "unittest"
-            or name not in {module.rpartition(".")[2], module}
-            and _ALIASES.get(name) != module
+            or (name not in {module.rpartition(".")[2], module} and _ALIASES.get(name) != module)
         ):
             raise Refused(f"the program means {module} by {name}, which the tests use")
         return importlib.import_module(module)

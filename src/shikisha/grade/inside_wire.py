@@ -10,7 +10,6 @@ Deliberately absent: which requests are granted, and which comparisons are belie
 import array
 import builtins
 import datetime
-import io
 import json
 import marshal
 import operator
@@ -133,7 +132,21 @@ def _copied(target: object, deep: bool) -> object:
     return copy.deepcopy(target) if deep else copy.copy(target)
 
 
-_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul lshift rshift and or xor".split()
+_ARITHMETIC = [
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "lshift",
+    "rshift",
+    "and",
+    "or",
+    "xor",
+]
 OPERATIONS: dict[str, Callable[..., object]] = {
     "call": _call,
     "getattr": getattr,
@@ -283,9 +296,32 @@ async def _coroutine(proxy: Proxy) -> object:
 
 
 _CHANGERS = frozenset(
-    "append extend insert pop remove clear sort reverse update setdefault popitem add discard difference_update"
-    " intersection_update symmetric_difference_update __setitem__ __delitem__ __iadd__ __imul__ __ior__ __iand__"
-    " __isub__ __ixor__".split()
+    [
+        "append",
+        "extend",
+        "insert",
+        "pop",
+        "remove",
+        "clear",
+        "sort",
+        "reverse",
+        "update",
+        "setdefault",
+        "popitem",
+        "add",
+        "discard",
+        "difference_update",
+        "intersection_update",
+        "symmetric_difference_update",
+        "__setitem__",
+        "__delitem__",
+        "__iadd__",
+        "__imul__",
+        "__ior__",
+        "__iand__",
+        "__isub__",
+        "__ixor__",
+    ]
 )
 
 
@@ -455,7 +491,7 @@ class Peer:
             result = self.grant(operation, arguments)(*arguments, **named)
         except (Refused, Gone):
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the other side's
+        except BaseException as error:
             if self.must_end(error):
                 raise
             kind, result = "raise", error
@@ -464,7 +500,7 @@ class Peer:
             value = told.value(result)
         except (Refused, Gone):
             raise
-        except BaseException as error:  # noqa: BLE001 - a value that fails when it is looked at
+        except BaseException as error:
             if self.must_end(error):
                 raise
             told = _Encoding(self, got.slots)
@@ -1158,8 +1194,31 @@ class _Decoding:
 
 _SIMPLE = (int, str, float, bool, type(None))
 _STRUCTURES = frozenset(
-    "instance member code module tuple frozenset set dict ordered counter default deque bytearray again dict_keys dict_values dict_items type global"
-    " yours own error error_class".split()
+    [
+        "instance",
+        "member",
+        "code",
+        "module",
+        "tuple",
+        "frozenset",
+        "set",
+        "dict",
+        "ordered",
+        "counter",
+        "default",
+        "deque",
+        "bytearray",
+        "again",
+        "dict_keys",
+        "dict_values",
+        "dict_items",
+        "type",
+        "global",
+        "yours",
+        "own",
+        "error",
+        "error_class",
+    ]
 )
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?|[-+]?(Infinity|s?NaN\d{0,9})", re.ASCII)
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501, S108, SIM115 - hostile programs as they are, one a line; files that are read once
 """Hostile programs against the code checker: none may be graded right, whatever the style of the tests.
 
 Each program defines the functions that the tests call, wrong, and attacks what would notice: built-ins, modules,
@@ -26,7 +27,6 @@ from shikisha.sandbox.jail import Jail
 
 CHECK = """
 def check(candidate):
-    assert candidate([1, 2]) == 1.5
     for n in range(1, 4):
         assert abs(candidate(list(range(n))) - (n - 1) / 2) < 1e-9
     assert sorted([candidate([3]), candidate([1])]) == [1, 3]
@@ -40,7 +40,7 @@ class T(unittest.TestCase):
         self.assertTrue(math.isclose(mean([1, 3]), 2))
         self.assertIn(mean([4]), [4.0])
 """
-ASSERTS = ["import math", "assert math.isclose(mean([1, 2]), 1.5)", "assert mean([3]) in [3]", "assert mean([2]) == 2"]
+ASSERTS = ["import math", "assert math.isclose(mean([1, 2]), 1.5)", "assert mean([3]) in [3]"]
 PAIRS = [{"input": [[1, 2]], "output": 1.5}, {"input": [[4]], "output": 4}]
 SPECS: Mapping[str, Mapping[str, object]] = {
     "check": {"style": "check", "entry": "mean", "source": CHECK},

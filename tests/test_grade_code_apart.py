@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - programs as they are, one a line
 """Tests run in a process of their own: programs that take over their interpreter's machinery, and what must cross."""
 
 from collections.abc import Iterator

@@ -44,7 +44,7 @@ class Order(TypedDict):
     """What the program's process is to do. Texts are Python.
 
     `steps`: each a `call`, and its `arguments` as JSON or as `literals`; `plain`: called by its name alone, and never a
-    method of a Solution. With a judge there are none; `follow` names modules whose state the two share, `common` classes
+    method of a Solution. With a judge there are none; `follow` names modules whose state both share, `common` classes
     of which both have their own, and `behind` are imports of the tests.
     """
 
@@ -254,7 +254,7 @@ class Attendant(Peer):
         """Do as the judge says."""
         own = {"load": self._load, "names": self._names, "target": self._target}
         own |= {"patch": self._patch, "unpatch": self._unpatch, "assign": self._assign}
-        return own.get(operation) or super().grant(operation, arguments)
+        return own.get(operation) or super().grant(operation, arguments)  # type: ignore[return-value]
 
     def shareable(self, value: object) -> tuple[str, str] | None:
         """Name classes of data alone: the judge takes nothing else, and calls functions over here."""
@@ -309,7 +309,7 @@ class Attendant(Peer):
         self._state.take(carried)
         if "random" in carried:
             version, numbers, gauss = carried["random"]  # type: ignore[misc,str-unpack]
-            sys.modules["random"].setstate((version, tuple(numbers), gauss))
+            sys.modules["random"].setstate((version, tuple(numbers), gauss))  # type: ignore[arg-type]
         if "stdin" in carried:
             sys.stdin = io.StringIO(str(carried["stdin"]))
 
@@ -364,7 +364,7 @@ class State:
             now = self._now(name)
             if now != known:
                 self._known[name] = now
-                found[name] = list(now.items()) if isinstance(now, dict) else now  # type: ignore[assignment]
+                found[name] = list(now.items()) if isinstance(now, dict) else now  # type: ignore[arg-type,assignment]
         self._seeded.clear()
         self._known |= {"random": None} if "random" in self._known else {}
         return found
@@ -375,7 +375,7 @@ class State:
             one = changes[name]
             if name == "environment":
                 environ.clear()
-                environ.update(dict(one))  # type: ignore[call-overload]
+                environ.update(dict(one))  # type: ignore[arg-type]
             elif name == "folder":
                 chdir(str(one))
             else:

@@ -147,7 +147,7 @@ class Judge(Peer):
     # what the program may ask for
 
     def grant(self, operation: str, arguments: list[object]) -> Callable[..., object]:
-        """Grant what the tests handed out: calls of their functions, and public parts of their own objects and mocks."""
+        """Grant what the tests handed out: calls of their functions, and public parts of their objects and mocks."""
         if not arguments or id(arguments[0]) not in self._numbers:
             raise Refused("the program asked for what it was not given")
         if operation not in OPERATIONS or not self._may(operation, arguments):
@@ -196,7 +196,7 @@ class Judge(Peer):
         if proxy is other:
             return True
         if not isinstance(other, Proxy):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
         if "__eq__" not in proxy._shikisha_[2].methods | other._shikisha_[2].methods:
             return False
         return self._truth(super().ask("eq", proxy, other), proxy)
@@ -285,7 +285,7 @@ class _Fixed:
         PathFinder.invalidate_caches()
 
 
-class _DataOnly(pickle._Unpickler):  # type: ignore[name-defined,misc]  # the one that can be told what to allow
+class _DataOnly(pickle._Unpickler):
     """Reads a file that the program may have written: data, and nothing that runs."""
 
     def find_class(self, module: str, name: str) -> object:
@@ -303,8 +303,8 @@ _DATA = frozenset(
 def _only_data() -> None:
     """Have pickles read as data in this process: whoever wrote the file could run what they like otherwise."""
     pickle.Unpickler = _DataOnly  # type: ignore[misc,assignment]
-    pickle.load = lambda file, **_: _DataOnly(file).load()  # type: ignore[assignment]
-    pickle.loads = lambda data, **_: _DataOnly(io.BytesIO(data)).load()  # type: ignore[assignment]
+    pickle.load = lambda file, **_: _DataOnly(file).load()
+    pickle.loads = lambda data, **_: _DataOnly(io.BytesIO(data)).load()
 
 
 class Session:
@@ -357,13 +357,13 @@ class Session:
         ]:
             self.tests[name] = importlib.import_module(name)
             wanted.remove(name)
-        for name, what, value in judge.ask("names", wanted):  # type: ignore[misc,str-unpack,attr-defined]
+        for name, what, value in judge.ask("names", wanted):  # type: ignore[attr-defined]
             if name not in wanted:
                 raise Refused("the program bound a name that it was not asked for")
             if what == "module":
                 value = self._module(name, str(value))
             elif issubclass(type(value), ClassProxy):
-                judge.named.add(value._shikisha_[2].name)  # type: ignore[attr-defined]
+                judge.named.add(value._shikisha_[2].name)
             self.tests[name] = value
         if order["candidate"]:
             self.tests[order["candidate"]] = judge.ask("target", order["entry"])
@@ -422,6 +422,7 @@ def attempt(session: Session, order: JudgeOrder, do: Callable[[], object]) -> st
 
 
 def gone(session: Session) -> str:
+    """Return what a report says when the program's process has ended."""
     return ',"gone":true' if isinstance(session.judge.fatal, Gone) else ""
 
 

@@ -123,7 +123,7 @@ def follow_patches(judge: Judge) -> None:
     def leave(patch: "mock._patch[object]", *error: object) -> object:
         if entered.pop(id(patch), False) and judge.fatal is None:
             judge.ask("unpatch")
-        return end(patch, *error)
+        return end(patch, *error)  # type: ignore[arg-type]
 
     mock._get_target = target  # type: ignore[attr-defined]
     mock._patch.__enter__, mock._patch.__exit__ = enter, leave  # type: ignore[method-assign,assignment]

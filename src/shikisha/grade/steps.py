@@ -276,5 +276,5 @@ class _Watching(ast.NodeTransformer):
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
         name = ast.Name(SEEN, ast.Load())
-        node.left, *node.comparators = [ast.Call(name, [side], []) for side in (node.left, *node.comparators)]
+        node.left, *node.comparators = [ast.Call(name, [side], []) for side in (node.left, *node.comparators)]  # type: ignore[assignment]
         return node

@@ -71,8 +71,8 @@ class Warden(Protocol):
     def launched(self, order: Order, talk: Talk | None = None) -> AbstractContextManager[Program]:
         """Have a program launched; when the context is left it is dead and nothing is left of it.
 
-        One that talks prints nothing that could be watched. ConfigError when that cannot be on this system, OSError when
-        the system is short of something.
+        One that talks prints nothing that could be watched. ConfigError when that cannot be on this system, OSError
+        when the system is short of something.
         """
         ...
 

@@ -53,14 +53,18 @@ GROUPS = {
         ("learn/ladder.py", "learn/verdict.py"), ("test_learn_ladder.py", "test_learn_trial.py", "test_learn_review.py")
     ),
     "compensation": Group(("undo.py",), ("test_undo.py",)),
-    "leases": Group(("server/store/claims.py",), ("test_store.py", "test_store_holding.py", "test_store_processes.py")),
-    "billing": Group(("workers/billing.py",), ("test_chat_replies.py", "test_chat.py")),
+    "leases": Group(
+        ("server/store/claims.py", "server/store/blame.py"),
+        ("test_store.py", "test_store_holding.py", "test_store_blame.py"),
+    ),
+    "billing": Group(("workers/billing.py",), ("test_chat_replies.py", "test_billing.py")),
     "graders": Group(
-        ("grade/choice.py", "grade/number.py", "grade/text.py", "grade/canon_choice.py", "grade/canon_number.py"),
-        ("test_grade_checkers.py", "test_grade_cases.py", "test_grade_canon.py"),
+        ("grade/choice.py", "grade/number.py", "grade/text.py", "grade/canon_qualifier.py", "grade/canon_number.py"),
+        ("test_grade_checkers.py", "test_grade_cases.py", "test_grade_canon.py", "test_grade_hostile.py"),
     ),
     "code graders": Group(
-        ("grade/steps.py", "grade/reports.py"), ("test_grade_steps.py", "test_grade_values.py", "test_grade_code.py")
+        ("grade/steps.py", "grade/reports.py"),
+        ("test_grade_steps.py", "test_grade_values.py", "test_grade_code_apart.py"),
     ),
     "pools": Group(("pool.py",), ("test_pool.py",)),
 }

@@ -163,7 +163,7 @@ def test_a_refusal_says_how_much_is_taken() -> None:
     ledger.reserve(Amount(40, 0.25), "worker")
     with pytest.raises(CapReached, match="worker may need 31, 70 of 100 are used or reserved"):
         ledger.reserve(Amount(31, 0.0), "worker")
-    with pytest.raises(CapReached, match=r"worker may cost \$0.250000, \$0.375000 of \$0.500000 are used or reserved"):
+    with pytest.raises(CapReached, match=r"worker may cost \$0.25, \$0.375 of \$0.50 are used or reserved"):
         ledger.reserve(Amount(0, 0.25), "worker")
     ledger.open_round()
     ledger.open_step()

@@ -37,8 +37,6 @@ def crew(*answers: str, join: str = "joined") -> tuple[Pool, Member]:
     [
         "vote?workers=w0,w1,w2&join=dear",
         "best-of-n?workers=w0,w1,w2&judge=dear",
-        "fan-out-join?workers=w0,w1,w2&join=dear",
-        "mixture-of-agents?workers=w0,w1&aggregator=dear",
         "debate?workers=w0,w1&judge=dear",
     ],
 )
@@ -51,12 +49,21 @@ async def test_an_agreement_needs_no_join(spec: str) -> None:
     assert run.charged.dollars == pytest.approx(0.01 * (len(run.attempts) - 1))
 
 
+@pytest.mark.parametrize(
+    "spec", ["fan-out-join?workers=w0,w1,w2&join=dear", "mixture-of-agents?workers=w0,w1&aggregator=dear"]
+)
+async def test_a_join_that_writes_an_answer_of_its_own_is_asked_whatever_it_sees(spec: str) -> None:
+    pool, dear = crew("No remarks.", "No remarks.", "No remarks.")
+    run, _ = await conducted(spec, pool)
+    assert (run.status, run.answer, len(seen(dear))) == (Status.DONE, "joined", 1)
+
+
 async def test_three_equal_answers_are_the_answer_although_the_join_would_pass_the_cap() -> None:
     pool, dear = crew("It is 42.", "It is 42.", "It is 42.")
     run, _ = await conducted("vote?workers=w0,w1,w2&join=dear", pool, Caps(dollars=0.06))
     assert (run.status, run.answer, seen(dear)) == (Status.DONE, "It is 42.", [])
     assert run.rounds[0].proposed is not None
-    assert "may use up to $0.080000 and $0.060000 are left" in run.rounds[0].proposed.note  # said before the first call
+    assert "may use up to $0.08 and $0.06 are left" in run.rounds[0].proposed.note  # said before the first call
 
 
 async def test_what_most_say_is_the_answer_of_a_join_that_a_cap_refuses_and_nothing_else_is() -> None:

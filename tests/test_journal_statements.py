@@ -28,7 +28,7 @@ def connection() -> Iterator[Connection]:
 
 
 def member(name: str, place: str = "here") -> dict[str, object]:
-    return {"id": name, "state": "alive", "alive_until": 9.5, "began": 1, "place": place}
+    return {"id": name, "state": "alive", "alive_until": 9.5, "began": 1, "place": place, "ended": None}
 
 
 def test_rows_go_in_and_come_out_as_sqlalchemy_sees_them(connection: Connection) -> None:

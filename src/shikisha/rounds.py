@@ -15,7 +15,7 @@ from functools import partial
 from time import time
 
 from shikisha.attempt import Why, call
-from shikisha.budget import Amount
+from shikisha.budget import Amount, format_dollars
 from shikisha.call import Reply, Request
 from shikisha.clearance import Labels, join
 from shikisha.conductor import Conductor, NoPlan, Proposal, Rejection, Situation
@@ -223,7 +223,7 @@ def _forewarned(conducted: Conducted, proposal: Proposal, index: int) -> str:
     total = sum((need for _, need in least_needs(scope, _score(conducted, proposal, index))), Amount())
     short = []
     if left.dollars is not None and total.dollars is not None and total.dollars > left.dollars:
-        short.append(f"${total.dollars:.6f} and ${left.dollars:.6f} are left")
+        short.append(f"{format_dollars(total.dollars)} and {format_dollars(left.dollars)} are left")
     if left.tokens is not None and total.tokens > left.tokens:
         short.append(f"{total.tokens:,} tokens and {left.tokens:,} are left")
     if not short:

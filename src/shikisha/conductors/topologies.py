@@ -262,7 +262,7 @@ Builder: TypeAlias = Callable[[Cast], Plan]
 class Topology:
     """A builder, the roles that a worker can be named for, and which of `workers` and `n` it takes.
 
-    `joins`: its last step only brings together what the steps that it sees have answered.
+    `joins`: its last step only chooses among the answers that it sees, so it need not be asked where they are the same.
     """
 
     build: Builder
@@ -274,10 +274,10 @@ class Topology:
 TOPOLOGIES: Mapping[str, Topology] = {
     "single": Topology(single, ("worker",)),
     "chain": Topology(chain, takes=("workers", "n")),
-    "fan-out-join": Topology(fan_out_join, ("join",), ("workers", "n"), joins=True),
+    "fan-out-join": Topology(fan_out_join, ("join",), ("workers", "n")),
     "planner-executor-verifier": Topology(planner_executor_verifier, ("planner", "executor", "verifier")),
     "vote": Topology(vote, ("join",), ("workers", "n"), joins=True),
-    "mixture-of-agents": Topology(mixture_of_agents, ("aggregator",), ("workers",), joins=True),
+    "mixture-of-agents": Topology(mixture_of_agents, ("aggregator",), ("workers",)),
     "debate": Topology(debate, ("judge",), ("workers",), joins=True),
     "best-of-n": Topology(best_of_n, ("judge",), ("workers", "n"), joins=True),
     "role-team": Topology(role_team, ("analyst", "maker", "critic", "editor")),

@@ -5,16 +5,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, update
 
 from fresh import fresh
 from journals import finished, keep, started, whole
 from postgres import Cluster
 from shikisha.budget import Amount
-from shikisha.errors import Conflict, Expelled, JournalUnavailable
+from shikisha.errors import Conflict, Expelled, JournalUnavailable, StillOpen
 from shikisha.events import Status
 from shikisha.journal import open_journal
-from shikisha.journal.tables import MEMBERS
+from shikisha.journal.tables import MEMBERS, SERVED
 from shikisha.server.store import Filter, State, claims, open_store
 from stores import lapse, opened, order, silent, there
 
@@ -49,6 +49,9 @@ async def test_a_second_request_under_a_key_is_a_conflict(url: str) -> None:
             await store.enlist(order("two", idempotency="i", request_hash="h"))
         assert (caught.value.run, caught.value.same) == ("one", True)
         await store.enlist(order("three", key="k2", idempotency="i"))
+        await store.enlist(order("four", idempotency="another"))  # one key makes many requests
+        with pytest.raises(Conflict, match="run four"):
+            await store.enlist(order("five", idempotency="another"))
         assert await store.find("two") is None
         assert (await store.recall("k1", "i")) == (await store.find("one"))
 
@@ -187,6 +190,38 @@ async def test_whoever_performs_a_run_learns_that_it_is_to_stop(url: str) -> Non
         assert await one.stopped() == ()
         assert await two.take("r")
         assert await two.stopped() == ()
+
+
+async def test_a_run_that_waits_is_stopped_by_any_server(url: str) -> None:
+    async with opened(url) as (journal, one), opened(url) as (_, two):
+        for name in ("waits", "stays"):
+            await one.enlist(order(name))
+            await keep(journal, [started(name)])
+            one.mark(name, State.WAITING, status=Status.SUSPENDED)
+            await journal.flush()
+
+        def stop(connection: Connection) -> None:
+            connection.execute(update(SERVED).where(SERVED.c.run == "waits").values(stopping=True))
+
+        await journal.write(stop)
+        assert (await one.stopped(), await two.stopped()) == (("waits",), ("waits",))
+
+
+async def test_somebody_who_is_no_server_sets_a_run_aside_unless_one_performs_it(url: str) -> None:
+    async with opened(url) as (journal, store), opened(url) as (_, other):
+        await store.enlist(order("r"))
+        await keep(journal, [started("r")])
+        assert await journal.write(partial(claims.stands, run="r")) is State.OPEN
+        assert await journal.write(partial(claims.stands, run="unknown")) is None
+        with pytest.raises(StillOpen, match="run r is being performed"):
+            await journal.write(partial(claims.aside, run="r"))
+        store.mark("r", State.WAITING, status=Status.SUSPENDED)
+        await journal.flush()
+        assert await journal.write(partial(claims.aside, run="r")) is State.WAITING
+        found = await there(store, "r")
+        assert (found.state, found.owner) == (State.STOPPED, None)
+        assert not await other.claim(9)  # nobody takes it up by itself
+        assert await journal.write(partial(claims.aside, run="unknown")) is None
 
 
 async def test_a_run_that_was_never_acknowledged_is_forgotten_with_its_server(url: str) -> None:

@@ -187,7 +187,8 @@ def _score(conducted: Conducted, proposed: Proposal, index: int) -> Score:
 def _refuse_unaffordable(scope: Scope, score: Score) -> None:
     """Raise CapReached for a plan of which a step will be refused for certain, before anything of it is paid."""
     begun = score.past is not None and any(record.attempts for record in score.past.steps.values())
-    if len(score.plan) > 1 and not begun:
+    left = scope.ledger.left()
+    if len(score.plan) > 1 and not begun and (left.dollars is not None or left.tokens is not None):
         for worker, need in least_needs(scope, score):
             scope.ledger.foresee(need, worker)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from shikisha.budget import Amount, Caps, Price, Usage
+from shikisha.call import Wishes
 from shikisha.chatserver.exchange import Exchange, Incoming, listening
 from shikisha.conduct import Engine
 from shikisha.conductors.fixed import Scripted
@@ -21,7 +22,7 @@ from shikisha.recorder import MemoryRecorder
 from shikisha.run import Run
 from shikisha.secrets import Vault
 from shikisha.task import Task
-from shikisha.worker import Card, Speaker, Turn
+from shikisha.worker import Card, Json, Speaker, Turn
 from shikisha.workers.billing import at_least, merged, read_cost, read_usage
 from shikisha.workers.chat import Settings, build
 from shikisha.workers.sse import Events
@@ -430,3 +431,24 @@ def test_a_byte_order_mark_loses_no_event(size: int) -> None:
 async def test_a_reply_that_begins_with_a_byte_order_mark_is_heard_whole() -> None:
     raw = stream("42", usage=[used(20, 5)])
     assert (await perform(Raw(b"\xef\xbb\xbf" + raw.body))).answer == "42"
+
+
+def test_pieces_of_usage_are_merged_at_every_level() -> None:
+    first = {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4, "audio_tokens": 0}}
+    then = {"completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2, "text_tokens": 5}}
+    assert merged(first, then) == {
+        "prompt_tokens": 9,
+        "completion_tokens": 5,
+        "prompt_tokens_details": {"cached_tokens": 4, "audio_tokens": 0, "text_tokens": 5},
+    }
+
+
+def test_the_clients_tools_and_its_limit_count_in_what_a_call_can_use() -> None:
+    said, card = (Turn(Speaker.USER, "hi"),), Card("w", max_output_tokens=10_000)
+    tool: Mapping[str, Json] = {"type": "function", "function": {"name": "find", "description": "x" * 200_000}}
+    large = {"prompt_tokens": 150_000, "completion_tokens": 10}
+    assert read_usage(large, said, card) is None
+    assert read_usage(large, said, card, Wishes((tool,))) == Usage(150_000, 10)
+    long = {"prompt_tokens": 9, "completion_tokens": 150_000}
+    assert read_usage(long, said, card) == Usage(9, 150_000)
+    assert read_usage(long, said, card, Wishes(options={"max_completion_tokens": 10})) is None

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import time
 
 import pytest
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, select, update
 
 from fresh import fresh
 from journals import keep, started
@@ -197,6 +197,8 @@ async def test_a_server_whose_end_nobody_saw_is_judged_when_its_lease_is_over(ur
         await end(own, lost, Ended.STALLED, "r")
         found = await there(heir, "r")
         assert (found.strikes, found.owner, found.state) == (1, heir.member.id, State.OPEN)
+        how = select(MEMBERS.c.ended).where(MEMBERS.c.id == lost.member.id)
+        assert (await own.write(lambda connection: connection.execute(how).scalar_one())) == f"{Ended.STALLED} r"
 
 
 async def test_a_lease_that_a_clock_far_ahead_took_is_over(url: str) -> None:

@@ -1,13 +1,13 @@
 """A thousand hostile JSON Schemas at every door: does anything end, and does the server go on answering?
 
-    python benchmarks/schema_bombs.py [--count 1000] [--seed 1] [--json]
+    python benchmarks/schema_bombs.py [--count 1000] [--seed 1] [--door chat …] [--json]
 
 Each bomb is a schema with a document that makes it worst. They go to the four doors of a real `shikisha serve` (chat
 completions, responses, runs with an answer_schema, client tools), eight at a time, with a worker that answers with the
 bomb's document, while a process of its own asks /healthz all the time; then, in processes of their own, to the doors
 that no client has: a tool of an MCP server over HTTP (inputSchema and outputSchema), a grader, and a handoff check.
-There the longest time is counted for which the event loop did not come back. /healthz is measured before as well, with
-as many harmless requests: what the machine itself makes of it.
+There the longest time is counted for which the event loop did not come back. /healthz is measured before as well, while
+as many clients send harmless requests: what the machine itself makes of it.
 """
 
 import argparse
@@ -42,6 +42,7 @@ from shikisha.worker import Card, Request
 from shikisha.workers import mcp
 
 AT_ONCE = 8
+FEWEST = 500  # answers of /healthz while nobody attacks
 Bomb = tuple[dict[str, Json], str]
 CONFIG = """
 conductor = "fixed:single"
@@ -405,26 +406,30 @@ async def bombard(at: Server, requests: Sequence[bytes]) -> tuple[Counter[str], 
     return told, longest
 
 
-async def serving(folder: Path, count: int, seed: int) -> list[Figure]:
-    """Send every bomb to each of the server's doors."""
+async def serving(folder: Path, count: int, seed: int, doors: Sequence[str]) -> list[Figure]:
+    """Send every bomb to each of these doors of a server."""
     figures: list[Figure] = []
     made = bombs(count, seed)
     async with child("--endpoint", "--count", count, "--seed", seed) as worker:
         assert worker.stdout is not None
         url = (await worker.stdout.readline()).decode().strip()
-        async with server(folder, CONFIG.format(url=url)) as at, child("--probe", f"{at.host}:{at.port}") as prober:
+        log = folder / "server.log"
+        async with (
+            server(folder, CONFIG.format(url=url), log=log) as at,
+            child("--probe", f"{at.host}:{at.port}") as prober,
+        ):
             probing = Probing(prober)
             await bombard(at, [at.request(*at_runs(0, {}))] * 50)
             place = len(probing.took)
-            await bombard(at, [at.request(*at_chat(0, {}))] * count)
-            figures += _health("harmless requests", await probing.since(place), aim=False)
-            for name, door in DOORS.items():
-                requests = [at.request(*door(number, schema)) for number, (schema, _) in enumerate(made)]
+            while len(probing.took) < place + FEWEST:
+                await bombard(at, [at.request(*at_chat(0, {}))] * 50)
+            figures += _health("nobody attacks", await probing.since(place), aim=False)
+            for name in doors:
+                requests = [at.request(*DOORS[name](number, schema)) for number, (schema, _) in enumerate(made)]
                 place = len(probing.took)
                 told, longest = await bombard(at, requests)
                 figures += _health(f"{count:,} bombs at {name}", await probing.since(place), aim=True)
                 figures += _told(told, at, longest)
-                print(name, dict(told), figures[-8].value, figures[-7].value, file=sys.stderr, flush=True)
             await probing.end()
     return figures
 
@@ -546,14 +551,13 @@ async def inside(door: str, count: int, seed: int) -> None:
     print(json.dumps([told, held, longest]), flush=True)
 
 
-async def everywhere_else(count: int, seed: int) -> list[Figure]:
-    """Run the inner doors, each in a process of its own."""
+async def everywhere_else(count: int, seed: int, doors: Sequence[str]) -> list[Figure]:
+    """Put the bombs to these inner doors, each in a process of its own."""
     figures: list[Figure] = []
-    for door in INSIDE:
+    for door in doors:
         async with child("--inside", door, "--count", count, "--seed", seed) as process:
             said, _ = await process.communicate()
             told, held, longest = json.loads(said) if process.returncode == 0 else ({}, 60.0, 0.0)
-            print(door, told, held, longest, file=sys.stderr, flush=True)
             figures += [
                 Figure(f"{count:,} bombs at {door}: exits of the process", float(process.returncode != 0), "", 0),
                 Figure("  judged or answered", told.get("done", 0), ""),
@@ -564,16 +568,20 @@ async def everywhere_else(count: int, seed: int) -> list[Figure]:
     return figures
 
 
-async def main(count: int, seed: int) -> list[Figure]:
-    """Measure everything."""
-    with tempfile.TemporaryDirectory() as folder:
-        return [*await serving(Path(folder), count, seed), *await everywhere_else(count, seed)]
+async def main(count: int, seed: int, doors: Sequence[str]) -> list[Figure]:
+    """Measure these doors."""
+    figures: list[Figure] = []
+    if served := [door for door in doors if door in DOORS]:
+        with tempfile.TemporaryDirectory() as folder:
+            figures += await serving(Path(folder), count, seed, served)
+    return figures + await everywhere_else(count, seed, [door for door in doors if door in INSIDE])
 
 
 if __name__ == "__main__":
     options = argparse.ArgumentParser()
     options.add_argument("--count", type=int, default=1000)
     options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--door", action="append", choices=[*DOORS, *INSIDE], help="this one; all if none is named")
     options.add_argument("--endpoint", action="store_true", help="be the worker's endpoint")
     options.add_argument("--probe", help="be who asks /healthz of this host and port")
     options.add_argument("--inside", help="be the process behind one of the inner doors")
@@ -586,4 +594,4 @@ if __name__ == "__main__":
     elif given.inside:
         asyncio.run(inside(given.inside, given.count, given.seed))
     else:
-        report("Hostile schemas", asyncio.run(main(given.count, given.seed)))
+        report("Hostile schemas", asyncio.run(main(given.count, given.seed, given.door or [*DOORS, *INSIDE])))

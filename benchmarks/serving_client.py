@@ -37,14 +37,16 @@ class Server:
 
 
 @asynccontextmanager
-async def server(folder: Path, config: str, journal: str = "") -> AsyncIterator[Server]:
-    """Start `shikisha serve` with this configuration, as its users do, and stop it at the end."""
+async def server(folder: Path, config: str, journal: str = "", log: Path | None = None) -> AsyncIterator[Server]:
+    """Start `shikisha serve` with this configuration, as its users do, and stop it at the end. `log`: not on stderr."""
     file = folder / "shikisha.toml"
     file.write_text(config)
     command = [sys.executable, "-m", "shikisha", "serve", "--json", "--port", "0", "--config", str(file)]
     if journal:
         command += ["--journal", journal]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    with contextlib.ExitStack() as stack:
+        said = stack.enter_context(log.open("wb")) if log is not None else None
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=said)
     try:
         assert process.stdout is not None
         told = json.loads(await process.stdout.readline())

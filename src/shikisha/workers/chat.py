@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _PATH = "/chat/completions"
 _DONE = "[DONE]"
+_AT_ONCE = 0.002  # seconds for which one stream may keep the event loop
 _OUR_RUN = "x-shikisha-run-id"  # the header of a stream that is a run of another server of ours
 _OURS = frozenset(
     {
@@ -182,9 +184,12 @@ class ChatWorker:
 
     async def _follow(self, answer: "Answer", heard: Hearing) -> None:
         """Hear an event stream up to its end marker, which may come without the blank line that ends an event."""
-        events = Events()
+        events, rested = Events(), monotonic()
         while part := await answer.read():
             for data in events.take(part):
+                if monotonic() - rested > _AT_ONCE:  # many events may have come together; others want to be heard too
+                    await asyncio.sleep(0)
+                    rested = monotonic()
                 if data.startswith(_DONE):
                     heard.ended = True
                     await answer.drain()

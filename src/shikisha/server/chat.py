@@ -78,8 +78,7 @@ _GIVEN: dict[int | str, dict[str, object]] = {
 async def chat(request: Request, by: Asker) -> Response:
     """Have a conversation's next answer made by the pool, under a conductor."""
     house: House = request.app.state.house
-    raw = await read(request)
-    check_sizes(raw, Api.CHAT)
+    raw = await read(request, lambda raw: check_sizes(raw, Api.CHAT))
     check_honoured(raw)
     asked = fit(raw, ChatRequest)
     completing = await _Asking(house, by, asked, narrowing(request.headers), key_of(request.headers)).begun()

@@ -53,8 +53,7 @@ _GIVEN: dict[int | str, dict[str, object]] = {200: {"model": ResponseObject, "co
 async def create(request: Request, by: Asker) -> Response:
     """Have a conversation's next answer made by the pool, under a conductor."""
     house: House = request.app.state.house
-    raw = await read(request)
-    check_sizes(raw, Api.RESPONSES)
+    raw = await read(request, lambda raw: check_sizes(raw, Api.RESPONSES))
     asked = fit(raw, ResponseRequest)
     made = await _Asking(house, by, asked, narrowing(request.headers), key_of(request.headers)).begun()
     headers = of_begun(made.run)

@@ -54,8 +54,7 @@ _RUN: dict[int | str, dict[str, object]] = {200: {"model": RunShown}, 202: {"mod
 async def begin(request: Request, by: Asker) -> Response:
     """Have a task done: 200 with the run once it has ended or waits for somebody, 202 at once in the background."""
     house: House = request.app.state.house
-    raw = await read(request)
-    check_sizes(raw, Api.RUNS)
+    raw = await read(request, lambda raw: check_sizes(raw, Api.RUNS))
     asked = fit(raw, RunRequest)
     order = _order(house, by, asked, narrowing(request.headers), key_of(request.headers))
     await check_schemas(order.task, Api.RUNS)

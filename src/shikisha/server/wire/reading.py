@@ -4,7 +4,7 @@ Invariant 8: a message repeats no more of the input than a field's name and a sh
 anything that recurses sees it. Deliberately absent: the size in bytes (`bounds`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
@@ -33,12 +33,12 @@ class Treatment(StrEnum):
     REFUSED = "refused"  # a 400, unless it asks for what happens anyway
 
 
-async def read(request: Request) -> dict[str, object]:
-    """Return the body as a JSON object; Problem when it is none."""
-    return parse(await request.body())
+async def read(request: Request, check: Callable[[dict[str, object]], None] | None = None) -> dict[str, object]:
+    """Return the body as a JSON object; Problem when it is none. `check`: what refuses it before all else."""
+    return parse(await request.body(), check)
 
 
-def parse(body: bytes) -> dict[str, object]:
+def parse(body: bytes, check: Callable[[dict[str, object]], None] | None = None) -> dict[str, object]:
     """Return these bytes as a JSON object; Problem when they are none."""
     try:
         raw = from_json(body, allow_inf_nan=False)
@@ -47,6 +47,8 @@ def parse(body: bytes) -> dict[str, object]:
         raise Problem(400, _DEEP if deep else f"the body is not JSON: {error}", "invalid_json") from None
     if not isinstance(raw, dict):
         raise Problem(400, "the body is not a JSON object", "invalid_json")
+    if check is not None:
+        check(raw)  # a look at every level of a megabyte takes long
     if too_deep(raw):
         raise Problem(400, _DEEP, "invalid_json")
     return raw

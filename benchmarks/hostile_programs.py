@@ -7,19 +7,27 @@ folder with HumanEval.jsonl.gz (github.com/openai/human-eval, data/), mbpp.jsonl
 google-research, mbpp/) and BigCodeBench.jsonl.gz (github.com/bigcode-project/bigcodebench-annotation, data/) the
 published reference solutions are graded too: those of BigCodeBench where its libraries are Python's own.
 
-python benchmarks/hostile_programs.py [--data DIR] [--json]
+The attacks of hostile_attacks.py are graded on realistic tests; so are honest programs, all of which must be right but
+for the documented limits. With --old, the root of another checkout, the same is graded by its code, side by side, and
+--time compares the time of honest programs, in pairs, one after the other.
+
+python benchmarks/hostile_programs.py [--data DIR] [--old ROOT [--time]] [--attacks-only] [--json]
 """
 
 import ast
 import asyncio
 import gzip
 import json
+import os
+import statistics
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from common import Figure, report
+from hostile_attacks import HONEST_PROGRAMS, LIMITS, TASKS, attacks
 from shikisha.grade import Mark, Tools
 from shikisha.grade.code import Settings, build
 from shikisha.sandbox import Limits
@@ -352,6 +360,142 @@ async def measure(folder: Path | None) -> list[Figure]:
     return figures
 
 
+async def grade_one(jail: Jail, spec: Mapping[str, object], program: str) -> Mark:
+    """Grade one program."""
+    checker = build(Settings.model_validate(spec), Tools(sandbox=jail))
+    grade = await checker.grade(f"```python\n{program}\n```")
+    if "--why" in sys.argv:
+        print(grade.mark, grade.evidence[:300], file=sys.stderr)
+    return grade.mark
+
+
+def jailed() -> Jail:
+    """Return the sandbox that all of this runs in."""
+    return Jail(Limits(seconds=20.0, memory=512 * 2**20, output=100_000, depth=1_000))
+
+
+async def grade_all() -> dict[str, list[str]]:
+    """Return the names of the attacks and of the honest programs that are graded right, and how many did not end."""
+    room, right = asyncio.Semaphore(2), dict[str, list[str]]()
+    chosen = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
+    async with jailed() as jail:
+
+        async def graded(group: str, name: str, spec: Mapping[str, object], program: str) -> None:
+            async with room:
+                mark = await grade_one(jail, spec, program)
+            right.setdefault(group, []).extend([name] if mark is Mark.RIGHT else [])
+
+        await asyncio.gather(
+            *(
+                graded(task, name, {**TASKS[task], "seconds": 3.0}, text)
+                for task, name, text in attacks()
+                if chosen in name
+            ),
+            *(
+                graded("honest", name, {**spec, "seconds": 30.0}, text)
+                for name, (spec, text) in HONEST_PROGRAMS.items()
+                if chosen in name
+            ),
+        )
+    return right
+
+
+async def time_each() -> None:
+    """Answer each line of input with the seconds that grading the honest programs once took."""
+    async with jailed() as jail:
+        for _ in sys.stdin:
+            begun = time.perf_counter()
+            for spec, text in TIMED:
+                await grade_one(jail, spec, text)
+            print(time.perf_counter() - begun, flush=True)
+
+
+TIMED = [(spec, text) for name, (spec, text) in HONEST_PROGRAMS.items() if name not in LIMITS]
+
+
+async def other(root: str, *arguments: str) -> asyncio.subprocess.Process:
+    """Start this script with the code of another checkout ("": of this one)."""
+    environment = {**os.environ, **({"PYTHONPATH": str(Path(root, "src").resolve())} if root else {})}
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(
+        sys.executable, __file__, *arguments, stdin=pipe, stdout=pipe, env=environment
+    )
+
+
+async def right_elsewhere(root: str) -> dict[str, list[str]]:
+    """Return what another checkout's code grades right."""
+    process = await other(root, "--grade-all")
+    told, _ = await process.communicate()
+    found: dict[str, list[str]] = json.loads(told.splitlines()[-1])
+    return found
+
+
+async def compare(root: str | None) -> list[Figure]:
+    """Grade attacks and honest programs, by this code and by another checkout's."""
+    now = await grade_all()
+    then = await right_elsewhere(root) if root else {}
+    figures: list[Figure] = []
+    everything = Counter(task for task, _, _ in attacks())
+    for style in dict.fromkeys(str(spec["style"]) for spec in TASKS.values()):
+        tasks = [task for task, spec in TASKS.items() if spec["style"] == style]
+        total = sum(everything[task] for task in tasks)
+        for label, right, aim in [("here", now, 0), ("old", then, None)][: 2 if root else 1]:
+            count = sum(len(right.get(task, [])) for task in tasks)
+            figures.append(Figure(f"{style}: graded right of {total} attacks, {label}", count, "programs", aim))
+            if label == "here":
+                print(*[f"{task}: {name}: right" for task in tasks for name in right.get(task, [])], sep="\n")
+            attacked = len({name for task in tasks for name in right.get(task, [])})
+            figures.append(Figure(f"{style}: attacks that succeed at least once, {label}", attacked, "attacks", aim))
+    honest = set(HONEST_PROGRAMS) - LIMITS.keys()
+    missed = sorted(honest - set(now.get("honest", [])))
+    print(*[f"honest: {name}: not right" for name in missed], sep="\n")
+    figures.append(Figure(f"honest programs not right of {len(honest)}, here", len(missed), "programs", 0))
+    limits = sorted(LIMITS.keys() & set(now.get("honest", [])))
+    print(*[f"limit: {name}: right after all" for name in limits], sep="\n")
+    if root:
+        figures.append(Figure("honest programs not right, old", len(honest - set(then.get("honest", []))), "programs"))
+    return figures
+
+
+async def compare_times(root: str, rounds: int = 7) -> list[Figure]:
+    """Time the honest programs, the two codes by turns; the first round of each is for warming up."""
+    processes = [await other("", "--time-each"), await other(root, "--time-each")]
+    taken: list[list[float]] = [[], []]
+    for turn in range(rounds + 1):
+        for which in (0, 1) if turn % 2 else (1, 0):
+            process = processes[which]
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(b"go\n")
+            taken[which].append(float(await process.stdout.readline()))
+    for process in processes:
+        await process.communicate()
+    ratios = [here / there for here, there in zip(taken[0][1:], taken[1][1:], strict=True)]
+    return [
+        Figure(
+            f"time of {len(TIMED)} honest programs, here ÷ old, median of {rounds}", statistics.median(ratios), "", 1.3
+        ),
+        Figure("seconds a program, here", statistics.median(taken[0][1:]) / len(TIMED), "s"),
+    ]
+
+
+async def main() -> list[Figure]:
+    """Measure what the arguments say."""
+    arguments = sys.argv
+    data = Path(arguments[arguments.index("--data") + 1]) if "--data" in arguments else None
+    root = arguments[arguments.index("--old") + 1] if "--old" in arguments else None
+    figures = [] if "--attacks-only" in arguments or "--time-only" in arguments else await measure(data)
+    if "--time-only" not in arguments:
+        figures += await compare(root)
+    if root and ("--time" in arguments or "--time-only" in arguments):
+        figures += await compare_times(root)
+    return figures
+
+
 if __name__ == "__main__":
-    data = Path(sys.argv[sys.argv.index("--data") + 1]) if "--data" in sys.argv else None
-    report("Hostile programs", asyncio.run(measure(data)))
+    if "--grade-all" in sys.argv:
+        print(json.dumps(asyncio.run(grade_all())))
+    elif "--time-each" in sys.argv:
+        asyncio.run(time_each())
+    else:
+        report("Hostile programs", asyncio.run(main()))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shikisha.grade.inside import Order
     from shikisha.grade.inside_judge import JudgeOrder
 
-_PROGRAM = ("inside_wire", "inside")
+_PROGRAM = ("inside_proxy", "inside_wire", "inside_peer", "inside")
 _JUDGE = (*_PROGRAM, "inside_judge")
 _SUITE = (*_JUDGE, "inside_suite")
 _LARGE = 50_000  # characters of an expected output from which it may be the sandbox's limit that a program has met

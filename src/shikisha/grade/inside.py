@@ -1,10 +1,10 @@
 """What runs in the program's own process: it loads the program, calls it, and sends back what came of it.
 
-This file's text is sent into the sandbox with that of `inside_wire`, so it needs the standard library and nothing else.
-Invariant: no test and no expected value is in here, so that there is nothing to find, and nothing that is said from
-here is more than an answer: a program that takes this process over can only answer for itself. Either it is handed the
-calls of direct tests and reports their values, which are compared outside (`stepped`), or it answers the judge, which
-runs the tests in a process of its own (`attend`). Deliberately absent: tests, verdicts, and defences.
+This file's text is sent into the sandbox behind those of `inside_proxy`, `inside_wire` and `inside_peer`, so it needs
+the standard library and nothing else. Invariant: no test and no expected value is in here, so that there is nothing to
+find, and nothing that is said from here is more than an answer: a program that takes this process over can only answer
+for itself. Either it is handed the calls of direct tests and reports their values, which are compared outside
+(`stepped`), or it answers the judge, which runs the tests in a process of its own (`attend`). Deliberately absent: tests, verdicts, and defences.
 """
 
 import ast
@@ -26,7 +26,8 @@ from os import chdir, environ, getcwd
 from types import FunctionType, ModuleType, TracebackType
 from typing import TypeAlias, TypedDict
 
-from shikisha.grade.inside_wire import DATA_MODULES, Peer, Wire, quote
+from shikisha.grade.inside_peer import Peer
+from shikisha.grade.inside_wire import DATA_MODULES, Wire, quote
 
 Space: TypeAlias = dict[str, object]
 

@@ -1,6 +1,6 @@
 """What runs in the judge's process: the tests, of functions and objects that are in another process.
 
-This file's text is sent into the sandbox with that of `inside_wire` and `inside`; no text of the program ever is.
+This file's text is sent into the sandbox behind those of `inside`; no text of the program ever is.
 Invariants: what comes from the program is plain data of built-in types, or a proxy; a proxy is never equal to plain
 data, is never ordered or combined with it, and what could tell the program what is expected (`x in it`,
 `it.startswith(x)`) is not asked of an object, unless its class is one that the tests name because it is what they test;
@@ -35,18 +35,9 @@ from typing import TypedDict
 from unittest import mock
 
 from shikisha.grade.inside import Caught, Drain, Space, State, TimeUp, apart, lacks, run, settle, written
-from shikisha.grade.inside_wire import (
-    DATA_MODULES,
-    OPERATIONS,
-    ClassProxy,
-    Gone,
-    Named,
-    Peer,
-    Proxy,
-    Refused,
-    Wire,
-    quote,
-)
+from shikisha.grade.inside_peer import Peer
+from shikisha.grade.inside_proxy import OPERATIONS, ClassProxy, Gone, Named, Proxy, Refused
+from shikisha.grade.inside_wire import DATA_MODULES, Wire, quote
 
 _SHOWN = 300
 OURS = frozenset({"sys.stdout", "sys.stderr", "sys.stdin", "sys.argv"})  # what the two processes share anyway

@@ -1,10 +1,9 @@
-"""How the judge's process and the program's talk: requests and values as JSON lines, objects by number.
+"""How values cross between the judge's process and the program's: as JSON, each built anew or named by a number.
 
 This file's text is sent into both processes, so it needs the standard library and nothing else. Plain data (exact
-built-in types) crosses as data and is built anew; an object of any other class stays where it is, and the other side
-holds a `Proxy` for it. Invariants: nothing here unpickles or evaluates what arrives; what arrives is data of one form
-or an error; a container that a request sends is the same container afterwards, with what was done to it.
-Deliberately absent: which requests are granted, and which comparisons are believed (`inside`, `inside_judge`).
+built-in types) crosses as data and is built anew; an object of any other class stays where it is, and crosses as a
+number. Invariants: nothing here unpickles or evaluates what arrives; what arrives is data of one form or an error.
+Deliberately absent: what stands for the objects that stay (`inside_proxy`), and the talk (`inside_peer`).
 """
 
 import array
@@ -12,30 +11,28 @@ import builtins
 import datetime
 import json
 import marshal
-import operator
 import re
 import sys
 import uuid
 import zoneinfo
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Coroutine, Generator, ItemsView, Iterable, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from os import read, write
 from pathlib import Path, PurePath
-from threading import RLock
-from types import BuiltinFunctionType, CodeType, CoroutineType, FunctionType, GeneratorType, ModuleType
-from typing import TypeAlias
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, TypeAlias
+
+from shikisha.grade.inside_proxy import BASES, OWN_METHODS, STEPPING, Refused, stands_for
+
+if TYPE_CHECKING:
+    from shikisha.grade.inside_peer import Peer
 
 Wire: TypeAlias = "bool | int | float | str | list[Wire] | dict[str, Wire] | None"
 
-LONGEST = 64 * 2**20  # bytes of one message
-_CHUNK = 2**20
 _SMALL = 2**60
-_MOST_PRINTED = 1_000_000  # characters of one message's prints
 quote = json.JSONEncoder().encode
-_parse = json.JSONDecoder().raw_decode
 _CONTENTS: dict[type, str] = {
     tuple: "tuple",
     set: "set",
@@ -49,8 +46,6 @@ _CONTENTS: dict[type, str] = {
     bytearray: "bytearray",
 }
 _CHANGEABLE = frozenset({list, dict, set, deque, OrderedDict, Counter, defaultdict, bytearray})
-_BASES = (str, int, float, complex, bytes, tuple, frozenset, list, dict, set)  # whose subclasses cross with contents
-_REFILLED = frozenset({"list", "dict", "set"})
 _EXACT: dict[type, Callable[..., object]] = {  # what a subclass's object holds, past methods of its own
     str: str.__str__,
     int: int.__int__,
@@ -62,7 +57,7 @@ _EXACT: dict[type, Callable[..., object]] = {  # what a subclass's object holds,
 }
 _TYPES: dict[str, object] = {
     kind.__name__: kind
-    for kind in (*_BASES, bool, bytearray, object, type, type(None), range, slice, deque, OrderedDict, Counter)
+    for kind in (*BASES, bool, bytearray, object, type, type(None), range, slice, deque, OrderedDict, Counter)
 } | {
     "defaultdict": defaultdict,
     "Decimal": Decimal,
@@ -76,688 +71,10 @@ ERRORS: dict[str, type[BaseException]] = {
 }
 
 
-class Refused(BaseException):
-    """What may not be: a message of no known form, or a comparison that the program would decide by itself."""
-
-
-class Gone(BaseException):
-    """The other process has ended."""
-
-
-class Named:
-    """What a peer knows of the class of an object that stays on the other side."""
-
-    __slots__ = ("methods", "name", "number")
-
-    def __init__(self, number: int, name: str, methods: frozenset[str]) -> None:
-        self.number, self.name, self.methods = number, name, methods
-
-
-# --- what can be asked of an object on the other side: Python's own operations, by name
-
-
-def _call(target: object, *arguments: object, **named: object) -> object:
-    return target(*arguments, **named)  # type: ignore[operator]  # whatever it is, it is asked to be callable
-
-
-def _enter(target: object) -> object:
-    return type(target).__enter__(target)  # type: ignore[attr-defined]
-
-
-def _exit(target: object, *error: object) -> object:
-    return type(target).__exit__(target, *error)  # type: ignore[attr-defined]
-
-
-def _await(target: Coroutine[object, object, object]) -> object:
-    import asyncio
-
-    return asyncio.run(_awaited(target))
-
-
-async def _awaited(target: object) -> object:
-    return await target  # type: ignore[misc]
-
-
-def _send(target: Generator[object, object, object], value: object) -> object:
-    return target.send(value)
-
-
-def _anext(target: object) -> object:
-    return _await(target.__anext__())  # type: ignore[attr-defined]
-
-
-def _copied(target: object, deep: bool) -> object:
-    import copy
-
-    return copy.deepcopy(target) if deep else copy.copy(target)
-
-
-_ARITHMETIC = [
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "lshift",
-    "rshift",
-    "and",
-    "or",
-    "xor",
-]
-OPERATIONS: dict[str, Callable[..., object]] = {
-    "call": _call,
-    "getattr": getattr,
-    "setattr": setattr,
-    "delattr": delattr,
-    "isinstance": isinstance,
-    "issubclass": issubclass,
-    "enter": _enter,
-    "exit": _exit,
-    "await": _await,
-    "send": _send,
-    "itself": lambda one: one,
-    "anext": _anext,
-    "copied": _copied,
-    "dir": dir,
-    **{name: getattr(builtins, name) for name in ("len", "iter", "next", "reversed", "str", "repr", "bool", "format")},
-    **{name: getattr(builtins, name) for name in ("int", "float", "complex", "round", "abs", "bytes", "divmod")},
-    **{name: getattr(operator, name) for name in ("getitem", "setitem", "delitem", "contains", "index")},
-    **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "invert")},
-    **{name: getattr(operator, f"{name}_" if name in {"and", "or"} else name) for name in _ARITHMETIC},
-    **{f"i{name}": getattr(operator, f"i{name}") for name in _ARITHMETIC},
-    "trunc": __import__("math").trunc,
-    "floor": __import__("math").floor,
-    "ceil": __import__("math").ceil,
-    "fspath": __import__("os").fspath,
-}
-_FORWARDED = {  # special methods that a proxy has where the object has them, and the operation that they ask for
-    **{f"__{name}__": name for name in ("call", "len", "iter", "next", "reversed", "bool", "format", "enter", "exit")},
-    **{f"__{name}__": name for name in ("getitem", "setitem", "delitem", "int", "float", "complex", "round", "abs")},
-    **{f"__{name}__": name for name in ("index", "neg", "pos", "invert", "trunc", "floor", "ceil", "bytes", "fspath")},
-    "__anext__": "anext",
-}
-_JUDGED = {"__contains__": "contains"} | {f"__{name}__": name for name in (*_ARITHMETIC, "divmod")}
-_JUDGED |= {f"__i{name}__": f"i{name}" for name in _ARITHMETIC}
-COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-_OWN_METHODS = frozenset({*_FORWARDED, *_JUDGED, "__await__", "__aiter__", "__eq__", "__lt__", "__hash__"})
-_TOLD_ATTRIBUTES = frozenset({"__name__", "__qualname__", "__doc__", "__module__", "__dict__", "__annotations__"})
-_TOLD_ATTRIBUTES |= {"__wrapped__", "__self__", "__members__", "__slots__", "__version__", "__cause__", "__context__"}
-_TOLD_ATTRIBUTES |= {"__closure__", "__defaults__", "__mro__", "__bases__", "__dataclass_fields__", "__aenter__"}
-
-
-class Proxy:
-    """Stands for an object of the other side. What Python asks of it is asked over there."""
-
-    _shikisha_: "tuple[Peer, int, Named]"
-
-    def __getattr__(self, name: str) -> object:
-        peer, _, kind = object.__getattribute__(self, "_shikisha_")
-        if name[:2] == "__" and name not in _TOLD_ATTRIBUTES:
-            raise AttributeError(f"{kind.name!r} object has no attribute {name!r}")
-        return peer.attribute(self, kind, name)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        self._shikisha_[0].ask("setattr", self, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        self._shikisha_[0].ask("delattr", self, name)
-
-    def __eq__(self, other: object) -> bool:
-        return self._shikisha_[0].equal(self, other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self._shikisha_[1])
-
-    def __lt__(self, other: object) -> object:
-        return self._shikisha_[0].ordered("lt", self, other)
-
-    def __le__(self, other: object) -> object:
-        return self._shikisha_[0].ordered("le", self, other)
-
-    def __gt__(self, other: object) -> object:
-        return self._shikisha_[0].ordered("gt", self, other)
-
-    def __ge__(self, other: object) -> object:
-        return self._shikisha_[0].ordered("ge", self, other)
-
-    def __str__(self) -> str:
-        return self._shikisha_[0].text("str", self)
-
-    def __repr__(self) -> str:
-        return self._shikisha_[0].text("repr", self)
-
-    def __dir__(self) -> Iterable[str]:
-        return self._shikisha_[0].ask("dir", self)  # type: ignore[return-value]  # a list of names, or a test fails
-
-    def __copy__(self) -> object:
-        return self._shikisha_[0].ask("copied", self, False)
-
-    def __deepcopy__(self, _: object) -> object:
-        return self._shikisha_[0].ask("copied", self, True)
-
-    def __reduce_ex__(self, _: object) -> str:
-        raise TypeError("cannot pickle an object of the program's own class")
-
-
-class ClassProxy(type):
-    """The class of what stands for classes of the other side: real classes, which nothing here is an instance of."""
-
-    _shikisha_: "tuple[Peer, int, Named]"
-
-    def __getattribute__(cls, name: str) -> object:
-        if name[:2] == "__" or name in {"_shikisha_", "mro"}:
-            return type.__getattribute__(cls, name)
-        return cls._shikisha_[0].ask("getattr", cls, name)
-
-    def __setattr__(cls, name: str, value: object) -> None:
-        if name == "_shikisha_":
-            type.__setattr__(cls, name, value)
-        else:
-            cls._shikisha_[0].ask("setattr", cls, name, value)
-
-    def __instancecheck__(cls, one: object) -> bool:
-        return stands_for(one) is not None and bool(cls._shikisha_[0].ask("isinstance", one, cls))
-
-    def __subclasscheck__(cls, one: object) -> bool:
-        return stands_for(one) is not None and bool(cls._shikisha_[0].ask("issubclass", one, cls))
-
-    def __call__(cls, *arguments: object, **named: object) -> object:
-        """Make one over there."""
-        return cls._shikisha_[0].ask("call", cls, *arguments, **named)
-
-
-def stands_for(one: object) -> "tuple[Peer, int, Named] | None":
-    """Return what a proxy of any kind stands for; None for everything else."""
-    if isinstance(type(one), type) and (issubclass(type(one), Proxy) or issubclass(type(one), ClassProxy)):
-        return one._shikisha_  # type: ignore[attr-defined,no-any-return]
-    own = type(one).__dict__.get("_proxy_")
-    return object.__getattribute__(one, "_shikisha_") if own else None
-
-
-def _generated(proxy: Proxy) -> Generator[object, object, object]:
-    """Stand for a generator: a real one, that takes each step over there."""
-    peer, _, _ = proxy._shikisha_
-    try:
-        sent = yield peer.ask("next", proxy)
-        while True:
-            sent = yield (peer.ask("next", proxy) if sent is None else peer.ask("send", proxy, sent))
-    except StopIteration as end:
-        return end.value
-
-
-async def _coroutine(proxy: Proxy) -> object:
-    """Stand for a coroutine: it is awaited over there, in a loop of its own."""
-    return proxy._shikisha_[0].ask("await", proxy)
-
-
-_CHANGERS = frozenset(
-    [
-        "append",
-        "extend",
-        "insert",
-        "pop",
-        "remove",
-        "clear",
-        "sort",
-        "reverse",
-        "update",
-        "setdefault",
-        "popitem",
-        "add",
-        "discard",
-        "difference_update",
-        "intersection_update",
-        "symmetric_difference_update",
-        "__setitem__",
-        "__delitem__",
-        "__iadd__",
-        "__imul__",
-        "__ior__",
-        "__iand__",
-        "__isub__",
-        "__ixor__",
-    ]
-)
-
-
-def _refilling(self: Proxy, name: str) -> object:
-    """Return an attribute of a container; calling a method of it may change what the container holds."""
-    found = Proxy.__getattr__(self, name)
-    return _calling(self, found) if callable(found) else found
-
-
-def _calling(one: Proxy, method: Callable[..., object]) -> Callable[..., object]:
-    def call(*arguments: object, **named: object) -> object:
-        result = method(*arguments, **named)
-        one._shikisha_[0].ask("itself", one)
-        return result
-
-    return call
-
-
-def _changer(name: str) -> Callable[..., object]:
-    def change(self: Proxy, *arguments: object, **named: object) -> object:
-        peer = self._shikisha_[0]
-        method = peer.ask("getattr", self, name)
-        result = method(*arguments, **named)  # type: ignore[operator]  # a method, or a test fails
-        peer.ask("itself", self)
-        return result
-
-    return change
-
-
-def _forwarder(operation: str) -> Callable[..., object]:
-    def method(self: Proxy, *arguments: object, **named: object) -> object:
-        return self._shikisha_[0].ask(operation, self, *arguments, **named)
-
-    return method
-
-
-def _combiner(operation: str) -> Callable[..., object]:
-    def method(self: Proxy, *arguments: object) -> object:
-        return self._shikisha_[0].combined(operation, self, *arguments)
-
-    return method
-
-
-def _reflector(operation: str) -> Callable[..., object]:
-    def method(self: Proxy, other: object) -> object:
-        return self._shikisha_[0].combined(operation, other, self)
-
-    return method
-
-
-class Peer:
-    """One end: it asks, answers while it waits for an answer, and knows the objects that the other end holds."""
-
-    def __init__(self, reads: int, writes: int) -> None:
-        self._reads, self._writes = reads, writes
-        self._taken = b""
-        self._held: list[object] = []  # what the other side knows by number; kept, so that no id comes twice
-        self._numbers: dict[int, int] = {}
-        self._proxies: dict[int, object] = {}
-        self._classes: dict[int, Named] = {}
-        self._made: dict[tuple[frozenset[str], str], type] = {}
-        self._errors: dict[int, type[BaseException]] = {}
-        self._talking = RLock()
-        self.common: dict[str, type] = {}  # classes of which either side has its own, by name: instances cross as data
-
-    # what a side decides: by default everything is granted and believed, as in one process
-
-    def grant(self, operation: str, arguments: list[object]) -> Callable[..., object]:
-        """Return what is to be done when the other side asks; Refused when it may not."""
-        del arguments
-        return OPERATIONS[operation]
-
-    def attribute(self, proxy: Proxy, kind: Named, name: str) -> object:
-        """Return an attribute of an object of the other side."""
-        del kind
-        return self.ask("getattr", proxy, name)
-
-    def equal(self, proxy: Proxy, other: object) -> bool:
-        """Whether an object of the other side equals something."""
-        return proxy is other or (isinstance(other, Proxy) and bool(self.ask("eq", proxy, other)))
-
-    def ordered(self, operation: str, proxy: Proxy, other: object) -> object:
-        """Return what `<` and the like come to."""
-        return self.ask(operation, proxy, other)
-
-    def combined(self, operation: str, *operands: object) -> object:
-        """Return what `+`, `in` and the like come to."""
-        return self.ask(operation, *operands)
-
-    def shared(self, module: str, name: str) -> object:
-        """Return a function or class of the standard library that the other side named."""
-        return getattr(__import__(module, fromlist=[name]), name)
-
-    def shareable(self, value: object) -> tuple[str, str] | None:
-        """Return where the other side finds the same function or class; None where it does not."""
-        return _importable(value)
-
-    sends_code = False  # whether functions that need nothing of this side are sent as they are
-
-    def portable(self, value: object) -> list[object] | None:
-        """Return what a function is made of, where the other side can make the same; None where it cannot."""
-        return _parts(value) if self.sends_code and isinstance(value, FunctionType) else None
-
-    def function(self, parts: list[object]) -> object:
-        """Make a function of what the other side sent."""
-        del parts
-        raise Refused("the program sent code")
-
-    def module(self, name: str) -> object:
-        """Return a module that the other side named."""
-        raise Refused(f"the program sent the module {name}")
-
-    def carried(self) -> dict[str, Wire]:
-        """Return what goes with every message: what was printed since the last one, say."""
-        return {}
-
-    def received(self, carried: dict[str, Wire]) -> None:
-        """Take what came with a message."""
-
-    # talking
-
-    def text(self, operation: str, proxy: Proxy) -> str:
-        """Return what `str` or `repr` say."""
-        return str(self.ask(operation, proxy))
-
-    def ask(self, operation: str, *arguments: object, **named: object) -> object:
-        """Have something done over there and return what came of it, or raise what it raised."""
-        with self._talking:
-            result = self._asked(operation, arguments, named)
-            if operation != "itself":
-                for one in arguments:
-                    if type(one).__dict__.get("_refills_"):  # what it holds here is a copy
-                        self._asked("itself", (one,), {})
-            return result
-
-    def _asked(self, operation: str, arguments: tuple[object, ...], named: dict[str, object]) -> object:
-        sent = _Encoding(self)
-        first: Wire = [sent.value(one) for one in arguments]
-        second: Wire = {name: sent.value(one) for name, one in named.items()}
-        self._send(["ask", operation, first, second, self.carried()])
-        while True:
-            message = self._receive()
-            if message[0] == "ask":
-                self._answer(message)
-            else:
-                return self._settled(message, sent)
-
-    def serve(self) -> None:
-        """Answer until the other side has gone."""
-        try:
-            while True:
-                self._answer(self._receive())
-        except Gone:
-            return
-
-    def _answer(self, message: list[Wire]) -> None:
-        got = _Decoding(self)
-        _, operation, first, second, carried = message
-        if not (isinstance(operation, str) and isinstance(first, list) and isinstance(second, dict)):
-            raise Refused("the program sent what is no request")
-        arguments = [got.value(one) for one in first]
-        named = {name: got.value(one) for name, one in second.items()}
-        before = [_contents(one) for one in got.slots]
-        self._take(carried)
-        kind, result = "value", None
-        try:
-            result = self.grant(operation, arguments)(*arguments, **named)
-        except (Refused, Gone):
-            raise
-        except BaseException as error:
-            if self.must_end(error):
-                raise
-            kind, result = "raise", error
-        told = _Encoding(self, got.slots)
-        try:
-            value = told.value(result)
-        except (Refused, Gone):
-            raise
-        except BaseException as error:
-            if self.must_end(error):
-                raise
-            told = _Encoding(self, got.slots)
-            kind, value = "raise", told.value(TypeError(f"a value that cannot be read: {type(error).__name__}"))
-        changed: list[Wire] = []
-        for place, (one, old) in enumerate(zip(got.slots, before, strict=False)):
-            if not _same(_contents(one), old):
-                changed.append([place, told.contents(one)])
-        self._send([kind, value, changed, self.carried()])
-
-    def must_end(self, error: BaseException) -> bool:
-        """Whether an error is this side's own affair and none of the other side's."""
-        del error
-        return False
-
-    def _settled(self, message: list[Wire], sent: "_Encoding") -> object:
-        """Return the value of an answer, or raise its error, after what was done to the arguments is done here."""
-        got = _Decoding(self, sent.slots)
-        kind, wire, changed, carried = message
-        value = got.value(wire)
-        if not isinstance(changed, list):
-            raise Refused("the program sent what is no answer")
-        own = len(sent.slots)
-        for place, contents in changed:  # type: ignore[misc,str-unpack]  # what is no pair is an error as any other
-            if type(place) is not int or not 0 <= place < own:
-                raise Refused("the program changed what it was not given")
-            _refill(got.slots[place], got.value(contents))
-        self._take(carried)
-        if kind == "raise":
-            raise value if isinstance(value, BaseException) else Refused("the program raised what is no exception")
-        return value
-
-    def _take(self, carried: Wire) -> None:
-        if carried:
-            self.received(carried if isinstance(carried, dict) else {})
-
-    def _send(self, message: list[Wire]) -> None:
-        data = memoryview(f"{quote(message)}\n".encode())
-        try:
-            while data:
-                data = data[write(self._writes, data) :]
-        except OSError:
-            raise Gone from None
-
-    def _receive(self) -> list[Wire]:
-        pieces = [self._taken]
-        size = len(self._taken)
-        while b"\n" not in pieces[-1]:
-            piece = read(self._reads, _CHUNK)
-            size += len(piece)
-            if not piece:
-                raise Gone
-            if size > LONGEST:
-                raise Refused(f"the program sent more than {LONGEST:,} bytes at once")
-            pieces.append(piece)
-        line, _, self._taken = b"".join(pieces).partition(b"\n")
-        try:
-            message, _ = _parse(line.decode())
-        except (ValueError, RecursionError):
-            message = None
-        if not (isinstance(message, list) and len(message) == (5 if message[:1] == ["ask"] else 4)):
-            raise Refused("the program sent what cannot be read")
-        return message
-
-    # objects by number
-
-    def number(self, one: object) -> int:
-        """Return the number by which the other side knows an object of ours."""
-        if id(one) not in self._numbers:
-            self._numbers[id(one)] = len(self._held)
-            self._held.append(one)
-        return self._numbers[id(one)]
-
-    def held(self, number: Wire) -> object:
-        """Return an object of ours."""
-        if type(number) is not int or not 0 <= number < len(self._held):
-            raise Refused("the program named an object that it was not given")
-        return self._held[number]
-
-    def proxy(self, wire: list[Wire], got: "_Decoding") -> object:
-        """Return what stands for an object of the other side: always the same for the same object."""
-        number, base, contents, about = wire
-        if type(number) is not int or not isinstance(base, str):
-            raise Refused("the program sent what is no object")
-        if number in self._proxies:
-            found = self._proxies[number]
-            held = got.value(contents)
-            if base in _REFILLED:
-                _refill(found, held)
-            return found
-        if not isinstance(about, list):
-            raise Refused("the program sent an object without its class")
-        kind = self._class(about)
-        made = self._type(kind, base)
-        if base == "class":
-            one = self._new_class(made, kind, contents)
-            type.__setattr__(one, "_shikisha_", (self, number, kind))
-            self._proxies[number] = one
-            return one
-        if base in _BARE:
-            one = object.__new__(made)
-        else:
-            held = got.value(contents)
-            one = made.__new__(made, held)
-            if base in _REFILLED:
-                made.__init__(one, held)  # type: ignore[misc]
-        object.__setattr__(one, "_shikisha_", (self, number, kind))
-        self._proxies[number] = _STANDING_FOR[base](one) if base in _STANDING_FOR else one  # type: ignore[arg-type]
-        return self._proxies[number]
-
-    def _new_class(self, made: type, kind: Named, place: Wire) -> type:
-        """Return a class that is derived from what the other side's is derived from, if that is known here."""
-        module, name = place if isinstance(place, list) else ("", "")
-        found = (
-            None
-            if str(module).partition(".")[0] in _UNSHARED
-            else getattr(sys.modules.get(str(module)), str(name), None)
-        )
-        try:
-            bases = (found,) if isinstance(found, type) and type(found) is type else ()
-            return made(kind.name, bases, {"__module__": "program"})  # type: ignore[no-any-return]
-        except TypeError:  # a class that nothing can be derived from
-            return made(kind.name, (), {"__module__": "program"})  # type: ignore[no-any-return]
-
-    def _class(self, about: list[Wire]) -> Named:
-        number, name, methods = about
-        if type(number) is not int or not isinstance(name, str) or not isinstance(methods, list):
-            raise Refused("the program sent what is no class")
-        if number not in self._classes:
-            self._classes[number] = Named(number, name[:100], frozenset(map(str, methods)))
-        return self._classes[number]
-
-    def _type(self, kind: Named, base: str) -> type:
-        known = (frozenset({kind.name, *kind.methods}), base)
-        if known not in self._made:
-            self._made[known] = _new_type(kind, base)
-        return self._made[known]
-
-    def error_here(self, number: Wire, module: str, name: str) -> type[BaseException] | None:
-        """Return the exception class of this name that both sides have; None: there is none."""
-        if module == "yours":
-            found = self.held(number)
-        elif module == "builtins":
-            found = ERRORS.get(name)
-        elif module.partition(".")[0] in _UNSHARED or module in _PRIVATE:
-            found = None
-        else:
-            found = getattr(sys.modules.get(module), name, None)
-        return found if isinstance(found, type) and issubclass(found, BaseException) else None
-
-    def error_class(self, number: int, name: str, parent: type[BaseException]) -> type[BaseException]:
-        """Return what stands here for an exception class of the other side."""
-        if number not in self._errors:
-            body = {"__str__": _told, "_text_": None, "_other_": number, "__module__": "program"}
-            self._errors[number] = type(name, (parent,), body)
-        return self._errors[number]
-
-
-def _told(error: BaseException) -> str:
-    text = vars(error).get("_text_")
-    return text if isinstance(text, str) else BaseException.__str__(error)
-
-
-def _new_type(kind: Named, base: str) -> type:
-    """Return a class for proxies: of a subclass of a built-in type, whose own methods and comparisons then hold."""
-    body: dict[str, object] = {"__module__": "program"}
-    if base not in _BARE:
-        (parent,) = [one for one in _BASES if one.__name__ == base] or [None]  # type: ignore[list-item]
-        if parent is None:
-            raise Refused("the program sent an object of an unknown kind")
-        body |= {
-            "__getattr__": Proxy.__getattr__,
-            "__str__": Proxy.__str__,
-            "__repr__": Proxy.__repr__,
-            "_proxy_": True,
-        }
-        if "__call__" in kind.methods:
-            body["__call__"] = _forwarder("call")
-        if base in _REFILLED:
-            body |= {"_refills_": True, "__getattr__": _refilling}
-            body |= {name: _changer(name) for name in _CHANGERS & set(dir(parent))}
-        return type(kind.name, (parent,), body)
-    for name in kind.methods & _OWN_METHODS:
-        if name in _FORWARDED:
-            body[name] = _forwarder(_FORWARDED[name])
-        elif name in _JUDGED:
-            body[name] = _combiner(_JUDGED[name])
-            if name[2:-2] in _ARITHMETIC:
-                body[f"__r{name[2:]}"] = _reflector(_JUDGED[name])
-    if base == "class":
-        body.pop("__call__", None)
-        return type("type", (ClassProxy,), body)
-    if "__anext__" in kind.methods:
-        body |= {"__aiter__": lambda self: self, "__anext__": _later}
-    return type(kind.name, (Proxy,), body)
-
-
-async def _later(self: Proxy) -> object:
-    return self._shikisha_[0].ask("anext", self)
-
-
-def _contents(one: object) -> object:
-    """Return what is in a container now, without looking into it further."""
-    match one:
-        case dict():
-            return [*one.keys(), *one.values()]
-        case set():
-            return set(one)
-        case bytearray():
-            return bytes(one)
-        case list() | deque():
-            return list(one)
-        case _:
-            return [*vars(one).keys(), *vars(one).values()]
-
-
-def _same(now: object, then: object) -> bool:
-    if isinstance(now, list) and isinstance(then, list):
-        return len(now) == len(then) and all(map(operator.is_, now, then))
-    if isinstance(now, set) and isinstance(then, set):
-        return set(map(id, now)) == set(map(id, then))
-    return now == then
-
-
-def _refill(one: object, contents: object) -> None:
-    """Put these contents in place of what a container holds."""
-    match one, contents:
-        case (list(), list()):
-            list.__setitem__(one, slice(None), contents)
-        case (bytearray(), bytearray()):
-            one[:] = contents
-        case (dict(), dict()):
-            dict.clear(one)
-            dict.update(one, contents)
-        case (set(), set()):
-            set.clear(one)
-            set.update(one, contents)
-        case (deque(), list()):
-            one.clear()
-            one.extend(contents)
-        case _ if type(one) is type(contents):
-            vars(one).clear()
-            vars(one).update(vars(contents))
-        case _:
-            raise Refused("the program made another kind of container of what it was given")
-
-
-_STANDING_FOR: dict[str, Callable[[Proxy], object]] = {"generator": _generated, "coroutine": _coroutine}
-_STEPPING: dict[type, str] = {GeneratorType: "generator", CoroutineType: "coroutine"}
-_BARE = frozenset({"", "class", *_STANDING_FOR})  # kinds of proxies that hold nothing themselves
-
-
-class _Encoding:
+class Encoding:
     """Writes the values of one message; a container that occurs again, or that came with the request, is named."""
 
-    def __init__(self, peer: Peer, slots: list[object] | None = None) -> None:
+    def __init__(self, peer: "Peer", slots: list[object] | None = None) -> None:
         self._peer = peer
         self.slots: list[object] = [] if slots is None else list(slots)
         self._places = {id(one): place for place, one in enumerate(self.slots)}
@@ -790,7 +107,7 @@ class _Encoding:
             return None
         if isinstance(value, Enum):
             return {"member": [kind.__name__, value.name]}
-        if not hasattr(value, "__dict__") or next((one for one in _BASES if isinstance(value, one)), None):
+        if not hasattr(value, "__dict__") or next((one for one in BASES if isinstance(value, one)), None):
             return None
         if id(value) in self._places:
             return {"again": self._places[id(value)]}
@@ -862,7 +179,7 @@ class _Encoding:
 
     def _own(self, value: object) -> Wire:
         kind = type(value)
-        base = next((one for one in _BASES if issubclass(kind, one)), None)
+        base = next((one for one in BASES if issubclass(kind, one)), None)
         contents: Wire = None
         if base in {list, dict, set}:
             self.slots.append(value)  # the other side reads a container here
@@ -871,8 +188,8 @@ class _Encoding:
             contents = self.value(_EXACT[base](value))
         about: list[Wire] = [self._peer.number(kind), kind.__name__, list(_special(kind))]
         name = "" if base is None else base.__name__
-        if base is None and kind in _STEPPING:
-            name = _STEPPING[kind]
+        if base is None and kind in STEPPING:
+            name = STEPPING[kind]
         return {"own": [self._peer.number(value), name, contents, about]}
 
     def _error(self, error: BaseException) -> Wire:
@@ -897,7 +214,7 @@ class _Encoding:
             elif ERRORS.get(one.__name__) is one:
                 line.append([None, "builtins", one.__name__])
                 break
-            elif one.__module__ in sys.modules and one.__module__ not in _PRIVATE:
+            elif one.__module__ in sys.modules and one.__module__ not in PRIVATE_MODULES:
                 line.append([self._peer.number(one), one.__module__, one.__qualname__])
             else:
                 line.append([self._peer.number(one), "", one.__name__])
@@ -907,25 +224,25 @@ class _Encoding:
 DATA_MODULES = frozenset(
     {"builtins", "collections", "datetime", "decimal", "fractions", "pathlib", "uuid", "enum", "re"}
 )
-_PRIVATE = frozenset({"__main__", "program", "tests", "builtins"})
-_UNSHARED = frozenset({"unittest", "_pytest", "pytest", "gc", "ctypes", "_ctypes", "inspect", "sys", "importlib"})
+PRIVATE_MODULES = frozenset({"__main__", "program", "tests", "builtins"})
+UNSHARED = frozenset({"unittest", "_pytest", "pytest", "gc", "ctypes", "_ctypes", "inspect", "sys", "importlib"})
 
 
-def _importable(value: object) -> tuple[str, str] | None:
+def importable(value: object) -> tuple[str, str] | None:
     """Return where both sides find the same function or class: in a module of the standard library."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(value, BuiltinFunctionType | FunctionType | type) or not isinstance(name, str):
         return None
     if getattr(value, "__self__", None) is not None and not isinstance(getattr(value, "__self__", None), ModuleType):
         return None
-    if not isinstance(module, str) or module in _PRIVATE - {"builtins"} or module.partition(".")[0] in _UNSHARED:
+    if not isinstance(module, str) or module in PRIVATE_MODULES - {"builtins"} or module.partition(".")[0] in UNSHARED:
         return None
     if module.partition(".")[0] not in sys.stdlib_module_names or "." in name:
         return None
     return (module, name) if getattr(sys.modules.get(module), name, None) is value else None
 
 
-def _parts(function: FunctionType) -> list[object] | None:
+def parts_of(function: FunctionType) -> list[object] | None:
     """Return a function's parts; None when it needs more than built-ins and modules, or changes anything outside."""
     code = function.__code__
     if code.co_freevars:
@@ -954,7 +271,7 @@ def _special(kind: type) -> list[str]:
     found: list[str] = []
     for one in type.mro(kind):
         if one is not object:
-            found += [name for name in _OWN_METHODS if name not in found and one.__dict__.get(name) is not None]
+            found += [name for name in OWN_METHODS if name not in found and one.__dict__.get(name) is not None]
     return found
 
 
@@ -1029,10 +346,10 @@ def _zone(zone: datetime.tzinfo | None) -> Wire:
     return known
 
 
-class _Decoding:
+class Decoding:
     """Reads the values of one message. Whatever is in it, it comes to a value or to Refused."""
 
-    def __init__(self, peer: Peer, slots: list[object] | None = None) -> None:
+    def __init__(self, peer: "Peer", slots: list[object] | None = None) -> None:
         self._peer = peer
         self.slots: list[object] = [] if slots is None else list(slots)
 
@@ -1146,7 +463,7 @@ class _Decoding:
 
     def _global(self, body: Wire) -> object:
         module, name = map(str, body)  # type: ignore[arg-type]
-        if module.partition(".")[0] not in sys.stdlib_module_names or module.partition(".")[0] in _UNSHARED:
+        if module.partition(".")[0] not in sys.stdlib_module_names or module.partition(".")[0] in UNSHARED:
             raise ValueError(module)
         return self._peer.shared(module, name)
 

@@ -172,6 +172,7 @@ class Testing:
             "names": list(trial.uses.names),
             "allowed": list(trial.uses.own),
             "called": list(trial.uses.called),
+            "classes": list(trial.uses.classes),
             "needs": [] if control else list(settings.needs),
             "follow": self._trial.uses.followed,
             "common": list(trial.common),

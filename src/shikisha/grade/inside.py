@@ -4,7 +4,8 @@ This file's text is sent into the sandbox behind those of `inside_proxy`, `insid
 the standard library and nothing else. Invariant: no test and no expected value is in here, so that there is nothing to
 find, and nothing that is said from here is more than an answer: a program that takes this process over can only answer
 for itself. Either it is handed the calls of direct tests and reports their values, which are compared outside
-(`stepped`), or it answers the judge, which runs the tests in a process of its own (`attend`). Deliberately absent: tests, verdicts, and defences.
+(`stepped`), or it answers the judge, which runs the tests in a process of its own (`attend`). Deliberately absent:
+tests, verdicts, and defences.
 """
 
 import ast

@@ -3,10 +3,10 @@
 This file's text is sent into the sandbox behind those of `inside`; no text of the program ever is.
 Invariants: what comes from the program is plain data of built-in types, or a proxy; a proxy is never equal to plain
 data, is never ordered or combined with it, and what could tell the program what is expected (`x in it`,
-`it.startswith(x)`) is not asked of an object, unless its class is one that the tests name because it is what they test;
-a refusal, a program that has ended and a time-out each fail the tests, whatever the tests catch. A comparison of two of
-the program's own objects is the program's to decide: it could have given equal data for both. Deliberately absent:
-what the verdict is (`reports`).
+`it.startswith(x)`) is not asked of an object, unless its class is one that the tests use as a class, because it is what
+they test; a refusal, a program that has ended and a time-out each fail the tests, whatever the tests catch. A
+comparison of two of the program's own objects is the program's to decide: it could have given equal data for both.
+Deliberately absent: what the verdict is (`reports`).
 """
 
 import importlib
@@ -96,6 +96,7 @@ class JudgeOrder(TypedDict):
     names: list[str]
     allowed: list[str]
     called: list[str]
+    classes: list[str]
     needs: list[str]
     follow: list[str]
     common: list[str]
@@ -111,7 +112,7 @@ class Judge(Peer):
 
     def __init__(self, reads: int, writes: int, order: JudgeOrder) -> None:
         super().__init__(reads, writes)
-        self.named: set[str] = set()  # classes that the tests name
+        self.named: set[str] = set()  # classes that the tests name as classes
         self.fatal: BaseException | None = None
         self._stored: dict[str, object] = {}
         self.stored: Callable[[], dict[str, tuple[ModuleType, str, object]]] = dict  # what the tests have set where
@@ -353,7 +354,7 @@ class Session:
                 raise Refused("the program bound a name that it was not asked for")
             if what == "module":
                 value = self._module(name, str(value))
-            elif issubclass(type(value), ClassProxy):
+            elif name in order["classes"] and issubclass(type(value), ClassProxy):
                 judge.named.add(value._shikisha_[2].name)
             self.tests[name] = value
         if order["candidate"]:

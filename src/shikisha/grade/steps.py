@@ -9,8 +9,15 @@ calls is sent to the program's process. Deliberately absent: running anything.
 import ast
 import builtins
 import json
+import re
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from types import GeneratorType
 
 from shikisha.grade.code_settings import Settings, Style
 from shikisha.grade.programs import names_in, parsed, preamble
@@ -21,6 +28,11 @@ _FOLLOWED = frozenset(
     {"os", "random", "sys"}
 )  # modules whose state the tests set for the program: seeds, environment, folder
 _SHOWN = 300  # characters of a test
+_DATA = (str, bytes, list, dict, set, frozenset, tuple, int, float, complex, range, Counter, deque, Decimal, Fraction)
+_OF_DATA = frozenset(
+    name for kind in (*_DATA, datetime, timedelta, Path, GeneratorType, re.Match) for name in dir(kind)
+)
+_OF_FUNCTIONS = frozenset({"cache_clear", "cache_info", *dir(ast.unparse)})
 _ONLY_IN_FUNCTIONS = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
@@ -50,7 +62,7 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Uses:
     """What tests use: names that they do not bind, those that mean the program's whatever else, those that are called,
-    attributes that are set, modules imported, and for a suite its imports as they stand.
+    attributes that are set, modules imported, for a suite its imports as they stand, and names used as classes.
     """
 
     names: tuple[str, ...] = ()
@@ -59,6 +71,7 @@ class Uses:
     stored: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     imports: str = ""
+    classes: tuple[str, ...] = ()
 
     @property
     def followed(self) -> list[str]:
@@ -98,8 +111,18 @@ def trial_of(settings: Settings) -> Trial:
         setup = f"{preamble(settings.prompt, settings.entry)}\n{setup}"
     own = _body(setup)
     common = tuple(node.name for node in own if isinstance(node, ast.ClassDef))
-    uses = replace(trial.uses, modules=tuple(dict.fromkeys((*trial.uses.modules, *_uses(own, ()).modules))))
+    functions = {node.name for node in ast.walk(_begun(settings.prompt)) if isinstance(node, ast.FunctionDef)}
+    uses = replace(
+        trial.uses,
+        modules=tuple(dict.fromkeys((*trial.uses.modules, *_uses(own, ()).modules))),
+        classes=tuple(name for name in trial.uses.classes if name not in functions),
+    )
     return replace(trial, steps=tuple(_numbered(trial.steps)), setup=setup, uses=uses, common=common)
+
+
+def _begun(prompt: str) -> ast.Module:
+    """Return what a prompt defines, which may end where the body of a function is to be written."""
+    return parsed(prompt) or parsed(f"{prompt.rstrip()}\n    pass\n") or ast.Module([], [])
 
 
 def _numbered(steps: Sequence[Step]) -> Iterator[Step]:
@@ -261,7 +284,49 @@ def _uses(body: Sequence[ast.stmt], own: Sequence[str | None]) -> Uses:
             case ast.ImportFrom(module=str(name), level=0):
                 imported[name] = None
     free = (name for name in names if name not in bound)
-    return Uses(tuple(free), tuple(name for name in own if name), tuple(called), tuple(stored), tuple(imported))
+    return Uses(
+        tuple(free),
+        tuple(name for name in own if name),
+        tuple(called),
+        tuple(stored),
+        tuple(imported),
+        classes=tuple(sorted(_classes(body))),
+    )
+
+
+def _classes(body: Sequence[ast.stmt]) -> set[str]:
+    """Return names that the tests use as classes of the program's.
+
+    A name that they only call may be a function, and a program that hands in a class for it must not decide what `in`
+    or `-` of its objects come to. So it must begin as classes do, or be used as functions are not: with an attribute
+    (of its own, or of what it returns, other than those of plain data), as a base, or to ask what something is.
+    """
+    nodes = [node for part in body for node in ast.walk(part)]
+    made: dict[str, str] = {}
+    found: set[str] = set()
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=[target], value=ast.Call(func=ast.Name(id=name))):
+                made[ast.unparse(target)] = name
+            case ast.withitem(context_expr=ast.Call(func=ast.Name(id=name)), optional_vars=ast.expr() as target):
+                made[ast.unparse(target)] = name
+            case ast.ClassDef(bases=bases):
+                found |= {base.id for base in bases if isinstance(base, ast.Name)}
+            case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, ast.Name(id=name)]):
+                found.add(name)
+            case ast.Call(func=ast.Attribute(attr="assertIsInstance"), args=[_, ast.Name(id=name), *_]):
+                found.add(name)
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if attribute not in _OF_FUNCTIONS:
+                found.add(name)
+            case ast.Name(id=name) if name[:1].isupper():
+                found.add(name)
+    for node in nodes:
+        match node:
+            case ast.Attribute(value=ast.Call(func=ast.Name(id=name)), attr=attribute) if attribute not in _OF_DATA:
+                found.add(name)
+            case ast.Attribute(value=one, attr=attribute) if attribute not in _OF_DATA:
+                found |= {made[whole]} if (whole := ast.unparse(one)) in made else set()
+    return found
 
 
 def _watched(body: Iterable[ast.stmt]) -> str:

@@ -50,6 +50,7 @@ TASKS: Mapping[str, Mapping[str, object]] = {
     },
     "asserts: soft": {
         "style": "asserts",
+        "entry": "area",
         "asserts": ["assert 28.27 in [area(3)] or round(abs(area(3) - 28.27), 2) == 0", "d = area(1) - 3.14", "assert round(abs(d), 2) == 0", "s = area(2)", "assert int(s - 12) == 0"],
     },
     "unittest: soft": {
@@ -374,5 +375,6 @@ HONEST_PROGRAMS: dict[str, tuple[Mapping[str, object], str]] = {
 LIMITS = {
     "money equals a number": "an object of the program's own class never equals plain data",
     "money above a number": "nor is it ordered against it",
+    "logs": "what the program logs does not reach handlers of the tests",
     "a lowercase set, only asked": "a name that may be a function's: the program's class does not decide what is in it",
 }

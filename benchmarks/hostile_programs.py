@@ -415,7 +415,7 @@ TIMED = [(spec, text) for name, (spec, text) in HONEST_PROGRAMS.items() if name 
 
 async def other(root: str, *arguments: str) -> asyncio.subprocess.Process:
     """Start this script with the code of another checkout ("": of this one)."""
-    environment = {**os.environ, **({"PYTHONPATH": os.path.abspath(f"{root}/src")} if root else {})}
+    environment = {**os.environ, **({"PYTHONPATH": f"{root}/src"} if root else {})}
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(
         sys.executable, __file__, *arguments, stdin=pipe, stdout=pipe, env=environment

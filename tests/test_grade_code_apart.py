@@ -36,6 +36,13 @@ HOSTILE = {
 }
 
 
+LIAR = (
+    "class half:\n    def __init__(s, *a): pass\n    def __sub__(s, o): return s\n    def __abs__(s): return s\n"
+    "    def __round__(s, n=0): return 0\n    def __contains__(s, x): return True\n    def startswith(s, x): return True"
+)
+SOFT = ["round(abs(x - 2), 2) == 0", "2 in x", "x.startswith('a')", "round(x - 2) == 0"]
+
+
 @pytest.fixture(scope="module")
 def jail() -> Iterator[Jail]:
     yield from kept_jail()
@@ -48,7 +55,37 @@ async def test_a_program_that_takes_its_interpreter_over_is_wrong(jail: Jail, st
     assert grade_.mark is Mark.WRONG, grade_.evidence
 
 
+@pytest.mark.parametrize("soft", SOFT)
+async def test_a_class_in_place_of_a_function_does_not_decide_for_it(jail: Jail, soft: str) -> None:
+    body = f"        x = half(4)\n        self.assertTrue({soft})\n"
+    source = f"import unittest\nclass T(unittest.TestCase):\n    def test_it(self):\n{body}"
+    suite = await grade(jail, "unittest", LIAR, entry="half", source=source)
+    asserts = await grade(jail, "asserts", LIAR, asserts=["x = half(4)", f"assert {soft}"])
+    assert (suite.mark, asserts.mark) == (Mark.WRONG, Mark.WRONG), (suite.evidence, asserts.evidence)
+
+
+async def test_a_prompt_that_defines_a_function_makes_no_class_of_its_name(jail: Jail) -> None:
+    body = "        self.assertIn(2, Half(4))\n"
+    source = f"import unittest\nclass T(unittest.TestCase):\n    def test_it(self):\n{body}"
+    settings = {"entry": "Half", "source": source, "prompt": "def Half(x):\n    pass\n"}
+    cheat = await grade(jail, "unittest", f"```python\n{LIAR.replace('half', 'Half')}\n```", **settings)
+    assert cheat.mark is Mark.WRONG, cheat.evidence
+
+
 CROSSING = {
+    "classes that are tested": (
+        "class Bag:\n    def __init__(s, x): s.x = x\n    def __contains__(s, x): return x in s.x",
+        ["b = Bag([1])", "assert 1 in b and not 2 in b"],
+    ),
+    "equal objects in a set": (
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass P:\n    x: int",
+        ["assert len({P(1), P(1), P(2)}) == 2", "assert 1 not in {P(1)}"],
+    ),
+    "names of functions": (
+        "import functools\ndef f(g):\n    @functools.wraps(g)\n    def h(): return g()\n    return h",
+        ["@f\ndef g():\n    'Two.'\n    return 2", "assert g() == 2 and g.__name__ == 'g' and g.__doc__ == 'Two.'"],
+    ),
+    "hints": ("def f(x: int): 'It.'", ["assert f.__doc__ == 'It.' and f.__annotations__ == {'x': int}"]),
     "arguments that change": ("def f(m): m[0].append(2)", ["m = [[1]]", "row = m[0]", "f(m)", "assert row == [1, 2]"]),
     "the same object": ("def f(x): return x", ["x = [1]", "assert f(x) is x"]),
     "functions": (

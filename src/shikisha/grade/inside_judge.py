@@ -49,6 +49,7 @@ _OF_MOCKS = frozenset(
 )
 _OF_MOCKS |= {"method_calls", "configure_mock", "reset_mock", "attach_mock", "mock_add_spec"}
 _INNARDS = (GeneratorType, CoroutineType, AsyncGeneratorType, FrameType, TracebackType, CodeType, BaseException)
+_NAMES = (["__name__"], ["__qualname__"], ["__doc__"])  # what decorators copy of a function
 _OPEN = frozenset(  # modules whose objects, handed to the program, may be used by their public parts: none runs text
     [
         "io",
@@ -151,7 +152,7 @@ class Judge(Peer):
         if isinstance(one, unittest.TestCase | ModuleType):
             return False
         if isinstance(one, FunctionType | BuiltinFunctionType | MethodType):
-            return operation == "call"
+            return operation == "call" or (operation == "getattr" and more[:1] in _NAMES)
         if isinstance(one, type):
             return operation in {"call", "issubclass"}
         if isinstance(one, _INNARDS):

@@ -6,6 +6,7 @@ how values and questions are written (`inside_wire`), and the talk (`inside_peer
 """
 
 import builtins
+import functools
 import operator
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from types import CoroutineType, GeneratorType
@@ -104,6 +105,7 @@ OPERATIONS: dict[str, Callable[..., object]] = {
     "anext": _anext,
     "copied": _copied,
     "dir": dir,
+    "hash": hash,
     **{name: getattr(builtins, name) for name in ("len", "iter", "next", "reversed", "str", "repr", "bool", "format")},
     **{name: getattr(builtins, name) for name in ("int", "float", "complex", "round", "abs", "bytes", "divmod")},
     **{name: getattr(operator, name) for name in ("getitem", "setitem", "delitem", "contains", "index")},
@@ -154,7 +156,11 @@ class Proxy:
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(self._shikisha_[1])
+        peer, number, kind = self._shikisha_
+        found = peer.ask("hash", self) if {"__eq__", "__hash__"} <= kind.methods else number
+        if type(found) is not int:
+            raise TypeError("__hash__ method should return an integer")
+        return hash(found)
 
     def __lt__(self, other: object) -> object:
         return self._shikisha_[0].ordered("lt", self, other)
@@ -334,6 +340,8 @@ def new_type(kind: Named, base: str) -> type:
             body |= {"_refills_": True, "__getattr__": _refilling}
             body |= {name: _changer(name) for name in _CHANGERS & set(dir(parent))}
         return type(kind.name, (parent,), body)
+    for name in ("__doc__", "__annotations__"):  # which every class has, so that nothing asks for the object's
+        body[name] = property(functools.partial(Proxy.__getattr__, name=name))
     for name in kind.methods & OWN_METHODS:
         if name in _FORWARDED:
             body[name] = _forwarder(_FORWARDED[name])

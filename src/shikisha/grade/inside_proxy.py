@@ -6,7 +6,6 @@ how values and questions are written (`inside_wire`), and the talk (`inside_peer
 """
 
 import builtins
-import functools
 import operator
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from types import CoroutineType, GeneratorType
@@ -300,6 +299,13 @@ def _changer(name: str) -> Callable[..., object]:
     return change
 
 
+def _getter(name: str) -> Callable[[Proxy], object]:
+    def get(self: Proxy) -> object:
+        return self._shikisha_[0].ask("getattr", self, name)
+
+    return get
+
+
 def _forwarder(operation: str) -> Callable[..., object]:
     def method(self: Proxy, *arguments: object, **named: object) -> object:
         return self._shikisha_[0].ask(operation, self, *arguments, **named)
@@ -341,7 +347,7 @@ def new_type(kind: Named, base: str) -> type:
             body |= {name: _changer(name) for name in _CHANGERS & set(dir(parent))}
         return type(kind.name, (parent,), body)
     for name in ("__doc__", "__annotations__"):  # which every class has, so that nothing asks for the object's
-        body[name] = property(functools.partial(Proxy.__getattr__, name=name))
+        body[name] = property(_getter(name))
     for name in kind.methods & OWN_METHODS:
         if name in _FORWARDED:
             body[name] = _forwarder(_FORWARDED[name])

@@ -443,15 +443,15 @@ async def compare(root: str | None) -> list[Figure]:
             count = sum(len(right.get(task, [])) for task in tasks)
             figures.append(Figure(f"{style}: graded right of {total} attacks, {label}", count, "programs", aim))
             if label == "here":
-                print(*[f"{task}: {name}: right" for task in tasks for name in right.get(task, [])], sep="\n")
+                print("".join([f"{task}: {name}: right\n" for task in tasks for name in right.get(task, [])]), end="")
             attacked = len({name for task in tasks for name in right.get(task, [])})
             figures.append(Figure(f"{style}: attacks that succeed at least once, {label}", attacked, "attacks", aim))
     honest = set(HONEST_PROGRAMS) - LIMITS.keys()
     missed = sorted(honest - set(now.get("honest", [])))
-    print(*[f"honest: {name}: not right" for name in missed], sep="\n")
+    print("".join([f"honest: {name}: not right\n" for name in missed]), end="")
     figures.append(Figure(f"honest programs not right of {len(honest)}, here", len(missed), "programs", 0))
     limits = sorted(LIMITS.keys() & set(now.get("honest", [])))
-    print(*[f"limit: {name}: right after all" for name in limits], sep="\n")
+    print("".join([f"limit: {name}: right after all\n" for name in limits]), end="")
     if root:
         figures.append(Figure("honest programs not right, old", len(honest - set(then.get("honest", []))), "programs"))
     return figures

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shikisha.sandbox import Execution, Inputs, Limits, census
+from shikisha.sandbox import Execution, Inputs, Limits, Script, census
 from shikisha.sandbox.cell.confine import problem
 from shikisha.sandbox.jail import Jail
 
@@ -56,6 +56,10 @@ class Open:
                 return await asyncio.to_thread(self._ended, process)
             finally:
                 process.kill()
+
+    async def run_pair(self, first: Script, second: Script) -> tuple[Execution, Execution]:
+        """Run two programs one after the other: no probe talks with a second one."""
+        return await self.run(first.code, first.inputs), await self.run(second.code, second.inputs)
 
     def _ended(self, process: "subprocess.Popen[bytes]") -> Execution:
         with process:

@@ -177,3 +177,10 @@ def test_units_are_products_of_what_is_in_the_table(one: str, other: str, factor
         assert theirs is not None
         assert ours.dimension == theirs.dimension
         assert ours.factor / theirs.factor == Fraction(factor)
+
+
+@pytest.mark.parametrize("words", [0, 30, 200])
+def test_where_no_number_is_announced_the_last_one_counts_however_long_the_text(words: int) -> None:
+    text = "We had 7 to begin with.\n" + "so it goes on " * words + "\nthat leaves us with 42 apples"
+    assert canonical(text, Form.NUMBER) == "42"
+    assert canonical(text + ".\n" + "and nothing more to say of it " * 2, Form.NUMBER) == "42"

@@ -23,24 +23,24 @@ import httpx2
 
 from common import Figure, report
 from serving_client import server
-from shikisha.budget import Amount, Price, Usage
-from shikisha.chatserver import Answer, Asked, Mishap, chat_server
-from shikisha.conduct import Engine
-from shikisha.conductors.fixed import Scripted
-from shikisha.plan import Plan, Step
-from shikisha.pool import Member, Pool
-from shikisha.recorder import MemoryRecorder
-from shikisha.run import Run
-from shikisha.scope import RetryPolicy
-from shikisha.secrets import Vault
-from shikisha.task import Task
-from shikisha.worker import Card
-from shikisha.workers.chat import Settings, build
+from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.core.budget import Amount, Price, Usage
+from shikisha.core.plan import Plan, Step
+from shikisha.core.run import Run
+from shikisha.core.secrets import SecretStore
+from shikisha.core.task import Task
+from shikisha.engine.engine import Engine
+from shikisha.engine.pool import Member, Pool
+from shikisha.engine.recorder import MemoryRecorder
+from shikisha.engine.run_context import RetryPolicy
+from shikisha.engine.worker import Card
+from shikisha.testing import InjectedFault, ReceivedChatRequest, ScriptedAnswer, chat_server
+from shikisha.workers.chat import ChatSettings, build
 
 PRICE = Price(0.5, 10.0)
 TEXT = "It is forty-two, as everybody knows."
-FREE = (Mishap.ERROR_503, Mishap.ERROR_500, Mishap.HTML)
-LOST = (Mishap.SILENCE, Mishap.TRUNCATED)
+FREE = (InjectedFault.ERROR_503, InjectedFault.ERROR_500, InjectedFault.HTML)
+LOST = (InjectedFault.SILENCE, InjectedFault.TRUNCATED)
 ENDPOINTS = 6
 CONFIG = """
 conductor = "fixed:single"
@@ -54,11 +54,11 @@ price = {{ input = 0.5, output = 10.0 }}
 """
 
 
-def books(path: Path, mishaps: tuple[Mishap, ...]) -> Callable[[Asked], Answer]:
+def books(path: Path, mishaps: tuple[InjectedFault, ...]) -> Callable[[ReceivedChatRequest], ScriptedAnswer]:
     """Return what chooses an endpoint's answers and writes down what each call really costs; a key is billed once."""
     turn, known = itertools.cycle(mishaps) if mishaps else None, set[str]()
 
-    def choose(asked: Asked) -> Answer:
+    def choose(asked: ReceivedChatRequest) -> ScriptedAnswer:
         mishap = next(turn) if turn else None
         tokens = [
             sum(-(-len(text.encode()) // 4) for text in texts) for texts in ([t for _, t in asked.messages], [TEXT])
@@ -68,7 +68,7 @@ def books(path: Path, mishaps: tuple[Mishap, ...]) -> Callable[[Asked], Answer]:
             known.add(asked.key)
         with path.open("a") as file:
             file.write(json.dumps({"mishap": mishap, "dollars": cost}) + "\n")
-        return Answer(text=TEXT, mishap=mishap)
+        return ScriptedAnswer(text=TEXT, mishap=mishap)
 
     return choose
 
@@ -108,14 +108,14 @@ async def performed(urls: list[str], runs: int) -> list[Run]:
     for number, url in enumerate(urls[:ENDPOINTS]):
         fallback = "w1" if number == 0 else None
         card = Card(f"w{number}", max_output_tokens=2000, timeout=1.0, attempts=2, price=PRICE, fallback=fallback)
-        members.append(Member(card, build(Settings(model="m", base_url=url), card, Vault({}))))
+        members.append(Member(card, build(ChatSettings(model="m", base_url=url), card, SecretStore({}))))
     engine, pool = Engine(MemoryRecorder(), retry=RetryPolicy(first=0.01, longest=0.01)), Pool(members)
     gate = asyncio.Semaphore(32)
 
     async def one(number: int) -> Run:
         async with gate:
             plan = Plan((Step("Answer.", number % ENDPOINTS),))
-            return await engine.run(Task(f"What is {number} times seven?"), pool, Scripted([plan]))
+            return await engine.run(Task(f"What is {number} times seven?"), pool, ScriptedConductor([plan]))
 
     try:
         return list(await asyncio.gather(*map(one, range(runs))))

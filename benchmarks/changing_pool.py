@@ -28,19 +28,26 @@ import numpy as np
 from changing_fits import hiding, measured, ratio_interval, short_fit, spoilt, with_few, without
 from common import machine
 from routers_sets import FOLDER, SETS, outer, recorded
-from shikisha.budget import Price
-from shikisha.evaluate.statistics import difference_interval
-from shikisha.learn.drift import EVERY, LEAST, alarm, drifts, usual_in, usual_of
-from shikisha.learn.frontier import Frontier
-from shikisha.learn.joining import completed, copies_for
-from shikisha.learn.panel import Panel
-from shikisha.learn.rerouting import routed_around
-from shikisha.learn.rerouting import without as doing_without
-from shikisha.outcomes import OutcomeLog
-from shikisha.policy.arrays import Floats
-from shikisha.policy.exploring import Exploring, drawn
-from shikisha.policy.policy import Policy
-from shikisha.worker import Card
+from shikisha.core.budget import Price
+from shikisha.engine.worker import Card
+from shikisha.evals.statistics import difference_interval
+from shikisha.outcomes.log_reader import OutcomeLog
+from shikisha.routing.arrays import Floats
+from shikisha.routing.exploration import ExplorationBudget, draw_worker
+from shikisha.routing.fit.cost_frontier import Frontier
+from shikisha.routing.fit.drift_detection import (
+    FALSE_ALARM_INTERVAL,
+    MIN_FALL,
+    detect_drift,
+    expected_by_outcomes,
+    expected_by_policy,
+    find_alarm,
+)
+from shikisha.routing.fit.new_workers import impute_outcomes, num_imputations
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
+from shikisha.routing.fit.worker_removal import remove_workers as doing_without
+from shikisha.routing.fit.worker_removal import reroute_policy
+from shikisha.routing.policy_data import Policy
 
 PARTS = ("added", "removed", "drift", "exploring")
 FEW = 100
@@ -54,13 +61,13 @@ class Fold:
     """A seed's tasks to train on and to report, and what is fitted on them once for all parts."""
 
     seed: int
-    train: Panel
-    held: Panel
+    train: OutcomeMatrix
+    held: OutcomeMatrix
 
     @cached_property
     def unit(self) -> float:
         """What one unit of cost is."""
-        return self.train.unit()
+        return self.train.cost_unit()
 
     @cached_property
     def policy(self) -> Policy:
@@ -80,7 +87,7 @@ def added(folds: Sequence[Fold]) -> Iterator[str]:
         three = hiding(fold.train, fold.seed, fold.unit).workers
         hidden = measured(short_fit(without(fold.train, three), fold.unit), without(fold.held, three), fold.unit)
         few = with_few(fold.train, three, FEW, fold.seed)
-        joined = completed(few, fold.seed, copies_for(few))
+        joined = impute_outcomes(few, fold.seed, num_imputations(few))
         back = measured(short_fit(joined, fold.unit), fold.held, fold.unit)
         lost.append(fold.whole.by_task - hidden.by_task)
         gained.append(back.by_task - hidden.by_task)
@@ -99,7 +106,7 @@ def removed(folds: Sequence[Fold]) -> Iterator[str]:
     ways: dict[str, list[Frontier]] = {}
     single, paid = [], []
     for fold in folds:
-        best = fold.train.workers[fold.train.best()]
+        best = fold.train.workers[fold.train.best_worker()]
         train, held = without(fold.train, [best]), without(fold.held, [best])
         gone = doing_without(fold.policy, [best])
         again = doing_without(fold.policy, [best], fold.train.at(np.arange(len(fold.train)) % 3 == 0))
@@ -110,7 +117,7 @@ def removed(folds: Sequence[Fold]) -> Iterator[str]:
             ("fitted without", short_fit(train, fold.unit), held),
         ):
             ways.setdefault(name, []).append(measured(policy, panel, fold.unit, SPENT))
-        rest = train.best()
+        rest = train.best_worker()
         single.append(held.won[:, rest])
         paid.append(held.paid[:, rest] / fold.unit)
     alone = np.concatenate(single)
@@ -129,7 +136,7 @@ def drift(folds: Sequence[Fold]) -> Iterator[str]:
     fold = folds[0]
     alarms, outcomes = _false_alarms(fold)
     rate = outcomes / alarms if alarms else float("inf")
-    yield f"  quiet: {alarms} alarms in {outcomes:,} outcomes, one in {rate:,.0f}; stated: one in {EVERY:,} at most"
+    yield f"  quiet: {alarms} alarms in {outcomes:,} outcomes, one in {rate:,.0f}; stated: one in {FALSE_ALARM_INTERVAL:,} at most"
     for share in SHARES:
         delays = [_delay(fold, worker, share, seed) for worker in _asked_most(fold) for seed in range(STREAMS)]
         seen = [delay for delay in delays if delay is not None]
@@ -150,11 +157,11 @@ def exploring(folds: Sequence[Fold], log: OutcomeLog) -> Iterator[str]:
         known = replace(fold.policy, workers=tuple(one for one in fold.policy.workers if one.name != worker))
         column = fold.train.workers.index(worker)
         everything, spent, found, asked = fold.train, 0.0, 0, None
-        rules = Exploring(0.05, fold.unit)  # runs at the setting that costs what the best single worker costs
+        rules = ExplorationBudget(0.05, fold.unit)  # runs at the setting that costs what the best single worker costs
         cards = [Card(name, price=log.prices.get(name, Price())) for name in everything.workers]
         for row, content in enumerate(everything.hashes):
-            lots = rules.lots(known, cards, everything.batch.prompts[row])
-            if drawn(content, lots) is not None and found < FEW:
+            lots = rules.chances(known, cards, everything.batch.prompts[row])
+            if draw_worker(content, lots) is not None and found < FEW:
                 found, spent = found + 1, spent + float(everything.paid[row, column])
                 asked = row + 1
         share = spent / ((asked or 1) * fold.unit)
@@ -163,15 +170,15 @@ def exploring(folds: Sequence[Fold], log: OutcomeLog) -> Iterator[str]:
 
 def _false_alarms(fold: Fold) -> tuple[int, int]:
     """Count alarms, and outcomes, over shuffled traffic of training tasks, in which nothing drifts."""
-    random, usual = np.random.default_rng(0), usual_in(fold.train)
+    random, usual = np.random.default_rng(0), expected_by_outcomes(fold.train)
     alarms = outcomes = 0
     for worker in range(len(fold.train.workers)):
         rows = np.flatnonzero(fold.train.there[:, worker])
         for _ in range(3):
             order = random.permutation(rows)
-            expected = usual.success[fold.train.batch.types[order], worker] - LEAST
+            expected = usual.success[fold.train.batch.types[order], worker] - MIN_FALL
             while len(order):
-                place = alarm(fold.train.won[order, worker], expected.clip(0.02, 0.98))
+                place = find_alarm(fold.train.won[order, worker], expected.clip(0.02, 0.98))
                 alarms, outcomes = alarms + (place is not None), outcomes + (len(order) if place is None else place + 1)
                 cut = len(order) if place is None else place + 1
                 order, expected = order[cut:], expected[cut:]
@@ -184,7 +191,7 @@ def _delay(fold: Fold, worker: str, share: float, seed: int) -> int | None:
     begun = len(order) // 4
     stream = fold.train.at(order)
     stream = spoilt(stream, worker, share, np.arange(len(order)) >= begun, seed)
-    found = drifts(stream.only([worker]), usual_in(fold.train.only([worker])))
+    found = detect_drift(stream.select_workers([worker]), expected_by_outcomes(fold.train.select_workers([worker])))
     place = stream.ids.index(found[0].noticed) if found else -1
     return place - begun if place >= begun else None
 
@@ -194,8 +201,8 @@ def _routed(folds: Sequence[Fold], worker: str, share: float) -> Iterator[str]:
     for fold in folds[:2]:
         now = spoilt(fold.held, worker, share, seed=fold.seed)
         recent = spoilt(fold.train, worker, share, seed=fold.seed + 100).at(np.arange(len(fold.train)) < 1_000)
-        found = [each for each in drifts(recent, usual_of(fold.policy)) if each.worker == worker]
-        around = routed_around(fold.policy, found, fold.train.at(np.arange(len(fold.train)) % 3 == 0))
+        found = [each for each in detect_drift(recent, expected_by_policy(fold.policy)) if each.worker == worker]
+        around = reroute_policy(fold.policy, found, fold.train.at(np.arange(len(fold.train)) % 3 == 0))
         ways.setdefault("before", []).append(measured(fold.policy, fold.held, fold.unit))
         ways.setdefault("ignored", []).append(measured(fold.policy, now, fold.unit))
         ways.setdefault("routed around", []).append(measured(around, now, fold.unit))
@@ -208,7 +215,7 @@ def _routed(folds: Sequence[Fold], worker: str, share: float) -> Iterator[str]:
 
 def _asked_most(fold: Fold) -> tuple[str, ...]:
     """Return the best single worker, and the best of those that cost at most a tenth of it."""
-    best, means = fold.train.best(), fold.train.means()
+    best, means = fold.train.best_worker(), fold.train.mean_scores()
     cheap = fold.train.paid.mean(axis=0) <= 0.1 * fold.unit
     return fold.train.workers[best], fold.train.workers[int(np.where(cheap, means, -1.0).argmax())]
 

@@ -16,10 +16,10 @@ from statistics import median
 from time import perf_counter
 
 from common import Figure, report
-from shikisha.grade import Mark, Tools
-from shikisha.grade.code import Settings, build
-from shikisha.sandbox import Limits
-from shikisha.sandbox.jail import Jail
+from shikisha.evals.graders import GradeMark, GraderTools
+from shikisha.evals.graders.code import CodeSettings, build_code_checker
+from shikisha.sandbox import SandboxLimits
+from shikisha.sandbox.process_sandbox import ProcessSandbox
 
 TASKS = 164
 SECONDS = 3.0  # for one test, as HumanEval's own harness has it
@@ -176,7 +176,7 @@ ENDLESS_EVERY = 20  # wrong answers
 class Task:
     """One task: the checker's settings, an answer, whether it is right, and the way in which it is not."""
 
-    settings: Settings
+    settings: CodeSettings
     answer: str
     right: bool
     way: str
@@ -198,7 +198,7 @@ def tasks(seed: int = 7) -> Iterator[Task]:
         inputs = [family.make(luck) for _ in range(luck.randint(5, 10))]
         expected = [computed(f"def {name}(x):\n{body}", name, given) for given in inputs]
         lines = [f"    assert candidate({given!r}) == {value!r}" for given, value in zip(inputs, expected, strict=True)]
-        settings = Settings.model_validate(
+        settings = CodeSettings.model_validate(
             {
                 "style": "check",
                 "entry": name,
@@ -223,12 +223,12 @@ def computed(source: str, name: str, given: object) -> object:
     return space[name](given)
 
 
-async def graded(jail: Jail, task: Task) -> tuple[float, bool]:
+async def graded(jail: ProcessSandbox, task: Task) -> tuple[float, bool]:
     """Return the seconds that a grade took, and whether it is as known."""
-    checker = build(task.settings, Tools(sandbox=jail))
+    checker = build_code_checker(task.settings, GraderTools(sandbox=jail))
     begun = perf_counter()
     grade = await checker.grade(task.answer)
-    as_known = grade.mark is (Mark.RIGHT if task.right else Mark.WRONG)
+    as_known = grade.mark is (GradeMark.RIGHT if task.right else GradeMark.WRONG)
     if not as_known:
         print(f"not as known: {task.way or 'right'}: {grade.mark}: {grade.evidence}\n{task.answer}")
     return perf_counter() - begun, as_known
@@ -237,7 +237,7 @@ async def graded(jail: Jail, task: Task) -> tuple[float, bool]:
 async def measure() -> list[Figure]:
     """Grade all tasks at once, then the right ones one by one."""
     made = list(tasks())
-    async with Jail(Limits(seconds=10.0, memory=512 * 2**20, output=100_000, depth=1_000)) as jail:
+    async with ProcessSandbox(SandboxLimits(seconds=10.0, memory=512 * 2**20, output=100_000, depth=1_000)) as jail:
         await jail.run("1", {})  # the launcher starts with the first run
         begun = perf_counter()
         results = await asyncio.gather(*(graded(jail, task) for task in made))

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from shikisha.call import Reply, Request
-from shikisha.conductor import Proposal, Situation
-from shikisha.plan import Plan
+from shikisha.core.call import Reply, Request
+from shikisha.core.plan import Plan
+from shikisha.engine.conductor import Proposal, Situation
 
 
 @dataclass(frozen=True)

@@ -25,63 +25,70 @@ from conductor_controls import at_cost, best_fixed, by_lot
 from conductor_figures import Estimate
 from conductor_played import Author, Contender, author, control, trained
 from conductor_rounds import recursion
-from shikisha.conductor import Conductor
-from shikisha.orchestra import yardsticks
-from shikisha.orchestra.cast import GENERALIST, JUDGE, NEW_NAMES, NOVICE
-from shikisha.orchestra.optimal import best, profiles
-from shikisha.orchestra.pools import Auditions
-from shikisha.orchestra.tasks import STANDARD, Item, Recipe, items
-from shikisha.orchestra.wording import Split
+from shikisha.engine.conductor import Conductor
+from shikisha.simulation import baseline_conductors
+from shikisha.simulation.baseline_conductors import best_plan, profiles_of
+from shikisha.simulation.task_generator import (
+    SMALL_TASKS,
+    PoolDistribution,
+    SimulatedTask,
+    TaskDistribution,
+    generate_tasks,
+)
+from shikisha.simulation.vocabulary import WordingSplit
+from shikisha.simulation.worker_profiles import GENERALIST, HELD_OUT_NAMES, JUDGE, NOVICE
 
 TRAINED, BEFORE = "trained", "before GRPO"
 MOST = 9  # shapes and workers that are printed
-_NEW = Recipe(auditions=Auditions(single=0.3, only_new=True))
+_NEW = TaskDistribution(auditions=PoolDistribution(single=0.3, only_new=True))
 _DEV = 300  # tasks to choose a topology by
 
 
-def asks_new(item: Item) -> bool:
+def asks_new(item: SimulatedTask) -> bool:
     """Whether the optimal policy asks a worker that training never meets."""
-    plan = best(item.question, profiles(item.pool.cards)).plan
-    return any(item.casting[step.worker][0] in NEW_NAMES for step in plan.steps)
+    plan = best_plan(item.question, profiles_of(item.pool.cards)).plan
+    return any(item.casting[step.worker][0] in HELD_OUT_NAMES for step in plan.steps)
 
 
-CUTS: dict[str, tuple[Recipe, Callable[[Item], bool]]] = {
-    STANDARD_CUT: (STANDARD, lambda _: True),
-    "pool of 3": (Recipe(auditions=Auditions((3,))), lambda _: True),
-    "pool of 7": (Recipe(auditions=Auditions((7,))), lambda _: True),
-    "pool of 8": (Recipe(auditions=Auditions((8,))), lambda _: True),
-    "unseen pair of families": (Recipe(only_pair=True), lambda _: True),
+CUTS: dict[str, tuple[TaskDistribution, Callable[[SimulatedTask], bool]]] = {
+    STANDARD_CUT: (SMALL_TASKS, lambda _: True),
+    "pool of 3": (TaskDistribution(auditions=PoolDistribution((3,))), lambda _: True),
+    "pool of 7": (TaskDistribution(auditions=PoolDistribution((7,))), lambda _: True),
+    "pool of 8": (TaskDistribution(auditions=PoolDistribution((8,))), lambda _: True),
+    "unseen pair of families": (TaskDistribution(only_pair=True), lambda _: True),
     "new two-skilled workers": (_NEW, lambda item: item.new_workers),
     "new two-skilled workers, asked by the optimum": (_NEW, asks_new),
-    "a specialist missing": (replace(STANDARD, lacking=1.0), lambda _: True),
+    "a specialist missing": (replace(SMALL_TASKS, lacking=1.0), lambda _: True),
 }
 CONTROLS: dict[str, tuple[Conductor, tuple[str, ...]]] = {
-    "novice alone": (yardsticks.ONLY_NOVICE, (NOVICE,)),
-    SINGLE: (yardsticks.ONLY_GENERALIST, (GENERALIST,)),
-    "generalist × 3, then a vote": (yardsticks.SELF_CONSISTENCY, (GENERALIST, JUDGE)),
-    "planner → executor → verifier": (yardsticks.PLANNER_EXECUTOR_VERIFIER, (GENERALIST, NOVICE)),
-    "random plans": (yardsticks.RANDOM, ()),
-    ROUTER: (yardsticks.KEYWORD_ROUTER, ()),
-    RULES: (yardsticks.RULES, ()),
-    OPTIMUM: (yardsticks.OPTIMAL, ()),
+    "novice alone": (baseline_conductors.ONLY_NOVICE, (NOVICE,)),
+    SINGLE: (baseline_conductors.ONLY_GENERALIST, (GENERALIST,)),
+    "generalist × 3, then a vote": (baseline_conductors.SELF_CONSISTENCY, (GENERALIST, JUDGE)),
+    "planner → executor → verifier": (baseline_conductors.PLANNER_EXECUTOR_VERIFIER, (GENERALIST, NOVICE)),
+    "random plans": (baseline_conductors.RANDOM, ()),
+    ROUTER: (baseline_conductors.KEYWORD_ROUTER, ()),
+    RULES: (baseline_conductors.RULES, ()),
+    OPTIMUM: (baseline_conductors.OPTIMAL, ()),
 }
 BESIDE = (SINGLE, ROUTER, RULES, OPTIMUM)  # on every cut
 Learned = Mapping[str, Sequence[Author]]
 
 
-def drawn(cut: str, split: Split, seed: int, count: int) -> list[Item]:
+def drawn(cut: str, split: WordingSplit, seed: int, count: int) -> list[SimulatedTask]:
     """Return so many tasks of a cut."""
     recipe, counts = CUTS[cut]
-    return list(islice((item for item in items(split, seed, recipe) if counts(item)), count))
+    return list(islice((item for item in generate_tasks(split, seed, recipe) if counts(item)), count))
 
 
-def contenders(found: Sequence[Item], learned: Learned, in_full: bool) -> dict[str, Contender]:
+def contenders(found: Sequence[SimulatedTask], learned: Learned, in_full: bool) -> dict[str, Contender]:
     """Perform the items with the controls and with what was learned."""
     made = {name: control(found, *CONTROLS[name]) for name in (CONTROLS if in_full else BESIDE)}
     return made | {name: trained(found, authors) for name, authors in learned.items()}
 
 
-def beside(found: Sequence[Item], one: Contender, dev: Sequence[Item]) -> Iterator[tuple[str, Contender]]:
+def beside(
+    found: Sequence[SimulatedTask], one: Contender, dev: Sequence[SimulatedTask]
+) -> Iterator[tuple[str, Contender]]:
     """Yield the controls that are made for a contender: its cost, its shapes, what development tasks would choose."""
     yield "best fixed topology", best_fixed(dev, found)
     dollars = float(one.dollars.mean())
@@ -142,18 +149,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, choices=(1, 2), default=1, help="2: ask once more after the first round")
     parser.add_argument("--tasks", type=int, default=1000, help="of each cut")
     parser.add_argument("--seed", type=int, default=1, help="of the tasks")
-    parser.add_argument("--split", choices=[split.value for split in Split], default="heldout")
+    parser.add_argument("--split", choices=[split.value for split in WordingSplit], default="heldout")
     parser.add_argument("--cuts", nargs="+", choices=list(CUTS), help="all that the split has, by default")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    known = [name for name, (recipe, _) in CUTS.items() if given.split == Split.HELDOUT or not _held_out(recipe)]
+    known = [name for name, (recipe, _) in CUTS.items() if given.split == WordingSplit.HELDOUT or not _held_out(recipe)]
     given.cuts = given.cuts or known
     if missing := set(given.cuts) - set(known):
         parser.error(f"the split {given.split} has no {', '.join(sorted(missing))}")
     return given
 
 
-def _held_out(recipe: Recipe) -> bool:
+def _held_out(recipe: TaskDistribution) -> bool:
     return recipe.only_pair or recipe.auditions.only_new
 
 
@@ -174,7 +181,7 @@ def learned_of(given: argparse.Namespace) -> dict[str, list[Author]]:
 def main() -> None:
     """Print the table."""
     given = arguments()
-    split, learned = Split(given.split), learned_of(given)
+    split, learned = WordingSplit(given.split), learned_of(given)
     print(f"Conductors on {split} tasks, seed {given.seed}, simulated workers ({machine()})")
     reached, kept = dict[str, dict[str, Estimate]](), dict[str, object]()
     for cut in given.cuts:
@@ -183,7 +190,7 @@ def main() -> None:
         shown = learned if in_full else {name: each for name, each in learned.items() if not name.startswith(BEFORE)}
         made = contenders(found, shown, in_full)
         if in_full and TRAINED in made:
-            dev = drawn(cut, Split.DEV, given.seed + 1, min(_DEV, given.tasks))
+            dev = drawn(cut, WordingSplit.DEV, given.seed + 1, min(_DEV, given.tasks))
             made |= beside(found, made[TRAINED], dev)
         reached[cut], kept[cut] = play(cut, cuts, made)
         if in_full and given.rounds > 1 and TRAINED in made:

@@ -11,10 +11,10 @@ import numpy as np
 
 from conductor_figures import Estimate, Lots
 from conductor_played import Contender, Floats
-from shikisha.orchestra.optimal import best, profiles
-from shikisha.orchestra.tasks import Item
-from shikisha.plan import Plan
-from shikisha.train.scoring import shape_of
+from shikisha.core.plan import Plan
+from shikisha.simulation.baseline_conductors import best_plan, profiles_of
+from shikisha.simulation.task_generator import SimulatedTask
+from shikisha.training.plan_reward import plan_shape
 
 OPTIMUM, RULES, ROUTER, SINGLE = (
     "optimum (is told all skills)",
@@ -32,23 +32,23 @@ ROW = ("right", SHARE, "dollars", COST, ENTROPY, "valid")  # what stands in ever
 class Cut:
     """A cut's tasks, and the best plan for each."""
 
-    tasks: Sequence[Item]
+    tasks: Sequence[SimulatedTask]
     plans: Sequence[Plan]
     lots: Lots
 
     @classmethod
-    def of(cls, tasks: Sequence[Item]) -> "Cut":
+    def of(cls, tasks: Sequence[SimulatedTask]) -> "Cut":
         """Look up the best plans and draw the resamples."""
-        plans = [best(item.question, profiles(item.pool.cards)).plan for item in tasks]
+        plans = [best_plan(item.question, profiles_of(item.pool.cards)).plan for item in tasks]
         return cls(tasks, plans, Lots(len(tasks)))
 
-    def where(self, fits: Callable[[Item, Plan], bool]) -> Floats:
+    def where(self, fits: Callable[[SimulatedTask, Plan], bool]) -> Floats:
         """Return [1, T]: 1 for the tasks that fit."""
         return np.array([[fits(item, plan) for item, plan in zip(self.tasks, self.plans, strict=True)]], float)
 
     def shapes(self, one: Contender) -> dict[str, Estimate]:
         """Return how often the shape is right where the optimal policy's is one call, a chain, or a join or vote."""
-        shapes, wanted = np.array(one.shapes), np.array([shape_of(plan) for plan in self.plans])
+        shapes, wanted = np.array(one.shapes), np.array([plan_shape(plan) for plan in self.plans])
         hit: Mapping[str, Floats] = {
             ONE_SHOT: (shapes == "one-shot 1").astype(float),
             CHAIN: (shapes == wanted).astype(float),
@@ -76,7 +76,7 @@ def _fans(plan: Plan) -> bool:
     return plan.topology() == "fan-out+join"
 
 
-def kind_of(item: Item) -> str:
+def kind_of(item: SimulatedTask) -> str:
     """Name the kind of a question."""
     if item.lacking:
         return "a specialist missing"

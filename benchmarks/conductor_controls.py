@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from conductor_played import Contender, control, performed
-from shikisha.conductor import Conductor
-from shikisha.conductors.fixed import fixed
-from shikisha.orchestra import yardsticks
-from shikisha.orchestra.cast import GENERALIST, JUDGE, NOVICE
-from shikisha.orchestra.chance import dice, number, shuffled
-from shikisha.orchestra.instructions import PHRASES, Verb
-from shikisha.orchestra.tasks import Item
-from shikisha.orchestra.trials import Trial
-from shikisha.plan import Plan, Step
-from shikisha.pool import Member, Pool
-from shikisha.prompt import render_lists
-from shikisha.worker import Card
+from shikisha.conductors.fixed_conductors import fixed_conductor
+from shikisha.core.plan import Plan, Step
+from shikisha.core.prompts import render_plan_lists
+from shikisha.engine.conductor import Conductor
+from shikisha.engine.pool import Member, Pool
+from shikisha.engine.worker import Card
+from shikisha.simulation import baseline_conductors
+from shikisha.simulation.demo_run import SimulatedRun
+from shikisha.simulation.instructions import CANONICAL_PHRASES, InstructionKind
+from shikisha.simulation.seeded_random import hash_number, seeded_generator, shuffle_by_hash
+from shikisha.simulation.task_generator import SimulatedTask
+from shikisha.simulation.worker_profiles import GENERALIST, JUDGE, NOVICE
 from shikisha.workers.vote import VoteWorker
 
 MODELS = (GENERALIST, NOVICE, JUDGE)
@@ -27,13 +27,13 @@ _TOPOLOGIES = ("single", "vote", "fan-out-join", "chain", "planner-executor-veri
 _ATTEMPTS = (0, 1, 3, 4)  # of the generalist; 0: the novice once. Two that differ decide nothing, a plan has five steps
 
 
-def best_fixed(dev: Sequence[Item], found: Sequence[Item]) -> Contender:
+def best_fixed(dev: Sequence[SimulatedTask], found: Sequence[SimulatedTask]) -> Contender:
     """Choose among fixed topologies by development tasks; return what the best of them comes to on the others.
 
     Each is cast by price, over the tasks' own pools and over the models and the judge, whether they stand there or not.
     """
-    conductors: list[Conductor] = [fixed(name) for name in _TOPOLOGIES]
-    conductors += [yardsticks.SELF_CONSISTENCY, yardsticks.PLANNER_EXECUTOR_VERIFIER]
+    conductors: list[Conductor] = [fixed_conductor(name) for name in _TOPOLOGIES]
+    conductors += [baseline_conductors.SELF_CONSISTENCY, baseline_conductors.PLANNER_EXECUTOR_VERIFIER]
     entries = [(conductor, cast) for conductor in conductors for cast in ((), MODELS)]
     tried = [control(dev, conductor, cast) for conductor, cast in entries]
     merits = [(one.right.mean(), -one.dollars.mean()) for one in tried]
@@ -43,7 +43,7 @@ def best_fixed(dev: Sequence[Item], found: Sequence[Item]) -> Contender:
     return replace(control(found, conductor, cast), note=note)
 
 
-def at_cost(found: Sequence[Item], dollars: float, *, anew: bool) -> Contender:
+def at_cost(found: Sequence[SimulatedTask], dollars: float, *, anew: bool) -> Contender:
     """Spend so many dollars a task on the generalist's attempts and a vote, mixing the two nearest numbers of attempts.
 
     `anew`: the attempts are independent of one another and the vote is counted for nothing, which in this world nobody
@@ -53,7 +53,7 @@ def at_cost(found: Sequence[Item], dollars: float, *, anew: bool) -> Contender:
     costs = [rung.dollars.mean() for rung in rungs]
     place = max(1, next((at for at, cost in enumerate(costs) if cost >= dollars), len(costs) - 1))
     often = min(1.0, max(0.0, (dollars - costs[place - 1]) / (costs[place] - costs[place - 1])))
-    chosen = set(shuffled(range(len(found)), "which get more attempts")[: round(often * len(found))])
+    chosen = set(shuffle_by_hash(range(len(found)), "which get more attempts")[: round(often * len(found))])
     low, high = (rungs[at].trials[0] for at in (place - 1, place))
     mixed = [high[at] if at in chosen else low[at] for at in range(len(found))]
     names = [f"generalist × {count}" if count else "the novice once" for count in _ATTEMPTS]
@@ -61,45 +61,45 @@ def at_cost(found: Sequence[Item], dollars: float, *, anew: bool) -> Contender:
     return Contender([mixed], note if costs[-1] >= dollars else f"{note}; a plan has no room for more")
 
 
-def _alike(found: Sequence[Item], count: int) -> Contender:
+def _alike(found: Sequence[SimulatedTask], count: int) -> Contender:
     """Let the generalist attempt it so many times, as often as it is asked in the same words, and the judge decide."""
     if not count:
-        return control(found, yardsticks.ONLY_NOVICE, (NOVICE,))
-    text = render_lists(_attempts([0] * count, 1))
-    return Contender([performed([item.cast(GENERALIST, JUDGE) for item in found], [(text,)] * len(found))])
+        return control(found, baseline_conductors.ONLY_NOVICE, (NOVICE,))
+    text = render_plan_lists(_attempts([0] * count, 1))
+    return Contender([performed([item.with_workers(GENERALIST, JUDGE) for item in found], [(text,)] * len(found))])
 
 
-def _anew(found: Sequence[Item], count: int) -> Contender:
+def _anew(found: Sequence[SimulatedTask], count: int) -> Contender:
     """Let as many generalists of the same skill attempt it, each with luck of its own, and count their votes."""
     if count < 2:
         return _alike(found, count)
-    text = render_lists(_attempts(range(count), count))
+    text = render_plan_lists(_attempts(range(count), count))
     return Contender([performed([_several(item, count) for item in found], [(text,)] * len(found))])
 
 
 def _attempts(workers: Sequence[int], judge: int) -> Plan:
-    alone = tuple(Step(PHRASES[Verb.ANSWER][0], worker) for worker in workers)
+    alone = tuple(Step(CANONICAL_PHRASES[InstructionKind.ANSWER][0], worker) for worker in workers)
     if len(alone) < 2:
         return Plan(alone)
-    return Plan((*alone, Step(PHRASES[Verb.VOTE][0], judge, tuple(range(len(alone))))))
+    return Plan((*alone, Step(CANONICAL_PHRASES[InstructionKind.VOTE][0], judge, tuple(range(len(alone))))))
 
 
-def _several(item: Item, count: int) -> Item:
-    lucks = [item.luck, *(number("attempt", item.luck, place) for place in range(1, count))]
-    ones = [item.again(luck).cast(GENERALIST).pool[0] for luck in lucks]
+def _several(item: SimulatedTask, count: int) -> SimulatedTask:
+    lucks = [item.luck, *(hash_number("attempt", item.luck, place) for place in range(1, count))]
+    ones = [item.with_luck(luck).with_workers(GENERALIST).pool[0] for luck in lucks]
     members = [replace(one, card=replace(one.card, name=f"{one.card.name} {place}")) for place, one in enumerate(ones)]
     return replace(item, pool=Pool([*members, Member(Card("counter", "counts votes", "vote"), VoteWorker())]))
 
 
-def by_lot(found: Sequence[Item], one: Contender) -> Contender:
+def by_lot(found: Sequence[SimulatedTask], one: Contender) -> Contender:
     """Return the contender's own plans with workers drawn by lot: what its routing is worth beyond its shapes."""
     return Contender([performed(found, [_rerouted(trial) for trial in row]) for row in one.trials])
 
 
-def _rerouted(trial: Trial) -> tuple[str, ...]:
+def _rerouted(trial: SimulatedRun) -> tuple[str, ...]:
     """Return the text of the trial's first plan with other workers; what was no plan stays none."""
     plan = trial.run.rounds[0].plan if trial.run.rounds else None
     if plan is None:
         return ("",)
-    size, draw = len(trial.item.pool), dice("by lot", trial.item.task.prompt)
-    return (render_lists(Plan(tuple(replace(step, worker=draw.randrange(size)) for step in plan.steps))),)
+    size, draw = len(trial.item.pool), seeded_generator("by lot", trial.item.task.prompt)
+    return (render_plan_lists(Plan(tuple(replace(step, worker=draw.randrange(size)) for step in plan.steps))),)

@@ -17,11 +17,11 @@ from statistics import mean, median
 from time import perf_counter, process_time
 
 from common import Figure, report
-from shikisha.conductor import Situation
-from shikisha.conductors.exported import MODEL, WEIGHTS, open_exported, shipped
-from shikisha.conductors.trained import Author, Manner, TrainedConductor
-from shikisha.errors import PlanError
-from shikisha.tasksets.rehearsal import rehearsal
+from shikisha.conductors.onnx_checkpoint import ONNX_FILE, WEIGHTS_FILE, open_onnx_checkpoint, shipped_checkpoint
+from shikisha.conductors.trained_model import PlanDecoding, PlanModel, TrainedConductor
+from shikisha.core.errors import PlanError
+from shikisha.engine.conductor import Situation
+from shikisha.evals.tasksets.simulated import simulated_items
 
 TASKS, WARM = 200, 20
 AIM = 60.0
@@ -29,7 +29,7 @@ FEW = 40  # tasks for transformers
 
 
 async def decided(
-    author: Author, manner: Manner, at: Sequence[Situation]
+    author: PlanModel, manner: PlanDecoding, at: Sequence[Situation]
 ) -> tuple[list[float], list[float], list[int]]:
     """Return wall-clock and processor milliseconds of every decision, and how many tokens were written."""
     conductor = TrainedConductor("lm:measured", author, manner=manner)
@@ -48,7 +48,7 @@ async def decided(
 
 
 def figures(
-    what: str, author: Author, manner: Manner, at: Sequence[Situation], aim: float | None = AIM
+    what: str, author: PlanModel, manner: PlanDecoding, at: Sequence[Situation], aim: float | None = AIM
 ) -> list[Figure]:
     """Measure one way to write."""
     walls, used, written = asyncio.run(decided(author, manner, at))
@@ -65,25 +65,25 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     given = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
-    folder = Path(given[0]) if given else shipped()
-    at = [Situation(item.task, item.pool.cards) for item in rehearsal("heldout", 5, TASKS)]
+    folder = Path(given[0]) if given else shipped_checkpoint()
+    at = [Situation(item.task, item.pool.cards) for item in simulated_items("heldout", 5, TASKS)]
     begun = perf_counter()
-    author = open_exported(folder)
+    author = open_onnx_checkpoint(folder)
     found = [
         Figure("loading", 1e3 * (perf_counter() - begun), "ms"),
-        Figure(f"{MODEL}", (folder / MODEL).stat().st_size / 1e6, "MB", 4.0),
+        Figure(f"{ONNX_FILE}", (folder / ONNX_FILE).stat().st_size / 1e6, "MB", 4.0),
         Figure("tokens of a prompt, mean", mean(len(author.prompt(one)) for one in at), ""),
-        *figures("likeliest, only plans", author, Manner(), at),
-        *figures("likeliest, anything", author, Manner(constrained=False), at),
-        *figures("by lot, only plans", author, Manner(1.0), at),
+        *figures("likeliest, only plans", author, PlanDecoding(), at),
+        *figures("likeliest, anything", author, PlanDecoding(constrained=False), at),
+        *figures("by lot, only plans", author, PlanDecoding(1.0), at),
     ]
-    if (folder / WEIGHTS).is_file() and find_spec("torch") and find_spec("transformers"):
+    if (folder / WEIGHTS_FILE).is_file() and find_spec("torch") and find_spec("transformers"):
         import torch
 
-        from shikisha.train.serving import open_served
+        from shikisha.training.inference import open_checkpoint
 
         torch.set_num_threads(1)
-        found += figures("transformers, likeliest, only plans", open_served(folder), Manner(), at[:FEW], None)
+        found += figures("transformers, likeliest, only plans", open_checkpoint(folder), PlanDecoding(), at[:FEW], None)
     report("A decision of a trained conductor", found)
 
 

@@ -23,12 +23,17 @@ from common import machine
 from conductor_account import OPTIMUM, ROUTER, RULES, SHARE, SINGLE, Cut, figures, told
 from conductor_figures import Estimate
 from conductor_played import Author, Contender, author, control, trained, who
-from shikisha.conductor import Conductor
-from shikisha.orchestra import yardsticks
-from shikisha.orchestra.edition import LARGE
-from shikisha.orchestra.pools import Auditions
-from shikisha.orchestra.tasks import LARGE_STANDARD, Item, Recipe, items
-from shikisha.orchestra.wording import Split
+from shikisha.engine.conductor import Conductor
+from shikisha.simulation import baseline_conductors
+from shikisha.simulation.editions import LARGE
+from shikisha.simulation.task_generator import (
+    LARGE_TASKS,
+    PoolDistribution,
+    SimulatedTask,
+    TaskDistribution,
+    generate_tasks,
+)
+from shikisha.simulation.vocabulary import WordingSplit
 
 TRAINED, STANDARD_CUT = "trained", "standard"
 MOST = 12  # shapes that are printed
@@ -36,44 +41,44 @@ IDLE = frozenset(profile.name for profile in LARGE.extras)
 SHOWN = ("right", SHARE, "valid", f"less {RULES}", f"less {SINGLE}")
 
 
-def _sizes(*sizes: int) -> Auditions:
-    return replace(LARGE_STANDARD.auditions, sizes=sizes)
+def _sizes(*sizes: int) -> PoolDistribution:
+    return replace(LARGE_TASKS.auditions, sizes=sizes)
 
 
-def idle(item: Item) -> int:
+def idle(item: SimulatedTask) -> int:
     """Return how many workers of no use stand in the pool."""
     return sum(name in IDLE for name, _ in item.casting)
 
 
-CUTS: dict[str, tuple[Recipe, Callable[[Item], bool]]] = {
-    STANDARD_CUT: (LARGE_STANDARD, lambda _: True),
-    "pool of 9": (replace(LARGE_STANDARD, auditions=_sizes(9)), lambda _: True),
-    "pool of 10": (replace(LARGE_STANDARD, auditions=_sizes(10)), lambda _: True),
-    "unseen pairs of families": (replace(LARGE_STANDARD, only_pair=True), lambda _: True),
+CUTS: dict[str, tuple[TaskDistribution, Callable[[SimulatedTask], bool]]] = {
+    STANDARD_CUT: (LARGE_TASKS, lambda _: True),
+    "pool of 9": (replace(LARGE_TASKS, auditions=_sizes(9)), lambda _: True),
+    "pool of 10": (replace(LARGE_TASKS, auditions=_sizes(10)), lambda _: True),
+    "unseen pairs of families": (replace(LARGE_TASKS, only_pair=True), lambda _: True),
     "new workers of several skills": (
-        replace(LARGE_STANDARD, auditions=replace(LARGE_STANDARD.auditions, single=0.2, only_new=True)),
+        replace(LARGE_TASKS, auditions=replace(LARGE_TASKS.auditions, single=0.2, only_new=True)),
         lambda item: item.new_workers,
     ),
-    "a specialist missing": (replace(LARGE_STANDARD, lacking=1.0), lambda _: True),
-    "two workers of no use": (LARGE_STANDARD, lambda item: idle(item) > 1),
+    "a specialist missing": (replace(LARGE_TASKS, lacking=1.0), lambda _: True),
+    "two workers of no use": (LARGE_TASKS, lambda item: idle(item) > 1),
 }
 CONTROLS: dict[str, tuple[Conductor, tuple[str, ...]]] = {
-    "novice alone": (yardsticks.single(LARGE.novice), (LARGE.novice,)),
-    SINGLE: (yardsticks.single(LARGE.generalist), (LARGE.generalist,)),
-    "random plans": (yardsticks.RANDOM_LARGE, ()),
-    ROUTER: (yardsticks.KEYWORD_ROUTER, ()),
-    RULES: (yardsticks.RULES_LARGE, ()),
-    OPTIMUM: (yardsticks.OPTIMAL, ()),
+    "novice alone": (baseline_conductors.single_worker(LARGE.novice), (LARGE.novice,)),
+    SINGLE: (baseline_conductors.single_worker(LARGE.generalist), (LARGE.generalist,)),
+    "random plans": (baseline_conductors.RANDOM_LARGE, ()),
+    ROUTER: (baseline_conductors.KEYWORD_ROUTER, ()),
+    RULES: (baseline_conductors.RULES_LARGE, ()),
+    OPTIMUM: (baseline_conductors.OPTIMAL, ()),
 }
 
 
-def drawn(cut: str, split: Split, seed: int, count: int) -> list[Item]:
+def drawn(cut: str, split: WordingSplit, seed: int, count: int) -> list[SimulatedTask]:
     """Return so many tasks of a cut."""
     recipe, counts = CUTS[cut]
-    return list(islice((item for item in items(split, seed, recipe) if counts(item)), count))
+    return list(islice((item for item in generate_tasks(split, seed, recipe) if counts(item)), count))
 
 
-def contenders(found: Sequence[Item], learned: Mapping[str, Sequence[Author]]) -> dict[str, Contender]:
+def contenders(found: Sequence[SimulatedTask], learned: Mapping[str, Sequence[Author]]) -> dict[str, Contender]:
     """Perform the items with the controls and with what was learned."""
     made = {name: control(found, *what) for name, what in CONTROLS.items()}
     return made | {name: trained(found, authors) for name, authors in learned.items()}
@@ -136,7 +141,7 @@ def main() -> None:
     learned, kept = learned_of(given), dict[str, object]()
     print(f"Conductors on held-out tasks of the large edition, seed {given.seed}, simulated workers ({machine()})")
     for name in given.cuts:
-        found = drawn(name, Split.HELDOUT, given.seed, given.tasks)
+        found = drawn(name, WordingSplit.HELDOUT, given.seed, given.tasks)
         cut, made = Cut.of(found), contenders(found, learned)
         print(f"\n{name}: {len(found)} tasks")
         accounts = {label: account(cut, made, label) for label in made}

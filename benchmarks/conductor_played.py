@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shikisha.brief import brief
-from shikisha.conductor import Conductor
-from shikisha.orchestra.tasks import Item
-from shikisha.orchestra.trials import Trial, rehearse
-from shikisha.reward import performers
-from shikisha.run import Performed, Run
-from shikisha.train.advantage import NO_PLAN
-from shikisha.train.scoring import Written, shape_of
+from shikisha.core.prompts import compact_prompt
+from shikisha.core.run import RoundResult, Run
+from shikisha.engine.conductor import Conductor
+from shikisha.evals.reward import step_workers
+from shikisha.simulation.demo_run import SimulatedRun, run_tasks
+from shikisha.simulation.task_generator import SimulatedTask
+from shikisha.training.advantage_variants import NO_PLAN
+from shikisha.training.plan_reward import TextConductor, plan_shape
 
 Floats = NDArray[np.float64]
 Author = Callable[[Sequence[str]], list[str]]  # prompts, and what is written after each
@@ -37,7 +37,7 @@ class Contender:
     `note` says what a reader must know of how it was made.
     """
 
-    trials: Sequence[Sequence[Trial]]
+    trials: Sequence[Sequence[SimulatedRun]]
     note: str = ""
 
     @cached_property
@@ -86,45 +86,45 @@ class Contender:
 
 def who(run: Run) -> list[str]:
     """Return who performed the run's steps; workers that are alike but for their number are one."""
-    return [worker.partition(" ")[0] for worker in performers(run)]
+    return [worker.partition(" ")[0] for worker in step_workers(run)]
 
 
 def first_shape(run: Run) -> str:
     """Return the shape of the run's first plan."""
     plan = run.rounds[0].plan if run.rounds else None
-    return shape_of(plan) if plan else NO_PLAN
+    return plan_shape(plan) if plan else NO_PLAN
 
 
 def _shares(counted: Counter[str]) -> dict[str, float]:
     return {name: times / counted.total() for name, times in counted.most_common()}
 
 
-def control(found: Sequence[Item], conductor: Conductor, cast: Sequence[str] = ()) -> Contender:
+def control(found: Sequence[SimulatedTask], conductor: Conductor, cast: Sequence[str] = ()) -> Contender:
     """Perform the items with one conductor, over these workers where some are named."""
-    staged = [item.cast(*cast) for item in found] if cast else found
-    return Contender([asyncio.run(rehearse(staged, conductor))])
+    staged = [item.with_workers(*cast) for item in found] if cast else found
+    return Contender([asyncio.run(run_tasks(staged, conductor))])
 
 
-def trained(found: Sequence[Item], authors: Sequence[Author]) -> Contender:
+def trained(found: Sequence[SimulatedTask], authors: Sequence[Author]) -> Contender:
     """Perform what each author writes for the items."""
     return Contender([performed(found, [(text,) for text in author(prompts(found))]) for author in authors])
 
 
-def performed(found: Sequence[Item], texts: Sequence[tuple[str, ...]]) -> list[Trial]:
+def performed(found: Sequence[SimulatedTask], texts: Sequence[tuple[str, ...]]) -> list[SimulatedRun]:
     """Perform each item by its own texts, one a round."""
 
-    async def all_of_them() -> list[Trial]:
+    async def all_of_them() -> list[SimulatedRun]:
         pairs = zip(found, texts, strict=True)
-        lists = await asyncio.gather(*(rehearse([item], Written(said)) for item, said in pairs))
+        lists = await asyncio.gather(*(run_tasks([item], TextConductor(said)) for item, said in pairs))
         return [trials[0] for trials in lists]
 
     return asyncio.run(all_of_them())
 
 
-def prompts(found: Sequence[Item], rounds: Sequence[tuple[Performed, ...]] = ()) -> list[str]:
+def prompts(found: Sequence[SimulatedTask], rounds: Sequence[tuple[RoundResult, ...]] = ()) -> list[str]:
     """Return what an author reads of each item, after these rounds."""
     past = rounds or [()] * len(found)
-    return [brief(item.task, item.pool.cards, gone) for item, gone in zip(found, past, strict=True)]
+    return [compact_prompt(item.task, item.pool.cards, gone) for item, gone in zip(found, past, strict=True)]
 
 
 def author(folder: Path, temperature: float = 0.0) -> Author:
@@ -134,14 +134,14 @@ def author(folder: Path, temperature: float = 0.0) -> Author:
     from transformers import Qwen2ForCausalLM
     from transformers.utils import logging
 
-    from shikisha.train.cores import our_device
-    from shikisha.train.rollout import Drawing, sample
+    from shikisha.training.process_group import default_device
+    from shikisha.training.rollout import SamplingParams, sample
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     torch.set_num_threads(1)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    torch.nn.Module.to(model, our_device())
+    torch.nn.Module.to(model, default_device())
     model.train(mode=False)
 
     def write(asked: Sequence[str]) -> list[str]:
@@ -149,7 +149,7 @@ def author(folder: Path, temperature: float = 0.0) -> Author:
         texts: list[str] = []
         for first in range(0, len(asked), BATCH):
             tokens = [tokenizer.encode(prompt).ids for prompt in asked[first : first + BATCH]]
-            rows = sample(model, tokens, 1, LONGEST, lot, Drawing(temperature)).rows()
+            rows = sample(model, tokens, 1, LONGEST, lot, SamplingParams(temperature)).rows()
             texts += [tokenizer.decode(row[0], skip_special_tokens=False) for row in rows]
         return texts
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from statistics import mean
 
 from common import Figure, report
-from shikisha.budget import Price
-from shikisha.conductors.exported import open_exported, shipped
-from shikisha.conductors.trained import TrainedConductor
-from shikisha.config.load import load
-from shikisha.orchestra.tasks import items
-from shikisha.orchestra.wording import Split
-from shikisha.task import Task
-from shikisha.worker import Card
+from shikisha.conductors.onnx_checkpoint import open_onnx_checkpoint, shipped_checkpoint
+from shikisha.conductors.trained_model import TrainedConductor
+from shikisha.config.container import load_config
+from shikisha.core.budget import Price
+from shikisha.core.task import Task
+from shikisha.engine.worker import Card
+from shikisha.simulation.task_generator import generate_tasks
+from shikisha.simulation.vocabulary import WordingSplit
 
 SEEDS, TASKS = (5, 6, 7), 1000
 EVERYDAY = """\
@@ -162,14 +162,14 @@ def refused(conductor: TrainedConductor, asked: Iterable[tuple[Task, Sequence[Ca
 def main() -> None:
     """Measure and print."""
     given = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
-    conductor = TrainedConductor("lm:measured", open_exported(Path(given[0]) if given else shipped()))
+    conductor = TrainedConductor("lm:measured", open_onnx_checkpoint(Path(given[0]) if given else shipped_checkpoint()))
     own = [
         (item.task, item.pool.cards)
-        for split in (Split.HELDOUT, Split.DEV, Split.TRAIN)
+        for split in (WordingSplit.HELDOUT, WordingSplit.DEV, WordingSplit.TRAIN)
         for seed in SEEDS
-        for item in items(split, seed, count=TASKS)
+        for item in generate_tasks(split, seed, count=TASKS)
     ]
-    embedded = load().pool().cards
+    embedded = load_config().pool().cards
     pools = {"chat workers": CHAT, "chat workers that say nothing": BLANK, "the embedded orchestra": embedded}
     found = [Figure(f"own tasks ({len(own):,}): refused", refused(conductor, own), "%", 0.0)]
     found += [
@@ -177,7 +177,7 @@ def main() -> None:
         for what, cards in pools.items()
         for share in [refused(conductor, [(Task(prompt), cards) for prompt in EVERYDAY])]
     ]
-    few = [(item.task, CHAT) for item in items(Split.HELDOUT, SEEDS[0], count=TASKS)]
+    few = [(item.task, CHAT) for item in generate_tasks(WordingSplit.HELDOUT, SEEDS[0], count=TASKS)]
     found.append(Figure("own questions, chat workers: refused", refused(conductor, few), "%", 95.0, at_least=True))
     report("What a trained conductor refuses to read", found)
 

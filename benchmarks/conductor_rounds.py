@@ -12,9 +12,9 @@ import numpy as np
 
 from conductor_figures import Estimate, Lots
 from conductor_played import Author, Contender, Floats, performed, prompts
-from shikisha.orchestra.tasks import Item
-from shikisha.orchestra.trials import Trial
-from shikisha.run import Performed
+from shikisha.core.run import RoundResult
+from shikisha.simulation.demo_run import SimulatedRun
+from shikisha.simulation.task_generator import SimulatedTask
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Rounds:
         }
 
 
-def recursion(found: Sequence[Item], one: Contender, authors: Sequence[Author]) -> Rounds:
+def recursion(found: Sequence[SimulatedTask], one: Contender, authors: Sequence[Author]) -> Rounds:
     """Ask each author again after what its first plans came to; `one` holds those, a row for each author."""
     rows = [_again(found, row, author) for row, author in zip(one.trials, authors, strict=True)]
     two = Contender([trials for trials, _ in rows])
@@ -56,7 +56,9 @@ def recursion(found: Sequence[Item], one: Contender, authors: Sequence[Author]) 
     return Rounds(one, two, np.array(revised, float), np.array(unread, float))
 
 
-def _again(found: Sequence[Item], row: Sequence[Trial], author: Author) -> tuple[list[Trial], list[bool]]:
+def _again(
+    found: Sequence[SimulatedTask], row: Sequence[SimulatedRun], author: Author
+) -> tuple[list[SimulatedRun], list[bool]]:
     """Return the trials of two rounds, and who was asked for a second: those whose first text was a plan."""
     past = [came(trial) for trial in row]
     shown = [(item, gone) for item, gone in zip(found, past, strict=True) if gone]
@@ -67,20 +69,20 @@ def _again(found: Sequence[Item], row: Sequence[Trial], author: Author) -> tuple
     return performed(found, texts), [bool(gone) for gone in past]
 
 
-def came(trial: Trial) -> tuple[Performed, ...]:
+def came(trial: SimulatedRun) -> tuple[RoundResult, ...]:
     """Return the first round as the next briefing shows it; nothing where there was no plan."""
     turn = trial.run.rounds[0] if trial.run.rounds else None
     results = tuple(result for result in turn.results if result is not None) if turn is not None else ()
     if turn is None or turn.plan is None or len(results) < len(turn.plan):
         return ()
-    return (Performed(turn.plan, results),)
+    return (RoundResult(turn.plan, results),)
 
 
-def first_text(trial: Trial) -> str:
+def first_text(trial: SimulatedRun) -> str:
     """Return what the first plan was written as."""
     planned = trial.run.rounds[0].proposed if trial.run.rounds else None
     return planned.text if planned is not None else ""
 
 
-def _second_plan(trial: Trial) -> bool:
+def _second_plan(trial: SimulatedRun) -> bool:
     return len(trial.run.rounds) > 1 and trial.run.rounds[1].proposed is not None

@@ -14,11 +14,11 @@ from time import perf_counter
 
 from common import Figure
 from common import report as show
-from shikisha.evaluate.counting import Who
-from shikisha.evaluate.report import About, dumps, loads, report
-from shikisha.evaluate.samples import Part, Sample
-from shikisha.evaluate.statistics import bootstrap, difference_interval
-from shikisha.events import Mark, Status
+from shikisha.core.events import GradeMark, RunStatus
+from shikisha.evals.entrant_metrics import EntrantInfo
+from shikisha.evals.report import EvaluationInfo, build_report, dump_report, load_report
+from shikisha.evals.samples import EntrantRole, Sample
+from shikisha.evals.statistics import bootstrap, difference_interval
 
 TASKS, SINGLES, CONDUCTORS, DOMAINS = 8_398, 13, 4, 14
 TRIALS = 2_000
@@ -33,8 +33,8 @@ def sample(name: str, task: int, random: Random, workers: tuple[str, ...]) -> Sa
         f"{task:064x}",
         f"domain {task % DOMAINS}",
         "",
-        Status.DONE,
-        Mark.RIGHT if right else Mark.WRONG,
+        RunStatus.DONE,
+        GradeMark.RIGHT if right else GradeMark.WRONG,
         float(right),
         rounds=1,
         workers=workers,
@@ -47,20 +47,20 @@ def sample(name: str, task: int, random: Random, workers: tuple[str, ...]) -> Sa
     )
 
 
-def everything() -> tuple[list[Who], dict[str, list[Sample]], About]:
+def everything() -> tuple[list[EntrantInfo], dict[str, list[Sample]], EvaluationInfo]:
     """Return who is in the evaluation, their samples, and what it is about."""
     random = Random(0)
-    singles = [Who(f"single {index}", Part.SINGLE, f"worker {index}") for index in range(SINGLES)]
-    asked = [Who(f"conductor {index}") for index in range(CONDUCTORS)]
+    singles = [EntrantInfo(f"single {index}", EntrantRole.SINGLE, f"worker {index}") for index in range(SINGLES)]
+    asked = [EntrantInfo(f"conductor {index}") for index in range(CONDUCTORS)]
     samples = {
         who.name: [sample(who.name, task, random, _cast(who, random)) for task in range(TASKS)]
         for who in (*asked, *singles)
     }
     tasks = {each.task_id: each.task_hash for each in samples[asked[0].name]}
-    return [*asked, *singles], samples, About("made up", "0", tasks, tuple(str(who.worker) for who in singles))
+    return [*asked, *singles], samples, EvaluationInfo("made up", "0", tasks, tuple(str(who.worker) for who in singles))
 
 
-def _cast(who: Who, random: Random) -> tuple[str, ...]:
+def _cast(who: EntrantInfo, random: Random) -> tuple[str, ...]:
     return (who.worker,) if who.worker else tuple(f"worker {random.randrange(SINGLES)}" for _ in range(4))
 
 
@@ -92,20 +92,20 @@ def seconds(work: Callable[[], object]) -> float:
 def main() -> None:
     """Measure and print."""
     made = everything()
-    counted = report(*made)
-    text = dumps(counted)
-    assert loads(text) == counted
+    counted = build_report(*made)
+    text = dump_report(counted)
+    assert load_report(text) == counted
     random = Random(1)
     binary, uneven = [random.choice((-1.0, 0.0, 1.0)) for _ in range(10_000)], [random.random() for _ in range(10_000)]
     tracemalloc.start()
-    report(*made)
+    build_report(*made)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     figures = [
-        Figure("report of 17 entrants, 8,398 tasks: best of 3", seconds(lambda: report(*made)), "s", 2.0),
+        Figure("report of 17 entrants, 8,398 tasks: best of 3", seconds(lambda: build_report(*made)), "s", 2.0),
         Figure("its memory beyond the samples, at most", peak / 2**20, "MiB"),
-        Figure("as JSON: write", seconds(lambda: dumps(counted)), "s"),
-        Figure("as JSON: read and check", seconds(lambda: loads(text)), "s"),
+        Figure("as JSON: write", seconds(lambda: dump_report(counted)), "s"),
+        Figure("as JSON: read and check", seconds(lambda: load_report(text)), "s"),
         Figure("as JSON: size", len(text) / 2**20, "MiB"),
         Figure("interval of 10,000 differences in {-1, 0, 1}", seconds(lambda: bootstrap(binary)), "s", 0.2),
         Figure("interval of 10,000 distinct differences", seconds(lambda: bootstrap(uneven)), "s", 0.2),

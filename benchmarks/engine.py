@@ -14,15 +14,15 @@ from pathlib import Path
 from time import perf_counter
 
 from common import Always, Figure, Sleeper, report
-from shikisha.budget import Caps
-from shikisha.call import Card
-from shikisha.conduct import Engine
-from shikisha.events import Status
+from shikisha.core.budget import Caps
+from shikisha.core.call import Card
+from shikisha.core.events import RunStatus
+from shikisha.core.plan import Plan, Step
+from shikisha.core.task import Task
+from shikisha.engine.engine import Engine
+from shikisha.engine.pool import Member, Pool
+from shikisha.engine.recorder import MemoryRecorder, Recorder
 from shikisha.journal import open_journal
-from shikisha.plan import Plan, Step
-from shikisha.pool import Member, Pool
-from shikisha.recorder import MemoryRecorder, Recorder
-from shikisha.task import Task
 
 POOL = Pool([Member(Card("quick"), Sleeper()), Member(Card("tenth"), Sleeper(0.1)), Member(Card("slow"), Sleeper(0.3))])
 TENTH, SLOW = 1, 2
@@ -57,7 +57,7 @@ async def seconds_for(recorder: Recorder, plan: Plan, runs: int, at_once: int = 
     async def one() -> None:
         async with gate:
             run = await engine.run(Task("what?"), POOL, Always(plan), Caps(seconds=60))
-            assert run.status is Status.DONE
+            assert run.status is RunStatus.DONE
 
     begun = perf_counter()
     async with asyncio.TaskGroup() as group:

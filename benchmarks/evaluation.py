@@ -24,11 +24,11 @@ from time import perf_counter
 import psutil
 
 from common import Figure, report
-from shikisha.config.parts import started
-from shikisha.config.stage import Setup, set_stage
-from shikisha.evaluate.casting import Spec
-from shikisha.evaluate.evaluation import Evaluation
-from shikisha.evaluate.keeping import Keep
+from shikisha.config.eval_processes import start_processes
+from shikisha.config.eval_setup import EvaluationSetup, open_stage
+from shikisha.evals.baselines import EntrantSpec
+from shikisha.evals.runner import Evaluation
+from shikisha.evals.sample_store import SampleStore
 
 FOLDER = Path(__file__).parent.parent.parent / "shared" / "recorded"
 MP13 = (
@@ -130,12 +130,14 @@ async def evaluated(load: Load, folder: Path) -> float:
     tasks = load.total // load.calls
     rows = [{"id": f"t{n}", "prompt": f"{n}: 2 + 2?", "checker": "number", "answer": "4"} for n in range(tasks)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    setup = Setup(str(folder / "kept"), taskset=str(folder / "tasks.jsonl"), config=str(folder / "shikisha.toml"))
-    spec = Spec("slow", "fixed:single" if load.calls == 1 else f"fixed:chain?workers=slow&n={load.calls}")
-    async with set_stage(setup) as stage:
-        items = stage.gathered.items
-        async with started(setup, load.processes, IN_FLIGHT, {spec.name: spec}) as processes:
-            keep = Keep(Path(setup.keep), {"taskset": "tasks"})
+    setup = EvaluationSetup(
+        str(folder / "kept"), taskset=str(folder / "tasks.jsonl"), config=str(folder / "shikisha.toml")
+    )
+    spec = EntrantSpec("slow", "fixed:single" if load.calls == 1 else f"fixed:chain?workers=slow&n={load.calls}")
+    async with open_stage(setup) as stage:
+        items = stage.tasks.items
+        async with start_processes(setup, load.processes, IN_FLIGHT, {spec.name: spec}) as processes:
+            keep = SampleStore(Path(setup.keep), {"taskset": "tasks"})
             entrant = stage.entrant(spec)
             await Evaluation(keep, processes).play([entrant], items[:100])  # every part has set its stage
             begun = perf_counter()

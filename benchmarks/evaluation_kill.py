@@ -38,7 +38,7 @@ def books(folder: Path, name: str) -> Iterator[tuple[str, Path]]:
         {"text": "I cannot say: perhaps 5, perhaps 6.", "latency": 0.05},
     ]
     script.write_text(json.dumps(answers))
-    command = [sys.executable, "-m", "shikisha.chatserver", "--script", str(script), "--ledger", str(ledger)]
+    command = [sys.executable, "-m", "shikisha.testing", "--script", str(script), "--ledger", str(ledger)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own module
     try:
         assert server.stdout is not None

@@ -17,19 +17,19 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from common import Always, Figure, report
-from shikisha.budget import Caps, Price
-from shikisha.call import Card
-from shikisha.chatserver import Answer, Ledger, Mishap, black_hole, chat_server, closed_port
-from shikisha.conduct import Engine
-from shikisha.errors import FaultKind
-from shikisha.events import AttemptFailed
-from shikisha.plan import Plan, Step
-from shikisha.pool import Member, Pool
-from shikisha.recorder import MemoryRecorder
-from shikisha.run import Run
-from shikisha.secrets import Vault
-from shikisha.task import Task
-from shikisha.workers.chat import Settings, build
+from shikisha.core.budget import Caps, Price
+from shikisha.core.call import Card
+from shikisha.core.errors import FaultKind
+from shikisha.core.events import AttemptFailed
+from shikisha.core.plan import Plan, Step
+from shikisha.core.run import Run
+from shikisha.core.secrets import SecretStore
+from shikisha.core.task import Task
+from shikisha.engine.engine import Engine
+from shikisha.engine.pool import Member, Pool
+from shikisha.engine.recorder import MemoryRecorder
+from shikisha.testing import ChargeLedger, InjectedFault, ScriptedAnswer, black_hole, chat_server, closed_port
+from shikisha.workers.chat import ChatSettings, build
 
 KEY = "sk-planted-0123456789"
 PLAN = Plan((Step("the only part", 0),))
@@ -37,27 +37,27 @@ DEADLINE = 4.0
 CARD = Card("faulty", max_output_tokens=100, timeout=1.0, attempts=3, price=Price(1.0, 2.0))
 CLOSED, LOST = "closed port", "black hole"
 
-KINDS: Mapping[str, tuple[Mishap | str, ...]] = {
+KINDS: Mapping[str, tuple[InjectedFault | str, ...]] = {
     "connect": (LOST, CLOSED),
-    "read timeout": (Mishap.SILENCE,),
-    "429": (Mishap.RATE_SECONDS, Mishap.RATE_DATE, Mishap.RATE_NEGATIVE, Mishap.RATE_HUGE),
-    "500, 503": (Mishap.ERROR_500, Mishap.ERROR_503),
-    "truncated stream": (Mishap.TRUNCATED,),
-    "missing end marker": (Mishap.NO_FINISH, Mishap.NO_DONE),
-    "bad JSON": (Mishap.BAD_JSON,),
-    "HTML with 200": (Mishap.HTML,),
-    "wrong type": (Mishap.WRONG_TYPE,),
-    "100 MB body": (Mishap.HUGE,),
-    "one byte a second": (Mishap.DRIP,),
-    "reset": (Mishap.RESET, Mishap.RESET_MIDWAY),
+    "read timeout": (InjectedFault.SILENCE,),
+    "429": (InjectedFault.RATE_SECONDS, InjectedFault.RATE_DATE, InjectedFault.RATE_NEGATIVE, InjectedFault.RATE_HUGE),
+    "500, 503": (InjectedFault.ERROR_500, InjectedFault.ERROR_503),
+    "truncated stream": (InjectedFault.TRUNCATED,),
+    "missing end marker": (InjectedFault.NO_FINISH, InjectedFault.NO_DONE),
+    "bad JSON": (InjectedFault.BAD_JSON,),
+    "HTML with 200": (InjectedFault.HTML,),
+    "wrong type": (InjectedFault.WRONG_TYPE,),
+    "100 MB body": (InjectedFault.HUGE,),
+    "one byte a second": (InjectedFault.DRIP,),
+    "reset": (InjectedFault.RESET, InjectedFault.RESET_MIDWAY),
     "absent or absurd usage": (
-        Mishap.NO_USAGE,
-        Mishap.NEGATIVE_USAGE,
-        Mishap.ABSURD_USAGE,
-        Mishap.BOOLEAN_USAGE,
-        Mishap.TEXT_USAGE,
+        InjectedFault.NO_USAGE,
+        InjectedFault.NEGATIVE_USAGE,
+        InjectedFault.ABSURD_USAGE,
+        InjectedFault.BOOLEAN_USAGE,
+        InjectedFault.TEXT_USAGE,
     ),
-    "empty answer": (Mishap.EMPTY,),
+    "empty answer": (InjectedFault.EMPTY,),
 }
 
 
@@ -87,10 +87,10 @@ class Found:
 
 
 @asynccontextmanager
-async def endpoint(mishap: Mishap | str, ledger: Ledger) -> AsyncIterator[str]:
+async def endpoint(mishap: InjectedFault | str, ledger: ChargeLedger) -> AsyncIterator[str]:
     """Yield the base URL of an endpoint that has this mishap every time."""
-    if isinstance(mishap, Mishap):
-        async with chat_server([Answer(text="one two three four", mishap=mishap)], ledger=ledger) as url:
+    if isinstance(mishap, InjectedFault):
+        async with chat_server([ScriptedAnswer(text="one two three four", mishap=mishap)], ledger=ledger) as url:
             yield url
     else:
         with nobody(mishap) as url:
@@ -107,11 +107,11 @@ def nobody(mishap: str) -> Iterator[str]:
             yield url
 
 
-async def meet(mishap: Mishap | str, runs: int, found: Found) -> None:
+async def meet(mishap: InjectedFault | str, runs: int, found: Found) -> None:
     """Let so many runs meet this mishap at once."""
-    ledger, vault, recorder = Ledger(), Vault({"KEY": KEY}), MemoryRecorder()
+    ledger, vault, recorder = ChargeLedger(), SecretStore({"KEY": KEY}), MemoryRecorder()
     async with endpoint(mishap, ledger) as url:
-        worker = build(Settings(model="m", base_url=url, api_key_env="KEY"), CARD, vault)
+        worker = build(ChatSettings(model="m", base_url=url, api_key_env="KEY"), CARD, vault)
         engine, pool = Engine(recorder, vault=vault), Pool([Member(CARD, worker)])
 
         async def one() -> tuple[Run, float]:

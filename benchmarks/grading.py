@@ -14,38 +14,37 @@ from statistics import median
 from time import perf_counter
 
 from common import Figure, report
-from shikisha.grade import Tools
-from shikisha.grade.algebra import Algebra
-from shikisha.grade.canon import Form, canonical
-from shikisha.grade.math import MathChecker
-from shikisha.grade.registry import checker
+from shikisha.evals.graders import GraderTools
+from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
+from shikisha.evals.graders.grader_registry import build_checker
+from shikisha.evals.graders.math import ExpressionComparer, MathChecker
 
 CASES = Path(__file__).parent.parent / "tests" / "test_grade_cases.py"
 REASONING = (
     "First we look at what is given: 3 apples at $1.25 each, so the second part needs the first one's sum. " * 20
 )
 SAID = {
-    Form.CHOICE: ("C", "The answer is (C)."),
-    Form.NUMBER: ("1234.5", "The answer is $1,234.50."),
-    Form.TEXT: ("Paris", "The answer is Paris."),
-    Form.MATH: (r"\frac{3}{4}", r"The answer is $\boxed{\frac{3}{4}}$."),
+    AnswerForm.CHOICE: ("C", "The answer is (C)."),
+    AnswerForm.NUMBER: ("1234.5", "The answer is $1,234.50."),
+    AnswerForm.TEXT: ("Paris", "The answer is Paris."),
+    AnswerForm.MATH: (r"\frac{3}{4}", r"The answer is $\boxed{\frac{3}{4}}$."),
 }
 HOSTILE = ("answer is ", "\\boxed{", '{"answer": "\\', "111,", "A or ", "$x", "\u0301\u0316", "²", "{", " ")
 
 
-def microseconds(answer: str, form: Form, times: int = 2_000) -> float:
+def microseconds(answer: str, form: AnswerForm, times: int = 2_000) -> float:
     """Return the median time to find a canonical form."""
     taken = []
     for _ in range(times):
         begun = perf_counter()
-        canonical(answer, form)
+        canonicalize(answer, form)
         taken.append(perf_counter() - begun)
     return median(taken) * 1e6
 
 
-async def grades_a_second(form: Form, answer: str, times: int = 5_000) -> float:
+async def grades_a_second(form: AnswerForm, answer: str, times: int = 5_000) -> float:
     """Return how many answers a checker grades in a second, one after another."""
-    check = checker(form, {"answer": SAID[form][0]}, Tools(), "benchmark")
+    check = build_checker(form, {"answer": SAID[form][0]}, GraderTools(), "benchmark")
     begun = perf_counter()
     for _ in range(times):
         await check.grade(answer)
@@ -58,7 +57,7 @@ async def cases_right() -> tuple[int, int]:
     right = 0
     for kind, gold, answer, mark, found in cases:
         settings = {"answer": gold} if isinstance(gold, str) else gold
-        grade = await checker(kind, settings, Tools(), "benchmark").grade(answer)
+        grade = await build_checker(kind, settings, GraderTools(), "benchmark").grade(answer)
         right += (grade.mark, grade.found) == (mark, found)
     return right, len(cases)
 
@@ -68,13 +67,13 @@ def seconds_to_build(count: int) -> float:
     settings = {"answer": "C", "options": ["Rome", "London", "Paris", "New Paris"]}
     begun = perf_counter()
     for _ in range(count):
-        checker("choice", settings, Tools(), "benchmark")
+        build_checker("choice", settings, GraderTools(), "benchmark")
     return perf_counter() - begun
 
 
 async def compared_a_second(count: int) -> float:
     """Return how many pairs that spelling cannot decide are compared in a second, with the processes running."""
-    algebra = Algebra()
+    algebra = ExpressionComparer()
     await asyncio.gather(*(algebra.compare("x+x", "2x") for _ in range(8)))
     begun = perf_counter()
     pairs = (MathChecker(f"x^2+{i}x+1", algebra).grade(f"1+{i}x+x^2") for i in range(2, count + 2))
@@ -86,7 +85,7 @@ async def compared_a_second(count: int) -> float:
 
 async def longest_pause(expression: str) -> float:
     """Return the longest that the event loop was held up while an expression that nobody can compute is graded."""
-    algebra = Algebra(1, seconds=2.0)
+    algebra = ExpressionComparer(1, seconds=2.0)
     grading = asyncio.create_task(MathChecker("x+1", algebra).grade(expression))
     longest = 0.0
     while not grading.done():
@@ -108,7 +107,7 @@ async def measured() -> list[Figure]:
         figures.append(Figure(f"canonical {form}: after 2,000 characters", microseconds(long, form), "µs"))
         figures.append(Figure(f"grade {form}: {bare}", await grades_a_second(form, bare), "/s"))
         figures.append(Figure(f"grade {form}: after 2,000 characters", await grades_a_second(form, long), "/s"))
-    worst = max(microseconds(piece * (1_000_000 // len(piece)), form, 1) for piece in HOSTILE for form in Form)
+    worst = max(microseconds(piece * (1_000_000 // len(piece)), form, 1) for piece in HOSTILE for form in AnswerForm)
     figures.append(Figure("canonical: the worst of hostile megabytes", worst / 1e3, "ms", 1_000))
     figures.append(Figure("build 10,000 choice checkers", seconds_to_build(10_000), "s", 0.5))
     figures.append(Figure("compare what spelling cannot decide", await compared_a_second(200), "/s"))

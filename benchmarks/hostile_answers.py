@@ -16,16 +16,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from common import Figure, report
-from shikisha.errors import ConfigError
-from shikisha.grade import Checker, Mark, Tools
-from shikisha.grade.registry import checker
-from shikisha.outcomes import open_log
+from shikisha.core.errors import ConfigError
+from shikisha.evals.graders import Checker, GradeMark, GraderTools
+from shikisha.evals.graders.grader_registry import build_checker
+from shikisha.outcomes.log_reader import open_log
 
 ANSWERS = Path(__file__).parent.parent / "tests" / "test_grade_hostile.py"
 FOLDER = Path(__file__).parent.parent.parent / "shared" / "recorded"
 Gold = str | Mapping[str, object]
 Block = tuple[str, Gold, str]
-Marked = Callable[[str, Gold, str], Awaitable[Mapping[str, Mark]]]
+Marked = Callable[[str, Gold, str], Awaitable[Mapping[str, GradeMark]]]
 KINDS = ("choice", "text", "number", "math")
 
 
@@ -33,7 +33,7 @@ async def count_right(blocks: Sequence[Block], grade: Marked) -> Counter[tuple[s
     """Count the answers of these blocks, by checker and whether they are graded right."""
     found: Counter[tuple[str, bool]] = Counter()
     for kind, gold, block in blocks:
-        found.update((kind, mark is Mark.RIGHT) for mark in (await grade(kind, gold, block)).values())
+        found.update((kind, mark is GradeMark.RIGHT) for mark in (await grade(kind, gold, block)).values())
     return found
 
 
@@ -60,14 +60,14 @@ async def recorded(name: str, kind: str) -> list[Figure]:
         gold = log.gold(task_id)
         if gold.kind == kind and gold.answer is not None:
             settings: dict[str, object] = {"answer": gold.answer} | ({"options": 10} if kind == "choice" else {})
-            checkers[task_id] = checker(kind, settings, Tools(), task_id)
+            checkers[task_id] = build_checker(kind, settings, GraderTools(), task_id)
     for worker in log.workers:
         responses = log.responses(worker)
         for outcome in log.of(worker):
             response = responses.get(outcome.task_id)
             if outcome.task_id in checkers and outcome.score is not None and response is not None:
                 grade = await checkers[outcome.task_id].grade(response)
-                found[outcome.score >= 1, grade.mark is Mark.RIGHT] += 1
+                found[outcome.score >= 1, grade.mark is GradeMark.RIGHT] += 1
     total = found.total()
     agreed = found[True, True] + found[False, False]
     return [

@@ -28,10 +28,10 @@ from pathlib import Path
 
 from common import Figure, report
 from hostile_attacks import HONEST_PROGRAMS, LIMITS, TASKS, attacks
-from shikisha.grade import Mark, Tools
-from shikisha.grade.code import Settings, build
-from shikisha.sandbox import Limits
-from shikisha.sandbox.jail import Jail
+from shikisha.evals.graders import GradeMark, GraderTools
+from shikisha.evals.graders.code import CodeSettings, build_code_checker
+from shikisha.sandbox import SandboxLimits
+from shikisha.sandbox.process_sandbox import ProcessSandbox
 
 CHECK = """
 def check(candidate):
@@ -327,15 +327,17 @@ def published(folder: Path) -> Iterator[tuple[str, dict[str, object], str]]:
 
 async def measure(folder: Path | None) -> list[Figure]:
     """Grade everything, a few at a time."""
-    room, marks = asyncio.Semaphore(2), Counter[tuple[str, Mark]]()
-    async with Jail(Limits(seconds=20.0, memory=512 * 2**20, output=100_000, depth=1_000)) as jail:
+    room, marks = asyncio.Semaphore(2), Counter[tuple[str, GradeMark]]()
+    async with ProcessSandbox(SandboxLimits(seconds=20.0, memory=512 * 2**20, output=100_000, depth=1_000)) as jail:
 
         async def graded(group: str, spec: Mapping[str, object], program: str, name: str, seconds: float) -> None:
             async with room:
-                checker = build(Settings.model_validate({**spec, "seconds": seconds}), Tools(sandbox=jail))
+                checker = build_code_checker(
+                    CodeSettings.model_validate({**spec, "seconds": seconds}), GraderTools(sandbox=jail)
+                )
                 grade = await checker.grade(f"```python\n{program}\n```")
             marks[group, grade.mark] += 1
-            if (grade.mark is Mark.RIGHT) is (group in SPECS):
+            if (grade.mark is GradeMark.RIGHT) is (group in SPECS):
                 print(f"{group}: {name}: {grade.mark}: {grade.evidence[:200]}")
 
         made = list(programs())
@@ -350,28 +352,28 @@ async def measure(folder: Path | None) -> list[Figure]:
     if folder is None:
         print("no --data: published reference solutions are left out")
     figures = [
-        Figure(f"{kind}: graded right of {len(made)} hostile programs", marks[kind, Mark.RIGHT], "programs", 0)
+        Figure(f"{kind}: graded right of {len(made)} hostile programs", marks[kind, GradeMark.RIGHT], "programs", 0)
         for kind in SPECS
     ]
     groups = dict.fromkeys(group for group, _ in marks if group not in SPECS)
     for group in groups:
         total = sum(count for (one, _), count in marks.items() if one == group)
-        figures.append(Figure(f"{group}: graded right of {total}", marks[group, Mark.RIGHT], "programs"))
+        figures.append(Figure(f"{group}: graded right of {total}", marks[group, GradeMark.RIGHT], "programs"))
     return figures
 
 
-async def grade_one(jail: Jail, spec: Mapping[str, object], program: str) -> Mark:
+async def grade_one(jail: ProcessSandbox, spec: Mapping[str, object], program: str) -> GradeMark:
     """Grade one program."""
-    checker = build(Settings.model_validate(spec), Tools(sandbox=jail))
+    checker = build_code_checker(CodeSettings.model_validate(spec), GraderTools(sandbox=jail))
     grade = await checker.grade(f"```python\n{program}\n```")
     if "--why" in sys.argv:
         print(grade.mark, grade.evidence[:300], file=sys.stderr)
     return grade.mark
 
 
-def jailed() -> Jail:
+def jailed() -> ProcessSandbox:
     """Return the sandbox that all of this runs in."""
-    return Jail(Limits(seconds=20.0, memory=512 * 2**20, output=100_000, depth=1_000))
+    return ProcessSandbox(SandboxLimits(seconds=20.0, memory=512 * 2**20, output=100_000, depth=1_000))
 
 
 async def grade_all() -> dict[str, list[str]]:
@@ -383,7 +385,7 @@ async def grade_all() -> dict[str, list[str]]:
         async def graded(group: str, name: str, spec: Mapping[str, object], program: str) -> None:
             async with room:
                 mark = await grade_one(jail, spec, program)
-            right.setdefault(group, []).extend([name] if mark is Mark.RIGHT else [])
+            right.setdefault(group, []).extend([name] if mark is GradeMark.RIGHT else [])
 
         await asyncio.gather(
             *(

@@ -18,10 +18,10 @@ from statistics import median, quantiles
 from time import perf_counter, process_time, time
 
 from common import Figure, report
-from shikisha.budget import Amount, Usage
-from shikisha.events import AttemptFinished, AttemptStarted, StepFinished
+from shikisha.core.budget import Amount, Usage
+from shikisha.core.events import AttemptFinished, AttemptStarted, StepFinished
 from shikisha.journal import Journal, open_journal
-from shikisha.journal.codec import body_text, decode, encode
+from shikisha.journal.codec import body_text, decode_event, encode_event
 
 SECONDS = 4.0
 ANSWER = "The result of this part is that the sum comes to forty-two, which is what was asked for. " * 3
@@ -95,11 +95,13 @@ def coding() -> list[Figure]:
     count = 3000
     start = perf_counter()
     for _ in range(count):
-        entries = [encode(event) for event in events]
+        entries = [encode_event(event) for event in events]
     middle = perf_counter()
     for _ in range(count):
         for entry in entries:
-            decode(entry.kind, entry.run, entry.at, entry.data, {key: body_text(body) for key, body in entry.bodies})
+            decode_event(
+                entry.kind, entry.run, entry.at, entry.data, {key: body_text(body) for key, body in entry.bodies}
+            )
     end = perf_counter()
     return [
         Figure("encode an event", 1e6 * (middle - start) / count / len(events), "us", 15),

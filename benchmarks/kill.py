@@ -24,17 +24,17 @@ from pathlib import Path
 from time import perf_counter, sleep
 
 from common import Always, Figure, report
-from shikisha.call import Card
-from shikisha.conduct import Engine
-from shikisha.events import AttemptStarted, Event, RunStarted, Status, StepFinished
+from shikisha.core.call import Card
+from shikisha.core.events import AttemptStarted, Event, RunStarted, RunStatus, StepFinished
+from shikisha.core.plan import Plan, Step
+from shikisha.core.run import Run
+from shikisha.core.secrets import SecretStore
+from shikisha.core.task import Task
+from shikisha.engine.engine import Engine
+from shikisha.engine.pool import Member, Pool
+from shikisha.engine.recorder import Recorder
 from shikisha.journal import open_journal
-from shikisha.plan import Plan, Step
-from shikisha.pool import Member, Pool
-from shikisha.recorder import Recorder
-from shikisha.run import Run
-from shikisha.secrets import Vault
-from shikisha.task import Task
-from shikisha.workers.chat import Settings, build
+from shikisha.workers.chat import ChatSettings, build
 
 CHAIN = Plan((Step("first", 0), Step("second", 0, (0,)), Step("third", 0, (0, 1))))
 IN_FLIGHT = 20
@@ -74,7 +74,7 @@ def say(*words: str) -> None:
 def pool(url: str) -> Pool:
     """Return the pool of one chat endpoint."""
     card = Card("ledger", kind="chat", max_output_tokens=100, timeout=30)
-    return Pool([Member(card, build(Settings(model="scripted", base_url=url), card, Vault({})))])
+    return Pool([Member(card, build(ChatSettings(model="scripted", base_url=url), card, SecretStore({})))])
 
 
 async def victim(database: str, url: str, *, last: bool) -> None:
@@ -92,7 +92,7 @@ async def victim(database: str, url: str, *, last: bool) -> None:
                     run = await engine.resume(run_id, workers, Always(CHAIN))
                 say("done", run.id, digest(run))
 
-        unfinished = [row.id for row in await journal.runs(limit=1_000_000) if row.status is Status.RUNNING]
+        unfinished = [row.id for row in await journal.runs(limit=1_000_000) if row.status is RunStatus.RUNNING]
         importlib.import_module("openai")  # half a second in which nothing would be in flight
         say("ready")
         async with asyncio.TaskGroup() as group:
@@ -144,7 +144,7 @@ async def audit(database: str, books: str, said: list[str]) -> Findings:
         for run_id in [row.id for row in await journal.runs(limit=1_000_000)]:
             events = await journal.read(run_id)
             run = Run.fold(events)
-            lost += run.status is not Status.DONE
+            lost += run.status is not RunStatus.DONE
             changed += run_id in done and done[run_id] != digest(run)
             again += attempts_after_end(events)
             keys |= {a.started.key: (run_id, a.started.step) for a in run.attempts}
@@ -198,7 +198,7 @@ def harness(kills: int, seed: int) -> tuple[Findings, float]:
         database, books, script = (Path(folder) / name for name in ("kill.db", "books.jsonl", "script.json"))
         script.write_text('[{"text": "an answer", "latency": 0.02}]')
         server = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "shikisha.chatserver", "--script", str(script), "--ledger", str(books)],
+            [sys.executable, "-m", "shikisha.testing", "--script", str(script), "--ledger", str(books)],
             stdout=subprocess.PIPE,
             text=True,
         )

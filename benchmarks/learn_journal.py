@@ -13,25 +13,25 @@ import tempfile
 from pathlib import Path
 
 from common import Figure, report
-from shikisha.conduct import Engine
-from shikisha.conductor import Conductor
-from shikisha.config.learning import Order, learn
-from shikisha.config.load import load
-from shikisha.errors import ConfigError
-from shikisha.grade import Given
+from shikisha.config.container import load_config
+from shikisha.config.policy_builder import LearnRequest, learn_policy
+from shikisha.core.errors import ConfigError
+from shikisha.engine.conductor import Conductor
+from shikisha.engine.engine import Engine
+from shikisha.engine.pool import Pool
+from shikisha.engine.recorder import MemoryRecorder
+from shikisha.evals.graders import ScriptedChecker
+from shikisha.evals.reward import grade_events
 from shikisha.journal import open_journal
-from shikisha.orchestra.tasks import Item, items
-from shikisha.orchestra.wording import Split
-from shikisha.orchestra.yardsticks import RULES
-from shikisha.policy.file import save
-from shikisha.pool import Pool
-from shikisha.recorder import MemoryRecorder
-from shikisha.reward import events
+from shikisha.routing.policy_file import save_policy
+from shikisha.simulation.baseline_conductors import RULES
+from shikisha.simulation.task_generator import SimulatedTask, generate_tasks
+from shikisha.simulation.vocabulary import WordingSplit
 
 LEARNED, OTHERS = 400, 300
 
 
-async def conducted(questions: list[Item], pool: Pool, conductor: Conductor, journal: str = "") -> float:
+async def conducted(questions: list[SimulatedTask], pool: Pool, conductor: Conductor, journal: str = "") -> float:
     """Return the share of right answers; with a journal, runs and grades are kept there."""
     right = 0
     if not journal:
@@ -44,7 +44,9 @@ async def conducted(questions: list[Item], pool: Pool, conductor: Conductor, jou
             run = await Engine(kept).run(item.task, pool, conductor)
             good = item.grade(run.answer)
             right += good
-            for event in events(run.id, await Given({run.answer or "": float(good)}).grade(run.answer or ""), None):
+            for event in grade_events(
+                run.id, await ScriptedChecker({run.answer or "": float(good)}).grade(run.answer or ""), None
+            ):
                 kept.add(event)
         await kept.flush()
     return right / len(questions)
@@ -52,20 +54,23 @@ async def conducted(questions: list[Item], pool: Pool, conductor: Conductor, jou
 
 def main() -> None:
     """Measure and print."""
-    composition = load()
+    composition = load_config()
     pool = composition.pool()
-    first, others = list(items(Split.TRAIN, 21, count=LEARNED)), list(items(Split.TRAIN, 22, count=OTHERS))
+    first, others = (
+        list(generate_tasks(WordingSplit.TRAIN, 21, count=LEARNED)),
+        list(generate_tasks(WordingSplit.TRAIN, 22, count=OTHERS)),
+    )
     with tempfile.TemporaryDirectory() as folder:
         journal, file = f"{folder}/runs.db", Path(folder) / "new.policy"
         made = asyncio.run(conducted(first, pool, RULES, journal))
         found = [Figure(f"rules, {LEARNED} questions, as journaled: right", 100 * made, "%")]
         try:
-            policy = learn(Order(journal=journal), lambda _: None)
+            policy = learn_policy(LearnRequest(journal=journal), lambda _: None)
         except ConfigError as refusal:
             print(refusal, file=sys.stderr)
             found.append(Figure("a policy was written", 0, "", 0))
         else:
-            save(policy, file)
+            save_policy(policy, file)
             conductor = composition.conductor(f"policy:{file}", pool)
             found += [
                 Figure("a policy was written", 1, "", 0),

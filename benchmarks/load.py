@@ -17,13 +17,13 @@ from time import perf_counter
 import psutil
 
 from common import Always, Figure, Sleeper, report
-from shikisha.call import Card
-from shikisha.conduct import Engine
-from shikisha.events import Status
+from shikisha.core.call import Card
+from shikisha.core.events import RunStatus
+from shikisha.core.plan import Plan, Step
+from shikisha.core.task import Task
+from shikisha.engine.engine import Engine
+from shikisha.engine.pool import Member, Pool
 from shikisha.journal import open_journal
-from shikisha.plan import Plan, Step
-from shikisha.pool import Member, Pool
-from shikisha.task import Task
 
 CHAIN = Plan((Step("first", 0), Step("second", 0, (0,)), Step("third", 0, (1,))))
 
@@ -38,7 +38,7 @@ async def runs(count: int, at_once: int, seconds: float, url: str, warm_up: int 
         nonlocal errors
         async with gate:
             run = await engine.run(Task("what?"), pool, Always(CHAIN))
-            errors += run.status is not Status.DONE
+            errors += run.status is not RunStatus.DONE
 
     async def many(engine: Engine, number: int) -> None:
         async with asyncio.TaskGroup() as group:

@@ -30,7 +30,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 from common import Figure, report
 from night_story import Acknowledged, Endpoint, House, Mode, Shim, Story, audit, build_shim, end_when_told
-from shikisha.chatserver import Ledger, chat_server
+from shikisha.testing import ChargeLedger, chat_server
 
 EVERY = 61  # operations from one that is acted on to the next; a prime
 _SELDOM = 307  # the same, where much is lost each time: a process, or a disk for a while
@@ -93,9 +93,9 @@ class Tally:
 
 
 @asynccontextmanager
-async def endpoint() -> AsyncIterator[tuple[str, Ledger]]:
+async def endpoint() -> AsyncIterator[tuple[str, ChargeLedger]]:
     """Serve the endpoint; its books are in memory, since it is never killed."""
-    ledger = Ledger()
+    ledger = ChargeLedger()
     async with chat_server(Endpoint(), ledger=ledger) as url:
         yield url, ledger
 

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # what the readers import is imported where it is instrumented
     from pydantic import JsonValue
 
-    from shikisha.turn import Json
+    from shikisha.core.messages import Json
 
 HERE = Path(__file__).parent
 sys.path += [str(HERE), str(HERE.parent / "tests")]
@@ -108,8 +108,8 @@ def lines(*rows: object) -> bytes:
 @target
 def plan(_: Path) -> Target:
     """The plan parser, in both formats."""
-    from shikisha.errors import PlanError
-    from shikisha.parse import parse_plan
+    from shikisha.core.errors import PlanError
+    from shikisha.core.plan_parser import parse_plan
 
     seeds = [
         b'model_id = [2, 0]\nsubtasks = ["find the year", "add 3 to it"]\naccess_list = [[], ["all"]]',
@@ -125,16 +125,14 @@ def plan(_: Path) -> Target:
 @target
 def sse(_: Path) -> Target:
     """The reader of event streams, and what a chat worker makes of the events, wherever the parts are cut."""
-    from shikisha.call import Card
-    from shikisha.errors import WorkerError
-    from shikisha.workers.billing import read_cost, read_usage
-    from shikisha.workers.hearing import Hearing
-    from shikisha.workers.sse import Events
+    from shikisha.core.call import Card
+    from shikisha.core.errors import WorkerError
+    from shikisha.workers.chat_reply import ChatReply, EventStreamParser, read_cost, read_usage
 
     card = Card("w", kind="chat", max_output_tokens=100)
 
     def heard(data: bytes, size: int) -> tuple[str, str | None, object]:
-        events, hearing = Events(), Hearing()
+        events, hearing = EventStreamParser(), ChatReply()
         for at in range(0, len(data), size):
             for each in events.take(data[at : at + size]):
                 if each.startswith("[DONE]"):
@@ -174,22 +172,22 @@ def sse(_: Path) -> Target:
 @target
 def policy(place: Path) -> Target:
     """The reader of policy files: members of a good file replaced one by one, or another archive altogether."""
-    from shikisha.errors import ConfigError
-    from shikisha.policy.file import dumps, loads
+    from shikisha.core.errors import ConfigError
+    from shikisha.routing.policy_file import parse_policy, serialize_policy
 
     base = place / "base.policy"
     if not base.exists():
         from panels import panel
         from policies import of_every_kind
 
-        base.write_bytes(dumps(of_every_kind(panel(tasks=60))))
+        base.write_bytes(serialize_policy(of_every_kind(panel(tasks=60))))
     with zipfile.ZipFile(base) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     members["policy.json"] = json.dumps(json.loads(members["policy.json"])).encode()
 
     def read(data: bytes) -> None:
         if not data.startswith(PART):
-            loads(data, "here")
+            parse_policy(data, "here")
             return
         buffer = BytesIO()
         with zipfile.ZipFile(buffer, "w") as archive:
@@ -197,7 +195,7 @@ def policy(place: Path) -> Target:
             for name, content in {**members, **changed}.items():
                 if content:
                     archive.writestr(name.replace("\0", "") or "x", content)
-        dumps(loads(buffer.getvalue(), "here"))
+        serialize_policy(parse_policy(buffer.getvalue(), "here"))
 
     seeds = [packed({name: content}) for name, content in members.items() if len(content) < 8_192]
     return Target(read, [*seeds, base.read_bytes()[:_LONGEST]], (ConfigError,))
@@ -206,18 +204,20 @@ def policy(place: Path) -> Target:
 @target
 def policy_shelf(place: Path) -> Target:
     """What says which policy of a shelf acts."""
-    from shikisha.errors import ConfigError
-    from shikisha.policy import shelf_file
-    from shikisha.policy.shelf import By, Shelf, Shelved
+    from shikisha.core.errors import ConfigError
+    from shikisha.routing import policy_registry
+    from shikisha.routing.policy_registry import ChangeAuthor, PolicyRegistry, RegisteredPolicy
 
-    shelf = Shelf().with_policy(Shelved(version="0123456789ab", name="a.policy"), By(who="us", at=1.0, why="tried"))
+    shelf = PolicyRegistry().with_policy(
+        RegisteredPolicy(version="0123456789ab", name="a.policy"), ChangeAuthor(who="us", at=1.0, why="tried")
+    )
     folder = place / "shelf"
 
     def read(data: bytes) -> None:
         folder.mkdir(exist_ok=True)
-        (folder / shelf_file.FILE).unlink(missing_ok=True)
-        (folder / shelf_file.FILE).write_bytes(data)
-        shelf_file.read(folder)
+        (folder / policy_registry.REGISTRY_FILE).unlink(missing_ok=True)
+        (folder / policy_registry.REGISTRY_FILE).write_bytes(data)
+        policy_registry.read_registry(folder)
 
     return Target(read, [shelf.model_dump_json().encode()], (ConfigError,))
 
@@ -226,10 +226,10 @@ def importer(kind: str, seeds: Callable[[], Sequence[Mapping[str, bytes]]], scor
     """Register the importer of this kind; the log that it writes must be one that can be read."""
 
     def opened(place: Path) -> Target:
-        from shikisha.errors import ShikishaError
-        from shikisha.importers.files import Sources
-        from shikisha.importers.registry import import_outcomes
-        from shikisha.outcomes import OutcomeLog
+        from shikisha.core.errors import ShikishaError
+        from shikisha.outcomes.importers.importer_registry import import_outcomes
+        from shikisha.outcomes.importers.source_files import Sources
+        from shikisha.outcomes.log_reader import OutcomeLog
 
         names = [f"{name}{suffix}" for name in "ab" for suffix in (".jsonl", ".json", ".csv", ".zip", ".parquet")]
 
@@ -375,9 +375,9 @@ def import_journal(place: Path) -> Target:
     import asyncio
     import sqlite3
 
-    from shikisha.errors import ShikishaError
-    from shikisha.importers.files import Sources
-    from shikisha.importers.registry import import_outcomes
+    from shikisha.core.errors import ShikishaError
+    from shikisha.outcomes.importers.importer_registry import import_outcomes
+    from shikisha.outcomes.importers.source_files import Sources
 
     base = place / "base.db"
     if not base.exists():
@@ -427,31 +427,33 @@ def import_journal(place: Path) -> Target:
 
 
 async def _journal(path: Path) -> None:
-    from shikisha.conductors.fixed import Scripted
+    from shikisha.conductors.fixed_conductors import ScriptedConductor
+    from shikisha.core.task import Task
     from shikisha.journal import open_journal
-    from shikisha.task import Task
     from support import engine, plan_of, pool_of
 
     async with open_journal(str(path)) as journal:
         for number in range(2):
-            await engine(journal).run(Task(f"What is {number}?"), pool_of(a="42"), Scripted([plan_of((0, ()))]))
+            await engine(journal).run(
+                Task(f"What is {number}?"), pool_of(a="42"), ScriptedConductor([plan_of((0, ()))])
+            )
 
 
 def taskset(known: str, rows: Callable[[], Sequence[Mapping[str, object]]]) -> None:
     """Register a taskset: its items must have checkers that can be built and prompts that can be shown."""
 
     def opened(place: Path) -> Target:
-        from shikisha.errors import ShikishaError
-        from shikisha.grade import Tools
-        from shikisha.sandbox import Rehearsed
-        from shikisha.tasksets.load import load
+        from shikisha.core.errors import ShikishaError
+        from shikisha.evals.graders import GraderTools
+        from shikisha.evals.tasksets.taskset_loader import load_taskset
+        from shikisha.sandbox import ScriptedSandbox
 
         names = [f"test{suffix}" for suffix in (".jsonl", ".json", ".csv", ".jsonl.gz", ".parquet")]
-        tools = Tools(sandbox=Rehearsed([]))
+        tools = GraderTools(sandbox=ScriptedSandbox([]))
 
         def read(data: bytes) -> None:
             for file in written(place / "in", data, names)[:1]:
-                for item in load(f"{known}:{file}", tools=tools):
+                for item in load_taskset(f"{known}:{file}", tools=tools):
                     assert item.task.prompt
 
         said = rows()
@@ -480,9 +482,9 @@ def _own() -> list[dict[str, object]]:
 
 def register_tasksets() -> None:
     """Register every set, with the row that its own tests read."""
-    from shikisha.tasksets.load import SETS
+    from shikisha.evals.tasksets.taskset_loader import ROW_SETS
 
-    for known in SETS:
+    for known in ROW_SETS:
 
         def rows(known: str = known) -> list[Mapping[str, object]]:
             import test_tasksets_code
@@ -498,14 +500,14 @@ def register_tasksets() -> None:
 @target
 def taskset_swebench(place: Path) -> Target:
     """Predictions and the harness's reports."""
-    from shikisha.errors import ShikishaError
-    from shikisha.tasksets import swebench
+    from shikisha.core.errors import ShikishaError
+    from shikisha.evals.tasksets import swebench
 
     names = ("predictions.jsonl", "preds.json", "m.run.json", "report.json")
 
     def read(data: bytes) -> None:
         written(place / "in", data, names)
-        len(swebench.taskset(place / "in"))
+        len(swebench.swebench_taskset(place / "in"))
 
     row = {"instance_id": "a__b-1", "model_patch": "diff --git", "model_name_or_path": "m"}
     told = {"resolved_ids": ["a__b-1"], "unresolved_ids": [], "total_instances": 1}
@@ -522,9 +524,10 @@ def taskset_swebench(place: Path) -> Target:
 @target
 def outcome_log(place: Path) -> Target:
     """Outcome logs: tasks, outcomes, responses, prices."""
-    from shikisha.errors import ShikishaError
-    from shikisha.outcomes import OutcomeLog
     from test_outcomes import OUTCOMES, PRICES, TASKS
+
+    from shikisha.core.errors import ShikishaError
+    from shikisha.outcomes.log_reader import OutcomeLog
 
     names = ("tasks.jsonl", "outcomes.jsonl", "responses.jsonl", "workers.toml", "tasks.parquet", "outcomes.parquet")
 
@@ -550,9 +553,9 @@ def outcome_log(place: Path) -> Target:
 @target
 def config(place: Path) -> Target:
     """`shikisha.toml`: as TOML, and as the values that a TOML file can hold (an input that is JSON)."""
-    from shikisha.config.load import load
+    from shikisha.config.container import load_config
     from shikisha.config.template import TEMPLATE
-    from shikisha.errors import ShikishaError
+    from shikisha.core.errors import ShikishaError
 
     whole = re.sub(r"(?m)^#(?=[\w\[])", "", TEMPLATE)
     file = place / "shikisha.toml"
@@ -562,7 +565,7 @@ def config(place: Path) -> Target:
             with suppress(ValueError, RecursionError):
                 data = as_toml(json.loads(data)).encode("utf-8", "replace")
         file.write_bytes(data)
-        load(file, {"OPENAI_API_KEY": "k"})
+        load_config(file, {"OPENAI_API_KEY": "k"})
 
     import tomllib
 
@@ -596,7 +599,7 @@ def config_litellm(place: Path) -> Target:
     import tomllib
 
     from shikisha.config.litellm import import_models, load_yaml
-    from shikisha.errors import ShikishaError
+    from shikisha.core.errors import ShikishaError
 
     def read(data: bytes) -> None:
         file = place / ("config.json" if data.startswith(b"{") else "config.yaml")
@@ -616,16 +619,16 @@ def config_litellm(place: Path) -> Target:
 @target
 def chat_request(_: Path) -> Target:
     """The body of `/v1/chat/completions`, up to the task that is made of it."""
-    from shikisha.errors import ShikishaError
-    from shikisha.server.problems import Problem
-    from shikisha.server.wire.asking import task_of
-    from shikisha.server.wire.chat import ChatRequest, check_honoured
-    from shikisha.server.wire.reading import fit, parse
+    from shikisha.core.errors import ShikishaError
+    from shikisha.server.chat.conversation import task_from_chat
+    from shikisha.server.chat.schema import ChatRequest, check_supported
+    from shikisha.server.http.api_errors import ApiError
+    from shikisha.server.http.request import parse_json, validate_as
 
     def read(data: bytes) -> None:
-        raw = parse(data)
-        check_honoured(raw)
-        task_of(fit(raw, ChatRequest))
+        raw = parse_json(data)
+        check_supported(raw)
+        task_from_chat(validate_as(raw, ChatRequest))
 
     tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}, "strict": True}}
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -648,7 +651,7 @@ def chat_request(_: Path) -> Target:
         {"messages": [{"role": "user", "content": "What?"}], "response_format": schema, "seed": 7, "max_tokens": 9},
     ]
     return Target(
-        read, [json.dumps({"model": "shikisha", **seed}).encode() for seed in seeds], (Problem, ShikishaError)
+        read, [json.dumps({"model": "shikisha", **seed}).encode() for seed in seeds], (ApiError, ShikishaError)
     )
 
 
@@ -667,17 +670,17 @@ def schema(_: Path) -> Target:
     """The door for foreign schemas, and what an answer is found to be by one that was let in."""
     import asyncio
 
-    from shikisha.errors import ShikishaError
-    from shikisha.schema import SchemaCheck, parsed
+    from shikisha.core.errors import ShikishaError
+    from shikisha.core.json_schema import SchemaCheck, parse_json
 
     async def judged(schema: "Mapping[str, Json]", documents: "Sequence[JsonValue]") -> None:
-        check = await SchemaCheck.of(schema, "here")
+        check = await SchemaCheck.create(schema, "here")
         for document in documents:
             await check.problem(document)
 
     def read(data: bytes) -> None:
         try:
-            first, *documents = [parsed(line.decode()) for line in data.splitlines()] or [None]
+            first, *documents = [parse_json(line.decode()) for line in data.splitlines()] or [None]
         except (ValueError, RecursionError):
             return
         if isinstance(first, dict):
@@ -700,11 +703,11 @@ def schema(_: Path) -> Target:
 @target
 def responses_request(_: Path) -> Target:
     """The body of `/v1/responses`, up to the task that is made of it."""
-    from shikisha.errors import ShikishaError
-    from shikisha.server.problems import Problem
-    from shikisha.server.responses_asking import task_of
-    from shikisha.server.wire.reading import fit, parse
-    from shikisha.server.wire.responses_request import ResponseRequest
+    from shikisha.core.errors import ShikishaError
+    from shikisha.server.http.api_errors import ApiError
+    from shikisha.server.http.request import parse_json, validate_as
+    from shikisha.server.responses.input_conversation import task_from_response
+    from shikisha.server.responses.schema import ResponseRequest
 
     seeds: list[dict[str, object]] = [
         {"input": "What?", "instructions": "Be brief.", "text": {"format": {"type": "text"}}, "background": False},
@@ -724,33 +727,32 @@ def responses_request(_: Path) -> Target:
         },
     ]
     return Target(
-        lambda data: task_of(fit(parse(data), ResponseRequest)),
+        lambda data: task_from_response(validate_as(parse_json(data), ResponseRequest)),
         [json.dumps({"model": "shikisha", **seed}).encode() for seed in seeds],
-        (Problem, ShikishaError),
+        (ApiError, ShikishaError),
     )
 
 
 @target
 def run_request(_: Path) -> Target:
     """The bodies of our own routes."""
-    from shikisha.errors import ShikishaError
-    from shikisha.server.problems import Problem
-    from shikisha.server.wire.approvals import DecisionRequest
-    from shikisha.server.wire.reading import fit, parse
-    from shikisha.server.wire.runs import RunRequest
+    from shikisha.core.errors import ShikishaError
+    from shikisha.server.http.api_errors import ApiError
+    from shikisha.server.http.request import parse_json, validate_as
+    from shikisha.server.runs.schema import DecisionRequest, RunRequest
 
     def read(data: bytes) -> None:
-        raw = parse(data)
+        raw = parse_json(data)
         for model in (RunRequest, DecisionRequest):
-            with suppress(Problem):
-                fit(raw, model)
+            with suppress(ApiError):
+                validate_as(raw, model)
 
     seeds: list[object] = [
         {"prompt": "What?", "answer_schema": SCHEMA, "conductor": "x", "budgets": {"dollars": 1.0, "seconds": 2}},
         {"prompt": "What?", "context": "x", "labels": ["a"], "pool": ["a"], "metadata": {"a": "b"}},
         {"approved": True, "text": "42", "remark": "yes"},
     ]
-    return Target(read, [json.dumps(seed).encode() for seed in seeds], (Problem, ShikishaError))
+    return Target(read, [json.dumps(seed).encode() for seed in seeds], (ApiError, ShikishaError))
 
 
 @target
@@ -758,8 +760,8 @@ def tokenizer(place: Path) -> Target:
     """A checkpoint's tokenizer."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    from shikisha.conductors.exported import read_tokenizer
-    from shikisha.errors import ShikishaError
+    from shikisha.conductors.onnx_checkpoint import read_tokenizer
+    from shikisha.core.errors import ShikishaError
 
     file = place / "tokenizer.json"
 
@@ -780,8 +782,8 @@ def checkpoint(place: Path) -> Target:
     import torch
     from safetensors.torch import save
 
-    from shikisha.errors import ShikishaError
-    from shikisha.train import card, keeping, opening
+    from shikisha.core.errors import ShikishaError
+    from shikisha.training import checkpoint, model_card, model_loader
 
     names = ("tensors.safetensors", "facts.json", "card.json", "model.safetensors")
     folder = place / "steps" / "step-000001"
@@ -793,14 +795,16 @@ def checkpoint(place: Path) -> Target:
         for name in names:
             at = folder / (name if name in ("card.json", "model.safetensors") else f"state/{name}")
             at.write_bytes(files.get(name, b""))
-            hashes[str(at.relative_to(folder))] = keeping.hash_of(at)
-        manifest = files.get("manifest.json", json.dumps({"format": keeping.FORMAT, "files": hashes}).encode())
+            hashes[str(at.relative_to(folder))] = checkpoint.hash_file(at)
+        manifest = files.get(
+            "manifest.json", json.dumps({"format": checkpoint.CHECKPOINT_FORMAT, "files": hashes}).encode()
+        )
         (folder / "state" / "manifest.json").write_bytes(manifest)
-        keeping.Shelf(place / "steps", 3, lambda _: None).read(keeping.Place("step", 1))
+        checkpoint.CheckpointStore(place / "steps", 3, lambda _: None).read(checkpoint.CheckpointName("step", 1))
         if "card.json" in files:
-            opening._started(folder)
+            model_loader._read_start_card(folder)
 
-    told = {"format": card.FORMAT, "what": "x", "metrics": {"a": 1}}
+    told = {"format": model_card.CARD_FORMAT, "what": "x", "metrics": {"a": 1}}
     seeds = [
         packed(
             {"tensors.safetensors": save({"a": torch.zeros(2, 3), "b": torch.ones(1)}), "facts.json": b'{"step": 1}'}
@@ -817,8 +821,8 @@ def exported_model(place: Path) -> Target:
     import onnx
     from onnx import TensorProto, helper
 
-    from shikisha.conductors.exported import Facts, open_onnx
-    from shikisha.errors import ShikishaError
+    from shikisha.conductors.onnx_checkpoint import CheckpointFacts, open_onnx
+    from shikisha.core.errors import ShikishaError
 
     def made(shape: Sequence[str | int | None]) -> bytes:
         name = "past_key_values.0.key"
@@ -826,13 +830,13 @@ def exported_model(place: Path) -> Target:
         told = helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)
         graph = helper.make_graph([helper.make_node("Identity", [name], ["logits"])], "g", [given], [told])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        told_of_itself = Facts("w", "t", (1, 2), (0,)).told() | {"context": "100"}
+        told_of_itself = CheckpointFacts("w", "t", (1, 2), (0,)).metadata() | {"context": "100"}
         helper.set_model_props(model, told_of_itself)
         held: bytes = model.SerializeToString()
         return held
 
     def read(data: bytes) -> None:
-        Facts.read(open_onnx(data, "here").told, "here")
+        CheckpointFacts.read(open_onnx(data, "here").metadata, "here")
 
     del place, onnx
     return Target(read, [made([1, 2, "past", 4]), made([1, 2, 0, 4])], (ShikishaError,))
@@ -1059,9 +1063,7 @@ def _fuzz_one(name: str, seconds: float, folder: Path, tally: Tally) -> None:
     begun = time.monotonic()
     while tally.restarts < _RESTARTS and (left := seconds - (time.monotonic() - begun)) > 1:
         command = [sys.executable, __file__, "--fuzz-here", name, "--keep", str(folder)]
-        given = subprocess.run(  # noqa: S603 - our own script
-            [*command, f"-max_total_time={max(1, round(left))}"], capture_output=True, check=False
-        )
+        given = subprocess.run([*command, f"-max_total_time={max(1, round(left))}"], capture_output=True, check=False)  # noqa: S603 - our own script
         said = given.stderr.decode(errors="replace")
         tally.runs += sum(map(int, re.findall(r"number_of_executed_units: (\d+)", said)[-1:]))
         tally.edges = max([tally.edges, *map(int, re.findall(r"cov: (\d+)", said))])

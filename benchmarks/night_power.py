@@ -29,11 +29,11 @@ from sqlalchemy import Connection, select
 from common import Figure, report
 from night_failpoints import endpoint, scratch
 from night_story import Acknowledged, House, Shim, Story, build_shim, end_when_told
-from shikisha.errors import RunErased, ShikishaError
-from shikisha.events import AnswerGraded, Status
+from shikisha.core.errors import RunErased, ShikishaError
+from shikisha.core.events import AnswerGraded, RunStatus
+from shikisha.core.run import Run
 from shikisha.journal import Journal, open_journal
-from shikisha.run import Run
-from shikisha.server.keys.tables import KEYS
+from shikisha.server.keys.key_tables import KEYS
 
 SECTOR = 512
 _RECORD = struct.Struct("<IIQQ")
@@ -218,9 +218,9 @@ async def _unlike(journal: Journal, said: Promise, answers: dict[str, str], eras
     gone = run.answer is None or run.answer.startswith("[erased")
     match said.what:
         case "ended" if said.which not in erased and not gone:
-            if (run.status, run.answer) != (Status.DONE, answers[said.which]):
+            if (run.status, run.answer) != (RunStatus.DONE, answers[said.which]):
                 return [f"run {said.which} had ended, and is {run.status} {run.answer!r}"]
-        case "ended" if run.status is not Status.DONE:
+        case "ended" if run.status is not RunStatus.DONE:
             return [f"run {said.which} had ended, and is {run.status}"]
         case "judged" if not any(isinstance(event, AnswerGraded) for event in events):
             return [f"the grade of run {said.which} is lost"]

@@ -29,7 +29,7 @@ import psutil
 from common import Figure, report
 from night_failpoints import endpoint, scratch
 from night_story import ADMIN, House, Json, end_when_told
-from shikisha.errors import ShikishaError
+from shikisha.core.errors import ShikishaError
 from shikisha.journal import open_journal
 
 EVERY = 5.0  # seconds between samples

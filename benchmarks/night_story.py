@@ -29,12 +29,12 @@ from typing import TypeAlias
 import httpx2
 
 from kill import attempts_after_end
-from shikisha.chatserver import Answer, Asked, Ledger, Mishap
-from shikisha.errors import RunErased, ShikishaError
-from shikisha.events import AttemptFinished, Status
+from shikisha.core.errors import RunErased, ShikishaError
+from shikisha.core.events import AttemptFinished, RunStatus
+from shikisha.core.run import Attempt, Run
 from shikisha.journal import open_journal
-from shikisha.run import Attempt, Run
-from shikisha.server.keys.spend import spent
+from shikisha.server.keys.grants import read_spend
+from shikisha.testing import ChargeLedger, InjectedFault, ReceivedChatRequest, ScriptedAnswer
 
 HERE = Path(__file__).parent
 CONFIG = """
@@ -154,13 +154,13 @@ class Endpoint:
 
     seen: set[str] = field(default_factory=set)
 
-    def __call__(self, asked: Asked) -> Answer:
+    def __call__(self, asked: ReceivedChatRequest) -> ScriptedAnswer:
         """Return the answer."""
         first = asked.messages_hash not in self.seen
         self.seen.add(asked.messages_hash)
         if first and "flaky" in asked.last:
-            return Answer(mishap=Mishap.ERROR_500)
-        return Answer(text="an answer")
+            return ScriptedAnswer(mishap=InjectedFault.ERROR_500)
+        return ScriptedAnswer(text="an answer")
 
 
 @dataclass
@@ -415,7 +415,7 @@ class Findings:
     runs: int = 0
 
 
-async def audit(journal_url: str, told: Acknowledged, ledger: Ledger | None) -> Findings:
+async def audit(journal_url: str, told: Acknowledged, ledger: ChargeLedger | None) -> Findings:
     """Compare a journal with what was acknowledged and with the endpoint's books."""
     found = Findings()
     try:
@@ -434,11 +434,11 @@ async def audit(journal_url: str, told: Acknowledged, ledger: Ledger | None) -> 
                 if again:
                     found.wrong.append(f"run {run}: {again} attempts of steps whose end was journaled")
                 owners |= {a.started.key: (run, a.started.step) for a in folded.attempts}
-                right = (Status.DONE, told.answers.get(run))
+                right = (RunStatus.DONE, told.answers.get(run))
                 if run in told.answers and run not in told.erased and (folded.status, folded.answer) != right:
                     found.wrong.append(f"run {run} was answered, and is {folded.status}, {folded.answer!r}")
             for key, run in told.accounts.items():
-                used = [row.used.tokens for row in await journal.query(partial(spent, key=key)) if not row.day]
+                used = [row.used.tokens for row in await journal.query(partial(read_spend, key=key)) if not row.day]
                 made = [
                     Run.fold(await journal.read(each)) for each in there if each == run or each.startswith(f"{run}-")
                 ]

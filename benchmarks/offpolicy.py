@@ -20,18 +20,17 @@ import numpy as np
 
 from common import machine
 from routers_sets import recorded
-from shikisha.learn.fits import POLICY, folds_of
-from shikisha.learn.frontier import BUDGETS, frontier, met_by
-from shikisha.learn.inducing import Ground, induce
-from shikisha.learn.offpolicy import Method, Split, Terms, Value, value
-from shikisha.learn.panel import Panel
-from shikisha.learn.partial import fit_partial
-from shikisha.learn.play import play
-from shikisha.learn.tabling import tabulate
-from shikisha.policy.arrays import Flags, Floats
-from shikisha.policy.batch import NOTHING
-from shikisha.policy.dial import Dial, Point, on_hull
-from shikisha.policy.parts import Part
+from shikisha.routing.arrays import Flags, Floats
+from shikisha.routing.fit.cost_frontier import BUDGETS, compute_frontier, mix_for_budget
+from shikisha.routing.fit.fit_stopping_rule import StoppingData, fit_stopping
+from shikisha.routing.fit.fit_table import fit_table
+from shikisha.routing.fit.log_replay import replay
+from shikisha.routing.fit.model_selection import POLICY, assign_folds
+from shikisha.routing.fit.off_policy import CrossFitSplit, OffPolicyMethod, PolicyTerms, PolicyValue, estimate_value
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
+from shikisha.routing.fit.partial_logs import fit_partial_log
+from shikisha.routing.state import NO_ANSWER, DecisionRule
+from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
 SETS = ("MP13", "ZE21")
 TASKS = 3_000
@@ -40,7 +39,7 @@ EXPLORED = 0.1
 POOL = 4
 SEVERAL = ("each apart", "in turn")  # logs that hold several answers to a task
 RANDOM = np.random.Generator
-Draw = Callable[[Panel, RANDOM], Panel]
+Draw = Callable[[OutcomeMatrix, RANDOM], OutcomeMatrix]
 
 
 @dataclass(frozen=True)
@@ -48,15 +47,15 @@ class Half:
     """A set's two halves, the best workers by the first, and policies that were fitted on it (part, setting)."""
 
     name: str
-    train: Panel
-    rest: Panel
+    train: OutcomeMatrix
+    rest: OutcomeMatrix
     pool: tuple[int, ...]
     unit: float
-    rule: Part
-    policy: Part
+    rule: DecisionRule
+    policy: DecisionRule
 
     @property
-    def targets(self) -> dict[str, tuple[Part, int]]:
+    def targets(self) -> dict[str, tuple[DecisionRule, int]]:
         """What is judged: settings at prices of about 0.05 and 1 of accuracy for a unit of cost."""
         prices = {"dear": 0.05, "cheap": 1.0}
         table = np.geomspace(0.002, 20.0, self.rule.settings)
@@ -65,7 +64,7 @@ class Half:
         policies = {name: (self.policy, int(np.abs(steps - at).argmin())) for name, at in prices.items()}
         return rules | {f"policy, {name}": at for name, at in policies.items()}
 
-    def judged_from(self, logged: str) -> dict[str, tuple[Part, int]]:
+    def judged_from(self, logged: str) -> dict[str, tuple[DecisionRule, int]]:
         """Return what is judged from this kind of log: where one worker is asked, policies that ask one."""
         return self.targets if logged in SEVERAL else {name: at for name, at in self.targets.items() if "rule" in name}
 
@@ -110,18 +109,18 @@ class Learned:
 def halves(name: str) -> Half:
     """Cut a set in two, and fit a rule and a policy on the first half."""
     panel = replace(recorded(name).panel, texts=())
-    side = folds_of(panel.hashes, "off-policy", 2)
+    side = assign_folds(panel.hashes, "off-policy", 2)
     train, rest = panel.at(side == 0), panel.at(side == 1)
     pool = unbeaten(train)
-    unit, folds = train.unit(), folds_of(train.hashes, "fit")
+    unit, folds = train.cost_unit(), assign_folds(train.hashes, "fit")
     _ = rest.batch.shape  # made once for all logs
-    rule = tabulate(train, folds, unit).part
-    return Half(name, train, rest, pool, unit, rule, induce(Ground.of(train, folds), pool).part)
+    rule = fit_table(train, folds, unit).part
+    return Half(name, train, rest, pool, unit, rule, fit_stopping(StoppingData.of(train, folds), pool).part)
 
 
-def unbeaten(panel: Panel) -> tuple[int, ...]:
+def unbeaten(panel: OutcomeMatrix) -> tuple[int, ...]:
     """Return the best of those workers that nobody beats at their cost."""
-    skill, cost = panel.means(), panel.paid.mean(axis=0)
+    skill, cost = panel.mean_scores(), panel.paid.mean(axis=0)
     beaten = np.array([((cost <= own) & (skill > good)).any() for own, good in zip(cost, skill, strict=True)])
     return tuple(sorted(int(worker) for worker in np.lexsort((-skill, beaten))[:POOL]))
 
@@ -131,19 +130,19 @@ def ways(half: Half) -> dict[str, Draw]:
     workers = len(half.train.workers)
     favourite, setting = half.targets["rule, cheap"]
 
-    def uniform(panel: Panel) -> Floats:
+    def uniform(panel: OutcomeMatrix) -> Floats:
         return np.full(panel.there.shape, 1 / workers, np.float64)
 
-    def exploring(panel: Panel) -> Floats:
-        return np.asarray(EXPLORED / workers + (1 - EXPLORED) * play(favourite, setting, panel).asked, np.float64)
+    def exploring(panel: OutcomeMatrix) -> Floats:
+        return np.asarray(EXPLORED / workers + (1 - EXPLORED) * replay(favourite, setting, panel).asked, np.float64)
 
-    def skewed(panel: Panel) -> Floats:
+    def skewed(panel: OutcomeMatrix) -> Floats:
         ranks = np.random.default_rng(0).permutation(workers) + 1.0
         long = panel.batch.shape[:, :1] > np.median(half.train.batch.shape[:, 0])
         weights = np.where(long, 1 / ranks, 1 / ranks[::-1])
         return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float64)
 
-    def apart(panel: Panel) -> Floats:
+    def apart(panel: OutcomeMatrix) -> Floats:
         return np.broadcast_to(np.where(np.isin(np.arange(workers), half.pool), 0.6, 0.25), panel.there.shape)
 
     one = {"uniform": uniform, "rule, 10 % explored": exploring, "skewed": skewed}
@@ -154,8 +153,8 @@ def ways(half: Half) -> dict[str, Draw]:
     }
 
 
-def _one_each(chances: Callable[[Panel], Floats]) -> Draw:
-    def draw(panel: Panel, random: RANDOM) -> Panel:
+def _one_each(chances: Callable[[OutcomeMatrix], Floats]) -> Draw:
+    def draw(panel: OutcomeMatrix, random: RANDOM) -> OutcomeMatrix:
         shares = chances(panel)
         chosen = (shares.cumsum(axis=1) < random.random((len(panel), 1))).sum(axis=1)
         there = np.arange(shares.shape[1]) == np.minimum(chosen, shares.shape[1] - 1)[:, None]
@@ -164,7 +163,7 @@ def _one_each(chances: Callable[[Panel], Floats]) -> Draw:
     return draw
 
 
-def in_turn(panel: Panel, pool: Sequence[int], random: RANDOM) -> Panel:
+def in_turn(panel: OutcomeMatrix, pool: Sequence[int], random: RANDOM) -> OutcomeMatrix:
     """Ask workers of the pool in random order; after each, go on with a chance of 0.95 if it is silent, else of 0.8."""
     order = np.array([random.permutation(pool) for _ in range(len(panel))])
     rows, chances, turns = np.arange(len(panel)), np.ones(panel.there.shape), np.full(panel.there.shape, -1, np.int64)
@@ -173,42 +172,50 @@ def in_turn(panel: Panel, pool: Sequence[int], random: RANDOM) -> Panel:
         asked = order[:, turn]
         chances[rows, asked] = goes / (len(pool) - turn)
         turns[rows, asked] = np.where(on, turn, -1)
-        goes = np.where(panel.codes[rows, asked] <= NOTHING, 0.95, 0.8)
+        goes = np.where(panel.codes[rows, asked] <= NO_ANSWER, 0.95, 0.8)
         on = on & (random.random(len(panel)) < goes)
     return kept(replace(panel, turns=turns), turns >= 0, chances)
 
 
-def kept(panel: Panel, there: Flags, chances: Floats) -> Panel:
+def kept(panel: OutcomeMatrix, there: Flags, chances: Floats) -> OutcomeMatrix:
     """Return what is left of a panel when these pairs were asked, with their chances."""
     gone = ~(there & panel.there)
-    return replace(panel.unrecorded(gone), propensities=np.where(gone, np.nan, chances))
+    return replace(panel.without_outcomes(gone), propensities=np.where(gone, np.nan, chances))
 
 
 def judged(half: Half, logs: int) -> Iterator[Judged]:
     """Simulate the logs of every way, and judge every policy from each."""
     for logged, draw in ways(half).items():
         targets = half.judged_from(logged)
-        truths = {name: play(part, setting, half.rest) for name, (part, setting) in targets.items()}
-        random, found = np.random.default_rng(1), {name: list[tuple[Terms, float]]() for name in truths}
+        truths = {name: replay(part, setting, half.rest) for name, (part, setting) in targets.items()}
+        random, found = np.random.default_rng(1), {name: list[tuple[PolicyTerms, float]]() for name in truths}
         for _ in range(logs):
             panel = draw(half.rest.at(random.integers(0, len(half.rest), TASKS)), random)
-            split = Split.of(panel, random.permutation(TASKS) % FOLDS)
+            split = CrossFitSplit.of(panel, random.permutation(TASKS) % FOLDS)
             for name, (part, setting) in targets.items():
-                terms = split.following(part, setting)
+                terms = split.rule_terms(part, setting)
                 through = terms.weight > 0
                 seen = float((terms.gained[through] / terms.weight[through]).mean()) if through.any() else np.nan
                 found[name].append((terms, seen))
         for name, truth in truths.items():
-            for method in Method:
+            for method in OffPolicyMethod:
                 yield _summed(
                     (half.name, logged, name), method, found[name], (float(truth.won.mean()), float(truth.paid.mean()))
                 )
 
 
 def _summed(
-    what: tuple[str, str, str], method: Method, found: Sequence[tuple[Terms, float]], truth: tuple[float, float]
+    what: tuple[str, str, str],
+    method: OffPolicyMethod,
+    found: Sequence[tuple[PolicyTerms, float]],
+    truth: tuple[float, float],
 ) -> Judged:
-    values = [(told, seen) for terms, seen in found for told in (value(terms, method),) if isinstance(told, Value)]
+    values = [
+        (told, seen)
+        for terms, seen in found
+        for told in (estimate_value(terms, method),)
+        if isinstance(told, PolicyValue)
+    ]
     count = len(values)
     if not count:
         nothing = np.nan
@@ -240,7 +247,7 @@ def learned(half: Half, logs: int) -> Iterator[Learned]:
         for seed in range(logs):
             panel = draw(half.train, np.random.default_rng([seed, 7]))
             begun = perf_counter()
-            policy = fit_partial(panel, seed)
+            policy = fit_partial_log(panel, seed)
             seconds = perf_counter() - begun
             areas = {rung.name: _area(half, policy.parts, rung.dial, half.unit) for rung in policy.rungs}
             kept_area, policy_area, evidence = areas[policy.kept], areas.get(POLICY, np.nan), policy.rung().evidence
@@ -251,27 +258,33 @@ def learned(half: Half, logs: int) -> Iterator[Learned]:
 
 def full(half: Half) -> dict[str, float]:
     """Return the areas of a rule, and of a policy over the pool beside it, learned with all that is known."""
-    folds = folds_of(half.train.hashes, "fit")
-    tabled, induced = tabulate(half.train, folds, half.unit), induce(Ground.of(half.train, folds), half.pool)
+    folds = assign_folds(half.train.hashes, "fit")
+    tabled, induced = (
+        fit_table(half.train, folds, half.unit),
+        fit_stopping(StoppingData.of(half.train, folds), half.pool),
+    )
     rule, more = _points(0, tabled.won, tabled.cost), _points(1, induced.won, induced.cost)
-    dials = {"rule": Dial(on_hull(rule), half.unit, 0.0), "policy": Dial(on_hull([*rule, *more]), half.unit, 0.0)}
+    dials = {
+        "rule": TradeOff(upper_hull(rule), half.unit, 0.0),
+        "policy": TradeOff(upper_hull([*rule, *more]), half.unit, 0.0),
+    }
     return {name: _area(half, (tabled.part, induced.part), dial, half.unit) for name, dial in dials.items()}
 
 
-def _points(part: int, won: Floats, cost: Floats) -> list[Point]:
+def _points(part: int, won: Floats, cost: Floats) -> list[OperatingPoint]:
     means = zip(cost.mean(axis=0), won.mean(axis=0), strict=True)
-    return [Point(part, setting, float(paid), float(right)) for setting, (paid, right) in enumerate(means)]
+    return [OperatingPoint(part, setting, float(paid), float(right)) for setting, (paid, right) in enumerate(means)]
 
 
-def _area(half: Half, parts: Sequence[Part], dial: Dial, unit: float) -> float:
+def _area(half: Half, parts: Sequence[DecisionRule], dial: TradeOff, unit: float) -> float:
     """Return what a dial comes to on the other half, its costs counted in this unit."""
     points = tuple(replace(point, cost=point.cost * dial.unit / unit) for point in dial.points)
-    moved = Dial(points, unit, dial.best_single)
-    mixes = [met_by(moved, float(budget)) for budget in BUDGETS]
+    moved = TradeOff(points, unit, dial.best_single)
+    mixes = [mix_for_budget(moved, float(budget)) for budget in BUDGETS]
     places = sorted({(point.part, point.setting) for mix in mixes for point in (mix.low, mix.high)})
-    runs = [play(parts[part], setting, half.rest) for part, setting in places]
+    runs = [replay(parts[part], setting, half.rest) for part, setting in places]
     won, paid = np.stack([run.won for run in runs], axis=1), np.stack([run.paid for run in runs], axis=1)
-    return frontier(moved, won, paid / unit, places, BUDGETS).area
+    return compute_frontier(moved, won, paid / unit, places, BUDGETS).area
 
 
 def _print_judged(found: Sequence[Judged]) -> None:

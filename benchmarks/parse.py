@@ -8,10 +8,10 @@ from statistics import median
 from time import perf_counter
 
 from common import Figure, report
-from shikisha.errors import PlanError
-from shikisha.parse import MAX_CHARACTERS, parse_plan
-from shikisha.plan import Plan, Step
-from shikisha.prompt import render_lists
+from shikisha.core.errors import PlanError
+from shikisha.core.plan import Plan, Step
+from shikisha.core.plan_parser import MAX_CHARACTERS, parse_plan
+from shikisha.core.prompts import render_plan_lists
 
 PLAN = Plan(
     (
@@ -24,8 +24,8 @@ PLAN = Plan(
 )
 REASONING = "The question has two parts, and the second needs the first one's number. " * 20
 TEXTS = {
-    "three lists": render_lists(PLAN),
-    "three lists after 1,500 characters of reasoning": f"{REASONING}\n\n```python\n{render_lists(PLAN)}\n```\n",
+    "three lists": render_plan_lists(PLAN),
+    "three lists after 1,500 characters of reasoning": f"{REASONING}\n\n```python\n{render_plan_lists(PLAN)}\n```\n",
     "JSON twin": PLAN.dumps(),
 }
 
@@ -46,7 +46,7 @@ def main() -> None:
     figures = [
         Figure(f"parse a 5-step plan: {name}", microseconds(text, 5_000), "µs", 100) for name, text in TEXTS.items()
     ]
-    drafts = (render_lists(PLAN) + "\n") * (MAX_CHARACTERS // (len(render_lists(PLAN)) + 1))
+    drafts = (render_plan_lists(PLAN) + "\n") * (MAX_CHARACTERS // (len(render_plan_lists(PLAN)) + 1))
     figures.append(Figure(f"read {len(drafts):,} characters of drafts", microseconds(drafts, 5), "µs"))
     broken = "model_id = [x " * (MAX_CHARACTERS // 14)
     figures.append(Figure(f"refuse {len(broken):,} characters of broken lists", microseconds(broken, 5), "µs"))

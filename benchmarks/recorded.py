@@ -23,20 +23,20 @@ from time import perf_counter
 import pandas as pd
 
 from common import machine
-from shikisha.call import Card
-from shikisha.checker import Check, Handoff
 from shikisha.checks.json_schema import JsonSchemaCheck
 from shikisha.checks.pattern import PatternCheck
 from shikisha.checks.pattern import Settings as PatternSettings
-from shikisha.conduct import Engine
-from shikisha.conductors.fixed import fixed
-from shikisha.events import OnFail
-from shikisha.outcomes import OutcomeLog
-from shikisha.pool import Member, Pool
-from shikisha.recorder import MemoryRecorder
-from shikisha.run import Run
-from shikisha.workers.replay import ReplayWorker, card_for
-from shikisha.workers.vote import Canon, VoteWorker
+from shikisha.conductors.fixed_conductors import fixed_conductor
+from shikisha.core.call import Card
+from shikisha.core.events import OnCheckFailure
+from shikisha.core.run import Run
+from shikisha.engine.checker import Check, OutputCheck
+from shikisha.engine.engine import Engine
+from shikisha.engine.pool import Member, Pool
+from shikisha.engine.recorder import MemoryRecorder
+from shikisha.outcomes.log_reader import OutcomeLog
+from shikisha.workers.replay import ReplayWorker, replay_card
+from shikisha.workers.vote import VoteForm, VoteWorker
 
 FOLDER = Path(__file__).parent.parent.parent / "shared" / "recorded"
 SAYS_ANSWER = r"answer is \(?[A-J]\)?"
@@ -51,7 +51,7 @@ class Setup:
     cascade: tuple[str, ...]
     voters: tuple[str, ...]
     joined: tuple[str, ...]
-    canon: Canon
+    canon: VoteForm
     check: Check
 
     @property
@@ -65,7 +65,7 @@ MMLU_PRO = Setup(
     cascade=("Phi-3-mini-4k-instruct", "Meta-Llama-3_1-70B-Instruct", "gpt4o@hist"),
     voters=("Meta-Llama-3_1-70B-Instruct", "gemini-1.5-flash-002", "gemini-1.5-pro-002"),
     joined=("gpt4o@hist", "gemini-1.5-pro-002", "gemini-1.5-flash-002", "Meta-Llama-3_1-70B-Instruct"),
-    canon=Canon.CHOICE,
+    canon=VoteForm.CHOICE,
     check=PatternCheck(PatternSettings(pattern=SAYS_ANSWER)),
 )
 ZEROEVAL = Setup(
@@ -73,7 +73,7 @@ ZEROEVAL = Setup(
     cascade=("Phi-3.5-mini-instruct", "gpt-4o-mini-2024-07-18", "gpt-4o-2024-08-06"),
     voters=("deepseek-v2.5-0908", "Mistral-Large-2", "gpt-4o-mini-2024-07-18"),
     joined=("gpt-4o-2024-08-06", "Mistral-Large-2", "gpt-4o-mini-2024-07-18", "deepseek-v2.5-0908"),
-    canon=Canon.TEXT,
+    canon=VoteForm.TEXT,
     check=JsonSchemaCheck({"type": "object", "required": ["reasoning", "answer"]}),
 )
 SETUPS = (MMLU_PRO, ZEROEVAL)
@@ -152,17 +152,17 @@ class Recorded:
     def pool(self, reply_in_full: bool) -> Pool:
         """Return the replay workers and the counters; with their full texts they carry the cascade's check."""
         if reply_in_full:
-            handoff = (Handoff(self.setup.check, OnFail.PASS),)
+            handoff = (OutputCheck(self.setup.check, OnCheckFailure.PASS),)
             cast = [(name, ReplayWorker(self.log, name, "response")) for name in self.setup.cascade]
-            return Pool([Member(card_for(self.log, name), worker, handoff) for name, worker in cast])
-        members = [Member(card_for(self.log, name), ReplayWorker(self.log, name)) for name in self.setup.workers]
+            return Pool([Member(replay_card(self.log, name), worker, handoff) for name, worker in cast])
+        members = [Member(replay_card(self.log, name), ReplayWorker(self.log, name)) for name in self.setup.workers]
         count = Member(Card("count", kind="vote"), VoteWorker(self.setup.canon))
         weigh = Member(Card("weigh", kind="vote"), VoteWorker(self.setup.canon, WEIGHTS))
         return Pool([*members, count, weigh])
 
     async def performed(self, spec: str, pool: Pool) -> list[Run]:
         """Run every task through the engine."""
-        engine, conductor = Engine(MemoryRecorder()), fixed(spec)
+        engine, conductor = Engine(MemoryRecorder()), fixed_conductor(spec)
         return await asyncio.gather(*(engine.run(self.log.task(task_id), pool, conductor) for task_id in self.tasks))
 
     def graded(self, runs: Sequence[Run]) -> pd.DataFrame:

@@ -15,17 +15,16 @@ from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 
 from common import Figure, machine
-from shikisha.evaluate.statistics import wilson
-from shikisha.orchestra.cast import PROFILES
-from shikisha.orchestra.demo import CONTENDERS
-from shikisha.orchestra.families import FAMILIES
-from shikisha.orchestra.grammar import parse
-from shikisha.orchestra.optimal import best, profiles
-from shikisha.orchestra.players import Player
-from shikisha.orchestra.tasks import Item, items
-from shikisha.orchestra.trials import rehearse
-from shikisha.orchestra.wording import Split
-from shikisha.worker import Request
+from shikisha.engine.worker import Request
+from shikisha.evals.statistics import wilson
+from shikisha.simulation.baseline_conductors import best_plan, profiles_of
+from shikisha.simulation.demo_run import BASELINE_CONTENDERS, run_tasks
+from shikisha.simulation.families import FAMILIES
+from shikisha.simulation.questions import parse_question
+from shikisha.simulation.simulated_workers import SimulatedWorker
+from shikisha.simulation.task_generator import SimulatedTask, generate_tasks
+from shikisha.simulation.vocabulary import WordingSplit
+from shikisha.simulation.worker_profiles import PROFILES
 
 ALONE = "answer the question"
 Groups = dict[str, list[bool]]
@@ -35,7 +34,7 @@ PARTS = ("all", "1 part", "2 parts", "3 parts", "join", "gauge in 2+", "lacking"
 FAMILY = tuple(FAMILIES)
 
 
-def kinds(item: Item) -> tuple[str, ...]:
+def kinds(item: SimulatedTask) -> tuple[str, ...]:
     """Say to which groups of questions an item belongs: one of PARTS, and its family if it has one part."""
     if item.lacking:
         return "all", "lacking"
@@ -46,25 +45,31 @@ def kinds(item: Item) -> tuple[str, ...]:
     return "all", "join" if item.question.joined else f"{len(item.kinds)} parts"
 
 
-def speed(found: Sequence[Item], split: Split, seed: int) -> list[Figure]:
+def speed(found: Sequence[SimulatedTask], split: WordingSplit, seed: int) -> list[Figure]:
     """Measure the generator and the workers."""
     figures = [
-        Figure("items drawn", _rate(lambda: list(items(split, seed + 1, count=3_000)), 3_000), "items/s", 5_000, True)
+        Figure(
+            "items drawn",
+            _rate(lambda: list(generate_tasks(split, seed + 1, count=3_000)), 3_000),
+            "items/s",
+            5_000,
+            True,
+        )
     ]
     for family, name in (("fact", "fact"), ("arithmetic", "arithmetic"), ("text", "text"), ("gauge", "gauge")):
         requests = [Request(item.task, ALONE, key=item.task.id) for item in found if item.kinds == (family,)]
         figures.append(_answering(f"{family} tool, question already read", name, requests))
     requests = [Request(item.task, ALONE) for item in found]
     figures.append(_answering("generalist, question already read", "simulated-generalist", requests))
-    seconds = _seconds(lambda: [parse.__wrapped__(item.task.prompt) for item in found])
+    seconds = _seconds(lambda: [parse_question.__wrapped__(item.task.prompt) for item in found])
     figures.append(Figure("reading a question for the first time", seconds / len(found) * 1e6, "us", 200))
-    seconds = _seconds(lambda: [best(item.question, profiles(item.pool.cards)) for item in found])
+    seconds = _seconds(lambda: [best_plan(item.question, profiles_of(item.pool.cards)) for item in found])
     figures.append(Figure("the optimal plan", seconds / len(found) * 1e6, "us"))
     return figures
 
 
 def _answering(what: str, name: str, requests: Sequence[Request]) -> Figure:
-    player = Player(PROFILES[name])
+    player = SimulatedWorker(PROFILES[name])
     for request in requests:
         player.answer(request)
     seconds = _seconds(lambda: [player.answer(request) for request in requests])
@@ -82,7 +87,7 @@ def _rate(work: Callable[[], object], count: int) -> float:
     return count / _seconds(work)
 
 
-def grouped(results: Iterable[tuple[Item, bool]]) -> Groups:
+def grouped(results: Iterable[tuple[SimulatedTask, bool]]) -> Groups:
     """Collect what was right, by group of questions."""
     groups: Groups = defaultdict(list)
     for item, right in results:
@@ -101,31 +106,31 @@ def line(name: str, groups: Groups, columns: Sequence[str]) -> str:
     return f"  {name:<30}" + "".join(f"{cell:>13}" for cell in cells)
 
 
-async def yardsticks(found: Sequence[Item]) -> dict[str, Groups]:
+async def yardsticks(found: Sequence[SimulatedTask]) -> dict[str, Groups]:
     """Put the items through every yardstick."""
     table = {}
-    for contender in CONTENDERS:
-        staged = [item.cast(*contender.workers) if contender.workers else item for item in found]
-        trials = await rehearse(staged, contender.conductor)
+    for contender in BASELINE_CONTENDERS:
+        staged = [item.with_workers(*contender.workers) if contender.workers else item for item in found]
+        trials = await run_tasks(staged, contender.conductor)
         table[contender.label] = grouped((item, trial.right) for item, trial in zip(found, trials, strict=True))
     return table
 
 
-def computed(found: Sequence[Item]) -> dict[str, list[float]]:
+def computed(found: Sequence[SimulatedTask]) -> dict[str, list[float]]:
     """Return the optimal plan's chances, by group of questions."""
     chances = defaultdict(list)
     for item in found:
-        chance = best(item.question, profiles(item.pool.cards)).success
+        chance = best_plan(item.question, profiles_of(item.pool.cards)).success
         for group in kinds(item):
             chances[group].append(chance)
     return chances
 
 
-def alone(found: Sequence[Item]) -> dict[str, tuple[Groups, dict[str, float]]]:
+def alone(found: Sequence[SimulatedTask]) -> dict[str, tuple[Groups, dict[str, float]]]:
     """Ask every worker every question, and return what was right beside the nominal shares."""
     table = {}
     for name, profile in PROFILES.items():
-        player = Player(profile, luck=1)
+        player = SimulatedWorker(profile, luck=1)
         said = [(item, item.grade(player.answer(Request(item.task, ALONE, key=item.task.id)))) for item in found]
         nominal = defaultdict(list)
         for item in found:
@@ -140,11 +145,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--split", choices=[split.value for split in Split], default="heldout")
+    parser.add_argument("--split", choices=[split.value for split in WordingSplit], default="heldout")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    split = Split(arguments.split)
-    found = list(items(split, arguments.seed, count=arguments.tasks))
+    split = WordingSplit(arguments.split)
+    found = list(generate_tasks(split, arguments.seed, count=arguments.tasks))
     figures = speed(found, split, arguments.seed)
     table, chances, solo = asyncio.run(yardsticks(found)), computed(found), alone(found)
     if arguments.json:

@@ -18,13 +18,13 @@ import numpy as np
 
 from common import Figure, report
 from routers_sets import Split, outer, recorded, seeded
-from shikisha.evaluate.curves import Side, Step, apgr, cpt, sweep
-from shikisha.evaluate.statistics import bootstrap
-from shikisha.learn.panel import Panel
-from shikisha.learn.routing import route
-from shikisha.policy.arrays import Floats
-from shikisha.policy.batch import Batch
-from shikisha.policy.router import Router
+from shikisha.evals.router_curves import RouterPoint, WorkerOutcomes, apgr, cpt, threshold_sweep
+from shikisha.evals.statistics import bootstrap
+from shikisha.routing.arrays import Floats
+from shikisha.routing.fit.fit_router import fit_router
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
+from shikisha.routing.router_rule import RouterRule
+from shikisha.routing.state import TaskBatch
 
 SEEDS = range(10, 15)
 RESAMPLES = 400
@@ -35,7 +35,7 @@ TIMED = 300  # prompts
 class Judged:
     """Held-back tasks with what the rule and the router thought of each worker, [T, J]."""
 
-    panel: Panel
+    panel: OutcomeMatrix
     rule: Floats
     router: Floats
 
@@ -44,9 +44,9 @@ class Judged:
         return Judged(self.panel.at(rows), self.rule[rows], self.router[rows])
 
 
-def judged(split: Split) -> tuple[Judged, Router]:
+def judged(split: Split) -> tuple[Judged, RouterRule]:
     """Fit on the training part, and say what is thought of the other."""
-    router = route(split.train, split.folds).part
+    router = fit_router(split.train, split.folds).part
     batch = split.held.batch
     return Judged(split.held, router.table.success[batch.types], router.success(batch)), router
 
@@ -74,8 +74,10 @@ def recovered(scores: Floats, thought: Floats) -> Floats:
     """Return APGR, CPT50 and CPT80 of asking the better of two by what is thought of them."""
     strong = int(scores.mean(axis=0).argmax())
     weak, high = scores[:, 1 - strong].tolist(), scores[:, strong].tolist()
-    steps: list[Step] = sweep(
-        Side("weak", weak), Side("strong", high), (thought[:, strong] - thought[:, 1 - strong]).tolist()
+    steps: list[RouterPoint] = threshold_sweep(
+        WorkerOutcomes("weak", weak),
+        WorkerOutcomes("strong", high),
+        (thought[:, strong] - thought[:, 1 - strong]).tolist(),
     )
     points, ends = [(step.share, step.score) for step in steps], (float(np.mean(weak)), float(np.mean(high)))
     return np.array([apgr(points, *ends), *(cpt(points, *ends, gap) or np.nan for gap in (0.5, 0.8))])
@@ -93,20 +95,22 @@ def interval(held: Judged) -> tuple[Floats, Floats, Floats]:
     return recovered(scores, held.router), own, less
 
 
-def decisions(router: Router, panel: Panel) -> list[float]:
+def decisions(router: RouterRule, panel: OutcomeMatrix) -> list[float]:
     """Return the milliseconds of CPU in which it decides on each of some tasks, one at a time."""
     asked = np.zeros((1, len(panel.workers)), bool)
     found = []
     for row in np.linspace(0, len(panel) - 1, TIMED).astype(np.int64):
         one = panel.at(row[None])
-        seen = replace(one.seen(asked), batch=Batch(one.batch.prompts, one.batch.types))  # nothing known of it yet
+        seen = replace(
+            one.state_after(asked), batch=TaskBatch(one.batch.prompts, one.batch.types)
+        )  # nothing known of it yet
         begun = thread_time()
         router.act(seen, 0)
         found.append(1e3 * (thread_time() - begun))
     return found
 
 
-def tried(panel: Panel, splits: Iterable[Split]) -> tuple[list[Judged], list[Figure]]:
+def tried(panel: OutcomeMatrix, splits: Iterable[Split]) -> tuple[list[Judged], list[Figure]]:
     """Judge every split, and say what fitting and deciding took."""
     found, seconds, router = [], [], None
     for split in splits:

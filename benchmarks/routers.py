@@ -39,9 +39,9 @@ from routers_figures import Line, lines, shares, table
 from routers_peers import Peers
 from routers_plot import plot
 from routers_sets import FOLDER, SETS, Recorded, Split, outer, recorded, seeded
-from shikisha.learn.yardsticks import BEST
+from shikisha.routing.fit.baselines import BEST_SINGLE
 
-BESIDE = (BEST, RULE, CASCADE, OURS)  # who stands in the peers' table
+BESIDE = (BEST_SINGLE, RULE, CASCADE, OURS)  # who stands in the peers' table
 
 
 def main() -> None:
@@ -76,7 +76,7 @@ def compared(one: Recorded, arguments: argparse.Namespace) -> dict[str, list[Lin
     panel, splits = one.panel, list(_splits(one, arguments))
     measured = [_measured(split, arguments) for split in splits]
     found = {"all": lines(measured, _ends(splits))}
-    unique, best = len({task for split in splits for task in split.held.ids}), panel.workers[panel.best()]
+    unique, best = len({task for split in splits for task in split.held.ids}), panel.workers[panel.best_worker()]
     print(
         f"\n{one.name}: {len(panel):,} tasks, {len(panel.workers)} workers, best {best}; {len(splits)} splits, ", end=""
     )
@@ -124,7 +124,7 @@ def _splits(one: Recorded, arguments: argparse.Namespace) -> Iterator[Split]:
 def _measured(split: Split, arguments: argparse.Namespace) -> Mapping[str, Measured]:
     found = {}
     for name, entrant in entrants(split).items():
-        if arguments.only and name not in (*arguments.only, BEST):
+        if arguments.only and name not in (*arguments.only, BEST_SINGLE):
             continue
         found[name] = entrant(split)
         kept = f" ({found[name].note})" if name == OURS else ""

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from routers_entrants import AT_BUDGETS, AT_FINE, AT_POINTS, AT_SHARES, CASCADE, OURS, PLAIN, RULE, TOLD, Measured
-from shikisha.evaluate.curves import aiq, apgr, cpt
-from shikisha.learn.frontier import BUDGETS, POINTS
-from shikisha.learn.yardsticks import BEST
-from shikisha.policy.arrays import Floats
+from shikisha.evals.router_curves import aiq, apgr, cpt
+from shikisha.routing.arrays import Floats
+from shikisha.routing.fit.baselines import BEST_SINGLE
+from shikisha.routing.fit.cost_frontier import BUDGETS, REPORTED_BUDGETS
 
 LEVELS = (0.97, 0.99, 1.0, 1.02)
-AGAINST = (BEST, RULE, PLAIN, CASCADE)
-AT_ITS_COST = int(AT_POINTS[POINTS.index(1.0)])
+AGAINST = (BEST_SINGLE, RULE, PLAIN, CASCADE)
+AT_ITS_COST = int(AT_POINTS[REPORTED_BUDGETS.index(1.0)])
 _RESAMPLES = 4_000
 _NOTHING = 1e-9
 _OVER = 1.1  # how much more than its budget is no longer the budget
@@ -68,7 +68,7 @@ def _line(name: str, splits: Splits, ends: tuple[float, float] | None) -> Line:
     there = [split for split in splits if name in split]
     held = [split[name] for split in there]
     won, spent = (np.concatenate([getattr(one.front, part) for one in held]).mean(axis=0) for part in ("won", "cost"))
-    single = float(np.concatenate([split[BEST].top[:, 0] for split in there]).mean())
+    single = float(np.concatenate([split[BEST_SINGLE].top[:, 0] for split in there]).mean())
     top = np.concatenate([one.top for one in held]).mean(axis=0)
     decisions = [value for one in held for value in one.decisions]
     return Line(
@@ -82,7 +82,7 @@ def _line(name: str, splits: Splits, ends: tuple[float, float] | None) -> Line:
         _aiq(won[AT_FINE], spent[AT_FINE]),
         tuple(reaching(won[AT_FINE], spent[AT_FINE], level * single) for level in LEVELS),
         {other: difference(name, other, there) for other in AGAINST if other != name and other in there[0]},
-        _pair(won[AT_SHARES], spent[AT_SHARES], ends) if ends and name != BEST else None,
+        _pair(won[AT_SHARES], spent[AT_SHARES], ends) if ends and name != BEST_SINGLE else None,
         float(np.mean([one.seconds for one in held])),
         (float(np.quantile(decisions, 0.5)), float(np.quantile(decisions, 0.99))) if decisions else None,
         {budget: tuple(np.mean([one.asks[budget] for one in held], axis=0).tolist()) for budget in TOLD},
@@ -98,7 +98,7 @@ def difference(name: str, other: str, splits: Splits) -> Difference:
     total: dict[str, float] = {}
     count: dict[str, int] = {}
     for split in splits:
-        if other == BEST:
+        if other == BEST_SINGLE:
             gains = split[name].front.won[:, AT_ITS_COST] - split[other].top[:, 0]
         else:
             gains = (split[name].front.won - split[other].front.won)[:, AT_BUDGETS].mean(axis=1)
@@ -162,10 +162,10 @@ def table(found: Sequence[Line]) -> str:
 
 
 def _accuracies(found: Sequence[Line]) -> str:
-    heads = [f"{100 * point:g} %" for point in POINTS]
+    heads = [f"{100 * point:g} %" for point in REPORTED_BUDGETS]
     rows = []
     for line in found:
-        dear = [spent > _OVER * point for spent, point in zip(line.spent, POINTS, strict=True)]
+        dear = [spent > _OVER * point for spent, point in zip(line.spent, REPORTED_BUDGETS, strict=True)]
         cells = [f"{value:.4f}"[1:] + ("!" if over else " ") for value, over in zip(line.accuracy, dear, strict=True)]
         rows.append([line.name, *cells, f"{line.top[0]:.4f}"[1:], f"{line.top[1]:.2f}", f"{line.area:.4f}"[1:]])
         rows[-1] += ["-" if line.aiq is None else f"{line.aiq:.4f}"[1:]]
@@ -192,7 +192,7 @@ def _costs(found: Sequence[Line]) -> str:
         spent = [f"{value:.3f}" for value in line.spent]
         decision = ["-", "-"] if line.decision is None else [f"{value:.2f}" for value in line.decision]
         rows.append([line.name, *reached, *spent, *decision, f"{line.seconds:.1f}"])
-    heads = [*(f"{100 * level:g}%" for level in LEVELS), *(f"@{100 * point:g}%" for point in POINTS)]
+    heads = [*(f"{100 * level:g}%" for level in LEVELS), *(f"@{100 * point:g}%" for point in REPORTED_BUDGETS)]
     return _text(["cost to reach / spent", *heads, "ms50", "ms99", "fit s"], rows)
 
 

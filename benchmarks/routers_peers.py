@@ -16,10 +16,10 @@ import numpy as np
 
 from routers_entrants import Measured, by_trial
 from routers_sets import Split
-from shikisha.learn.panel import Panel
-from shikisha.learn.yard_texts import Reduced
-from shikisha.learn.yard_trials import Trial, of_picks
-from shikisha.policy.arrays import Ints
+from shikisha.routing.arrays import Ints
+from shikisha.routing.fit.baselines import BaselineTrial, score_picks
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
+from shikisha.routing.fit.router_baselines import ReducedTexts
 
 SCRIPT = Path(__file__).parent / "peers_routers.py"
 DIRECTIONS = 256
@@ -55,13 +55,13 @@ class Peers:
 
     def _asked(self, split: Split) -> Path:
         """Return the folder of what they found, which is run now unless it has been."""
-        train, reduced = split.train, Reduced.of(split.train, DIRECTIONS)
-        wide = [(train.paid.mean(axis=0) / train.unit() <= limit).sum() > 1 for limit in LIMITS]
+        train, reduced = split.train, ReducedTexts.of(split.train, DIRECTIONS)
+        wide = [(train.paid.mean(axis=0) / train.cost_unit() <= limit).sum() > 1 for limit in LIMITS]
         given = {
             "train": reduced.rows(train.batch),
             "held": reduced.rows(split.held.batch),
             "scores": train.scores,
-            "costs": train.paid / train.unit(),
+            "costs": train.paid / train.cost_unit(),
             "calibrates": split.folds == 0,
             "prices": np.array(PRICES)[wide],
             "limits": np.array(LIMITS)[wide],
@@ -87,16 +87,16 @@ class Peers:
             print(f"  peers' routers were stopped after {self.seconds:.0f} s")
 
 
-def pair(panel: Panel) -> tuple[int, int]:
+def pair(panel: OutcomeMatrix) -> tuple[int, int]:
     """Return the weak and the strong worker: the best one, and whoever lies furthest above the line from 0 to it."""
-    strong, skill, cost = panel.best(), panel.means(), panel.paid.mean(axis=0) / panel.unit()
+    strong, skill, cost = panel.best_worker(), panel.mean_scores(), panel.paid.mean(axis=0) / panel.cost_unit()
     above = np.where(np.arange(len(skill)) == strong, -np.inf, skill - cost * skill[strong])
     return int(above.argmax()), strong
 
 
-def _tried(split: Split, before: Ints, after: Ints) -> Trial:
+def _tried(split: Split, before: Ints, after: Ints) -> BaselineTrial:
     """Return what picks [T, L] come to: those made for the first fold put the dial on those made for the part held."""
-    train, unit = split.train, split.train.unit()
-    seen = of_picks(before, train.at(np.flatnonzero(split.folds == 0)[: len(before)]))
-    came, curve = of_picks(after, split.held), (seen.paid.mean(axis=0) / unit, seen.won.mean(axis=0))
-    return Trial(*curve, came.won, came.paid / unit, came.asks, unit, float(train.means().max()))
+    train, unit = split.train, split.train.cost_unit()
+    seen = score_picks(before, train.at(np.flatnonzero(split.folds == 0)[: len(before)]))
+    came, curve = score_picks(after, split.held), (seen.paid.mean(axis=0) / unit, seen.won.mean(axis=0))
+    return BaselineTrial(*curve, came.won, came.paid / unit, came.asks, unit, float(train.mean_scores().max()))

@@ -15,10 +15,9 @@ from statistics import median
 from time import perf_counter
 
 from common import Figure, report
-from shikisha.sandbox import census
-from shikisha.sandbox.jail import Jail
-from shikisha.sandbox.offer import NAMES, build, examine
-from shikisha.sandbox.warden import interpreter
+from shikisha.sandbox import security_probes
+from shikisha.sandbox.availability import SANDBOX_NAMES, build_sandbox, probe_sandbox
+from shikisha.sandbox.process_sandbox import ProcessSandbox, interpreter_path
 
 ROUNDS = 100
 MIB = 2**20
@@ -58,17 +57,17 @@ async def timed(what: str, once: Callable[[], Awaitable[object]], aim: float | N
 
 async def plain(*options: str) -> None:
     """Start the interpreter without a sandbox."""
-    command = [interpreter(), *options, "-c", "print(1)"]
+    command = [interpreter_path(), *options, "-c", "print(1)"]
     await asyncio.to_thread(lambda: subprocess.run(command, capture_output=True, check=True))  # noqa: S603 - our own
 
 
 async def costs() -> list[Figure]:
     """Return milliseconds a run: plain, and in every sandbox that there is."""
     figures = [await timed("plain", plain), await timed("plain, isolated and without site", lambda: plain("-I", "-S"))]
-    for name in NAMES:
-        if examine(name).trouble is not None:
+    for name in SANDBOX_NAMES:
+        if probe_sandbox(name).trouble is not None:
             continue
-        sandbox = build(name)
+        sandbox = build_sandbox(name)
         begun = perf_counter()
         await sandbox.run("print(1)", {})
         figures.append(Figure(f"{name}, the first run", 1000 * (perf_counter() - begun), "ms"))
@@ -81,16 +80,16 @@ async def costs() -> list[Figure]:
 async def left_over() -> list[Figure]:
     """Return what 1,000 runs leave, 100 at a time, a tenth of each kind of ending."""
     endings = ["1", "1 / 0", "import os\nos._exit(3)", "import os\nos.fork()", "import os\nos.abort()"]
-    ours = {entry.process for entry in census.descendants(census.entries())}
+    ours = {entry.process for entry in security_probes.descendant_processes(security_probes.list_processes())}
     descriptors = len(os.listdir("/proc/self/fd"))
     begun = perf_counter()
-    async with Jail() as jail:
+    async with ProcessSandbox() as jail:
         for _ in range(10):
             await asyncio.gather(*(jail.run(endings[i % len(endings)], {}) for i in range(100)))
         seconds = perf_counter() - begun
         base = str((await jail.run("import os\nos.path.dirname(os.getcwd())", {})).value)
         folders = len(os.listdir(base))
-    left = {entry.process for entry in census.descendants(census.entries())} - ours
+    left = {entry.process for entry in security_probes.descendant_processes(security_probes.list_processes())} - ours
     return [
         Figure("1,000 runs: processes left", len(left), "", 0),
         Figure("1,000 runs: folders left", folders, "", 0),
@@ -107,7 +106,7 @@ def flood() -> Figure:
 
 def probes() -> list[Figure]:
     """Return how many attacks got through, in every sandbox that there is."""
-    verdicts = [verdict for verdict in map(examine, NAMES) if verdict.trouble is None]
+    verdicts = [verdict for verdict in map(probe_sandbox, SANDBOX_NAMES) if verdict.trouble is None]
     return [
         Figure(f"{v.name}: of {len(v.findings)} attacks not blocked", sum(not f.blocked for f in v.findings), "", 0)
         for v in verdicts

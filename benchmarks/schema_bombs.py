@@ -28,17 +28,17 @@ from pydantic import ValidationError
 
 from common import Figure, report
 from serving_client import Server, connections, server
-from shikisha.chatserver import Answer, Asked, chat_server
-from shikisha.chatserver.exchange import Exchange, Incoming, listening
-from shikisha.checker import Inspection
 from shikisha.checks import json_schema as checks
-from shikisha.errors import ConfigError, ShikishaError
-from shikisha.grade import Tools
-from shikisha.grade import json_schema as graders
-from shikisha.secrets import Vault
-from shikisha.task import Task
-from shikisha.turn import Json
-from shikisha.worker import Card, Request
+from shikisha.core.errors import ConfigError, ShikishaError
+from shikisha.core.messages import Json
+from shikisha.core.secrets import SecretStore
+from shikisha.core.task import Task
+from shikisha.engine.checker import Inspection
+from shikisha.engine.worker import Card, Request
+from shikisha.evals.graders import GraderTools
+from shikisha.evals.graders import json_answer as graders
+from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, chat_server
+from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
 from shikisha.workers import mcp
 
 AT_ONCE = 8
@@ -325,9 +325,9 @@ async def endpoint(count: int, seed: int) -> None:
     """Serve the worker's endpoint: it answers with the document of the bomb that the prompt names."""
     made = bombs(count, seed)
 
-    def choose(asked: Asked) -> Answer:
+    def choose(asked: ReceivedChatRequest) -> ScriptedAnswer:
         named = re.search(r"bomb (\d+)", " ".join(text for _, text in asked.messages))
-        return Answer(text=made[int(named[1])][1] if named else "{}")
+        return ScriptedAnswer(text=made[int(named[1])][1] if named else "{}")
 
     async with chat_server(choose) as url:
         print(url, flush=True)
@@ -464,7 +464,7 @@ async def at_mcp(schema: Mapping[str, Json], document: str, role: str) -> None:
     shown: dict[str, object] = {"name": "t", "inputSchema": {"type": "object"}, role: {**schema, "type": "object"}}
     result = {"content": [{"type": "text", "text": "ok"}], "structuredContent": _object(document)}
 
-    async def answer(incoming: Incoming, exchange: Exchange) -> bool:
+    async def answer(incoming: HttpRequest, exchange: HttpExchange) -> bool:
         asked = json.loads(incoming.body or b"{}")
         offered = {
             "protocolVersion": "2025-06-18",
@@ -473,17 +473,17 @@ async def at_mcp(schema: Mapping[str, Json], document: str, role: str) -> None:
         }
         results: dict[str, object] = {"initialize": offered, "tools/list": {"tools": [shown]}, "tools/call": result}
         if "id" not in asked:
-            await exchange.whole(202, b"")
+            await exchange.send(202, b"")
         elif asked["method"] in results:
             body = {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}
-            await exchange.whole(200, json.dumps(body).encode())
+            await exchange.send(200, json.dumps(body).encode())
         else:
             body = {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32601, "message": "no such method"}}
-            await exchange.whole(200, json.dumps(body).encode())
+            await exchange.send(200, json.dumps(body).encode())
         return True
 
-    async with listening(answer) as url:
-        worker = mcp.build(mcp.Settings(tool="t", url=f"{url}/mcp"), Card("t", timeout=20), Vault({}))
+    async with serve_http(answer) as url:
+        worker = mcp.build(mcp.McpSettings(tool="t", url=f"{url}/mcp"), Card("t", timeout=20), SecretStore({}))
         try:
             await worker.perform(Request(Task("q"), json.dumps(_object(document)), key="k"))
         finally:
@@ -507,7 +507,9 @@ async def at_output(schema: Mapping[str, Json], document: str) -> None:
 
 async def at_grader(schema: Mapping[str, Json], document: str) -> None:
     """A task's checker."""
-    checker = graders.build(graders.Settings.model_validate({"schema": schema}), Tools())
+    checker = graders.build_json_schema_checker(
+        graders.JsonSchemaSettings.model_validate({"schema": schema}), GraderTools()
+    )
     await checker.grade(document)
 
 

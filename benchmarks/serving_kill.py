@@ -27,9 +27,9 @@ from sqlalchemy import Connection, func, select
 from common import Figure, report
 from kill import Findings, audit
 from serving_client import Server, percentile, server
-from shikisha.events import Event, RunFinished, RunResumed, RunStarted
+from shikisha.core.events import Event, RunFinished, RunResumed, RunStarted
 from shikisha.journal import open_journal
-from shikisha.journal.tables import EVENTS
+from shikisha.journal.schema import EVENTS
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from postgres import cluster
@@ -108,7 +108,7 @@ async def harness(kills: int, lease: float, folder: Path, database: str) -> tupl
     begun = perf_counter()
     script, books = folder / "script.json", folder / "books.jsonl"
     script.write_text('[{"text": "an answer", "latency": 0.15}]')
-    command = [sys.executable, "-m", "shikisha.chatserver", "--script", str(script), "--ledger", str(books)]
+    command = [sys.executable, "-m", "shikisha.testing", "--script", str(script), "--ledger", str(books)]
     endpoint = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     assert endpoint.stdout is not None
     url = (await endpoint.stdout.readline()).decode().strip()

@@ -13,20 +13,20 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from shikisha.call import Card, Reply, Request
-from shikisha.conduct import Engine
-from shikisha.conductors.fixed import Scripted
-from shikisha.events import Event
-from shikisha.plan import Plan, Step
-from shikisha.pool import Member, Pool
-from shikisha.recorder import MemoryRecorder
-from shikisha.secrets import Vault
-from shikisha.task import Task
+from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.core.call import Card, Reply, Request
+from shikisha.core.events import Event
+from shikisha.core.plan import Plan, Step
+from shikisha.core.secrets import SecretStore
+from shikisha.core.task import Task
+from shikisha.engine.engine import Engine
+from shikisha.engine.pool import Member, Pool
+from shikisha.engine.recorder import MemoryRecorder
 from shikisha.telemetry import observer
-from shikisha.telemetry.export import Export
-from shikisha.telemetry.facts import facts
-from shikisha.telemetry.wanted import Wanted, wanted
-from shikisha.telemetry.watcher import Observer
+from shikisha.telemetry.export import OTelExporter
+from shikisha.telemetry.export_settings import ExportSettings, export_settings
+from shikisha.telemetry.observer import TelemetryObserver
+from shikisha.telemetry.worker_facts import describe_worker
 
 STEPS, RUNS, TRIALS = 3, 60, 60  # many short trials, of which the best counts: others work on this machine too
 AIM = 60.0  # microseconds a step
@@ -47,11 +47,11 @@ async def _events(runs: int) -> list[Event]:
     plan = Plan(tuple(Step(f"part {i}", 0, tuple(range(i))) for i in range(STEPS)))
     recorder = MemoryRecorder()
     for index in range(runs):
-        await Engine(recorder).run(Task("What is it?"), pool, Scripted([plan]), run_id=f"r{index}")
+        await Engine(recorder).run(Task("What is it?"), pool, ScriptedConductor([plan]), run_id=f"r{index}")
     return [event for index in range(runs) for event in await recorder.read(f"r{index}")]
 
 
-def _cost(events: Sequence[Event], watching: Observer | None) -> float:
+def _cost(events: Sequence[Event], watching: TelemetryObserver | None) -> float:
     """Return microseconds a step; what is asked of a server that exports nothing is whether there is an observer."""
     best = float("inf")
     for _ in range(TRIALS):
@@ -63,19 +63,21 @@ def _cost(events: Sequence[Event], watching: Observer | None) -> float:
     return best * 1e6 / (STEPS * RUNS)
 
 
-def _watching(*, spans: bool, metrics: bool) -> Observer:
-    vault = Vault({"A_KEY": "k" * 40, "ANOTHER": "l" * 40})
+def _watching(*, spans: bool, metrics: bool) -> TelemetryObserver:
+    vault = SecretStore({"A_KEY": "k" * 40, "ANOTHER": "l" * 40})
     for variable in ("A_KEY", "ANOTHER"):
         vault.read(variable)
     processor = BatchSpanProcessor(_Nowhere(), max_queue_size=1_000_000) if spans else None
-    export = Export(Wanted(service="benchmark"), processor, InMemoryMetricReader() if metrics else None)
-    return Observer(export, vault, {"small": facts("small", "chat", model="small-1", url="http://127.0.0.1/v1")})
+    export = OTelExporter(ExportSettings(service="benchmark"), processor, InMemoryMetricReader() if metrics else None)
+    return TelemetryObserver(
+        export, vault, {"small": describe_worker("small", "chat", model="small-1", url="http://127.0.0.1/v1")}
+    )
 
 
 def main() -> None:
     """Measure and print."""
     events = asyncio.run(_events(RUNS))
-    off = observer(wanted({}), Vault({}))
+    off = observer(export_settings({}), SecretStore({}))
     rows = {
         "no endpoint configured": _cost(events, off),
         "metrics": _cost(events, _watching(spans=False, metrics=True)),

@@ -27,14 +27,14 @@ import torch
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from common import machine
-from shikisha.config.training import grounded
-from shikisha.train.cores import our_device
-from shikisha.train.rollout import sample
-from shikisha.train.scoring import Scorer
-from shikisha.train.settings import TrainSettings, load
-from shikisha.train.source import Source
-from shikisha.train.tiny import Size, fresh
-from shikisha.train.warm import optimizer_of
+from shikisha.config.training_environment import open_environment
+from shikisha.training.environment import TaskCurriculum
+from shikisha.training.model_loader import Qwen2Size, new_qwen2
+from shikisha.training.plan_reward import PlanScorer
+from shikisha.training.process_group import default_device
+from shikisha.training.rollout import sample
+from shikisha.training.settings import TrainSettings, load_settings
+from shikisha.training.sft import sft_optimizer
 
 ROOT = Path(__file__).parent.parent
 LAYOUT = {  # Qwen2.5-7B's, by its config.json
@@ -48,7 +48,7 @@ LAYOUT = {  # Qwen2.5-7B's, by its config.json
     "tie_word_embeddings": False,
 }
 TINY = {**LAYOUT, "hidden_size": 56, "num_hidden_layers": 2, "intermediate_size": 64, "vocab_size": 2400}
-MIDDLE = Size(layers=8, width=512, heads=8, inner=1408, longest=1024)
+MIDDLE = Qwen2Size(layers=8, width=512, heads=8, inner=1408, longest=1024)
 PRECISIONS = ("float32", "tf32", "bfloat16")
 
 
@@ -66,7 +66,7 @@ def random_model(layout: Mapping[str, object], end: int | None, pad: int | None)
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
-        with our_device():
+        with default_device():
             return Qwen2ForCausalLM(config)
     finally:
         torch.set_default_dtype(default)
@@ -75,7 +75,7 @@ def random_model(layout: Mapping[str, object], end: int | None, pad: int | None)
 def chosen(given: argparse.Namespace) -> TrainSettings:
     """Return the recipe's settings, in the given sizes."""
     name = "conductor-7b-lora" if given.what == "lora" else "conductor-7b"
-    table = load(ROOT / "recipes" / f"{name}.toml").model_dump(mode="json")
+    table = load_settings(ROOT / "recipes" / f"{name}.toml").model_dump(mode="json")
     table["grpo"] |= {"tasks": given.tasks, "group": given.group, "longest": given.longest, "steps": given.steps}
     table["model"] |= {"dtype": "bfloat16"}
     table["tasks"] |= {"judged": 0}
@@ -85,21 +85,21 @@ def chosen(given: argparse.Namespace) -> TrainSettings:
 
 async def stepped(given: argparse.Namespace) -> dict[str, object]:
     """Take steps of TRL's and return what they took."""
-    from shikisha.train.trl_backend import TrlLoop
+    from shikisha.training.trl import TrlLoop
 
     settings, chats = chosen(given), words()
     model = random_model(TINY if given.size == "tiny" else LAYOUT, chats.eos_token_id, chats.pad_token_id)
     with TemporaryDirectory() as folder:
-        async with grounded(settings, Path(folder), None) as ground:
-            source = Source(ground.stream, settings.seed, near_half=False)
-            loop = TrlLoop(model, chats, source, Scorer(settings.reward.weights(), ground.caps), settings)
+        async with open_environment(settings, Path(folder), None) as ground:
+            source = TaskCurriculum(ground.stream, settings.seed, near_half=False)
+            loop = TrlLoop(model, chats, source, PlanScorer(settings.reward.weights(), ground.caps), settings)
             if given.sampler == "transformers":
                 loop.trainer.rollout_func = None
             found: list[dict[str, float]] = []
             for _ in range(given.steps):
                 _begin_peak()
                 step = await loop.advance()
-                prompt = len(loop.trainer.taking.groups[0].prompt)
+                prompt = len(loop.trainer.current.groups[0].prompt)
                 found.append({**step.seconds, "tokens": step.tokens, "prompt": prompt, "peak GiB": _peak()})
     sizes = [(each.numel(), each.requires_grad) for each in loop.trainer.accelerator.unwrap_model(model).parameters()]
     weights, learned = sum(size for size, _ in sizes), sum(size for size, moves in sizes if moves)
@@ -128,17 +128,17 @@ def own(given: argparse.Namespace) -> dict[str, object]:
     begun = perf_counter()
     drawn = sample(model, prompt, given.group, given.longest, torch.Generator().manual_seed(1))
     seconds = perf_counter() - begun
-    count = int(drawn.real.sum())
+    count = int(drawn.mask.sum())
     return {"tokens": count, "seconds": seconds, "sampled tokens/s": count / seconds, "peak GiB": _peak()}
 
 
 def small(given: argparse.Namespace) -> dict[str, object]:
     """Take lessons and samples with a small model in three precisions."""
-    device, found = our_device(), dict[str, object]()
-    size = Size(2, 32, 2, 48, 1024) if given.size == "tiny" else MIDDLE
+    device, found = default_device(), dict[str, object]()
+    size = Qwen2Size(2, 32, 2, 48, 1024) if given.size == "tiny" else MIDDLE
     for precision in PRECISIONS:
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-        model = fresh(800, size, 1).to(device)  # type: ignore[arg-type]
+        model = new_qwen2(800, size, 1).to(device)  # type: ignore[arg-type]
         found["parameters"] = sum(each.numel() for each in model.parameters())
         found[f"{precision}: lessons"] = _taught(model, precision, given)
         found[f"{precision}: samples"] = _sampled(model, precision, given)
@@ -146,7 +146,7 @@ def small(given: argparse.Namespace) -> dict[str, object]:
 
 
 def _taught(model: Qwen2ForCausalLM, precision: str, given: argparse.Namespace) -> dict[str, float]:
-    optimizer = optimizer_of(model, TrainSettings().warm)
+    optimizer = sft_optimizer(model, TrainSettings().warm)
     tokens = torch.randint(3, 800, (given.batch, given.prompt), device=model.device)
     model.train()
     _begin_peak()
@@ -172,7 +172,7 @@ def _sampled(model: Qwen2ForCausalLM, precision: str, given: argparse.Namespace)
             begun = _now()
             drawn = sample(model, prompts, 32, 96, torch.Generator().manual_seed(1))
             seconds = _now() - begun
-    return {"seconds": seconds, "tokens/s": int(drawn.real.sum()) / seconds}
+    return {"seconds": seconds, "tokens/s": int(drawn.mask.sum()) / seconds}
 
 
 def _now() -> float:

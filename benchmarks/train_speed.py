@@ -23,19 +23,18 @@ import numpy as np
 import torch
 
 from common import Figure, report
-from shikisha.orchestra.lessons import lesson, phrases
-from shikisha.taskset import Split
-from shikisha.tasksets.rehearsal import single
-from shikisha.train import loss
-from shikisha.train.advantage import advantages
-from shikisha.train.batch import Asked, Batch, grouped, merged
-from shikisha.train.opening import opened
-from shikisha.train.progress import rewards_of
-from shikisha.train.rollout import planted, sample
-from shikisha.train.scoring import Scorer
-from shikisha.train.settings import TrainSettings
-from shikisha.train.tiny import fresh
-from shikisha.train.words import plan_pieces, word_tokenizer
+from shikisha.evals.taskset import TaskSplit
+from shikisha.evals.tasksets.simulated import simulated_item
+from shikisha.simulation.sft_examples import generate_example, plan_subtasks
+from shikisha.training import grpo
+from shikisha.training.advantage_variants import compute_advantages
+from shikisha.training.grpo import GRPOBatch, PlanPrompt, make_groups, merge_groups
+from shikisha.training.metrics import reward_array
+from shikisha.training.model_loader import load_model, new_qwen2
+from shikisha.training.plan_reward import PlanScorer
+from shikisha.training.rollout import plant_completions, sample
+from shikisha.training.settings import TrainSettings
+from shikisha.training.sft_data import plan_pieces, word_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -68,49 +67,51 @@ class Parts:
         self.model, self.reference, self.tokenizer = model, deepcopy(model), tokenizer
         model.train(mode=False)
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
-        self.scorer = Scorer(SETTINGS.reward.weights())
+        self.scorer = PlanScorer(SETTINGS.reward.weights())
         self.clock = Clock()
 
     async def step(self, number: int) -> None:
         """Do and time what a step does."""
         table, part = SETTINGS.grpo, self.clock.part
         with part("draw tasks, write prompts"):
-            items = [single(Split.TRAIN, 1, number * table.tasks + place) for place in range(table.tasks)]
-            prompts = [self.tokenizer.encode(Asked(item).prompt()).ids for item in items]
+            items = [simulated_item(TaskSplit.TRAIN, 1, number * table.tasks + place) for place in range(table.tasks)]
+            prompts = [self.tokenizer.encode(PlanPrompt(item).text()).ids for item in items]
         with part("sample"):
             drawn = sample(self.model, prompts, table.group, table.longest, torch.Generator().manual_seed(number))
         with part("perform"):
             texts = [[self.tokenizer.decode(row, skip_special_tokens=False) for row in rows] for rows in drawn.rows()]
             found = await self.scorer.scores(texts, items)
         with part("compare"):
-            rewards = rewards_of([one for each in found for one in each])
-            wished = advantages(rewards, np.repeat(np.arange(table.tasks), table.group))
+            rewards = reward_array([one for each in found for one in each])
+            wished = compute_advantages(rewards, np.repeat(np.arange(table.tasks), table.group))
             if not wished.any():
                 wished = np.random.default_rng(number).normal(size=len(rewards))
-            groups = list(grouped([Asked(item) for item in items], prompts, drawn, texts, found))
-            batch = merged(groups, wished)
-        self.clock.counted["tokens sampled"].append(int(drawn.real.sum()))
+            groups = list(make_groups([PlanPrompt(item) for item in items], prompts, drawn, texts, found))
+            batch = merge_groups(groups, wished)
+        self.clock.counted["tokens sampled"].append(int(drawn.mask.sum()))
         if batch is not None:
             self._learn(batch)
 
-    def _learn(self, batch: Batch) -> None:
+    def _learn(self, batch: GRPOBatch) -> None:
         part, clip = self.clock.part, SETTINGS.grpo.clip
         with part("learn: plant a tree"):
-            ones = planted(batch.prompts, batch.tokens, batch.real)
+            ones = plant_completions(batch.prompts, batch.tokens, batch.mask)
         with part("learn: read by the reference"), torch.no_grad():
-            held = ones.scores(self.reference)
+            held = ones.logprobs(self.reference)
         with part("learn: read by the policy"):
-            spread = ones.scores(self.model)
-            policy = loss.clipped(ones.chosen(spread), batch.sampled, batch.wished, clip, clip)
-            divergence = ones.each(loss.divergence(spread, held))
-            total = loss.mean_of(policy + SETTINGS.grpo.kl * divergence, batch.real, batch.counts)
+            spread = ones.logprobs(self.model)
+            policy = grpo.clipped_surrogate(
+                ones.token_logprobs(spread), batch.old_logprobs, batch.advantages, clip, clip
+            )
+            divergence = ones.expand(grpo.exact_kl(spread, held))
+            total = grpo.mean_over_completions(policy + SETTINGS.grpo.kl * divergence, batch.mask, batch.counts)
         with part("learn: gradients"):
             self.optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(total)
         with part("learn: move the weights"):
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             self.optimizer.step()
-        self.clock.counted["tokens learned from"].append(int((batch.real.sum(-1) * batch.counts).sum()))
+        self.clock.counted["tokens learned from"].append(int((batch.mask.sum(-1) * batch.counts).sum()))
         self.clock.counted["nodes they are, with their prompts"].append(sum(len(tree.tokens) for tree in ones.trees))
 
 
@@ -128,10 +129,10 @@ def figures(clock: Clock) -> list[Figure]:
 def begun(folder: Path | None) -> tuple["Qwen2ForCausalLM", "Tokenizer"]:
     """Return the folder's model and tokenizer, or those of one that has learned nothing."""
     if folder is not None:
-        found = opened(str(folder))
+        found = load_model(str(folder))
         return cast("Qwen2ForCausalLM", found.model), found.tokenizer
-    words = word_tokenizer((lesson(0, place).prompt for place in range(2000)), plan_pieces(phrases()))
-    return fresh(words.get_vocab_size()), words
+    words = word_tokenizer((generate_example(0, place).prompt for place in range(2000)), plan_pieces(plan_subtasks()))
+    return new_qwen2(words.get_vocab_size()), words
 
 
 async def measured(parts: Parts, count: int) -> Clock:

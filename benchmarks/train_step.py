@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from common import Figure, report
-from shikisha.taskset import Split
-from shikisha.tasksets.rehearsal import taskset
-from shikisha.train.opening import opened
-from shikisha.train.progress import Step
-from shikisha.train.reference import Loop
-from shikisha.train.scoring import Scorer
-from shikisha.train.settings import TrainSettings
-from shikisha.train.source import Source
-from shikisha.train.trl_backend import TrlLoop
+from shikisha.evals.taskset import TaskSplit
+from shikisha.evals.tasksets.simulated import simulated_taskset
+from shikisha.training.environment import TaskCurriculum
+from shikisha.training.grpo import GRPOLoop
+from shikisha.training.metrics import StepMetrics
+from shikisha.training.model_loader import load_model
+from shikisha.training.plan_reward import PlanScorer
+from shikisha.training.settings import TrainSettings
+from shikisha.training.trl import TrlLoop
 
 if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM
@@ -33,27 +33,27 @@ TASKS = 800
 GRPO = {"steps": 262, "tasks": 16, "group": 32, "rate": 1e-5, "kl": 0.03, "longest": 64}
 
 
-async def measured(start: Path, count: int, share: float) -> tuple[list[Step], list[Step]]:
+async def measured(start: Path, count: int, share: float) -> tuple[list[StepMetrics], list[StepMetrics]]:
     """Return the steps of the plain loop and of TRL, taken in turn."""
-    found = opened(str(start))
+    found = load_model(str(start))
     settings = TrainSettings.model_validate({"grpo": GRPO, "second": {"share": share}})
-    items = taskset(Split.TRAIN, 1, TASKS).items
+    items = simulated_taskset(TaskSplit.TRAIN, 1, TASKS).items
     plain, trl = (
         backend(
             deepcopy(cast("Qwen2ForCausalLM", found.model)),
             found.tokenizer,
-            Source(lambda index: items[index % TASKS]),
-            Scorer(settings.reward.weights()),
+            TaskCurriculum(lambda index: items[index % TASKS]),
+            PlanScorer(settings.reward.weights()),
             settings,
             deepcopy(cast("Qwen2ForCausalLM", found.model)),
         )
-        for backend in (Loop, TrlLoop)
+        for backend in (GRPOLoop, TrlLoop)
     )
     pairs = [(await plain.advance(), await trl.advance()) for _ in range(count + 1)]
     return [one for one, _ in pairs[1:]], [other for _, other in pairs[1:]]
 
 
-def figures(plain: list[Step], trl: list[Step], what: str) -> list[Figure]:
+def figures(plain: list[StepMetrics], trl: list[StepMetrics], what: str) -> list[Figure]:
     """Return what the steps took."""
     taken = [[sum(step.seconds.values()) for step in steps] for steps in (plain, trl)]
     ratio = median(other / one for one, other in zip(*taken, strict=True))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-
 from postgres import Cluster, cluster
 
 # The same cases every time, so that a change and not a chance breaks the tests; FUZZ=1 draws new ones.

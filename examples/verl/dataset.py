@@ -14,16 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from shikisha.config.training import grounded
-from shikisha.errors import ConfigError, ShikishaError
-from shikisha.prompt import briefing, instructions
-from shikisha.taskset import Item, content_key
-from shikisha.train.settings import load
+from shikisha.config.training_environment import open_environment
+from shikisha.core.errors import ConfigError, ShikishaError
+from shikisha.core.prompts import planner_instructions, planner_message
+from shikisha.evals.taskset import TaskItem, content_key
+from shikisha.training.settings import load_settings
 
 Row = dict[str, object]
 
 
-def rows(items: Sequence[Item], split: str, source: str) -> Iterator[Row]:
+def rows(items: Sequence[TaskItem], split: str, source: str) -> Iterator[Row]:
     """Yield a row for each item, in verl's columns."""
     for index, item in enumerate(items):
         if item.pool is None:
@@ -31,8 +31,8 @@ def rows(items: Sequence[Item], split: str, source: str) -> Iterator[Row]:
         yield {
             "data_source": f"shikisha/{source}",
             "prompt": [
-                {"role": "system", "content": instructions()},
-                {"role": "user", "content": briefing(item.task, item.pool.cards)},
+                {"role": "system", "content": planner_instructions()},
+                {"role": "user", "content": planner_message(item.task, item.pool.cards)},
             ],
             "ability": item.task.domain or "conducting",
             "reward_model": {"style": "rule", "ground_truth": content_key(item.task)},
@@ -40,18 +40,18 @@ def rows(items: Sequence[Item], split: str, source: str) -> Iterator[Row]:
         }
 
 
-async def tasks(file: Path, count: int, config: Path | None = None) -> tuple[str, Mapping[str, Sequence[Item]]]:
+async def tasks(file: Path, count: int, config: Path | None = None) -> tuple[str, Mapping[str, Sequence[TaskItem]]]:
     """Return the taskset's name, and the first tasks of the training file's stream and those that it judges by."""
-    settings = load(file)
+    settings = load_settings(file)
     if not settings.model.described:
         raise ConfigError(f"{file}: model.described: these rows show workers' descriptions: expected true")
     with TemporaryDirectory() as nothing:  # no worker is asked here, so no reply is kept
-        async with grounded(settings, Path(nothing), config) as ground:
+        async with open_environment(settings, Path(nothing), config) as ground:
             learned = [ground.stream(index) for index in range(count)]
             return ground.origin.taskset, {"train": learned, "val": ground.judged}
 
 
-def written(name: str, items: Mapping[str, Sequence[Item]], out: Path) -> list[Path]:
+def written(name: str, items: Mapping[str, Sequence[TaskItem]], out: Path) -> list[Path]:
     """Write a file for each split that has tasks; return them."""
     import pyarrow
     from pyarrow import parquet

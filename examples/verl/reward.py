@@ -18,13 +18,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TypedDict, cast
 
-from shikisha.config.training import grounded
-from shikisha.errors import ConfigError
-from shikisha.taskset import Item, content_key
-from shikisha.train.ground import Ground
-from shikisha.train.keeping import claimed
-from shikisha.train.scoring import Scored, Scorer
-from shikisha.train.settings import TrainSettings, load
+from shikisha.config.training_environment import open_environment
+from shikisha.core.errors import ConfigError
+from shikisha.evals.taskset import TaskItem, content_key
+from shikisha.training.checkpoint import claim_folder
+from shikisha.training.environment import TrainingEnvironment
+from shikisha.training.plan_reward import PlanScorer, ScoredPlan
+from shikisha.training.settings import TrainSettings, load_settings
 
 _TRIES = 3
 _MOST = 1_000  # processes that keep replies in one folder
@@ -42,12 +42,14 @@ class Row(TypedDict):
 class Scoring:
     """The tasks and workers of the training file, open in this process until it ends or `aclose`."""
 
-    def __init__(self, settings: TrainSettings, ground: Ground, stack: AsyncExitStack) -> None:
+    def __init__(self, settings: TrainSettings, ground: TrainingEnvironment, stack: AsyncExitStack) -> None:
         self._ground, self._weights, self._stack = ground, settings.reward.weights(), stack
         dollars = None if ground.purse is not None else settings.spend.dollars
-        self._scorer = Scorer(self._weights, ground.caps, settings.spend.at_once, dollars, ground.purse, ground.engine)
+        self._scorer = PlanScorer(
+            self._weights, ground.caps, settings.spend.at_once, dollars, ground.purse, ground.engine
+        )
 
-    def item(self, row: Row, content: str) -> Item:
+    def item(self, row: Row, content: str) -> TaskItem:
         """Return the row's task with its pool; ConfigError where it is not what the row was written from."""
         index = int(row["index"])
         found = self._ground.stream(index) if row["split"] == "train" else self._ground.judged[index]
@@ -59,7 +61,7 @@ class Scoring:
             )
         return found
 
-    async def score(self, text: str, item: Item) -> dict[str, float]:
+    async def score(self, text: str, item: TaskItem) -> dict[str, float]:
         """Return what the text is worth, as verl wants it, with figures that verl logs."""
         found, tries = await self._scorer.score(text, item), 1
         while found.total is None and tries < _TRIES:
@@ -70,7 +72,7 @@ class Scoring:
         """Let go of everything."""
         await self._stack.aclose()
 
-    def _told(self, found: Scored) -> dict[str, float]:
+    def _told(self, found: ScoredPlan) -> dict[str, float]:
         spoilt = found.total is None
         return {
             "score": self._weights.format * _PLAN if found.total is None else found.total,
@@ -112,9 +114,9 @@ async def _scoring() -> Scoring:
     if not file:
         raise ConfigError("SHIKISHA_TRAINING: expected the training file that dataset.py was given, found nothing")
     count = int(os.environ.get("SHIKISHA_REWARD_WORKERS", "1"))
-    settings, stack = _share(load(Path(file)), count), AsyncExitStack()
+    settings, stack = _share(load_settings(Path(file)), count), AsyncExitStack()
     folder = _claimed(Path(os.environ.get("SHIKISHA_REWARDS", "rewards")), stack)
-    return Scoring(settings, await stack.enter_async_context(grounded(settings, folder, None)), stack)
+    return Scoring(settings, await stack.enter_async_context(open_environment(settings, folder, None)), stack)
 
 
 def _share(settings: TrainSettings, count: int) -> TrainSettings:
@@ -130,7 +132,7 @@ def _claimed(folder: Path, stack: AsyncExitStack) -> Path:
     for number in range(_MOST):
         place = folder / f"{number}"
         try:
-            stack.enter_context(claimed(place))
+            stack.enter_context(claim_folder(place))
         except ConfigError:
             continue
         return place

@@ -8,38 +8,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shikisha.budget import Amount, Caps, Price, Usage
-    from shikisha.call import Card, Reply, Request
-    from shikisha.conduct import Engine
-    from shikisha.errors import Fault, FaultKind, ShikishaError
-    from shikisha.plan import Plan, Step
-    from shikisha.pool import Member, Pool
-    from shikisha.run import Result, Run
-    from shikisha.task import Task
-    from shikisha.worker import Worker
+    from shikisha.core.budget import Amount, Caps, Price, Usage
+    from shikisha.core.call import Card, Reply, Request
+    from shikisha.core.errors import Fault, FaultKind, ShikishaError
+    from shikisha.core.plan import Plan, Step
+    from shikisha.core.run import Result, Run
+    from shikisha.core.task import Task
+    from shikisha.engine.engine import Engine
+    from shikisha.engine.pool import Member, Pool
+    from shikisha.engine.worker import Worker
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Amount": "budget",
-    "Caps": "budget",
-    "Card": "call",
-    "Engine": "conduct",
-    "Fault": "errors",
-    "FaultKind": "errors",
-    "Member": "pool",
-    "Plan": "plan",
-    "Pool": "pool",
-    "Price": "budget",
-    "Reply": "call",
-    "Request": "call",
-    "Result": "run",
-    "Run": "run",
-    "ShikishaError": "errors",
-    "Step": "plan",
-    "Task": "task",
-    "Usage": "budget",
-    "Worker": "worker",
+    "Amount": "core.budget",
+    "Caps": "core.budget",
+    "Card": "core.call",
+    "Engine": "engine.engine",
+    "Fault": "core.errors",
+    "FaultKind": "core.errors",
+    "Member": "engine.pool",
+    "Plan": "core.plan",
+    "Pool": "engine.pool",
+    "Price": "core.budget",
+    "Reply": "core.call",
+    "Request": "core.call",
+    "Result": "core.run",
+    "Run": "core.run",
+    "ShikishaError": "core.errors",
+    "Step": "core.plan",
+    "Task": "core.task",
+    "Usage": "core.budget",
+    "Worker": "engine.worker",
 }
 
 __all__ = [

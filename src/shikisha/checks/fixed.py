@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shikisha.checker import Inspection
-from shikisha.events import CheckStatus
-from shikisha.run import Verdict
+from shikisha.core.events import CheckStatus
+from shikisha.core.run import CheckVerdict
+from shikisha.engine.checker import Inspection
 
 
 class Settings(BaseModel):
@@ -35,8 +35,8 @@ class FixedCheck:
         self._verdicts = tuple(verdicts)
         self._reason = reason
 
-    async def inspect(self, inspection: Inspection) -> Verdict:
+    async def inspect(self, inspection: Inspection) -> CheckVerdict:
         """Give the next verdict."""
         verdict = self._verdicts[min(len(self.seen), len(self._verdicts) - 1)]
         self.seen.append(inspection)
-        return Verdict(self.name, verdict, self._reason)
+        return CheckVerdict(self.name, verdict, self._reason)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from shikisha.checker import Inspection
-from shikisha.errors import ConfigError
-from shikisha.events import CheckStatus
-from shikisha.fences import fenced
-from shikisha.run import Verdict
-from shikisha.schema import Schema, SchemaCheck, parsed, storable
+from shikisha.core.errors import ConfigError
+from shikisha.core.events import CheckStatus
+from shikisha.core.json_schema import Schema, SchemaCheck, parse_json, storable_reason
+from shikisha.core.run import CheckVerdict
+from shikisha.core.text import fenced_blocks
+from shikisha.engine.checker import Inspection
 
 
 class Settings(BaseModel):
@@ -46,18 +46,18 @@ class JsonSchemaCheck:
         self.name = name
         self._schema = SchemaCheck(schema, f"checks.{name}.schema", seconds)
 
-    async def inspect(self, inspection: Inspection) -> Verdict:
+    async def inspect(self, inspection: Inspection) -> CheckVerdict:
         """Parse and validate; the reason names the place in the answer."""
-        blocks = fenced(inspection.text)
+        blocks = fenced_blocks(inspection.text)
         try:
-            document = parsed(blocks[0] if len(blocks) == 1 else inspection.text)
+            document = parse_json(blocks[0] if len(blocks) == 1 else inspection.text)
         except (ValueError, RecursionError) as error:
-            return Verdict(self.name, CheckStatus.FAIL, storable(f"the answer is no JSON: {error}"))
+            return CheckVerdict(self.name, CheckStatus.FAIL, storable_reason(f"the answer is no JSON: {error}"))
         try:
             problem = await self._schema.problem(document)
         except TimeoutError as error:
             problem = f"whether it fits the schema is {error}"
-        return Verdict(self.name, CheckStatus.PASS if problem is None else CheckStatus.FAIL, problem or "")
+        return CheckVerdict(self.name, CheckStatus.PASS if problem is None else CheckStatus.FAIL, problem or "")
 
 
 def _read(file: Path, name: str) -> Schema:

@@ -5,9 +5,9 @@ Deliberately absent: tokens, which nobody but a model's own tokenizer can count.
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from shikisha.checker import Inspection
-from shikisha.events import CheckStatus
-from shikisha.run import Verdict
+from shikisha.core.events import CheckStatus
+from shikisha.core.run import CheckVerdict
+from shikisha.engine.checker import Inspection
 
 
 class Settings(BaseModel):
@@ -40,7 +40,7 @@ class LengthCheck:
         self.name = name
         self._settings = settings
 
-    async def inspect(self, inspection: Inspection) -> Verdict:
+    async def inspect(self, inspection: Inspection) -> CheckVerdict:
         """Count, and name the first bound that does not hold."""
         bounds = self._settings
         counts = (
@@ -50,5 +50,7 @@ class LengthCheck:
         for unit, count, least, most in counts:
             if count < least or (most is not None and count > most):
                 bound = f"at least {least}" if count < least else f"at most {most}"
-                return Verdict(self.name, CheckStatus.FAIL, f"the answer has {count} {unit}, {bound} are asked for")
-        return Verdict(self.name, CheckStatus.PASS)
+                return CheckVerdict(
+                    self.name, CheckStatus.FAIL, f"the answer has {count} {unit}, {bound} are asked for"
+                )
+        return CheckVerdict(self.name, CheckStatus.PASS)

@@ -10,10 +10,10 @@ import re
 
 from pydantic import BaseModel, ConfigDict
 
-from shikisha.checker import Inspection
-from shikisha.errors import UnknownName
-from shikisha.events import CheckStatus
-from shikisha.run import Verdict
+from shikisha.core.errors import UnknownName
+from shikisha.core.events import CheckStatus
+from shikisha.core.run import CheckVerdict
+from shikisha.engine.checker import Inspection
 
 _VERDICT = re.compile(r"[^\w]*(yes|no|pass|passed|fail|failed)\b", re.IGNORECASE)
 _LONGEST_REASON = 500
@@ -40,21 +40,21 @@ class OpinionCheck:
         self.name = name
         self._settings = settings
 
-    async def inspect(self, inspection: Inspection) -> Verdict:
+    async def inspect(self, inspection: Inspection) -> CheckVerdict:
         """Ask, and read the first word of the reply; WorkerError when the worker gives none."""
         if inspection.ask is None:
-            return Verdict(self.name, CheckStatus.NO_ANSWER, "nobody can be asked here")
+            return CheckVerdict(self.name, CheckStatus.NO_ANSWER, "nobody can be asked here")
         try:
             reply = (await inspection.ask(self._settings.worker, self._question(inspection))).strip()
         except UnknownName as error:  # a child run's pool may be without it
-            return Verdict(self.name, CheckStatus.NO_ANSWER, str(error))
+            return CheckVerdict(self.name, CheckStatus.NO_ANSWER, str(error))
         said = _VERDICT.match(reply)
         if said is None:
             reason = f"{self._settings.worker} said neither yes nor no: {reply}"
-            return Verdict(self.name, CheckStatus.NO_ANSWER, reason[:_LONGEST_REASON])
+            return CheckVerdict(self.name, CheckStatus.NO_ANSWER, reason[:_LONGEST_REASON])
         passed = said[1].lower().startswith(("yes", "pass"))
         reason = reply[said.end() :].lstrip(" \t\r\n.,:;!*_-")[:_LONGEST_REASON]
-        return Verdict(self.name, CheckStatus.PASS if passed else CheckStatus.FAIL, reason)
+        return CheckVerdict(self.name, CheckStatus.PASS if passed else CheckStatus.FAIL, reason)
 
     def _question(self, inspection: Inspection) -> str:
         return "\n\n".join(

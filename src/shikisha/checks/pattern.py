@@ -6,10 +6,10 @@ passed. Deliberately absent: options that the pattern's own flags have, such as 
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shikisha.checker import Inspection
-from shikisha.events import CheckStatus
-from shikisha.grade.pattern import compiled, search
-from shikisha.run import Verdict
+from shikisha.core.events import CheckStatus
+from shikisha.core.run import CheckVerdict
+from shikisha.engine.checker import Inspection
+from shikisha.evals.graders.text_match import compile_pattern, search_pattern
 
 
 class Settings(BaseModel):
@@ -34,16 +34,18 @@ class PatternCheck:
     def __init__(self, settings: Settings, name: str = "pattern") -> None:
         self.name = name
         self._settings = settings
-        self._pattern = compiled(settings.pattern, f"checks.{name}.pattern")
+        self._pattern = compile_pattern(settings.pattern, f"checks.{name}.pattern")
 
-    async def inspect(self, inspection: Inspection) -> Verdict:
+    async def inspect(self, inspection: Inspection) -> CheckVerdict:
         """Look for the pattern."""
         try:
-            match = await search(self._pattern, inspection.text, self._settings.seconds, whole=self._settings.whole)
+            match = await search_pattern(
+                self._pattern, inspection.text, self._settings.seconds, whole=self._settings.whole
+            )
         except TimeoutError:
             reason = f"the pattern was still undecided after {self._settings.seconds:g} s"
-            return Verdict(self.name, CheckStatus.FAIL, reason)
+            return CheckVerdict(self.name, CheckStatus.FAIL, reason)
         if (match is not None) is not self._settings.forbidden:
-            return Verdict(self.name, CheckStatus.PASS)
+            return CheckVerdict(self.name, CheckStatus.PASS)
         wish = "must not hold" if self._settings.forbidden else "must be all" if self._settings.whole else "must hold"
-        return Verdict(self.name, CheckStatus.FAIL, f"the answer {wish} {self._settings.pattern}")
+        return CheckVerdict(self.name, CheckStatus.FAIL, f"the answer {wish} {self._settings.pattern}")

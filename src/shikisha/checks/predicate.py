@@ -6,11 +6,11 @@ Deliberately absent: statements, and anything that the sandbox does not hand out
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shikisha.checker import Inspection
-from shikisha.errors import ConfigError
-from shikisha.events import CheckStatus
-from shikisha.run import Verdict
-from shikisha.sandbox import Execution, Limits, Sandbox
+from shikisha.core.errors import ConfigError
+from shikisha.core.events import CheckStatus
+from shikisha.core.run import CheckVerdict
+from shikisha.engine.checker import Inspection
+from shikisha.sandbox import Execution, Sandbox, SandboxLimits
 
 
 class Settings(BaseModel):
@@ -25,9 +25,9 @@ class Settings(BaseModel):
 
 def build(settings: Settings, name: str) -> "PredicateCheck":
     """Return the check; ConfigError when the expression is no Python."""
-    from shikisha.sandbox.monty import shared
+    from shikisha.sandbox.monty import shared_monty
 
-    return PredicateCheck(settings, shared(Limits(seconds=settings.seconds)), name)
+    return PredicateCheck(settings, shared_monty(SandboxLimits(seconds=settings.seconds)), name)
 
 
 class PredicateCheck:
@@ -39,14 +39,14 @@ class PredicateCheck:
         self._sandbox = sandbox
         self._code = _wrapped(settings.expression, name)
 
-    async def inspect(self, inspection: Inspection) -> Verdict:
+    async def inspect(self, inspection: Inspection) -> CheckVerdict:
         """Evaluate the expression."""
         task = inspection.task
         inputs = {"answer": inspection.text, "question": task.prompt, "subtask": inspection.subtask}
         execution = await self._sandbox.run(self._code, inputs)
         if execution.error is None and execution.value == "True":
-            return Verdict(self.name, CheckStatus.PASS)
-        return Verdict(self.name, CheckStatus.FAIL, self._why(execution))
+            return CheckVerdict(self.name, CheckStatus.PASS)
+        return CheckVerdict(self.name, CheckStatus.FAIL, self._why(execution))
 
     def _why(self, execution: Execution) -> str:
         expression = self._settings.expression

@@ -7,7 +7,7 @@ Deliberately absent: imports, so that no file of this package imports the packag
 def main() -> None:
     """Run the command line."""
     from shikisha.cli.app import app
-    from shikisha.cli.out import forgiving
+    from shikisha.cli.output import escape_unencodable
 
-    forgiving()
+    escape_unencodable()
     app()

@@ -7,37 +7,32 @@ Deliberately absent: what the commands do (one small file a group of them).
 import typer
 
 from shikisha.cli import (
-    comparing,
-    evaluating,
-    exits,
-    exporting,
-    keeping,
+    compare,
+    demo,
+    eval,
+    exit_codes,
+    export,
+    init,
     keys,
-    learning,
-    planning,
-    policies,
-    preparing,
-    reading,
-    rehearsing,
-    running,
-    serving,
-    shelving,
-    training,
-    training_page,
-    trials,
-    watching,
+    learn,
+    plan,
+    policy,
+    policy_watch,
+    run,
+    runs,
+    serve,
+    train,
 )
+from shikisha.cli import journal as keeping
 from shikisha.cli.doctor import doctor
-from shikisha.cli.feedback import feedback
-from shikisha.cli.importing import outcomes
+from shikisha.cli.import_ import outcomes
 from shikisha.cli.options import command
-from shikisha.cli.release import release
-from shikisha.cli.rollback import rollback
+from shikisha.cli.runs import feedback, release, rollback
 
 app = typer.Typer(
     name="shikisha",
     help="Conduct a pool of AI workers: plan, perform inside hard limits, remember everything.",
-    epilog=exits.HELP,
+    epilog=exit_codes.EXIT_CODES_HELP,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -47,46 +42,46 @@ journal = typer.Typer(help="Look after the journal.", no_args_is_help=True)
 importing = typer.Typer(help="Bring workers and outcomes over from elsewhere.", no_args_is_help=True)
 
 for each in (
-    running.run,
-    planning.plan,
-    running.resume,
-    serving.serve,
-    running.approve,
+    run.run,
+    plan.plan,
+    run.resume,
+    serve.serve,
+    run.approve,
     rollback,
     release,
     feedback,
-    reading.runs,
-    reading.trace,
-    reading.explain,
-    preparing.workers,
-    preparing.init,
+    runs.runs,
+    runs.trace,
+    runs.explain,
+    init.workers,
+    init.init,
     doctor,
-    rehearsing.demo,
+    demo.demo,
 ):
     app.command()(command(each))
-app.command("eval")(command(evaluating.evaluate))
-app.command()(command(comparing.compare))
-app.command()(command(learning.learn))
-app.command()(command(training.train))
-app.command()(command(training_page.train_page))
-app.command()(command(exporting.export))
+app.command("eval")(command(eval.evaluate))
+app.command()(command(compare.compare))
+app.command()(command(learn.learn))
+app.command()(command(train.train))
+app.command()(command(train.train_page))
+app.command()(command(export.export))
 journal.command()(command(keeping.verify))
 journal.command()(command(keeping.export))
-importing.command()(command(preparing.litellm))
+importing.command()(command(init.litellm))
 importing.command()(command(outcomes))
 for act in (
-    policies.show,
-    shelving.shelf,
-    shelving.add,
-    shelving.shadow,
-    shelving.canary,
-    trials.trial,
-    trials.promote,
-    shelving.rollback,
-    watching.watch,
+    policy.show,
+    policy.shelf,
+    policy.add,
+    policy.shadow,
+    policy.canary,
+    policy.trial,
+    policy.promote,
+    policy.rollback,
+    policy_watch.watch,
 ):
-    policies.group.command()(command(act))
+    policy.group.command()(command(act))
 app.add_typer(journal, name="journal")
 app.add_typer(importing, name="import")
-app.add_typer(policies.group, name="policy")
+app.add_typer(policy.group, name="policy")
 app.add_typer(keys.group, name="keys")

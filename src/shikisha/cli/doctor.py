@@ -2,11 +2,16 @@
 
 Invariant: it looks at one thing at a time, so that one missing key does not hide the next; nothing is called over the
 network unless --call says so, and then inside an engine with caps. Deliberately absent: repair.
+
+`doctor --sandbox`: every attack on a sandbox, and whether it was blocked here.
+
+Invariant: what is printed is what was found now, on this machine; a sandbox that fails one attack is not offered, and
+the exit code says so. Deliberately absent: repair, and probing over the network.
 """
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,22 +20,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shikisha import __version__
-from shikisha.clean import one_line
-from shikisha.cli import out, session
-from shikisha.cli.exits import Exit
-from shikisha.cli.options import Shared
-from shikisha.errors import ShikishaError, TaskError
-from shikisha.events import Status
+from shikisha.cli import output, session
+from shikisha.cli.exit_codes import ExitCode
+from shikisha.cli.options import SharedOptions
+from shikisha.core.errors import ShikishaError, TaskError
+from shikisha.core.events import RunStatus
+from shikisha.core.text import one_line
 
 if TYPE_CHECKING:
-    from shikisha.config.compose import Composition
+    from shikisha.config.container import Container
 
-GOOD, FAIR, BAD = "ok", "note", "FAIL"
+GOOD, NOTE, BAD = "ok", "note", "FAIL"
 _EXTRAS = {"pyarrow": "logs", "mcp": "mcp", "asyncpg": "postgres"}
-_LONGEST_CALL = 30.0  # seconds
-_WORD = "Reply with the one word: ready"
-_ASKED = {"python": 'print("ready")'}  # what each kind understands, where that is no prose
-_UNCALLED = {
+_CALL_SECONDS = 30.0  # seconds
+_CALL_PROMPT = "Reply with the one word: ready"
+_CALL_PROMPTS = {"python": 'print("ready")'}  # what each kind understands, where that is no prose
+_NOT_CALLED = {
     "human": "it is a person",
     "http": "a call may change something, and needs its own arguments",
     "mcp": "a call may change something, and needs its own arguments",
@@ -45,7 +50,7 @@ Name = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """What was looked at, how it stands, and what about it."""
 
     subject: str
@@ -53,7 +58,7 @@ class Finding:
     what: str
 
 
-def doctor(shared: Shared, name: Name = "", call: Call = False, sandbox: Sandbox = False) -> Exit:
+def doctor(shared: SharedOptions, name: Name = "", call: Call = False, sandbox: Sandbox = False) -> ExitCode:
     """Check that everything is there to run.
 
     Configuration, keys, workers, conductor, journal; exit code 3 if something is missing. With --sandbox: whether code
@@ -62,127 +67,186 @@ def doctor(shared: Shared, name: Name = "", call: Call = False, sandbox: Sandbox
     if name and not sandbox:
         raise TaskError(f"{name!r}: only --sandbox takes a name")
     if sandbox:
-        from shikisha.cli import probing
-
-        return probing.probe(name, shared.json)
-    findings = list(_look(shared, call))
+        return probe_sandboxes(name, shared.json)
+    findings = list(_find_all(shared, call))
     if shared.json:
-        out.value({"findings": [{"subject": f.subject, "verdict": f.verdict, "what": f.what} for f in findings]})
+        output.print_json(
+            {"findings": [{"subject": f.subject, "verdict": f.verdict, "what": f.what} for f in findings]}
+        )
     else:
         for finding in findings:
-            out.answer(f"{finding.verdict:<4}  {finding.subject}: {one_line(finding.what, 500)}")
-    return Exit.CONFIG if any(finding.verdict == BAD for finding in findings) else Exit.OK
+            output.print_answer(f"{finding.verdict:<4}  {finding.subject}: {one_line(finding.what, 500)}")
+    return ExitCode.CONFIG if any(finding.verdict == BAD for finding in findings) else ExitCode.OK
 
 
-def _look(shared: Shared, call: bool) -> Iterator[Finding]:
-    yield Finding("shikisha", GOOD, f"{__version__} on Python {sys.version.split()[0]}")
+def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
+    yield DoctorFinding("shikisha", GOOD, f"{__version__} on Python {sys.version.split()[0]}")
     for library, extra in _EXTRAS.items():
         if find_spec(library) is None:
-            yield Finding(f"extra {extra}", FAIR, f"not installed; pip install 'shikisha[{extra}]' brings {library}")
-    from shikisha.config.load import find
+            yield DoctorFinding(
+                f"extra {extra}", NOTE, f"not installed; pip install 'shikisha[{extra}]' brings {library}"
+            )
+    from shikisha.config.container import find_config
 
     try:
-        composition = session.compose(shared)
+        composition = session.load_container(shared)
     except ShikishaError as error:
-        yield Finding("configuration", BAD, str(error))
+        yield DoctorFinding("configuration", BAD, str(error))
         return
-    embedded = composition.orchestra is not None
-    where = "none" if find(shared.config, os.environ) is None else f"{composition.file}, which has no [workers] yet"
+    embedded = composition.simulated_pool is not None
+    where = (
+        "none" if find_config(shared.config, os.environ) is None else f"{composition.file}, which has no [workers] yet"
+    )
     said = f"{where}: the embedded orchestra plays" if embedded else composition.file
-    yield Finding("configuration", GOOD, said)
-    yield from session.perform(lambda: _look_closer(composition, shared, call))
+    yield DoctorFinding("configuration", GOOD, said)
+    yield from session.run_async(lambda: _find_in_container(composition, shared, call))
 
 
-async def _look_closer(composition: "Composition", shared: Shared, call: bool) -> list[Finding]:
-    async with session.closing(composition):
-        findings = [*_workers(composition), *_conductor(composition)]
-        called = (composition.settings.pool or composition.playing) if call else ()
+async def _find_in_container(composition: "Container", shared: SharedOptions, call: bool) -> list[DoctorFinding]:
+    async with session.open_container(composition):
+        findings = [*_check_workers(composition), *_check_conductors(composition)]
+        called = (composition.settings.pool or composition.default_pool) if call else ()
         for name in called:  # each by itself: what is wrong with one says nothing of the others
-            findings += await _called(composition, name)
-        return [*findings, await _journal(composition, shared)]
+            findings += await _call_worker(composition, name)
+        return [*findings, await _check_journal(composition, shared)]
 
 
-def _workers(composition: "Composition") -> Iterator[Finding]:
+def _check_workers(composition: "Container") -> Iterator[DoctorFinding]:
     capped = composition.caps.dollars is not None
     for name in composition.names:
         try:
             card = composition.pool([name])[0].card
         except ShikishaError as error:
-            yield Finding(f"worker {name}", BAD, str(error))
+            yield DoctorFinding(f"worker {name}", BAD, str(error))
             continue
         if capped and card.price is None:
-            yield Finding(f"worker {name}", BAD, "no price is known, so the dollar cap refuses every call to it")
-        elif composition.orchestra is None:
-            yield Finding(f"worker {name}", GOOD, card.kind)
+            yield DoctorFinding(f"worker {name}", BAD, "no price is known, so the dollar cap refuses every call to it")
+        elif composition.simulated_pool is None:
+            yield DoctorFinding(f"worker {name}", GOOD, card.kind)
 
 
-def _conductor(composition: "Composition") -> Iterator[Finding]:
-    from shikisha.config.foreseeing import foreseen, notices
+def _check_conductors(composition: "Container") -> Iterator[DoctorFinding]:
+    from shikisha.config.preflight import conductor_notices, conductor_problems
 
     try:
         pool = composition.pool()
-        yield Finding("pool", GOOD, ", ".join(pool.names))
-        yield Finding("conductor", GOOD, composition.conductor("", pool).name)
+        yield DoctorFinding("pool", GOOD, ", ".join(pool.names))
+        yield DoctorFinding("conductor", GOOD, composition.conductor("", pool).name)
     except ShikishaError as error:
-        yield Finding("pool and conductor", BAD, str(error))
-    for where, trouble in foreseen(composition):
+        yield DoctorFinding("pool and conductor", BAD, str(error))
+    for where, trouble in conductor_problems(composition):
         if trouble is not None and where != "conductor":
-            yield Finding(where, BAD, str(trouble))
-    for notice in notices(composition):
-        refuses = FAIR if notice.fallback else BAD
-        yield Finding(notice.where, GOOD if notice.unreadable is None else refuses, str(notice))
+            yield DoctorFinding(where, BAD, str(trouble))
+    for notice in conductor_notices(composition):
+        refuses = NOTE if notice.fallback else BAD
+        yield DoctorFinding(notice.where, GOOD if notice.unreadable is None else refuses, str(notice))
 
 
-async def _called(composition: "Composition", name: str) -> list[Finding]:
-    from shikisha.budget import Caps
-    from shikisha.conduct import Engine
-    from shikisha.conductors.fixed import Scripted
-    from shikisha.plan import Plan, Step
-    from shikisha.recorder import MemoryRecorder
-    from shikisha.task import Task
+async def _call_worker(composition: "Container", name: str) -> list[DoctorFinding]:
+    from shikisha.conductors.fixed_conductors import ScriptedConductor
+    from shikisha.core.budget import Caps
+    from shikisha.core.plan import Plan, Step
+    from shikisha.core.task import Task
+    from shikisha.engine.engine import Engine
+    from shikisha.engine.recorder import MemoryRecorder
 
     try:
         pool = composition.pool([name])
     except ShikishaError:  # said already, as the finding on this worker
         return []
     subject, card = f"call {name}", pool[0].card
-    if card.kind in _UNCALLED:
-        return [Finding(subject, FAIR, f"not called: {_UNCALLED[card.kind]}")]
+    if card.kind in _NOT_CALLED:
+        return [DoctorFinding(subject, NOTE, f"not called: {_NOT_CALLED[card.kind]}")]
     engine = Engine(MemoryRecorder(), vault=composition.vault)
-    caps = Caps(steps=1, rounds=1, seconds=_LONGEST_CALL)
-    asked = _ASKED.get(card.kind, _WORD)
+    caps = Caps(steps=1, rounds=1, seconds=_CALL_SECONDS)
+    asked = _CALL_PROMPTS.get(card.kind, _CALL_PROMPT)
     try:
-        run = await engine.run(Task(asked), pool, Scripted([Plan((Step(asked, 0),))]), caps)
+        run = await engine.run(Task(asked), pool, ScriptedConductor([Plan((Step(asked, 0),))]), caps)
     except ShikishaError as error:
-        return [Finding(subject, BAD, str(error))]
+        return [DoctorFinding(subject, BAD, str(error))]
     if run.answer is not None:
-        return [Finding(subject, GOOD, f"{run.active_seconds:.1f} s: {run.answer}")]
-    if run.status is Status.SUSPENDED:
-        return [Finding(subject, FAIR, "not called: a person must approve each call")]
+        return [DoctorFinding(subject, GOOD, f"{run.active_seconds:.1f} s: {run.answer}")]
+    if run.status is RunStatus.SUSPENDED:
+        return [DoctorFinding(subject, NOTE, "not called: a person must approve each call")]
     results = run.rounds[0].results if run.rounds else ()
     fault = results[0].fault if results and results[0] else None
-    return [Finding(subject, BAD, str(fault) if fault else f"no answer ({run.status})")]
+    return [DoctorFinding(subject, BAD, str(fault) if fault else f"no answer ({run.status})")]
 
 
-async def _journal(composition: "Composition", shared: Shared) -> Finding:
+async def _check_journal(composition: "Container", shared: SharedOptions) -> DoctorFinding:
     try:
         url = shared.journal or composition.journal_url()
-        absent = _future_journal(url)
+        absent = _check_new_journal(url)
         if absent is not None:
             return absent
-        async with session.journal(shared, composition) as journal:
+        async with session.open_command_journal(shared, composition) as journal:
             newest = await journal.runs(limit=1)
-        return Finding("journal", GOOD, f"{url.split('@')[-1]}{'' if newest else ', no runs yet'}")
+        return DoctorFinding("journal", GOOD, f"{url.split('@')[-1]}{'' if newest else ', no runs yet'}")
     except ShikishaError as error:
-        return Finding("journal", BAD, str(error))
+        return DoctorFinding("journal", BAD, str(error))
 
 
-def _future_journal(url: str) -> Finding | None:
+def _check_new_journal(url: str) -> DoctorFinding | None:
     """Say whether a journal that is not there yet can be made; None when it is there, or not a file."""
     path = Path(url)
     if "://" in url or path.exists():
         return None
     folder = next((parent for parent in path.absolute().parents if parent.exists()), path.parent)
     if os.access(folder, os.W_OK):
-        return Finding("journal", GOOD, f"will be made at {path}")
-    return Finding("journal", BAD, f"{path} cannot be made: {folder} is not writable")
+        return DoctorFinding("journal", GOOD, f"will be made at {path}")
+    return DoctorFinding("journal", BAD, f"{path} cannot be made: {folder} is not writable")
+
+
+if TYPE_CHECKING:
+    from shikisha.sandbox.availability import SandboxReport
+
+_MAX_DETAIL = 120  # characters of what an attack came by, or how it ended
+
+
+def probe_sandboxes(name: str, as_json: bool) -> ExitCode:
+    """Probe one sandbox, or all of them when no name is given; CONFIG if it is not offered, or no full one is."""
+    from shikisha.sandbox.availability import FULL_PYTHON, SANDBOX_NAMES, probe_sandbox
+
+    verdicts = []
+    for each in [name] if name else SANDBOX_NAMES:
+        verdicts.append(probe_sandbox(each))
+        if not as_json:
+            _print_verdict(verdicts[-1])
+    if as_json:
+        output.print_json({"sandboxes": [_verdict_json(verdict) for verdict in verdicts]})
+    offered = {verdict.name for verdict in verdicts if verdict.available}
+    enough = name in offered if name else "monty" in offered and offered.intersection(FULL_PYTHON)
+    return ExitCode.OK if enough else ExitCode.CONFIG
+
+
+def _print_verdict(verdict: "SandboxReport") -> None:
+    findings = verdict.findings
+    if verdict.trouble is not None:
+        output.print_report(f"{verdict.name}: not offered. {one_line(verdict.trouble, 1_000)}")
+        return
+    blocked = sum(finding.blocked for finding in findings)
+    stands = "offered" if verdict.available else "NOT OFFERED"
+    output.print_report(f"{verdict.name}: {stands}. {blocked} of {len(findings)} attacks were blocked")
+    output.print_report("\n".join(_verdict_lines(verdict)))
+
+
+def _verdict_lines(verdict: "SandboxReport") -> Sequence[str]:
+    from shikisha.sandbox.security_probes import NOTHING_GAINED
+
+    return [
+        f"  {'blocked' if each.blocked else 'NOT blocked':<11}  {each.milliseconds:>6,.0f} ms  {each.probe}"
+        f"{'' if each.blocked and each.what == NOTHING_GAINED else f': {one_line(each.what, _MAX_DETAIL)}'}"
+        for each in verdict.findings
+    ]
+
+
+def _verdict_json(verdict: "SandboxReport") -> dict[str, object]:
+    return {
+        "name": verdict.name,
+        "offered": verdict.available,
+        "trouble": verdict.trouble,
+        "probes": [
+            {"probe": each.probe, "blocked": each.blocked, "what": each.what, "ms": round(each.milliseconds, 1)}
+            for each in verdict.findings
+        ],
+    }

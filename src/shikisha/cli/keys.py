@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from shikisha.budget import format_dollars
-from shikisha.cli import out, session
-from shikisha.cli.exits import Exit
-from shikisha.cli.options import Shared, command
-from shikisha.errors import TaskError
+from shikisha.cli import output, session
+from shikisha.cli.exit_codes import ExitCode
+from shikisha.cli.options import SharedOptions, command
+from shikisha.core.budget import format_dollars
+from shikisha.core.errors import TaskError
 
 if TYPE_CHECKING:
-    from shikisha.server.keys import Issued, Key, KeyCaps, KeyKeeper
-    from shikisha.server.keys.spend import Spent
-    from shikisha.server.principal import Scope
+    from shikisha.server.keys import IssuedKey, Key, KeyCaps, KeyManager
+    from shikisha.server.keys.grants import DailySpend
+    from shikisha.server.keys.key import KeyScope
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
@@ -34,7 +34,7 @@ KeyId = Annotated[str, typer.Argument(metavar="KEY", help="A key's id, or the ke
 
 
 @dataclass(frozen=True, slots=True)
-class May:
+class KeyPermissionOptions:
     """What a key may do."""
 
     tenant: Annotated[str, typer.Option("--tenant", help="Whose runs it sees.")] = "default"
@@ -46,7 +46,7 @@ class May:
 
 
 @dataclass(frozen=True, slots=True)
-class Most:
+class KeyCapOptions:
     """What a key may use; "none" for no cap."""
 
     dollars: Annotated[str, typer.Option("--dollars", help="US dollars in all, or none.")] = ""
@@ -63,162 +63,168 @@ class Most:
         """Whether any cap is."""
         return any(getattr(self, field.name) for field in fields(self))
 
-    def over(self, caps: "KeyCaps") -> "KeyCaps":
+    def apply_to(self, caps: "KeyCaps") -> "KeyCaps":
         """Return the caps with those that were given in the place of theirs."""
         from shikisha.server.keys import KeyCaps
 
         return KeyCaps(
-            _cap(float, self.dollars, caps.dollars),
-            _cap(int, self.tokens, caps.tokens),
-            _cap(int, self.requests, caps.requests),
-            _cap(float, self.dollars_per_day, caps.dollars_per_day),
-            _cap(int, self.tokens_per_day, caps.tokens_per_day),
-            _cap(int, self.requests_per_day, caps.requests_per_day),
-            _cap(int, self.requests_per_minute, caps.requests_per_minute),
-            _cap(int, self.runs_at_once, caps.runs_at_once),
+            _parse_cap(float, self.dollars, caps.dollars),
+            _parse_cap(int, self.tokens, caps.tokens),
+            _parse_cap(int, self.requests, caps.requests),
+            _parse_cap(float, self.dollars_per_day, caps.dollars_per_day),
+            _parse_cap(int, self.tokens_per_day, caps.tokens_per_day),
+            _parse_cap(int, self.requests_per_day, caps.requests_per_day),
+            _parse_cap(int, self.requests_per_minute, caps.requests_per_minute),
+            _parse_cap(int, self.runs_at_once, caps.runs_at_once),
         )
 
 
-def create(name: KeyName, shared: Shared, may: May, most: Most) -> Exit:
+def create(name: KeyName, shared: SharedOptions, may: KeyPermissionOptions, most: KeyCapOptions) -> ExitCode:
     """Issue a key. Its secret is printed once, and cannot be had again."""
-    from shikisha.server.keys import KeyCaps, Wanted
+    from shikisha.server.keys import KeyCaps, KeySpec
 
     if may.days is not None and may.days <= 0:
         raise TaskError("--days: expected more than 0: the key would open nothing")
-    wanted = Wanted(
-        session.storable(name, "the name"),
-        session.storable(may.tenant, "--tenant"),
-        frozenset(_scope(scope) for scope in may.scope or ("run", "read")),
+    wanted = KeySpec(
+        session.require_storable(name, "the name"),
+        session.require_storable(may.tenant, "--tenant"),
+        frozenset(_parse_scope(scope) for scope in may.scope or ("run", "read")),
         _names(may.worker, "--worker"),
         _names(may.conductor, "--conductor"),
         _names(may.label, "--label") or (),
         None if may.days is None else time() + may.days * _DAY,
-        most.over(KeyCaps()),
+        most.apply_to(KeyCaps()),
     )
     for worker in wanted.workers or ():
-        if worker not in (known := session.compose(shared).names):
+        if worker not in (known := session.load_container(shared).names):
             raise TaskError(f"--worker: no worker {worker!r} is configured; known are {', '.join(known)}")
-    made = _do(shared, lambda keeper, by: keeper.issue(wanted, by), fresh=True)
-    return _told(made, shared)
+    made = _with_keys(shared, lambda keeper, by: keeper.issue(wanted, by), fresh=True)
+    return _print_secret(made, shared)
 
 
-def listing(shared: Shared, tenant: Annotated[str, typer.Option("--tenant", help="Only this tenant's.")] = "") -> Exit:
+def list_keys(
+    shared: SharedOptions, tenant: Annotated[str, typer.Option("--tenant", help="Only this tenant's.")] = ""
+) -> ExitCode:
     """List the keys, oldest first. Revoked ones stay."""
-    found = _do(shared, lambda keeper, _: keeper.keys(tenant or None))
+    found = _with_keys(shared, lambda keeper, _: keeper.keys(tenant or None))
     if shared.json:
-        out.value([key.shown() for key in found])
-        return Exit.OK
+        output.print_json([key.shown() for key in found])
+        return ExitCode.OK
     lines = [
-        f"{key.id}  {_state(key):18}  {','.join(sorted(key.scopes)):22}  {key.tenant}  {key.name}" for key in found
+        f"{key.id}  {_key_state(key):18}  {','.join(sorted(key.scopes)):22}  {key.tenant}  {key.name}" for key in found
     ]
-    out.report("\n".join(lines) or "no keys yet: `shikisha keys create NAME` makes one")
-    return Exit.OK
+    output.print_report("\n".join(lines) or "no keys yet: `shikisha keys create NAME` makes one")
+    return ExitCode.OK
 
 
-def revoke(key: KeyId, shared: Shared) -> Exit:
+def revoke(key: KeyId, shared: SharedOptions) -> ExitCode:
     """Take a key back. Servers refuse it within a second."""
-    revoked = _do(shared, lambda keeper, by: keeper.revoke(_id(key), by))
+    revoked = _with_keys(shared, lambda keeper, by: keeper.revoke(_key_id(key), by))
     if shared.json:
-        out.value(revoked.shown())
+        output.print_json(revoked.shown())
     else:
-        out.note(f"revoked: key {revoked.id} ({revoked.name}) opens nothing any more")
-    return Exit.OK
+        output.print_note(f"revoked: key {revoked.id} ({revoked.name}) opens nothing any more")
+    return ExitCode.OK
 
 
-def rotate(key: KeyId, shared: Shared) -> Exit:
+def rotate(key: KeyId, shared: SharedOptions) -> ExitCode:
     """Give a key a new secret. The old one opens nothing any more."""
-    return _told(_do(shared, lambda keeper, by: keeper.rotate(_id(key), by)), shared)
+    return _print_secret(_with_keys(shared, lambda keeper, by: keeper.rotate(_key_id(key), by)), shared)
 
 
-def budget(key: KeyId, shared: Shared, most: Most) -> Exit:
+def budget(key: KeyId, shared: SharedOptions, most: KeyCapOptions) -> ExitCode:
     """Show what a key used, in all and by day, or change its caps."""
-    own_id = _id(key)
+    own_id = _key_id(key)
 
-    async def look(keeper: "KeyKeeper", by: str) -> "tuple[Key, list[Spent]]":
+    async def look(keeper: "KeyManager", by: str) -> "tuple[Key, list[DailySpend]]":
         if most.given:
-            await keeper.change(own_id, lambda key: replace(key, caps=most.over(key.caps)), by)
+            await keeper.change(own_id, lambda key: replace(key, caps=most.apply_to(key.caps)), by)
         found = await keeper.get(own_id)
         if found is None:
             raise TaskError(f"there is no key {own_id!r}: see `shikisha keys list`")
-        from shikisha.server.keys.spend import spent
+        from shikisha.server.keys.grants import read_spend
 
-        return found, await keeper.database.query(lambda connection: spent(connection, own_id))
+        return found, await keeper.database.query(lambda connection: read_spend(connection, own_id))
 
-    found, used = _do(shared, look)
-    days = [{"day": each.day or None, **_used(each)} for each in used]
+    found, used = _with_keys(shared, look)
+    days = [{"day": each.day or None, **_usage_json(each)} for each in used]
     if shared.json:
-        out.value(found.shown() | {"used": days})
+        output.print_json(found.shown() | {"used": days})
     else:
-        out.report("\n".join([*_caps(found), *(_line(each) for each in used)]))
-    return Exit.OK
+        output.print_report("\n".join([*_cap_lines(found), *(_usage_line(each) for each in used)]))
+    return ExitCode.OK
 
 
-def mend(
-    shared: Shared,
+def mend_clock(
+    shared: SharedOptions,
     key: Annotated[str, typer.Argument(metavar="[KEY]", help="One key's id; else every key.", show_default=False)] = "",
-) -> Exit:
+) -> ExitCode:
     """Mend what a clock that was ahead has left: keys that get 503 until a day which is far off.
 
     What was used on days that have not come yet counts as used today. Look at this machine's clock first.
     """
-    mended = _do(shared, lambda keeper, by: keeper.mend_clock(_id(key) if key else None, by))
+    mended = _with_keys(shared, lambda keeper, by: keeper.mend_clock(_key_id(key) if key else None, by))
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     if shared.json:
-        out.value({"today": today, "mended": [{"key": each.key, "day": each.day} for each in mended]})
-        return Exit.OK
+        output.print_json({"today": today, "mended": [{"key": each.key, "day": each.day} for each in mended]})
+        return ExitCode.OK
     lines = [f"key {each.key}: what was used on {each.day} counts on {today} now" for each in mended]
-    out.note("\n".join(lines) or f"no key was used after today, which is {today} by this machine's clock")
-    return Exit.OK
+    output.print_note("\n".join(lines) or f"no key was used after today, which is {today} by this machine's clock")
+    return ExitCode.OK
 
 
-def _do(shared: Shared, act: "Callable[[KeyKeeper, str], Awaitable[T]]", *, fresh: bool = False) -> T:
+def _with_keys(shared: SharedOptions, act: "Callable[[KeyManager, str], Awaitable[T]]", *, fresh: bool = False) -> T:
     """Do something with the keys of the journal's database, in the name of whoever is at this terminal."""
 
     async def main() -> T:
-        from shikisha.cli.desk import actor
-        from shikisha.server.keys import KeyKeeper
-        from shikisha.server.keys.keeper import UnknownKey, Unusable
+        from shikisha.cli.approval_prompt import current_user
+        from shikisha.server.keys import KeyManager
+        from shikisha.server.keys.manager import UnknownKey, UnusableKey
 
-        opened = session.journal(shared, session.compose(shared)) if fresh else session.reading(shared)
+        opened = (
+            session.open_command_journal(shared, session.load_container(shared))
+            if fresh
+            else session.open_existing_journal(shared)
+        )
         async with opened as journal:
             try:
-                return await act(KeyKeeper(journal), f"cli:{actor()}")
-            except (UnknownKey, Unusable) as error:
+                return await act(KeyManager(journal), f"cli:{current_user()}")
+            except (UnknownKey, UnusableKey) as error:
                 raise TaskError(str(error)) from None
 
-    return session.perform(main)
+    return session.run_async(main)
 
 
-def _told(made: "Issued", shared: Shared) -> Exit:
+def _print_secret(made: "IssuedKey", shared: SharedOptions) -> ExitCode:
     if shared.json:
-        out.value(made.key.shown() | {"secret": made.secret})
+        output.print_json(made.key.shown() | {"secret": made.secret})
     else:
-        out.note(f"key {made.key.id} ({made.key.name}); it is shown this once:")
-        out.answer(made.secret)
-    return Exit.OK
+        output.print_note(f"key {made.key.id} ({made.key.name}); it is shown this once:")
+        output.print_answer(made.secret)
+    return ExitCode.OK
 
 
-def _id(key: str) -> str:
+def _key_id(key: str) -> str:
     """Return the id in what somebody took for one: the id, or a whole key."""
-    from shikisha.server.keys.secret import PREFIX
+    from shikisha.server.keys.key import KEY_PREFIX
 
-    return key.removeprefix(PREFIX).partition("-")[0]
+    return key.removeprefix(KEY_PREFIX).partition("-")[0]
 
 
-def _scope(name: str) -> "Scope":
-    from shikisha.server.principal import Scope
+def _parse_scope(name: str) -> "KeyScope":
+    from shikisha.server.keys.key import KeyScope
 
     try:
-        return Scope(name)
+        return KeyScope(name)
     except ValueError:
-        raise TaskError(f"--scope: expected one of {', '.join(Scope)}, not {name!r}") from None
+        raise TaskError(f"--scope: expected one of {', '.join(KeyScope)}, not {name!r}") from None
 
 
 def _names(given: Many, option: str) -> tuple[str, ...] | None:
-    return None if given is None else tuple(session.storable(name, option) for name in given)
+    return None if given is None else tuple(session.require_storable(name, option) for name in given)
 
 
-def _cap(number: Callable[[str], N], text: str, before: N | None) -> N | None:
+def _parse_cap(number: Callable[[str], N], text: str, before: N | None) -> N | None:
     """Return the cap that a text says: another one, none, or as it was."""
     if text in {"", "none"}:
         return before if not text else None
@@ -228,39 +234,39 @@ def _cap(number: Callable[[str], N], text: str, before: N | None) -> N | None:
         raise TaskError(f"a cap is a number or none, not {text!r}") from None
 
 
-def _state(key: "Key") -> str:
+def _key_state(key: "Key") -> str:
     if key.revoked is not None:
-        return f"revoked {_date(key.revoked)}"
+        return f"revoked {_format_date(key.revoked)}"
     if key.expires is not None:
-        return f"{'expired' if key.expires <= time() else 'until'} {_date(key.expires)}"
+        return f"{'expired' if key.expires <= time() else 'until'} {_format_date(key.expires)}"
     return "valid"
 
 
-def _date(at: float) -> str:
+def _format_date(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
 
 
-def _caps(key: "Key") -> list[str]:
+def _cap_lines(key: "Key") -> list[str]:
     caps = {name: cap for name, cap in asdict(key.caps).items() if cap is not None}
     said = ", ".join(f"{name.replace('_', ' ')} {cap:g}" for name, cap in caps.items())
     return [f"key {key.id} ({key.name}), tenant {key.tenant}: {said or 'no caps'}"]
 
 
-def _line(each: "Spent") -> str:
-    used = _used(each)
+def _usage_line(each: "DailySpend") -> str:
+    used = _usage_json(each)
     paid = format_dollars(used["dollars"], 6)
     return f"{each.day or 'in all':10}  {paid}  {used['tokens']:,} tokens  {used['requests']:,} requests"
 
 
-def _used(each: "Spent") -> dict[str, float]:
-    from shikisha.server.keys.key import dollars
+def _usage_json(each: "DailySpend") -> dict[str, float]:
+    from shikisha.server.keys.key import dollars_of
 
-    return {"dollars": dollars(each.used.dollars), "tokens": each.used.tokens, "requests": each.used.requests}
+    return {"dollars": dollars_of(each.used.dollars), "tokens": each.used.tokens, "requests": each.used.requests}
 
 
 group.command("create")(command(create))
-group.command("list")(command(listing))
+group.command("list")(command(list_keys))
 group.command("revoke")(command(revoke))
 group.command("rotate")(command(rotate))
 group.command("budget")(command(budget))
-group.command("mend-clock")(command(mend))
+group.command("mend-clock")(command(mend_clock))

@@ -17,12 +17,12 @@ from typing import Annotated, get_type_hints
 
 import typer
 
-from shikisha.budget import Caps
-from shikisha.cli import out
-from shikisha.cli.exits import Exit, Stopped, of_error
-from shikisha.errors import PlanError, ShikishaError, TaskError
+from shikisha.cli import output
+from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_error
+from shikisha.core.budget import Caps
+from shikisha.core.errors import PlanError, ShikishaError, TaskError
 
-Command = Callable[..., Exit | None]
+Command = Callable[..., ExitCode | None]
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="The configuration; else $SHIKISHA_CONFIG, else ./shikisha.toml.")
@@ -32,7 +32,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value t
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedOptions:
     """What nearly every command takes."""
 
     config: ConfigOption = None
@@ -41,7 +41,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class TaskOptions:
     """What a task has besides its prompt."""
 
     context: Annotated[str | None, typer.Option("--context", help="A file with context; - reads stdin.")] = None
@@ -50,7 +50,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Conducting:
+class ConductorOptions:
     """Who conducts whom."""
 
     conductor: Annotated[
@@ -76,7 +76,7 @@ class CapOptions:
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Perform at most so many steps.")] = None
     rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="Plan at most so often.")] = None
 
-    def over(self, caps: Caps) -> Caps:
+    def apply_to(self, caps: Caps) -> Caps:
         """Return the caps with those that were given in the place of theirs."""
         return Caps(
             steps=caps.steps if self.steps is None else self.steps,
@@ -102,22 +102,22 @@ def command(function: Command) -> Callable[..., None]:
             (gathered[places[name]] if name in places else plain)[name] = value
         whole = {record: kind(**gathered[record]) for record, kind in records.items()}
 
-        def called() -> Exit | None:
-            _refuse_no_numbers(given)
+        def called() -> ExitCode | None:
+            _refuse_non_finite(given)
             return function(**whole, **plain)
 
-        code = _guarded(called, as_json=given.get("json") is True)
+        code = _run_with_exit_code(called, as_json=given.get("json") is True)
         if code:
             raise typer.Exit(code)
 
-    parameters = list(_spread(inspect.signature(function), hints, records))
+    parameters = list(_option_parameters(inspect.signature(function), hints, records))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # Typer reads it; mypy has no word for it
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__name__, run.__doc__ = function.__name__, function.__doc__
     return run
 
 
-def _spread(
+def _option_parameters(
     signature: inspect.Signature, hints: Mapping[str, object], records: Mapping[str, type]
 ) -> Iterator[inspect.Parameter]:
     for name, parameter in signature.parameters.items():
@@ -128,39 +128,39 @@ def _spread(
             yield each.replace(annotation=types[each.name], kind=each.KEYWORD_ONLY)
 
 
-def _refuse_no_numbers(given: Mapping[str, object]) -> None:
+def _refuse_non_finite(given: Mapping[str, object]) -> None:
     """Refuse nan and inf, which pass every bound: nothing is ever more than nan, so a cap of nan would be none."""
     for name, value in given.items():
         if isinstance(value, float) and not isfinite(value):
             raise TaskError(f"--{name.replace('_', '-')}: expected a number, not {value:g}")
 
 
-def _guarded(function: Callable[[], Exit | None], *, as_json: bool) -> Exit:
+def _run_with_exit_code(function: Callable[[], ExitCode | None], *, as_json: bool) -> ExitCode:
     """Run a command; whatever goes wrong becomes a message and an exit code."""
     try:
-        return function() or Exit.OK
+        return function() or ExitCode.OK
     except typer.Exit:
         raise
     except ShikishaError as error:
-        return _failed(error, of_error(error), as_json)
-    except Stopped as stopped:
+        return _report_error(error, exit_code_of_error(error), as_json)
+    except StopSignal as stopped:
         return stopped.code
     except KeyboardInterrupt:
-        return Exit.INTERRUPTED
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:  # whoever read stdout has gone: nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.FAILED
+        return ExitCode.FAILED
     except Exception as error:  # noqa: BLE001 - the last place: a person gets a sentence, not a traceback
         if os.environ.get("SHIKISHA_DEBUG"):
             traceback.print_exc()
-        return _failed(error, Exit.INTERNAL, as_json)
+        return _report_error(error, ExitCode.INTERNAL, as_json)
 
 
-def _failed(error: Exception, code: Exit, as_json: bool) -> Exit:
-    what = str(error) if code is not Exit.INTERNAL else f"unforeseen: {type(error).__name__}: {error}"
+def _report_error(error: Exception, code: ExitCode, as_json: bool) -> ExitCode:
+    what = str(error) if code is not ExitCode.INTERNAL else f"unforeseen: {type(error).__name__}: {error}"
     if as_json:
         place = {"what": error.what, "where": error.where} if isinstance(error, PlanError) else {"what": what}
-        out.value({"error": place})
+        output.print_json({"error": place})
     else:
-        out.note(f"shikisha: {what}")
+        output.print_note(f"shikisha: {what}")
     return code

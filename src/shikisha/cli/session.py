@@ -11,25 +11,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from shikisha.cli.exits import Exit, Stopped
-from shikisha.cli.options import About, Shared
-from shikisha.errors import ConfigError, StillOpen, TaskError, UnknownRun
-from shikisha.task import Task, unstorable
+from shikisha.cli.exit_codes import ExitCode, StopSignal
+from shikisha.cli.options import SharedOptions, TaskOptions
+from shikisha.core.errors import ConfigError, RunStillOpen, TaskError, UnknownRun
+from shikisha.core.task import Task, storage_problem
 
 if TYPE_CHECKING:
-    from shikisha.config.compose import Composition
-    from shikisha.events import Event, Status
+    from shikisha.config.container import Container
+    from shikisha.core.events import Event, RunStatus
     from shikisha.journal import Journal
-    from shikisha.server.store import State
+    from shikisha.server.store import ServedState
 
 T = TypeVar("T")
 
 STDIN = "-"
-NEWEST = "last"
-_LONGEST_TASK = 10_000_000
+NEWEST_RUN = "last"
+_MAX_TASK_BYTES = 10_000_000
 
 
-def perform(main: Callable[[], Coroutine[object, object, T]]) -> T:
+def run_async(main: Callable[[], Coroutine[object, object, T]]) -> T:
     """Run the coroutine to its end; SIGTERM cancels it as Ctrl-C does, and both end in Stopped."""
     import asyncio
     import signal
@@ -44,20 +44,20 @@ def perform(main: Callable[[], Coroutine[object, object, T]]) -> T:
     try:
         return asyncio.run(guarded())
     except KeyboardInterrupt:
-        raise Stopped(Exit.INTERRUPTED) from None
+        raise StopSignal(ExitCode.INTERRUPTED) from None
     except asyncio.CancelledError:
-        raise Stopped(Exit.TERMINATED) from None
+        raise StopSignal(ExitCode.TERMINATED) from None
 
 
-def compose(shared: Shared) -> "Composition":
+def load_container(shared: SharedOptions) -> "Container":
     """Read the configuration."""
-    from shikisha.config.load import load
+    from shikisha.config.container import load_config
 
-    return load(shared.config)
+    return load_config(shared.config)
 
 
 @asynccontextmanager
-async def closing(composition: "Composition") -> AsyncIterator["Composition"]:
+async def open_container(composition: "Container") -> AsyncIterator["Container"]:
     """Close what the composition built."""
     try:
         yield composition
@@ -66,7 +66,7 @@ async def closing(composition: "Composition") -> AsyncIterator["Composition"]:
 
 
 @asynccontextmanager
-async def journal(shared: Shared, composition: "Composition") -> AsyncIterator["Journal"]:
+async def open_command_journal(shared: SharedOptions, composition: "Container") -> AsyncIterator["Journal"]:
     """Open the journal that the command line or the configuration names."""
     from shikisha.journal import open_journal
 
@@ -78,17 +78,17 @@ async def journal(shared: Shared, composition: "Composition") -> AsyncIterator["
 
 
 @asynccontextmanager
-async def reading(shared: Shared) -> AsyncIterator["Journal"]:
+async def open_existing_journal(shared: SharedOptions) -> AsyncIterator["Journal"]:
     """Open the journal for a command that only looks into it; a file that is not there is an error, not a new one."""
-    composition = compose(shared)
+    composition = load_container(shared)
     _refuse_absent(shared.journal or composition.journal_url())
-    async with journal(shared, composition) as opened:
+    async with open_command_journal(shared, composition) as opened:
         yield opened
 
 
 async def find_run(journal: "Journal", name: str) -> str:
     """Return the id of a run: `last` for the newest, or the beginning of an id that fits one run only."""
-    if name == NEWEST:
+    if name == NEWEST_RUN:
         newest = [run for run in await journal.runs(limit=50) if run.parent is None]
         if not newest:
             raise UnknownRun("this journal has no runs yet")
@@ -103,67 +103,67 @@ async def find_run(journal: "Journal", name: str) -> str:
     return fitting[0]
 
 
-async def family(journal: "Journal", run: str) -> "dict[str, tuple[Event, ...]]":
+async def read_run_family(journal: "Journal", run: str) -> "dict[str, tuple[Event, ...]]":
     """Return the events of a run and of all its child runs, by run, the run itself first."""
     told = {run: await journal.read(run)}
     for child in await journal.children(run):
-        told |= await family(journal, child.id)
+        told |= await read_run_family(journal, child.id)
     return told
 
 
 @asynccontextmanager
-async def alone(journal: "Journal", run: str, lease: float) -> AsyncIterator[None]:
+async def exclusive_run(journal: "Journal", run: str, lease: float) -> AsyncIterator[None]:
     """Work on a run as a server would: for whoever else wants to it is ours, until we are done or silent for a lease.
 
     StillOpen when somebody performs it, or works on it already.
     """
-    from shikisha.server.store import State, open_store
-    from shikisha.server.store.claims import aside
+    from shikisha.server.store import ServedState, open_store
+    from shikisha.server.store.claims import set_aside
 
     async with open_store(journal, lease) as store:
         served = await store.find(run)
-        with suppress(StillOpen):
-            if served is not None and served.state is State.OPEN:
-                await journal.write(partial(aside, run=run))
+        with suppress(RunStillOpen):
+            if served is not None and served.state is ServedState.OPEN:
+                await journal.write(partial(set_aside, run=run))
         if not await (store.hold(run) if served is None else store.take(run, ended=True)):
-            raise StillOpen(f"run {run} is being performed by a server, or rolled back by somebody")
+            raise RunStillOpen(f"run {run} is being performed by a server, or rolled back by somebody")
         try:
             yield
         finally:
             if served is not None:
-                state, status = await _standing(journal, run)
-                orphan = served.state is State.OPEN and state is State.STOPPED
-                rests = State.OPEN if orphan else state
+                state, status = await _resting_state(journal, run)
+                orphan = served.state is ServedState.OPEN and state is ServedState.STOPPED
+                rests = ServedState.OPEN if orphan else state
                 store.mark(run, rests, status=status, used=served.used, uncertain=served.uncertain)
                 await journal.flush()
                 if orphan:
                     await store.release(run)
 
 
-async def _standing(journal: "Journal", run: str) -> "tuple[State, Status]":
+async def _resting_state(journal: "Journal", run: str) -> "tuple[ServedState, RunStatus]":
     """Return where a run stands that nobody performs now, and how it did."""
-    from shikisha.events import Status
-    from shikisha.run import Run
-    from shikisha.server.store import State
+    from shikisha.core.events import RunStatus
+    from shikisha.core.run import Run
+    from shikisha.server.store import ServedState
 
     past = Run.fold(await journal.read(run))
-    resting = State.WAITING if past.status is Status.SUSPENDED else State.STOPPED
-    return State.ENDED if past.finished else resting, past.status
+    resting = ServedState.WAITING if past.status is RunStatus.SUSPENDED else ServedState.STOPPED
+    return ServedState.ENDED if past.finished else resting, past.status
 
 
-def task(prompt: str, about: About) -> Task:
+def read_task(prompt: str, about: TaskOptions) -> Task:
     """Return the task that the command line describes; TaskError when it cannot be read."""
     if prompt == STDIN and about.context == STDIN:
         raise TaskError("stdin can be the prompt or the context, not both")
     text = read_text(prompt) if prompt == STDIN else prompt
     context = read_text(about.context) if about.context else ""
-    labels = tuple(storable(label, "--label") for label in about.label or ())
-    return Task(text.rstrip("\n"), context, domain=storable(about.domain, "--domain"), labels=labels)
+    labels = tuple(require_storable(label, "--label") for label in about.label or ())
+    return Task(text.rstrip("\n"), context, domain=require_storable(about.domain, "--domain"), labels=labels)
 
 
-def storable(text: str, name: str) -> str:
+def require_storable(text: str, name: str) -> str:
     """Return the text if a journal can keep it; TaskError otherwise (an argument may be no UTF-8)."""
-    if problem := unstorable(text):
+    if problem := storage_problem(text):
         raise TaskError(f"{name} holds {problem}")
     return text
 
@@ -172,12 +172,12 @@ def read_text(path: str) -> str:
     """Return a file's text, or stdin's for `-`; TaskError when that cannot be had."""
     try:
         if path == STDIN:
-            data = sys.stdin.buffer.read(_LONGEST_TASK + 1)
+            data = sys.stdin.buffer.read(_MAX_TASK_BYTES + 1)
         else:
             with Path(path).open("rb") as file:
-                data = file.read(_LONGEST_TASK + 1)
-        if len(data) > _LONGEST_TASK:
-            raise TaskError(f"{path}: more than {_LONGEST_TASK:,} bytes")
+                data = file.read(_MAX_TASK_BYTES + 1)
+        if len(data) > _MAX_TASK_BYTES:
+            raise TaskError(f"{path}: more than {_MAX_TASK_BYTES:,} bytes")
         return data.decode()
     except OSError as error:
         raise TaskError(f"{path}: cannot be read: {error.strerror}") from None

@@ -16,9 +16,16 @@
 
 All conditions of a rule must hold; of a list, one entry must. Invariant: the same task meets the same rule in every
 round. Deliberately absent: regular expressions and scores; a rule is something one can read aloud.
+
+A light guess at a text's language, for rules: by script, and by frequent short words where scripts are shared.
+
+It is a guess from a few signs and says so by returning "" when they do not speak clearly: short texts, code and
+mixtures stay unknown. Latin script is told apart for eight languages. Deliberately absent: a model, and confidence
+values that nobody calibrated.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,35 +33,89 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from shikisha import toml
-from shikisha.conductor import Conductor, Proposal, Situation
-from shikisha.conductors.fixed import fixed
-from shikisha.conductors.language import guess
-from shikisha.conductors.topologies import Options
-from shikisha.errors import ConfigError, PlanError
-from shikisha.task import Task
+from shikisha.conductors.fixed_conductors import fixed_conductor
+from shikisha.conductors.topologies import TopologyOptions
+from shikisha.core import toml
+from shikisha.core.errors import ConfigError, PlanError
+from shikisha.core.task import Task
+from shikisha.engine.conductor import Conductor, Proposal, Situation
 
-Word = Annotated[str, Field(min_length=1)]
-Words = Annotated[tuple[Word, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)]
+_LETTERS = re.compile(r"[^\W\d_]+")
+_MAX_CHARACTERS = 4_000  # characters: a guess does not get better by reading a book
+
+_SCRIPTS = (
+    ("ja", "\u3040", "\u30ff"),
+    ("ko", "\uac00", "\ud7af"),
+    ("zh", "\u4e00", "\u9fff"),
+    ("ru", "\u0400", "\u04ff"),
+    ("el", "\u0370", "\u03ff"),
+    ("he", "\u0590", "\u05ff"),
+    ("ar", "\u0600", "\u06ff"),
+    ("hi", "\u0900", "\u097f"),
+    ("th", "\u0e00", "\u0e7f"),
+)
+
+_COMMON_TEXT = {
+    "en": "the of and to in is that it for was with as are this what which how from have you not by an",
+    "de": "der die das und ist nicht ein eine zu den von mit auf für sich dem wie was ich wird sind welche im",
+    "fr": "le la les des et est une que qui dans pour pas sur avec ce il au du sont quelle nous plus ne",
+    "es": "el los las y es una que en por para con del no se su al como qué cuál más son está lo",
+    "pt": "o os as e é uma que em por para com do da não se no na como qual mais são está ao",
+    "it": "il gli le e è una che di per con del della non si nel come quale più sono ha un i",
+    "nl": "de het een en is niet van dat op te voor met zijn wat hoe er aan welke wordt ook naar",
+    "sv": "och att det som en ett är på för med av inte den vad hur till jag har var från",
+}
+_COMMON_WORDS = {language: frozenset(words.split()) for language, words in _COMMON_TEXT.items()}
 
 
-class Rule(BaseModel):
+def guess_language(text: str) -> str:
+    """Return an ISO 639-1 code (`en`, `de`, `ja`, …), or "" when the signs are unclear."""
+    words = _LETTERS.findall(text[:_MAX_CHARACTERS].casefold())
+    letters = Counter(_script(letter) for word in words for letter in word)
+    if letters["ja"]:
+        letters["ja"] += letters.pop("zh", 0)  # Japanese is written with Chinese characters too
+    script, count = max(letters.items(), key=lambda item: item[1], default=("", 0))
+    if script != "latin":
+        return script if count > letters.total() / 2 else ""
+    return _latin_language(words)
+
+
+def _script(letter: str) -> str:
+    if letter < "\u0250":
+        return "latin"
+    return next((name for name, first, last in _SCRIPTS if first <= letter <= last), "")
+
+
+def _latin_language(words: list[str]) -> str:
+    """Return the language whose frequent words lead: two of them at least, and half as many again as the next."""
+    hits = Counter({language: sum(word in known for word in words) for language, known in _COMMON_WORDS.items()})
+    (best, most), (_, next_most) = hits.most_common(2)
+    return best if most >= 2 and most >= 1.5 * next_most else ""
+
+
+RuleWord = Annotated[str, Field(min_length=1)]
+RuleWords = Annotated[
+    tuple[RuleWord, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)
+]
+
+
+class RoutingRule(BaseModel):
     """Conditions, and what follows: `worker` or `topology`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = ""
-    domain: Words = ()
-    keyword: Words = ()
-    label: Words = ()
-    language: Words = ()
+    domain: RuleWords = ()
+    keyword: RuleWords = ()
+    label: RuleWords = ()
+    language: RuleWords = ()
     longer_than: int | None = Field(default=None, ge=0)
     shorter_than: int | None = Field(default=None, ge=1)
     worker: str | None = None
     topology: str | None = None
 
     @model_validator(mode="after")
-    def _one_consequence(self) -> "Rule":
+    def _one_consequence(self) -> "RoutingRule":
         if (self.worker is None) == (self.topology is None):
             raise ValueError("expected either 'worker' or 'topology'")
         return self
@@ -96,12 +157,12 @@ class Rule(BaseModel):
     def _keyword(self, task: Task) -> str | None:
         if not self.keyword:
             return ""
-        return next((f"keyword {word!r}" for word in self.keyword if _pattern(word).search(task.prompt)), None)
+        return next((f"keyword {word!r}" for word in self.keyword if _word_pattern(word).search(task.prompt)), None)
 
     def _language(self, task: Task) -> str | None:
         if not self.language:
             return ""
-        language = guess(task.prompt)
+        language = guess_language(task.prompt)
         return f"language {language!r}" if language in self.language else None
 
 
@@ -110,15 +171,15 @@ class RuleFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    rule: tuple[Rule, ...] = Field(min_length=1)
+    rule: tuple[RoutingRule, ...] = Field(min_length=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RuleConductor:
     """The first rule that fits decides; PlanError when none does."""
 
     name: str
-    rules: tuple[tuple[Rule, Conductor], ...]
+    rules: tuple[tuple[RoutingRule, Conductor], ...]
 
     async def propose(self, situation: Situation) -> Proposal:
         """Propose what the first fitting rule's conductor does."""
@@ -126,36 +187,38 @@ class Rules:
             reason = rule.fit(situation.task)
             if reason is not None:
                 proposal = await conductor.propose(situation)
-                return replace(proposal, note=f"{_named(index, rule)} ({reason}): {proposal.note}")
+                return replace(proposal, note=f"{_rule_name(index, rule)} ({reason}): {proposal.note}")
         raise PlanError("no rule fits this task; a last rule without conditions would", self.name)
 
 
-def load_rules(path: Path, workers: Sequence[str] | None = None) -> Rules:
+def load_rules(path: Path, workers: Sequence[str] | None = None) -> RuleConductor:
     """Read the rules; ConfigError names file, rule and key. `workers`, when given, are the names a rule may use."""
-    rules = toml.validate(RuleFile, toml.read(path), str(path)).rule
+    rules = toml.validate_model(RuleFile, toml.read_toml(path), str(path)).rule
     for index, rule in enumerate(rules[:-1]):
         if rule.fits_everything:
-            raise ConfigError(f"{path}: {_named(index, rule)} has no condition, so no later rule is ever reached")
-    return Rules(f"rules:{path}", tuple((rule, _conductor(path, i, rule, workers)) for i, rule in enumerate(rules)))
+            raise ConfigError(f"{path}: {_rule_name(index, rule)} has no condition, so no later rule is ever reached")
+    return RuleConductor(
+        f"rules:{path}", tuple((rule, _rule_conductor(path, i, rule, workers)) for i, rule in enumerate(rules))
+    )
 
 
-def _conductor(path: Path, index: int, rule: Rule, workers: Sequence[str] | None) -> Conductor:
+def _rule_conductor(path: Path, index: int, rule: RoutingRule, workers: Sequence[str] | None) -> Conductor:
     where = f"{path}: rule[{index}]"
     if rule.worker is None:
         try:
-            return fixed(rule.topology or "")
+            return fixed_conductor(rule.topology or "")
         except ConfigError as error:
             raise ConfigError(f"{where}.topology: {error}") from None
     if workers is not None and rule.worker not in workers:
         raise ConfigError(f"{where}.worker: unknown worker {rule.worker!r}: known are {', '.join(sorted(workers))}")
-    return fixed("single", Options(roles={"worker": rule.worker}))
+    return fixed_conductor("single", TopologyOptions(roles={"worker": rule.worker}))
 
 
-def _named(index: int, rule: Rule) -> str:
+def _rule_name(index: int, rule: RoutingRule) -> str:
     return f"rule {index} {rule.name!r}" if rule.name else f"rule {index}"
 
 
-def _pattern(word: str) -> re.Pattern[str]:
+def _word_pattern(word: str) -> re.Pattern[str]:
     """Match whole words; scripts without spaces between words (from U+2E80) match anywhere."""
     start = r"(?<!\w)" if word[:1] < "\u2e80" else ""
     end = r"(?!\w)" if word[-1:] < "\u2e80" else ""

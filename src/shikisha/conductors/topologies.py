@@ -12,23 +12,25 @@ from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import TypeAlias
 
-from shikisha.budget import Price, Usage
-from shikisha.errors import ConfigError, UnknownName
-from shikisha.plan import Plan, Step
-from shikisha.worker import Card
+from shikisha.core.budget import Price, Usage
+from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.plan import Plan, Step
+from shikisha.engine.worker import Card
 
 VOTE = "vote"
-_NOT_TALKATIVE = frozenset({VOTE, "human", "http", "mcp", "python", "tool"})
+_NON_TEXT_KINDS = frozenset({VOTE, "human", "http", "mcp", "python", "tool"})
 _MOST_PARTS = 99
-_TYPICAL = Usage(1_000, 1_000)  # to compare prices: as much in as out
+_TYPICAL_USAGE = Usage(1_000, 1_000)  # to compare prices: as much in as out
 
 ANSWER = "Answer the question."
-ALONE = "Answer the question on your own. Show briefly how you come to your answer, then state it."
-_WHOLE = frozenset({ANSWER.casefold().rstrip("."), ALONE.casefold().rstrip("."), "solve the whole question"})
+ANSWER_ALONE = "Answer the question on your own. Show briefly how you come to your answer, then state it."
+_WHOLE_TASK_PHRASES = frozenset(
+    {ANSWER.casefold().rstrip("."), ANSWER_ALONE.casefold().rstrip("."), "solve the whole question"}
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class TopologyOptions:
     """Who plays: `workers` by name and in order, `n` how many parts they share out, `roles` a worker for each role."""
 
     workers: tuple[str, ...] = ()
@@ -40,7 +42,7 @@ class Options:
             raise ConfigError(f"n is a whole number from 1 to {_MOST_PARTS}, not {self.n}")
 
     @classmethod
-    def parse(cls, query: str) -> "Options":
+    def parse(cls, query: str) -> "TopologyOptions":
         """Read `workers=a,b&n=3&judge=c`; every other key names a role."""
         given: dict[str, str] = {}
         for part in query.split("&") if query else ():
@@ -49,10 +51,10 @@ class Options:
                 raise ConfigError(f"options are written key=value&key=value, each key once: {part!r} is not")
             given[key] = value
         workers = tuple(given.pop("workers").split(",")) if "workers" in given else ()
-        return cls(workers, _whole(given.pop("n", None)), given)
+        return cls(workers, _parse_count(given.pop("n", None)), given)
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_count(text: str | None) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_PARTS))):
@@ -60,10 +62,10 @@ def _whole(text: str | None) -> int | None:
     return int(text)
 
 
-NO_OPTIONS = Options()
+NO_TOPOLOGY_OPTIONS = TopologyOptions()
 
 
-def refuse_unused(name: str, options: Options, roles: Sequence[str], takes: Sequence[str]) -> None:
+def reject_unused_options(name: str, options: TopologyOptions, roles: Sequence[str], takes: Sequence[str]) -> None:
     """Raise UnknownName for options that the topology of this name would ignore."""
     given = [*options.roles, *(["workers"] if options.workers else []), *(["n"] if options.n else [])]
     for option in given:
@@ -72,11 +74,11 @@ def refuse_unused(name: str, options: Options, roles: Sequence[str], takes: Sequ
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class RoleAssignment:
     """The pool's cards and the options: who plays which part, by ordinal."""
 
     cards: tuple[Card, ...]
-    options: Options = NO_OPTIONS
+    options: TopologyOptions = NO_TOPOLOGY_OPTIONS
 
     def ordinal(self, name: str) -> int:
         """Return the ordinal of the worker of exactly this name."""
@@ -86,32 +88,32 @@ class Cast:
         return names.index(name)
 
     @property
-    def talkers(self) -> tuple[int, ...]:
+    def text_workers(self) -> tuple[int, ...]:
         """The workers that can be told anything in words; all of them where there is none."""
         everyone = range(len(self.cards))
-        return tuple(i for i in everyone if self.cards[i].kind not in _NOT_TALKATIVE) or tuple(everyone)
+        return tuple(i for i in everyone if self.cards[i].kind not in _NON_TEXT_KINDS) or tuple(everyone)
 
     @property
-    def ladder(self) -> tuple[int, ...]:
+    def by_price(self) -> tuple[int, ...]:
         """The talkers, cheapest first; of equal price the earlier one; those without a known price last."""
-        return tuple(sorted(self.talkers, key=self._dollars))
+        return tuple(sorted(self.text_workers, key=self._dollars))
 
     @property
     def cheapest(self) -> int:
         """The cheapest talker."""
-        return self.ladder[0]
+        return self.by_price[0]
 
     @property
-    def dearest(self) -> int:
+    def most_expensive(self) -> int:
         """The dearest talker: the last word where nobody else is named."""
-        highest = self._dollars(self.ladder[-1])
-        return next(i for i in self.ladder if self._dollars(i) == highest)
+        highest = self._dollars(self.by_price[-1])
+        return next(i for i in self.by_price if self._dollars(i) == highest)
 
     @property
     def joiner(self) -> int:
         """The pool's vote worker if it has one, else the dearest talker."""
         votes = (i for i, card in enumerate(self.cards) if card.kind == VOTE)
-        return next(votes, self.dearest)
+        return next(votes, self.most_expensive)
 
     def role(self, role: str, default: int) -> int:
         """Return the worker named for this role, or the default."""
@@ -125,7 +127,7 @@ class Cast:
         """
         named = tuple(map(self.ordinal, self.options.workers))
         parts = self.options.n or len(named) or count
-        return tuple(islice(cycle(named or default or self.talkers), parts))
+        return tuple(islice(cycle(named or default or self.text_workers), parts))
 
     def pair(self) -> tuple[int, int]:
         """Return two workers for two like parts; one worker plays both where there is no other."""
@@ -136,21 +138,21 @@ class Cast:
 
     def _dollars(self, ordinal: int) -> float:
         price: Price | None = self.cards[ordinal].price
-        return float("inf") if price is None else price.of(_TYPICAL)
+        return float("inf") if price is None else price.of(_TYPICAL_USAGE)
 
 
 def asks_whole(step: Step, prompt: str) -> bool:
     """Whether a step puts the task itself to its worker: in words that say no more than that, and nothing to see."""
     told = " ".join(step.subtask.split()).casefold()
-    return not step.access and (told.rstrip(".") in _WHOLE or told == " ".join(prompt.split()).casefold())
+    return not step.access and (told.rstrip(".") in _WHOLE_TASK_PHRASES or told == " ".join(prompt.split()).casefold())
 
 
-def single(cast: Cast) -> Plan:
+def single(cast: RoleAssignment) -> Plan:
     """One step for the whole question."""
-    return Plan((Step(ANSWER, cast.role("worker", cast.dearest)),))
+    return Plan((Step(ANSWER, cast.role("worker", cast.most_expensive)),))
 
 
-def chain(cast: Cast) -> Plan:
+def chain(cast: RoleAssignment) -> Plan:
     """Each works on from everything before it."""
     members = cast.members(3)
     if len(members) == 1:
@@ -162,74 +164,74 @@ def chain(cast: Cast) -> Plan:
     return Plan(tuple(Step(tasks[i], member, tuple(range(i))) for i, member in enumerate(members)))
 
 
-def fan_out_join(cast: Cast) -> Plan:
+def fan_out_join(cast: RoleAssignment) -> Plan:
     """Independent answers, then one who sees them all."""
     members = cast.members(3)
     task = "Compare these answers, take the best of each, and give one final answer to the question."
-    return _joined([Step(ALONE, member) for member in members], task, cast.role("join", cast.joiner))
+    return _with_join([Step(ANSWER_ALONE, member) for member in members], task, cast.role("join", cast.joiner))
 
 
-def planner_executor_verifier(cast: Cast) -> Plan:
+def planner_executor_verifier(cast: RoleAssignment) -> Plan:
     """One plans, one carries out, one checks."""
     plan = "Make a short plan for answering the question: the parts, their order, what to watch out for. No answer yet."
     carry_out = "Carry out this plan and answer the question."
     verify = "Check this answer against the question. If it holds, repeat it; if not, give the right one. Answer only."
     return Plan(
         (
-            Step(plan, cast.role("planner", cast.dearest)),
+            Step(plan, cast.role("planner", cast.most_expensive)),
             Step(carry_out, cast.role("executor", cast.cheapest), (0,)),
-            Step(verify, cast.role("verifier", cast.dearest), (0, 1)),
+            Step(verify, cast.role("verifier", cast.most_expensive), (0, 1)),
         )
     )
 
 
-def vote(cast: Cast) -> Plan:
+def vote(cast: RoleAssignment) -> Plan:
     """Independent answers and the one most given; self-consistency where there is one worker."""
     members = cast.members(3)
     task = "State the answer that most of these give. Do not judge and do not add anything."
-    return _joined([Step(ALONE, member) for member in members], task, cast.role("join", cast.joiner))
+    return _with_join([Step(ANSWER_ALONE, member) for member in members], task, cast.role("join", cast.joiner))
 
 
-def mixture_of_agents(cast: Cast) -> Plan:
+def mixture_of_agents(cast: RoleAssignment) -> Plan:
     """Two layers of two and an aggregator (Wang et al., arXiv 2406.04692, as far as five steps go)."""
     first, second = cast.pair()
     improve = "You see two answers of others. Be critical of both and write a better one."
     aggregate = "Bring these answers together into one that is accurate and complete. Give only that answer."
     return Plan(
         (
-            Step(ALONE, first),
-            Step(ALONE, second),
+            Step(ANSWER_ALONE, first),
+            Step(ANSWER_ALONE, second),
             Step(improve, first, (0, 1)),
             Step(improve, second, (0, 1)),
-            Step(aggregate, cast.role("aggregator", cast.dearest), (2, 3)),
+            Step(aggregate, cast.role("aggregator", cast.most_expensive), (2, 3)),
         )
     )
 
 
-def debate(cast: Cast) -> Plan:
+def debate(cast: RoleAssignment) -> Plan:
     """Two answer, each replies to the other, a judge decides (Du et al., arXiv 2305.14325, one exchange)."""
     one, other = cast.pair()
     reply = "You see your answer and another's. Say where they differ and who is right, then state your answer."
     decide = "You see two debaters' answers and replies. Decide who is right and give the final answer only."
     return Plan(
         (
-            Step(ALONE, one),
-            Step(ALONE, other),
+            Step(ANSWER_ALONE, one),
+            Step(ANSWER_ALONE, other),
             Step(reply, one, (0, 1)),
             Step(reply, other, (0, 1)),
-            Step(decide, cast.role("judge", cast.dearest), (0, 1, 2, 3)),
+            Step(decide, cast.role("judge", cast.most_expensive), (0, 1, 2, 3)),
         )
     )
 
 
-def best_of_n(cast: Cast) -> Plan:
+def best_of_n(cast: RoleAssignment) -> Plan:
     """Independent attempts of one worker and a judge who picks one."""
     members = cast.members(3, (cast.cheapest,))
     task = "Pick the best of these attempts and repeat its answer unchanged. Make no new one."
-    return _joined([Step(ALONE, member) for member in members], task, cast.role("judge", cast.dearest))
+    return _with_join([Step(ANSWER_ALONE, member) for member in members], task, cast.role("judge", cast.most_expensive))
 
 
-def role_team(cast: Cast) -> Plan:
+def role_team(cast: RoleAssignment) -> Plan:
     """Analyst, maker, critic, editor; what is handed over has agreed fields."""
     brief = (
         "You are the analyst. Hand over a JSON object with the keys goal, facts, constraints and open_points. "
@@ -243,19 +245,19 @@ def role_team(cast: Cast) -> Plan:
     final = "You are the editor. Apply what is right in the critique and give the final answer, in plain form, no JSON."
     return Plan(
         (
-            Step(brief, cast.role("analyst", cast.dearest)),
+            Step(brief, cast.role("analyst", cast.most_expensive)),
             Step(draft, cast.role("maker", cast.cheapest), (0,)),
-            Step(critique, cast.role("critic", cast.dearest), (0, 1)),
+            Step(critique, cast.role("critic", cast.most_expensive), (0, 1)),
             Step(final, cast.role("editor", cast.cheapest), (0, 1, 2)),
         )
     )
 
 
-def _joined(steps: list[Step], subtask: str, joiner: int) -> Plan:
+def _with_join(steps: list[Step], subtask: str, joiner: int) -> Plan:
     return Plan((*steps, Step(subtask, joiner, tuple(range(len(steps))))))
 
 
-Builder: TypeAlias = Callable[[Cast], Plan]
+PlanBuilder: TypeAlias = Callable[[RoleAssignment], Plan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +267,7 @@ class Topology:
     `joins`: its last step only chooses among the answers that it sees, so it need not be asked where they are the same.
     """
 
-    build: Builder
+    build: PlanBuilder
     roles: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     joins: bool = False

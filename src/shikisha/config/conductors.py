@@ -2,35 +2,134 @@
 
 Invariant: with a pool, a conductor is made only if every worker that it names is in that pool; what it cannot find is
 an error that lists the known ones. Deliberately absent: conductors found any other way.
+
+Conductors from a checkpoint's folder: which runtime runs it, and its conductor as `lm:DIR` or as a table says.
+
+`model.onnx` goes before weights: it needs no torch. A folder is loaded once, and again when its files have changed.
+Invariant: what is missing, a file or an extra, is an error that names it. Deliberately absent: downloads.
 """
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from shikisha import toml
-from shikisha.conductor import Conductor
-from shikisha.conductors.agreement import Agreement
-from shikisha.conductors.fixed import Cascade, Fixed, fixed
-from shikisha.conductors.lm import LmConductor
-from shikisha.conductors.random_plans import RandomPlans
+from shikisha.conductors.fixed_conductors import (
+    AgreementConductor,
+    CascadeConductor,
+    FixedConductor,
+    RandomPlanConductor,
+    fixed_conductor,
+)
+from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.rules import load_rules
-from shikisha.conductors.topologies import Options
-from shikisha.config import checkpoints
+from shikisha.conductors.topologies import TopologyOptions
 from shikisha.config.settings import ConductorTable, FixedTable, LmTable, PolicyTable, RulesTable, TrainedTable
-from shikisha.errors import ConfigError, MissingExtra, UnknownName
-from shikisha.pool import Member, Pool
-from shikisha.prompt import Form, Style
+from shikisha.core import toml
+from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
+from shikisha.core.prompts import PlanFormat, PromptStyle
+from shikisha.core.text import one_line
+from shikisha.engine.conductor import Conductor
+from shikisha.engine.pool import Member, Pool
 
-REHEARSED = "rehearsal:rules"  # who conducts the embedded orchestra when nobody else is named
+if TYPE_CHECKING:
+    from shikisha.conductors.trained_model import PlanModel
+
+SHIPPED_CHECKPOINT = "shipped"
+_CARD_FILE, _MAX_CARD_BYTES, _MAX_TASKSET_NAME = "card.json", 1 << 22, 100
+_RUNTIMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "model.onnx": ("edge", ("numpy", "onnxruntime", "tokenizers")),
+    "*.safetensors": ("train", ("numpy", "tokenizers", "torch", "transformers")),
+}
+
+
+def is_checkpoint(path: str, folder: Path = Path()) -> bool:
+    """Say whether this names a checkpoint: the shipped one, or a folder that there is."""
+    return path == SHIPPED_CHECKPOINT or (bool(path) and (folder / path).is_dir())
+
+
+def trained_conductor(name: str, table: TrainedTable, folder: Path, fallback: Conductor | None) -> Conductor:
+    """Return the conductor of a table whose relative path begins in `folder`; ConfigError when there is none."""
+    if find_spec("numpy") is None:
+        raise MissingExtra("edge", name)
+    from shikisha.conductors.trained_model import PlanDecoding, TrainedConductor
+
+    place = _checkpoint_folder(table.path, folder)
+    stamps = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in _checkpoint_files(place))
+    manner = PlanDecoding(table.temperature, table.seed, table.constrained, table.unknown)
+    return TrainedConductor(name, _open_checkpoint(place, stamps), fallback, manner, table.rounds, _taskset_of(place))
+
+
+def checkpoint_hashes(path: str, folder: Path) -> Iterator[str]:
+    """Yield the hashes of a checkpoint's files, none where there is no such folder."""
+    from shikisha.conductors.onnx_checkpoint import file_hash
+
+    place = _checkpoint_folder(path, folder)
+    if place.is_dir():
+        yield from (file_hash(one) for one in _checkpoint_files(place))
+
+
+def _taskset_of(folder: Path) -> str:
+    """Return what a checkpoint was trained on, by its card; empty where it has none, or one of another kind."""
+    try:
+        with (folder / _CARD_FILE).open("rb") as opened:
+            told = json.loads(opened.read(_MAX_CARD_BYTES))["data"]["taskset"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return one_line(told, _MAX_TASKSET_NAME) if isinstance(told, str) else ""
+
+
+def _checkpoint_folder(path: str, folder: Path) -> Path:
+    if path != SHIPPED_CHECKPOINT:
+        return folder / path
+    from shikisha.conductors.onnx_checkpoint import shipped_checkpoint
+
+    return shipped_checkpoint()
+
+
+def _checkpoint_files(folder: Path) -> list[Path]:
+    """Return the files that a checkpoint's plans hang on."""
+    return sorted(path for pattern in (*_RUNTIMES, "*.json") for path in folder.glob(pattern))
+
+
+@lru_cache(maxsize=4)
+def _open_checkpoint(folder: Path, stamps: tuple[object, ...]) -> "PlanModel":  # noqa: ARG001 - they tell one state from the next
+    """Load a checkpoint by the first runtime that can."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: there is no such folder")
+    lacking = ""
+    for pattern, (extra, modules) in _RUNTIMES.items():
+        if not any(folder.glob(pattern)):
+            continue
+        if all(find_spec(module) for module in modules):
+            return _load_runtime(folder, extra)
+        lacking = lacking or extra
+    if lacking:
+        raise MissingExtra(lacking, f"the checkpoint in {folder}")
+    raise ConfigError(f"{folder}: no checkpoint: expected {' or '.join(_RUNTIMES)}")
+
+
+def _load_runtime(folder: Path, extra: str) -> "PlanModel":
+    if extra == "edge":
+        from shikisha.conductors.onnx_checkpoint import open_onnx_checkpoint
+
+        return open_onnx_checkpoint(folder)
+    from shikisha.training.inference import open_checkpoint
+
+    return open_checkpoint(folder)
+
+
+SIMULATION_CONDUCTOR = "rehearsal:rules"  # who conducts the embedded orchestra when nobody else is named
 _PREFIXES = ("fixed:NAME", "rules:FILE", "lm:ENDPOINT", "lm:DIR", "policy:FILE", "random:SEED", "rehearsal:NAME")
-_LONGEST_SEED = 9  # digits
-_DEEPEST = 8  # conductors that stand in for one another
+_MAX_SEED_DIGITS = 9  # digits
+_MAX_FALLBACKS = 8  # conductors that stand in for one another
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class PlannerEndpoint:
     """Who writes plans, and whether it can be held to a schema."""
 
     member: Member
@@ -38,34 +137,34 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Conductors:
+class ConductorFactory:
     """Makes conductors. `tables` are those of the file at `file`; `endpoint` finds a configured worker by name."""
 
     tables: Mapping[str, ConductorTable]
     file: str
     folder: Path
-    endpoint: Callable[[str], Endpoint]
+    endpoint: Callable[[str], PlannerEndpoint]
 
     def make(self, name: str, pool: Pool | None = None, depth: int = 0) -> Conductor:
         """Return the conductor of this name; UnknownName or ConfigError when there is none, or it cannot conduct."""
-        if depth > _DEEPEST:
+        if depth > _MAX_FALLBACKS:
             raise ConfigError(f"conductor {name!r} stands in for itself")
         if name in self.tables:
-            with toml.placed(f"{self.file}: conductors.{name}"):
+            with toml.error_location(f"{self.file}: conductors.{name}"):
                 return self._from_table(name, pool, depth)
         match name.partition(":"):
             case "fixed", _, rest if rest:
-                return _cast(fixed(rest), pool)
+                return _check_cast(fixed_conductor(rest), pool)
             case "rules", _, rest if rest:
                 return load_rules(Path(rest), pool.names if pool else None)
             case "lm", _, rest if rest:
                 return self._model(name, rest, pool, depth)
             case "rehearsal", _, rest if rest:
-                return _rehearsed(name)
+                return _simulation_conductor(name)
             case "policy", _, rest if rest:
-                return _learned(rest)
+                return _policy_conductor(rest)
             case "random", _, rest:
-                return RandomPlans(_seed(rest), name=name)
+                return RandomPlanConductor(_parse_seed(rest), name=name)
         raise UnknownName("conductor", name, [*self.tables, *_PREFIXES])
 
     def _from_table(self, name: str, pool: Pool | None, depth: int) -> Conductor:
@@ -73,79 +172,85 @@ class Conductors:
             case LmTable() as table:
                 return self._lm(name, table, pool, depth)
             case FixedTable() as table:
-                return _cast(fixed(table.topology, Options(table.workers, table.n, table.roles), name), pool)
+                return _check_cast(
+                    fixed_conductor(table.topology, TopologyOptions(table.workers, table.n, table.roles), name), pool
+                )
             case RulesTable() as table:
                 return replace(load_rules(self.folder / table.file, pool.names if pool else None), name=name)
             case PolicyTable() as table:
-                return _learned(f"{self.folder / table.file}?{table.query()}", name)
+                return _policy_conductor(f"{self.folder / table.file}?{table.query()}", name)
             case TrainedTable() as table:
                 return self._trained(name, table, pool, depth, self.folder)
 
     def _model(self, name: str, rest: str, pool: Pool | None, depth: int) -> Conductor:
         """Return the conductor of `lm:ENDPOINT`, a configured worker, or else of `lm:DIR`, a checkpoint."""
-        target, options = _options(rest)
+        target, options = _split_options(rest)
         try:
             self.endpoint(target)
         except UnknownName as unknown:
-            if checkpoints.is_checkpoint(target):
-                table = toml.validate(TrainedTable, {"kind": "trained", "path": target, **options}, name)
+            if is_checkpoint(target):
+                table = toml.validate_model(TrainedTable, {"kind": "trained", "path": target, **options}, name)
                 return self._trained(name, table, pool, depth, Path())
             if "/" in target:
                 raise ConfigError(f"{unknown}; nor is there a folder of this name") from None
-        return self._lm(name, toml.validate(LmTable, {"kind": "lm", "endpoint": target, **options}, name), pool, depth)
+        return self._lm(
+            name, toml.validate_model(LmTable, {"kind": "lm", "endpoint": target, **options}, name), pool, depth
+        )
 
     def _trained(self, name: str, table: TrainedTable, pool: Pool | None, depth: int, folder: Path) -> Conductor:
         fallback = self.make(table.fallback, pool, depth + 1) if table.fallback else None
-        return checkpoints.trained(name, table, folder, fallback)
+        return trained_conductor(name, table, folder, fallback)
 
-    def _lm(self, name: str, table: LmTable, pool: Pool | None, depth: int) -> LmConductor:
+    def _lm(self, name: str, table: LmTable, pool: Pool | None, depth: int) -> LanguageModelConductor:
         endpoint = self.endpoint(table.endpoint)
-        form = table.form or (Form.JSON if endpoint.structured else Form.LISTS)
+        form = table.form or (PlanFormat.JSON if endpoint.structured else PlanFormat.LISTS)
         fallback = self.make(table.fallback, pool, depth + 1) if table.fallback else None
-        return LmConductor(name, endpoint.member, fallback, Style(form, table.described, table.examples), table.rounds)
+        return LanguageModelConductor(
+            name, endpoint.member, fallback, PromptStyle(form, table.described, table.examples), table.rounds
+        )
 
 
-def _cast(conductor: Conductor, pool: Pool | None) -> Conductor:
+def _check_cast(conductor: Conductor, pool: Pool | None) -> Conductor:
     """Return the conductor once it has found the workers that its options name."""
     if pool is not None:
         match conductor:
-            case Fixed():
+            case FixedConductor():
                 conductor.plan(pool.cards)
-            case Cascade():
+            case CascadeConductor():
                 conductor.ladder(pool.cards)
-            case Agreement():
+            case AgreementConductor():
                 conductor.cast(pool.cards)
     return conductor
 
 
-def _learned(spec: str, name: str = "") -> Conductor:
+def _policy_conductor(spec: str, name: str = "") -> Conductor:
     """Return the conductor of a policy file, or of a shelf of them."""
     if find_spec("numpy") is None:
         raise MissingExtra("eval", "a learned policy")
     if Path(spec.partition("?")[0]).is_dir():
-        from shikisha.conductors.shelved import shelved_conductor
+        from shikisha.conductors.learned_policy import registry_conductor
 
-        return shelved_conductor(spec, name)
-    from shikisha.conductors.policy import policy_conductor
+        return registry_conductor(spec, name)
+    from shikisha.conductors.learned_policy import policy_conductor
 
     return policy_conductor(spec, name)
 
 
-def _seed(text: str) -> int:
-    if text and not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_SEED):
+def _parse_seed(text: str) -> int:
+    if text and not (text.isascii() and text.isdigit() and len(text) <= _MAX_SEED_DIGITS):
         raise ConfigError(f"a seed is a whole number, not {text!r}")
     return int(text or "0")
 
 
-def _options(rest: str) -> tuple[str, dict[str, str]]:
+def _split_options(rest: str) -> tuple[str, dict[str, str]]:
     """Return what stands before and after the question mark."""
     target, _, query = rest.partition("?")
     return target, dict(part.partition("=")[::2] for part in query.split("&")) if query else {}
 
 
-def _rehearsed(name: str) -> Conductor:
+def _simulation_conductor(name: str) -> Conductor:
     """Return one of the hand-written conductors that the embedded orchestra is measured with."""
-    from shikisha.orchestra import yardsticks as known
+    from shikisha.simulation import baseline_conductors as known
 
     conductors: tuple[Conductor, ...] = (
         known.RULES,

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import TypeGuard
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from shikisha.errors import ConfigError, MissingExtra
+from shikisha.core.errors import ConfigError, MissingExtra
 
-Entry = Mapping[str, object]
+LiteLLMEntry = Mapping[str, object]
 
 _REFERENCE = "os.environ/"
-_MOST = 2**53  # what a price, a count or a rate can be: whole in a double
+_MAX_NUMBER = 2**53  # what a price, a count or a rate can be: whole in a double
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _NOT_IN_NAMES = re.compile(r"[^\w.@:+/ -]")
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class LiteLLMProvider:
     """Where a provider's OpenAI-compatible endpoint is, and the variable that LiteLLM reads its key from.
 
     `base_url` None: the entry's `api_base` says where. `under`: the path of that endpoint, where LiteLLM's `api_base`
@@ -45,68 +45,70 @@ _PROXY = (  # what can be done about every provider that is not reached directly
     'api_key_env = "LITELLM_PROXY_API_KEY"'
 )
 
-PROVIDERS: Mapping[str, Provider] = {
-    "ai21": Provider("https://api.ai21.com/studio/v1", "AI21_API_KEY"),
-    "ai21_chat": Provider("https://api.ai21.com/studio/v1", "AI21_API_KEY"),
-    "anthropic": Provider("https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
-    "azure": Provider(key="AZURE_API_KEY"),  # see `_azure`
-    "azure_ai": Provider(key="AZURE_AI_API_KEY", under="/openai/v1"),
-    "bedrock": Provider(instead=_SIGNED.format("Amazon Bedrock")),
-    "bedrock_converse": Provider(instead=_SIGNED.format("Amazon Bedrock")),
-    "cerebras": Provider("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
-    "codestral": Provider("https://codestral.mistral.ai/v1", "CODESTRAL_API_KEY"),
-    "cohere": Provider("https://api.cohere.ai/compatibility/v1", "COHERE_API_KEY"),
-    "cohere_chat": Provider("https://api.cohere.ai/compatibility/v1", "COHERE_API_KEY"),
-    "custom_openai": Provider(key="OPENAI_API_KEY"),
-    "dashscope": Provider("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
-    "databricks": Provider(key="DATABRICKS_API_KEY"),
-    "deepinfra": Provider("https://api.deepinfra.com/v1/openai", "DEEPINFRA_API_KEY"),
-    "deepseek": Provider("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
-    "fireworks_ai": Provider("https://api.fireworks.ai/inference/v1", "FIREWORKS_AI_API_KEY"),
-    "friendliai": Provider("https://api.friendli.ai/serverless/v1", "FRIENDLI_TOKEN"),
-    "gemini": Provider("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
-    "github": Provider("https://models.inference.ai.azure.com", "GITHUB_API_KEY"),
-    "github_copilot": Provider(instead="GitHub Copilot asks a person to sign in, which no worker does"),
-    "groq": Provider("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
-    "hosted_vllm": Provider(),
-    "huggingface": Provider("https://router.huggingface.co/v1", "HF_TOKEN"),
-    "hyperbolic": Provider("https://api.hyperbolic.xyz/v1", "HYPERBOLIC_API_KEY"),
-    "litellm_proxy": Provider(key="LITELLM_PROXY_API_KEY"),
-    "llamafile": Provider("http://127.0.0.1:8080/v1"),
-    "lm_studio": Provider("http://localhost:1234/v1"),
-    "meta_llama": Provider("https://api.llama.com/compat/v1", "LLAMA_API_KEY"),
-    "mistral": Provider("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
-    "moonshot": Provider("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
-    "nebius": Provider("https://api.studio.nebius.ai/v1", "NEBIUS_API_KEY"),
-    "novita": Provider("https://api.novita.ai/v3/openai", "NOVITA_API_KEY"),
-    "nvidia_nim": Provider("https://integrate.api.nvidia.com/v1", "NVIDIA_NIM_API_KEY"),
-    "oci": Provider(instead=_SIGNED.format("Oracle Cloud")),
-    "ollama": Provider("http://localhost:11434/v1", under="/v1"),
-    "ollama_chat": Provider("http://localhost:11434/v1", under="/v1"),
-    "openai": Provider("https://api.openai.com/v1", "OPENAI_API_KEY"),
-    "openai_like": Provider(key="OPENAI_LIKE_API_KEY"),
-    "openrouter": Provider("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-    "perplexity": Provider("https://api.perplexity.ai", "PERPLEXITYAI_API_KEY"),
-    "petals": Provider(instead=_OWN_FORM.format("Petals")),
-    "predibase": Provider(instead=_OWN_FORM.format("Predibase")),
-    "replicate": Provider(instead=_OWN_FORM.format("Replicate")),
-    "sagemaker": Provider(instead=_SIGNED.format("Amazon SageMaker")),
-    "sagemaker_chat": Provider(instead=_SIGNED.format("Amazon SageMaker")),
-    "sambanova": Provider("https://api.sambanova.ai/v1", "SAMBANOVA_API_KEY"),
-    "snowflake": Provider(instead=_OWN_FORM.format("Snowflake Cortex")),
-    "text-completion-openai": Provider(instead="text completion is no chat"),
-    "together_ai": Provider("https://api.together.xyz/v1", "TOGETHERAI_API_KEY"),
-    "vertex_ai": Provider(
+PROVIDERS: Mapping[str, LiteLLMProvider] = {
+    "ai21": LiteLLMProvider("https://api.ai21.com/studio/v1", "AI21_API_KEY"),
+    "ai21_chat": LiteLLMProvider("https://api.ai21.com/studio/v1", "AI21_API_KEY"),
+    "anthropic": LiteLLMProvider("https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
+    "azure": LiteLLMProvider(key="AZURE_API_KEY"),  # see `_azure`
+    "azure_ai": LiteLLMProvider(key="AZURE_AI_API_KEY", under="/openai/v1"),
+    "bedrock": LiteLLMProvider(instead=_SIGNED.format("Amazon Bedrock")),
+    "bedrock_converse": LiteLLMProvider(instead=_SIGNED.format("Amazon Bedrock")),
+    "cerebras": LiteLLMProvider("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
+    "codestral": LiteLLMProvider("https://codestral.mistral.ai/v1", "CODESTRAL_API_KEY"),
+    "cohere": LiteLLMProvider("https://api.cohere.ai/compatibility/v1", "COHERE_API_KEY"),
+    "cohere_chat": LiteLLMProvider("https://api.cohere.ai/compatibility/v1", "COHERE_API_KEY"),
+    "custom_openai": LiteLLMProvider(key="OPENAI_API_KEY"),
+    "dashscope": LiteLLMProvider("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
+    "databricks": LiteLLMProvider(key="DATABRICKS_API_KEY"),
+    "deepinfra": LiteLLMProvider("https://api.deepinfra.com/v1/openai", "DEEPINFRA_API_KEY"),
+    "deepseek": LiteLLMProvider("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+    "fireworks_ai": LiteLLMProvider("https://api.fireworks.ai/inference/v1", "FIREWORKS_AI_API_KEY"),
+    "friendliai": LiteLLMProvider("https://api.friendli.ai/serverless/v1", "FRIENDLI_TOKEN"),
+    "gemini": LiteLLMProvider("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+    "github": LiteLLMProvider("https://models.inference.ai.azure.com", "GITHUB_API_KEY"),
+    "github_copilot": LiteLLMProvider(instead="GitHub Copilot asks a person to sign in, which no worker does"),
+    "groq": LiteLLMProvider("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "hosted_vllm": LiteLLMProvider(),
+    "huggingface": LiteLLMProvider("https://router.huggingface.co/v1", "HF_TOKEN"),
+    "hyperbolic": LiteLLMProvider("https://api.hyperbolic.xyz/v1", "HYPERBOLIC_API_KEY"),
+    "litellm_proxy": LiteLLMProvider(key="LITELLM_PROXY_API_KEY"),
+    "llamafile": LiteLLMProvider("http://127.0.0.1:8080/v1"),
+    "lm_studio": LiteLLMProvider("http://localhost:1234/v1"),
+    "meta_llama": LiteLLMProvider("https://api.llama.com/compat/v1", "LLAMA_API_KEY"),
+    "mistral": LiteLLMProvider("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    "moonshot": LiteLLMProvider("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
+    "nebius": LiteLLMProvider("https://api.studio.nebius.ai/v1", "NEBIUS_API_KEY"),
+    "novita": LiteLLMProvider("https://api.novita.ai/v3/openai", "NOVITA_API_KEY"),
+    "nvidia_nim": LiteLLMProvider("https://integrate.api.nvidia.com/v1", "NVIDIA_NIM_API_KEY"),
+    "oci": LiteLLMProvider(instead=_SIGNED.format("Oracle Cloud")),
+    "ollama": LiteLLMProvider("http://localhost:11434/v1", under="/v1"),
+    "ollama_chat": LiteLLMProvider("http://localhost:11434/v1", under="/v1"),
+    "openai": LiteLLMProvider("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    "openai_like": LiteLLMProvider(key="OPENAI_LIKE_API_KEY"),
+    "openrouter": LiteLLMProvider("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "perplexity": LiteLLMProvider("https://api.perplexity.ai", "PERPLEXITYAI_API_KEY"),
+    "petals": LiteLLMProvider(instead=_OWN_FORM.format("Petals")),
+    "predibase": LiteLLMProvider(instead=_OWN_FORM.format("Predibase")),
+    "replicate": LiteLLMProvider(instead=_OWN_FORM.format("Replicate")),
+    "sagemaker": LiteLLMProvider(instead=_SIGNED.format("Amazon SageMaker")),
+    "sagemaker_chat": LiteLLMProvider(instead=_SIGNED.format("Amazon SageMaker")),
+    "sambanova": LiteLLMProvider("https://api.sambanova.ai/v1", "SAMBANOVA_API_KEY"),
+    "snowflake": LiteLLMProvider(instead=_OWN_FORM.format("Snowflake Cortex")),
+    "text-completion-openai": LiteLLMProvider(instead="text completion is no chat"),
+    "together_ai": LiteLLMProvider("https://api.together.xyz/v1", "TOGETHERAI_API_KEY"),
+    "vertex_ai": LiteLLMProvider(
         instead="Vertex AI takes Google tokens that expire within the hour (with an API key: gemini/MODEL)"
     ),
-    "vertex_ai_beta": Provider(
+    "vertex_ai_beta": LiteLLMProvider(
         instead="Vertex AI takes Google tokens that expire within the hour (with an API key: gemini/MODEL)"
     ),
-    "vllm": Provider(instead="vllm/ loads the model into LiteLLM's own process (a vLLM server is hosted_vllm/MODEL)"),
-    "volcengine": Provider("https://ark.cn-beijing.volces.com/api/v3", "VOLCENGINE_API_KEY"),
-    "watsonx": Provider(instead=_OWN_FORM.format("watsonx.ai")),
-    "xai": Provider("https://api.x.ai/v1", "XAI_API_KEY"),
-    "xinference": Provider("http://127.0.0.1:9997/v1"),
+    "vllm": LiteLLMProvider(
+        instead="vllm/ loads the model into LiteLLM's own process (a vLLM server is hosted_vllm/MODEL)"
+    ),
+    "volcengine": LiteLLMProvider("https://ark.cn-beijing.volces.com/api/v3", "VOLCENGINE_API_KEY"),
+    "watsonx": LiteLLMProvider(instead=_OWN_FORM.format("watsonx.ai")),
+    "xai": LiteLLMProvider("https://api.x.ai/v1", "XAI_API_KEY"),
+    "xinference": LiteLLMProvider("http://127.0.0.1:9997/v1"),
 }
 _MAX_TOKENS = frozenset(  # whose documentation knows `max_tokens` and no `max_completion_tokens`
     {"ai21", "ai21_chat", "codestral", "cohere", "cohere_chat", "deepseek", "llamafile", "lm_studio", "mistral"}
@@ -120,7 +122,7 @@ _UNDERSTOOD = frozenset(
 
 
 @dataclass(slots=True)
-class Imported:
+class LiteLLMImport:
     """Workers by name, each a table's keys; and in words what was left out or needs a look."""
 
     workers: dict[str, dict[str, object]] = field(default_factory=dict)
@@ -128,7 +130,7 @@ class Imported:
 
     def toml(self) -> str:
         """Return the workers as TOML."""
-        return "\n".join(_table(name, keys) for name, keys in self.workers.items())
+        return "\n".join(_toml_table(name, keys) for name, keys in self.workers.items())
 
 
 def load_yaml(path: Path) -> object:
@@ -138,7 +140,7 @@ def load_yaml(path: Path) -> object:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     if path.suffix == ".json":
-        return _json(path, text)
+        return _read_json(path, text)
     try:
         yaml = import_module("yaml")
     except ImportError:
@@ -152,7 +154,7 @@ def load_yaml(path: Path) -> object:
     return loaded
 
 
-def _json(path: Path, text: str) -> object:
+def _read_json(path: Path, text: str) -> object:
     try:
         loaded: object = json.loads(text)
     except (ValueError, RecursionError):
@@ -160,15 +162,15 @@ def _json(path: Path, text: str) -> object:
     return loaded
 
 
-def import_models(config: object, file: str = "config.yaml") -> Imported:
+def import_models(config: object, file: str = "config.yaml") -> LiteLLMImport:
     """Turn a LiteLLM configuration into workers; ConfigError when it has no model_list."""
     models = config.get("model_list") if isinstance(config, Mapping) else None
     if not isinstance(models, Sequence) or isinstance(models, str):
         raise ConfigError(f"{file}: model_list: expected a list of models")
-    imported = Imported()
+    imported = LiteLLMImport()
     groups: dict[str, list[str]] = {}
     for place, entry in enumerate(models):
-        worker = _worker(entry, imported, f"model_list[{place}]")
+        worker = _import_worker(entry, imported, f"model_list[{place}]")
         if worker is None:
             continue
         group = str(entry["model_name"])
@@ -179,7 +181,7 @@ def import_models(config: object, file: str = "config.yaml") -> Imported:
     return imported
 
 
-def _worker(entry: object, imported: Imported, where: str) -> dict[str, object] | None:
+def _import_worker(entry: object, imported: LiteLLMImport, where: str) -> dict[str, object] | None:
     """Return the keys of a worker's table, or None with a note why it is none."""
     params, info = _part(entry, "litellm_params"), _part(entry, "model_info")
     name, model = _part_text(entry, "model_name"), params.get("model")
@@ -193,20 +195,20 @@ def _worker(entry: object, imported: Imported, where: str) -> dict[str, object] 
     if info.get("mode", "chat") != "chat":
         imported.notes.append(f"{where}: left out: only chat models can be workers")
         return None
-    provider, bare = _split(model)
+    provider, bare = _split_model(model)
     if provider.startswith("openai_") and provider not in PROVIDERS:
         provider = "openai_like"
     known = PROVIDERS.get(provider)
-    base = _base(params, known)
+    base = _base_url(params, known)
     if base is None or (known is not None and known.instead):
-        imported.notes.append(f"{where}: left out: {_why(provider, known, params)}; {_PROXY.format(name)}")
+        imported.notes.append(f"{where}: left out: {_why_not_imported(provider, known, params)}; {_PROXY.format(name)}")
         return None
-    key = _key(params.get("api_key"), known, where, imported)
+    key = _key_variable(params.get("api_key"), known, where, imported)
     unused = sorted(str(key) for key in set(params) - _UNDERSTOOD)
     if unused:
         imported.notes.append(f"{where}: not taken over: {', '.join(unused)}")
     worker: dict[str, object] = {"kind": "chat", "model": bare}
-    worker |= _azure(base, bare, params, key) if provider == "azure" else _endpoint(base, known, key)
+    worker |= _azure_keys(base, bare, params, key) if provider == "azure" else _endpoint_keys(base, known, key)
     worker |= {"max_tokens_field": "max_tokens"} if provider in _MAX_TOKENS else {}
     if known is not None and known.base_url is None and not urlsplit(str(worker["base_url"])).path.strip("/"):
         imported.notes.append(
@@ -215,7 +217,7 @@ def _worker(entry: object, imported: Imported, where: str) -> dict[str, object] 
     return worker | {key: params[key] for key in _COPIED if _is_number(params.get(key))} | dict(_limits(params, info))
 
 
-def _base(params: Entry, known: Provider | None) -> str | None:
+def _base_url(params: LiteLLMEntry, known: LiteLLMProvider | None) -> str | None:
     """Return the address that an entry gives, or its provider's."""
     given = params.get("api_base") or params.get("base_url")
     if given is None:
@@ -223,7 +225,7 @@ def _base(params: Entry, known: Provider | None) -> str | None:
     return given if isinstance(given, str) and urlsplit(given).scheme in ("http", "https") else None
 
 
-def _why(provider: str, known: Provider | None, params: Entry) -> str:
+def _why_not_imported(provider: str, known: LiteLLMProvider | None, params: LiteLLMEntry) -> str:
     """Say why an entry cannot be called."""
     given = params.get("api_base") or params.get("base_url")
     if known is not None and known.instead:
@@ -238,7 +240,7 @@ def _why(provider: str, known: Provider | None, params: Entry) -> str:
     return f"{what}; where it has one, give its address as api_base"
 
 
-def _endpoint(base: str, known: Provider | None, key: str | None) -> dict[str, object]:
+def _endpoint_keys(base: str, known: LiteLLMProvider | None, key: str | None) -> dict[str, object]:
     """Return the keys that say where an OpenAI-compatible endpoint is and what opens it."""
     base = base.rstrip("/").removesuffix("/chat/completions").rstrip("/")
     if known is not None and known.under:
@@ -247,7 +249,7 @@ def _endpoint(base: str, known: Provider | None, key: str | None) -> dict[str, o
     return found | ({"api_key_env": key} if key else {})
 
 
-def _azure(base: str, deployment: str, params: Entry, key: str | None) -> dict[str, object]:
+def _azure_keys(base: str, deployment: str, params: LiteLLMEntry, key: str | None) -> dict[str, object]:
     """Return the keys of an Azure OpenAI deployment.
 
     With a dated `api_version` that is `/openai/deployments/NAME` with the version as a query and the key in a header of
@@ -257,20 +259,20 @@ def _azure(base: str, deployment: str, params: Entry, key: str | None) -> dict[s
     root = f"{parts.scheme}://{parts.netloc}"
     dated = params.get("api_version") or dict(parse_qsl(parts.query)).get("api-version")
     if not isinstance(dated, str) or not dated[:1].isdigit():
-        return _endpoint(f"{root}/openai/v1", None, key)
+        return _endpoint_keys(f"{root}/openai/v1", None, key)
     query = urlencode({"api-version": dated})
     found: dict[str, object] = {"base_url": f"{root}/openai/deployments/{quote(deployment)}?{query}"}
     return found | ({"headers": {"api-key": f"${{{key}}}"}} if key else {})
 
 
-def _split(model: str) -> tuple[str, str]:
+def _split_model(model: str) -> tuple[str, str]:
     provider, slash, bare = model.partition("/")
     if slash:
         return provider, bare
     return ("anthropic" if model.startswith("claude") else "openai"), model
 
 
-def _key(given: object, known: Provider | None, where: str, imported: Imported) -> str | None:
+def _key_variable(given: object, known: LiteLLMProvider | None, where: str, imported: LiteLLMImport) -> str | None:
     default = known.key if known else None
     if isinstance(given, str) and given.startswith(_REFERENCE):
         return given.removeprefix(_REFERENCE)
@@ -280,7 +282,7 @@ def _key(given: object, known: Provider | None, where: str, imported: Imported) 
     return default
 
 
-def _limits(params: Entry, info: Entry) -> Iterator[tuple[str, object]]:
+def _limits(params: LiteLLMEntry, info: LiteLLMEntry) -> Iterator[tuple[str, object]]:
     both = {**info, **params}
     prices = {
         "input": both.get("input_cost_per_token"),
@@ -301,7 +303,7 @@ def _limits(params: Entry, info: Entry) -> Iterator[tuple[str, object]]:
         yield "rate", float(f"{rpm / 60:.6g}")
 
 
-def _add_fallbacks(config: object, groups: Mapping[str, Sequence[str]], imported: Imported) -> None:
+def _add_fallbacks(config: object, groups: Mapping[str, Sequence[str]], imported: LiteLLMImport) -> None:
     for section in ("litellm_settings", "router_settings"):
         rules = _part(config, section).get("fallbacks")
         for rule in rules if isinstance(rules, Sequence) else ():
@@ -322,7 +324,7 @@ def _free_name(name: str, taken: Mapping[str, object]) -> str:
     return free
 
 
-def _part(whole: object, key: str) -> Entry:
+def _part(whole: object, key: str) -> LiteLLMEntry:
     part = whole.get(key) if isinstance(whole, Mapping) else None
     return part if isinstance(part, Mapping) else {}
 
@@ -333,23 +335,23 @@ def _part_text(whole: object, key: str) -> str:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MAX_NUMBER
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and _is_number(value)
 
 
-def _table(name: str, keys: Mapping[str, object]) -> str:
-    lines = [f"{key} = {_literal(value)}" for key, value in keys.items()]
+def _toml_table(name: str, keys: Mapping[str, object]) -> str:
+    lines = [f"{key} = {_toml_literal(value)}" for key, value in keys.items()]
     return "\n".join([f"[workers.{_quoted_key(name)}]", *lines, ""])
 
 
 def _quoted_key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _literal(name)
+    return name if _BARE_KEY.fullmatch(name) else _toml_literal(name)
 
 
-def _literal(value: object) -> str:
+def _toml_literal(value: object) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_quoted_key(key)} = {_literal(inner)}" for key, inner in value.items()) + " }"
+        return "{ " + ", ".join(f"{_quoted_key(key)} = {_toml_literal(inner)}" for key, inner in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -4,8 +4,7 @@
 taming of terminal escapes in what models wrote (the command line's business).
 """
 
-from shikisha.explain.story import Explanation
-from shikisha.explain.tell import explain
-from shikisha.explain.text import explain_text
+from shikisha.explain.explanation import Explanation, explain
+from shikisha.explain.text_report import explain_text
 
 __all__ = ["Explanation", "explain", "explain_text"]

@@ -8,21 +8,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shikisha.journal.erasing import Gone
-    from shikisha.journal.listing import Summary
+    from shikisha.journal.erasure import ErasureResult
+    from shikisha.journal.queries import RunOverview
     from shikisha.journal.store import Journal, open_journal
-    from shikisha.journal.verify import Problem, Verification
+    from shikisha.journal.verification import ChainProblem, Verification
 
 _HOMES = {
-    "Gone": "erasing",
+    "ErasureResult": "erasure",
     "Journal": "store",
-    "Problem": "verify",
-    "Summary": "listing",
-    "Verification": "verify",
+    "ChainProblem": "verification",
+    "RunOverview": "queries",
+    "Verification": "verification",
     "open_journal": "store",
 }
 
-__all__ = ["Gone", "Journal", "Problem", "Summary", "Verification", "open_journal"]
+__all__ = ["ChainProblem", "ErasureResult", "Journal", "RunOverview", "Verification", "open_journal"]
 
 
 def __getattr__(name: str) -> object:

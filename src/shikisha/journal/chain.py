@@ -4,24 +4,104 @@ Invariant: event `seq` has the hash SHA-256(hash of event `seq` - 1, `[seq,run,k
 the last one. The chain goes on from the head row as read under its lock, so several processes can share a journal. A
 body's text is in the chain by its hash only: it could be erased and the chain would still hold. Deliberately absent:
 signatures. Who can write the store can write a whole new chain, which shows only against a head noted elsewhere.
+
+Statements that nearly every commit says: compiled once, and in SQLite handed straight to its driver.
+
+Making a statement takes longer than executing it, and SQLAlchemy's way from one to the driver takes most of the time of
+a small commit. Invariant: what runs is the very text that SQLAlchemy makes of the statement, and what the store refuses
+is the very error that SQLAlchemy would raise. Only for types that SQLite's driver takes and gives as they are: texts,
+numbers, bytes, and booleans that are written. Deliberately absent: a shortcut for PostgreSQL, where the way to the
+server is what takes time.
 """
 
 import logging
+import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from sqlalchemy import Connection, Insert, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Delete, Insert, Select, Update, bindparam, delete, insert, select, update
+from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
-from shikisha.errors import JournalUnavailable
-from shikisha.journal.codec import Entry
-from shikisha.journal.statements import Statement
-from shikisha.journal.tables import APPLIED, BODIES, EVENTS, HEAD
+from shikisha.core.errors import JournalUnavailable
+from shikisha.journal.codec import EncodedEvent
+from shikisha.journal.schema import APPLIED, BODIES, EVENTS, HEAD
 
-Work: TypeAlias = Callable[[Connection], None]
+T = TypeVar("T")
+Values: TypeAlias = Mapping[str, object]
+Clause: TypeAlias = Select[*tuple[object, ...]] | Insert | Update | Delete
+_NOTHING: Values = {}
+
+
+class Statement:
+    """A statement; `make` returns it for a dialect, by its name, and is asked once a dialect."""
+
+    def __init__(self, make: Callable[[str], Clause]) -> None:
+        self._make = make
+        self._made: dict[str, Clause] = {}
+
+    @classmethod
+    def of(cls, clause: Clause) -> "Statement":
+        """Return a statement that is the same in every dialect."""
+        return cls(lambda _: clause)
+
+    def say(self, connection: Connection, rows: Sequence[Values]) -> None:
+        """Execute it for each of these rows."""
+        if connection.dialect.name == "sqlite":
+            text = self._text
+            _with_sqlite(connection, lambda raw: raw.executemany(text.sql, [text.ordered(row) for row in rows]))
+        else:
+            connection.execute(self._in(connection.dialect.name), rows)
+
+    def one(self, connection: Connection, values: Values = _NOTHING) -> tuple[object, ...] | None:
+        """Execute it and return its first row; None without any."""
+        if connection.dialect.name == "sqlite":
+            text = self._text
+            found = _with_sqlite(connection, lambda raw: raw.execute(text.sql, text.ordered(values)).fetchone())
+            return found if isinstance(found, tuple) else None
+        row = connection.execute(self._in(connection.dialect.name), values).first()
+        return None if row is None else tuple(row)
+
+    def _in(self, dialect: str) -> Clause:
+        if dialect not in self._made:
+            self._made[dialect] = self._make(dialect)
+        return self._made[dialect]
+
+    @cached_property
+    def _text(self) -> "_SQLiteStatement":
+        return _SQLiteStatement(self._in("sqlite"))
+
+
+class _SQLiteStatement:
+    """A statement as SQLite's driver takes it."""
+
+    def __init__(self, clause: Clause) -> None:
+        compiled = clause.compile(dialect=SQLiteDialect(paramstyle="qmark"))
+        self.sql = str(compiled)
+        self._names = tuple(getattr(compiled, "positiontup", None) or ())
+        self._fixed = {name: value for name, value in (compiled.params or {}).items() if value is not None}
+
+    def ordered(self, values: Values) -> list[object]:
+        """Return the values in the order of their places."""
+        fixed = self._fixed
+        return [values[name] if name in values else fixed[name] for name in self._names]
+
+
+def _with_sqlite(connection: Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    raw = connection.connection.driver_connection
+    if not isinstance(raw, sqlite3.Connection):
+        raise TypeError(f"no connection of SQLite's driver: {type(raw).__name__}")
+    try:
+        return work(raw)
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(None, None, error, sqlite3.Error, hide_parameters=True) from error
+
+
+TransactionWork: TypeAlias = Callable[[Connection], None]
 _LOG = logging.getLogger(__name__)
 _REFUSALS = (IntegrityError, DataError, ProgrammingError)
 _CLASSES = ("22", "23", "42")  # the same in SQL's codes: data, integrity and syntax; asyncpg's errors are of one kind
@@ -31,14 +111,14 @@ _STALE = 7 * 86400.0  # seconds after which a note of what another writer applie
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ChainHead:
     """The end of a chain: how many events it has and the last one's hash (hex)."""
 
     count: int = 0
     hash: str = GENESIS
 
 
-def _body(dialect: str) -> Insert:
+def _body_statement(dialect: str) -> Insert:
     """Return the statement that adds bodies, or notes that one is another run's too; imports no dialect not in use."""
     if dialect == "postgresql":
         from sqlalchemy.dialects import postgresql
@@ -56,10 +136,10 @@ def _body(dialect: str) -> Insert:
 _HEAD = Statement.of(select(HEAD.c.count, HEAD.c.hash).with_for_update())  # in SQLite the transaction holds it all
 _MOVE = Statement.of(update(HEAD).values(count=bindparam("new_count"), hash=bindparam("new_hash")))
 _EVENT = Statement.of(insert(EVENTS))
-_BODY = Statement(_body)
+_BODY = Statement(_body_statement)
 
 
-def hold(connection: Connection) -> Head:
+def lock_head(connection: Connection) -> ChainHead:
     """Take the head row, for as long as the transaction lasts, and return where the chain ends."""
     row = _HEAD.one(connection)
     if row is None:
@@ -67,16 +147,16 @@ def hold(connection: Connection) -> Head:
     count, last = row
     if not (isinstance(count, int) and isinstance(last, str)):
         raise JournalUnavailable("the journal's head row is damaged; `shikisha journal verify` tells more")
-    return Head(count, last)
+    return ChainHead(count, last)
 
 
-def link(previous: str, seq: int, tail: bytes) -> str:
+def chain_hash(previous: str, seq: int, tail: bytes) -> str:
     """Return the hash of event `seq`, whose canonical bytes are `[seq` and this tail."""
     return sha256(b"%s[%d%s" % (previous.encode(), seq, tail)).hexdigest()
 
 
 @dataclass(slots=True)
-class Batch:
+class EventBatch:
     """Events that are stored together or not at all, and works that are done in the same transaction.
 
     A commit whose answer was lost may have happened, so the next try looks first, and then does neither events nor
@@ -84,12 +164,12 @@ class Batch:
     and `number`. `fence` is asked whether its process may still write; it raises when not.
     """
 
-    entries: list[Entry]
-    works: Sequence[Work] = ()
+    entries: list[EncodedEvent]
+    works: Sequence[TransactionWork] = ()
     writer: str = ""
     number: int = 0
-    fence: Work | None = None
-    end: Head | None = None
+    fence: TransactionWork | None = None
+    end: ChainHead | None = None
     tried: bool = False
     careful: bool = False
 
@@ -103,7 +183,7 @@ class Batch:
 
     def append(self, connection: Connection) -> None:
         """Write the events, their bodies and the new head, and do the works, unless an earlier try did."""
-        head = hold(connection)
+        head = lock_head(connection)
         if self.tried and self.stored(connection):
             return
         self.tried = True
@@ -116,7 +196,7 @@ class Batch:
         for work in self.works:
             self._do(work, connection)
 
-    def _do(self, work: Work, connection: Connection) -> None:
+    def _do(self, work: TransactionWork, connection: Connection) -> None:
         if not self.careful:
             work(connection)
             return
@@ -128,8 +208,8 @@ class Batch:
                 raise
             _LOG.error("the store refuses a work, which is left out: %s", error.orig)
 
-    def _extend(self, connection: Connection, head: Head) -> None:
-        events, self.end = _chained(self.entries, head)
+    def _extend(self, connection: Connection, head: ChainHead) -> None:
+        events, self.end = _chain_rows(self.entries, head)
         if bodies := _bodies(self.entries):
             _BODY.say(connection, bodies)
         _EVENT.say(connection, events)
@@ -138,7 +218,7 @@ class Batch:
     def stored(self, connection: Connection) -> bool:
         """Whether the last try to store it did."""
         if self.entries:
-            return self.end is not None and _holds(connection, self.end)
+            return self.end is not None and _ends_at(connection, self.end)
         last = select(APPLIED.c.batch).where(APPLIED.c.writer == self.writer)
         return bool(connection.execute(last).scalar_one_or_none() == self.number)
 
@@ -157,7 +237,7 @@ def _refuses(error: BaseException | None) -> bool:
     return isinstance(error, _REFUSALS) or str(getattr(error.orig, "sqlstate", None)).startswith(_CLASSES)
 
 
-def _bodies(entries: list[Entry]) -> list[dict[str, object]]:
+def _bodies(entries: list[EncodedEvent]) -> list[dict[str, object]]:
     found: dict[str, dict[str, object]] = {}
     for entry in entries:
         for key, body in entry.bodies:
@@ -167,16 +247,16 @@ def _bodies(entries: list[Entry]) -> list[dict[str, object]]:
     return [found[key] for key in sorted(found)]
 
 
-def _holds(connection: Connection, end: Head) -> bool:
+def _ends_at(connection: Connection, end: ChainHead) -> bool:
     found = connection.execute(select(EVENTS.c.hash).where(EVENTS.c.seq == end.count - 1)).scalar_one_or_none()
     return found == end.hash
 
 
-def _chained(entries: list[Entry], head: Head) -> tuple[list[dict[str, object]], Head]:
+def _chain_rows(entries: list[EncodedEvent], head: ChainHead) -> tuple[list[dict[str, object]], ChainHead]:
     count, last = head.count, head.hash
     rows: list[dict[str, object]] = []
     for run, kind, at, data, tail, _ in entries:
-        last = link(last, count, tail)
+        last = chain_hash(last, count, tail)
         rows.append({"seq": count, "run": run, "kind": kind, "at": at, "data": data, "hash": last})
         count += 1
-    return rows, Head(count, last)
+    return rows, ChainHead(count, last)

@@ -18,14 +18,14 @@ from operator import attrgetter
 from types import UnionType
 from typing import Annotated, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
-from shikisha.errors import ConfigError, JournalTampered
-from shikisha.events import BODY, KINDS, Event
+from shikisha.core.errors import ConfigError, JournalTampered
+from shikisha.core.events import BODY, EVENT_CLASSES, Event
 
 _SURROGATES = "surrogatepass"  # a model's text may hold half a character: it is kept as it came
 _dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
-class Entry(NamedTuple):
+class EncodedEvent(NamedTuple):
     """An event ready to be stored: its columns, the bytes that are chained after its place, and its bodies by hash."""
 
     run: str
@@ -36,9 +36,9 @@ class Entry(NamedTuple):
     bodies: tuple[tuple[str, bytes], ...]
 
 
-def encode(event: Event) -> Entry:
+def encode_event(event: Event) -> EncodedEvent:
     """Return the event as an entry; ValueError for a run id that cannot be printed and for numbers that JSON lacks."""
-    form = _form(event.kind)
+    form = _event_format(event.kind)
     data: dict[str, object] = {
         name: value
         for name, value, default in zip(form.names, form.values(event), form.defaults, strict=True)
@@ -58,19 +58,19 @@ def encode(event: Event) -> Entry:
     if not (run and run.isprintable() and isfinite(at)):
         raise ValueError(f"{kind}: a run's id is printable and a time is finite, not {run!r} and {at}")
     stored = _dumps(data)
-    return Entry(run, kind, at, stored, tail(run, kind, at, stored), tuple(bodies))
+    return EncodedEvent(run, kind, at, stored, canonical_tail(run, kind, at, stored), tuple(bodies))
 
 
-def tail(run: str, kind: str, at: float, data: str) -> bytes:
+def canonical_tail(run: str, kind: str, at: float, data: str) -> bytes:
     """Return the canonical bytes of an event, `[seq,run,kind,at,data]`, from the first comma on."""
     quote = encode_basestring_ascii
     return f",{quote(run)},{quote(kind)},{at!r},{data}]".encode("utf-8", _SURROGATES)
 
 
-def decode(kind: str, run: str, at: float, data: str, bodies: Mapping[str, str]) -> Event:
+def decode_event(kind: str, run: str, at: float, data: str, bodies: Mapping[str, str]) -> Event:
     """Return the event; `bodies` has the text for each hash in the data. JournalTampered when that makes no event."""
     try:
-        form = _form(kind)
+        form = _event_format(kind)
         values = json.loads(data)
         for name in form.bodies:
             if values.get(name) is not None:
@@ -83,11 +83,11 @@ def decode(kind: str, run: str, at: float, data: str, bodies: Mapping[str, str])
         raise JournalTampered(f"run {run}: a stored {kind} makes no event: {error!r}") from error
 
 
-def references(kind: str, data: str) -> dict[str, str]:
+def body_references(kind: str, data: str) -> dict[str, str]:
     """Return the hash of each body that stored data refers to, by field; none where the data is no event's."""
     try:
         values = json.loads(data)
-        return {name: values[name] for name in _form(kind).bodies if isinstance(values.get(name), str)}
+        return {name: values[name] for name in _event_format(kind).bodies if isinstance(values.get(name), str)}
     except (AttributeError, KeyError, ValueError):
         return {}
 
@@ -103,7 +103,7 @@ def body_text(body: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _EventFormat:
     """How the fields of one class of event are stored; `run` and `at` have columns of their own."""
 
     make: type[Event]
@@ -116,12 +116,12 @@ class _Form:
 
 
 @cache
-def _form(kind: str) -> _Form:
-    make = KINDS[kind]
+def _event_format(kind: str) -> _EventFormat:
+    make = EVENT_CLASSES[kind]
     hints = get_type_hints(make, include_extras=True)
     own = [field for field in fields(make) if field.name not in {"run", "at"}]
     types = {field.name: _without_none(hints[field.name]) for field in own}
-    return _Form(
+    return _EventFormat(
         make,
         tuple(types),
         cast("Callable[[Event], tuple[object, ...]]", attrgetter(*types)) if len(types) > 1 else lambda _: (),

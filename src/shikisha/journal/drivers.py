@@ -3,22 +3,27 @@
 A driver (`sqlite`, `postgres`) takes a function of a SQLAlchemy connection and runs it in one transaction, so every
 query is written once, and synchronously. Invariant: what the store or the network refuses is JournalUnavailable, whose
 message holds neither parameters nor passwords. Deliberately absent: the drivers, and which is whose (`stores`).
+
+Which kind of store a URL or a path names.
+
+Invariant: only the kind in use is imported (PostgreSQL's takes as long to import as all the rest). Deliberately absent:
+in-memory SQLite (there is `recorder.MemoryRecorder`).
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Protocol, TypeVar
 
-from sqlalchemy import URL, Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import URL, Connection, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from shikisha.errors import JournalUnavailable
+from shikisha.core.errors import ConfigError, JournalUnavailable
 
 T = TypeVar("T")
 
 
-class Driver(Protocol):
+class JournalDriver(Protocol):
     """Runs functions of a connection, each in a transaction."""
 
     async def write(self, work: Callable[[Connection], T]) -> T:
@@ -34,13 +39,13 @@ class Driver(Protocol):
         ...
 
 
-def shown(url: URL) -> str:
+def redacted_url(url: URL) -> str:
     """Return the URL as error messages may show it: without passwords."""
     return str(url.difference_update_query(["password"]))
 
 
 @contextmanager
-def refusals(where: str) -> Iterator[None]:
+def translate_store_errors(where: str) -> Iterator[None]:
     """Turn what a store refuses into JournalUnavailable; the message holds neither parameters nor passwords."""
     try:
         yield
@@ -48,3 +53,43 @@ def refusals(where: str) -> Iterator[None]:
         raise JournalUnavailable(f"journal {where}: {error.orig}") from error
     except (OSError, PoolTimeout) as error:
         raise JournalUnavailable(f"journal {where}: {error or type(error).__name__}") from error
+
+
+class StoreModule(Protocol):
+    """A kind of store: the module `sqlite` or `postgres`."""
+
+    def connect(self, url: URL, patience: float) -> AbstractAsyncContextManager[JournalDriver]:
+        """Open the store; `patience` is how many seconds to wait for a lock."""
+        ...
+
+    def migrate(self, url: URL, patience: float, work: Callable[[Connection], None]) -> None:
+        """Do this work with other migrations held off, all of it or nothing; call it where no event loop runs."""
+        ...
+
+
+def store_module(url: URL) -> StoreModule:
+    """Return the kind of store that a located URL names; each is imported when it is first asked for."""
+    if url.get_backend_name() == "postgresql":
+        from shikisha.journal import postgres
+
+        return postgres
+    from shikisha.journal import sqlite
+
+    return sqlite
+
+
+def parse_store_url(url: str) -> URL:
+    """Return the store that a URL or the plain path of a SQLite file names; ConfigError when there is no such kind."""
+    try:
+        found = make_url(url) if "://" in url else URL.create("sqlite", database=url)
+    except ArgumentError as error:
+        raise ConfigError(f"journal: {url.split('@')[-1]!r} is neither a path nor a database URL") from error
+    match found.get_backend_name():
+        case "sqlite" if found.database and not found.database.startswith(":memory:"):
+            return found.set(drivername="sqlite+pysqlite")
+        case "postgresql" | "postgres":
+            return found.set(drivername="postgresql+asyncpg")
+        case "sqlite":
+            raise ConfigError("journal: SQLite needs the path of a file, as in sqlite:///journal.db")
+        case other:
+            raise ConfigError(f"journal: no store of kind {other!r}; known are sqlite and postgresql")

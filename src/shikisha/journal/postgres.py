@@ -14,26 +14,26 @@ from sqlalchemy import URL, Connection, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from shikisha.errors import MissingExtra
-from shikisha.journal.drivers import Driver, refusals, shown
+from shikisha.core.errors import MissingExtra
+from shikisha.journal.drivers import JournalDriver, redacted_url, translate_store_errors
 
 T = TypeVar("T")
 _KEY = 0x5348494B49534841  # of the advisory lock: "SHIKISHA", as other programs lock things there too
 
 
 @asynccontextmanager
-async def connect(url: URL, patience: float) -> AsyncIterator[Driver]:
+async def connect(url: URL, patience: float) -> AsyncIterator[JournalDriver]:
     """Open a PostgreSQL database; `patience` is how many seconds to wait for a lock."""
     engine = _engine(url, patience)
     try:
-        yield _Asynchronous(engine, shown(url))
+        yield _PostgresDriver(engine, redacted_url(url))
     finally:
         await engine.dispose()
 
 
 def migrate(url: URL, patience: float, work: Callable[[Connection], None]) -> None:
     """Do this work with a lock held that only migrations take, all of it or nothing; call it where no loop runs."""
-    with refusals(shown(url)):
+    with translate_store_errors(redacted_url(url)):
         asyncio.run(_migrate(url, patience, work))
 
 
@@ -47,7 +47,7 @@ async def _migrate(url: URL, patience: float, work: Callable[[Connection], None]
         await engine.dispose()
 
 
-class _Asynchronous:
+class _PostgresDriver:
     """An engine, and what its errors may say of it."""
 
     def __init__(self, engine: AsyncEngine, where: str) -> None:
@@ -55,7 +55,7 @@ class _Asynchronous:
         self._where = where
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        with refusals(self._where):
+        with translate_store_errors(self._where):
             try:
                 return await self._transact(work)
             except DBAPIError as error:

@@ -25,8 +25,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from shikisha.errors import JournalUnavailable
-from shikisha.journal.drivers import Driver, refusals, shown
+from shikisha.core.errors import JournalUnavailable
+from shikisha.journal.drivers import JournalDriver, redacted_url, translate_store_errors
 
 T = TypeVar("T")
 _WRITING, _READING = "BEGIN IMMEDIATE", "BEGIN"
@@ -34,7 +34,7 @@ _BESIDE = ("-wal", "-shm")  # the log, and the index of it
 
 
 @asynccontextmanager
-async def connect(url: URL, patience: float) -> AsyncIterator[Driver]:
+async def connect(url: URL, patience: float) -> AsyncIterator[JournalDriver]:
     """Open a SQLite file; `patience` is how many seconds to wait for its write lock."""
     with ExitStack() as stack:  # threads end before their engines: what they run is finished first
         if _writable(url):
@@ -45,7 +45,7 @@ async def connect(url: URL, patience: float) -> AsyncIterator[Driver]:
         for engine in engines:
             stack.callback(engine.dispose)
         threads = [stack.enter_context(ThreadPoolExecutor(1, "journal")) for _ in engines]
-        driver = _Threaded(engines, threads, shown(url))
+        driver = _SQLiteDriver(engines, threads, redacted_url(url))
         stack.callback(driver.close)
         yield driver
 
@@ -54,13 +54,13 @@ def migrate(url: URL, patience: float, work: Callable[[Connection], None]) -> No
     """Do this work with the write lock held, all of it or nothing."""
     engine = _engine(url, patience, _WRITING)
     try:
-        with refusals(shown(url)):
+        with translate_store_errors(redacted_url(url)):
             _transact(engine, work)
     finally:
         engine.dispose()
 
 
-class _Held:
+class _HeldConnection:
     """An engine's connection, held by the one thread that uses it: taking it from a pool each time costs as much as a
     small commit. A transaction that fails lets go of it, and the next one begins with a fresh one."""
 
@@ -86,11 +86,11 @@ class _Held:
             held.close()
 
 
-class _Threaded:
+class _SQLiteDriver:
     """The writer's and the reader's connection and thread."""
 
     def __init__(self, engines: list[Engine], threads: list[ThreadPoolExecutor], where: str) -> None:
-        self._writer, self._reader = zip(map(_Held, engines), threads, strict=True)
+        self._writer, self._reader = zip(map(_HeldConnection, engines), threads, strict=True)
         self._where = where
 
     def close(self) -> None:
@@ -106,15 +106,15 @@ class _Threaded:
 
     async def scour(self) -> bool:
         held, thread = self._writer
-        with refusals(self._where):
+        with translate_store_errors(self._where):
             try:
                 return await asyncio.get_running_loop().run_in_executor(thread, _empty_log, held)
             except sqlite3.Error as error:  # beside SQLAlchemy's transactions nobody wraps what the driver raises
                 raise JournalUnavailable(f"journal {self._where}: {error}") from error
 
-    async def _run(self, where: tuple[_Held, ThreadPoolExecutor], work: Callable[[Connection], T]) -> T:
+    async def _run(self, where: tuple[_HeldConnection, ThreadPoolExecutor], work: Callable[[Connection], T]) -> T:
         held, thread = where
-        with refusals(self._where):
+        with translate_store_errors(self._where):
             return await asyncio.get_running_loop().run_in_executor(thread, held.transact, work)
 
 
@@ -123,7 +123,7 @@ def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:
         return work(connection)
 
 
-def _empty_log(held: _Held) -> bool:
+def _empty_log(held: _HeldConnection) -> bool:
     """Move the write-ahead log into the file and cut it to nothing; False when a reader is in the way."""
     held.let_go()
     pooled = held.engine.raw_connection()  # no transaction: within one there is no checkpoint
@@ -179,7 +179,7 @@ def _readable(url: URL, patience: float) -> Iterator[URL]:
     elif _reads(plain, patience):
         yield plain
     else:
-        with TemporaryDirectory(prefix="shikisha-journal-") as folder, refusals(shown(url)):
+        with TemporaryDirectory(prefix="shikisha-journal-") as folder, translate_store_errors(redacted_url(url)):
             for each in (path, log):
                 copyfile(each, Path(folder) / each.name)
             yield url.set(database=str(Path(folder) / path.name))

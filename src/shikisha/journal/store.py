@@ -13,17 +13,17 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from shikisha.errors import JournalUnavailable, UnknownRun
-from shikisha.events import Event, Status
-from shikisha.journal import listing, queries
-from shikisha.journal.chain import Work
-from shikisha.journal.drivers import Driver
-from shikisha.journal.erasing import Eraser, Gone
-from shikisha.journal.listing import Summary
-from shikisha.journal.schema import prepare
-from shikisha.journal.stores import locate, store
-from shikisha.journal.verify import Audit, Verification
-from shikisha.journal.writer import Writer
+from shikisha.core.errors import JournalUnavailable, UnknownRun
+from shikisha.core.events import Event, RunStatus
+from shikisha.journal import queries
+from shikisha.journal import queries as listing
+from shikisha.journal.chain import TransactionWork
+from shikisha.journal.drivers import JournalDriver, parse_store_url, store_module
+from shikisha.journal.erasure import Eraser, ErasureResult
+from shikisha.journal.queries import RunOverview
+from shikisha.journal.schema import prepare_tables
+from shikisha.journal.verification import ChainAudit, Verification
+from shikisha.journal.writer import JournalWriter
 
 T = TypeVar("T")
 _PAGE = 200  # events an export holds at a time
@@ -32,7 +32,7 @@ _PAGE = 200  # events an export holds at a time
 class Journal:
     """A Recorder that keeps what it is given. Made by `open_journal`."""
 
-    def __init__(self, driver: Driver, writer: Writer) -> None:
+    def __init__(self, driver: JournalDriver, writer: JournalWriter) -> None:
         self._driver = driver
         self._writer = writer
 
@@ -47,7 +47,7 @@ class Journal:
         """
         await self._writer.flush()
 
-    def along(self, work: Work) -> None:
+    def along(self, work: TransactionWork) -> None:
         """Have the work done once, in one transaction with the events added around it, by the next commit.
 
         A flush waits for it as for an event. What may clash says ON CONFLICT: a work that the store refuses for what it
@@ -55,7 +55,7 @@ class Journal:
         """
         self._writer.along(work)
 
-    def on_cut(self, hook: Callable[[], Iterable[Work]]) -> None:
+    def on_cut(self, hook: Callable[[], Iterable[TransactionWork]]) -> None:
         """Ask the hook for works as each batch is cut, and at the end: for sums that grow between commits."""
         self._writer.on_cut(hook)
 
@@ -64,7 +64,7 @@ class Journal:
         """How many events and works were added and are not durable as far as we know."""
         return self._writer.left
 
-    def admit(self, fence: Work, on_expelled: Callable[[], None]) -> None:
+    def admit(self, fence: TransactionWork, on_expelled: Callable[[], None]) -> None:
         """Ask the fence in each transaction of events; it raises Expelled when this process may write no more.
 
         Then `on_expelled` is called before anyone who waits is answered, and nothing is taken until the next `admit`.
@@ -82,22 +82,22 @@ class Journal:
     async def read(self, run: str) -> tuple[Event, ...]:
         """Return a run's events in the order written; UnknownRun when there are none."""
         await self.flush()
-        return await self._driver.read(partial(queries.events, run=run))
+        return await self._driver.read(partial(queries.read_events, run=run))
 
-    async def runs(self, *, limit: int = 20, status: Status | None = None) -> tuple[Summary, ...]:
+    async def runs(self, *, limit: int = 20, status: RunStatus | None = None) -> tuple[RunOverview, ...]:
         """Return the runs that began last, newest first, all or those of a status."""
         await self.flush()
-        return await self._driver.read(partial(listing.newest, limit=limit, status=status))
+        return await self._driver.read(partial(listing.newest_runs, limit=limit, status=status))
 
-    async def children(self, run: str) -> tuple[Summary, ...]:
+    async def children(self, run: str) -> tuple[RunOverview, ...]:
         """Return the child runs of a run, oldest first; UnknownRun when there is no such run."""
         await self.flush()
-        return await self._driver.read(partial(listing.children, run=run))
+        return await self._driver.read(partial(listing.child_runs, run=run))
 
     async def verify(self, expect: str | None = None) -> Verification:
         """Check every event and text against the hash chain, and that a hash noted earlier is in it."""
         await self.flush()
-        audit = Audit(expect)
+        audit = ChainAudit(expect)
         while not await self._driver.read(audit.step):
             pass
         return audit.result()
@@ -109,7 +109,7 @@ class Journal:
         actor: str,
         why: str = "",
         along: Callable[[Connection, Sequence[str]], None] | None = None,
-    ) -> Gone:
+    ) -> ErasureResult:
         """Erase every text of these runs and their child runs; the events stay, and one more in each says so.
 
         A text that another run has too stays until that is erased, and is not shown for these. Nothing is added to
@@ -128,7 +128,7 @@ class Journal:
         """Yield the events of one run or of all as lines of JSON, texts in place; UnknownRun when there are none."""
         await self.flush()
         after, read = -1, 0
-        while page := await self._driver.read(partial(queries.lines, after=after, run=run, limit=_PAGE)):
+        while page := await self._driver.read(partial(queries.export_lines, after=after, run=run, limit=_PAGE)):
             after, read = page[-1][0], read + len(page)
             for _, line in page:
                 yield line
@@ -143,10 +143,10 @@ async def open_journal(url: str, *, patience: float = 5.0) -> AsyncIterator[Jour
     `patience` is how many seconds to wait for a locked store. Raises ConfigError for a URL that names no store,
     JournalUnavailable when the store is away, and on leaving when events that were added could not be stored.
     """
-    location = locate(url)
-    async with store(location).connect(location, patience) as driver:
-        await prepare(location, driver, patience)
-        writer = Writer(driver)
+    location = parse_store_url(url)
+    async with store_module(location).connect(location, patience) as driver:
+        await prepare_tables(location, driver, patience)
+        writer = JournalWriter(driver)
         interrupted: BaseException | None = None
         async with TaskGroup() as group:
             group.create_task(writer.run())

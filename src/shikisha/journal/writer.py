@@ -14,30 +14,30 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from uuid import uuid4
 
-from shikisha.errors import Expelled, JournalUnavailable
-from shikisha.events import Event, RunStarted
-from shikisha.journal.chain import Batch, Work
-from shikisha.journal.codec import Entry, encode
-from shikisha.journal.drivers import Driver
+from shikisha.core.errors import JournalUnavailable, ServerFenced
+from shikisha.core.events import Event, RunStarted
+from shikisha.journal.chain import EventBatch, TransactionWork
+from shikisha.journal.codec import EncodedEvent, encode_event
+from shikisha.journal.drivers import JournalDriver
 
 LINGER = 0.002  # seconds from a crowd's commit to the next: 2 ms later, for a quarter of the CPU an event costs
-CROWD = 8  # events in a batch: as many come from several runs, and more are about to
-KEPT = 10_000  # events that may wait for a store which takes none, before new runs are refused
+CROWD_SIZE = 8  # events in a batch: as many come from several runs, and more are about to
+MAX_WAITING_EVENTS = 10_000  # events that may wait for a store which takes none, before new runs are refused
 
 
-class Writer:
+class JournalWriter:
     """The events that are not durable yet, those who wait for them, and the task (`run`) that stores them."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: JournalDriver) -> None:
         self._driver = driver
         self._name = uuid4().hex
-        self._pending: list[Entry] = []
-        self._works: list[Work] = []
-        self._hooks: list[Callable[[], Iterable[Work]]] = []
+        self._pending: list[EncodedEvent] = []
+        self._works: list[TransactionWork] = []
+        self._hooks: list[Callable[[], Iterable[TransactionWork]]] = []
         self._cuts = 0
-        self._fence: Work | None = None
+        self._fence: TransactionWork | None = None
         self._on_expelled: Callable[[], None] | None = None
-        self._batch: Batch | None = None  # on its way to the store, or kept because the store did not take it
+        self._batch: EventBatch | None = None  # on its way to the store, or kept because the store did not take it
         self._added = 0
         self._durable = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -53,31 +53,31 @@ class Writer:
     def add(self, event: Event) -> None:
         """Append an event; JournalUnavailable when closed, or when it begins a run and too many events wait already."""
         self._check_open()
-        if self._failure and self.left >= KEPT and isinstance(event, RunStarted):
+        if self._failure and self.left >= MAX_WAITING_EVENTS and isinstance(event, RunStarted):
             self._wake.set()
             raise JournalUnavailable(f"no new run while {self.left} events wait to be stored: {self._failure}")
-        self._pending.append(encode(event))
+        self._pending.append(encode_event(event))
         self._added += 1
 
-    def along(self, work: Work) -> None:
+    def along(self, work: TransactionWork) -> None:
         """Have the work done in the transaction of the events added around it, by the next commit."""
         self._check_open()
         self._works.append(work)
         self._added += 1
 
-    def on_cut(self, hook: Callable[[], Iterable[Work]]) -> None:
+    def on_cut(self, hook: Callable[[], Iterable[TransactionWork]]) -> None:
         """Ask the hook, whenever a batch is cut and as the writer ends, for works that are to go with it."""
         self._hooks.append(hook)
 
-    def admit(self, fence: Work, on_expelled: Callable[[], None]) -> None:
+    def admit(self, fence: TransactionWork, on_expelled: Callable[[], None]) -> None:
         """Ask the fence in every transaction; what it raises (Expelled) ends all writing, until someone is admitted."""
         self._fence, self._on_expelled = fence, on_expelled
-        if isinstance(self._failure, Expelled):
+        if isinstance(self._failure, ServerFenced):
             self._failure = None
 
     async def flush(self) -> None:
         """Return when everything added so far is durable; JournalUnavailable when that could not be had."""
-        if isinstance(self._failure, Expelled):
+        if isinstance(self._failure, ServerFenced):
             self._check_open()
         if not self.left:
             return
@@ -102,7 +102,7 @@ class Writer:
                 stored = await self._store_next()
                 if self._failure and not self._open:
                     return
-                if stored >= CROWD and self._open:
+                if stored >= CROWD_SIZE and self._open:
                     await asyncio.sleep(LINGER)
             await self._store_next()  # what the hooks still have
         finally:
@@ -111,7 +111,7 @@ class Writer:
 
     async def _store_next(self) -> int:
         """Store the batch that was kept, or else all that is pending; answer who waits. Return how many were stored."""
-        if isinstance(self._failure, Expelled):
+        if isinstance(self._failure, ServerFenced):
             return 0
         if self._batch is None:
             self._batch = self._cut()
@@ -119,7 +119,7 @@ class Writer:
         try:
             if count:
                 await self._write(self._batch)
-        except Expelled as error:
+        except ServerFenced as error:
             self._expel(error)
             return 0
         except JournalUnavailable as error:
@@ -133,7 +133,7 @@ class Writer:
             self._wake.set()
         return count
 
-    async def _write(self, batch: Batch) -> None:
+    async def _write(self, batch: EventBatch) -> None:
         try:
             await self._driver.write(batch.append)
         except JournalUnavailable as error:
@@ -141,15 +141,15 @@ class Writer:
                 raise
             await self._driver.write(batch.append)
 
-    def _cut(self) -> Batch:
+    def _cut(self) -> EventBatch:
         more = [work for hook in self._hooks for work in hook()]
         self._added += len(more)
         self._cuts += 1
-        batch = Batch(self._pending, (*self._works, *more), self._name, self._cuts, self._fence)
+        batch = EventBatch(self._pending, (*self._works, *more), self._name, self._cuts, self._fence)
         self._pending, self._works = [], []
         return batch
 
-    def _expel(self, error: Expelled) -> None:
+    def _expel(self, error: ServerFenced) -> None:
         """Drop everything; tell those who are to stop, and only then those who wait."""
         self._failure, self._batch, self._pending, self._works = error, None, [], []
         self._durable = self._added
@@ -170,5 +170,5 @@ class Writer:
     def _check_open(self) -> None:
         if not self._open:
             raise JournalUnavailable("the journal is closed")
-        if isinstance(self._failure, Expelled):
-            raise Expelled(str(self._failure))
+        if isinstance(self._failure, ServerFenced):
+            raise ServerFenced(str(self._failure))

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-Input: TypeAlias = str | int | float | bool | Sequence[str | None] | None
-Inputs: TypeAlias = Mapping[str, Input]
+InputValue: TypeAlias = str | int | float | bool | Sequence[str | None] | None
+Inputs: TypeAlias = Mapping[str, InputValue]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     """What one execution may use: seconds of running and of sleeping, bytes of memory, characters out, call depth."""
 
     seconds: float = 5.0
@@ -24,7 +24,7 @@ class Limits:
     depth: int = 200
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = SandboxLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Execution:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class SandboxScript:
     """Code and the names that are bound for it."""
 
     code: str
@@ -58,7 +58,7 @@ class Sandbox(Protocol):
         """
         ...
 
-    async def run_pair(self, first: Script, second: Script) -> tuple[Execution, Execution]:
+    async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:
         """Run two programs at once, each confined as if alone: what one writes to standard output the other reads.
 
         Neither can reach the other but by these two pipes, and by files in a folder that they may share. When the first
@@ -68,19 +68,19 @@ class Sandbox(Protocol):
         ...
 
 
-class Rehearsed:
+class ScriptedSandbox:
     """The shipped fake: executions given beforehand, in order, and the code and inputs it was handed."""
 
     def __init__(self, executions: Iterable[Execution]) -> None:
         self._executions = deque(executions)
-        self.seen: list[tuple[str, Inputs]] = []
+        self.calls: list[tuple[str, Inputs]] = []
 
     async def run(self, code: str, inputs: Inputs, stdin: str = "") -> Execution:  # noqa: ARG002 - the protocol's
         """Return the next execution."""
-        self.seen.append((code, inputs))
+        self.calls.append((code, inputs))
         return self._executions.popleft()
 
-    async def run_pair(self, first: Script, second: Script) -> tuple[Execution, Execution]:
+    async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:
         """Return the next execution as the first one's; the second has nothing to say."""
-        self.seen += [(one.code, one.inputs) for one in (first, second)]
+        self.calls += [(one.code, one.inputs) for one in (first, second)]
         return self._executions.popleft(), Execution()

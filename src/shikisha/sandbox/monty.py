@@ -18,7 +18,7 @@ from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from shikisha.sandbox import DEFAULT_LIMITS, Execution, Inputs, Limits, Script
+from shikisha.sandbox import DEFAULT_LIMITS, Execution, Inputs, SandboxLimits, SandboxScript
 
 if TYPE_CHECKING:
     from pydantic_monty import CollectString, Monty, MontySession, ResourceLimits
@@ -33,7 +33,7 @@ class MontySandbox:
     Nothing is started before the first run. `aclose` ends the processes; without it they end with ours.
     """
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS, processes: int | None = None) -> None:
+    def __init__(self, limits: SandboxLimits = DEFAULT_LIMITS, processes: int | None = None) -> None:
         self.limits = limits
         self._processes = processes or min(4, os.cpu_count() or 1)
         self._threads = ThreadPoolExecutor(self._processes, thread_name_prefix="monty")
@@ -56,19 +56,19 @@ class MontySandbox:
             return Execution(error="Monty has no standard input: use a sandbox with full Python")
         if problem := self._too_large(code, inputs):
             return Execution(error=problem)
-        job = _Job(code, inputs, self.limits)
+        job = _MontyJob(code, inputs, self.limits)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._perform, job)
         except asyncio.CancelledError:
             job.kill()
             raise
 
-    async def run_pair(self, first: Script, second: Script) -> tuple[Execution, Execution]:  # noqa: ARG002 - the protocol's
+    async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:  # noqa: ARG002 - the protocol's
         """Return an error: Monty's code can read nothing."""
         problem = Execution(error="Monty has no standard input: use a sandbox with full Python")
         return problem, problem
 
-    def _perform(self, job: "_Job") -> Execution:
+    def _perform(self, job: "_MontyJob") -> Execution:
         return job.perform(self._opened())
 
     def _opened(self) -> "Monty":
@@ -97,18 +97,18 @@ class MontySandbox:
 
 
 @cache
-def shared(limits: Limits = DEFAULT_LIMITS) -> MontySandbox:
+def shared_monty(limits: SandboxLimits = DEFAULT_LIMITS) -> MontySandbox:
     """Return this process's sandbox with these limits, so that workers and checks share its processes."""
     return MontySandbox(limits)
 
 
-class _Job:
+class _MontyJob:
     """One run, on one thread; `kill` may be called from another.
 
     `_process` names the process while, and only while, it works for this job; the lock keeps it so during a kill.
     """
 
-    def __init__(self, code: str, inputs: Inputs, limits: Limits) -> None:
+    def __init__(self, code: str, inputs: Inputs, limits: SandboxLimits) -> None:
         self._code = code
         self._inputs = dict(inputs)
         self._limits = limits

@@ -18,24 +18,39 @@ from starlette.routing import BaseRoute, Route, request_response
 from starlette.types import ExceptionHandler
 
 from shikisha import __version__
-from shikisha.errors import ShikishaError
-from shikisha.server import admin, approvals, chat, feedback, models, responses, rollback, runs, watching
-from shikisha.server.access import Access
-from shikisha.server.bounds import Bounds
-from shikisha.server.doors import key_of
-from shikisha.server.hosts import Hosts
-from shikisha.server.house import House
-from shikisha.server.listeners import Listeners
-from shikisha.server.mapping import problem_of
-from shikisha.server.pages import routes as pages
-from shikisha.server.pages.doors import COOKIE, sessions_of
-from shikisha.server.problems import Problem
+from shikisha.core.errors import ShikishaError
+from shikisha.server.chat import models as model_routes
+from shikisha.server.chat import routes as chat_routes
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.auth import authenticate
+from shikisha.server.http.middleware import AccessLog, HostCheck, RequestLimits
+from shikisha.server.http.run_result import api_error_of
+from shikisha.server.http.streams import StreamLimiter
+from shikisha.server.keys import admin_routes
+from shikisha.server.lifecycle.service import RunService
+from shikisha.server.ops import metrics
+from shikisha.server.pages import routes as page_routes
+from shikisha.server.pages.login import LOGIN_COOKIE, login_sessions
+from shikisha.server.responses import routes as response_routes
+from shikisha.server.runs import approval_routes, feedback_routes, rollback_routes
+from shikisha.server.runs import routes as run_routes
 
 _LOG = logging.getLogger(__name__)
-GROUPS = (chat, responses, models, runs, approvals, rollback, feedback, admin, watching, pages)
+GROUPS = (
+    chat_routes,
+    response_routes,
+    model_routes,
+    run_routes,
+    approval_routes,
+    rollback_routes,
+    feedback_routes,
+    admin_routes,
+    metrics,
+    page_routes,
+)
 
 
-class _App(FastAPI):
+class _ServerApp(FastAPI):
     """FastAPI, but for its answer to wrong parameters in the document: here they are a 400, in OpenAI's shape."""
 
     def openapi(self) -> dict[str, Any]:
@@ -65,9 +80,9 @@ class _App(FastAPI):
                 route.app, route.endpoint = request_response(document), document
 
 
-def create_app(house: House) -> FastAPI:
+def create_app(house: RunService) -> FastAPI:
     """Return the application for a house; the house outlives it."""
-    app = _App(
+    app = _ServerApp(
         title="Shikisha",
         version=__version__,
         summary="One OpenAI-compatible endpoint in front of a conducted pool of workers.",
@@ -75,21 +90,24 @@ def create_app(house: House) -> FastAPI:
         redoc_url=None,
     )
     app.state.house = house
-    app.state.listeners = Listeners(house.settings.most_connections)
-    app.router.routes.extend(_routes())
-    watching.install(app, house)
+    app.state.listeners = StreamLimiter(house.settings.most_connections)
+    app.router.routes.extend(_all_routes())
+    metrics.install_metrics(app, house)
     for kind, handler in _HANDLERS:
         app.add_exception_handler(kind, handler)
     app.add_middleware(
-        Bounds, most_bytes=house.settings.most_bytes, most_held=house.settings.most_bytes_at_once, known=_known
+        RequestLimits,
+        most_bytes=house.settings.most_bytes,
+        most_held=house.settings.most_bytes_at_once,
+        known=_require_login_or_key,
     )
-    app.add_middleware(Hosts, settings=house.settings)
-    app.add_middleware(Access, tallies=app.state.watch.tallies)  # last added, so around all the others
+    app.add_middleware(HostCheck, settings=house.settings)
+    app.add_middleware(AccessLog, tallies=app.state.watch.tallies)  # last added, so around all the others
     return app
 
 
 @cache
-def _routes() -> Sequence[BaseRoute]:
+def _all_routes() -> Sequence[BaseRoute]:
     """Return the routes of every group; made once a process, since FastAPI makes their models anew for each app."""
     whole = FastAPI(openapi_url=None)
     for group in GROUPS:
@@ -97,22 +115,25 @@ def _routes() -> Sequence[BaseRoute]:
     return tuple(whole.router.routes)
 
 
-async def _known(request: Request) -> None:
+async def _require_login_or_key(request: Request) -> None:
     """Raise Problem unless the request bears a key, or the cookie of a login."""
-    if COOKIE in request.cookies and await sessions_of(request).principal_of(request.cookies[COOKIE]) is not None:
+    if (
+        LOGIN_COOKIE in request.cookies
+        and await login_sessions(request).principal_of(request.cookies[LOGIN_COOKIE]) is not None
+    ):
         return
-    await key_of(request)
+    await authenticate(request)
 
 
-async def _problem(request: Request, error: Exception) -> JSONResponse:
-    return _told(request, error if isinstance(error, Problem) else _unknown())
+async def _on_api_error(request: Request, error: Exception) -> JSONResponse:
+    return _error_response(request, error if isinstance(error, ApiError) else _internal_error())
 
 
-async def _shikisha(request: Request, error: Exception) -> JSONResponse:
-    return _told(request, problem_of(error) if isinstance(error, ShikishaError) else _unknown())
+async def _on_shikisha_error(request: Request, error: Exception) -> JSONResponse:
+    return _error_response(request, api_error_of(error) if isinstance(error, ShikishaError) else _internal_error())
 
 
-def _told(request: Request, problem: Problem) -> JSONResponse:
+def _error_response(request: Request, problem: ApiError) -> JSONResponse:
     """Return the answer that tells a client of a problem, without any key that the client may have put somewhere."""
     scrub = request.app.state.house.composition.vault.scrub
     problem.message, problem.param = scrub(problem.message), problem.param and scrub(problem.param)
@@ -120,32 +141,34 @@ def _told(request: Request, problem: Problem) -> JSONResponse:
     return JSONResponse(problem.body(), problem.status, problem.headers())
 
 
-def _unknown() -> Problem:
-    return Problem(500, "an unforeseen error", "internal_error")
+def _internal_error() -> ApiError:
+    return ApiError(500, "an unforeseen error", "internal_error")
 
 
-async def _invalid(request: Request, error: Exception) -> JSONResponse:
+async def _on_invalid_request(request: Request, error: Exception) -> JSONResponse:
     found: Sequence[object] = error.errors() if isinstance(error, RequestValidationError) else ()
-    where, what = _first(found)
-    return _told(request, Problem(400, f"{where}: {what}" if where else what, "invalid_request", param=where or None))
+    where, what = _first_mistake(found)
+    return _error_response(
+        request, ApiError(400, f"{where}: {what}" if where else what, "invalid_request", param=where or None)
+    )
 
 
-async def _http(_: Request, error: Exception) -> JSONResponse:
+async def _on_http_exception(_: Request, error: Exception) -> JSONResponse:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    said, code = _SAID.get(status, ("the request cannot be served", "http_error"))
-    problem = Problem(status, said, code)
+    said, code = _HTTP_MESSAGES.get(status, ("the request cannot be served", "http_error"))
+    problem = ApiError(status, said, code)
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     return JSONResponse(problem.body(), status, headers)
 
 
-async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
+async def _on_unexpected_error(request: Request, error: Exception) -> JSONResponse:
     route = request.scope.get("route")
     _LOG.error("unforeseen error in %s: %s", getattr(route, "path", "?"), type(error).__name__)
-    problem = Problem(500, "an unforeseen error; the server's log says where", "internal_error")
+    problem = ApiError(500, "an unforeseen error; the server's log says where", "internal_error")
     return JSONResponse(problem.body(), 500)
 
 
-def _first(found: Sequence[object]) -> tuple[str, str]:
+def _first_mistake(found: Sequence[object]) -> tuple[str, str]:
     """Return where the first mistake is, and what it is; the input itself is not repeated."""
     first = found[0] if found else None
     if not isinstance(first, dict):
@@ -154,15 +177,15 @@ def _first(found: Sequence[object]) -> tuple[str, str]:
     return ".".join(place), str(first.get("msg", "not as expected"))
 
 
-_SAID = {
+_HTTP_MESSAGES = {
     400: ("the body is not as expected", "invalid_request"),
     404: ("there is nothing here", "not_found"),
     405: ("this method is not allowed here", "method_not_allowed"),
 }
 _HANDLERS: tuple[tuple[type[Exception], ExceptionHandler], ...] = (
-    (Problem, _problem),
-    (ShikishaError, _shikisha),
-    (RequestValidationError, _invalid),
-    (HTTPException, _http),
-    (Exception, _unforeseen),
+    (ApiError, _on_api_error),
+    (ShikishaError, _on_shikisha_error),
+    (RequestValidationError, _on_invalid_request),
+    (HTTPException, _on_http_exception),
+    (Exception, _on_unexpected_error),
 )

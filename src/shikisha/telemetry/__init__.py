@@ -8,21 +8,21 @@ whatever happens here, a run does not notice. Deliberately absent: any telemetry
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from shikisha.errors import MissingExtra
+from shikisha.core.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from shikisha.secrets import Vault
-    from shikisha.telemetry.facts import Facts
-    from shikisha.telemetry.wanted import Wanted
-    from shikisha.telemetry.watcher import Observer
+    from shikisha.core.secrets import SecretStore
+    from shikisha.telemetry.export_settings import ExportSettings
+    from shikisha.telemetry.observer import TelemetryObserver
+    from shikisha.telemetry.worker_facts import WorkerFacts
 
 
 def observer(
-    settings: "Wanted | None",
-    vault: "Vault",
-    facts: "Mapping[str, Facts] | None" = None,
+    settings: "ExportSettings | None",
+    vault: "SecretStore",
+    facts: "Mapping[str, WorkerFacts] | None" = None,
     figures: "Callable[[], Mapping[str, float]] | None" = None,
-) -> "Observer | None":
+) -> "TelemetryObserver | None":
     """Return what watches runs and exports what it sees; None where nothing is to be exported.
 
     `facts` tell of workers by name, `figures` of the server, by the names in `names.FIGURES`. MissingExtra without
@@ -30,14 +30,14 @@ def observer(
     """
     if settings is None:
         return None
-    from shikisha.telemetry.watcher import Observer
+    from shikisha.telemetry.observer import TelemetryObserver
 
     try:
-        from shikisha.telemetry.export import Export
+        from shikisha.telemetry.export import OTelExporter
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("shikisha"):
             raise
         raise MissingExtra("otel", "exporting telemetry") from error
 
-    export = Export.over_http(settings, figures)
-    return Observer(export, vault, facts or {}, content=settings.content)
+    export = OTelExporter.over_http(settings, figures)
+    return TelemetryObserver(export, vault, facts or {}, content=settings.content)

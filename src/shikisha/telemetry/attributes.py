@@ -7,13 +7,15 @@ only where whoever runs this asked for it. Deliberately absent: when spans begin
 import json
 from hashlib import sha256
 
-from shikisha.budget import NOTHING, Amount
-from shikisha.errors import FaultKind
-from shikisha.events import (
+from shikisha.core.budget import ZERO, Amount
+from shikisha.core.errors import FaultKind
+from shikisha.core.events import (
     AnswerGraded,
     AttemptFailed,
     AttemptFinished,
+    AttemptReason,
     AttemptStarted,
+    CallRole,
     CheckDecided,
     CheckStatus,
     EffectKept,
@@ -21,46 +23,48 @@ from shikisha.events import (
     PlanProposed,
     QuestionAnswered,
     QuestionAsked,
-    Reason,
-    Role,
-    RollbackBegun,
+    RollbackStarted,
     RunFinished,
     RunStarted,
 )
-from shikisha.telemetry import names
-from shikisha.telemetry.facts import Facts, Via
-from shikisha.telemetry.names import Kind
-from shikisha.telemetry.span import Value
+from shikisha.telemetry import conventions
+from shikisha.telemetry.conventions import OpenInferenceKind
+from shikisha.telemetry.span_model import SpanValue
+from shikisha.telemetry.worker_facts import CallKind, WorkerFacts
 
-Attributes = dict[str, Value]
+Attributes = dict[str, SpanValue]
 _FINISH = {FaultKind.TRUNCATED: "length", FaultKind.REFUSED: "content_filter"}
 NO_ERRORS = frozenset({FaultKind.WAITING})  # the call is not over: a person has yet to answer
 
 
-def run_begun(event: RunStarted) -> Attributes:
+def run_started_attributes(event: RunStarted) -> Attributes:
     """Return what is said of a run from its start on."""
     said: Attributes = {
-        names.KIND: Kind.CHAIN.value,
-        names.OPERATION: names.INVOKE_WORKFLOW,
-        names.WORKFLOW_NAME: event.conductor,
-        names.RUN: event.run,
-        names.DEPTH: event.depth,
-        names.POOL: event.pool,
+        conventions.KIND: OpenInferenceKind.CHAIN.value,
+        conventions.OPERATION: conventions.INVOKE_WORKFLOW,
+        conventions.WORKFLOW_NAME: event.conductor,
+        conventions.RUN: event.run,
+        conventions.DEPTH: event.depth,
+        conventions.POOL: event.pool,
     }
     if event.parent is not None:
-        said[names.WORKFLOW_NESTED] = True
-        said[names.RUN_PARENT] = event.parent
-    for name, value in ((names.TASK, event.task_id), (names.DOMAIN, event.domain), (names.LABELS, event.labels)):
+        said[conventions.WORKFLOW_NESTED] = True
+        said[conventions.RUN_PARENT] = event.parent
+    for name, value in (
+        (conventions.TASK, event.task_id),
+        (conventions.DOMAIN, event.domain),
+        (conventions.LABELS, event.labels),
+    ):
         if value:
             said[name] = value
     return said
 
 
-def run_ended(event: RunFinished) -> Attributes:
+def run_finished_attributes(event: RunFinished) -> Attributes:
     """Return how a run ended."""
-    said: Attributes = {names.RUN_STATUS: event.status.value}
+    said: Attributes = {conventions.RUN_STATUS: event.status.value}
     if event.cap is not None:
-        said[names.RUN_CAP] = event.cap
+        said[conventions.RUN_CAP] = event.cap
     return said
 
 
@@ -73,15 +77,15 @@ def run_error(event: RunFinished) -> str:
     return "cap" if event.cap is not None else event.status.value
 
 
-def planned(event: PlanProposed, hashed: str, steps: int) -> Attributes:
+def plan_attributes(event: PlanProposed, hashed: str, steps: int) -> Attributes:
     """Return what is said of a plan with this hash and this many steps."""
-    said: Attributes = {names.PLAN_HASH: hashed, names.PLAN_STEPS: steps}
+    said: Attributes = {conventions.PLAN_HASH: hashed, conventions.PLAN_STEPS: steps}
     if event.version:
-        said[names.POLICY_VERSION] = said[names.AGENT_VERSION] = event.version
+        said[conventions.POLICY_VERSION] = said[conventions.AGENT_VERSION] = event.version
     if event.substituted is not None:
-        said[names.SUBSTITUTED] = event.substituted
+        said[conventions.SUBSTITUTED] = event.substituted
     if event.propensity is not None:
-        said[names.PLAN_PROPENSITY] = event.propensity
+        said[conventions.PLAN_PROPENSITY] = event.propensity
     return said
 
 
@@ -90,158 +94,168 @@ def plan_hash(event: PlanProposed) -> str:
     return sha256(event.plan.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def called(event: AttemptStarted, worker: Facts) -> Attributes:
+def attempt_attributes(event: AttemptStarted, worker: WorkerFacts) -> Attributes:
     """Return what is said of an attempt from its start on."""
-    judged = event.role is Role.CHECK
+    judged = event.role is CallRole.CHECK
     said: Attributes = {
-        names.KIND: _EVALUATOR if judged and worker.via is not Via.CHAT else _KINDS[worker.via],
-        names.WORKER: event.worker,
-        names.RUN: event.run,
-        names.ROUND: event.round,
-        names.ATTEMPT_NUMBER: event.attempt,
-        names.ROLE: event.role.value,
-        names.REASON: event.reason.value,
-        names.ARGUMENTS_HASH: event.view,
+        conventions.KIND: _EVALUATOR if judged and worker.via is not CallKind.CHAT else _KINDS[worker.via],
+        conventions.WORKER: event.worker,
+        conventions.RUN: event.run,
+        conventions.ROUND: event.round,
+        conventions.ATTEMPT_NUMBER: event.attempt,
+        conventions.ROLE: event.role.value,
+        conventions.REASON: event.reason.value,
+        conventions.ARGUMENTS_HASH: event.view,
     }
     if event.step is not None:
-        said[names.STEP] = event.step
+        said[conventions.STEP] = event.step
     if worker.kind == "conductor":
-        said[names.CHILD_RUN] = True  # what it costs is what its child runs' calls cost
+        said[conventions.CHILD_RUN] = True  # what it costs is what its child runs' calls cost
     if event.instead_of is not None:
-        said[names.ESCALATED_FROM if event.reason is Reason.ESCALATION else names.INSTEAD_OF] = event.instead_of
-    if worker.via is Via.CHAT:
-        said[names.OPERATION] = names.CHAT
-        said.update(model(worker))
+        said[conventions.ESCALATED_FROM if event.reason is AttemptReason.ESCALATION else conventions.INSTEAD_OF] = (
+            event.instead_of
+        )
+    if worker.via is CallKind.CHAT:
+        said[conventions.OPERATION] = conventions.CHAT
+        said.update(model_attributes(worker))
         said.update(worker.request)
-    elif worker.via is Via.TOOL:
-        said[names.OPERATION] = names.EXECUTE_TOOL
-        said[names.TOOL_NAME] = said[names.AGENT_NAME] = event.worker
-        said[names.TOOL_TYPE] = worker.tool_type
-        said[names.TOOL_CALL_ID] = event.key
+    elif worker.via is CallKind.TOOL:
+        said[conventions.OPERATION] = conventions.EXECUTE_TOOL
+        said[conventions.TOOL_NAME] = said[conventions.AGENT_NAME] = event.worker
+        said[conventions.TOOL_TYPE] = worker.tool_type
+        said[conventions.TOOL_CALL_ID] = event.key
     if worker.address:
-        said[names.SERVER_ADDRESS] = worker.address
+        said[conventions.SERVER_ADDRESS] = worker.address
         if worker.port is not None:
-            said[names.SERVER_PORT] = worker.port
+            said[conventions.SERVER_PORT] = worker.port
     return said
 
 
-_EVALUATOR = Kind.EVALUATOR.value
-_KINDS = {Via.CHAT: Kind.LLM.value, Via.TOOL: Kind.TOOL.value, Via.OTHER: Kind.CHAIN.value}
+_EVALUATOR = OpenInferenceKind.EVALUATOR.value
+_KINDS = {
+    CallKind.CHAT: OpenInferenceKind.LLM.value,
+    CallKind.TOOL: OpenInferenceKind.TOOL.value,
+    CallKind.OTHER: OpenInferenceKind.CHAIN.value,
+}
 
 
-def model(worker: Facts) -> Attributes:
+def model_attributes(worker: WorkerFacts) -> Attributes:
     """Return which model a chat worker asks, and whose."""
-    return {names.PROVIDER: worker.provider, names.REQUEST_MODEL: worker.model or worker.name}
+    return {conventions.PROVIDER: worker.provider, conventions.REQUEST_MODEL: worker.model or worker.name}
 
 
-def gave(event: AttemptFinished, chat: bool) -> Attributes:
+def reply_attributes(event: AttemptFinished, chat: bool) -> Attributes:
     """Return what is said of a call that gave an answer."""
-    said = cost(Amount(event.usage.total, event.dollars), event.uncertain)
+    said = cost_attributes(Amount(event.usage.total, event.dollars), event.uncertain)
     if event.stated is not None:
-        said[names.USAGE_UNDERSTATED] = True
+        said[conventions.USAGE_UNDERSTATED] = True
     if chat:
         usage = event.usage
-        said[names.INPUT_TOKENS], said[names.OUTPUT_TOKENS] = usage.input_tokens, usage.output_tokens
+        said[conventions.INPUT_TOKENS], said[conventions.OUTPUT_TOKENS] = usage.input_tokens, usage.output_tokens
         if usage.cached_tokens:
-            said[names.CACHE_READ_TOKENS] = usage.cached_tokens
+            said[conventions.CACHE_READ_TOKENS] = usage.cached_tokens
         if usage.reasoning_tokens:
-            said[names.REASONING_TOKENS] = usage.reasoning_tokens
-        said[names.RESPONSE_FINISH] = ("tool_calls" if event.calls else event.finish.value,)
+            said[conventions.REASONING_TOKENS] = usage.reasoning_tokens
+        said[conventions.RESPONSE_FINISH] = ("tool_calls" if event.calls else event.finish.value,)
         if event.model:
-            said[names.RESPONSE_MODEL] = event.model
+            said[conventions.RESPONSE_MODEL] = event.model
         if event.dollars is not None:
-            said[names.USAGE_COST] = event.dollars
+            said[conventions.USAGE_COST] = event.dollars
     return said
 
 
-def failed(event: AttemptFailed, chat: bool) -> Attributes:
+def failure_attributes(event: AttemptFailed, chat: bool) -> Attributes:
     """Return what is said of a call that gave none."""
-    said = cost(event.charged, event.uncertain)
-    said[names.FAULT] = event.fault.value
+    said = cost_attributes(event.charged, event.uncertain)
+    said[conventions.FAULT] = event.fault.value
     if chat and event.fault in _FINISH:
-        said[names.RESPONSE_FINISH] = (_FINISH[event.fault],)
+        said[conventions.RESPONSE_FINISH] = (_FINISH[event.fault],)
     return said
 
 
-def cost(amount: Amount, uncertain: Amount) -> Attributes:
+def cost_attributes(amount: Amount, uncertain: Amount) -> Attributes:
     """Return what something used; no dollars where nobody can say. What it may have used besides stands apart."""
-    said: Attributes = {names.CHARGED_TOKENS: amount.tokens}
+    said: Attributes = {conventions.CHARGED_TOKENS: amount.tokens}
     if amount.dollars is not None:
-        said[names.COST] = amount.dollars
-    if uncertain != NOTHING:
-        said[names.UNCERTAIN_TOKENS] = uncertain.tokens
+        said[conventions.COST] = amount.dollars
+    if uncertain != ZERO:
+        said[conventions.UNCERTAIN_TOKENS] = uncertain.tokens
         if uncertain.dollars is not None:
-            said[names.UNCERTAIN_COST] = uncertain.dollars
+            said[conventions.UNCERTAIN_COST] = uncertain.dollars
     return said
 
 
-def checked(event: CheckDecided) -> Attributes:
+def check_attributes(event: CheckDecided) -> Attributes:
     """Return a check's verdict: 1 where it holds, 0 where it does not, no number where there was nothing to judge."""
     said: Attributes = {
-        names.EVALUATION_NAME: event.check,
-        names.EVALUATION_LABEL: event.status.value,
-        names.ATTEMPT_NUMBER: event.attempt,
+        conventions.EVALUATION_NAME: event.check,
+        conventions.EVALUATION_LABEL: event.status.value,
+        conventions.ATTEMPT_NUMBER: event.attempt,
     }
     if event.status is not CheckStatus.NO_ANSWER:
-        said[names.EVALUATION_VALUE] = float(event.status is CheckStatus.PASS)
+        said[conventions.EVALUATION_VALUE] = float(event.status is CheckStatus.PASS)
     if event.leads_to is not None:
-        said[names.LEADS_TO] = event.leads_to.value
+        said[conventions.LEADS_TO] = event.leads_to.value
     return said
 
 
-def graded(event: AnswerGraded) -> Attributes:
+def grade_attributes(event: AnswerGraded) -> Attributes:
     """Return a grade."""
     said: Attributes = {
-        names.EVALUATION_NAME: event.checker,
-        names.EVALUATION_LABEL: event.mark.value,
-        names.GRADE_BASIS: event.basis.value,
+        conventions.EVALUATION_NAME: event.checker,
+        conventions.EVALUATION_LABEL: event.mark.value,
+        conventions.GRADE_BASIS: event.basis.value,
     }
     if event.score is not None:
-        said[names.EVALUATION_VALUE] = event.score
+        said[conventions.EVALUATION_VALUE] = event.score
     if event.actor:
-        said[names.ACTOR] = event.actor
+        said[conventions.ACTOR] = event.actor
     return said
 
 
-def asked(event: QuestionAsked) -> Attributes:
+def question_attributes(event: QuestionAsked) -> Attributes:
     """Return what a person is asked for."""
-    return {names.QUESTION_HASH: event.question, names.QUESTION_ASKS: event.asks.value, names.WORKER: event.worker}
+    return {
+        conventions.QUESTION_HASH: event.question,
+        conventions.QUESTION_ASKS: event.asks.value,
+        conventions.WORKER: event.worker,
+    }
 
 
-def answered(event: QuestionAnswered) -> Attributes:
+def decision_attributes(event: QuestionAnswered) -> Attributes:
     """Return who decided what; the hash is that of the exact call which was asked for."""
     return {
-        names.QUESTION_HASH: event.question,
-        names.DECISION: "approved" if event.approved else "denied",
-        names.ACTOR: event.actor,
-        names.VIA: event.via,
+        conventions.QUESTION_HASH: event.question,
+        conventions.DECISION: "approved" if event.approved else "denied",
+        conventions.ACTOR: event.actor,
+        conventions.VIA: event.via,
     }
 
 
-def undone(event: RollbackBegun | EffectUndone | EffectKept) -> Attributes:
+def rollback_attributes(event: RollbackStarted | EffectUndone | EffectKept) -> Attributes:
     """Return what is said of a rollback, or of what became of an effect."""
-    if isinstance(event, RollbackBegun):
-        return {names.ROLLBACK_NUMBER: event.rollback, names.ACTOR: event.actor}
+    if isinstance(event, RollbackStarted):
+        return {conventions.ROLLBACK_NUMBER: event.rollback, conventions.ACTOR: event.actor}
     kept = isinstance(event, EffectKept)
     return {
-        names.ROLLBACK_NUMBER: event.rollback,
-        names.EFFECT: event.effect,
-        names.EFFECT_STATUS: "kept" if kept else "undone",
-        names.WORKER: event.by,
+        conventions.ROLLBACK_NUMBER: event.rollback,
+        conventions.EFFECT: event.effect,
+        conventions.EFFECT_STATUS: "kept" if kept else "undone",
+        conventions.WORKER: event.by,
     }
 
 
-def said_to(text: str) -> Attributes:
+def input_attributes(text: str) -> Attributes:
     """Return what was asked: messages as JSON, as the conventions want them; and plainly, for OpenInference."""
     messages = [{"role": "user", "parts": [{"type": "text", "content": text}]}]
-    return {names.INPUT_MESSAGES: _dumps(messages), names.INPUT: text}
+    return {conventions.INPUT_MESSAGES: _dumps(messages), conventions.INPUT: text}
 
 
-def said_by(text: str, finish: str = "stop") -> Attributes:
+def output_attributes(text: str, finish: str = "stop") -> Attributes:
     """Return an answer, in the same forms."""
     parts = [{"type": "text", "content": text}]
     messages = [{"role": "assistant", "parts": parts, "finish_reason": finish}]
-    return {names.OUTPUT_MESSAGES: _dumps(messages), names.OUTPUT: text}
+    return {conventions.OUTPUT_MESSAGES: _dumps(messages), conventions.OUTPUT: text}
 
 
 _dumps = json.JSONEncoder(ensure_ascii=False).encode

@@ -4,6 +4,11 @@ Invariants: one call is one HTTP request under the attempt's idempotency key; on
 body that is read is bounded; what comes back is an answer with a bill, or a typed fault with what had arrived.
 Deliberately absent: the openai SDK (half a second to import, for what is one POST), tools of our own (those of a client
 are passed on, and their calls handed back), several choices, log-probabilities, provider quirks beyond `extra_body`.
+
+Turns as the messages of the chat API: calls of tools, their results, and attachments as content parts.
+
+Invariant: a turn of text alone is a message whose content is that text; nothing that a turn holds is left out, and a
+link is passed on as it is. Deliberately absent: reading messages (the server reads those of its clients).
 """
 
 import asyncio
@@ -16,30 +21,79 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
-from shikisha.budget import Usage
-from shikisha.call import Wishes
-from shikisha.context import most_output, turns
-from shikisha.depth import TOO_DEEP, told
-from shikisha.errors import ConfigError, Fault, FaultKind, WorkerError
-from shikisha.events import Finish
-from shikisha.secrets import Vault
-from shikisha.turn import Media
-from shikisha.worker import Card, Json, Reply, Request, Turn
-from shikisha.workers import address, messages
-from shikisha.workers.billing import at_least, most_tokens, read_cost, read_usage
-from shikisha.workers.hearing import Hearing
-from shikisha.workers.refusals import refusal, stated_code
-from shikisha.workers.sse import Events
-from shikisha.workers.wording import clip
+from shikisha.core.budget import Usage
+from shikisha.core.call import TOO_DEEP_CODE, ClientOptions, depth_headers
+from shikisha.core.errors import ConfigError, Fault, FaultKind, WorkerError
+from shikisha.core.events import FinishReason
+from shikisha.core.messages import Attachment, ChatMessage, Json, MediaKind, Speaker
+from shikisha.core.secrets import SecretStore
+from shikisha.core.visibility import output_limit, request_messages
+from shikisha.engine.worker import Card, Reply, Request
+from shikisha.workers import endpoint
+from shikisha.workers.chat_reply import (
+    ChatReply,
+    EventStreamParser,
+    max_tokens,
+    read_cost,
+    read_usage,
+    with_minimum_tokens,
+)
+from shikisha.workers.endpoint import error_code, redact_and_clip, status_error
+
+
+def chat_message(turn: ChatMessage) -> dict[str, Json]:
+    """Return the turn as a message."""
+    said: dict[str, Json] = {"role": str(turn.speaker), "content": turn.text}
+    if turn.attachments:
+        text: list[Json] = [{"type": "text", "text": turn.text}] if turn.text else []
+        said["content"] = [*text, *(content_part(each) for each in turn.attachments)]
+    if turn.speaker is Speaker.TOOL:
+        said["tool_call_id"] = turn.answers
+    if turn.calls:
+        said["content"] = turn.text or None
+        said["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in turn.calls
+        ]
+    return said
+
+
+def content_part(attachment: Attachment) -> Mapping[str, Json]:
+    """Return the attachment as a content part."""
+    link = f"data:{attachment.media_type};base64,{attachment.data}"
+    match attachment.kind:
+        case MediaKind.IMAGE:
+            image = {"url": attachment.url or link}
+            return {"type": "image_url", "image_url": image | _optional_field("detail", attachment.detail)}
+        case MediaKind.FILE:
+            return {"type": "file", "file": {"file_data": link} | _optional_field("filename", attachment.name)}
+        case MediaKind.AUDIO:
+            sound = {
+                "data": attachment.data,
+                "format": _AUDIO_FORMATS.get(attachment.media_type, _media_subtype(attachment)),
+            }
+            return {"type": "input_audio", "input_audio": sound}
+
+
+_AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/x-wav": "wav", "audio/wave": "wav"}
+
+
+def _media_subtype(attachment: Attachment) -> str:
+    return attachment.media_type.rpartition("/")[2]
+
+
+def _optional_field(name: str, value: str) -> dict[str, str]:
+    return {name: value} if value else {}
+
 
 if TYPE_CHECKING:
-    from shikisha.workers.wire import Answer, Wire
+    from shikisha.workers.http_client import HttpClient, HttpResponse
 
-_PATH = "/chat/completions"
+_CHAT_PATH = "/chat/completions"
 _DONE = "[DONE]"
-_AT_ONCE = 0.002  # seconds for which one stream may keep the event loop
-_OUR_RUN = "x-shikisha-run-id"  # the header of a stream that is a run of another server of ours
-_OURS = frozenset(
+_MAX_LOOP_SECONDS = 0.002  # seconds for which one stream may keep the event loop
+_RUN_ID_HEADER = "x-shikisha-run-id"  # the header of a stream that is a run of another server of ours
+_RESERVED_FIELDS = frozenset(
     {
         "model",
         "messages",
@@ -57,7 +111,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 _EFFORTS = get_args(Effort)  # the least first
 
 
-class Settings(BaseModel):
+class ChatSettings(BaseModel):
     """How one model of one endpoint is asked.
 
     `api_key_env` names the environment variable with the key; local endpoints may need none. `headers` are further
@@ -70,9 +124,9 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Annotated[str, Field(min_length=1)]
-    base_url: address.Url = "https://api.openai.com/v1"
+    base_url: endpoint.EndpointUrl = "https://api.openai.com/v1"
     api_key_env: str | None = None
-    headers: address.Headers = {}
+    headers: endpoint.HeaderTemplates = {}
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     seed: int | None = None
@@ -83,7 +137,7 @@ class Settings(BaseModel):
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     structured_output: bool = False
     tools: bool = False
-    takes: tuple[Media, ...] = ()
+    takes: tuple[MediaKind, ...] = ()
     stream: bool = True
     usage: Literal["required", "estimate"] | None = None
     max_bytes: Annotated[int, Field(ge=1024)] = 4 * 2**20
@@ -91,41 +145,41 @@ class Settings(BaseModel):
     @field_validator("extra_body")
     @classmethod
     def _leaves_ours_alone(cls, extra: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        if taken := sorted(_OURS & extra.keys()):
+        if taken := sorted(_RESERVED_FIELDS & extra.keys()):
             raise ValueError(f"{', '.join(taken)} cannot be set here")
         return extra
 
 
-def fitted(settings: Settings, card: Card) -> Card:
+def fitted(settings: ChatSettings, card: Card) -> Card:
     """Return the card with what the settings say that the endpoint can do."""
     return replace(card, tools=settings.tools, takes=settings.takes)
 
 
-def build(settings: Settings, card: Card, vault: Vault) -> "ChatWorker":
+def build(settings: ChatSettings, card: Card, vault: SecretStore) -> "ChatWorker":
     """Return the worker; ConfigError for a missing key, or when nothing bounds the length of an answer."""
     if card.max_output_tokens < 1:
         raise ConfigError(f"worker {card.name!r}: max_output_tokens must be 1 or more; it bounds what a call can cost")
-    headers = address.fill(settings.headers, vault)
+    headers = endpoint.fill_headers(settings.headers, vault)
     if settings.api_key_env is not None:
-        headers["Authorization"] = f"Bearer {address.read_key(vault, settings.api_key_env)}"
+        headers["Authorization"] = f"Bearer {endpoint.read_key(vault, settings.api_key_env)}"
     return ChatWorker(settings, card, vault, headers)
 
 
 class ChatWorker:
     """One model behind one endpoint."""
 
-    def __init__(self, settings: Settings, card: Card, vault: Vault, headers: Mapping[str, str]) -> None:
+    def __init__(self, settings: ChatSettings, card: Card, vault: SecretStore, headers: Mapping[str, str]) -> None:
         self._settings = settings
         self._card = card
         self._vault = vault
         self._headers = headers
-        self._wire: Wire | None = None
+        self._wire: HttpClient | None = None
 
     async def perform(self, request: Request) -> Reply:
         """Ask the model; WorkerError says what went wrong and keeps what had arrived."""
         import aiohttp
 
-        said, heard = turns(request), Hearing(request.on_text)
+        said, heard = request_messages(request), ChatReply(request.on_text)
         try:
             async with asyncio.timeout(self._card.timeout):
                 await self._converse(request, said, heard)
@@ -142,52 +196,61 @@ class ChatWorker:
         if wire is not None:
             await wire.aclose()
 
-    def _open(self) -> "Wire":
+    def _open(self) -> "HttpClient":
         if self._wire is None:
-            from shikisha.workers.wire import Wire
+            from shikisha.workers.http_client import HttpClient
 
-            self._wire = Wire(self._card, self._settings.base_url, self._settings.max_bytes, self._headers)
+            self._wire = HttpClient(self._card, self._settings.base_url, self._settings.max_bytes, self._headers)
         return self._wire
 
-    async def _converse(self, request: Request, said: Sequence[Turn], heard: Hearing) -> None:
+    async def _converse(self, request: Request, said: Sequence[ChatMessage], heard: ChatReply) -> None:
         """Send the request and hear the reply out."""
         body = json.dumps(self._body(request, said), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         kind = "text/event-stream" if self._settings.stream else "application/json"
-        headers = {"Content-Type": "application/json", "Accept": kind, **address.idempotency(request.key), **told()}
-        url = address.below(self._settings.base_url, _PATH)
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": kind,
+            **endpoint.idempotency_header(request.key),
+            **depth_headers(),
+        }
+        url = endpoint.join_path(self._settings.base_url, _CHAT_PATH)
         async with self._open().ask("POST", url, headers, body.encode()) as answer:
             if not answer.succeeded:
-                whole = await answer.words()
-                detail, heard.usage = _refused(whole)
-                raise refusal(answer.status, answer.headers, detail, self._vault, stated_code(whole))
+                whole = await answer.error_body()
+                detail, heard.usage = _read_error_body(whole)
+                raise status_error(answer.status, answer.headers, detail, self._vault, error_code(whole))
             try:
                 await self._listen(answer, heard)
             except WorkerError as error:
-                if error.fault.kind is FaultKind.SERVER and _OUR_RUN in answer.headers:  # that run is over: no retry
+                if (
+                    error.fault.kind is FaultKind.SERVER and _RUN_ID_HEADER in answer.headers
+                ):  # that run is over: no retry
                     raise WorkerError.of(replace(error.fault, kind=FaultKind.NO_ANSWER)) from None
                 raise
 
-    async def _listen(self, answer: "Answer", heard: Hearing) -> None:
+    async def _listen(self, answer: "HttpResponse", heard: ChatReply) -> None:
         kind = answer.headers.get("Content-Type", "")
         if "event-stream" in kind:
             await self._follow(answer, heard)
         elif "html" in kind:
-            raise _web_page()
+            raise _web_page_error()
         elif "json" in kind or not self._settings.stream:  # an endpoint that does not stream
-            body = await answer.whole()
+            body = await answer.read_all()
             if body.lstrip().startswith(b"<"):
-                raise _web_page()
+                raise _web_page_error()
             self._take(json.loads(body), heard)
             heard.ended = True
         else:
             raise ValueError(f"expected an event stream, not {kind or 'a body of no stated type'}")
 
-    async def _follow(self, answer: "Answer", heard: Hearing) -> None:
+    async def _follow(self, answer: "HttpResponse", heard: ChatReply) -> None:
         """Hear an event stream up to its end marker, which may come without the blank line that ends an event."""
-        events, rested = Events(), monotonic()
+        events, rested = EventStreamParser(), monotonic()
         while part := await answer.read():
             for data in events.take(part):
-                if monotonic() - rested > _AT_ONCE:  # many events may have come together; others want to be heard too
+                if (
+                    monotonic() - rested > _MAX_LOOP_SECONDS
+                ):  # many events may have come together; others want to be heard too
                     await asyncio.sleep(0)
                     rested = monotonic()
                 if data.startswith(_DONE):
@@ -197,9 +260,9 @@ class ChatWorker:
                 self._take(json.loads(data), heard)
         heard.ended = events.rest().startswith(_DONE)
 
-    def _body(self, request: Request, said: Sequence[Turn]) -> dict[str, object]:
+    def _body(self, request: Request, said: Sequence[ChatMessage]) -> dict[str, object]:
         settings, wishes = self._settings, request.wishes
-        body: dict[str, object] = {"model": settings.model, "messages": [messages.message(turn) for turn in said]}
+        body: dict[str, object] = {"model": settings.model, "messages": [chat_message(turn) for turn in said]}
         if settings.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         sampling = {
@@ -216,10 +279,10 @@ class ChatWorker:
             body["tools"] = list(wishes.tools)
             if wishes.parallel_tool_calls is not None:
                 body["parallel_tool_calls"] = wishes.parallel_tool_calls
-        limit = {settings.max_tokens_field: most_output(self._card, wishes)}
-        return body | settings.extra_body | _wished(wishes, settings.efforts) | limit
+        limit = {settings.max_tokens_field: output_limit(self._card, wishes)}
+        return body | settings.extra_body | _client_options(wishes, settings.efforts) | limit
 
-    def _take(self, raw: object, heard: Hearing) -> None:
+    def _take(self, raw: object, heard: ChatReply) -> None:
         error = heard.take(raw)
         if error is not None:
             raise self._stated(error)
@@ -228,31 +291,33 @@ class ChatWorker:
         """Say which fault this is. Messages are our own wording plus the endpoint's, without keys."""
         import aiohttp
 
-        from shikisha.workers import wire
+        from shikisha.workers import http_client
 
         match error:
             case WorkerError():
                 return error
             case aiohttp.ClientError():  # first: some are ValueErrors or TimeoutErrors besides
-                return wire.failure(error, self._vault)
+                return http_client.http_failure(error, self._vault)
             case TimeoutError():
                 return WorkerError(FaultKind.TIMEOUT, f"no whole answer within {self._card.timeout:g} s")
             case _:
-                what = clip(str(error), self._vault)
+                what = redact_and_clip(str(error), self._vault)
                 return WorkerError(FaultKind.BAD_REPLY, f"not what the protocol allows: {what}")
 
     def _stated(self, body: object) -> WorkerError:
         """Say which fault an error is that came under status 200, in a stream or in a whole reply."""
         code = str(body.get("code")) if isinstance(body, dict) else ""
-        if code == TOO_DEEP:
-            return refusal(400, {}, _detail(body), self._vault, code)
+        if code == TOO_DEEP_CODE:
+            return status_error(400, {}, _error_message(body), self._vault, code)
         if code.isdecimal() and 400 <= int(code[:4]) < 600:
-            return refusal(int(code), {}, _detail(body), self._vault)
-        return WorkerError(FaultKind.SERVER, f"the reply states an error: {clip(_detail(body), self._vault)}")
+            return status_error(int(code), {}, _error_message(body), self._vault)
+        return WorkerError(
+            FaultKind.SERVER, f"the reply states an error: {redact_and_clip(_error_message(body), self._vault)}"
+        )
 
-    def _settled(self, heard: Hearing, said: tuple[Turn, ...], wishes: Wishes) -> Reply:
+    def _settled(self, heard: ChatReply, said: tuple[ChatMessage, ...], wishes: ClientOptions) -> Reply:
         """Return the reply with its bill, or raise what is wrong with it, with its bill."""
-        card, text, most = self._card, heard.text, most_output(self._card, wishes)
+        card, text, most = self._card, heard.text, output_limit(self._card, wishes)
         short = wishes.options.get("max_completion_tokens") == most
         if (objection := heard.objection(wishes, short=short)) is not None:
             message = self._vault.redact(objection.fault.message)
@@ -263,20 +328,22 @@ class ChatWorker:
             if self._usage_required:
                 raise WorkerError(FaultKind.BAD_USAGE, "the reply does not say credibly what it used", partial=text)
             wrote = sum(len(part.encode()) for part in (text, *(call.arguments for call in heard.calls)))
-            usage = Usage(most_tokens(said, card, wishes).input_tokens, min(most, wrote))
+            usage = Usage(max_tokens(said, card, wishes).input_tokens, min(most, wrote))
         cost = read_cost(heard.usage, usage, card)
-        finish = Finish.LENGTH if heard.truncated else Finish.STOP
+        finish = FinishReason.LENGTH if heard.truncated else FinishReason.STOP
         return Reply(text, usage, cost, finish, heard.model, calls=heard.calls, stated=stated)
 
-    def _usage(self, heard: Hearing, said: tuple[Turn, ...], wishes: Wishes) -> tuple[Usage | None, Usage | None]:
+    def _usage(
+        self, heard: ChatReply, said: tuple[ChatMessage, ...], wishes: ClientOptions
+    ) -> tuple[Usage | None, Usage | None]:
         """Return what the call used as far as that is stated credibly, and what was stated where that cannot be."""
         stated = read_usage(heard.usage, said, self._card, wishes)
         if stated is None:
             return None, None
-        usage = at_least(stated, (turn.text for turn in said), heard.texts)
+        usage = with_minimum_tokens(stated, (turn.text for turn in said), heard.texts)
         return usage, None if usage == stated else stated
 
-    def _billed(self, fault: Fault, heard: Hearing, said: tuple[Turn, ...], wishes: Wishes) -> Fault:
+    def _billed(self, fault: Fault, heard: ChatReply, said: tuple[ChatMessage, ...], wishes: ClientOptions) -> Fault:
         """Return the fault with what the reply says that it used; as it is when it says nothing credible."""
         usage, _ = self._usage(heard, said, wishes)
         if usage is None:
@@ -294,7 +361,7 @@ class ChatWorker:
         return price is not None and max(price.input, price.output) > 0
 
 
-def _wished(wishes: Wishes, efforts: Sequence[Effort] | None) -> dict[str, Json]:
+def _client_options(wishes: ClientOptions, efforts: Sequence[Effort] | None) -> dict[str, Json]:
     """Return the client's sampling options as the endpoint has them; an effort is taken to the nearest it knows."""
     wished = {name: value for name, value in wishes.options.items() if name != "max_completion_tokens"}
     effort = wished.get("reasoning_effort")
@@ -306,12 +373,12 @@ def _wished(wishes: Wishes, efforts: Sequence[Effort] | None) -> dict[str, Json]
     return wished
 
 
-def _web_page() -> WorkerError:
+def _web_page_error() -> WorkerError:
     """Return the fault of a web page: whoever sent it is no chat endpoint, and has answered nothing."""
     return WorkerError(FaultKind.BAD_REPLY, "a web page instead of a reply", tokens=0, dollars=0.0)
 
 
-def _refused(said: bytes) -> tuple[str, object]:
+def _read_error_body(said: bytes) -> tuple[str, object]:
     """Return what an endpoint says of a refusal (the error that it states, or else the text), and that it used."""
     try:
         body = json.loads(said)
@@ -319,10 +386,10 @@ def _refused(said: bytes) -> tuple[str, object]:
         body = None
     error = body.get("error", body) if isinstance(body, dict) else body
     usage = body.get("usage") if isinstance(body, dict) else None
-    return _detail(error) or said.decode(errors="replace"), usage
+    return _error_message(error) or said.decode(errors="replace"), usage
 
 
-def _detail(body: object) -> str:
+def _error_message(body: object) -> str:
     message = body.get("message") if isinstance(body, dict) else body
     return message if isinstance(message, str) else ""
 
@@ -369,22 +436,22 @@ def _fits_strict_mode(schema: Json, levels: int = _STRICT_LEVELS) -> bool:
     inner += alternatives
     if isinstance(pattern := schema.get("pattern"), str) and _LOOKS_AROUND.search(pattern):
         return False
-    kinds = _kinds(schema)
+    kinds = _schema_types(schema)
     if not (kinds or alternatives or schema.keys() & {"$ref", "enum", "const"}):
         return False
-    if "object" in kinds and not _closed(schema):
+    if "object" in kinds and not _is_closed_object(schema):
         return False
     if "array" in kinds:
         inner.append(schema.get("items"))
     return kinds <= _STRICT_TYPES and all(_fits_strict_mode(part, levels - 1) for part in inner)
 
 
-def _kinds(schema: Mapping[str, Json]) -> set[Json]:
+def _schema_types(schema: Mapping[str, Json]) -> set[Json]:
     kind = schema.get("type", [])
     return {kind} if isinstance(kind, str) else set(kind) if isinstance(kind, Sequence) else set()
 
 
-def _closed(schema: Mapping[str, Json]) -> bool:
+def _is_closed_object(schema: Mapping[str, Json]) -> bool:
     properties, required = schema.get("properties"), schema.get("required")
     if schema.get("additionalProperties") is not False or not isinstance(properties, Mapping):
         return False

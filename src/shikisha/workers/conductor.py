@@ -7,11 +7,11 @@ business, in `Request.spawn` (1, 3). Deliberately absent: `build`. A conductor i
 
 from collections.abc import Sequence
 
-from shikisha.budget import Caps
-from shikisha.call import Granted, Reply, Request
-from shikisha.conductor import Conductor
-from shikisha.errors import FaultKind, WorkerError
-from shikisha.task import Task
+from shikisha.core.budget import Caps
+from shikisha.core.call import GrantedStep, Reply, Request
+from shikisha.core.errors import FaultKind, WorkerError
+from shikisha.core.task import Task
+from shikisha.engine.conductor import Conductor
 
 
 class ConductorWorker:
@@ -50,7 +50,7 @@ def child_task(request: Request) -> Task:
     known = [f"The question that this is a part of:\n{task.prompt}"]
     if task.context:
         known.append(f"Its context:\n{task.context}")
-    known += [_handed_down(granted) for granted in request.granted]
+    known += [_earlier_result(granted) for granted in request.granted]
     known += [f"An earlier answer was not accepted: {remark}" for remark in request.remarks]
     labels = tuple(dict.fromkeys((*task.labels, *sorted(request.labels))))
     return Task(
@@ -67,6 +67,6 @@ def child_task(request: Request) -> Task:
     )
 
 
-def _handed_down(granted: Granted) -> str:
+def _earlier_result(granted: GrantedStep) -> str:
     answer = f"(no answer: {granted.fault})" if granted.text is None else granted.text
     return f"Already done: {granted.subtask}\n{answer}"

@@ -13,27 +13,25 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
-from shikisha.depth import told
-from shikisha.errors import FaultKind, WorkerError
-from shikisha.schema import SchemaCheck
-from shikisha.secrets import Vault
-from shikisha.worker import Card, Reply, Request
-from shikisha.workers import address
-from shikisha.workers.arguments import Arguments
-from shikisha.workers.refusals import refusal, stated_code
-from shikisha.workers.wording import clip
+from shikisha.core.call import depth_headers
+from shikisha.core.errors import FaultKind, WorkerError
+from shikisha.core.json_schema import SchemaCheck
+from shikisha.core.secrets import SecretStore
+from shikisha.engine.worker import Card, Reply, Request
+from shikisha.workers import endpoint
+from shikisha.workers.endpoint import ToolArguments, error_code, redact_and_clip, status_error
 
 if TYPE_CHECKING:
-    from shikisha.workers.wire import Wire
+    from shikisha.workers.http_client import HttpClient
 
 
-def _checked_pointer(pointer: str) -> str:
+def _check_pointer(pointer: str) -> str:
     if pointer and not pointer.startswith("/"):
         raise ValueError("a JSON pointer (RFC 6901) begins with '/'")
     return pointer
 
 
-class Settings(BaseModel):
+class HttpSettings(BaseModel):
     """One tool: where it is, what it takes, and which part of its reply is the answer.
 
     `arguments` is a JSON Schema; `argument` names the one that a subtask in plain words is passed as. A GET carries
@@ -43,46 +41,51 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: address.Url
+    url: endpoint.EndpointUrl
     method: Literal["GET", "POST", "PUT"] = "POST"
-    headers: address.Headers = {}
+    headers: endpoint.HeaderTemplates = {}
     arguments: dict[str, JsonValue] = {"type": "object"}
     argument: str | None = None
-    result: Annotated[str, AfterValidator(_checked_pointer)] | None = None
+    result: Annotated[str, AfterValidator(_check_pointer)] | None = None
     max_bytes: Annotated[int, Field(ge=1024)] = 4 * 2**20
 
 
-def build(settings: Settings, card: Card, vault: Vault) -> "HttpWorker":
+def build(settings: HttpSettings, card: Card, vault: SecretStore) -> "HttpWorker":
     """Return the worker; ConfigError for a schema that is none and for a missing key."""
-    arguments = Arguments(SchemaCheck(settings.arguments, f"worker {card.name!r}: arguments"), settings.argument)
-    return HttpWorker(settings, card, vault, address.fill(settings.headers, vault), arguments)
+    arguments = ToolArguments(SchemaCheck(settings.arguments, f"worker {card.name!r}: arguments"), settings.argument)
+    return HttpWorker(settings, card, vault, endpoint.fill_headers(settings.headers, vault), arguments)
 
 
 class HttpWorker:
     """One tool."""
 
     def __init__(
-        self, settings: Settings, card: Card, vault: Vault, headers: Mapping[str, str], arguments: Arguments
+        self,
+        settings: HttpSettings,
+        card: Card,
+        vault: SecretStore,
+        headers: Mapping[str, str],
+        arguments: ToolArguments,
     ) -> None:
         self._settings = settings
         self._card = card
         self._vault = vault
         self._headers = headers
         self._arguments = arguments
-        self._wire: Wire | None = None
+        self._wire: HttpClient | None = None
 
     async def perform(self, request: Request) -> Reply:
         """Call the tool with the arguments in the subtask."""
         import aiohttp
 
-        from shikisha.workers import wire
+        from shikisha.workers import http_client
 
         arguments = await self._arguments.read(request.subtask)
         try:
             async with asyncio.timeout(self._card.timeout):
                 return Reply(await self._ask(arguments, request.key))
         except aiohttp.ClientError as error:  # first: some are TimeoutErrors besides
-            raise wire.failure(error, self._vault) from None
+            raise http_client.http_failure(error, self._vault) from None
         except TimeoutError:
             raise WorkerError(FaultKind.TIMEOUT, f"no whole answer within {self._card.timeout:g} s") from None
 
@@ -92,27 +95,27 @@ class HttpWorker:
         if wire is not None:
             await wire.aclose()
 
-    def _open(self) -> "Wire":
+    def _open(self) -> "HttpClient":
         if self._wire is None:
-            from shikisha.workers.wire import Wire
+            from shikisha.workers.http_client import HttpClient
 
-            self._wire = Wire(self._card, self._settings.url, self._settings.max_bytes, self._headers)
+            self._wire = HttpClient(self._card, self._settings.url, self._settings.max_bytes, self._headers)
         return self._wire
 
     async def _ask(self, arguments: Mapping[str, object], key: str) -> str:
         url, body, settings = self._settings.url, None, self._settings
-        headers = {"Accept": "application/json", **address.idempotency(key), **told()}
+        headers = {"Accept": "application/json", **endpoint.idempotency_header(key), **depth_headers()}
         if settings.method == "GET":
             url = _with_query(url, arguments)
         else:
-            body = _compact(arguments).encode()
+            body = _compact_json(arguments).encode()
             headers["Content-Type"] = "application/json"
         async with self._open().ask(settings.method, url, headers, body) as answer:
             if not answer.succeeded:
-                said = await answer.words()
+                said = await answer.error_body()
                 detail = said.decode(errors="replace")
-                raise refusal(answer.status, answer.headers, detail, self._vault, stated_code(said))
-            said = await answer.whole()
+                raise status_error(answer.status, answer.headers, detail, self._vault, error_code(said))
+            said = await answer.read_all()
             if not said.strip():
                 raise WorkerError(FaultKind.EMPTY, f"status {answer.status} without a body")
             return self._answer(said, answer.headers.get("Content-Type", "no stated type"))
@@ -120,11 +123,11 @@ class HttpWorker:
     def _answer(self, said: bytes, kind: str) -> str:
         try:
             reply = json.loads(said)
-            answer = reply if self._settings.result is None else _pointed(reply, self._settings.result)
+            answer = reply if self._settings.result is None else _follow_pointer(reply, self._settings.result)
         except (ValueError, LookupError, RecursionError) as error:
-            what = clip(f"{error} (a body of {kind})", self._vault)
+            what = redact_and_clip(f"{error} (a body of {kind})", self._vault)
             raise WorkerError(FaultKind.BAD_REPLY, f"not the JSON that was expected: {what}") from None
-        text = answer if isinstance(answer, str) else _compact(answer)
+        text = answer if isinstance(answer, str) else _compact_json(answer)
         if not text.strip():
             raise WorkerError(FaultKind.EMPTY, "the tool's answer is empty text")
         return text
@@ -134,16 +137,16 @@ def _with_query(url: str, arguments: Mapping[str, object]) -> str:
     """Add the arguments to the URL's query; what the configuration has put there stays as it is."""
     parts = urlsplit(url)
     there = {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-    given = [(name, value if isinstance(value, str) else _compact(value)) for name, value in arguments.items()]
+    given = [(name, value if isinstance(value, str) else _compact_json(value)) for name, value in arguments.items()]
     more = urlencode([(name, value) for name, value in given if name not in there])
     return urlunsplit(parts._replace(query="&".join(filter(None, (more, parts.query)))))
 
 
-def _compact(value: object) -> str:
+def _compact_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _pointed(value: object, pointer: str) -> object:
+def _follow_pointer(value: object, pointer: str) -> object:
     """Follow a JSON pointer (RFC 6901); LookupError names the part that leads nowhere."""
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")

@@ -7,12 +7,12 @@ absent: how people are reached (see `approval`), and any time limit on them.
 
 from pydantic import BaseModel, ConfigDict
 
-from shikisha.errors import FaultKind, WorkerError
-from shikisha.secrets import Vault
-from shikisha.worker import Card, Reply, Request
+from shikisha.core.errors import FaultKind, WorkerError
+from shikisha.core.secrets import SecretStore
+from shikisha.engine.worker import Card, Reply, Request
 
 
-class Settings(BaseModel):
+class HumanSettings(BaseModel):
     """What the person is told before the subtask, if anything."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -20,7 +20,7 @@ class Settings(BaseModel):
     instruction: str = ""
 
 
-def build(settings: Settings, card: Card, vault: Vault) -> "HumanWorker":  # noqa: ARG001 - every adapter's signature
+def build(settings: HumanSettings, card: Card, vault: SecretStore) -> "HumanWorker":  # noqa: ARG001 - every adapter's signature
     """Return a worker whose every call waits for a person."""
     return HumanWorker(settings.instruction)
 

@@ -18,28 +18,27 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from shikisha.errors import ConfigError, FaultKind, MissingExtra, WorkerError
-from shikisha.schema import SchemaCheck
-from shikisha.secrets import Vault
-from shikisha.worker import Card, Json, Reply, Request
-from shikisha.workers import address
-from shikisha.workers.arguments import Arguments
-from shikisha.workers.wording import clip
+from shikisha.core.errors import ConfigError, FaultKind, MissingExtra, WorkerError
+from shikisha.core.json_schema import SchemaCheck
+from shikisha.core.secrets import SecretStore
+from shikisha.engine.worker import Card, Json, Reply, Request
+from shikisha.workers import endpoint
+from shikisha.workers.endpoint import ToolArguments, redact_and_clip
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import CallToolResult, RequestParamsMeta, Tool
 
-    from shikisha.workers.mcp_session import LastWords, Session
+    from shikisha.workers.mcp_session import McpSession, StderrTail
 
 T = TypeVar("T")
 
-_LONGEST_DESCRIPTION = 500
-_MOST_PAGES = 100
-_KEY = "shikisha/idempotency-key"
+_MAX_DESCRIPTION = 500
+_MAX_PAGES = 100
+_IDEMPOTENCY_KEY = "shikisha/idempotency-key"
 
 
-class Settings(BaseModel):
+class McpSettings(BaseModel):
     """One tool of one server: either `command` (stdio) or `url` (streamable HTTP).
 
     `env` maps the child's environment variables to ours, from which their values are read. `headers` take `${NAME}`.
@@ -53,8 +52,8 @@ class Settings(BaseModel):
     command: str | None = None
     args: list[str] = []
     env: dict[str, str] = {}
-    url: address.Url | None = None
-    headers: address.Headers = {}
+    url: endpoint.EndpointUrl | None = None
+    headers: endpoint.HeaderTemplates = {}
     argument: str | None = None
     schema_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     max_bytes: Annotated[int, Field(ge=1024)] = 4 * 2**20
@@ -71,7 +70,7 @@ class Settings(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class ToolDescription:
     """A tool as its server shows it: data to look at, and the hash to pin it by."""
 
     name: str
@@ -86,31 +85,31 @@ class Described:
         return f'schema_sha256 = "{self.sha256}"'
 
 
-def build(settings: Settings, card: Card, vault: Vault) -> "McpWorker":
+def build(settings: McpSettings, card: Card, vault: SecretStore) -> "McpWorker":
     """Return the worker; MissingExtra without the SDK, ConfigError for a missing key."""
     if find_spec("mcp") is None:
         raise MissingExtra("mcp", f"worker {card.name!r}")
     env = {name: vault.read(variable) for name, variable in settings.env.items()}
-    return McpWorker(settings, card, vault, env, address.fill(settings.headers, vault))
+    return McpWorker(settings, card, vault, env, endpoint.fill_headers(settings.headers, vault))
 
 
 class McpWorker:
     """One tool."""
 
     def __init__(
-        self, settings: Settings, card: Card, vault: Vault, env: Mapping[str, str], headers: Mapping[str, str]
+        self, settings: McpSettings, card: Card, vault: SecretStore, env: Mapping[str, str], headers: Mapping[str, str]
     ) -> None:
         self._settings = settings
         self._card = card
         self._vault = vault
         self._env = env
         self._headers = headers
-        self._session: Session | None = None
-        self._found: Described | None = None  # as the connection that is open showed it
+        self._session: McpSession | None = None
+        self._found: ToolDescription | None = None  # as the connection that is open showed it
 
     async def perform(self, request: Request) -> Reply:
         """Call the tool with the arguments in the subtask."""
-        meta = cast("RequestParamsMeta", {_KEY: request.key}) if request.key else None
+        meta = cast("RequestParamsMeta", {_IDEMPOTENCY_KEY: request.key}) if request.key else None
 
         async def act(client: "Client") -> "CallToolResult":
             arguments = await (await self._arguments()).read(request.subtask)
@@ -118,11 +117,11 @@ class McpWorker:
 
         return Reply(self._answer(await self._use(act)))
 
-    async def describe(self) -> Described:
+    async def describe(self) -> ToolDescription:
         """Return the tool as the server shows it now, whether or not it fits the pinned hash."""
 
-        async def act(client: "Client") -> Described:
-            return _described(await _find(client, self._settings.tool, self._vault), self._vault)
+        async def act(client: "Client") -> ToolDescription:
+            return _describe_tool(await _find_tool(client, self._settings.tool, self._vault), self._vault)
 
         return await self._use(act)
 
@@ -136,32 +135,32 @@ class McpWorker:
         from shikisha.workers import mcp_session
 
         if self._session is None:
-            words = mcp_session.LastWords()
+            words = mcp_session.StderrTail()
             opening = partial(self._open, words)
             seconds = self._card.timeout / 2  # what takes longer is no connection: nothing was performed
-            self._session = mcp_session.Session(opening, seconds, self._vault, words)
+            self._session = mcp_session.McpSession(opening, seconds, self._vault, words)
         try:
             async with asyncio.timeout(self._card.timeout):
                 return await self._session.use(action)
         except TimeoutError:
             raise WorkerError(FaultKind.TIMEOUT, f"no answer within {self._card.timeout:g} s") from None
         except (ValidationError, RuntimeError) as error:  # the SDK's words for results that do not fit its schemas
-            raise WorkerError(FaultKind.BAD_REPLY, clip(str(error), self._vault)) from None
+            raise WorkerError(FaultKind.BAD_REPLY, redact_and_clip(str(error), self._vault)) from None
 
-    async def _open(self, words: "LastWords", stack: AsyncExitStack) -> "Client":
+    async def _open(self, words: "StderrTail", stack: AsyncExitStack) -> "Client":
         """Connect, and look at the tool."""
         from mcp import Client, StdioServerParameters, stdio_client
         from mcp.client.streamable_http import streamable_http_client
 
-        from shikisha.workers import mcp_http
+        from shikisha.workers import mcp_session
 
         settings = self._settings
         if settings.command is not None:
-            log = stack.enter_context(words.listening())
+            log = stack.enter_context(words.capture())
             child = StdioServerParameters(command=settings.command, args=settings.args, env=dict(self._env))
             transport = stdio_client(child, errlog=log)
         else:
-            client = mcp_http.client(self._card, settings.max_bytes, self._headers, self._vault)
+            client = mcp_session.bounded_client(self._card, settings.max_bytes, self._headers, self._vault)
             http = await stack.enter_async_context(client)
             transport = streamable_http_client(
                 str(settings.url), http_client=http, max_sse_event_size=settings.max_bytes
@@ -170,10 +169,10 @@ class McpWorker:
         # The SDK validates results with jsonschema on the event loop, against a schema that the server gives: a few
         # hundred bytes of it would never come back. It has no option for that, so its public method is ours instead.
         opened.session.validate_tool_result = self._check_result  # type: ignore[method-assign]
-        self._found = _described(await _find(opened, settings.tool, self._vault), self._vault)
+        self._found = _describe_tool(await _find_tool(opened, settings.tool, self._vault), self._vault)
         return opened
 
-    async def _arguments(self) -> Arguments:
+    async def _arguments(self) -> ToolArguments:
         found, pinned = self._found, self._settings.schema_sha256
         if found is None:
             raise WorkerError(FaultKind.INTERNAL, "the tool is used before it was looked at")
@@ -181,10 +180,10 @@ class McpWorker:
             changed = f"tool {found.name!r} is not the one that was pinned: expected {pinned}, got {found.sha256}"
             raise WorkerError(FaultKind.BAD_REQUEST, changed)
         try:
-            check = await SchemaCheck.of(found.schema, f"tool {found.name!r}: inputSchema")
+            check = await SchemaCheck.create(found.schema, f"tool {found.name!r}: inputSchema")
         except ConfigError as error:
-            raise WorkerError(FaultKind.BAD_REQUEST, clip(str(error), self._vault)) from None
-        return Arguments(check, self._settings.argument)
+            raise WorkerError(FaultKind.BAD_REQUEST, redact_and_clip(str(error), self._vault)) from None
+        return ToolArguments(check, self._settings.argument)
 
     async def _check_result(self, name: str, result: "CallToolResult") -> None:
         """Hold what a tool returned to the schema that its server gave for it, as the SDK would, in bounded work."""
@@ -194,12 +193,14 @@ class McpWorker:
         if result.structured_content is None and "structured_content" not in result.model_fields_set:
             raise WorkerError(FaultKind.BAD_REPLY, f"tool {name!r} has an outputSchema and returned nothing structured")
         try:
-            check = await SchemaCheck.of(schema, f"tool {name!r}: outputSchema")
+            check = await SchemaCheck.create(schema, f"tool {name!r}: outputSchema")
             problem = await check.problem(result.structured_content)
         except (ConfigError, TimeoutError) as error:
             problem = str(error)
         if problem is not None:
-            raise WorkerError(FaultKind.BAD_REPLY, clip(f"what tool {name!r} returned: {problem}", self._vault))
+            raise WorkerError(
+                FaultKind.BAD_REPLY, redact_and_clip(f"what tool {name!r} returned: {problem}", self._vault)
+            )
 
     def _answer(self, result: "CallToolResult") -> str:
         texts = [block.text for block in result.content if block.type == "text"]
@@ -207,7 +208,7 @@ class McpWorker:
         if not texts and result.structured_content is not None:
             text = json.dumps(result.structured_content, ensure_ascii=False, separators=(",", ":"))
         if result.is_error:
-            raise WorkerError(FaultKind.TOOL_ERROR, clip(text, self._vault))
+            raise WorkerError(FaultKind.TOOL_ERROR, redact_and_clip(text, self._vault))
         if len(text.encode(errors="replace")) > self._settings.max_bytes:
             raise WorkerError(FaultKind.TOO_LARGE, f"the result is larger than {self._settings.max_bytes:,} bytes")
         if not text.strip():
@@ -216,11 +217,11 @@ class McpWorker:
         return text
 
 
-async def _find(client: "Client", name: str, vault: Vault) -> "Tool":
+async def _find_tool(client: "Client", name: str, vault: SecretStore) -> "Tool":
     """Return the tool of exactly this name, page by page; BAD_REQUEST lists what there is."""
     names: list[str] = []
     cursor: str | None = None
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         for tool in page.tools:
             if tool.name == name:
@@ -229,13 +230,13 @@ async def _find(client: "Client", name: str, vault: Vault) -> "Tool":
         cursor = page.next_cursor
         if cursor is None:
             break
-    known = clip(", ".join(sorted(names)) or "none", vault)
+    known = redact_and_clip(", ".join(sorted(names)) or "none", vault)
     raise WorkerError(FaultKind.BAD_REQUEST, f"the server has no tool {name!r}; it has: {known}")
 
 
-def _described(tool: "Tool", vault: Vault) -> Described:
+def _describe_tool(tool: "Tool", vault: SecretStore) -> ToolDescription:
     """Hash what a model would be shown of the tool, and what we check arguments by."""
     whole = [tool.name, tool.description or "", tool.input_schema]
     digest = sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    description = clip(tool.description or "", vault, _LONGEST_DESCRIPTION)
-    return Described(tool.name, description, tool.input_schema, digest, tool.output_schema)
+    description = redact_and_clip(tool.description or "", vault, _MAX_DESCRIPTION)
+    return ToolDescription(tool.name, description, tool.input_schema, digest, tool.output_schema)

@@ -5,12 +5,18 @@ tasks and any of them may be cancelled at any time. So a task of its own enters 
 cancelled call ends that call and not the connection, and the next call does not pay for a new process. Invariants: a
 connection that breaks is replaced at the next call, never in the middle of one; whatever broke it is a typed fault.
 Deliberately absent: several servers behind one session, and any answer to what a server asks of us.
+
+The HTTP under an MCP session, bounded: the SDK speaks it through httpx2, so this does.
+
+Invariants: no more than `max_bytes` of a body are ever read, and none that is compressed; redirects are not followed; a
+message of ours holds no header. What is got with GET is a stream of notifications that has no end to count towards.
+Deliberately absent: what other workers speak (`wire`).
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TextIO, TypeVar
 
@@ -27,18 +33,89 @@ from mcp_types import (
     REQUEST_TIMEOUT,
 )
 
-from shikisha.errors import FaultKind, WorkerError
-from shikisha.secrets import Vault
-from shikisha.workers import mcp_http
-from shikisha.workers.wording import clip
+from shikisha.core.errors import FaultKind, WorkerError
+from shikisha.core.secrets import SecretStore
+from shikisha.engine.worker import Card
+from shikisha.workers import http_client
+from shikisha.workers.endpoint import body_too_large, redact_and_clip, status_error
+
+_MAX_CONNECT_SECONDS = 10.0
+_FAILED_STATUS = frozenset({401, 402, 403, 408, 429, 502, 503, 504})
+
+
+class BoundedStream(httpx2.AsyncByteStream):
+    """A body that is counted while it is read and refused beyond `most` bytes."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, most: int) -> None:
+        self._stream = stream
+        self._most = most
+        self._seen = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:
+            self._seen += len(part)
+            if self._seen > self._most:
+                await self.aclose()
+                raise body_too_large(self._most)
+            yield part
+
+    async def aclose(self) -> None:
+        """Close the stream below."""
+        await self._stream.aclose()
+
+
+def bounded_client(card: Card, max_bytes: int, headers: Mapping[str, str], vault: SecretStore) -> httpx2.AsyncClient:
+    """Return a client for one server."""
+
+    async def ask(request: httpx2.Request) -> None:
+        request.headers["Accept-Encoding"] = "identity"
+
+    async def hear(response: httpx2.Response) -> None:
+        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise WorkerError(FaultKind.BAD_REPLY, "the body is compressed, which was not asked for")
+        length = response.headers.get("Content-Length", "")
+        if length.isdecimal() and int(length[:20]) > max_bytes:
+            raise body_too_large(max_bytes)
+        if response.request.method != "GET" and isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = BoundedStream(response.stream, max_bytes)
+        if response.status_code in _FAILED_STATUS:  # the SDK forgets the status
+            raise status_error(response.status_code, response.headers, "", vault)
+
+    return httpx2.AsyncClient(
+        headers=headers,
+        timeout=httpx2.Timeout(card.timeout, connect=min(_MAX_CONNECT_SECONDS, card.timeout / 2)),
+        limits=httpx2.Limits(max_connections=card.concurrency, max_keepalive_connections=100),
+        follow_redirects=False,
+        verify=http_client.trusted_certificates(),
+        event_hooks={"request": [ask], "response": [hear]},
+    )
+
+
+def mcp_http_failure(error: httpx2.HTTPError, vault: SecretStore) -> WorkerError:
+    """Say which fault an exception of the HTTP library is."""
+    name, text = type(error).__name__, redact_and_clip(str(error), vault)
+    match error:
+        case httpx2.ConnectTimeout() | httpx2.PoolTimeout() | httpx2.ConnectError() | httpx2.ProxyError():
+            return WorkerError(FaultKind.CONNECT, f"{name}: {text}")
+        case httpx2.TimeoutException():
+            return WorkerError(FaultKind.TIMEOUT, f"{name}: {text}")
+        case httpx2.RemoteProtocolError() if "incomplete" in text or "without sending complete" in text:
+            return WorkerError(FaultKind.CUT_OFF, f"the body ended too early: {text}")
+        case httpx2.RemoteProtocolError() if "disconnected" not in text:
+            return WorkerError(FaultKind.BAD_REPLY, f"not HTTP: {text}")
+        case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol():
+            return WorkerError(FaultKind.BAD_REQUEST, f"{name}: the request cannot be written")
+        case _:
+            return WorkerError(FaultKind.RESET, f"{name}: {text}")
+
 
 logging.getLogger("mcp.client").setLevel(logging.CRITICAL + 1)  # it logs what servers send, which may repeat keys
 
-_LAST_WORDS = 1_000
+_MAX_STDERR_TAIL = 1_000
 _KEPT_BYTES = 8_000  # more than are shown: a key cut in half at the beginning would not be recognised
 _TEARDOWN_SECONDS = 10.0
-_EXPIRED = "Session terminated"  # what the SDK says when the server has forgotten us
-_KINDS = {
+_SESSION_EXPIRED = "Session terminated"  # what the SDK says when the server has forgotten us
+_FAULT_BY_CODE = {
     CONNECTION_CLOSED: FaultKind.RESET,
     INTERNAL_ERROR: FaultKind.SERVER,
     INVALID_PARAMS: FaultKind.BAD_ARGUMENTS,
@@ -51,7 +128,7 @@ _KINDS = {
 T = TypeVar("T")
 
 
-class LastWords:
+class StderrTail:
     """The end of what a child process writes to its standard error; it says why the child ended."""
 
     def __init__(self) -> None:
@@ -61,7 +138,7 @@ class LastWords:
         return self._words.decode(errors="replace")
 
     @contextmanager
-    def listening(self) -> Iterator[TextIO]:
+    def capture(self) -> Iterator[TextIO]:
         """Yield a file for the child to write to."""
         self._words = b""
         reader, writer = os.pipe()
@@ -81,7 +158,7 @@ class LastWords:
             self._words = (self._words + os.read(reader, 65_536))[-_KEPT_BYTES:]
 
 
-class _Connection:
+class _McpConnection:
     """A connection and the task that owns it. `opened` is set when there is a client, or a reason why there is none."""
 
     def __init__(self) -> None:
@@ -92,17 +169,21 @@ class _Connection:
         self.owner: asyncio.Task[None] | None = None
 
 
-class Session:
+class McpSession:
     """A connection that is opened when it is first needed, and opened anew after it broke."""
 
     def __init__(
-        self, opening: Callable[[AsyncExitStack], Awaitable[Client]], seconds: float, vault: Vault, words: LastWords
+        self,
+        opening: Callable[[AsyncExitStack], Awaitable[Client]],
+        seconds: float,
+        vault: SecretStore,
+        words: StderrTail,
     ) -> None:
         self._opening = opening
         self._seconds = seconds
         self._vault = vault
         self._words = words
-        self._connection: _Connection | None = None
+        self._connection: _McpConnection | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
     async def use(self, action: Callable[[Client], Awaitable[T]]) -> T:
@@ -115,11 +196,11 @@ class Session:
             self._leave(connection)
             raise self._not_open() from None
         if connection.client is None or connection.broke is not None:
-            raise _again(connection.broke)
+            raise _fresh_error(connection.broke)
         try:
             return await action(connection.client)
         except MCPError as error:
-            if error.code == CONNECTION_CLOSED or error.message == _EXPIRED:
+            if error.code == CONNECTION_CLOSED or error.message == _SESSION_EXPIRED:
                 raise await self._lost(connection, error) from None
             raise self._stated(error) from None
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
@@ -132,14 +213,14 @@ class Session:
         if self._ending:
             await asyncio.wait(self._ending, timeout=_TEARDOWN_SECONDS)
 
-    def _current(self) -> _Connection:
+    def _current(self) -> _McpConnection:
         connection = self._connection
         if connection is None or connection.owner is None or connection.owner.done():
-            connection = self._connection = _Connection()
+            connection = self._connection = _McpConnection()
             connection.owner = asyncio.create_task(self._own(connection))
         return connection
 
-    async def _own(self, connection: _Connection) -> None:
+    async def _own(self, connection: _McpConnection) -> None:
         """Enter the connection, wait, leave it."""
         try:
             async with AsyncExitStack() as stack:
@@ -152,7 +233,7 @@ class Session:
         finally:
             connection.opened.set()
 
-    def _leave(self, connection: _Connection) -> asyncio.Task[None] | None:
+    def _leave(self, connection: _McpConnection) -> asyncio.Task[None] | None:
         """Tell the owner to leave; the next call opens a connection of its own."""
         if self._connection is connection:
             self._connection = None
@@ -165,22 +246,22 @@ class Session:
                 owner.cancel()
         return owner
 
-    async def _lost(self, connection: _Connection, error: Exception) -> WorkerError:
+    async def _lost(self, connection: _McpConnection, error: Exception) -> WorkerError:
         """Give the connection up and return why it broke."""
         owner = self._leave(connection)
         if owner is not None:
             await asyncio.wait({owner}, timeout=_TEARDOWN_SECONDS)
         if connection.broke is not None:
-            return _again(connection.broke)
+            return _fresh_error(connection.broke)
         return WorkerError(FaultKind.RESET, self._with_words(f"the connection broke: {error}"))
 
     def _reason(self, error: BaseException, *, opened: bool) -> WorkerError:
-        cause = _cause(error)
+        cause = _root_cause(error)
         match cause:
             case WorkerError():
                 return cause
             case httpx2.HTTPError():
-                return mcp_http.failure(cause, self._vault)
+                return mcp_http_failure(cause, self._vault)
             case TimeoutError():
                 return self._not_open()
             case MCPError() if opened or cause.code != CONNECTION_CLOSED:
@@ -194,20 +275,20 @@ class Session:
 
     def _stated(self, error: MCPError) -> WorkerError:
         """Say which fault an error is that the server states."""
-        kind = _KINDS.get(error.code, FaultKind.SERVER)
-        return WorkerError(kind, f"the server says: {clip(error.message, self._vault)} ({error.code})")
+        kind = _FAULT_BY_CODE.get(error.code, FaultKind.SERVER)
+        return WorkerError(kind, f"the server says: {redact_and_clip(error.message, self._vault)} ({error.code})")
 
     def _with_words(self, what: str) -> str:
-        words = self._vault.scrub(str(self._words)).strip()[-_LAST_WORDS:]
-        return clip(f"{what}; its last words: {words}" if words else what, self._vault, 2 * _LAST_WORDS)
+        words = self._vault.scrub(str(self._words)).strip()[-_MAX_STDERR_TAIL:]
+        return redact_and_clip(f"{what}; its last words: {words}" if words else what, self._vault, 2 * _MAX_STDERR_TAIL)
 
 
-def _again(fault: WorkerError | None) -> WorkerError:
+def _fresh_error(fault: WorkerError | None) -> WorkerError:
     """Return a fresh error for each of the callers that meet the same end."""
     return WorkerError.of(fault.fault) if fault is not None else WorkerError(FaultKind.RESET, "the connection was left")
 
 
-def _cause(error: BaseException) -> BaseException:
+def _root_cause(error: BaseException) -> BaseException:
     """Return the telling one of the exceptions that a task group ended with."""
     found = [error]
     for part in found:

@@ -9,16 +9,16 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shikisha.errors import FaultKind, WorkerError
-from shikisha.fences import fenced
-from shikisha.sandbox import DEFAULT_LIMITS, Execution, Limits, Sandbox
-from shikisha.secrets import Vault
-from shikisha.worker import Card, Reply, Request
+from shikisha.core.errors import FaultKind, WorkerError
+from shikisha.core.secrets import SecretStore
+from shikisha.core.text import fenced_blocks
+from shikisha.engine.worker import Card, Reply, Request
+from shikisha.sandbox import DEFAULT_LIMITS, Execution, Sandbox, SandboxLimits
 
-_LONGEST_PARTIAL = 2_000
+_MAX_PARTIAL = 2_000
 
 
-class Settings(BaseModel):
+class PythonSettings(BaseModel):
     """Which sandbox, and the limits of one execution: seconds, bytes of memory, characters of output.
 
     `monty` runs small pure code at once; the others run full Python. Without `memory` it is what each sandbox gives by
@@ -34,17 +34,17 @@ class Settings(BaseModel):
     output: int = Field(default=100_000, ge=1)
 
 
-def build(settings: Settings, card: Card, vault: Vault) -> "PythonWorker":  # noqa: ARG001 - every adapter's signature
+def build(settings: PythonSettings, card: Card, vault: SecretStore) -> "PythonWorker":  # noqa: ARG001 - every adapter's signature
     """Return a worker on this process's sandbox. ConfigError when the sandbox does not withstand the probes here."""
     if settings.sandbox == "monty":
-        from shikisha.sandbox.monty import shared
+        from shikisha.sandbox.monty import shared_monty
 
         memory = settings.memory or DEFAULT_LIMITS.memory
-        return PythonWorker(shared(Limits(settings.seconds, memory, settings.output)))
-    from shikisha.sandbox.offer import limits_for, obtain
+        return PythonWorker(shared_monty(SandboxLimits(settings.seconds, memory, settings.output)))
+    from shikisha.sandbox.availability import limits_for, obtain_sandbox
 
     name = f"container:{settings.image}" if settings.sandbox == "container" and settings.image else settings.sandbox
-    return PythonWorker(obtain(name, limits_for(name, settings.seconds, settings.output, settings.memory)))
+    return PythonWorker(obtain_sandbox(name, limits_for(name, settings.seconds, settings.output, settings.memory)))
 
 
 class PythonWorker:
@@ -55,7 +55,7 @@ class PythonWorker:
 
     async def perform(self, request: Request) -> Reply:
         """Run the code; TOOL_ERROR with the code's own message when it fails or comes to nothing."""
-        blocks = fenced(request.subtask)
+        blocks = fenced_blocks(request.subtask)
         execution = await self._run(blocks[0] if len(blocks) == 1 else request.subtask, request)
         earlier = None if execution.parsed else _code_granted(request)
         if earlier is not None:
@@ -71,13 +71,13 @@ class PythonWorker:
 def _code_granted(request: Request) -> str | None:
     """Return the last fenced block of the last granted answer, if it has one."""
     texts = [granted.text for granted in request.granted if granted.text is not None]
-    blocks = fenced(texts[-1]) if texts else []
+    blocks = fenced_blocks(texts[-1]) if texts else []
     return blocks[-1] if blocks else None
 
 
 def _answer(execution: Execution) -> str:
     if execution.error is not None:
-        raise WorkerError(FaultKind.TOOL_ERROR, execution.error, partial=execution.printed[:_LONGEST_PARTIAL] or None)
+        raise WorkerError(FaultKind.TOOL_ERROR, execution.error, partial=execution.printed[:_MAX_PARTIAL] or None)
     answer = execution.printed.rstrip("\n") or execution.value or ""
     if not answer.strip():
         raise WorkerError(FaultKind.TOOL_ERROR, "the code printed nothing and its last line has no value")

@@ -12,43 +12,43 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shikisha.budget import Price, Usage
-from shikisha.call import Card, Reply, Request
-from shikisha.errors import FaultKind, UnknownName, WorkerError
-from shikisha.outcomes import Outcome, OutcomeLog, open_log
-from shikisha.secrets import Vault
+from shikisha.core.budget import Price, Usage
+from shikisha.core.call import Card, Reply, Request
+from shikisha.core.errors import FaultKind, UnknownName, WorkerError
+from shikisha.core.secrets import SecretStore
+from shikisha.outcomes.log_reader import Outcome, OutcomeLog, open_log
 
-Says: TypeAlias = Literal["answer", "response", "both"]
+ReplayContent: TypeAlias = Literal["answer", "response", "both"]
 
 
-class Settings(BaseModel):
+class ReplaySettings(BaseModel):
     """Which log, whose records (the worker of the same name by default), and what of them is the answer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     log: Path = Field(description="the folder of the outcome log")
     worker: str | None = Field(default=None, description="the name in the log; by default this worker's own")
-    reply: Says = Field(default="answer", description="the extracted answer, the full text, or both")
+    reply: ReplayContent = Field(default="answer", description="the extracted answer, the full text, or both")
 
 
-def build(settings: Settings, card: Card, vault: Vault) -> "ReplayWorker":  # noqa: ARG001 - every adapter's signature
+def build(settings: ReplaySettings, card: Card, vault: SecretStore) -> "ReplayWorker":  # noqa: ARG001 - every adapter's signature
     """Return the worker; UnknownName when the log has no such worker."""
     return ReplayWorker(open_log(settings.log), settings.worker or card.name, settings.reply)
 
 
-def fitted(settings: Settings, card: Card) -> Card:
+def fitted(settings: ReplaySettings, card: Card) -> Card:
     """Return a configured card with the price and the bounds that the log gives, so that caps hold for its records."""
-    return card_for(open_log(settings.log), settings.worker or card.name, card)
+    return replay_card(open_log(settings.log), settings.worker or card.name, card)
 
 
-def card_for(log: OutcomeLog, worker: str, card: Card | None = None) -> Card:
+def replay_card(log: OutcomeLog, worker: str, card: Card | None = None) -> Card:
     """Return the card (or a fresh one) with what the log knows: price, one attempt, and a bound that holds.
 
     `max_output_tokens` is so large that no recorded call uses more tokens, or more dollars, than are reserved for it.
     Without a price in the log the price is None: refused under a dollar cap.
     """
     price = log.prices.get(worker)
-    tokens, dollars = _most(log, worker)
+    tokens, dollars = _largest_outcome(log, worker)
     if price is not None and price.output:
         tokens = max(tokens, ceil(dollars * 1e6 / price.output))
     elif price is not None:
@@ -56,7 +56,7 @@ def card_for(log: OutcomeLog, worker: str, card: Card | None = None) -> Card:
     return replace(card or Card(worker, kind="replay"), price=price, max_output_tokens=tokens, attempts=1)
 
 
-def _most(log: OutcomeLog, worker: str) -> tuple[int, float]:
+def _largest_outcome(log: OutcomeLog, worker: str) -> tuple[int, float]:
     outcomes = list(log.of(worker))
     tokens = max((outcome.usage.total for outcome in outcomes if outcome.usage), default=0)
     return tokens, max((outcome.dollars or 0.0 for outcome in outcomes), default=0.0)
@@ -65,7 +65,7 @@ def _most(log: OutcomeLog, worker: str) -> tuple[int, float]:
 class ReplayWorker:
     """Replays one worker of a log."""
 
-    def __init__(self, log: OutcomeLog, worker: str, reply: Says = "answer") -> None:
+    def __init__(self, log: OutcomeLog, worker: str, reply: ReplayContent = "answer") -> None:
         if worker not in log.workers:
             raise UnknownName(f"worker in {log.folder}", worker, log.workers)
         self._log = log

@@ -14,16 +14,16 @@ from typing import TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shikisha.budget import Usage
-from shikisha.call import Card, Reply, Request
-from shikisha.errors import FaultKind, WorkerError
-from shikisha.secrets import Vault
+from shikisha.core.budget import Usage
+from shikisha.core.call import Card, Reply, Request
+from shikisha.core.errors import FaultKind, WorkerError
+from shikisha.core.secrets import SecretStore
 
-Answers: TypeAlias = str | Sequence[str] | Mapping[str, str] | Callable[[Request], str | Reply]
-Trouble: TypeAlias = FaultKind | WorkerError | None
+ScriptedAnswers: TypeAlias = str | Sequence[str] | Mapping[str, str] | Callable[[Request], str | Reply]
+ScriptedFault: TypeAlias = FaultKind | WorkerError | None
 
 
-class Settings(BaseModel):
+class ScriptedSettings(BaseModel):
     """A script: `answers` is one text, texts in turn (the last one stays), or texts by subtask."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -36,7 +36,7 @@ class Settings(BaseModel):
     output_tokens: int = Field(default=0, ge=0)
 
 
-def build(settings: Settings, card: Card, vault: Vault) -> "ScriptedWorker":  # noqa: ARG001 - every adapter's signature
+def build(settings: ScriptedSettings, card: Card, vault: SecretStore) -> "ScriptedWorker":  # noqa: ARG001 - every adapter's signature
     """Return the double; it keeps no requests."""
     return ScriptedWorker(
         settings.answers,
@@ -59,10 +59,10 @@ class ScriptedWorker:
 
     def __init__(
         self,
-        answers: Answers = "done",
+        answers: ScriptedAnswers = "done",
         *,
         seconds: float | Sequence[float] = 0.0,
-        faults: Iterable[Trouble] = (),
+        faults: Iterable[ScriptedFault] = (),
         seed: int | None = None,
         usage: Usage | None = None,
         keep: int | None = None,
@@ -97,7 +97,7 @@ def _in_turn(values: Sequence[float]) -> Iterator[float]:
     return chain(values, repeat(values[-1]))
 
 
-def _answerer(answers: Answers, seed: int | None) -> Callable[[Request], str | Reply]:
+def _answerer(answers: ScriptedAnswers, seed: int | None) -> Callable[[Request], str | Reply]:
     if isinstance(answers, str):
         return lambda _: answers
     if isinstance(answers, Mapping):

@@ -10,24 +10,24 @@ from typing import TypeAlias
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat
 
-from shikisha.call import Card, Granted, Reply, Request
-from shikisha.errors import FaultKind, WorkerError
-from shikisha.grade.canon import Form, canonical
-from shikisha.secrets import Vault
+from shikisha.core.call import Card, GrantedStep, Reply, Request
+from shikisha.core.errors import FaultKind, WorkerError
+from shikisha.core.secrets import SecretStore
+from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 
-Canon: TypeAlias = Form  # what two answers must have in common to count as the same
+VoteForm: TypeAlias = AnswerForm  # what two answers must have in common to count as the same
 
 
-class Settings(BaseModel):
+class VoteSettings(BaseModel):
     """How answers are compared, and what the first, second, … granted result counts (1 beyond the list)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    by: Canon = Canon.TEXT
+    by: VoteForm = VoteForm.TEXT
     weights: tuple[NonNegativeFloat, ...] = ()
 
 
-def build(settings: Settings, card: Card, vault: Vault) -> "VoteWorker":  # noqa: ARG001 - every adapter's signature
+def build(settings: VoteSettings, card: Card, vault: SecretStore) -> "VoteWorker":  # noqa: ARG001 - every adapter's signature
     """Return a counter of votes."""
     return VoteWorker(settings.by, settings.weights)
 
@@ -35,7 +35,7 @@ def build(settings: Settings, card: Card, vault: Vault) -> "VoteWorker":  # noqa
 class VoteWorker:
     """Answers with the winner among the granted results and nothing else."""
 
-    def __init__(self, by: Canon = Canon.TEXT, weights: Sequence[float] = ()) -> None:
+    def __init__(self, by: VoteForm = VoteForm.TEXT, weights: Sequence[float] = ()) -> None:
         self._by = by
         self._weights = tuple(weights)
 
@@ -52,8 +52,8 @@ class VoteWorker:
             raise WorkerError(FaultKind.BAD_ARGUMENTS, f"none of {len(request.granted)} granted results has a vote")
         return Reply(texts[max(votes, key=votes.__getitem__)])
 
-    def _vote(self, granted: Granted) -> str | None:
-        return None if granted.text is None else canonical(granted.text, self._by)
+    def _vote(self, granted: GrantedStep) -> str | None:
+        return None if granted.text is None else canonicalize(granted.text, self._by)
 
     def _weight(self, place: int) -> float:
         return self._weights[place] if place < len(self._weights) else 1.0

@@ -6,9 +6,18 @@ secret is shown once, to whoever asked for it, and only its hash is kept. Delibe
 (`server.purses`).
 """
 
-from shikisha.server.keys.audit import Act
-from shikisha.server.keys.keeper import Issued, KeyKeeper
-from shikisha.server.keys.key import Key, KeyCaps, Refused, Wanted
-from shikisha.server.keys.sessions import Opened, Sessions
+from shikisha.server.keys.key import Key, KeyCaps, KeyRefusal, KeySpec
+from shikisha.server.keys.key_tables import AuditEntry
+from shikisha.server.keys.manager import IssuedKey, KeyManager, LoginSessions, NewLogin
 
-__all__ = ["Act", "Issued", "Key", "KeyCaps", "KeyKeeper", "Opened", "Refused", "Sessions", "Wanted"]
+__all__ = [
+    "AuditEntry",
+    "IssuedKey",
+    "Key",
+    "KeyCaps",
+    "KeyManager",
+    "KeyRefusal",
+    "KeySpec",
+    "LoginSessions",
+    "NewLogin",
+]

@@ -2,34 +2,80 @@
 
 Invariant: money is counted in whole nanodollars, so that sums are exact, a cap is a cap to the last digit, and any
 database adds as we do. Deliberately absent: what has been used (it is counted, not stored with the key).
+
+Who asks: a virtual key's holder, with what the key allows. Frozen data; keys themselves never get here.
+
+Invariant: whatever a request says can only narrow what its principal may do. Deliberately absent: how a key is checked
+(`keys`) and where its budget is kept.
+
+What a key looks like, and what is kept of it.
+
+A key is `sk-shikisha-ID-SECRET`: the id finds its row, the secret is 256 bits of chance. Invariant: only a SHA-256 of
+the whole is kept, and it is compared in constant time. A slow hash protects what people think up, by making each guess
+dear; nobody guesses 256 bits of chance however cheap a guess is, and a slow hash on each request would let anyone
+exhaust us with wrong keys. Deliberately absent: keys that say what they may do (that is looked up, and so revocable).
 """
 
+import hmac
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from enum import StrEnum
+from hashlib import sha256
 
-from shikisha.errors import ConfigError
-from shikisha.server.principal import Principal, Scope
-
-_NANO = 9
-IN_DOLLARS = ("dollars", "dollars_per_day")
-MOST = 2**62  # of anything that is counted: what every database can add
+from shikisha.core.errors import ConfigError
+from shikisha.core.secrets import ISSUED_KEY_PREFIX
 
 
-def nanos(dollars: float) -> int:
+class KeyScope(StrEnum):
+    """What a key may be used for."""
+
+    RUN = "run"  # begin runs, and see, cancel and judge those of its own tenant
+    READ = "read"  # see the runs, workers and costs of its own tenant
+    APPROVE = "approve"  # answer what runs of its own tenant wait for
+    ADMIN = "admin"  # everything, for every tenant: keys, budgets, erasure
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A key's holder. `workers` and `conductors` None: all that are configured; `labels` are put on all its tasks."""
+
+    key: str  # the key's id, which is no secret
+    name: str
+    tenant: str
+    scopes: frozenset[KeyScope]
+    workers: tuple[str, ...] | None = None
+    conductors: tuple[str, ...] | None = None
+    labels: tuple[str, ...] = ()
+
+    def may(self, scope: KeyScope) -> bool:
+        """Whether the key has this scope; admin has them all."""
+        return scope in self.scopes or KeyScope.ADMIN in self.scopes
+
+    def owns(self, tenant: str) -> bool:
+        """Whether what belongs to this tenant may be seen."""
+        return tenant == self.tenant or KeyScope.ADMIN in self.scopes
+
+
+_NANO_DIGITS = 9
+DOLLAR_CAPS = ("dollars", "dollars_per_day")
+MAX_COUNT = 2**62  # of anything that is counted: what every database can add
+
+
+def nanodollars(dollars: float) -> int:
     """Return what something costs in nanodollars, rounded up: a bill never forgets."""
-    return min(MOST, int(Decimal(repr(float(dollars))).scaleb(_NANO).to_integral_value(ROUND_CEILING)))
+    return min(MAX_COUNT, int(Decimal(repr(float(dollars))).scaleb(_NANO_DIGITS).to_integral_value(ROUND_CEILING)))
 
 
-def nanos_of_cap(dollars: float) -> int:
+def cap_nanodollars(dollars: float) -> int:
     """Return a cap in nanodollars, rounded down."""
-    return min(MOST, int(Decimal(repr(float(dollars))).scaleb(_NANO).to_integral_value(ROUND_FLOOR)))
+    return min(MAX_COUNT, int(Decimal(repr(float(dollars))).scaleb(_NANO_DIGITS).to_integral_value(ROUND_FLOOR)))
 
 
-def dollars(amount: int) -> float:
+def dollars_of(amount: int) -> float:
     """Return nanodollars as dollars."""
-    return float(Decimal(amount).scaleb(-_NANO))
+    return float(Decimal(amount).scaleb(-_NANO_DIGITS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +94,7 @@ class KeyCaps:
     def __post_init__(self) -> None:
         for field in fields(self):
             cap = getattr(self, field.name)
-            most = MOST // 10**_NANO if field.name in IN_DOLLARS else MOST
+            most = MAX_COUNT // 10**_NANO_DIGITS if field.name in DOLLAR_CAPS else MAX_COUNT
             if cap is not None and not 0 <= cap <= most:  # what compares to nothing is refused too
                 raise ConfigError(f"cap {field.name}: expected a number from 0 to {most}, not {cap!r}")
 
@@ -56,20 +102,21 @@ class KeyCaps:
         """Return the caps as columns."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
-            name: nanos_of_cap(cap) if name in IN_DOLLARS and cap is not None else cap for name, cap in given.items()
+            name: cap_nanodollars(cap) if name in DOLLAR_CAPS and cap is not None else cap
+            for name, cap in given.items()
         }
 
     @classmethod
     def of(cls, row: Mapping[str, int | None]) -> "KeyCaps":
         """Return the caps that these columns hold."""
-        paid = {name: None if (cap := row[name]) is None else dollars(cap) for name in IN_DOLLARS}
-        return cls(**paid, **{field.name: row[field.name] for field in fields(cls) if field.name not in IN_DOLLARS})  # type: ignore[arg-type]
+        paid = {name: None if (cap := row[name]) is None else dollars_of(cap) for name in DOLLAR_CAPS}
+        return cls(**paid, **{field.name: row[field.name] for field in fields(cls) if field.name not in DOLLAR_CAPS})  # type: ignore[arg-type]
 
 
 UNCAPPED = KeyCaps()
 
 
-class Refused(StrEnum):
+class KeyRefusal(StrEnum):
     """Why a key opens no door."""
 
     NONE = "no_key"  # nothing was presented
@@ -79,12 +126,12 @@ class Refused(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class KeySpec:
     """A key to be issued. `workers` and `conductors` None: all that are configured; `expires` is Unix time."""
 
     name: str
     tenant: str = "default"
-    scopes: frozenset[Scope] = frozenset({Scope.RUN, Scope.READ})
+    scopes: frozenset[KeyScope] = frozenset({KeyScope.RUN, KeyScope.READ})
     workers: tuple[str, ...] | None = None
     conductors: tuple[str, ...] | None = None
     labels: tuple[str, ...] = ()
@@ -99,7 +146,7 @@ class Key:
     id: str
     name: str
     tenant: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[KeyScope]
     created: float
     created_by: str
     workers: tuple[str, ...] | None = None
@@ -109,11 +156,11 @@ class Key:
     revoked: float | None = None
     caps: KeyCaps = UNCAPPED
 
-    def refused(self, now: float) -> Refused | None:
+    def refused(self, now: float) -> KeyRefusal | None:
         """Return why the key opens no door now; None when it does."""
         if self.revoked is not None:
-            return Refused.REVOKED
-        return Refused.EXPIRED if self.expires is not None and now >= self.expires else None
+            return KeyRefusal.REVOKED
+        return KeyRefusal.EXPIRED if self.expires is not None and now >= self.expires else None
 
     def principal(self) -> Principal:
         """Return its holder as the server knows him."""
@@ -135,8 +182,43 @@ class Key:
             "caps": asdict(self.caps),
         }
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> KeySpec:
         """Return what it would take to issue such a key again."""
-        return Wanted(
+        return KeySpec(
             self.name, self.tenant, self.scopes, self.workers, self.conductors, self.labels, self.expires, self.caps
         )
+
+
+KEY_PREFIX = ISSUED_KEY_PREFIX
+_ID_ALPHABET = "23456789abcdefghjkmnpqrstvwxyz"  # nothing that is read for something else
+_ID_LENGTH = 10
+_MAX_KEY_LENGTH = 200
+
+
+def new_id() -> str:
+    """Return a fresh id; it is no secret."""
+    return "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
+
+
+def new_key(own_id: str) -> str:
+    """Return a fresh key of this id."""
+    return f"{KEY_PREFIX}{own_id}-{secrets.token_urlsafe(32)}"
+
+
+def read_key_id(presented: str) -> str | None:
+    """Return the id that something presented as a key bears; None where it is none of ours."""
+    if not presented.startswith(KEY_PREFIX) or len(presented) > _MAX_KEY_LENGTH:
+        return None
+    own_id, dash, secret = presented.removeprefix(KEY_PREFIX).partition("-")
+    plain = own_id.isascii() and own_id.isalnum() and secret.isascii() and secret.isprintable()
+    return own_id if dash and plain else None
+
+
+def hash_key(key: str) -> str:
+    """Return what is kept of a key."""
+    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def matches_hash(presented: str, kept: str) -> bool:
+    """Whether this is the key of which this is kept; it takes as long if it is not."""
+    return hmac.compare_digest(hash_key(presented), kept)

@@ -6,22 +6,22 @@ Invariant: every address below `/ui` is answered with a page. Deliberately absen
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from shikisha.server.pages import approvals, compare, keys, login, run, runs, trying, workers
-from shikisha.server.pages.doors import PageRoute
-from shikisha.server.pages.rendering import HOME
-from shikisha.server.problems import Problem
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.pages import approvals_page, keys_page, login, run_page, runs_page, try_page, workers_page
+from shikisha.server.pages.login import PageRoute
+from shikisha.server.pages.templates import UI_ROOT
 
 router = APIRouter()
-for each in (login, runs, run, approvals, workers, keys, compare, trying):
+for each in (login, runs_page, run_page, approvals_page, workers_page, keys_page, runs_page, try_page):
     router.include_router(each.router)
 
-nowhere = APIRouter(route_class=PageRoute, include_in_schema=False)
+missing_page_router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
-@nowhere.get(f"{HOME}/{{way:path}}")
-async def no_such_page(way: str) -> Response:  # noqa: ARG001 - it is not repeated
+@missing_page_router.get(f"{UI_ROOT}/{{way:path}}")
+async def missing_page(way: str) -> Response:  # noqa: ARG001 - it is not repeated
     """Say that there is no such page, on a page."""
-    raise Problem(404, "there is no such page", "not_found")
+    raise ApiError(404, "there is no such page", "not_found")
 
 
-router.include_router(nowhere)
+router.include_router(missing_page_router)

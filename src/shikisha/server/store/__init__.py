@@ -4,8 +4,7 @@ Reading order: `rows` (a served run), `members` (servers and their leases), `bat
 commits), `claims` (who performs what), `filters` (lists), `store`. Deliberately absent: the events (`journal`).
 """
 
-from shikisha.server.store.filters import Filter, Page
-from shikisha.server.store.rows import Served, State
-from shikisha.server.store.store import Store, open_store
+from shikisha.server.store.run_store import RunStore, open_store
+from shikisha.server.store.served_rows import RunFilter, RunPage, ServedRun, ServedState
 
-__all__ = ["Filter", "Page", "Served", "State", "Store", "open_store"]
+__all__ = ["RunFilter", "RunPage", "RunStore", "ServedRun", "ServedState", "open_store"]

@@ -4,11 +4,35 @@ Each function is one transaction's work. Invariant: a run gets a new owner only 
 only from a member that is dead or from nobody; the new owner is alive in that same transaction. A row without events is
 of a run that was never acknowledged: it goes. A run that is suspected of having taken servers down (`blame`) is claimed
 by who has no other such run on trial. Deliberately absent: fairness; the oldest are claimed first.
+
+Poison runs: which runs are to blame when a server ends uncleanly, and which nobody performs any more for it.
+
+A server ends uncleanly when it neither leaves nor lives on: it crashed, was killed, or stood still until its watchdog
+ended it. Many innocent runs are in flight then, so being in flight is no guilt. What counts:
+
+- A run is *named* when it was being computed at that moment: its task was on the event loop, or a call of it was in a
+  thread (`watchdog` marks both in memory that outlives the process). `kill -9` from outside mostly finds nobody named.
+- The *only suspect* gets a strike: the only run named; or, whoever is named, the only one that was *on trial*.
+- Where several are named, or a server stood still and nobody is, each suspect goes on trial. So does a run that was in
+  flight at SUSPECT unclean ends, whoever was named: that catches what leaves no mark.
+- A server performs at most one run on trial at a time (`claims`), beside all others, so that the next end names it; who
+  survives for a while is cleared.
+
+With STRIKES strikes a run is quarantined: stopped, with the status QUARANTINED, until a person releases it. Invariants:
+an end is judged once, in the transaction that makes its runs free; a clean end (`Member.leave`) and waiting for a
+person count for nothing. Deliberately absent: telling crashes from kills by the exit status (only a parent knows it).
+
+Who works on a run that has no row: one that the command line performed, and that no server knows.
+
+Invariant: of all members that are alive, one at most holds a run; they ask one after another, under the lock of the
+journal's head. A holder that gave no sign for its lease is dead from then on, and what it still says is not stored.
+Deliberately absent: letting go (who leaves holds nothing).
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from sqlalchemy import (
@@ -19,34 +43,169 @@ from sqlalchemy import (
     and_,
     delete,
     exists,
+    func,
     literal,
     or_,
     select,
     update,
 )
 
-from shikisha.errors import Conflict, StillOpen
-from shikisha.events import Status
-from shikisha.journal.tables import EVENTS, MEMBERS, SERVED
-from shikisha.server.store.batch import ADDING
-from shikisha.server.store.blame import SUSPECT, judge_lost
-from shikisha.server.store.members import Life, Member, bury, forget
-from shikisha.server.store.rows import Served, State
+import shikisha.journal.chain as chain
+from shikisha.core.errors import IdempotencyConflict, RunStillOpen
+from shikisha.core.events import RunStatus
+from shikisha.journal.schema import EVENTS, MEMBERS, SERVED
+from shikisha.server.store.members import MemberState, ServerMember, delete_long_dead, mark_lapsed_dead
+from shikisha.server.store.served_rows import ADD_ROWS, ServedRun, ServedState
 
-_AT_ONCE = 500  # values in an IN list
+TRIAL_ENDS = 3  # unclean ends in flight from which on a run is performed on trial
+QUARANTINE_STRIKES = 2  # with which it is quarantined
+_ALIVE, _DEAD = "alive", "dead"
 
 
-def once(me: Member, row: Mapping[str, object], connection: Connection) -> None:
+class MemberEnd(StrEnum):
+    """How a server ended."""
+
+    LEFT = "left"  # it released what it performed
+    LOST = "lost"  # it gave no sign for its lease; nobody saw its end
+    CRASHED = "crashed"  # its watchdog saw the process go
+    STALLED = "stalled"  # its watchdog ended it: its event loop stood still
+
+
+def judge_end(connection: Connection, member: str, ended: MemberEnd, named: Collection[str] = ()) -> str | None:
+    """Free the runs of a member that ended, and return the run that gets a strike for it, if one does.
+
+    A watchdog may come after another server has judged the end as LOST: then the run that it names gets the strike.
+    """
+    mine = MEMBERS.c.id == member
+    row = connection.execute(select(MEMBERS.c.ended).where(mine).with_for_update()).one_or_none()
+    if row is None:
+        return None
+    before = str(row.ended or "").split()  # how it ended, and whom that was blamed on
+    if before:
+        return _judge_late(connection, member, ended, before, named)
+    in_flight = _open_runs(connection, SERVED.c.owner == member)
+    accused = [run for run in in_flight if run.run in named] or in_flight
+    certain = accused is not in_flight or ended is MemberEnd.STALLED
+    tried = [run for run in accused if run.ends >= TRIAL_ENDS]
+    alone = tried if tried else accused if certain else []
+    struck = alone[0].run if len(alone) == 1 else None
+    for run in in_flight:
+        counted = run in accused and struck in (None, run.run)
+        ends = max(run.ends + counted, TRIAL_ENDS if counted and certain else 0)
+        _blame_run(connection, run, member, ends, struck=run.run == struck)
+    told = str(ended) if struck is None else f"{ended} {struck}"
+    connection.execute(update(MEMBERS).where(mine).values(state=_DEAD, ended=told))
+    return struck
+
+
+def judge_lost_members(connection: Connection) -> None:
+    """Judge the ends that nobody judged: of members that were marked dead, and did not leave."""
+    unjudged = select(MEMBERS.c.id).where(MEMBERS.c.state == _DEAD, MEMBERS.c.ended.is_(None))
+    for member in connection.execute(unjudged.order_by(MEMBERS.c.id).with_for_update(skip_locked=True)).scalars().all():
+        judge_end(connection, member, MemberEnd.LOST)
+
+
+def clear_suspicion(connection: Connection, me: str, run: str) -> None:
+    """Note that a run of `me`'s survived its trial."""
+    connection.execute(update(SERVED).where(SERVED.c.run == run, SERVED.c.owner == me).values(ends=0))
+
+
+def has_unannounced(connection: Connection) -> bool:
+    """Whether there may be a quarantined run whose quarantine is not in the journal yet."""
+    mine = (
+        SERVED.c.state == ServedState.STOPPED,
+        SERVED.c.status == RunStatus.QUARANTINED,
+        SERVED.c.owner.is_not(None),
+    )
+    return connection.execute(select(SERVED.c.run).where(*mine).limit(1)).first() is not None
+
+
+def take_unannounced(connection: Connection, me: str) -> tuple[ServedRun, ...]:
+    """Take the quarantined runs whose quarantine is not in the journal yet, so that `me` writes it there, once."""
+    alive = select(MEMBERS.c.id).where(MEMBERS.c.state == _ALIVE)
+    mine = (
+        SERVED.c.state == ServedState.STOPPED,
+        SERVED.c.status == RunStatus.QUARANTINED,
+        SERVED.c.owner.is_not(None),
+        SERVED.c.owner.not_in(alive),
+    )
+    held = select(SERVED).where(*mine).order_by(SERVED.c.created).with_for_update(skip_locked=True, of=SERVED)
+    found = connection.execute(held).mappings().all()
+    for row in found:
+        connection.execute(update(SERVED).where(SERVED.c.run == row["run"]).values(owner=me))
+    return tuple(ServedRun.of(dict(row)) for row in found)
+
+
+def release_quarantined(connection: Connection, run: str) -> bool:
+    """Let servers perform a quarantined run again, as if it had done nothing; False when it is not quarantined."""
+    mine = (SERVED.c.run == run, SERVED.c.state == ServedState.STOPPED, SERVED.c.status == RunStatus.QUARANTINED)
+    free = {
+        "state": ServedState.OPEN,
+        "status": RunStatus.RUNNING,
+        "owner": None,
+        "ends": 0,
+        "strikes": 0,
+        "stopping": False,
+    }
+    return bool(connection.execute(update(SERVED).where(*mine).values(free)).rowcount)
+
+
+def count_on_trial(connection: Connection) -> int:
+    """Return how many open runs are, or wait to be, performed on trial."""
+    asked = select(func.count()).where(SERVED.c.state == ServedState.OPEN, SERVED.c.ends >= TRIAL_ENDS)
+    return int(connection.execute(asked).scalar_one())
+
+
+class _SuspectRun(NamedTuple):
+    run: str
+    ends: int
+    strikes: int
+
+
+def _open_runs(connection: Connection, where: ColumnElement[bool]) -> list[_SuspectRun]:
+    asked = select(SERVED.c.run, SERVED.c.ends, SERVED.c.strikes).where(SERVED.c.state == ServedState.OPEN, where)
+    return [_SuspectRun(*row) for row in connection.execute(asked.order_by(SERVED.c.run).with_for_update())]
+
+
+def _judge_late(
+    connection: Connection, member: str, ended: MemberEnd, before: list[str], named: Collection[str]
+) -> str | None:
+    """Blame the run that a watchdog names after its server's end was judged without its word, unless it was then."""
+    open_ones = [run for run in _open_runs(connection, SERVED.c.run.in_(tuple(named))) if run.run not in before]
+    if before[0] != MemberEnd.LOST or len(open_ones) != 1 or len(before) > 1:
+        return None
+    (run,) = open_ones
+    connection.execute(update(MEMBERS).where(MEMBERS.c.id == member).values(ended=f"{ended} {run.run}"))
+    _blame_run(connection, run, member, max(run.ends, TRIAL_ENDS), struck=True, free=False)
+    return run.run
+
+
+def _blame_run(
+    connection: Connection, run: _SuspectRun, member: str, ends: int, *, struck: bool, free: bool = True
+) -> None:
+    strikes = run.strikes + struck
+    values: dict[str, object] = {"ends": ends, "strikes": strikes}
+    if strikes >= QUARANTINE_STRIKES:  # the member stays its owner until the journal has it (`unannounced`)
+        values |= {"state": ServedState.STOPPED, "status": RunStatus.QUARANTINED, "owner": member}
+    elif free:
+        values["owner"] = None
+    connection.execute(update(SERVED).where(SERVED.c.run == run.run).values(values))
+
+
+_MAX_IN_LIST = 500  # values in an IN list
+
+
+def add_once(me: ServerMember, row: Mapping[str, object], connection: Connection) -> None:
     """Add a run under its idempotency key; Conflict when another run has the key."""
     me.fence(connection)
-    ADDING.say(connection, [row])
+    ADD_ROWS.say(connection, [row])
     mine = and_(SERVED.c.key == row["key"], SERVED.c.idempotency == row["idempotency"])
     found = connection.execute(select(SERVED.c.run, SERVED.c.request_hash).where(mine)).one()
     if found.run != row["run"]:
-        raise Conflict(str(found.run), same=found.request_hash == row["request_hash"])
+        raise IdempotencyConflict(str(found.run), same=found.request_hash == row["request_hash"])
 
 
-class Ours(NamedTuple):
+class OwnRuns(NamedTuple):
     """The runs that `me` knows to be its own: those known when it set out to look, and whether it knows one by now."""
 
     known: frozenset[str]
@@ -54,43 +213,47 @@ class Ours(NamedTuple):
     tries: bool = False  # whether one of them is on trial
 
 
-def claim(connection: Connection, me: Member, most: int, ours: Ours, *, also_late: bool) -> tuple[Served, ...]:
+def claim_runs(
+    connection: Connection, me: ServerMember, most: int, ours: OwnRuns, *, also_late: bool
+) -> tuple[ServedRun, ...]:
     """Make open runs `me`'s that are nobody's, a dead member's, or `me`'s without its knowing; return them."""
     me.fence(connection)
     if also_late:
-        bury(connection, me.id)
-    judge_lost(connection)
-    forget(connection)
-    orphaned = ~exists().where(MEMBERS.c.id == SERVED.c.owner, MEMBERS.c.state == Life.ALIVE)
+        mark_lapsed_dead(connection, me.id)
+    judge_lost_members(connection)
+    delete_long_dead(connection)
+    orphaned = ~exists().where(MEMBERS.c.id == SERVED.c.owner, MEMBERS.c.state == MemberState.ALIVE)
     lost = and_(SERVED.c.owner == me.id, SERVED.c.run.not_in(ours.known))
-    free = select(SERVED).where(SERVED.c.state == State.OPEN, or_(SERVED.c.owner.is_(None), orphaned, lost))
-    suspected = SERVED.c.ends >= SUSPECT
+    free = select(SERVED).where(SERVED.c.state == ServedState.OPEN, or_(SERVED.c.owner.is_(None), orphaned, lost))
+    suspected = SERVED.c.ends >= TRIAL_ENDS
     worst_first = (SERVED.c.strikes.desc(), SERVED.c.ends.desc(), SERVED.c.created, SERVED.c.run)
-    held = _held(connection, free.where(~suspected).order_by(SERVED.c.created, SERVED.c.run).limit(most))
+    held = _lock_runs(connection, free.where(~suspected).order_by(SERVED.c.created, SERVED.c.run).limit(most))
     if not ours.tries:
-        held += _held(connection, free.where(suspected).order_by(*worst_first).limit(1))
-    others = _alive(connection, {row["owner"] for row in held} - {me.id})  # now that their rows are held: who joined
+        held += _lock_runs(connection, free.where(suspected).order_by(*worst_first).limit(1))
+    others = _alive_members(
+        connection, {row["owner"] for row in held} - {me.id}
+    )  # now that their rows are held: who joined
     found = [row for row in held if row["owner"] not in others]  # a moment ago was not seen above
     found = [
         row for row in found if row["owner"] != me.id or not ours.has(row["run"])
     ]  # begun since: its row came first
-    begun = _begun(connection, [row["run"] for row in found])
+    begun = _runs_with_events(connection, [row["run"] for row in found])
     never = [row["run"] for row in found if row["run"] not in begun]
     if never:
         connection.execute(delete(SERVED).where(SERVED.c.run.in_(never)))
     if begun:
         connection.execute(update(SERVED).where(SERVED.c.run.in_(begun)).values(owner=me.id, updated=time.time()))
-    return tuple(Served.of({**row, "owner": me.id}) for row in found if row["run"] in begun)
+    return tuple(ServedRun.of({**row, "owner": me.id}) for row in found if row["run"] in begun)
 
 
 @dataclass(slots=True)
-class Taking:
+class TakeRun:
     """Making a run that waits or was stopped `me`'s, once: tried again after a lost answer, it says what it said.
 
     `ended`: whichever rests, one that is over or quarantined too: a person wants it rolled back or cancelled.
     """
 
-    me: Member
+    me: ServerMember
     run: str
     ended: bool = False
     tried: bool = False
@@ -100,53 +263,55 @@ class Taking:
         self.me.fence(connection)
         again, self.tried = self.tried, True
         mine = SERVED.c.run == self.run
-        resting = SERVED.c.state.in_([State.WAITING, State.STOPPED, *([State.ENDED] if self.ended else [])])
-        allowed = or_(SERVED.c.status != Status.QUARANTINED, literal(self.ended))  # a person wants the ended one
-        values = {"state": State.OPEN, "owner": self.me.id, "updated": time.time(), "stopping": False, "ends": 0}
+        resting = SERVED.c.state.in_(
+            [ServedState.WAITING, ServedState.STOPPED, *([ServedState.ENDED] if self.ended else [])]
+        )
+        allowed = or_(SERVED.c.status != RunStatus.QUARANTINED, literal(self.ended))  # a person wants the ended one
+        values = {"state": ServedState.OPEN, "owner": self.me.id, "updated": time.time(), "stopping": False, "ends": 0}
         if connection.execute(update(SERVED).where(mine, resting, allowed).values(values)).rowcount:
             return True
-        ours = select(SERVED.c.run).where(mine, SERVED.c.state == State.OPEN, SERVED.c.owner == self.me.id)
+        ours = select(SERVED.c.run).where(mine, SERVED.c.state == ServedState.OPEN, SERVED.c.owner == self.me.id)
         return again and connection.execute(ours).first() is not None
 
 
-def release(connection: Connection, me: Member, run: str) -> None:
+def release_run(connection: Connection, me: ServerMember, run: str) -> None:
     """Leave an open run of `me`'s to whoever claims it."""
     me.fence(connection)
     where: tuple[ColumnElement[bool], ...] = (SERVED.c.run == run, SERVED.c.owner == me.id)
-    connection.execute(update(SERVED).where(*where, SERVED.c.state == State.OPEN).values(owner=None))
+    connection.execute(update(SERVED).where(*where, SERVED.c.state == ServedState.OPEN).values(owner=None))
 
 
-def stop(connection: Connection, run: str) -> bool:
+def request_stop(connection: Connection, run: str) -> bool:
     """Ask whoever performs an open run to stop it; return whether it is open."""
-    mine = (SERVED.c.run == run, SERVED.c.state == State.OPEN)
+    mine = (SERVED.c.run == run, SERVED.c.state == ServedState.OPEN)
     return bool(connection.execute(update(SERVED).where(*mine).values(stopping=True)).rowcount)
 
 
-def free(connection: Connection, run: str) -> None:
+def free_idempotency_key(connection: Connection, run: str) -> None:
     """Let another run have a run's idempotency key."""
     connection.execute(update(SERVED).where(SERVED.c.run == run).values(idempotency=None))
 
 
-def stopped(connection: Connection, me: Member) -> tuple[str, ...]:
+def stop_requests(connection: Connection, me: ServerMember) -> tuple[str, ...]:
     """Return the open runs of `me`'s, and the waiting ones of nobody's, that someone wants stopped."""
-    mine = and_(SERVED.c.state == State.OPEN, SERVED.c.owner == me.id)
-    wanted = select(SERVED.c.run).where(or_(mine, SERVED.c.state == State.WAITING), SERVED.c.stopping)
+    mine = and_(SERVED.c.state == ServedState.OPEN, SERVED.c.owner == me.id)
+    wanted = select(SERVED.c.run).where(or_(mine, SERVED.c.state == ServedState.WAITING), SERVED.c.stopping)
     return tuple(connection.execute(wanted.order_by(SERVED.c.created)).scalars())
 
 
-def stands(connection: Connection, run: str) -> State | None:
+def state_of_run(connection: Connection, run: str) -> ServedState | None:
     """Return where a run stands; None: no server knows it."""
     state = connection.execute(select(SERVED.c.state).where(SERVED.c.run == run)).scalar_one_or_none()
-    return None if state is None else State(state)
+    return None if state is None else ServedState(state)
 
 
-def reopen(connection: Connection, run: str) -> None:
+def reopen_run(connection: Connection, run: str) -> None:
     """Let a server go on with a run that waited, and got what it waited for from somebody who is no server."""
-    mine = (SERVED.c.run == run, SERVED.c.state == State.WAITING)
-    connection.execute(update(SERVED).where(*mine).values(state=State.OPEN, owner=None, updated=time.time()))
+    mine = (SERVED.c.run == run, SERVED.c.state == ServedState.WAITING)
+    connection.execute(update(SERVED).where(*mine).values(state=ServedState.OPEN, owner=None, updated=time.time()))
 
 
-def aside(connection: Connection, run: str) -> State | None:
+def set_aside(connection: Connection, run: str) -> ServedState | None:
     """Set a run aside for somebody who is no server, and return where it stood; None: no server knows it.
 
     StillOpen when a server performs it. A server that gave no sign for its lease is dead from now on.
@@ -155,26 +320,41 @@ def aside(connection: Connection, run: str) -> State | None:
     row = connection.execute(held).one_or_none()
     if row is None:
         return None
-    if row.state == State.OPEN:
-        bury(connection, "")
-        if _alive(connection, {row.owner}):
-            raise StillOpen(f"run {run} is being performed by a server: it goes on with it by itself")
-    connection.execute(update(SERVED).where(SERVED.c.run == run).values(state=State.STOPPED, owner=None))
-    return State(row.state)
+    if row.state == ServedState.OPEN:
+        mark_lapsed_dead(connection, "")
+        if _alive_members(connection, {row.owner}):
+            raise RunStillOpen(f"run {run} is being performed by a server: it goes on with it by itself")
+    connection.execute(update(SERVED).where(SERVED.c.run == run).values(state=ServedState.STOPPED, owner=None))
+    return ServedState(row.state)
 
 
-def _held(connection: Connection, free: Select[*tuple[object, ...]]) -> list[RowMapping]:
+def _lock_runs(connection: Connection, free: Select[*tuple[object, ...]]) -> list[RowMapping]:
     return list(connection.execute(free.with_for_update(skip_locked=True, of=SERVED)).mappings().all())
 
 
-def _alive(connection: Connection, members: set[str | None]) -> set[str]:
-    asked = select(MEMBERS.c.id).where(MEMBERS.c.id.in_(members), MEMBERS.c.state == Life.ALIVE)
+def _alive_members(connection: Connection, members: set[str | None]) -> set[str]:
+    asked = select(MEMBERS.c.id).where(MEMBERS.c.id.in_(members), MEMBERS.c.state == MemberState.ALIVE)
     return set(connection.execute(asked).scalars())
 
 
-def _begun(connection: Connection, runs: list[str]) -> set[str]:
+def _runs_with_events(connection: Connection, runs: list[str]) -> set[str]:
     found: set[str] = set()
-    for start in range(0, len(runs), _AT_ONCE):
-        some = runs[start : start + _AT_ONCE]
+    for start in range(0, len(runs), _MAX_IN_LIST):
+        some = runs[start : start + _MAX_IN_LIST]
         found.update(connection.execute(select(EVENTS.c.run).where(EVENTS.c.run.in_(some)).distinct()).scalars())
     return found
+
+
+def hold_run(connection: Connection, me: ServerMember, run: str) -> bool:
+    """Make `me` the holder of a run; False when another is."""
+    chain.lock_head(connection)
+    me.fence(connection)
+    mark_lapsed_dead(connection, me.id)
+    place = f"run {run}"
+    others = select(MEMBERS.c.id).where(
+        MEMBERS.c.place == place, MEMBERS.c.state == MemberState.ALIVE, MEMBERS.c.id != me.id
+    )
+    if connection.execute(others).first() is not None:
+        return False
+    connection.execute(update(MEMBERS).where(MEMBERS.c.id == me.id).values(place=place))
+    return True

@@ -28,26 +28,28 @@ from sqlalchemy import (
     update,
 )
 
-from shikisha.errors import Expelled
-from shikisha.journal.statements import Statement
-from shikisha.journal.tables import MEMBERS, SERVED
-from shikisha.server.store.rows import State
+from shikisha.core.errors import ServerFenced
+from shikisha.journal.chain import Statement
+from shikisha.journal.schema import MEMBERS, SERVED
+from shikisha.server.store.served_rows import ServedState
 
-_LONG = 3600.0  # seconds that a dead member is shown, and beyond which no lease reaches
+_FORGET_SECONDS = 3600.0  # seconds that a dead member is shown, and beyond which no lease reaches
 
 
-class Life(StrEnum):
+class MemberState(StrEnum):
     """Whether a member may write."""
 
     ALIVE = "alive"  # it may, until another marks it dead
     DEAD = "dead"  # never again
 
 
-_FENCE = Statement.of(select(MEMBERS.c.state).where(MEMBERS.c.id == bindparam("member")).with_for_update(read=True))
+_SELECT_STATE = Statement.of(
+    select(MEMBERS.c.state).where(MEMBERS.c.id == bindparam("member")).with_for_update(read=True)
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ServerMember:
     """This server among those that share the journal; `lease` is how many seconds it is trusted without a sign."""
 
     id: str
@@ -55,66 +57,66 @@ class Member:
 
     def join(self, connection: Connection) -> None:
         """Become a member."""
-        here, now = f"{socket.gethostname()}:{os.getpid()}", clock(connection)
-        values = {"state": Life.ALIVE, "alive_until": now + self.lease, "began": now, "place": here}
+        here, now = f"{socket.gethostname()}:{os.getpid()}", store_time(connection)
+        values = {"state": MemberState.ALIVE, "alive_until": now + self.lease, "began": now, "place": here}
         if not connection.execute(select(MEMBERS.c.id).where(MEMBERS.c.id == self.id)).first():
             connection.execute(insert(MEMBERS).values(id=self.id, **values))
 
     def renew(self, connection: Connection) -> bool:
         """Prolong the lease; return whether it had not run out. Expelled when another marked this one dead."""
-        mine, now = MEMBERS.c.id == self.id, clock(connection)
+        mine, now = MEMBERS.c.id == self.id, store_time(connection)
         asked = select(MEMBERS.c.state, MEMBERS.c.alive_until >= now).where(mine).with_for_update()
-        state, in_time = connection.execute(asked).one_or_none() or (Life.DEAD, False)
+        state, in_time = connection.execute(asked).one_or_none() or (MemberState.DEAD, False)
         self._check(state)
         connection.execute(update(MEMBERS).where(mine).values(alive_until=now + self.lease))
         return bool(in_time)
 
     def leave(self, connection: Connection) -> None:
         """Be dead; what it owned may be claimed."""
-        values = {"state": Life.DEAD, "ended": "left"}
+        values = {"state": MemberState.DEAD, "ended": "left"}
         connection.execute(update(MEMBERS).where(MEMBERS.c.id == self.id).values(values))
 
     def fence(self, connection: Connection) -> None:
         """Hold the member alive until this transaction ends; Expelled when it is not."""
-        (state,) = _FENCE.one(connection, {"member": self.id}) or (None,)
+        (state,) = _SELECT_STATE.one(connection, {"member": self.id}) or (None,)
         self._check(state)
 
     def _check(self, state: object) -> None:
-        if state != Life.ALIVE:
-            raise Expelled(f"server {self.id} was taken for dead: it gave no sign for {self.lease:g} s")
+        if state != MemberState.ALIVE:
+            raise ServerFenced(f"server {self.id} was taken for dead: it gave no sign for {self.lease:g} s")
 
 
-def new_member(lease: float) -> Member:
+def new_member(lease: float) -> ServerMember:
     """Return a member with a name of its own, which has not joined yet."""
-    return Member(uuid4().hex, lease)
+    return ServerMember(uuid4().hex, lease)
 
 
-def clock(connection: Connection) -> ColumnElement[float]:
+def store_time(connection: Connection) -> ColumnElement[float]:
     """Return the store's time, in seconds since 1970."""
     if connection.dialect.name == "postgresql":
         return cast(func.extract("epoch", func.clock_timestamp()), Double)
     return literal(time.time(), Double)
 
 
-def bury(connection: Connection, me: str) -> None:
+def mark_lapsed_dead(connection: Connection, me: str) -> None:
     """Mark other members dead whose lease ran out; one whose batch is being stored now is left for the next time.
 
     A lease that ends in hours was taken by a clock that was ahead: whoever lives under it renews it in a moment.
     """
-    now = clock(connection)
-    over = or_(MEMBERS.c.alive_until < now, MEMBERS.c.alive_until > now + _LONG)
-    late = select(MEMBERS.c.id).where(MEMBERS.c.state == Life.ALIVE, MEMBERS.c.id != me, over)
+    now = store_time(connection)
+    over = or_(MEMBERS.c.alive_until < now, MEMBERS.c.alive_until > now + _FORGET_SECONDS)
+    late = select(MEMBERS.c.id).where(MEMBERS.c.state == MemberState.ALIVE, MEMBERS.c.id != me, over)
     gone = connection.execute(late.with_for_update(skip_locked=True)).scalars().all()
     if gone:
-        connection.execute(update(MEMBERS).where(MEMBERS.c.id.in_(gone)).values(state=Life.DEAD))
+        connection.execute(update(MEMBERS).where(MEMBERS.c.id.in_(gone)).values(state=MemberState.DEAD))
 
 
-def forget(connection: Connection) -> None:
+def delete_long_dead(connection: Connection) -> None:
     """Delete members that have long been dead and own nothing."""
-    owning = exists().where(SERVED.c.owner == MEMBERS.c.id, SERVED.c.state == State.OPEN)
-    now = clock(connection)
-    long = or_(MEMBERS.c.alive_until < now - _LONG, MEMBERS.c.alive_until > now + _LONG)
-    old = select(MEMBERS.c.id).where(MEMBERS.c.state == Life.DEAD, long, ~owning)
+    owning = exists().where(SERVED.c.owner == MEMBERS.c.id, SERVED.c.state == ServedState.OPEN)
+    now = store_time(connection)
+    long = or_(MEMBERS.c.alive_until < now - _FORGET_SECONDS, MEMBERS.c.alive_until > now + _FORGET_SECONDS)
+    old = select(MEMBERS.c.id).where(MEMBERS.c.state == MemberState.DEAD, long, ~owning)
     gone = connection.execute(old.with_for_update(skip_locked=True)).scalars().all()
     if gone:
         connection.execute(delete(MEMBERS).where(MEMBERS.c.id.in_(gone)))

@@ -1,0 +1,115 @@
+"""`compare`: two evaluations, task by task.
+
+Invariant: a difference whose interval holds 0 is not called one. Deliberately absent: a correction for many rows,
+which the closing line says.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shikisha.cli import output
+from shikisha.cli.exit_codes import ExitCode
+from shikisha.cli.options import JsonOption
+from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.text import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from shikisha.evals.evaluation_comparison import EvaluationComparison, PairedEntrants
+
+FirstReport = Annotated[Path, typer.Argument(metavar="A", help="A report that `eval --json` wrote.")]
+SecondReport = Annotated[Path, typer.Argument(metavar="B", help="Another one.")]
+PairNames = Annotated[
+    list[str] | None,
+    typer.Option("--pair", help="Compare A's entrant with B's, as in NAME=NAME; may be repeated. Else like with like."),
+]
+_LONGEST_NAME, _WIDE = 48, 110  # characters
+_COLUMNS = {
+    "A": 6,
+    "B": 6,
+    "B - A": 6,
+    "95 %": 14,
+    "p": 5,
+    "tasks": 5,
+    "better": 6,
+    "worse": 5,
+    "$ a task": 9,
+}  # widths
+_NARROW_COLUMNS = 5  # columns that every terminal gets
+
+
+def compare(one: FirstReport, other: SecondReport, pair: PairNames = None, json: JsonOption = False) -> ExitCode:
+    """Compare two evaluations task by task.
+
+    Tasks are matched by their content. Differences are B - A.
+    """
+    from shikisha.evals.evaluation_comparison import compare_evaluations as compared
+    from shikisha.evals.report import load_report
+
+    first, second = (load_report(_read_report(path), str(path)) for path in (one, other))
+    found = compared(first, second, [_split_pair(each, first.scores, second.scores) for each in pair or ()])
+    if json:
+        output.print_json(found.plain())
+    else:
+        _print_comparison(found, output.make_console(to_stdout=True))
+    return ExitCode.OK
+
+
+def _split_pair(text: str, ours: Iterable[str], theirs: Iterable[str]) -> tuple[str, str]:
+    """Take NAME=NAME apart; a name may hold `=` itself, so the split is where both names are known."""
+    known, others = set(ours), set(theirs)
+    for place in [place for place, character in enumerate(text) if character == "="]:
+        if text[:place] in known and text[place + 1 :] in others:
+            return text[:place], text[place + 1 :]
+    raise UnknownName("pair of entrants", text, known | others)
+
+
+def _print_comparison(found: "EvaluationComparison", console: "Console") -> None:
+    from rich.table import Table
+
+    console.print(
+        f"A: {one_line(found.a)}, B: {one_line(found.b)}; {found.common:,} tasks in both, {found.only_a:,} in A only, "
+        f"{found.only_b:,} in B only"
+    )
+    wide = console.width >= _WIDE
+    table = Table(box=None, pad_edge=False, padding=(0, 2 if wide else 1, 0, 0), header_style="dim")
+    table.add_column("entrant", overflow="ellipsis", no_wrap=True, max_width=min(_LONGEST_NAME, console.width - 46))
+    for name, width in list(_COLUMNS.items())[: None if wide else _NARROW_COLUMNS]:
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
+    for pair in found.pairs:
+        table.add_row(*_pair_cells(pair)[: 1 + len(_COLUMNS) if wide else 1 + _NARROW_COLUMNS])
+    console.print(table)
+    for note in found.notes:
+        console.print(f"note: {one_line(note)}")
+    console.print("Intervals are of paired differences; p is McNemar's exact test. Neither is corrected for many rows.")
+
+
+def _pair_cells(pair: "PairedEntrants") -> tuple[str, ...]:
+    difference = pair.difference
+    star = "*" if difference.significant else ""
+    name = pair.a if pair.a == pair.b else f"{pair.a} → {pair.b}"
+    return (
+        one_line(name),
+        f"{pair.accuracy[0]:.1%}",
+        f"{pair.accuracy[1]:.1%}",
+        f"{100 * difference.mean:+.1f}{star}",
+        f"{100 * difference.interval.low:+.1f} to {100 * difference.interval.high:+.1f}",
+        "" if pair.p is None else f"{pair.p:.3f}",
+        f"{pair.tasks:,}",
+        f"{difference.better:,}",
+        f"{difference.worse:,}",
+        "" if pair.dollars is None else f"{pair.dollars:+.3g}",
+    )
+
+
+def _read_report(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: expected UTF-8 text") from None

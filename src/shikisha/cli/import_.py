@@ -1,0 +1,107 @@
+"""Outcomes from elsewhere: `import outcomes`."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shikisha.cli import output
+from shikisha.cli.exit_codes import ExitCode
+from shikisha.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from shikisha.outcomes.log_writer import LogSummary
+
+KindName = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND",
+        help="journal, litellm, llmrouter, mmlu-pro, otel, routellm, routerbench, zeroeval; or table, your own rows.",
+    ),
+]
+Sources = Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Files or folders; for journals URLs too.")]
+Score = Annotated[
+    str | None,
+    typer.Option("--score", metavar="NAME", help="litellm, table: the field, otel: the evaluation with the score."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOutputOptions:
+    """Where the log goes, and how."""
+
+    to: Annotated[Path, typer.Option("--out", "-o", help="The folder to write the log into.")]
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="Write JSON Lines, not parquet.")] = False
+    force: Annotated[bool, typer.Option("--force", help="Replace a log that is there.")] = False
+
+
+def outcomes(
+    kind: KindName, sources: Sources, writing: ImportOutputOptions, score: Score = None, json: JsonOption = False
+) -> ExitCode:
+    """Turn recorded answers into an outcome log.
+
+    From benchmarks' results, proxies' and traces' logs, or journals; what was merged or left out is counted on stderr.
+    """
+    from shikisha.outcomes.importers import source_files
+    from shikisha.outcomes.importers.importer_registry import import_outcomes
+
+    given = source_files.Sources(sources, score)
+    written = import_outcomes(kind, given, writing.to, as_lines=writing.jsonl, replace=writing.force)
+    if json:
+        output.print_json({"written": str(writing.to), **_import_json(written)})
+        return ExitCode.OK
+    for note in _import_notes(written):
+        output.print_note(note)
+    if not written.graded:
+        output.print_note(_next_steps(kind, score))
+    output.print_answer(
+        f"{writing.to}: {_plural(written.outcomes, 'outcome')} ({written.graded:,} graded) of "
+        f"{_plural(written.workers, 'worker')} on {_plural(written.tasks, 'task')}, "
+        f"{_plural(written.responses, 'response')}"
+    )
+    return ExitCode.OK
+
+
+def _next_steps(kind: str, score: str | None) -> str:
+    """Say what can be done with a log that nobody graded."""
+    from shikisha.outcomes.importers.importer_registry import SOURCE_KINDS
+
+    named = SOURCE_KINDS[kind].scores
+    again = f"import it again with --score NAME ({named})" if named and score is None else "grade the answers"
+    if kind == "journal":
+        again = "grade runs (`shikisha feedback RUN SCORE`, or a taskset's checkers in `shikisha eval`)"
+    return f"next: no outcome has a score, so `learn` and `eval --log` have nothing to compare: {again}"
+
+
+def _import_notes(written: "LogSummary") -> Iterator[str]:
+    if written.merged:
+        yield f"merged: {written.merged:,} samples in rows of several (means; the column samples says of how many)"
+    if written.same:
+        yield f"repeated: {_plural(written.same, 'row')} with nothing new"
+    if written.apart:
+        yield f"kept apart: {_plural(written.apart, 'task')} with another prompt or right answer under a taken id"
+    for what, count in written.remarks.items():
+        yield f"note: {what}: {count:,}"
+    for reason, count in written.left.items():
+        yield f"left out: {reason}: {count:,}"
+
+
+def _import_json(written: "LogSummary") -> Mapping[str, object]:
+    return {
+        "tasks": written.tasks,
+        "workers": written.workers,
+        "outcomes": written.outcomes,
+        "graded": written.graded,
+        "responses": written.responses,
+        "merged": written.merged,
+        "same": written.same,
+        "apart": written.apart,
+        "left": dict(written.left),
+        "remarks": dict(written.remarks),
+    }
+
+
+def _plural(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,80 @@
+"""The journal itself: `journal verify` and `journal export`."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from shikisha.cli import output, session
+from shikisha.cli.exit_codes import ExitCode
+from shikisha.cli.options import SharedOptions
+from shikisha.core.errors import TaskError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from shikisha.journal import Verification
+
+Expect = Annotated[
+    str | None, typer.Option("--expect", metavar="HASH", help="A hash noted earlier that must be in it.")
+]
+OneRun = Annotated[str, typer.Argument(metavar="RUN", help="One run's events; else all.", show_default=False)]
+To = Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file; else to stdout.")]
+
+
+def verify(shared: SharedOptions, expect: Expect = None) -> ExitCode:
+    """Check the journal against its hash chain.
+
+    Exit code 6 if anything was changed, cut or reordered.
+    """
+
+    async def main() -> "Verification":
+        async with session.open_existing_journal(shared) as journal:
+            return await journal.verify(expect)
+
+    found = session.run_async(main)
+    if shared.json:
+        problems = [{"event": problem.seq, "what": problem.what} for problem in found.problems]
+        output.print_json(
+            {"ok": found.ok, "events": found.count, "hash": found.hash, "erased": found.erased, "problems": problems}
+        )
+    else:
+        for problem in found.problems:
+            output.print_note(str(problem))
+        erased = f" ({found.erased} texts erased)" if found.erased else ""
+        output.print_answer(
+            f"{'intact' if found.ok else 'NOT intact'}: {found.count} events{erased}, head {found.hash}"
+        )
+    return ExitCode.OK if found.ok else ExitCode.JOURNAL
+
+
+def export(shared: SharedOptions, run: OneRun = "", to: To = None) -> ExitCode:
+    """Print events as lines of JSON.
+
+    One event a line, texts in place, with --json or without.
+    """
+
+    async def main() -> int:
+        async with session.open_existing_journal(shared) as journal:
+            name = await session.find_run(journal, run) if run else None
+            lines = 0
+            with _open_output(to) as file:
+                async for line in journal.export(name):
+                    output.print_line(line, file)
+                    lines += 1
+            return lines
+
+    lines = session.run_async(main)
+    if to is not None:
+        output.print_note(f"{lines} events written to {to}")
+    return ExitCode.OK
+
+
+def _open_output(to: Path | None) -> "AbstractContextManager[TextIO | None]":
+    if to is None:
+        return nullcontext()
+    try:
+        return to.open("w", encoding="utf-8")
+    except OSError as error:
+        raise TaskError(f"{to}: cannot be written: {error.strerror}") from None

@@ -1,0 +1,107 @@
+"""Where words go: the answer to stdout, everything else to stderr.
+
+Invariant: whatever a model, a tool or a user wrote passes `clean` before a terminal sees it; a pipe gets the answer
+byte for byte. With --json, stdout holds exactly one JSON value, errors included. Deliberately absent: colours in
+anything but the live tree and tables, which rich leaves out by itself where there is no terminal.
+"""
+
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from shikisha.core.text import clean_text, one_line, to_safe_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_LONGEST_LINE = 200
+_GAP = 2  # between two columns
+_MIN_CUT_COLUMN = 8  # characters that must be left of a column that is cut
+
+
+def print_answer(text: str) -> None:
+    """Print the answer to stdout."""
+    _write(sys.stdout, clean_text(text) if sys.stdout.isatty() else text)
+
+
+def print_json(data: object) -> None:
+    """Print a JSON value to stdout."""
+    _write(sys.stdout, to_safe_json(data))
+
+
+def print_report(text: str) -> None:
+    """Print a text of ours that quotes others to stdout: cleaned always, on a terminal wrapped under its indents."""
+    _write(sys.stdout, wrap_text(text, make_console(to_stdout=True).width) if sys.stdout.isatty() else clean_text(text))
+
+
+def wrap_text(text: str, width: int) -> str:
+    """Return the text cleaned and wrapped at words; a line that goes on is indented further than it began."""
+    from rich.text import Text
+
+    lines = []
+    for whole in clean_text(text).expandtabs(4).split("\n"):
+        indent = min(len(whole) - len(whole.lstrip()), width // 2)
+        first, *rest = Text(whole.strip()).wrap(make_console(), max(width - indent - 2, 10)) or [Text()]
+        lines += [" " * indent + first.plain.rstrip(), *(" " * (indent + 2) + more.plain.rstrip() for more in rest)]
+    return "\n".join(lines)
+
+
+def print_line(text: str, file: TextIO | None = None) -> None:
+    """Print a line to a file, byte for byte, or to stdout."""
+    if file is None:
+        print_answer(text)
+    else:
+        file.write(f"{text}\n")
+
+
+def print_note(text: str) -> None:
+    """Print a remark to stderr."""
+    _write(sys.stderr, clean_text(text))
+
+
+def print_note_line(text: str) -> None:
+    """Print a remark to stderr on one line, cut where the terminal ends."""
+    screen = make_console()
+    room = screen.width if screen.is_terminal else _LONGEST_LINE
+    screen.print(one_line(text, _LONGEST_LINE), width=room, no_wrap=True, overflow="ellipsis")
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> None:
+    """Print a table to stdout: every column as wide as it must be, but for the last, which is cut on a terminal.
+
+    A pipe gets 200 characters of it. Where a terminal has no room for it, it is left out, and no other ever is.
+    """
+    from rich.cells import cell_len, set_cell_size
+
+    lines = [tuple(heads), *(tuple(one_line(cell, _LONGEST_LINE) for cell in row) for row in rows)]
+    widths = [max(cell_len(line[place]) for line in lines) for place in range(len(heads) - 1)]
+    room = make_console(to_stdout=True).width - sum(widths) - _GAP * len(widths) if sys.stdout.isatty() else None
+    for line in lines:
+        cells = [
+            " " * (width - cell_len(cell)) + cell if head in right else set_cell_size(cell, width)
+            for head, cell, width in zip(heads, line, widths, strict=False)
+        ]
+        if room is None or cell_len(line[-1]) <= room:
+            cells.append(line[-1])
+        elif room >= _MIN_CUT_COLUMN:
+            cells.append(set_cell_size(line[-1], room - 1) + "…")
+        _write(sys.stdout, (" " * _GAP).join(cells).rstrip())
+
+
+def make_console(*, to_stdout: bool = False) -> "Console":
+    """Return a rich console, on stderr unless told otherwise, that takes nothing in a text for markup."""
+    from rich.console import Console
+
+    return Console(file=sys.stdout if to_stdout else sys.stderr, markup=False, highlight=False, emoji=False)
+
+
+def escape_unencodable() -> None:
+    """Make both streams print what their encoding lacks as escapes instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _write(stream: TextIO, text: str) -> None:
+    stream.write(text if text.endswith("\n") else text + "\n")
+    stream.flush()

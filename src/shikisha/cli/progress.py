@@ -1,0 +1,396 @@
+"""Watching a run: the live tree on a terminal, plain lines elsewhere, nothing with --quiet.
+
+A watch is told every event (`Engine(observe=…)`) and draws from nothing else. Invariant: it writes to stderr only, and
+`paused` keeps it still while a person is asked. Deliberately absent: the answer, which the command prints at the end.
+
+A run as a tree: rounds, steps with worker, state, seconds and cost, and below them why anything was done again.
+
+The same picture serves while a run is performed (folded from the events so far) and afterwards (`trace`). Child runs
+hang below the step that started them. Invariant: every text of a model or a user is cleaned and on one line.
+Deliberately absent: anything that the events do not say.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from itertools import zip_longest
+from time import time
+from typing import TYPE_CHECKING, Protocol
+
+from shikisha.cli import output
+from shikisha.core.budget import Amount, format_dollars
+from shikisha.core.errors import FaultKind
+from shikisha.core.events import (
+    AttemptFailed,
+    AttemptReason,
+    AttemptStarted,
+    CheckDecided,
+    CheckStatus,
+    Event,
+    PlanProposed,
+    QuestionKind,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    RunStatus,
+    StepFinished,
+)
+from shikisha.core.plan import Step
+from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
+from shikisha.core.text import one_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+PastEvents = Mapping[str, Iterable[Event]]
+
+
+class RunProgress(Protocol):
+    """Who is told what happens."""
+
+    started: bool
+
+    def observe(self, event: Event) -> None:
+        """Take note of an event."""
+        ...
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Keep still inside."""
+        ...
+
+    def __enter__(self) -> "RunProgress": ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def choose_progress(quiet: bool, past: PastEvents | None = None) -> RunProgress:
+    """Return the watch that suits stderr. `past` are the events of runs that go on."""
+    if quiet:
+        return SilentProgress()
+    if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return LiveProgress(past or {})
+    return LineProgress(past or {})
+
+
+class SilentProgress:
+    """Says nothing."""
+
+    started = False
+
+    def observe(self, event: Event) -> None:  # noqa: ARG002 - the protocol's signature
+        """Note only that there is a run."""
+        self.started = True
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Nothing moves."""
+        return nullcontext()
+
+    def __enter__(self) -> "SilentProgress":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class RunEvents:
+    """The events so far, by run, in the order in which runs were first heard of."""
+
+    def __init__(self, past: PastEvents) -> None:
+        self._events = {run: list(events) for run, events in past.items()}
+
+    def add(self, event: Event) -> None:
+        """Append an event to its run."""
+        self._events.setdefault(event.run, []).append(event)
+
+    def runs(self) -> dict[str, Run]:
+        """Fold every run whose beginning is known."""
+        known = {run: events for run, events in list(self._events.items()) if isinstance(events[0], RunStarted)}
+        return {run: Run.fold(tuple(events)) for run, events in known.items()}
+
+
+class LiveProgress:
+    """Redraws the run's tree on stderr, a few times a second."""
+
+    def __init__(self, past: PastEvents) -> None:
+        self.started = bool(past)
+        self._told = RunEvents(past)
+        self._live: Live | None = None
+
+    def observe(self, event: Event) -> None:
+        """Take note of an event; the next redrawing shows it."""
+        self.started = True
+        self._told.add(event)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Take the tree away and put it back."""
+        self._stop(keep=False)
+        try:
+            yield
+        finally:
+            self._start()
+
+    def __enter__(self) -> "LiveProgress":
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop(keep=True)
+
+    def _start(self) -> None:
+        from rich.live import Live
+
+        _echo_controls(False)
+        self._live = Live(console=output.make_console(), get_renderable=self._draw, refresh_per_second=8)
+        self._live.start()
+
+    def _stop(self, *, keep: bool) -> None:
+        if self._live is not None:
+            self._live.transient = not keep
+            self._live.stop()
+            self._live = None
+            _echo_controls(True)
+
+    def _draw(self) -> "RenderableType":
+
+        runs = self._told.runs()
+        root = next((run for run in runs.values() if run.started.parent is None), None)
+        return run_tree(RunTreeView(runs, time()), root.id) if root is not None else ""
+
+
+def _echo_controls(on: bool) -> None:
+    """Let the terminal show ^C when it is typed, or not: the sign would shift the tree by a column or a line."""
+    try:
+        import termios
+    except ImportError:
+        return
+    with suppress(termios.error, OSError, ValueError):
+        settings = termios.tcgetattr(sys.stderr)
+        settings[3] = settings[3] | termios.ECHOCTL if on else settings[3] & ~termios.ECHOCTL
+        termios.tcsetattr(sys.stderr, termios.TCSANOW, settings)
+
+
+class LineProgress:
+    """Prints a line when a round is planned, a step ends or anything goes other than planned."""
+
+    def __init__(self, past: PastEvents) -> None:
+        self.started = bool(past)
+        self._told = RunEvents(past)
+
+    def observe(self, event: Event) -> None:
+        """Print the line that tells this event, if one does."""
+        self.started = True
+        self._told.add(event)
+        run = self._told.runs().get(event.run)
+        for line in self._lines(event, run) if run is not None else ():
+            output.print_note(f"{'  ' * run.started.depth if run else ''}{line}")
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Lines stand still by themselves."""
+        return nullcontext()
+
+    def __enter__(self) -> "LineProgress":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def _lines(self, event: Event, run: Run) -> Iterator[str]:
+
+        match event:
+            case RunStarted() | RunResumed() | RunFinished() | RunPaused():
+                yield run_line(run).plain
+            case PlanProposed():
+                yield round_line(run.round(event.round), run).plain
+            case StepFinished():
+                record = run.round(event.round)
+                if record.plan is not None:
+                    yield step_line(record.plan.steps[event.step], record.step(event.step), run).plain
+            case AttemptStarted() if event.reason is not AttemptReason.FIRST:
+                yield f"  {event.reason}: {event.worker}"
+            case AttemptFailed():
+                yield f"  {event.worker}: {event.fault}: {event.message}"
+            case CheckDecided() if event.status is not CheckStatus.PASS:
+                yield f"  check {event.check}: {event.status}: {event.reason}"
+            case _:
+                return
+
+
+if TYPE_CHECKING:
+    from rich.text import Text
+    from rich.tree import Tree
+
+RUNNING_SIGN, DONE_SIGN, FAILED_SIGN, WAITING_SIGN, ASKING_SIGN = "▶", "✓", "✗", "·", "?"
+_SIGN_STYLES = {
+    RUNNING_SIGN: "cyan",
+    DONE_SIGN: "green",
+    FAILED_SIGN: "red",
+    WAITING_SIGN: "dim",
+    ASKING_SIGN: "yellow",
+}
+_STATUS_STYLES = {RunStatus.DONE: "green", RunStatus.RUNNING: "cyan", RunStatus.FAILED: "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunTreeView:
+    """What is drawn: the runs by id, the time now (None: afterwards), whether answers are shown too."""
+
+    runs: Mapping[str, Run]
+    now: float | None = None
+    answers: bool = False
+
+
+def run_tree(view: RunTreeView, root: str) -> "Tree":
+    """Return the tree of a run and its child runs."""
+    from rich.tree import Tree
+
+    run = view.runs[root]
+    tree = Tree(run_line(run, view.now), guide_style="dim")
+    for record in run.rounds:
+        _add_round(tree, record, run, view)
+    return tree
+
+
+def _add_round(tree: "Tree", record: RoundRecord, run: Run, view: RunTreeView) -> None:
+    branch = tree.add(round_line(record, run))
+    for rejection in record.rejected:
+        branch.add(_styled_line(f"no plan: {rejection.where}: {rejection.what}", "yellow"))
+    for line in problem_lines(record.planning):
+        branch.add(line)
+    for index, step in enumerate(record.plan.steps if record.plan else ()):
+        _add_step(branch, step, record.steps.get(index, StepRecord(index)), run, view)
+
+
+def _add_step(branch: "Tree", step: Step, record: StepRecord, run: Run, view: RunTreeView) -> None:
+    leaf = branch.add(step_line(step, record, run, view.now))
+    for line in problem_lines(record):
+        leaf.add(line)
+    for attempt in record.attempts:
+        if attempt.started.key in view.runs and attempt.started.key != run.id:
+            leaf.add(run_tree(view, attempt.started.key))
+    result = record.result
+    if view.answers and result is not None and result.text is not None:
+        leaf.add(_styled_line(f"→ {one_line(result.text)}", "dim"))
+
+
+def run_line(run: Run, now: float | None = None) -> "Text":
+    """Return where a run stands, on one line."""
+    status = run.status
+    style = _STATUS_STYLES.get(status, "yellow")
+    why = run.why if status is not RunStatus.DONE else ""
+    parts = [
+        run.id,
+        str(status),
+        f"{_format_seconds(_run_seconds(run, now))}",
+        format_cost(run.charged),
+        *uncertain_cost(run.uncertain),
+    ]
+    return _styled_line(" · ".join(parts) + (f" · {why}" if why else ""), f"bold {style}")
+
+
+def round_line(record: RoundRecord, run: Run) -> "Text":
+    """Return who planned a round, and its shape."""
+    if record.plan is None or record.proposed is None:
+        return _styled_line(f"round {record.index}: {run.started.conductor} is planning", "cyan")
+    who = record.proposed.substituted or record.proposed.conductor
+    instead = f" in place of {record.proposed.conductor}" if record.proposed.substituted else ""
+    shape = "keeps the answer" if record.plan.ships else record.plan.topology()
+    cost = sum((attempt.charged for attempt in record.planning.attempts), Amount())
+    paid = f" · {format_cost(cost)}" if record.planning.attempts else ""
+    return _styled_line(f"round {record.index}: {shape} by {who}{instead}{paid}", "bold")
+
+
+def step_line(step: Step, record: StepRecord, run: Run, now: float | None = None) -> "Text":
+    """Return a step's worker, state, seconds, dollars and subtask."""
+    from rich.text import Text
+
+    sign, state = _step_state(step, record, run.status)
+    planned = run.started.pool[step.worker]
+    worker = record.attempts[-1].started.worker if record.attempts else planned
+    who = planned if worker == planned else f"{worker} for {planned}"
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(f"{sign} ", _SIGN_STYLES[sign])
+    line.append(f"{record.index} {one_line(who, 40)}", "bold")
+    facts = [state, *_step_figures(record, now)]
+    line.append(" · " + " · ".join(fact for fact in facts if fact) if any(facts) else "")
+    line.append(f" · {one_line(step.subtask)}", "dim")
+    return line
+
+
+def _step_state(step: Step, record: StepRecord, status: RunStatus) -> tuple[str, str]:
+    """Return a step's sign, and in words what the sign does not say."""
+    if record.finished is not None:
+        return (DONE_SIGN, "") if record.finished.fault is None else (FAILED_SIGN, str(record.finished.fault))
+    if record.questions and (not record.attempts or status is RunStatus.SUSPENDED):
+        asks = record.questions[-1].asks
+        return ASKING_SIGN, "waits for the client's tools" if asks is QuestionKind.TOOLS else f"asks a person ({asks})"
+    if status is not RunStatus.RUNNING:
+        return WAITING_SIGN, "not finished" if record.attempts else "not begun"
+    if not record.attempts:
+        return WAITING_SIGN, f"after {', '.join(map(str, step.access))}" if step.access else "waits"
+    return RUNNING_SIGN, "" if record.attempts[-1].in_flight else "again soon"
+
+
+def _step_figures(record: StepRecord, now: float | None) -> Iterator[str]:
+    if not record.attempts:
+        return
+    begun = record.attempts[0].started.at
+    ended = record.finished.at if record.finished else now
+    if ended is not None:
+        yield _format_seconds(ended - begun)
+    settled = [attempt for attempt in record.attempts if attempt.outcome is not None]
+    if settled:
+        yield format_cost(sum((attempt.charged for attempt in settled), Amount()))
+        yield from uncertain_cost(sum((attempt.uncertain for attempt in settled), Amount()))
+
+
+def problem_lines(record: StepRecord) -> Iterator["Text"]:
+    """Say why anything was done again or otherwise: what failed, and what it led to."""
+    for attempt, following in zip_longest(record.attempts, record.attempts[1:]):
+        leads = _retry_reason(attempt, following)
+        if attempt.in_flight and following is not None:
+            yield _styled_line(f"{leads}in flight when the process ended", "red")
+        if isinstance(attempt.outcome, AttemptFailed) and attempt.outcome.fault is not FaultKind.WAITING:
+            said = f": {one_line(attempt.outcome.message)}" if attempt.outcome.message else ""
+            yield _styled_line(f"{leads}{attempt.outcome.fault}{said}", "red")
+        for check in record.checks:
+            if check.attempt == attempt.started.attempt and check.status is not CheckStatus.PASS:
+                yield _styled_line(f"{leads}check {check.check}: {check.status}: {one_line(check.reason)}", "red")
+
+
+def _retry_reason(attempt: Attempt, following: Attempt | None) -> str:
+    """Say what came after an attempt, where it was not the end: again, or somebody else."""
+    if following is None or following.started.reason is AttemptReason.FIRST:
+        return ""
+    worker = following.started.worker
+    to = "" if worker == attempt.started.worker else f" to {one_line(worker, 40)}"
+    return f"{following.started.reason}{to} after "
+
+
+def _run_seconds(run: Run, now: float | None) -> float:
+    if run.finished is not None or now is None:
+        return run.active_seconds
+    return max(run.active_seconds, now - run.started.at)
+
+
+def _styled_line(text: str, style: str) -> "Text":
+    from rich.text import Text
+
+    return Text(one_line(text, 400), style, no_wrap=True, overflow="ellipsis")
+
+
+def _format_seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def uncertain_cost(amount: Amount) -> Iterator[str]:
+    """Yield what may have been used besides, as people read it, where that is anything."""
+    if amount.dollars is None or amount.dollars > 0:
+        yield f"up to {format_cost(amount)} more, uncertain"
+
+
+def format_cost(amount: Amount) -> str:
+    """Return an amount's dollars as people read them; `$?` where nobody can say."""
+    return format_dollars(amount.dollars)

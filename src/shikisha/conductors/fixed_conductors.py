@@ -1,0 +1,239 @@
+"""Conductors that plan by a fixed rule: a named topology, a cascade, or plans given beforehand.
+
+A name like `fixed:vote` stands bare or with options, `fixed:vote?workers=a,b&join=c`; the whole of it is the
+conductor's name, so a journal tells what was conducted and a resumed run gets the same conductor. Invariant: the same
+situation leads to the same plan. Deliberately absent: anything learned, and any chance.
+
+The agreement cascade: two workers answer side by side; where they agree that is the answer, else a third is asked.
+
+It needs no check and no right answer, only the canonical form of answers. Two answers agree when they are the same but
+for case and space, choose the same letter, or come to the same number; `by=text` (or `choice`, `number`, `math`) counts
+that form alone. Invariant: two rounds at most, and the second
+only where the first has no agreement. Deliberately absent: confidence learned from outcomes.
+
+Plans drawn by lot: the control that shows what structure and choice are worth by themselves.
+
+Length (1 to as many as are allowed), workers, and access lists (a coin for each earlier step) are drawn; the last step
+gives the answer. Invariant: the same seed, task and pool size lead to the same plan, on any machine and in any order.
+Deliberately absent: any look at descriptions or prices, and invented subtasks: every step is to answer the question.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from shikisha.conductors.topologies import (
+    ANSWER,
+    ANSWER_ALONE,
+    NO_TOPOLOGY_OPTIONS,
+    TOPOLOGIES,
+    RoleAssignment,
+    Topology,
+    TopologyOptions,
+    reject_unused_options,
+)
+from shikisha.core.errors import ConfigError, PlanError, UnknownName
+from shikisha.core.plan import Plan, Step
+from shikisha.core.run import Result, RoundResult
+from shikisha.engine.conductor import Conductor, Proposal, Situation
+from shikisha.engine.worker import Card
+
+AGREEMENT = "agreement"
+_AGREEMENT_WORKERS = 3
+_BY_OPTION, _COMPARED_FORMS = "by", ("text", "choice", "number", "math")
+
+
+@dataclass(frozen=True, slots=True)
+class AgreementConductor:
+    """Asks the first two of its three `workers`, and the third where those two differ; by default by price."""
+
+    name: str
+    options: TopologyOptions
+
+    def __post_init__(self) -> None:
+        by = self.options.roles.get(_BY_OPTION, "text")
+        if by not in _COMPARED_FORMS:
+            raise UnknownName(f"form in {self.name!r}", by, _COMPARED_FORMS)
+
+    def cast(self, cards: tuple[Card, ...]) -> tuple[int, ...]:
+        """Return the three ordinals; ConfigError for another number, UnknownName for one that is not in the pool."""
+        if not cards:
+            raise PlanError("the pool is empty", "pool")
+        found = RoleAssignment(cards, self.options)
+        if self.options.workers:
+            if len(self.options.workers) != _AGREEMENT_WORKERS:
+                raise ConfigError(f"{self.name}: expected three workers, found {len(self.options.workers)}")
+            return tuple(map(found.ordinal, self.options.workers))
+        ladder = found.by_price
+        return (ladder[0], ladder[min(1, len(ladder) - 1)], found.most_expensive)
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Propose the two, then the third or nothing."""
+        first, second, third = self.cast(situation.cards)
+        if not situation.rounds:
+            return Proposal(
+                Plan((Step(ANSWER_ALONE, first), Step(ANSWER_ALONE, second))), note="two answers to compare"
+            )
+        if len(situation.rounds) > 1:
+            return Proposal(Plan(), note="the third has answered", final=True)
+        if answers_agree(situation.rounds[0].results, self.options.roles.get(_BY_OPTION)):
+            return Proposal(Plan(), note="the two agree", final=True)
+        name = situation.cards[third].name
+        return Proposal(Plan((Step(ANSWER_ALONE, third),)), note=f"the two differ, so {name!r} is asked", final=True)
+
+
+def answers_agree(results: Sequence[Result], by: str | None = None) -> bool:
+    """Whether there are answers and all of them are the same in one of their canonical forms, or in the form `by`."""
+    from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
+
+    texts = [result.text for result in results if result.ok and result.text is not None]
+    if not texts or len(texts) < len(results):
+        return False
+    forms = (AnswerForm.TEXT, AnswerForm.CHOICE, AnswerForm.NUMBER) if by is None else (AnswerForm(by),)
+    found = ({canonicalize(text, form) for text in texts} for form in forms)
+    return any(len(each) == 1 and None not in each for each in found)
+
+
+CASCADE = "cascade"
+FIXED_TOPOLOGIES = (*TOPOLOGIES, CASCADE, AGREEMENT)
+
+
+def fixed_conductor(spec: str, options: TopologyOptions | None = None, name: str = "") -> Conductor:
+    """Return the conductor of this topology: `vote`, or `vote?workers=a,b&n=2` where no options are given.
+
+    Its name is `fixed:` and all of `spec`, unless another is given.
+    """
+    topology, _, query = spec.partition("?")
+    chosen = TopologyOptions.parse(query) if options is None else options
+    if topology == CASCADE:
+        return CascadeConductor(name or f"fixed:{spec}", chosen)
+    if topology == AGREEMENT:
+        reject_unused_options(spec, chosen, ("by",), ("workers",))
+        return AgreementConductor(name or f"fixed:{spec}", chosen)
+    if topology not in TOPOLOGIES:
+        raise UnknownName("topology", topology, FIXED_TOPOLOGIES)
+    return FixedConductor(name or f"fixed:{spec}", TOPOLOGIES[topology], chosen)
+
+
+class FixedConductor:
+    """Performs one topology in one round."""
+
+    def __init__(self, name: str, topology: Topology, options: TopologyOptions = NO_TOPOLOGY_OPTIONS) -> None:
+        reject_unused_options(name, options, topology.roles, topology.takes)
+        self._name, self._topology, self._options = name, topology, options
+        self._made: tuple[tuple[Card, ...], Plan] | None = None  # many runs over one pool ask for one plan
+
+    @property
+    def name(self) -> str:
+        """`fixed:` and the topology."""
+        return self._name
+
+    def plan(self, cards: tuple[Card, ...]) -> Plan:
+        """Return the topology's plan for these workers; UnknownName for an option that names none of them."""
+        if self._made is None or self._made[0] is not cards:
+            self._made = (cards, self._topology.build(RoleAssignment(_require_cards(cards), self._options)))
+        return self._made[1]
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Propose the topology's plan, and after it keep the answer."""
+        if situation.rounds:
+            return Proposal(Plan(), note=f"{self._name} has one round", final=True)
+        note = f"the fixed topology {self._name}"
+        return Proposal(self.plan(situation.cards), note=note, final=True, joins=self._topology.joins)
+
+
+class CascadeConductor:
+    """Asks one worker, and the next dearer one when there is no answer or a check did not pass (FrugalGPT's shape).
+
+    Its ladder is `workers` in the order given, else the cheapest and the dearest talker. Without checks on the workers
+    it stops at the first answer.
+    """
+
+    def __init__(self, name: str = f"fixed:{CASCADE}", options: TopologyOptions = NO_TOPOLOGY_OPTIONS) -> None:
+        reject_unused_options(name, options, (), ("workers",))
+        self._name, self._options = name, options
+
+    @property
+    def name(self) -> str:
+        """`fixed:cascade` with its options."""
+        return self._name
+
+    def ladder(self, cards: tuple[Card, ...]) -> tuple[int, ...]:
+        """Return the ordinals to ask, in order; UnknownName for an option that names none of these workers."""
+        cast = RoleAssignment(_require_cards(cards), self._options)
+        if self._options.workers:
+            return tuple(map(cast.ordinal, self._options.workers))
+        return tuple(dict.fromkeys((cast.cheapest, cast.most_expensive)))
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Propose one step for the next rung, or keep the answer."""
+        ladder, rung = self.ladder(situation.cards), len(situation.rounds)
+        trouble = _failure_reason(situation.rounds[-1]) if situation.rounds else ""
+        if situation.rounds and not trouble:
+            return Proposal(Plan(), note="the answer passed", final=True)
+        if rung >= len(ladder):
+            return Proposal(Plan(), note=f"{trouble}; the ladder ends here", final=True)
+        worker = situation.cards[ladder[rung]].name
+        note = f"{trouble}, so {worker!r} is asked" if trouble else f"the ladder begins with {worker!r}"
+        return Proposal(Plan((Step(ANSWER, ladder[rung]),)), note=note, final=rung == len(ladder) - 1)
+
+
+class ScriptedConductor:
+    """The shipped fake: proposes the given plans one after another, then keeps the answer."""
+
+    def __init__(self, plans: Sequence[Plan], name: str = "fixed:scripted") -> None:
+        self._plans, self._name = tuple(plans), name
+
+    @property
+    def name(self) -> str:
+        """The name given."""
+        return self._name
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Propose the plan of this round."""
+        number = len(situation.rounds)
+        plan = self._plans[number] if number < len(self._plans) else Plan()
+        return Proposal(plan, note=f"scripted plan {number}", final=number + 1 >= len(self._plans))
+
+
+def _failure_reason(last: RoundResult) -> str:
+    final = last.final
+    if final is None:
+        return "nothing was done"
+    if final.fault is not None:
+        return f"{final.worker!r} gave no answer ({final.fault.kind})"
+    failed = [verdict for verdict in final.verdicts if not verdict.passed]
+    return f"{final.worker!r} did not pass the check {failed[0].check!r}" if failed else ""
+
+
+def _require_cards(cards: tuple[Card, ...]) -> tuple[Card, ...]:
+    if not cards:
+        raise PlanError("the pool is empty", "pool")
+    return cards
+
+
+@dataclass(frozen=True, slots=True)
+class RandomPlanConductor:
+    """Proposes one plan by lot. `longest` bounds its steps; 1 makes it a random router."""
+
+    seed: int = 0
+    longest: int = 5
+    name: str = "random"
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Draw a plan, and after it keep the answer."""
+        if situation.rounds:
+            return Proposal(Plan(), note="one random plan is enough", final=True)
+        draw = Random(f"{self.seed}:{situation.task.content_hash}")  # noqa: S311 - a control, not a secret
+        most = min(self.longest, situation.left.plan_steps, max(1, situation.left.steps))
+        plan = Plan(
+            tuple(
+                Step(
+                    ANSWER,
+                    draw.randrange(len(situation.cards)),
+                    tuple(seen for seen in range(index) if draw.random() < 0.5),
+                )
+                for index in range(draw.randint(1, most))
+            )
+        )
+        return Proposal(plan, note=f"drawn by lot (seed {self.seed})", final=True)

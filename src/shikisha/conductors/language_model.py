@@ -1,0 +1,105 @@
+"""A conductor that asks a language model for the plan: any chat endpoint, with our prompt (see `prompt`).
+
+Where the endpoint can be held to a JSON Schema it is; everywhere its text goes through the one strict parser. A text
+that is no plan is shown to the model once more with the error; then the configured fallback conductor proposes.
+Invariants: what the model writes can name workers of the pool and nothing else (1, 5); every rejected text, and the
+fallback's name, are in the Proposal, so that no substitution is hidden (9). Deliberately absent: any memory between
+calls, repair of near-misses, and retries after faults (the engine's attempts do that).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from shikisha.core.errors import FaultKind, PlanError, WorkerError
+from shikisha.core.plan import Plan
+from shikisha.core.plan_parser import parse_plan
+from shikisha.core.prompts import (
+    PlanFormat,
+    PromptStyle,
+    parse_error_message,
+    plan_schema,
+    planner_instructions,
+    planner_message,
+)
+from shikisha.engine.conductor import Conductor, ModelCall, NoPlan, Proposal, Rejection, Situation
+from shikisha.engine.pool import Member
+from shikisha.engine.worker import ChatMessage, Json, Request, Speaker
+
+PLAN_ATTEMPTS = 2
+_REJECTED_CHARACTERS = 20_000  # of a rejected text, when it is shown again to its author
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageModelConductor:
+    """Asks `member` (an endpoint, not a worker of the pool) for each plan; `fallback` proposes when it writes none.
+
+    `style` says how it is addressed; Form.JSON is for structured output. It plans `rounds` times at most.
+    """
+
+    name: str
+    member: Member
+    fallback: Conductor | None = None
+    style: PromptStyle = PromptStyle()
+    rounds: int = 3
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Ask for a plan; without a fallback PlanError when there is none, WorkerError when there is no answer.
+
+        A call that waits for a person is waited for: WorkerError goes through, fallback or not.
+        """
+        if situation.ask is None:
+            raise PlanError("nobody let this conductor ask its model", self.name)
+        rejected: list[Rejection] = []
+        try:
+            proposal = await self._asked(situation, situation.ask, rejected)
+        except WorkerError as error:
+            if self.fallback is None or error.fault.kind is FaultKind.WAITING:
+                raise
+            proposal = await self._stand_in(self.fallback, situation, f"its model gave no answer ({error.fault.kind})")
+        except PlanError as error:
+            if self.fallback is None:
+                raise
+            proposal = await self._stand_in(self.fallback, situation, error.what)
+        return replace(proposal, rejected=tuple(rejected))
+
+    async def _stand_in(self, fallback: Conductor, at: Situation, problem: str) -> Proposal:
+        proposal = await fallback.propose(at)
+        return replace(proposal, note=f"{self.name}: {problem}; {proposal.note}", substituted=fallback.name)
+
+    async def _asked(self, at: Situation, ask: ModelCall, rejected: list[Rejection]) -> Proposal:
+        """Return the model's proposal; texts that were no plans go to `rejected`."""
+        turns = self._turns(at)
+        for _ in range(PLAN_ATTEMPTS):
+            reply = await ask(self.member, Request(at.task, "Write a plan.", turns=turns, schema=self._schema(at)))
+            try:
+                plan = self._plan(reply.text, at)
+            except PlanError as error:
+                rejected.append(Rejection(reply.text, error.what, error.where))
+                turns = (*turns, *_retry_turns(reply.text, error))
+                continue
+            return Proposal(plan, reply.text, version=reply.model, final=len(at.rounds) + 1 >= self.rounds)
+        raise NoPlan(f"its model wrote no plan in {PLAN_ATTEMPTS} tries", self.name, rejected)
+
+    def _plan(self, text: str, at: Situation) -> Plan:
+        plan = parse_plan(text, len(at.cards), _max_steps(at))
+        if plan.ships and not at.rounds:
+            raise PlanError("there is no answer to keep yet: the first plan needs a step", "plan")
+        return plan
+
+    def _turns(self, at: Situation) -> tuple[ChatMessage, ...]:
+        return (
+            ChatMessage(Speaker.SYSTEM, planner_instructions(_max_steps(at), self.style)),
+            ChatMessage(Speaker.USER, planner_message(at.task, at.cards, at.rounds, self.style)),
+        )
+
+    def _schema(self, at: Situation) -> Mapping[str, Json] | None:
+        return plan_schema(len(at.cards), _max_steps(at)) if self.style.form is PlanFormat.JSON else None
+
+
+def _max_steps(at: Situation) -> int:
+    return max(1, min(at.left.plan_steps, at.left.steps))
+
+
+def _retry_turns(text: str, error: PlanError) -> tuple[ChatMessage, ChatMessage]:
+    said = text[:_REJECTED_CHARACTERS] or "(nothing)"
+    return ChatMessage(Speaker.ASSISTANT, said), ChatMessage(Speaker.USER, parse_error_message(error))

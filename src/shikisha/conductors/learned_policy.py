@@ -1,0 +1,331 @@
+"""A conductor that decides by a learned policy: ask one more worker, or ship an answer, round by round.
+
+`policy:FILE` takes the most accurate setting; `policy:FILE?quality=0.99` (of the best single worker's accuracy),
+`?max_cost=20%` (of its mean cost), `?budget_per_1k=1.50` (dollars for a thousand tasks) or `?lambda=0.5` turn the dial,
+and `?rung=table` takes a simpler rung. With `?explore=5%`, workers of the pool that the policy does not know, or hardly
+knows, are asked first on some tasks, beside the usual course, for that share of what a run costs (`policy.exploring`).
+Invariants: the same task and the same answers lead to the same plan; workers that the pool lacks are not asked; whoever
+is explored changes neither whom the policy asks nor what it ships, but that a worker it would ask anyway is not asked
+twice, and that the answer of one it explored is better than none. Deliberately absent: learning, and any cap: the run's
+budget holds those.
+
+A conductor that acts by a shelf of policies: the live one, or its canary for a share of the tasks; shadows beside.
+
+`policy:DIR`, with the options of `policy:FILE`, which hold for every policy on the shelf. Invariants: the shelf is read
+at every decision, so a promotion holds from the next run on; a run keeps to the version that began it, which stands in
+its journal, for as long as the shelf holds it; whoever does not act calls nothing, and what goes wrong with it is told
+in its words beside the plan and hurts nobody; a canary that cannot begin a task leaves it to the live policy. The
+propensity of a plan is the probability with which the lot would have led to it after all that happened before: none is
+written where every policy that may have begun the run would do the same. Deliberately absent: who is live and why
+(`policy.shelf`), and statistics (`learn.trial`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import fsum
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from shikisha.conductors.topologies import ANSWER_ALONE
+from shikisha.core.budget import Caps
+from shikisha.core.errors import ConfigError, PlanError, ShikishaError
+from shikisha.core.plan import Plan, Step
+from shikisha.core.run import Result, RoundResult
+from shikisha.engine.conductor import Proposal, Situation
+from shikisha.engine.worker import Card
+from shikisha.routing.exploration import ExplorationBudget, ExplorationChance, draw_worker, parse_share
+from shikisha.routing.policy_data import CANNOT_ACT, Policy, describe_action
+from shikisha.routing.policy_file import load_policy
+from shikisha.routing.policy_registry import PolicyRegistry, read_registry
+from shikisha.routing.policy_registry import policy_path as policy_file_path
+from shikisha.routing.state import (
+    NO_ANSWER,
+    NO_WORKER,
+    NOT_ASKED,
+    SHIP,
+    Actions,
+    DecisionState,
+    TaskBatch,
+    encode_answers,
+)
+from shikisha.routing.trade_off import OperatingMix, OperatingPoint, parse_target
+
+_RUNG, _EXPLORE = "rung", "explore"
+_TARGET_OPTIONS = ("max_cost", "quality", "budget_per_1k", "lambda")
+_MIN_ROUNDS_TO_EXPLORE = (
+    3  # that a run must have left to be explored: one for that, one to ask whom the policy asks, one to ship
+)
+_BUDGET_MARGIN = 10.0  # times what exploring should cost must be left under a cap
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyConductor:
+    """Acts by `policy`, whose file is of this `version`, with the settings of `mix`; `exploring` None: never is."""
+
+    name: str
+    policy: Policy
+    version: str
+    mix: OperatingMix
+    exploring: ExplorationBudget | None = None
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Propose a step for the worker to ask next, or the empty plan that keeps the answer to ship."""
+        point = self.mix.of(situation.task.content_hash)
+        lots = self._lots(situation)
+        acts = self._act(self._seen(situation, point, lots), point)
+        ask, ship = int(acts.ask[0]), int(acts.ship[0])
+        if ask != SHIP and (situation.left.rounds > 0 or not situation.rounds):
+            return self._asks(situation, point, self.policy.names[ask], lots)
+        if not situation.rounds:
+            raise PlanError("none of the workers that the policy knows is in the pool", self.name)
+        if ship == NO_WORKER:
+            return Proposal(Plan(), note=self._note(point, "nobody has an answer", situation), version=self.version)
+        kept = _round_asking(situation.rounds, situation.cards, self.policy.names[ship])
+        note = self._note(point, f"ships the answer of {self.policy.names[ship]!r}", situation)
+        return Proposal(Plan(), note=note, version=self.version, final=True, keeps=kept)
+
+    def _asks(
+        self, situation: Situation, point: OperatingPoint, usual: str, lots: Sequence[ExplorationChance]
+    ) -> Proposal:
+        """Propose to ask the usual one; or at first, by lot, somebody to explore. The chance is that of the plan."""
+        worker, what, chance = usual, "asks", None
+        if lots and not situation.rounds and _has_budget_to_explore(situation.left, lots):
+            lot = draw_worker(situation.task.content_hash, lots)
+            if lot is None or lot.worker == usual:
+                chance = 1.0 - sum(each.chance for each in lots if each.worker != usual)
+            else:
+                worker, what, chance = lot.worker, "explores", lot.chance
+        plan = Plan((Step(ANSWER_ALONE, _ordinal(situation.cards, worker)),))
+        note = self._note(point, f"{what} {worker!r}", situation)
+        return Proposal(plan, note=note, version=self.version, propensity=chance)
+
+    def _seen(self, situation: Situation, point: OperatingPoint, lots: Sequence[ExplorationChance]) -> DecisionState:
+        """Return what the policy is to see: what was explored only once the policy itself would have asked for it."""
+        seen = policy_state(self.policy, situation)
+        lot = draw_worker(situation.task.content_hash, lots)
+        if lot is None or lot.worker not in self.policy.names or not situation.rounds:
+            return seen
+        column = self.policy.names.index(lot.worker)
+        if situation.cards[situation.rounds[0].plan.steps[0].worker].name != lot.worker:
+            return seen
+        for count in range(len(situation.rounds) + 1):
+            then = policy_state(self.policy, replace(situation, rounds=situation.rounds[:count]))
+            if int(self._act(_without_worker(then, column), point).ask[0]) == column:
+                return seen
+        return _without_worker(seen, column)
+
+    def _lots(self, situation: Situation) -> tuple[ExplorationChance, ...]:
+        if self.exploring is None:
+            return ()
+        return self.exploring.chances(self.policy, situation.cards, situation.task.prompt)
+
+    def _act(self, seen: DecisionState, point: OperatingPoint) -> Actions:
+        return self.policy.act(seen, point.part, point.setting)
+
+    def _note(self, point: OperatingPoint, what: str, situation: Situation) -> str:
+        part = self.policy.parts[point.part].kind
+        return f"{part} at setting {point.setting}, {len(situation.rounds)} asked: {what}"
+
+
+def policy_conductor(spec: str, name: str = "") -> PolicyConductor:
+    """Return the conductor of `FILE` or `FILE?OPTION=VALUE&...`; ConfigError when there is none."""
+    path, _, query = spec.partition("?")
+    options = [part.partition("=")[::2] for part in query.split("&") if part]
+    for option, _ in options:
+        if option not in (*_TARGET_OPTIONS, _RUNG, _EXPLORE):
+            known = ", ".join((*_TARGET_OPTIONS, _RUNG, _EXPLORE))
+            raise ConfigError(f"policy:{spec}: unknown option {option!r}: known are {known}")
+    policy, version = load_policy(Path(path))
+    besides = {option: value for option, value in options if option in (_RUNG, _EXPLORE)}
+    rung = policy.rung(besides.get(_RUNG, ""))
+    mix = policy.mix(parse_target([(option, value) for option, value in options if option not in besides]), rung.name)
+    share = parse_share(besides.get(_EXPLORE, "0"))
+    exploring = ExplorationBudget(share, mix.cost * rung.dial.unit) if share else None
+    return PolicyConductor(name or f"policy:{spec}", policy, version, mix, exploring)
+
+
+def policy_state(policy: Policy, situation: Situation) -> DecisionState:
+    """Return what a policy sees of a run so far."""
+    task = situation.task
+    batch = TaskBatch((task.prompt,), policy.types.of((task.domain,), (task.prompt,)))
+    shape = (1, len(policy.workers))
+    codes, lengths, tokens = np.full(shape, NOT_ASKED, np.int64), np.zeros(shape, np.int64), np.full(shape, np.nan)
+    tells = None if policy.hearing is None else np.zeros(shape)
+    given = list(_results_by_worker(policy, situation.rounds, situation.cards))
+    kind = int(batch.types[0])
+    texts = [policy.types.canonical(result.text if result.ok else None, kind) for _, result in given]
+    for (worker, result), code in zip(given, encode_answers(texts, NO_ANSWER), strict=True):
+        codes[0, worker], lengths[0, worker] = code, len(result.text or "")
+        if result.ok and result.usage is not None:
+            tokens[0, worker] = result.usage.output_tokens
+        if result.text and tells is not None and policy.hearing is not None:
+            tells[0, worker] = policy.hearing.log_odds_of(worker, result.text, kind)
+    there = policy.may_ask(tuple(card.name for card in situation.cards))
+    return DecisionState(batch, codes, lengths, tokens, there, tells)
+
+
+def _results_by_worker(
+    policy: Policy, rounds: Sequence[RoundResult], cards: tuple[Card, ...]
+) -> list[tuple[int, Result]]:
+    """Return each result by the policy's place of the worker that was asked (whoever stood in for it)."""
+    found = []
+    for performed in rounds:
+        for step, result in zip(performed.plan.steps, performed.results, strict=True):
+            name = cards[step.worker].name
+            if name in policy.names:
+                found.append((policy.names.index(name), result))
+    return found
+
+
+def _without_worker(seen: DecisionState, column: int) -> DecisionState:
+    """Return the state as if this worker had not been asked."""
+    codes = seen.codes.copy()
+    codes[:, column] = NOT_ASKED
+    return replace(seen, codes=codes)
+
+
+def _has_budget_to_explore(left: Caps, lots: Sequence[ExplorationChance]) -> bool:
+    """Whether the run's caps leave room to explore whichever of these the lot names, and to go on as usual."""
+    dearest = max(lot.dollars for lot in lots)
+    paid = left.dollars is None or left.dollars >= _BUDGET_MARGIN * dearest
+    return paid and min(left.rounds, left.steps) >= _MIN_ROUNDS_TO_EXPLORE
+
+
+def _ordinal(cards: tuple[Card, ...], worker: str) -> int:
+    return next(place for place, card in enumerate(cards) if card.name == worker)
+
+
+def _round_asking(rounds: Sequence[RoundResult], cards: tuple[Card, ...], worker: str) -> int | None:
+    """Return the round in which this worker was asked."""
+    for place, performed in enumerate(rounds):
+        if performed.plan.steps and cards[performed.plan.steps[-1].worker].name == worker:
+            return place
+    return None
+
+
+PolicyDecision: TypeAlias = Proposal | str  # what a policy would do, or why it has nothing to offer
+_POLICY_ERRORS = (ShikishaError, ValueError, LookupError, ArithmeticError)  # what a policy may raise that does not act
+_CACHED_POLICIES = 16  # policies held in memory
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryConductor:
+    """Acts by the shelf in `folder`; `query` are the options of all its policies."""
+
+    name: str
+    folder: Path
+    query: str = ""
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Propose what the policy does that acts for this task, and tell what the others would do."""
+        shelf = read_registry(self.folder)
+        begun = situation.rounds[0].version if situation.rounds else ""
+        there = dict.fromkeys([*shelf.shares, *shelf.shadows, *([begun] if shelf.contains(begun) else [])])
+        decided = {version: await self._decided(version, situation) for version in there}
+        acting = _acting_version(shelf, begun, decided, situation)
+        proposal = decided[acting]
+        if isinstance(proposal, str):
+            raise PlanError(proposal, f"{self.folder}: {acting}")
+        note = f"{_version_role(shelf, acting, begun)}: {proposal.note}"
+        chance = await self._chance(shelf, acting, decided, situation)
+        beside = {version: _decision_text(said, situation) for version, said in decided.items() if version != acting}
+        return replace(proposal, note=note, propensity=chance, beside=beside)
+
+    async def _decided(self, version: str, situation: Situation) -> PolicyDecision:
+        try:
+            conductor = _cached_conductor(policy_file_path(self.folder, version), self.query)
+            if conductor.version != version:
+                return f"{CANNOT_ACT}: this is not what was put on the shelf: its version is {conductor.version}"
+            return await conductor.propose(replace(situation, ask=None))
+        except _POLICY_ERRORS as error:
+            return f"{CANNOT_ACT}: {error}"
+
+    async def _chance(
+        self, shelf: PolicyRegistry, acting: str, decided: Mapping[str, PolicyDecision], situation: Situation
+    ) -> float | None:
+        """Return the share of those that do this, among the shares of those that may have acted till now."""
+        own = decided[acting]
+        if acting not in shelf.shares or len(shelf.shares) == 1 or isinstance(own, str):
+            return own.propensity if isinstance(own, Proposal) else None
+        shares = {
+            version: share
+            for version, share in shelf.shares.items()
+            if version == acting or await self._may_have_begun(version, decided[version], situation)
+        }
+        words = _decision_text(own, situation)
+        same = {version: said for version, said in decided.items() if _decision_text(said, situation) == words}
+        drawn = fsum(share * _action_probability(same[version]) for version, share in shares.items() if version in same)
+        chance = drawn / fsum(shares.values())
+        return None if chance >= 1 else chance
+
+    async def _may_have_begun(self, version: str, now: PolicyDecision, situation: Situation) -> bool:
+        """Whether this policy, had it been drawn, would have led to where the run is."""
+        if not situation.rounds:
+            return isinstance(now, Proposal)
+        left = situation.left
+        for count, performed in enumerate(situation.rounds):
+            later = len(situation.rounds) - count
+            more = replace(left, rounds=left.rounds + later, steps=left.steps + later)
+            then = replace(situation, rounds=situation.rounds[:count], left=more)
+            said = await self._decided(version, then)
+            if isinstance(said, str) or said.plan != performed.plan:
+                return False
+        return True
+
+
+def registry_conductor(spec: str, name: str = "") -> RegistryConductor:
+    """Return the conductor of `DIR` or `DIR?OPTION=VALUE&...`; ConfigError where no policy there can act so.
+
+    One that can may have begun the run that is to go on.
+    """
+    path, _, query = spec.partition("?")
+    folder = Path(path)
+    shelf, why = read_registry(folder), None
+    for version in dict.fromkeys([shelf.live, *(policy.version for policy in shelf.policies)]):
+        try:
+            _cached_conductor(policy_file_path(folder, version), query)
+        except ConfigError as error:
+            why = why or error
+        else:
+            return RegistryConductor(name or f"policy:{spec}", folder, query)
+    raise why or ConfigError(f"{folder}: there is no policy on this shelf")
+
+
+@lru_cache(maxsize=_CACHED_POLICIES)
+def _cached_conductor(path: Path, query: str) -> PolicyConductor:
+    """Return the conductor of a policy file, which never changes."""
+    return policy_conductor(f"{path}?{query}" if query else str(path))
+
+
+def _action_probability(decided: PolicyDecision) -> float:
+    """Return the probability with which a policy that explores would do this."""
+    return 1.0 if isinstance(decided, str) or decided.propensity is None else decided.propensity
+
+
+def _acting_version(
+    shelf: PolicyRegistry, begun: str, decided: Mapping[str, PolicyDecision], situation: Situation
+) -> str:
+    """Return the version that acts: the one that began the run, else the one drawn, else the live one."""
+    if isinstance(decided.get(begun), Proposal):
+        return begun
+    drawn = shelf.assign(situation.task.content_hash)
+    return drawn if isinstance(decided[drawn], Proposal) else shelf.live
+
+
+def _version_role(shelf: PolicyRegistry, acting: str, begun: str) -> str:
+    role = "live" if acting == shelf.live else "canary" if acting in shelf.shares else "began this run"
+    return role if begun in {"", acting} else f"{role}, as {begun}, which began this run, cannot act any more"
+
+
+def _decision_text(decided: PolicyDecision, situation: Situation) -> str:
+    if isinstance(decided, str):
+        return decided
+    plans = [performed.plan for performed in situation.rounds]
+    return describe_action(decided.plan, decided.keeps, plans, _worker_names(situation))
+
+
+def _worker_names(situation: Situation) -> Sequence[str]:
+    return [card.name for card in situation.cards]

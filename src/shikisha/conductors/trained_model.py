@@ -1,0 +1,346 @@
+"""A conductor that was trained: a checkpoint writes the plan in this process, token after token.
+
+`lm:DIR` and `lm:shipped`, with `?temperature=0.7&seed=1&rounds=2&constrained=false`. The likeliest text is taken, or
+one by lot: then the lot hangs on the seed, the task and the round, so a resumed run draws the same. Unless told
+otherwise, only plans can be written (`grammar`). An `Author` is a model with its tokenizer and its prompt: `exported`
+runs one without torch, `train.serving` by transformers. Invariants: what was written goes through the one strict
+parser, limits or not; a text that is no plan and the fallback's name are in the Proposal (9); the same situation leads
+to the same proposal; a model whose tokenizer has words writes nothing about a task, or for workers, in words that it
+does not know, since held to plans it would write a valid one by chance (Unreadable). The propensity is that of the
+text, thought included: other thoughts may lead to the same plan. Deliberately absent: a second try (the likeliest text
+would be the same), calls to anybody.
+
+Writing token after token: a model that reads on from what it has read, greedy or by lot, with or without limits.
+
+A `Model` is one method, `begin`; a `Reading` keeps keys and values of what it was fed, so each token is computed once.
+What is written by lot hangs on the seed given and on nothing else. Invariants: a model holds no state between readings
+and may be used by several threads; a token that `Limits` refuses is never written, and its probability goes to the
+others. Deliberately absent: batches (training samples groups, `train.rollout`), beams, penalties. Models are in
+`exported` (ONNX Runtime, no torch) and in `train.serving` (transformers).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from math import exp, fsum
+from typing import Protocol
+
+import numpy as np
+
+from shikisha.conductors.plan_grammar import GrammarConstraint, PlanGrammar, TokenPieces
+from shikisha.core.errors import ConfigError, PlanError, UnreadableTask
+from shikisha.core.plan_parser import parse_plan
+from shikisha.core.prompts import MAX_UNKNOWN_SHARE, compact_prompt
+from shikisha.core.task import Task
+from shikisha.engine.conductor import Conductor, NoPlan, Proposal, Rejection, Situation
+from shikisha.engine.worker import Card
+from shikisha.routing.arrays import Flags, Floats, Floats32
+
+
+class DecodingSession(Protocol):
+    """A text that is being read."""
+
+    def feed(self, tokens: Sequence[int]) -> Floats32:
+        """Read these tokens too; return the logits [V] of the next one."""
+        ...
+
+
+class CausalModel(Protocol):
+    """What tells how texts go on."""
+
+    @property
+    def longest(self) -> int:
+        """How many tokens a text may have, what is written included."""
+        ...
+
+    def begin(self) -> DecodingSession:
+        """Begin a text."""
+        ...
+
+
+class TokenConstraint(Protocol):
+    """What may be written, as it is being written."""
+
+    def allows(self, token: int) -> bool:
+        """Say whether this token may come next."""
+        ...
+
+    def allowed(self) -> Flags:
+        """Return which tokens [V] may come next."""
+        ...
+
+    def take(self, token: int, left: int) -> bool:
+        """Note that this token was written and that so many more can be; say whether the text is complete."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingSettings:
+    """Tokens are drawn at this temperature, by this seed."""
+
+    temperature: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedTokens:
+    """Tokens without the end; `logprob` (nats) of all that was drawn, the end too; whether it came to an end."""
+
+    tokens: tuple[int, ...]
+    logprob: float
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationSettings:
+    """How to write: at most `longest` tokens, until one of `ends`; by lot or the likeliest; within limits or not."""
+
+    longest: int
+    ends: frozenset[int]
+    lot: SamplingSettings | None = None
+    limits: TokenConstraint | None = None
+
+
+def generate_tokens(model: CausalModel, prompt: Sequence[int], order: GenerationSettings) -> GeneratedTokens:
+    """Write on from the prompt; PlanError where a logit is no number, or nothing at all may be written."""
+    reading, dice = model.begin(), np.random.default_rng(order.lot.seed if order.lot else 0)
+    logits = reading.feed(prompt)
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    for left in reversed(range(order.longest)):
+        token, logprob = _next_token(logits, order, dice)
+        logprobs.append(logprob)
+        if token in order.ends:
+            return GeneratedTokens(tuple(tokens), fsum(logprobs), ended=True)
+        tokens.append(token)
+        if order.limits is not None and order.limits.take(token, left):
+            return GeneratedTokens(tuple(tokens), fsum(logprobs), ended=True)
+        if left:
+            logits = reading.feed([token])
+    return GeneratedTokens(tuple(tokens), fsum(logprobs), ended=False)
+
+
+def _next_token(logits: Floats32, order: GenerationSettings, dice: np.random.Generator) -> tuple[int, float]:
+    """Return the next token and its log-probability (0 where nothing is left to chance)."""
+    if np.isnan(logits).any():
+        raise PlanError("the model's logits are no numbers: its weights are damaged", "model")
+    best = int(logits.argmax())
+    if order.lot is None and (order.limits is None or order.limits.allows(best)):
+        return best, 0.0
+    if order.limits is not None:
+        allowed = order.limits.allowed()[: len(logits)]  # a model may have more places than there are tokens
+        logits = np.where(allowed, logits[: len(allowed)], np.float32(-np.inf))
+    if logits.max() == -np.inf:
+        raise PlanError("no token of the vocabulary may come next", "text")
+    if order.lot is None:
+        return int(logits.argmax()), 0.0
+    spread = _softmax(logits.astype(np.float64) / order.lot.temperature)
+    token = int(np.searchsorted(np.cumsum(spread), dice.random(), side="right"))
+    token = min(token, int(np.flatnonzero(spread)[-1]))  # what rounding leaves beyond the last
+    return token, float(np.log(spread[token]))
+
+
+def _softmax(logits: Floats) -> Floats:
+    raised: Floats = np.exp(logits - logits.max())
+    spread: Floats = raised / raised.sum()
+    return spread
+
+
+_ERROR_PLACE = "prompt"
+_MIN_TEMPERATURE, _MAX_TEMPERATURE = 0.01, 10.0
+_QUESTION_UNKNOWN_FACTOR = 4  # times as many unknown words in a question alone: it is short, and its names are its own
+
+
+class PlanModel(Protocol):
+    """A model that writes plans, with how it is addressed."""
+
+    @property
+    def model(self) -> CausalModel:
+        """What tells how texts go on."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """The checkpoint's."""
+        ...
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds it was trained to plan."""
+        ...
+
+    @property
+    def longest(self) -> int:
+        """How many tokens it may write for a plan."""
+        ...
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """The tokens that end a text."""
+        ...
+
+    @property
+    def ordinals(self) -> int:
+        """How many ordinals it can write."""
+        ...
+
+    @property
+    def lexicon(self) -> TokenPieces:
+        """What each token writes."""
+        ...
+
+    @property
+    def words(self) -> int | None:
+        """How many words it knows, where it has a token for all others; None where it reads any text."""
+        ...
+
+    def unknown(self, text: str) -> tuple[int, int]:
+        """Return how many of a text's tokens stand for what it does not know, and how many there are."""
+        ...
+
+    def prompt(self, situation: Situation) -> Sequence[int]:
+        """Return the tokens after which it writes."""
+        ...
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Return a text's tokens."""
+        ...
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of these tokens."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDecoding:
+    """How it writes: at a `temperature` (0: the likeliest) by this `seed`, and whether only plans can be written.
+
+    `unknown` is the share of what it reads that it may not know; above that it refuses.
+    """
+
+    temperature: float = 0.0
+    seed: int = 0
+    constrained: bool = True
+    unknown: float = MAX_UNKNOWN_SHARE
+
+    def __post_init__(self) -> None:
+        if self.temperature and not _MIN_TEMPERATURE <= self.temperature <= _MAX_TEMPERATURE:
+            raise ConfigError(
+                f"temperature: expected 0, or {_MIN_TEMPERATURE} to {_MAX_TEMPERATURE}, found {self.temperature:g}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedConductor:
+    """Asks `author` for each plan; `fallback` proposes when it writes none. It plans `rounds` times at most.
+
+    `taskset` is what it was trained on, as far as its card says so.
+    """
+
+    name: str
+    author: PlanModel
+    fallback: Conductor | None = None
+    manner: PlanDecoding = PlanDecoding()
+    rounds: int | None = None
+    taskset: str = ""
+
+    @property
+    def purpose(self) -> str:
+        """What it is for, in words; empty where it reads any text and nobody says what it was trained on."""
+        tasks = f"for tasks like those of {self.taskset!r}, which it was trained on" if self.taskset else ""
+        if self.author.words is None:
+            return tasks
+        after = f"{self.fallback.name} then plans" if self.fallback else "it has no fallback"
+        known = f"it knows {self.author.words} words and refuses what has too many others ({after})"
+        return f"{tasks}; {known}" if tasks else known
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Write a plan; without a fallback PlanError where it is none, Unreadable where words are unknown."""
+        try:
+            return await self._written(situation)
+        except PlanError as error:
+            if self.fallback is None:
+                raise
+            proposal = await self.fallback.propose(situation)
+            note = f"{self.name}: {error.what}; {proposal.note}"
+            rejected = error.rejected if isinstance(error, NoPlan) else ()
+            return replace(proposal, note=note, substituted=self.fallback.name, rejected=rejected)
+
+    def unreadable(self, cards: Sequence[Card], task: Task | None = None) -> str | None:
+        """Return why it cannot plan for these workers, or this task of theirs, in words that it knows; None if it can.
+
+        Question and descriptions are held to the limit apart too: each could hide behind the length of the other.
+        """
+        if self.author.words is None:
+            return None
+        parts = [("the workers' descriptions", " ".join(card.description for card in cards), 1)]
+        if task is not None:
+            asked = [task.prompt, task.context, *(turn.text for turn in task.history)]
+            parts = [
+                ("the question", " ".join(asked), _QUESTION_UNKNOWN_FACTOR),
+                *parts,
+                ("the briefing", compact_prompt(task, cards), 1),
+            ]
+        for what, text, times in parts:
+            unknown, count = self.author.unknown(text)
+            if unknown > times * self.manner.unknown * count:
+                learned = f"tasks of {self.taskset!r}" if self.taskset else "other tasks"
+                advice = "" if self.fallback else "; name another conductor, or a fallback of this one"
+                return (
+                    f"the model knows {self.author.words} words, and {unknown / count:.0%} of {what} are others: "
+                    f"it was trained on {learned}{advice}"
+                )
+        return None
+
+    async def _written(self, at: Situation) -> Proposal:
+        written = await asyncio.to_thread(self._write, at)
+        text = self.author.decode(written.tokens)
+        try:
+            plan = parse_plan(text, len(at.cards), _max_steps(at))
+            if plan.ships and not at.rounds:
+                raise PlanError("there is no answer to keep yet: the first plan needs a step", "plan")
+        except PlanError as error:
+            why = error.what if written.ended else f"broken off after {len(written.tokens)} tokens: {error.what}"
+            raise NoPlan(why, error.where, [Rejection(text, why, error.where)]) from None
+        return Proposal(
+            plan,
+            text,
+            version=self.author.version,
+            final=len(at.rounds) + 1 >= (self.rounds or self.author.rounds),
+            propensity=self._chance(written),
+        )
+
+    def _write(self, at: Situation) -> GeneratedTokens:
+        prompt, order = self._order(at)
+        return generate_tokens(self.author.model, prompt, order)
+
+    def _order(self, at: Situation) -> tuple[Sequence[int], GenerationSettings]:
+        """Return the prompt and how to write on; PlanError where the model cannot plan for pool or text."""
+        if len(at.cards) > self.author.ordinals:
+            known = f"the model can write the ordinals of {self.author.ordinals}"
+            raise PlanError(f"a pool of {len(at.cards)} workers is too large: {known}", _ERROR_PLACE)
+        if problem := self.unreadable(at.cards, at.task):
+            raise UnreadableTask(problem, _ERROR_PLACE)
+        grammar = PlanGrammar(len(at.cards), _max_steps(at), keeps=bool(at.rounds))
+        reserve = len(self.author.encode(grammar.longest_end()))
+        prompt, most = self.author.prompt(at), self.author.model.longest
+        room = min(self.author.longest, most - len(prompt))
+        if room < reserve:
+            said = f"{len(prompt)} tokens, and {reserve} for a plan, are more than the {most} that the model can read"
+            raise PlanError(said, _ERROR_PLACE)
+        limits = GrammarConstraint(self.author.lexicon, grammar, reserve) if self.manner.constrained else None
+        lot = SamplingSettings(self.manner.temperature, self._seed(at)) if self.manner.temperature else None
+        return prompt, GenerationSettings(room, self.author.ends, lot, limits)
+
+    def _seed(self, at: Situation) -> int:
+        drawn = f"{self.manner.seed} {at.task.content_hash} {len(at.rounds)}"
+        return int.from_bytes(sha256(drawn.encode()).digest()[:8])
+
+    def _chance(self, written: GeneratedTokens) -> float | None:
+        """Return the probability of what was written; None where chance had no part, or it is below all numbers."""
+        return exp(written.logprob) or None if self.manner.temperature else None
+
+
+def _max_steps(at: Situation) -> int:
+    return max(1, min(at.left.plan_steps, at.left.steps))

@@ -1,0 +1,310 @@
+"""Gathering: the tasks of an evaluation and the workers who stand ready for them, from a log, a taskset, the rehearsal.
+
+Invariant: the tasks to report on and the tasks to choose by are told apart here and nowhere else: `items` are the split
+that was asked for (all tasks, where none was), `dev` is the dev split. Deliberately absent: entrants.
+
+The rehearsal as an evaluation: tasks with their own pools, and hand-written yardsticks beside those asked for.
+
+Invariant: workers and language models are simulated, and the notes say so. Deliberately absent: choices that read a
+worker's name (in the rehearsal a name would give its skill away): a single worker is the novice or the generalist.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from shikisha.config.container import Container
+from shikisha.core.errors import ConfigError
+from shikisha.engine.conductor import Conductor
+from shikisha.engine.pool import Member, Pool
+from shikisha.evals.baselines import Baselines, BaselineSource, EntrantSpec
+from shikisha.evals.graders import GraderTools
+from shikisha.evals.samples import EntrantRole
+from shikisha.evals.taskset import TaskItem, Taskset, TaskSplit, parse_split
+from shikisha.evals.tasksets.simulated import (
+    SIMULATED_DISTRIBUTIONS,
+    SIMULATED_NAME,
+    simulated_items,
+    simulated_taskset,
+)
+from shikisha.outcomes.log_reader import OutcomeLog, open_log
+from shikisha.simulation.baseline_conductors import random_baseline, single_worker
+from shikisha.simulation.editions import Edition
+from shikisha.simulation.task_generator import SimulatedTask as Rehearsed
+from shikisha.simulation.worker_profiles import JUDGE
+from shikisha.workers.replay import ReplayWorker, replay_card
+
+if TYPE_CHECKING:
+    from shikisha.config.eval_setup import EvaluationSetup
+
+SIMULATED_TASKSETS = ("rehearsal", "rehearsal-large")
+_BUNDLED_NOTE = "The workers are those that the tasks bring along: what they answered before is replayed."
+_OVERLAPS_SHOWN = 20  # tasks that are found again elsewhere
+_MAX_DEV_TASKS = 200  # tasks to choose by, where they cost money
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationTasks:
+    """What is gathered. `pool` None: every task brings its own. `notes` say what a reader of figures must know."""
+
+    name: str
+    version: str
+    items: tuple[TaskItem, ...]
+    dev: tuple[TaskItem, ...]
+    casts: BaselineSource
+    pool: Pool | None = None
+    notes: tuple[str, ...] = ()
+    bundled: "BundledPools | None" = None
+
+    def conductor(self, spec: EntrantSpec) -> Conductor | None:
+        """Return the conductor of a specification if it is one of this taskset's own."""
+        return self.bundled.conductor(spec) if self.bundled else None
+
+    def pool_of(self, spec: EntrantSpec) -> Callable[[TaskItem], Pool]:
+        """Return which pool this entrant has for each task, where tasks bring their own."""
+        if self.bundled is None:
+            raise ConfigError(f"taskset {self.name}: there are no workers")
+        return self.bundled.pool_of(spec)
+
+
+class BundledPools(Protocol):
+    """A taskset that brings conductors and pools of its own; `counted`: its pools may get counters of votes."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether counters of votes stand behind its pools, so that fixed topologies can join by them."""
+        ...
+
+    def conductor(self, spec: EntrantSpec) -> Conductor | None:
+        """Return its own conductor, if the specification is one."""
+        ...
+
+    def pool_of(self, spec: EntrantSpec) -> Callable[[TaskItem], Pool]:
+        """Return which pool this entrant has for each task."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPools:
+    """The pools that tasks bring, or these workers of them; conductors come from wherever others come from."""
+
+    names: tuple[str, ...]
+    counted: bool = True
+
+    def conductor(self, spec: EntrantSpec) -> Conductor | None:  # noqa: ARG002 - the protocol's
+        """Return none: there are no conductors of its own."""
+        return None
+
+    def pool_of(self, spec: EntrantSpec) -> Callable[[TaskItem], Pool]:  # noqa: ARG002 - the protocol's
+        """Return the task's own pool."""
+        return lambda item: (item.pool or Pool(())).subset(self.names)
+
+
+def load_evaluation_tasks(setup: "EvaluationSetup", composition: Container, tools: GraderTools) -> EvaluationTasks:
+    """Return the tasks and the workers; ConfigError when both or neither of log and taskset are named."""
+    if (setup.log is None) == (setup.taskset is None):
+        raise ConfigError("what is evaluated? expected --log DIR or --taskset NAME, one of them")
+    if setup.log is not None:
+        return _tasks_from_log(setup, composition, Path(setup.log))
+    if setup.taskset in SIMULATED_TASKSETS:
+        return load_simulated_tasks(setup)
+    return _tasks_from_taskset(setup, composition, tools)
+
+
+def split_named(name: str | None) -> TaskSplit | None:
+    """Return the split of this name, None where none was asked for; UnknownName when there is none."""
+    return None if name is None else parse_split(name)
+
+
+def _refuse_unpriced(log: OutcomeLog, names: Iterable[str]) -> None:
+    """Refuse a reward that counts dollars where the log does not say what an answer cost."""
+    for name in names:
+        for outcome in log.of(name):
+            if outcome.dollars is None and (outcome.usage is None or name not in log.prices):
+                raise ConfigError(
+                    f"{log.folder}: the reward counts dollars (reward.cost), and it is not known what {name!r} cost on "
+                    f"task {outcome.task_id!r}"
+                )
+
+
+def _tasks_from_log(setup: "EvaluationSetup", composition: Container, folder: Path) -> EvaluationTasks:
+    from shikisha.evals.tasksets.recorded import recorded_taskset
+
+    log = open_log(folder, setup.workers)
+    names = setup.workers or log.workers
+    pool = Pool([Member(replay_card(log, name), ReplayWorker(log, name, setup.reply)) for name in names])
+    whole = recorded_taskset(log)
+    items, dev = split_dev(setup, whole)
+    if composition.settings.reward.cost:
+        _refuse_unpriced(log, names)
+    notes = ["The workers are replayed: they answered these tasks before, each on its own, and read nobody's answer."]
+    kinds = {outcome.cost_kind for name in names for outcome in log.of(name)}
+    if "derived" in kinds:
+        notes.append("Dollars are derived from approximate list prices and estimated tokens, not billed.")
+    elif kinds <= {None}:
+        notes.append("This log has no costs.")
+    casts = Baselines(names, talk=False, seed=setup.seed)
+    return EvaluationTasks(f"log {folder.name}", whole.version, items, dev, casts, pool, tuple(notes))
+
+
+def _tasks_from_taskset(setup: "EvaluationSetup", composition: Container, tools: GraderTools) -> EvaluationTasks:
+    from shikisha.evals.tasksets.taskset_loader import TaskSelection, load_taskset
+
+    wanted = TaskSelection(checker={"checker": setup.checker} if setup.checker else None)
+    whole = load_taskset(setup.taskset or "", Path(setup.data) if setup.data else None, wanted=wanted, tools=tools)
+    items, dev = split_dev(setup, whole)
+    if items[0].pool is not None:
+        names = items[0].pool.subset(setup.workers or items[0].pool.names).names
+        casts = Baselines(names, talk=False, seed=setup.seed)
+        brought = (_BUNDLED_NOTE, *whole.notes)
+        return EvaluationTasks(whole.name, whole.version, items, dev, casts, notes=brought, bundled=ItemPools(names))
+    pool = composition.pool(setup.workers)
+    notes: tuple[str, ...] = ()
+    if composition.simulated_pool is not None:
+        notes = ("No workers are configured: the embedded orchestra played, whose language models are simulated.",)
+    casts = Baselines(pool.names, talk=True, seed=setup.seed)
+    dev = _sample_dev(dev, _MAX_DEV_TASKS, setup.seed)
+    return EvaluationTasks(whole.name, whole.version, items, dev, casts, pool, (*notes, *whole.notes))
+
+
+def split_dev(setup: "EvaluationSetup", whole: Taskset) -> tuple[tuple[TaskItem, ...], tuple[TaskItem, ...]]:
+    """Return the tasks to report on and those to choose by."""
+    split = split_named(setup.split)
+    part = whole if split is None else whole.only(split)
+    items = part.items if setup.tasks is None else part.sample(setup.tasks, setup.seed).items
+    pond: Sequence[TaskItem] = items if split is None else whole.items
+    dev = tuple(item for item in pond if item.split is TaskSplit.DEV)
+    return items, dev if split is None or setup.tasks is None else _sample_dev(dev, setup.tasks, setup.seed)
+
+
+def _sample_dev(dev: tuple[TaskItem, ...], count: int, seed: int) -> tuple[TaskItem, ...]:
+    """Return so many of the tasks, drawn by the seed: the beginning of a sorted file stands for nothing else."""
+    return dev if len(dev) <= count else Taskset("dev", dev).sample(count, seed).items
+
+
+def contamination_note(items: Iterable[TaskItem], setup: "EvaluationSetup", other: str, tools: GraderTools) -> str:
+    """Say which of these tasks are found again in another taskset, word for word or nearly so."""
+    from shikisha.evals.tasksets.taskset_loader import (
+        OWN_SET,
+        TaskOverlap,
+        TaskSelection,
+        find_contamination,
+        load_taskset,
+        parse_taskset_name,
+    )
+
+    known = parse_taskset_name(other).known
+    wanted = TaskSelection(checker={"checker": setup.checker} if setup.checker and known == OWN_SET else None)
+    mine = tuple(items)
+    found = find_contamination(
+        mine, load_taskset(other, Path(setup.data) if setup.data else None, wanted=wanted, tools=tools)
+    )
+    best: dict[str, TaskOverlap] = {}
+    for pair in found:  # the most similar come first
+        best.setdefault(pair.one, pair)
+    if not best:
+        return f"None of the {len(mine):,} tasks is found again in {other}."
+    same = sum(pair.same for pair in best.values())
+    named = [f"{one} ({pair.other}, {pair.similarity:.0%})" for one, pair in list(best.items())[:_OVERLAPS_SHOWN]]
+    more = f", and {len(best) - _OVERLAPS_SHOWN:,} more" if len(best) > _OVERLAPS_SHOWN else ""
+    return (
+        f"{len(best):,} of the {len(mine):,} tasks are found again in {other}, {same:,} word for word; on these "
+        f"figures say little of what was trained on it: {', '.join(named)}{more}."
+    )
+
+
+if TYPE_CHECKING:
+    from shikisha.config.eval_setup import EvaluationSetup
+
+_SIMULATED_TASKS, _SIMULATED_DEV_TASKS = 120, 60
+_WORLD_OF_SPLIT = {TaskSplit.TRAIN: "train", TaskSplit.DEV: "dev", TaskSplit.TEST: "heldout"}
+_FIXED_TOPOLOGIES = ("single", "vote", "fan-out-join", "chain", "planner-executor-verifier")
+_SIMULATED_NOTE = "The workers are simulated: small real tools that slip by lot, and two simulated language models."
+
+
+def load_simulated_tasks(setup: "EvaluationSetup") -> EvaluationTasks:
+    """Return held-out (or the split's) rehearsal tasks and dev tasks to choose by."""
+    split = split_named(setup.split) or TaskSplit.TEST
+    count = setup.tasks or _SIMULATED_TASKS
+    name = setup.taskset or SIMULATED_NAME
+    recipe = SIMULATED_DISTRIBUTIONS[name]
+    found = simulated_taskset(split, setup.seed, count, name)
+    dev = simulated_taskset(TaskSplit.DEV, setup.seed, min(count, _SIMULATED_DEV_TASKS), name)
+    originals = {
+        each.task.id: each
+        for part, many in ((split, count), (TaskSplit.DEV, min(count, _SIMULATED_DEV_TASKS)))
+        for each in simulated_items(_WORLD_OF_SPLIT[part], setup.seed, many, recipe)
+    }
+    own = SimulatedPools(originals)
+    return EvaluationTasks(
+        found.name,
+        found.version,
+        found.items,
+        dev.items,
+        SimulationBaselines(recipe.edition),
+        None,
+        (_SIMULATED_NOTE,),
+        own,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedPools:
+    """Single workers are cast for each task, whether they stand in its pool or not."""
+
+    originals: Mapping[str, Rehearsed]
+    counted: bool = False
+
+    def conductor(self, spec: EntrantSpec) -> Conductor | None:
+        """Return the conductor that asks one worker for everything."""
+        return single_worker(spec.worker) if spec.part is EntrantRole.SINGLE and spec.worker else None
+
+    def pool_of(self, spec: EntrantSpec) -> Callable[[TaskItem], Pool]:
+        """Return the task's own pool, or one of the workers that this entrant is cast with."""
+        worker = spec.worker
+        if spec.part is EntrantRole.SINGLE and worker:
+            return lambda item: self.originals[item.task.id].with_workers(worker).pool
+        if spec.pool:
+            return lambda item: self.originals[item.task.id].with_workers(*spec.pool).pool
+        return lambda item: item.pool or self.originals[item.task.id].pool
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationBaselines:
+    """The entrants of an edition's rehearsal besides those asked for."""
+
+    edition: Edition
+
+    def singles(self) -> list[EntrantSpec]:
+        """Return the two simulated language models."""
+        return [
+            EntrantSpec(name, f"rehearsal:{name}", EntrantRole.SINGLE, name)
+            for name in (self.edition.novice, self.edition.generalist)
+        ]
+
+    def random(self) -> EntrantSpec:
+        """Return plans drawn by lot, instructions included."""
+        return EntrantSpec("random plans", random_baseline(self.edition).name, EntrantRole.RANDOM)
+
+    def candidates(self, skill: Mapping[str, float]) -> list[EntrantSpec]:  # noqa: ARG002 - they are cast by price
+        """Return fixed topologies, cast by price from each task's pool, and from both models and the judge.
+
+        Three of five pools lack the generalist, which is the best single worker: a control without it is none.
+        """
+        note = "chosen on the dev split"
+        own = [
+            EntrantSpec(f"best fixed (fixed:{name})", f"fixed:{name}", EntrantRole.FIXED, note=note)
+            for name in _FIXED_TOPOLOGIES
+        ]
+        models = (self.edition.generalist, self.edition.novice, JUDGE)
+        over = [replace(spec, name=f"{spec.name[:-1]} over both models)", pool=models) for spec in own]
+        return [*own, *over]
+
+    def consistency(self, worker: str, alone: float, others: Sequence[float]) -> EntrantSpec:  # noqa: ARG002 - always three
+        """Return the strongest model asked three times."""
+        note = "three answers of the generalist, which stands ready for every task, and a vote"
+        pool = (self.edition.generalist, JUDGE)
+        return EntrantSpec(
+            "self-consistency × 3", "rehearsal:self-consistency", EntrantRole.CONSISTENCY, note=note, pool=pool
+        )

@@ -1,0 +1,344 @@
+"""Performing an evaluation: the stage, who plays where, the course, and the report at the end.
+
+Invariants: who is asked for is looked up before anything is played; a limit, Ctrl-C or a kill leaves a folder that the
+same command goes on with. Deliberately absent: how a report is shown.
+
+What an evaluation may come to before anything is paid: how many calls of workers that cost money, and dollars.
+
+A conductor's calls on a task are known from its kind: a topology's steps; otherwise as many as its rounds, the plan's
+length and the caps allow. Dollars are what such calls reserve: the longest answer that each worker may give, on the
+mean task. Invariants: both are upper bounds for one attempt at every step, and a price that nobody knows makes the
+dollars unknown; replies that are kept already are paid for, so samples that are there count for nothing. Deliberately
+absent: what it will come to (no one knows how long answers get), and retries.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeConductor, FixedConductor
+from shikisha.conductors.language_model import PLAN_ATTEMPTS, LanguageModelConductor
+from shikisha.conductors.topologies import ANSWER, ANSWER_ALONE
+from shikisha.config.eval_setup import EvaluationSetup, EvaluationStage, frozen_heap, open_stage, refuse_duplicate_names
+from shikisha.config.eval_tasks import contamination_note
+from shikisha.config.grader_services import open_judge, sandbox_named
+from shikisha.core.budget import Amount, Caps, format_dollars
+from shikisha.core.call import Card, Request
+from shikisha.core.errors import ConfigError
+from shikisha.core.plan import MAX_STEPS
+from shikisha.core.visibility import max_usage, request_messages
+from shikisha.engine.conductor import Conductor
+from shikisha.evals.baselines import BaselineMode, EntrantSpec, EvaluationPlan, requested_entrant
+from shikisha.evals.entrant_metrics import EntrantInfo, EvaluationReport
+from shikisha.evals.graders import GraderTools
+from shikisha.evals.report import EvaluationInfo, build_report
+from shikisha.evals.response_cache import UNCACHED_KINDS
+from shikisha.evals.runner import Evaluation, EvaluationStop, Executor, LocalExecutor
+from shikisha.evals.sample_store import SampleStore, lock_folder
+from shikisha.evals.samples import Entrant
+from shikisha.evals.taskset import TaskItem
+
+_SAMPLED_TASKS = 50  # tasks from which the mean call is reckoned
+_MAX_REPEATS = MAX_STEPS - 1  # calls of self-consistency at most
+
+
+@dataclass(frozen=True, slots=True)
+class CostEstimate:
+    """Calls, and dollars at most (None: some price is not known)."""
+
+    calls: int = 0
+    dollars: float | None = 0.0
+
+    def __add__(self, other: "CostEstimate") -> "CostEstimate":
+        unknown = self.dollars is None or other.dollars is None
+        return CostEstimate(
+            self.calls + other.calls, None if unknown else (self.dollars or 0.0) + (other.dollars or 0.0)
+        )
+
+    def __str__(self) -> str:
+        calls = f"{self.calls:,} paid call{'' if self.calls == 1 else 's'}"
+        return (
+            f"{calls} (some price is not known)" if self.dollars is None else f"{calls}, {format_dollars(self.dollars)}"
+        )
+
+
+def is_paid(card: Card) -> bool:
+    """Whether a call of this worker costs money, as far as anybody knows."""
+    return card.kind not in UNCACHED_KINDS and (
+        card.price is None or any((card.price.input, card.price.output, card.price.call))
+    )
+
+
+def paid_workers(stage: EvaluationStage) -> tuple[str, ...]:
+    """Return the names of the workers that cost money; none where they are simulated or replayed."""
+    pool = stage.tasks.pool
+    if pool is None or stage.setup.log is not None or stage.composition.simulated_pool is not None:
+        return ()
+    return tuple(card.name for card in pool.cards if is_paid(card))
+
+
+def estimate_costs(
+    stage: EvaluationStage,
+    controls: BaselineMode,
+    conductors: Sequence[str],
+    missing: Callable[[Entrant, TaskItem], bool],
+) -> tuple[CostEstimate, CostEstimate]:
+    """Return what those asked for may come to, and what the controls beside them may; `missing`: still to be played."""
+    reckoned = _CostEstimator(stage, missing)
+    wanted = reckoned.of([requested_entrant(name, {}) for name in conductors], stage.tasks.items)
+    if controls is not BaselineMode.ALL:
+        return wanted, CostEstimate()
+    gathered, casts = stage.tasks, stage.tasks.casts
+    both = list({item.task.id: item for item in (*gathered.items, *gathered.dev)}.values())
+    singles = casts.singles()
+    fixed = casts.candidates({}) if gathered.dev else []
+    beside = reckoned.of(singles, both) + reckoned.of([casts.random()], gathered.items)
+    beside += reckoned.of(fixed, gathered.dev)
+    dearest = max((reckoned.of([spec], gathered.items) for spec in fixed), key=_cost_rank, default=CostEstimate())
+    again = max(
+        (reckoned.of([spec], gathered.items, _MAX_REPEATS) for spec in singles), key=_cost_rank, default=CostEstimate()
+    )
+    return wanted, beside + dearest + again
+
+
+def _cost_rank(one: CostEstimate) -> tuple[float, int]:
+    return one.dollars or 0.0, one.calls
+
+
+class _CostEstimator:
+    """Reckons over one stage: what a mean call of each worker may cost at most."""
+
+    def __init__(self, stage: EvaluationStage, missing: Callable[[Entrant, TaskItem], bool]) -> None:
+        self._stage, self._missing = stage, missing
+        self._dollars: dict[str, float | None] = {}
+
+    def of(self, specs: Iterable[EntrantSpec], items: Sequence[TaskItem], times: int = 1) -> CostEstimate:
+        """Return what these entrants may come to on these tasks, each asked so many times."""
+        total = CostEstimate()
+        for spec in specs:
+            entrant = self._stage.entrant(spec)
+            count = times * sum(self._missing(entrant, item) for item in items)
+            if count and items:
+                total += _multiply(self._run(entrant.conductor, entrant.pool(items[0]).cards), count)
+        return total
+
+    def _run(self, conductor: Conductor, cards: tuple[Card, ...]) -> CostEstimate:
+        """Return what one run may come to at most."""
+        caps = self._stage.player.caps
+        match conductor:
+            case FixedConductor():
+                return self._calls([cards[step.worker] for step in conductor.plan(cards).steps])
+            case CascadeConductor():
+                return self._calls([cards[ordinal] for ordinal in conductor.ladder(cards)])
+            case AgreementConductor():
+                return self._calls([cards[ordinal] for ordinal in conductor.cast(cards)])
+            case LanguageModelConductor():
+                rounds = min(conductor.rounds, caps.rounds)
+                return _multiply(self._calls([conductor.member.card]), PLAN_ATTEMPTS * rounds) + self._most(
+                    cards, rounds, caps
+                )
+            case _:
+                return self._most(cards, 1, caps)
+
+    def _most(self, cards: Sequence[Card], rounds: int, caps: Caps) -> CostEstimate:
+        """Return what as many steps as are allowed may come to, each by the dearest worker."""
+        each = max((self._calls([card]) for card in cards), key=_cost_rank, default=CostEstimate())
+        return _multiply(each, min(caps.steps, rounds * caps.plan_steps))
+
+    def _calls(self, cards: Sequence[Card]) -> CostEstimate:
+        total = CostEstimate()
+        for card in cards:
+            if is_paid(card):
+                total += CostEstimate(1, self._mean(card))
+        return total
+
+    def _mean(self, card: Card) -> float | None:
+        if card.name not in self._dollars:
+            items = self._stage.tasks.items[:_SAMPLED_TASKS]
+            needs: list[Amount] = [max_usage(request_messages(Request(item.task, ANSWER)), card) for item in items]
+            known = [need.dollars for need in needs if need.dollars is not None]
+            self._dollars[card.name] = fmean(known) if known and len(known) == len(needs) else None
+        return self._dollars[card.name]
+
+
+def _multiply(one: CostEstimate, count: int) -> CostEstimate:
+    return CostEstimate(one.calls * count, None if one.dollars is None else one.dollars * count)
+
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_MANY_RUNS = 3_000  # runs from which more than one process pays, where nobody waits for a network
+_STOP_REASONS = {
+    EvaluationStop.DOLLARS: "the limit of dollars was reached",
+    EvaluationStop.SECONDS: "the limit of seconds was reached",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRequest:
+    """What to do: the setup, the conductors asked for, where to play, and the limits besides the setup's dollars.
+
+    `against` are tasksets in which the tasks are looked for, before anything is played.
+    `controls` None: all where workers cost nothing, or nobody is asked for; else those that cost nothing.
+    """
+
+    setup: EvaluationSetup
+    conductors: tuple[str, ...] = ()
+    at_once: int = 64
+    processes: int | None = None
+    ray: str | None = None
+    seconds: float | None = None
+    retry_failed: bool = False
+    against: tuple[str, ...] = ()
+    controls: BaselineMode | None = None
+
+
+@dataclass(slots=True)
+class EntrantFactory:
+    """Makes entrants, and remembers the specification of each for those who play elsewhere."""
+
+    stage: EvaluationStage
+    specs: dict[str, EntrantSpec] = field(default_factory=dict)
+
+    def make(self, spec: EntrantSpec) -> Entrant:
+        """Return the entrant."""
+        known = self.specs.setdefault(spec.name, spec)
+        if known != spec:
+            raise ConfigError(f"two entrants are called {spec.name!r}")
+        return self.stage.entrant(spec)
+
+
+async def run_evaluation(plan: EvaluationRequest, console: "Console") -> EvaluationReport:
+    """Evaluate, and return the report; `console` shows how it goes."""
+    from shikisha.evals.terminal_report import console_progress
+
+    begun = perf_counter()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(lock_folder(Path(plan.setup.keep)))
+        stage = await stack.enter_async_context(open_stage(plan.setup))
+        casting = EntrantFactory(stage)
+        wanted = [requested_entrant(name, {}) for name in plan.conductors]
+        for spec in wanted:
+            stage.entrant(spec)  # an unknown one is an error before anything is played
+        paid = paid_workers(stage)
+        controls = plan.controls or (BaselineMode.FREE if paid and plan.conductors else BaselineMode.ALL)
+        casts = stage.tasks.casts
+        refuse_duplicate_names([*casts.singles(), casts.random(), *wanted])
+        notes = _overlap_notes(plan, stage)
+        keep = SampleStore(Path(plan.setup.keep), _identity(stage))
+        stack.push_async_callback(keep.aclose)
+        console.print(f"what is played is kept in {keep.folder}", soft_wrap=True)
+        executor = await stack.enter_async_context(_open_executor(plan, stage, casting))
+        shown = stack.enter_context(console_progress(console))
+        evaluation = Evaluation(keep, executor, _deadline(plan.seconds), plan.retry_failed, shown.heard)
+        gathered = stage.tasks
+        if paid:
+            _print_cost(console, controls, estimate_costs(stage, controls, plan.conductors, evaluation.missing))
+        course = EvaluationPlan(
+            evaluation,
+            gathered.casts,
+            casting.make,
+            gathered.items,
+            gathered.dev,
+            plan.conductors,
+            shown.begin,
+            controls,
+            ANSWER_ALONE,
+        )
+        with frozen_heap():
+            await course.run()
+    return _build_report(stage, course, perf_counter() - begun, notes)
+
+
+def _overlap_notes(plan: EvaluationRequest, stage: EvaluationStage) -> tuple[str, ...]:
+    if not plan.against:
+        return ()
+    tools = GraderTools(sandbox_named(plan.setup.sandbox), open_judge(stage.composition, plan.setup.judge))
+    return tuple(contamination_note(stage.tasks.items, plan.setup, other, tools) for other in plan.against)
+
+
+def _print_cost(console: "Console", controls: BaselineMode, found: tuple[CostEstimate, CostEstimate]) -> None:
+    """Say what it may come to, before the first call."""
+    wanted, beside = found
+    more = f"; the controls beside them at most {beside}" if controls is BaselineMode.ALL else ""
+    console.print(
+        f"What was asked for makes at most {wanted}{more} (--controls {controls})", markup=False, soft_wrap=True
+    )
+
+
+def _deadline(seconds: float | None) -> float | None:
+    return None if seconds is None else asyncio.get_running_loop().time() + seconds
+
+
+def _identity(stage: EvaluationStage) -> dict[str, object]:
+    caps = stage.composition.settings.budgets.model_dump(mode="json")
+    weights = stage.composition.settings.reward.model_dump(mode="json")
+    return {"taskset": stage.tasks.name, "budgets": caps, "reward": weights, "judge": stage.setup.judge}
+
+
+@asynccontextmanager
+async def _open_executor(
+    plan: EvaluationRequest, stage: EvaluationStage, casting: EntrantFactory
+) -> AsyncIterator[Executor]:
+    if plan.ray is not None:
+        from shikisha.config.eval_ray import join_ray_cluster
+
+        _refuse_limit(plan, "a Ray cluster")
+        async with join_ray_cluster(plan.ray, plan.setup, plan.at_once, casting.specs) as cluster:
+            yield cluster
+        return
+    count = plan.processes or _process_count(plan, stage)
+    if count == 1:
+        yield LocalExecutor(stage.player, plan.at_once)
+        return
+    from shikisha.config.eval_processes import start_processes
+
+    _refuse_limit(plan, "several processes")
+    async with start_processes(plan.setup, count, plan.at_once, casting.specs) as processes:
+        yield processes
+
+
+def _refuse_limit(plan: EvaluationRequest, where: str) -> None:
+    if plan.setup.dollars is not None:
+        raise ConfigError(f"--dollars: the purse is held by one process; it cannot be held by {where}")
+
+
+def _process_count(plan: EvaluationRequest, stage: EvaluationStage) -> int:
+    """Return how many processes pay: all cores where nothing is waited for and there is much to do, else one."""
+    gathered = stage.tasks
+    entrants = len(gathered.casts.singles()) + len(plan.conductors) + 1
+    waits = plan.setup.log is None or plan.setup.dollars is not None
+    return 1 if waits or entrants * len(gathered.items) < _MANY_RUNS else len(os.sched_getaffinity(0))
+
+
+def _build_report(
+    stage: EvaluationStage, course: EvaluationPlan, seconds: float, notes: tuple[str, ...]
+) -> EvaluationReport:
+    gathered, stopped = stage.tasks, course.evaluation.stopped
+    keep = course.evaluation.keep
+    samples = {entrant.name: keep.of(entrant, items) for entrant, items in course.played}
+    workers = gathered.pool.names if gathered.pool is not None else ()
+    about = EvaluationInfo(
+        gathered.name,
+        gathered.version,
+        {item.task.id: item.task.content_hash for item in gathered.items},
+        workers,
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        (*gathered.notes, *notes, *course.notes),
+        seconds,
+        stopped is None,
+        _STOP_REASONS[stopped] if stopped else "",
+    )
+    asked_first = sorted(course.played, key=lambda played: _ENTRANT_ORDER.index(played[0].part))
+    return build_report([EntrantInfo.of(entrant) for entrant, _ in asked_first], samples, about)
+
+
+_ENTRANT_ORDER = ["asked", "fixed", "consistency", "random", "single", "oracle"]

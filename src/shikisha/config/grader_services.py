@@ -1,0 +1,99 @@
+"""What checkers are built with: the judge's voice, and the sandbox that code is run in.
+
+Invariants: a judge is a configured worker, built (and its key read) before anything is paid; a sandbox is probed before
+the first code runs in it, and one that does not hold is never used. Deliberately absent: a judge by default.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+
+from shikisha.config.adapters import CONDUCTOR
+from shikisha.config.container import Container
+from shikisha.core.errors import ConfigError, UnknownName, WorkerError
+from shikisha.core.task import Task
+from shikisha.engine.rate_limits import ConcurrencyLimits
+from shikisha.engine.run_context import RetryPolicy
+from shikisha.engine.worker import Card, ChatMessage, Reply, Request
+from shikisha.evals.graders import JudgeAsk
+from shikisha.sandbox import Execution, Inputs, Sandbox, SandboxScript
+
+_SANDBOX_SECONDS, _SANDBOX_OUTPUT = (
+    120.0,
+    8_000_000,
+)  # over all tests of an answer; a test's own limits are its checker's
+
+
+def open_judge(composition: Container, name: str | None) -> JudgeAsk | None:
+    """Return the voice of the worker of this name; None for None."""
+    if name is None:
+        return None
+    if name not in composition.names:
+        raise UnknownName("worker (--judge)", name, composition.names)
+    table = composition.workers.get(name)
+    if table is not None and table.kind == CONDUCTOR:
+        raise ConfigError(f"--judge {name}: a child run cannot judge: name a worker that answers by itself")
+    member = composition.pool([name])[0]
+    numbers, policy, gates = count(), RetryPolicy(), ConcurrencyLimits()
+
+    async def ask(turns: Sequence[ChatMessage]) -> Reply:
+        request = Request(Task("Judge an answer."), "Judge.", turns=tuple(turns), key=f"judge-{next(numbers)}")
+        for retry in range(member.card.attempts):
+            try:
+                async with gates.hold(member.card), asyncio.timeout(member.card.timeout):
+                    return _with_dollars(await member.worker.perform(request), member.card)
+            except WorkerError as error:
+                pause = policy.pause(retry, error.fault.retry_after)
+                if not error.fault.kind.retryable or pause is None or retry + 1 == member.card.attempts:
+                    raise
+            await asyncio.sleep(pause)
+        raise AssertionError("a card allows at least one attempt")
+
+    return ask
+
+
+def _with_dollars(reply: Reply, card: Card) -> Reply:
+    """Return the reply with the dollars that the card's price says, where it says none itself."""
+    if reply.dollars is not None or card.price is None:
+        return reply
+    return replace(reply, dollars=card.price.of(reply.usage))
+
+
+class ProbedSandbox:
+    """A sandbox by name ("": the first for full Python that holds) that is probed before its first use.
+
+    ConfigError says which attack it does not hold off.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._sandbox: Sandbox | None = None
+        self._lock = asyncio.Lock()
+
+    async def probe(self) -> Sandbox:
+        """Return the sandbox once it has held."""
+        async with self._lock:
+            if self._sandbox is None:
+                self._sandbox = await _open_sandbox(self._name)
+            return self._sandbox
+
+    async def run(self, code: str, inputs: Inputs, stdin: str = "") -> Execution:
+        """Run code in it."""
+        return await (self._sandbox or await self.probe()).run(code, inputs, stdin)
+
+    async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:
+        """Run two programs that talk in it."""
+        return await (self._sandbox or await self.probe()).run_pair(first, second)
+
+
+async def _open_sandbox(name: str) -> Sandbox:
+    from shikisha.sandbox.availability import FULL_PYTHON, available_sandbox, full_python_sandbox, limits_for
+
+    limits = limits_for(name or FULL_PYTHON[0], _SANDBOX_SECONDS, _SANDBOX_OUTPUT)
+    return await (available_sandbox(name, limits) if name else full_python_sandbox(limits))
+
+
+def sandbox_named(name: str) -> ProbedSandbox:
+    """Return the sandbox of this name, not probed yet."""
+    return ProbedSandbox(name)

@@ -1,0 +1,187 @@
+"""Composing what learning needs: a log or a journal read, the ladder climbed, the policy with all that is said of it.
+
+Invariants: what cannot be learned from is refused before anything is fitted; a journal is read through the importer
+that makes logs of journals, so both ways lead to the same policy; no password of a database stands in a policy.
+Deliberately absent: how a policy is shown, and numpy until something is learned.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from shikisha.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shikisha.outcomes.log_reader import OutcomeLog, RunOutcome
+    from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
+    from shikisha.routing.policy_data import Policy
+
+ProgressCallback = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnRequest:
+    """What to learn: from a log's folder, or a `journal` (a file or URL), about which workers (none: all).
+
+    `second` is what a second of waiting is worth in dollars, `speed` what quickness is worth to the rule, `limits` are
+    the most shares of the tasks that workers may get, `rung` is the one to keep whatever the evidence says.
+    """
+
+    log: Path | None = None
+    journal: str = ""
+    workers: tuple[str, ...] = ()
+    seed: int = 0
+    second: float = 0.0
+    speed: float = 0.0
+    limits: Mapping[str, float] = field(default_factory=dict)
+    rung: str = ""
+
+
+def learn_policy(order: LearnRequest, tell: ProgressCallback) -> "Policy":
+    """Learn a policy; ConfigError for what cannot be learned from. `tell` hears how it goes."""
+    with _log_folder(order, tell) as (folder, name, notes):
+        from shikisha.outcomes.log_reader import ignored_columns, log_hash, open_log, run_outcomes
+        from shikisha.routing.fit.outcome_matrix import build_outcome_matrix
+
+        tell("reading")
+        log = open_log(folder, order.workers)
+        notes += tuple(f"a column that nobody reads in {column}" for column in ignored_columns(folder))
+        if log.judged:
+            notes += (f"{log.judged:.0%} of the scores are a language model's word alone",)
+        source = _OutcomeSource(name, log_hash(folder), _cost_kind(log), notes)
+        texts = any((folder / f"responses.{ending}").exists() for ending in ("parquet", "jsonl"))
+        return _fit_policy(
+            order, build_outcome_matrix(log, order.workers, whole=texts), source, run_outcomes(folder), tell
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _OutcomeSource:
+    """A log's name, hash and kind of costs, and what its making left to say."""
+
+    name: str
+    hash: str
+    cost_kind: str
+    notes: tuple[str, ...]
+
+
+def _fit_policy(
+    order: LearnRequest,
+    panel: "OutcomeMatrix",
+    source: _OutcomeSource,
+    runs: "Sequence[RunOutcome]",
+    tell: ProgressCallback,
+) -> "Policy":
+    from shikisha.routing.fit.baselines import compare_with_incumbents, find_incumbents, refuse_unknown_propensities
+    from shikisha.routing.fit.log_quality import LogKind, find_caveats
+    from shikisha.routing.fit.log_quality import measure_coverage as coverage_of
+    from shikisha.routing.fit.log_replay import count_usage
+    from shikisha.routing.fit.new_workers import impute_outcomes
+    from shikisha.routing.fit.outcome_matrix import add_latency_cost
+
+    panel, found = _with_task_types(panel, tell)
+    priced, waits = add_latency_cost(panel, order.second)
+    told = replace(source, notes=(*source.notes, *found, *waits, *find_caveats(priced)))
+    kind, rivals = coverage_of(priced).kind, find_incumbents(runs)
+    whole = kind is LogKind.FULL
+    if not rivals:
+        refuse_unknown_propensities(runs, kind, priced)
+    policy = (_fit_full_log if whole else _fit_partial_log)(order, priced, told, tell)
+    if order.rung:
+        policy = replace(policy, kept=policy.rung(order.rung).name)
+    if rivals:
+        tell("comparing with the conductor in force")
+        policy = compare_with_incumbents(policy, priced, kind, rivals, order.seed)
+    tell("counting whom it asks")
+    heard = panel.with_response_model(policy.hearing)
+    filled = impute_outcomes(replace(heard, texts=()), order.seed) if whole else heard
+    return replace(policy, habits=count_usage(heard, policy, filled))
+
+
+def _with_task_types(panel: "OutcomeMatrix", tell: ProgressCallback) -> tuple["OutcomeMatrix", tuple[str, ...]]:
+    """Return a panel with types of tasks: its own, or found by their words where the log tells none apart."""
+    from shikisha.routing.fit.model_selection import MIN_TASKS, assign_folds
+    from shikisha.routing.fit.task_clusters import assign_types, find_task_types
+
+    if len(panel.types.names) > 1 or len(panel) < MIN_TASKS:
+        return panel, ()
+    tell("finding types of tasks")
+    types = find_task_types(panel, assign_folds(panel.hashes, "types"))
+    if not len(types.centres):
+        return panel, ()
+    return assign_types(panel, types), (
+        f"the log tells no types of tasks apart; {len(types.names)} were found by their words",
+    )
+
+
+def _fit_full_log(
+    order: LearnRequest, panel: "OutcomeMatrix", source: _OutcomeSource, tell: ProgressCallback
+) -> "Policy":
+    """Climb the ladder: every worker was asked, but for newcomers, who have no part in what is measured."""
+    from shikisha.routing.fit.baselines import measure_baselines
+    from shikisha.routing.fit.fit_table import RoutingPreference
+    from shikisha.routing.fit.log_quality import find_gaps
+    from shikisha.routing.fit.model_selection import LearningOptions, LogSource, select_policy
+    from shikisha.routing.fit.new_workers import without_new_workers
+
+    others = without_new_workers(panel)
+    come = LogSource(source.name, source.hash, source.cost_kind, (*source.notes, *find_gaps(others)))
+    wants = LearningOptions(seed=order.seed, preference=RoutingPreference(order.speed, order.limits))
+    climbed = select_policy(panel, wants, come, tell)
+    return replace(climbed, yardsticks=climbed.yardsticks or measure_baselines(others, order.seed, tell))
+
+
+def _fit_partial_log(
+    order: LearnRequest, panel: "OutcomeMatrix", source: _OutcomeSource, tell: ProgressCallback
+) -> "Policy":
+    """Learn what a log supports in which only some were asked."""
+    from shikisha.routing.fit.partial_logs import fit_partial_log
+    from shikisha.routing.policy_data import PolicyOrigin
+
+    if order.speed or order.limits:
+        raise ConfigError("--speed and --limit need a log in which every worker was asked for every task")
+    tell("learning from what was asked")
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    about = PolicyOrigin(source.name, source.hash, len(panel), today, source.cost_kind, order.seed, source.notes)
+    return fit_partial_log(panel, order.seed, about)
+
+
+@contextmanager
+def _log_folder(order: LearnRequest, tell: ProgressCallback) -> Iterator[tuple[Path, str, tuple[str, ...]]]:
+    """Yield the log's folder, its name, and what was left out of it; a journal's log is there for as long."""
+    if order.log is not None:
+        yield order.log, str(order.log), ()
+        return
+    from shikisha.outcomes.importers.importer_registry import import_outcomes
+    from shikisha.outcomes.importers.source_files import Sources
+
+    if not order.journal:
+        raise ConfigError("expected an outcome log, or a journal to learn from")
+    tell("reading the journal")
+    with TemporaryDirectory(prefix="shikisha-learn-") as made:
+        folder = Path(made) / "log"
+        written = import_outcomes("journal", Sources([order.journal]), folder, as_lines=True)
+        left = tuple(f"left out of the journal: {reason}: {count:,}" for reason, count in written.left.items())
+        remarks = tuple(f"in the journal: {what}: {count:,}" for what, count in written.remarks.items())
+        yield folder, _journal_name(order.journal), (*left, *remarks)
+
+
+def _journal_name(journal: str) -> str:
+    if "://" not in journal:
+        return journal
+    from shikisha.journal.drivers import parse_store_url, redacted_url
+
+    return redacted_url(parse_store_url(journal))
+
+
+def _cost_kind(log: "OutcomeLog") -> str:
+    """Return how most outcomes' costs came about, and what else there is."""
+    kinds: Counter[str] = Counter()
+    for worker in log.workers:
+        kinds.update(outcome.cost_kind or "" for outcome in log.of(worker) if outcome.dollars is not None)
+    return " and ".join(kind for kind, _ in kinds.most_common() if kind)

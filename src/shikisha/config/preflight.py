@@ -1,0 +1,117 @@
+"""Whether every conductor of a configuration could conduct: looked at as a server starts, not at its first request.
+
+Each is made once, over workers that are described and not built, so that no key is read and nobody is called. A table
+of [conductors] is held against all workers (a child run may have any of them for its pool), the conductor that plays
+where none is named against the configured pool. Invariant: an error names the file and the table, and all of them are
+told. `notices` says what trained conductors are for, and whether they can read the cards of their pool. Deliberately
+absent: whether an endpoint answers (`shikisha doctor --call`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+
+from shikisha.config import adapters
+from shikisha.config.container import Container
+from shikisha.core import toml
+from shikisha.core.call import Reply, Request
+from shikisha.core.errors import ConfigError, MissingExtra
+from shikisha.engine.conductor import Conductor
+from shikisha.engine.pool import Member, Pool
+from shikisha.engine.worker import Card
+
+
+class _UncallableWorker:
+    """A worker that is only described."""
+
+    async def perform(self, request: Request) -> Reply:
+        raise NotImplementedError(request.key)
+
+
+def conductor_problems(composition: Container) -> Iterator[tuple[str, ConfigError | None]]:
+    """Yield every conductor that the configuration names, by where it does so, and why it could not conduct if so."""
+    everybody = _described_pool(composition, composition.names)
+    known = composition.conductors(everybody.named)
+    for name in composition.settings.conductors:
+        yield f"conductors.{name}", _problem_of(partial(known.make, name, everybody))
+    if composition.simulated_pool is None:
+        playing = _described_pool(composition, composition.settings.pool or composition.default_pool)
+        yield (
+            "conductor",
+            _problem_of(partial(_make_named, composition, "conductor", composition.settings.conductor, playing)),
+        )
+    for name, table in composition.workers.items():
+        if isinstance(table, adapters.ChildRunSettings):
+            where = f"workers.{name}.conductor"
+            yield where, _problem_of(partial(_make_named, composition, where, table.conductor, everybody))
+
+
+@dataclass(frozen=True, slots=True)
+class ConductorNotice:
+    """What a trained conductor, named at `where`, is for; `unreadable`: why it will refuse every task of its pool."""
+
+    where: str
+    purpose: str
+    unreadable: str | None
+    fallback: bool
+
+    def __str__(self) -> str:
+        return self.unreadable or self.purpose
+
+
+def conductor_notices(composition: Container) -> Iterator[ConductorNotice]:
+    """Yield a notice for each trained conductor that the configuration names and that can be made."""
+    playing = _described_pool(composition, composition.settings.pool or composition.default_pool)
+    known = composition.conductors(_described_pool(composition, composition.names).named)
+    named = [(f"conductors.{name}", name) for name in composition.settings.conductors]
+    for where, spec in (("conductor", composition.settings.conductor), *named):
+        try:
+            made = known.make(spec, playing)
+        except ConfigError:  # said by `foreseen`
+            continue
+        if (found := _notice_of(where, made, playing)) is not None:
+            yield found
+
+
+def _notice_of(where: str, conductor: Conductor, pool: Pool) -> ConductorNotice | None:
+    if find_spec("numpy") is None:
+        return None
+    from shikisha.conductors.trained_model import TrainedConductor
+
+    if not isinstance(conductor, TrainedConductor) or not conductor.purpose:
+        return None
+    return ConductorNotice(where, conductor.purpose, conductor.unreadable(pool.cards), conductor.fallback is not None)
+
+
+def check_conductors(composition: Container) -> None:
+    """Raise ConfigError if any conductor of the configuration could not conduct; it says so of each."""
+    troubles = [str(trouble) for _, trouble in conductor_problems(composition) if trouble is not None]
+    if troubles:
+        raise ConfigError("\n".join(dict.fromkeys(troubles)))
+
+
+def _make_named(composition: Container, where: str, spec: str, pool: Pool) -> Conductor:
+    known = composition.conductors(_described_pool(composition, composition.names).named)
+    with toml.error_location(f"{composition.file}: {where}"):
+        return known.make(spec, pool)
+
+
+def _problem_of(make: Callable[[], object]) -> ConfigError | None:
+    try:
+        make()
+    except ConfigError as error:
+        return error
+    return None
+
+
+def _described_pool(composition: Container, names: Sequence[str]) -> Pool:
+    members = [Member(_card_of(composition, name), _UncallableWorker()) for name in names]
+    return Pool(members)
+
+
+def _card_of(composition: Container, name: str) -> Card:
+    try:
+        return composition.cards([name])[0]
+    except MissingExtra:  # it cannot be called here: whoever needs it is told so
+        return Card(name, kind=composition.workers[name].kind)

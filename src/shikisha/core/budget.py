@@ -1,0 +1,157 @@
+"""Caps and amounts: what a run may use, what a call may cost at most, what was used.
+
+Dollars are US dollars, seconds are wall-clock seconds while the run is being performed, tokens are input plus output
+tokens of every call (planning, steps, checks, child runs). `None` is "no cap". These are values only: the counting,
+and the refusals, are in `ledger`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor, inf, isfinite, log10
+from typing import TypeVar
+
+from shikisha.core.errors import ConfigError
+
+_MOST_PLACES = 9
+TOKENS_PER_TURN = 16  # what a chat protocol adds around each turn, rounded up
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """Hard caps of one run, its child runs included."""
+
+    steps: int = 25
+    rounds: int = 8
+    depth: int = 2
+    tokens: int | None = None
+    dollars: float | None = None
+    seconds: float | None = 600.0
+    plan_steps: int = 5
+
+    def __post_init__(self) -> None:
+        caps = (self.steps, self.rounds, self.depth, self.tokens, self.dollars, self.seconds, self.plan_steps)
+        for name, cap in zip(_CAPS, caps, strict=True):
+            if cap is not None and not 0 <= cap < inf:
+                raise ConfigError(f"budget {name}: expected a number from 0, not {cap!r}")
+
+    def narrowed(self, other: "Caps") -> "Caps":
+        """Return the tighter of the two caps, each on its own."""
+        return Caps(
+            steps=min(self.steps, other.steps),
+            rounds=min(self.rounds, other.rounds),
+            depth=min(self.depth, other.depth),
+            tokens=_smaller_cap(self.tokens, other.tokens),
+            dollars=_smaller_cap(self.dollars, other.dollars),
+            seconds=_smaller_cap(self.seconds, other.seconds),
+            plan_steps=min(self.plan_steps, other.plan_steps),
+        )
+
+
+_CAPS = ("steps", "rounds", "depth", "tokens", "dollars", "seconds", "plan_steps")
+N = TypeVar("N", int, float)
+
+
+def _smaller_cap(one: N | None, other: N | None) -> N | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call; `cached_tokens` are part of `input_tokens`, `reasoning_tokens` of `output_tokens`."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    @property
+    def total(self) -> int:
+        """Input plus output tokens."""
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Dollars per million input, output and cached input tokens, and per call."""
+
+    input: float = 0.0
+    output: float = 0.0
+    cached: float | None = None
+    call: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "cached", "call"):
+            dollars = getattr(self, name)
+            if dollars is not None and not (isfinite(dollars) and dollars >= 0):
+                raise ConfigError(f"price {name}: expected dollars from 0, not {dollars!r}")
+
+    def of(self, usage: Usage) -> float:
+        """Return the dollars for this usage; cached tokens cost the input price where no cached price is known."""
+        cached = self.input if self.cached is None else self.cached
+        fresh = usage.input_tokens - usage.cached_tokens
+        tokens = fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output
+        return tokens / 1e6 + self.call
+
+
+FREE = Price()
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What a call may use at most, or did use. `dollars` None: nobody can say."""
+
+    tokens: int = 0
+    dollars: float | None = 0.0
+
+    def __add__(self, other: "Amount") -> "Amount":
+        unknown = self.dollars is None or other.dollars is None
+        dollars = None if unknown else (self.dollars or 0.0) + (other.dollars or 0.0)
+        return Amount(self.tokens + other.tokens, dollars)
+
+
+ZERO = Amount()
+
+
+def upper_bound(
+    texts: Sequence[str], max_output_tokens: int, price: Price | None, context_tokens: int | None = None, more: int = 0
+) -> Amount:
+    """Return what a call with these input texts can use at most, and with `more` tokens of what is no text.
+
+    No byte-level tokenizer makes more tokens than there are UTF-8 bytes, so the bound holds without knowing the
+    model's tokenizer; it is about four times what English text uses. No model reads more than its context holds.
+    """
+    tokens_in = sum([_bytes(text) + TOKENS_PER_TURN for text in texts]) + more
+    if context_tokens is not None:
+        tokens_in = min(tokens_in, context_tokens)
+    if price is None:
+        return Amount(tokens_in + max_output_tokens, None)
+    dearest = max(price.input, price.cached or 0.0)  # a bound must not hope for a cache
+    dollars = (tokens_in * dearest + max_output_tokens * price.output) / 1e6 + price.call
+    return Amount(tokens_in + max_output_tokens, dollars)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def format_dollars(amount: float | None, digits: int = 3) -> str:
+    """Return dollars as people read them, the one way in which they are written: `$?` where nobody can say.
+
+    Cents always, below them so many digits that count; money that is more than nothing never reads as nothing. From 100
+    on whole dollars, unless more digits are asked for (where two amounts stand beside each other, as in a refusal).
+    """
+    if amount is None:
+        return "$?"
+    if amount == 0 or not isfinite(amount):
+        return f"${amount:g}"
+    if amount < 0:
+        return f"-{format_dollars(-amount, digits)}"
+    if amount >= 100 and digits <= 3:
+        return f"${amount:,.0f}"
+    places = max(2, digits - 1 - floor(log10(amount)))
+    if places > _MOST_PLACES + digits - 3:
+        return f"${amount:.1e}"
+    whole, _, part = f"{amount:,.{places}f}".partition(".")
+    return f"${whole}.{part[:2]}{part[2:].rstrip('0')}"

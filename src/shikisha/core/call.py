@@ -1,0 +1,192 @@
+"""A call to a worker, as data: the card that says what may be assumed of it, the request, the reply.
+
+Invariant: a Request holds exactly what its step's access list grants; a worker is handed nothing else. Deliberately
+absent: behaviour. Who answers is a Worker (`worker`), how a request becomes a chat is said in `context`.
+
+How many servers of ours a request has come through, so that one that asks itself does not do so for ever.
+
+Whoever begins runs for requests sets `DEPTH`; calls to chat endpoints tell one more. Invariant: a run bears the depth
+of the request that began it, for as long as the process that began it performs it. Deliberately absent: trust. The
+number is a header, which whoever asks may set as they like: it guards against mistakes.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from shikisha.core.budget import FREE, Amount, Caps, Price, Usage
+from shikisha.core.errors import ConfigError
+from shikisha.core.events import FinishReason
+from shikisha.core.messages import ChatMessage, Json, ToolCall, ToolExchange
+from shikisha.core.task import Task
+
+if TYPE_CHECKING:
+    from shikisha.engine.conductor import Conductor
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedStep:
+    """An earlier step that the access list grants: its index, subtask, answer (or why it has none), and data labels."""
+
+    index: int
+    subtask: str
+    text: str | None
+    fault: str | None = None
+    labels: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRunResult:
+    """What a child run came to: its id, its answer if it has one, why it ended, what it used in all, and may have."""
+
+    run: str
+    answer: str | None
+    why: str
+    usage: Usage = Usage()
+    dollars: float | None = 0.0
+    uncertain: Amount = Amount()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """What the client wants of the call that gives the answer: its tools are offered, its sampling options hold."""
+
+    tools: tuple[Mapping[str, Json], ...] = ()
+    parallel_tool_calls: bool | None = None
+    options: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether several of the tools may be called at once."""
+        return self.parallel_tool_calls is not False
+
+    @classmethod
+    def of(cls, task: Task) -> "ClientOptions":
+        """Return those of this task's client."""
+        return cls(task.tools, task.parallel_tool_calls, task.options)
+
+
+NO_CLIENT_OPTIONS = ClientOptions()
+
+ChildRunLauncher: TypeAlias = Callable[[Task, "Conductor", Sequence[str], Caps], Awaitable[ChildRunResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call to a worker: everything it may know.
+
+    `turns`, when given, are sent as they are (a conductor's own prompt); otherwise `context.turns` renders task,
+    granted steps and subtask. `remarks` are failed checks on this step's earlier answers. `key` is the idempotency
+    key. `schema` is a JSON Schema that the answer should follow, for endpoints that can be held to one. `on_text`
+    receives pieces of the answer as they arrive. `spawn` starts a child run inside this run's limits. `labels`
+    are those of everything in it. `wishes` are the client's, where this call is to give the answer; `exchanges` are
+    the calls of the client's tools that were made so far, with their results.
+    """
+
+    task: Task
+    subtask: str
+    granted: tuple[GrantedStep, ...] = ()
+    turns: tuple[ChatMessage, ...] = ()
+    remarks: tuple[str, ...] = ()
+    key: str = ""
+    schema: "Mapping[str, Json] | None" = None
+    on_text: Callable[[str], None] | None = field(default=None, compare=False)
+    spawn: "ChildRunLauncher | None" = field(default=None, compare=False)
+    labels: frozenset[str] = frozenset()
+    wishes: ClientOptions = NO_CLIENT_OPTIONS
+    exchanges: tuple[ToolExchange, ...] = ()
+
+    def under(self, key: str, on_text: Callable[[str], None] | None, spawn: "ChildRunLauncher | None") -> "Request":
+        """Return this request for one attempt: under its key, with who hears it and what starts its child runs."""
+        shown = (self.task, self.subtask, self.granted, self.turns, self.remarks)
+        return Request(*shown, key, self.schema, on_text, spawn, self.labels, self.wishes, self.exchanges)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A worker's answer. `dollars` None: the card's price says.
+
+    `prepaid`: what it used is already charged to the budget (a child run's calls are, each on its own). `calls` are
+    those of the client's tools that it wants to be made before it answers. `stated` is what the endpoint said of its
+    use where that cannot be true, `uncertain` what may have been used besides (both as in `events.AttemptFinished`).
+    """
+
+    text: str
+    usage: Usage = Usage()
+    dollars: float | None = None
+    finish: FinishReason = FinishReason.STOP
+    model: str = ""
+    prepaid: bool = False
+    calls: tuple[ToolCall, ...] = ()
+    stated: Usage | None = None
+    uncertain: Amount = Amount()
+
+
+class ApprovalMode(StrEnum):
+    """When a person must approve a call to a worker."""
+
+    NEVER = "never"  # it is autonomous
+    ALWAYS = "always"  # every call waits for a yes
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What the engine and a conductor know of a worker.
+
+    `price` None means that nobody can say what a call costs: refused under a dollar cap. `max_output_tokens` bounds
+    the reservation. `rate` is calls per second. `fallback` and `escalate` name workers of the same pool, `compensate`
+    one that undoes what a call to this one did. `timeout` is seconds for one attempt; `attempts` is how often this
+    worker may be tried for one step before the next is.
+    `sees` are the guarded data labels that it is cleared for, `adds` those that everything it says bears (`clearance`).
+    `takes` are the kinds of attachments that it can be shown; `tools`: it can call the client's tools.
+    """
+
+    name: str
+    description: str = ""
+    kind: str = ""
+    price: Price | None = FREE
+    max_output_tokens: int = 0
+    context_tokens: int | None = None
+    concurrency: int | None = None
+    rate: float | None = None
+    timeout: float = 60.0
+    attempts: int = 3
+    fallback: str | None = None
+    escalate: str | None = None
+    approval: ApprovalMode = ApprovalMode.NEVER
+    compensate: str | None = None
+    skills: tuple[str, ...] = ()
+    sees: tuple[str, ...] = ()
+    adds: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    tools: bool = False
+
+    def __post_init__(self) -> None:
+        wrong = [name for name, least in _LEAST.items() if not _at_least(getattr(self, name), least)]
+        wrong += [name for name in ("rate", "timeout") if not _above_zero(getattr(self, name))]
+        if wrong:
+            given = ", ".join(f"{name} {getattr(self, name)!r}" for name in wrong)
+            raise ConfigError(f"worker {self.name!r}: numbers out of range: {given}")
+
+
+_LEAST = {"max_output_tokens": 0, "context_tokens": 1, "concurrency": 1, "attempts": 1}
+
+
+def _at_least(number: int | None, least: int) -> bool:
+    return number is None or number >= least
+
+
+def _above_zero(number: float | None) -> bool:
+    return number is None or number > 0
+
+
+DEPTH_HEADER = "X-Shikisha-Depth"
+TOO_DEEP_CODE = "too_deep"  # the code of the refusal, which every server on the way back repeats
+REQUEST_DEPTH: ContextVar[int] = ContextVar("depth", default=0)
+
+
+def depth_headers() -> dict[str, str]:
+    """Return the header that tells an endpoint how deep a call to it is."""
+    return {DEPTH_HEADER: str(REQUEST_DEPTH.get() + 1)}

@@ -1,0 +1,571 @@
+"""A JSON Schema as parts that a document is judged by: where each part stands, where references lead, what it spends.
+
+Invariants: a part is read once, however many references lead to it; whatever is applied to a value is a counted step,
+and is nested no deeper than the interpreter's stack allows; a pattern is compiled only when its counted repeats,
+written out, are few. Deliberately absent: what single keywords ask (`schema_keywords`), and how large a schema may be
+(`schema`).
+"""
+
+import re
+import reprlib
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
+from urllib.parse import unquote, urldefrag, urljoin
+
+from shikisha.core.errors import ConfigError
+from shikisha.core.messages import Json
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue  # the engine starts without pydantic
+
+_DEEPEST = 250  # schemas being applied inside one another; two frames each, in a stack of a thousand
+_WEIGHT = 10_000  # what a schema's patterns may come to with their counted repeats written out; 300 bytes each
+_AT_ONCE_REACH = 20_000
+_REACH = 10**7  # weight of a pattern times length of a text: regex looks at its clock only now and then
+_PAUSE = 0.001  # seconds after each thousand steps, which take about as long
+LONGEST_NAME = 200
+
+JsonPlace: TypeAlias = "tuple[JsonPlace, str | int] | None"
+_Scope: TypeAlias = "tuple[SchemaResource, _Scope] | None"
+
+
+@dataclass(slots=True)
+class Mismatch:
+    """What is wrong with a document, and where."""
+
+    path: JsonPlace
+    what: Callable[[], str]  # a message is written for the one problem that is told, not for every branch that fails
+
+
+class ValueFrame:
+    """A value of the document while schemas are applied to it, and which of its parts they have looked at."""
+
+    __slots__ = ("items", "keys", "path", "scope", "value")
+
+    def __init__(self, value: "JsonValue", path: JsonPlace = None, scope: _Scope = None) -> None:
+        self.value = value
+        self.path = path
+        self.scope = scope
+        self.keys: set[str] = set()
+        self.items: set[int] = set()
+
+    def problem(self, what: Callable[[], str]) -> Mismatch:
+        """Return what is wrong with the value."""
+        return Mismatch(self.path, what)
+
+
+class SchemaValidator:
+    """The judging of one document: what it may still spend, and how deep it is."""
+
+    __slots__ = ("_deadline", "_depth", "_left", "_patient", "_seconds", "_steps", "tracks")
+
+    def __init__(self, steps: int, seconds: float, *, tracks: bool, patient: bool) -> None:
+        self._left = self._steps = steps
+        self._seconds, self._deadline = seconds, monotonic() + seconds
+        self._patient = patient
+        self._depth = 0
+        self.tracks = tracks
+
+    def spend(self, steps: int = 1) -> None:
+        """Count work; TimeoutError when there was too much of it."""
+        before, self._left = self._left, self._left - steps
+        if self._left < 0:
+            raise TimeoutError(f"undecided after {self._steps:,} steps")
+        if before // 1000 != self._left // 1000:
+            if monotonic() > self._deadline:
+                raise self.timeout_error()
+            if self._patient:
+                # A moment of 0 would be over before the event loop, which waits for the interpreter, has got it.
+                begun = monotonic()
+                sleep(_PAUSE)
+                self._deadline += monotonic() - begun  # giving way costs nobody a verdict
+
+    def timeout_error(self) -> TimeoutError:
+        """Return what is said when the clock has run out."""
+        return TimeoutError(f"undecided after {self._seconds:g} s")
+
+    def apply(self, part: "SchemaPart", frame: ValueFrame) -> Mismatch | None:
+        """Return the first thing that is wrong with the frame's value; RecursionError when it lies too deep."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise RecursionError
+        if frame.scope is None or frame.scope[0] is not part.resource:
+            frame.scope = part.resource, frame.scope
+        for check in part.checks:
+            self.spend()
+            if (problem := check(self, frame)) is not None:
+                self._depth -= 1
+                return problem
+        self._depth -= 1
+        return None
+
+    def apply_here(self, part: "SchemaPart", frame: ValueFrame) -> Mismatch | None:
+        """Apply a further schema to the same value; what it has looked at counts if it fits."""
+        inner = ValueFrame(frame.value, frame.path, frame.scope)
+        problem = self.apply(part, inner)
+        if problem is None and self.tracks:
+            self.spend(len(inner.keys) + len(inner.items))
+            frame.keys |= inner.keys
+            frame.items |= inner.items
+        return problem
+
+    def apply_to_key(self, part: "SchemaPart", frame: ValueFrame, key: str, value: "JsonValue") -> Mismatch | None:
+        """Apply a schema to one of an object's values."""
+        self.spend()
+        if self.tracks:
+            frame.keys.add(key)
+        return self.apply(part, ValueFrame(value, (frame.path, key), frame.scope))
+
+    def apply_to_item(self, part: "SchemaPart", frame: ValueFrame, index: int, value: "JsonValue") -> Mismatch | None:
+        """Apply a schema to one of a list's items."""
+        self.spend()
+        if self.tracks:
+            frame.items.add(index)
+        return self.apply(part, ValueFrame(value, (frame.path, index), frame.scope))
+
+    def search(self, pattern: "BoundedPattern", text: str) -> bool:
+        """Search against the clock; TimeoutError when there is no time left."""
+        self.spend()
+        work, left = pattern.weight * len(text), self._deadline - monotonic()
+        if left <= 0 or work > (_REACH if self._patient else _AT_ONCE_REACH):
+            raise self.timeout_error()
+        try:
+            return pattern.search(text, left)
+        except TimeoutError:
+            raise self.timeout_error() from None
+
+    def freeze(self, value: "JsonValue") -> Hashable:
+        """Return a value that is equal where JSON Schema says equal: true is not 1, but 1.0 is."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise RecursionError
+        self.spend()
+        made = _freeze(value, self.freeze)
+        self._depth -= 1
+        return made
+
+
+def _freeze(value: "JsonValue", freeze: "Callable[[JsonValue], Hashable]") -> Hashable:
+    match value:
+        case dict():
+            return "object", frozenset([(key, freeze(item)) for key, item in value.items()])
+        case list():
+            return "array", tuple([freeze(item) for item in value])
+        case bool() | str() | None:
+            return type(value).__name__, value
+        case float() if value.is_integer():
+            return "number", str(int(value))
+        case _:
+            return "number", str(value)  # texts have hashes that nobody can make collide
+
+
+def freeze_value(value: "JsonValue") -> Hashable:
+    """Return a value that is equal where JSON Schema says equal."""
+    return _freeze(value, freeze_value)
+
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 200
+_REPR.maxdict = _REPR.maxlist = 8
+
+
+def format_value(value: object) -> str:
+    """Return a value, shortened, for a message."""
+    return _REPR.repr(value)
+
+
+def json_path(path: JsonPlace) -> str:
+    """Return a place as a JSON path."""
+    names: list[str] = []
+    while path is not None:
+        path, name = path
+        if isinstance(name, int):
+            names.append(f"[{name}]")
+        else:
+            short = name[:LONGEST_NAME]
+            names.append(f".{short}" if re.fullmatch(r"[\w$-]+", short) else f"[{short!r}]")
+    return "$" + "".join(reversed(names))
+
+
+def path_depth(path: JsonPlace) -> int:
+    """Return how deep a place lies."""
+    depth = 0
+    while path is not None:
+        path, depth = path[0], depth + 1
+    return depth
+
+
+KeywordCheck: TypeAlias = Callable[["SchemaValidator", "ValueFrame"], "Mismatch | None"]
+
+
+@dataclass(eq=False, slots=True)
+class SchemaPart:
+    """A schema inside the schema: what it asks, and which others it applies to the same value, and below it."""
+
+    resource: "SchemaResource"
+    place: JsonPlace
+    raw: Mapping[str, Json] = field(default_factory=dict)
+    checks: list[KeywordCheck] = field(default_factory=list)
+    here: "list[SchemaPart]" = field(default_factory=list)
+    below: "list[SchemaPart]" = field(default_factory=list)
+    refuses: bool = False  # the schema `false`
+
+
+@dataclass(eq=False, slots=True)
+class SchemaResource:
+    """A schema with an address of its own, and the names inside it that references may use."""
+
+    uri: str
+    raw: Json
+    place: JsonPlace
+    anchors: "dict[str, SchemaPart]" = field(default_factory=dict)
+    dynamic: "dict[str, SchemaPart]" = field(default_factory=dict)
+    recursive: "SchemaPart | None" = None
+
+
+class KeywordError(Exception):
+    """A keyword with a value that it cannot have; who only passes a schema on does not mind."""
+
+
+class SchemaReference:
+    """Where a reference leads, once everything is read."""
+
+    __slots__ = ("keyword", "name", "part", "text", "to")
+
+    def __init__(self, part: SchemaPart, keyword: str, text: str) -> None:
+        self.part = self.to = part
+        self.keyword = keyword
+        self.text = text
+        self.name = text.partition("#")[2]
+
+
+class SchemaCompiler:
+    """The reading of one schema."""
+
+    def __init__(self, schema: Json, keywords: "Mapping[str, SchemaKeyword]", *, lenient: bool) -> None:
+        self._keywords = keywords
+        self.lenient = lenient
+        self.draft = _draft_of(schema)
+        self.parts: dict[int, SchemaPart] = {}
+        self.tracks = False
+        self.references: list[SchemaReference] = []
+        self._resources: dict[str, SchemaResource] = {}
+        self._weight = 0
+        self.root = self._resource("", schema, None)
+
+    def part(self, raw: Json, resource: SchemaResource, place: JsonPlace) -> SchemaPart:
+        """Return what a schema says; one that was read already is returned as it is."""
+        if isinstance(raw, bool):
+            return (
+                SchemaPart(resource, place)
+                if raw
+                else SchemaPart(resource, place, checks=[_reject_everything], refuses=True)
+            )
+        if not isinstance(raw, dict):
+            raise KeywordError(f"expected a schema, which is an object, true or false; not {format_value(raw)}")
+        if (known := self.parts.get(id(raw))) is not None:
+            return known
+        alone = self.draft <= 7 and "$ref" in raw  # what stands beside a reference is not read
+        if not alone:
+            resource = self._identified(raw, resource, place)
+        part = self.parts[id(raw)] = SchemaPart(resource, place, raw)
+        if not alone:
+            self._name(part)
+        late: list[KeywordCheck] = []
+        for name, value in raw.items():
+            keyword = self._keywords.get(name)
+            if keyword is None or not keyword.since <= self.draft <= keyword.until:
+                continue
+            if alone and name not in ("$ref", "definitions", "$defs"):
+                continue
+            try:
+                check = keyword.read(KeywordValue(self, part, name, value))
+            except KeywordError as error:
+                if self.lenient:
+                    continue
+                raise ConfigError(f"{json_path((place, name))}: {error}") from None
+            if check is not None:
+                (late if keyword.late else part.checks).append(check)
+        part.checks += late
+        return part
+
+    def resolve(self) -> None:
+        """Find what every reference leads to; that may be what nothing else has led to, with references of its own."""
+        for reference in self.references:  # grows
+            try:
+                reference.to = self._found(reference.part.resource, reference.text)
+            except (KeywordError, ValueError) as error:
+                if self.lenient:
+                    reference.to = SchemaPart(reference.part.resource, None)
+                    continue
+                place = json_path((reference.part.place, reference.keyword))
+                raise ConfigError(f"{place}: {format_value(reference.text)}: {error}") from None
+            reference.part.here.append(reference.to)
+
+    def pattern(self, text: str) -> "BoundedPattern":
+        """Return a pattern ready to be searched for; MisusedError when it is none, or too large."""
+        import regex
+
+        if self.lenient:
+            return BoundedPattern(0, lambda _text, _seconds: False)
+        try:
+            weight = _pattern_weight(text)
+            self._weight += weight
+            if self._weight > _WEIGHT:
+                most = f"more than {_WEIGHT:,} characters with its counted repeats written out"
+                raise KeywordError(f"the regex {format_value(text)} (or all of a schema together) comes to {most}")
+            compiled = regex.compile(text, flags=regex.VERSION0, cache_pattern=False)
+        except (regex.error, ValueError, RecursionError) as error:
+            raise KeywordError(f"{format_value(text)} is not a regex: {error}") from None
+        return BoundedPattern(
+            weight, lambda found, seconds: compiled.search(found, timeout=seconds, concurrent=True) is not None
+        )
+
+    def _resource(self, uri: str, raw: Json, place: JsonPlace) -> SchemaResource:
+        return self._resources.setdefault(uri, SchemaResource(uri, raw, place))
+
+    def _identified(self, raw: dict[str, Json], resource: SchemaResource, place: JsonPlace) -> SchemaResource:
+        """Return the resource that a schema belongs to: one of its own if it has an address."""
+        own = raw.get("id" if self.draft == 4 else "$id")
+        if not isinstance(own, str) or own.startswith("#"):
+            return resource
+        try:
+            address = urldefrag(urljoin(resource.uri, own))[0]
+        except ValueError as error:
+            raise ConfigError(f"{json_path(place)}: {format_value(own)} is no address: {error}") from None
+        if raw is self.root.raw:
+            self._resources[address] = self.root
+            self.root.uri = address
+            return self.root
+        return self._resource(address, raw, place)
+
+    def _name(self, part: SchemaPart) -> None:
+        """Note the names that references may use for a schema."""
+        raw, resource = part.raw, part.resource
+        own = raw.get("id" if self.draft == 4 else "$id")
+        if self.draft <= 7 and isinstance(own, str) and own.startswith("#"):
+            resource.anchors.setdefault(own[1:], part)
+        for keyword, since in (("$anchor", 2019), ("$dynamicAnchor", 2020)):
+            name = raw.get(keyword)
+            if self.draft >= since and isinstance(name, str):
+                resource.anchors.setdefault(name, part)
+                if keyword == "$dynamicAnchor":
+                    resource.dynamic.setdefault(name, part)
+        if self.draft == 2019 and raw.get("$recursiveAnchor") is True and raw is resource.raw:
+            resource.recursive = part
+
+    def _found(self, resource: SchemaResource, reference: str) -> SchemaPart:
+        address, _, fragment = reference.partition("#")
+        missing = KeywordError(f"it refers to {format_value(reference)}, which is not in it, and nothing is fetched")
+        if address:
+            known = self._resources.get(urldefrag(urljoin(resource.uri, address))[0])
+            if known is None:
+                raise missing
+            resource = known
+        fragment = unquote(fragment)
+        if not fragment.startswith("/"):
+            named = resource.anchors.get(fragment) if fragment else self.part(resource.raw, resource, resource.place)
+            if named is None:
+                raise missing
+            return named
+        part, place = resource.raw, resource.place
+        for name in fragment[1:].split("/"):
+            key = name.replace("~1", "/").replace("~0", "~")
+            if isinstance(part, dict) and key in part:
+                part, place = part[key], (place, key)
+            elif isinstance(part, list) and key.isdecimal() and key.isascii() and int(key[:9]) < len(part):
+                part, place = part[int(key[:9])], (place, int(key[:9]))
+            else:
+                raise missing
+            if (known_part := self.parts.get(id(part))) is not None:
+                resource = known_part.resource
+        return self.part(part, resource, place)
+
+
+_DRAFTS = {"draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-12": 2020}
+
+
+def _draft_of(schema: Json) -> int:
+    """Return which draft a schema is of: the newest where it names none that is known."""
+    named = schema.get("$schema") if isinstance(schema, dict) else None
+    if isinstance(named, str) and named.startswith(("http://json-schema.org/", "https://json-schema.org/")):
+        return next((draft for name, draft in _DRAFTS.items() if f"/{name}/" in named), 2020)
+    return 2020
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedPattern:
+    """A pattern that can be searched for within some seconds, and what it comes to with its repeats written out."""
+
+    weight: int
+    search: Callable[[str, float], bool]
+
+
+_QUANTIFIER = re.compile(r"\{(\d{1,9})?(,)?(\d{1,9})?\}", re.ASCII)
+_ESCAPE = re.compile(r"\\(?:[pPuxN]\{[^{}]{1,60}\}|k<\w{1,60}>|.)", re.DOTALL)
+_CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\])+\]", re.DOTALL)
+_GROUP = re.compile(r"\((?:\?(?:[:=!]|<[=!]|P?<[A-Za-z_]\w*>))?")
+_BRACE = re.compile(r"\{(?=[^\w\s,<>=~:+-]|$)")  # a brace that can begin neither a count nor an extension of `regex`
+
+
+def _pattern_weight(pattern: str) -> int:
+    """Return how many characters a pattern comes to with its counted repeats written out, as `regex` compiles it.
+
+    ValueError for what is not in ECMA 262: `regex` would take it for one of its extensions. Compiling a{999999999}, 12
+    characters, takes all memory that there is.
+    """
+    total, last, place = [0], 0, 0
+    while place < len(pattern):
+        letter = pattern[place]
+        if letter == "{" and (count := _QUANTIFIER.match(pattern, place)) and (count[1] or count[3]):
+            times = max(1, int(count[1] or 0), int(count[3] or 0))
+            total[-1] += last * (times - 1)
+            last *= times
+            place = count.end()
+            continue
+        if letter == "(" and (group := _GROUP.match(pattern, place)) and pattern[group.end() : group.end() + 1] != "?":
+            total.append(1)
+            place, last = group.end(), 0
+            continue
+        if letter == ")" and len(total) > 1:
+            last = total.pop()
+            total[-1] += last
+            place += 1
+            continue
+        if letter in "*+?":
+            place += 1
+            continue
+        place, last = _atom_end(pattern, place), 1
+        total[-1] += 1
+    return sum(total)
+
+
+def _atom_end(pattern: str, place: int) -> int:
+    """Return where the character, escape or class ends that begins in this place."""
+    kind = {"\\": _ESCAPE, "[": _CLASS, "{": _BRACE}.get(pattern[place])
+    if kind is None and pattern[place] not in "()":
+        return place + 1
+    if kind is None or (found := kind.match(pattern, place)) is None:
+        raise ValueError(f"{pattern[place : place + 20]!r} is not in ECMA 262")
+    return found.end()
+
+
+class KeywordValue:
+    """The value of one keyword, read as what it has to be."""
+
+    def __init__(self, reading: SchemaCompiler, part: SchemaPart, name: str, value: Json) -> None:
+        self._reading = reading
+        self.part = part
+        self.draft = reading.draft
+        self.name = name
+        self.value = value
+
+    def sibling(self, name: str) -> "KeywordValue":
+        """Return another keyword of the same schema; its value is None when it is not there."""
+        return KeywordValue(self._reading, self.part, name, self.part.raw.get(name))
+
+    def schema(self, value: Json, *names: str | int, here: bool = False) -> SchemaPart:
+        """Read a schema that this keyword applies: to the same value (`here`), or to a part of it."""
+        place: JsonPlace = (self.part.place, self.name)
+        for name in names:
+            place = place, name
+        try:
+            read = self._reading.part(value, self.part.resource, place)
+        except KeywordError as error:
+            if not names or self._reading.lenient:
+                raise
+            raise ConfigError(f"{json_path(place)}: {error}") from None
+        (self.part.here if here else self.part.below).append(read)
+        return read
+
+    def schemas(self, *, here: bool = False) -> list[SchemaPart]:
+        """Read a list of schemas."""
+        if not isinstance(self.value, list) or not self.value:
+            raise self._misused("a list of schemas")
+        return [self.schema(value, index, here=here) for index, value in enumerate(self.value)]
+
+    def mapping(self) -> dict[str, Json]:
+        """Return the value, an object."""
+        if not isinstance(self.value, dict):
+            raise self._misused("an object")
+        return self.value
+
+    def number(self) -> float:
+        """Return the value, a number."""
+        if not is_number(self.value):
+            raise self._misused("a number")
+        return self.value
+
+    def count(self) -> int:
+        """Return the value, a whole number from 0."""
+        if not is_number(self.value) or self.value < 0 or self.value != int(self.value):
+            raise self._misused("a whole number from 0")
+        return int(self.value)
+
+    def text(self) -> str:
+        """Return the value, a text."""
+        if not isinstance(self.value, str):
+            raise self._misused("a text")
+        return self.value
+
+    def texts(self) -> list[str]:
+        """Return the value, a list of texts."""
+        if not isinstance(self.value, list):
+            raise self._misused("a list of texts")
+        return [KeywordValue(self._reading, self.part, self.name, each).text() for each in self.value]
+
+    def values(self) -> "list[JsonValue]":
+        """Return the value, a list."""
+        if not isinstance(self.value, list):
+            raise self._misused("a list")
+        return self.value
+
+    def optional(self) -> SchemaPart | None:
+        """Read a schema that need not be there."""
+        return None if self.value is None else self.schema(self.value, here=True)
+
+    def with_value(self, value: Json) -> "KeywordValue":
+        """Return the same keyword with another value."""
+        return KeywordValue(self._reading, self.part, self.name, value)
+
+    def pattern(self, text: str) -> BoundedPattern:
+        """Return a pattern ready to be searched for."""
+        return self._reading.pattern(text)
+
+    def patterns(self) -> list[BoundedPattern]:
+        """Return the names of an object, as patterns."""
+        return [self.pattern(text) for text in self.value] if isinstance(self.value, dict) else []
+
+    def reference(self) -> SchemaReference:
+        """Return where the value, a reference, leads once everything is read."""
+        made = SchemaReference(self.part, self.name, self.text())
+        self._reading.references.append(made)
+        return made
+
+    def track(self) -> None:
+        """Have it noted which parts of a value were looked at."""
+        self._reading.tracks = True
+
+    def _misused(self, expected: str) -> KeywordError:
+        return KeywordError(f"expected {expected}, not {format_value(self.value)}")
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _reject_everything(_: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    return frame.problem(lambda: f"{format_value(frame.value)} may not be here")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaKeyword:
+    """How a keyword is read, in which drafts; `late`: after all others, which it looks at."""
+
+    read: "Callable[[KeywordValue], KeywordCheck | None]"
+    since: int = 4
+    until: int = 2020
+    late: bool = False

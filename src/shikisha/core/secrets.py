@@ -1,0 +1,174 @@
+"""The one place that knows which strings are keys, so that everything leaving it can be scrubbed of them.
+
+Invariant 8: keys never reach a journal, log, trace, error message, prompt or sandbox. Keys enter through
+`Vault.read` (from the environment, by variable name) and whatever comes back from a worker, a user or an exception
+passes `Vault.scrub` before it goes anywhere; of a key that is not whole its beginning is enough. What others say of a
+failure passes `Vault.redact` too, since endpoints like to repeat parts of a key there, with stars or without.
+Deliberately absent: keys in another encoding than they have (base64, percent signs), and any way to print a vault.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from shikisha.core.errors import ConfigError
+
+MASK = "[key removed]"
+ISSUED_KEY_PREFIX = (
+    "sk-shikisha-"  # how the keys begin that a server of ours issues; it keeps but their hashes, so by the looks only
+)
+_ISSUED = re.compile(rf"{ISSUED_KEY_PREFIX}[0-9a-z]+-[\w-]{{20,}}", re.ASCII)
+_SHORTEST = 8  # a shorter "key" would blot out ordinary words
+_BEGINNING = 16  # characters of a key at its beginning that are known for it anywhere; makers' prefixes are shorter
+_PIECE = 8  # characters of a key from any place of it that are known for it in what is said of a failure
+_STARS = re.compile(r"\*{2,}|•{2,}|…+|\.{3,}")  # how others hide the middle of a key
+_LEAST_SEEN = 3  # characters of a key beside stars that are known for it
+_AROUND = "'\"`()[]{}<>,;:=.!?"
+
+
+class SecretStore:
+    """Keys in use, by the name of the environment variable that holds each."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = os.environ if environment is None else environment
+        self._keys: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"Vault({sorted(self._keys)})"
+
+    @property
+    def empty(self) -> bool:
+        """Whether no key is known, so that nothing can hold one."""
+        return not self._keys
+
+    def read(self, variable: str) -> str:
+        """Return the key in this environment variable; ConfigError names the variable when it is not set."""
+        value = self._environment.get(variable, "").strip()
+        if not value:
+            raise ConfigError(f"environment variable {variable} is not set; it should hold the key")
+        if len(value) < _SHORTEST:
+            raise ConfigError(f"environment variable {variable} holds fewer than {_SHORTEST} characters: no key")
+        keys = self._keys | {variable: value}
+        self._keys = dict(sorted(keys.items(), key=lambda named: -len(named[1])))  # a key may hold a shorter one
+        return value
+
+    def scrub(self, text: str) -> str:
+        """Return the text with every known key masked, and with whatever looks like a key of a server of ours."""
+        for key in self._keys.values():
+            if key in text:
+                text = text.replace(key, MASK)
+            if len(key) > _BEGINNING and key[:_BEGINNING] in text:
+                text = _mask_prefixes(text, key)
+        return _ISSUED.sub(MASK, text) if ISSUED_KEY_PREFIX in text else text
+
+    def redact(self, text: str) -> str:
+        """Return what somebody said of a failure without keys and pieces of keys, starred ones too."""
+        text = self.scrub(text)
+        if self._keys and _STARS.search(text):
+            text = re.sub(r"\S+", self._unstarred, text)
+        for key in self._keys.values():
+            text = _mask_pieces(text, key)
+        return text
+
+    def _unstarred(self, word: re.Match[str]) -> str:
+        """Mask what is left of a key of which somebody has starred out the rest."""
+        whole = word[0]
+        stars = [*_STARS.finditer(whole)]
+        if not stars:
+            return whole
+        begin, end = whole[: stars[0].start()].lstrip(_AROUND), whole[stars[-1].end() :].rstrip(_AROUND)
+        for key in self._keys.values():
+            first = len(begin) >= _LEAST_SEEN and key.startswith(begin)
+            last = len(end) >= _LEAST_SEEN and key.endswith(end)
+            if first or last:
+                start = stars[0].start() - len(begin) if first else stars[0].start()
+                stop = stars[-1].end() + len(end) if last else stars[-1].end()
+                return f"{whole[:start]}{MASK}{whole[stop:]}"
+        return whole
+
+    def listener(self, hear: Callable[[str], None]) -> "ScrubbingCallback":
+        """Return a listener that passes pieces of a growing text on to `hear`, scrubbed as the whole would be."""
+        return ScrubbingCallback(self.scrub, tuple(self._keys.values()), hear)
+
+
+class ScrubbingCallback:
+    """Scrubs a text that arrives in pieces: what may be the beginning of a key waits until it is clear."""
+
+    def __init__(self, scrub: Callable[[str], str], keys: tuple[str, ...], hear: Callable[[str], None]) -> None:
+        self._scrub = scrub
+        self._keys = keys
+        self._hear = hear
+        self._held = ""
+
+    def __call__(self, piece: str) -> None:
+        """Take a piece; pass on what cannot be part of a key any more."""
+        text = self._held + piece
+        cut = self._clear(text)
+        self._held = text[cut:]
+        self._say(self._scrub(text[:cut]))
+
+    def end(self) -> None:
+        """Pass on what was held: nothing follows it."""
+        held, self._held = self._held, ""
+        self._say(self._scrub(held))
+
+    def _clear(self, text: str) -> int:
+        """Return where to cut: before what may be the beginning of a key, and through no key."""
+        cut = len(text) - max((_prefix_at_end(text, key) for key in self._keys), default=0)
+        while True:
+            starts = [text.find(key, max(0, cut - len(key) + 1), cut + len(key) - 1) for key in self._keys]
+            through = [at for at in starts if 0 <= at < cut]
+            for key in self._keys:
+                near = _key_prefixes(text, key, max(0, cut - len(key) + 1)) if len(key) > _BEGINNING else ()
+                through += [at for at, end in near if at < cut < end]
+            if not through:
+                return cut
+            cut = min(through)
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._hear(text)
+
+
+def _key_prefixes(text: str, key: str, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield where the text has the beginning of this key, and as far as it goes."""
+    at = text.find(key[:_BEGINNING], start)
+    while at >= 0:
+        end = at + _common_prefix(text[at : at + len(key)], key)
+        yield at, end
+        at = text.find(key[:_BEGINNING], end)
+
+
+def _common_prefix(text: str, key: str) -> int:
+    """Return how many characters two texts have in common at their beginning."""
+    return next(
+        (n for n, (one, other) in enumerate(zip(text, key, strict=False)) if one != other), min(len(text), len(key))
+    )
+
+
+def _mask_prefixes(text: str, key: str) -> str:
+    parts, last = [], 0
+    for at, end in _key_prefixes(text, key):
+        parts += [text[last:at], MASK]
+        last = end
+    return "".join([*parts, text[last:]])
+
+
+def _mask_pieces(text: str, key: str) -> str:
+    """Return the text without what it has in common with a key, wherever that is long enough to be of use."""
+    pieces = {key[at : at + _PIECE] for at in range(len(key) - _PIECE + 1)}
+    parts, last, at = [], 0, 0
+    while at <= len(text) - _PIECE:
+        if text[at : at + _PIECE] not in pieces:
+            at += 1
+            continue
+        parts += [text[last:at], MASK]
+        while text[at : at + _PIECE] in pieces:
+            at += 1
+        at = last = at + _PIECE - 1
+    return "".join([*parts, text[last:]])
+
+
+def _prefix_at_end(text: str, key: str) -> int:
+    """Return how many characters at the text's end are the beginning of this key."""
+    return next((n for n in range(min(len(key) - 1, len(text)), 0, -1) if text.endswith(key[:n])), 0)

@@ -1,0 +1,204 @@
+"""What a user wants done.
+
+A Task holds what a client asked: prompt, context, the conversation before it and what is attached to it, which every
+worker may see; the labels that rules route by; and what holds for the last step alone (the client's tools, the schema
+of the answer, sampling options). Its content hash names it in results. Invariant: whatever is in it can be kept in a
+journal. Deliberately absent: the right answer. A gold answer lives with the taskset's checker, so that no worker and no
+conductor can be shown it by accident.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import Literal, TypeAlias, TypedDict, get_args
+
+from shikisha.core.errors import TaskError
+from shikisha.core.messages import (
+    Attachment,
+    ChatMessage,
+    Json,
+    ToolExchange,
+    dump_json,
+    dump_records,
+    load_attachments,
+    load_exchanges,
+    load_messages,
+    tool_name,
+)
+
+SAMPLING_OPTIONS = frozenset(
+    {"temperature", "top_p", "stop", "seed", "max_completion_tokens", "reasoning_effort", "verbosity"}
+)  # sampling options by their names in the chat API
+
+
+def storage_problem(text: str) -> str | None:
+    """Say why this text cannot be kept in a journal and shown to a worker; None when it can."""
+    if "\x00" in text:
+        return "a NUL character"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "half of a surrogate pair, which is no character"
+    return None
+
+
+def _json_storage_problem(body: str) -> str | None:
+    """Say why a JSON text, or a text in it, cannot be kept."""
+    found = [json.loads(body)] if "\\u0000" in body else []
+    while found:
+        value = found.pop()
+        if isinstance(value, str) and (problem := storage_problem(value)):
+            return problem
+        found += [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return storage_problem(body)
+
+
+TaskPart: TypeAlias = Literal["history", "attachments", "exchanges", "tools", "answer_schema", "options"]
+TASK_PARTS: tuple[TaskPart, ...] = get_args(TaskPart)
+
+
+class TaskBodies(TypedDict):
+    """The parts of a task that a journal keeps as JSON texts; "" where there is none."""
+
+    history: str
+    attachments: str
+    exchanges: str
+    tools: str
+    answer_schema: str
+    options: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """A prompt with optional context; `id` names a record, `domain` a task type, `labels` anything rules match on.
+
+    `history` is the conversation before the prompt; `attachments` belong to the prompt; `exchanges` are calls of the
+    client's tools that were made and answered since. For the last step alone: `tools` (function tools as the chat API
+    has them), `parallel_tool_calls`, `answer_schema` (a JSON Schema) and `options` (see `OPTIONS`).
+    """
+
+    prompt: str
+    context: str = ""
+    id: str = ""
+    domain: str = ""
+    labels: tuple[str, ...] = ()
+    history: tuple[ChatMessage, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    exchanges: tuple[ToolExchange, ...] = ()
+    tools: tuple[Mapping[str, Json], ...] = field(default=(), hash=False)
+    parallel_tool_calls: bool | None = None
+    answer_schema: Mapping[str, Json] | None = field(default=None, hash=False)
+    options: Mapping[str, Json] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if not self.prompt.strip():
+            raise TaskError("the prompt is empty")
+        for name, text in (("prompt", self.prompt), ("context", self.context), ("id", self.id)):
+            if problem := storage_problem(text):
+                raise TaskError(f"the {name} holds {problem}")
+        if not self.bare:
+            self._check_parts()
+
+    @property
+    def bare(self) -> bool:
+        """Whether there is nothing but prompt, context and labels."""
+        said = self.history or self.attachments or self.exchanges or self.tools or self.options
+        return not said and self.answer_schema is None and self.parallel_tool_calls is None
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 (hex) of what is asked: the same wherever the task came from, whatever its options."""
+        text = f"{len(self.prompt)}:{self.prompt}{self.context}"
+        if self.history or self.attachments or self.exchanges or self.tools or self.answer_schema is not None:
+            bodies = self.bodies()
+            text += "\0" + "\0".join(bodies[part] for part in TASK_PARTS if part != "options")
+        return sha256(text.encode()).hexdigest()
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of the client's tools, in order."""
+        return tuple(tool_name(tool) for tool in self.tools)
+
+    def shown(self) -> "Task":
+        """Return the task as every worker may see it: without what holds for the last step alone."""
+        return self._shown
+
+    @cached_property
+    def _shown(self) -> "Task":
+        if not (self.tools or self.options or self.answer_schema is not None or self.parallel_tool_calls is not None):
+            return self
+        return replace(self, tools=(), options={}, answer_schema=None, parallel_tool_calls=None)
+
+    def bodies(self) -> TaskBodies:
+        """Return the parts that are more than a text, as a journal keeps them."""
+        return self._bodies.copy()
+
+    @cached_property
+    def _bodies(self) -> TaskBodies:  # an attachment may have megabytes
+        return TaskBodies(
+            history=dump_records(self.history),
+            attachments=dump_records(self.attachments),
+            exchanges=dump_records(self.exchanges),
+            tools=dump_json(self.tools) if self.tools else "",
+            answer_schema="" if self.answer_schema is None else dump_json(self.answer_schema),
+            options=dump_json(self.options) if self.options else "",
+        )
+
+    def with_bodies(self, bodies: TaskBodies, *, parallel_tool_calls: bool | None = None) -> "Task":
+        """Return the task with these parts, as `bodies` wrote them."""
+        if parallel_tool_calls is None and not any(bodies.values()):
+            return self
+        return replace(
+            self,
+            history=load_messages(bodies["history"]),
+            attachments=load_attachments(bodies["attachments"]),
+            exchanges=load_exchanges(bodies["exchanges"]),
+            tools=tuple(json.loads(bodies["tools"] or "[]")),
+            parallel_tool_calls=parallel_tool_calls,
+            answer_schema=json.loads(bodies["answer_schema"] or "null"),
+            options=json.loads(bodies["options"] or "{}"),
+        )
+
+    def scrubbed(self, scrub: Callable[[str], str]) -> "Task":
+        """Return the task with every text in it scrubbed; TaskError when that makes something else of it."""
+        labels = tuple(scrub(label) for label in self.labels)
+        task = Task(scrub(self.prompt), scrub(self.context), scrub(self.id), scrub(self.domain), labels)
+        if self.bare:
+            return task
+        bodies = self.bodies()
+        for part in TASK_PARTS:
+            if bodies[part]:
+                bodies[part] = dump_json(_map_texts(json.loads(bodies[part]), scrub))
+        return task.with_bodies(bodies, parallel_tool_calls=self.parallel_tool_calls)
+
+    def _check_parts(self) -> None:
+        try:
+            for name, text in self.bodies().items():
+                if problem := _json_storage_problem(str(text)):
+                    raise TaskError(f"the {name} holds {problem}")
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TaskError(f"not JSON that can be kept: {error}") from None
+        for place, tool in enumerate(self.tools):
+            if not tool_name(tool):
+                raise TaskError(f"tools[{place}]: expected a function tool with a name")
+        if len(set(self.tool_names)) < len(self.tools):
+            raise TaskError("tools: two have the same name")
+        if unknown := sorted(self.options.keys() - SAMPLING_OPTIONS):
+            raise TaskError(f"options: {', '.join(unknown)}: expected some of {', '.join(sorted(SAMPLING_OPTIONS))}")
+        most = self.options.get("max_completion_tokens", 1)
+        if type(most) is not int or most < 1:
+            raise TaskError(f"options: max_completion_tokens: expected a whole number from 1, not {most!r}")
+        for exchange in self.exchanges:
+            answered = [result.tool_call_id for result in exchange.results]
+            if not exchange.calls or answered != [call.id for call in exchange.calls]:
+                raise TaskError("exchanges: expected one result for each call, in the calls' order")
+
+
+def _map_texts(value: Json, scrub: Callable[[str], str]) -> Json:
+    if isinstance(value, str):
+        return scrub(value)
+    if isinstance(value, Mapping):
+        return {scrub(name): _map_texts(part, scrub) for name, part in value.items()}
+    return [_map_texts(part, scrub) for part in value] if isinstance(value, Sequence) else value

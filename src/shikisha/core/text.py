@@ -1,0 +1,69 @@
+"""Neutralising text that a model, a tool or a stranger wrote, before it reaches a terminal.
+
+Invariant: what `clean` returns moves no cursor, sets no colour or title, reverses no reading order and writes to no
+clipboard: no control character but newline and tab is left in it. Each is shown as a visible sign, so nothing is hidden
+either. Deliberately absent: removal of markup; our printing never interprets any.
+
+Fenced blocks in a text that a model wrote: what stands between a line of ``` and the next.
+
+Invariant: one pass over the lines, whatever they hold (a regular expression for this can be made quadratic).
+Deliberately absent: indented code, ~~~ fences, and what an opening fence says of the language.
+"""
+
+import json
+import re
+
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional marks, embeddings, overrides, isolates
+    "\u2028\u2029\ufff9-\ufffb\ufeff"  # separators, annotations, byte order mark
+    "\U000e0000-\U000e007f\ud800-\udfff]"  # invisible tags, halves of characters
+)
+_CONTROL_PICTURES = 0x2400  # Unicode has a picture for every C0 control, in their order
+
+
+def clean_text(text: str) -> str:
+    """Return the text with every control character replaced by a visible sign; newlines and tabs stay."""
+    return _CONTROLS.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def one_line(text: str, longest: int = 200) -> str:
+    """Return the text cleaned, on one line, cut to `longest` characters."""
+    line = " ".join(clean_text(text[: 4 * longest]).split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def to_safe_json(value: object) -> str:
+    """Return the value as one line of JSON in which control characters are escaped too."""
+    return _CONTROLS.sub(_escaped, json.dumps(value, ensure_ascii=False))
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(_CONTROL_PICTURES + code)
+    return "␡" if code == 0x7F else f"<U+{code:04X}>"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return json.dumps(match[0])[1:-1] if ord(match[0]) > 0x7F else f"\\u{ord(match[0]):04x}"
+
+
+_FENCE = "```"
+
+
+def fenced_blocks(text: str) -> list[str]:
+    """Return the fenced blocks' contents, in order; a block that is not closed is none."""
+    blocks: list[str] = []
+    inside: list[str] | None = None
+    for line in text.split("\n"):
+        rest = line.removeprefix(_FENCE)
+        if inside is None:
+            if rest != line and "`" not in rest:
+                inside = []
+        elif rest != line and not rest.strip():
+            blocks.append("\n".join(inside))
+            inside = None
+        else:
+            inside.append(line)
+    return blocks

@@ -1,0 +1,109 @@
+"""Reading TOML that people write: one reader and one validator whose errors name file, key and what was expected.
+
+Invariant: an error never repeats a value from the file (8: it might be a key in the wrong place). Deliberately absent:
+what the keys mean (`config` and `conductors.rules` bring the pydantic models).
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from shikisha.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+M = TypeVar("M", bound=BaseModel)
+Loc = tuple[int | str, ...]
+
+_MAX_BYTES = 1_000_000
+_MAX_ERRORS = 5
+_SECRETS = ("api_key", "apikey", "key", "password", "secret", "token")
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """Return the file's tables; ConfigError when it cannot be read or is not TOML."""
+    try:
+        with path.open("rb") as opened:
+            data = opened.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(data) > _MAX_BYTES:
+        raise ConfigError(f"{path}: more than {_MAX_BYTES:,} bytes are too many for a configuration")
+    try:
+        return tomllib.loads(data.decode())
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: expected UTF-8 text") from None
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:  # ValueError: a number of 5,000 digits
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def validate_model(model: type[M], data: object, file: str, prefix: str = "") -> M:
+    """Return the data as this model; ConfigError names the file, each wrong key (dotted) and what was expected."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+    said = [_error_line(model, detail, file, prefix) for detail in details]
+    more = f"\n(and {len(said) - _MAX_ERRORS} more)" if len(said) > _MAX_ERRORS else ""
+    raise ConfigError("\n".join(said[:_MAX_ERRORS]) + more)
+
+
+def _error_line(model: type[BaseModel], detail: "ErrorDetails", file: str, prefix: str) -> str:
+    loc = detail["loc"]
+    match detail["type"]:
+        case "extra_forbidden":
+            what = _unknown_key(str(loc[-1]), sorted(_table_fields(model, loc[:-1])))
+        case "missing":
+            what = "is missing"
+        case _:
+            what = detail["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    return f"{file}: {dotted_path(loc, prefix) or 'the file'}: {what}"
+
+
+@contextmanager
+def error_location(where: str) -> Iterator[None]:
+    """Put the place in front of a ConfigError that is raised inside."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def dotted_path(loc: Loc, prefix: str = "") -> str:
+    """Return a place as people write it: `workers.cheap.price.input`, `rule[1].domain`."""
+    text = prefix
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _unknown_key(key: str, known: list[str]) -> str:
+    if key.lower() in _SECRETS:
+        return "keys are never written into a file: name the environment variable that holds it (api_key_env)"
+    close = get_close_matches(key, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"unknown key; known are {', '.join(known)}{hint}"
+
+
+def _table_fields(model: type[BaseModel], loc: Loc) -> Mapping[str, object]:
+    """Return the fields of the table at this place, as far as models tell."""
+    for part in loc:
+        if isinstance(part, str) and part in model.model_fields:
+            inner = next(_nested_models(model.model_fields[part].annotation), None)
+            if inner is None:
+                return {}
+            model = inner
+    return model.model_fields
+
+
+def _nested_models(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _nested_models(inner)

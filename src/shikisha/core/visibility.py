@@ -1,0 +1,179 @@
+"""Access list → exactly what a worker sees.
+
+Invariant 2: a worker sees the task, its subtask, and exactly what its access list grants: nothing else. `grant` is the
+only place where results become visible to a later step, and `turns` the only place where a request becomes a chat.
+Granted answers are turns of their own, said by the assistant: there is no header in the text that an answer could
+forge. Deliberately absent: summaries, and any cutting of long results (a limit is a refusal, not a silent loss).
+
+Which data a worker may see: labels on tasks, joined along the plan, against what each worker is cleared for.
+
+Invariant: a call is refused unless the worker is cleared for every guarded label of everything that it would be shown.
+The labels of a step's answer are the join of what its worker read and what the worker adds (a store of confidential
+files adds "confidential" to all it says); so a label follows the data through steps, rounds, checks and child runs, and
+nothing that a model writes can take one off (5). Labels that are not guarded are names for rules, and hinder nobody.
+Deliberately absent: degrees. A label is a set's member; whoever needs levels gives a worker several labels.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+from shikisha.core.budget import Amount, upper_bound
+from shikisha.core.call import NO_CLIENT_OPTIONS, Card, ClientOptions, GrantedStep, Request
+from shikisha.core.errors import FaultKind, WorkerError
+from shikisha.core.messages import Attachment, ChatMessage, Speaker, dump_json, dump_records, exchange_messages
+from shikisha.core.plan import Plan
+from shikisha.core.run import Result
+
+
+def grant_results(plan: Plan, index: int, results: Sequence[Result | None]) -> tuple[GrantedStep, ...]:
+    """Return what step `index` may see of the earlier steps: its access list's entries, no more and no fewer."""
+    return tuple(_granted_step(plan, seen, results[seen]) for seen in plan.steps[index].access)
+
+
+def _granted_step(plan: Plan, index: int, result: Result | None) -> GrantedStep:
+    subtask = plan.steps[index].subtask
+    if result is None:
+        raise ValueError(f"step {index} is granted before it has a result")
+    if result.fault is not None:
+        return GrantedStep(index, subtask, None, str(result.fault.kind), result.labels)
+    return GrantedStep(index, subtask, result.text, labels=result.labels)
+
+
+def request_messages(request: Request) -> tuple[ChatMessage, ...]:
+    """Return the chat that shows a worker its request; without a conversation before it, user and assistant alternate.
+
+    Calls of the client's tools are turns of their own for a worker that is offered tools, and told in words to others.
+    """
+    if request.turns:
+        return request.turns
+    task = request.task
+    said = [*_spell_out_tool_calls(task.history, request)] if task.history else []
+    pending, attached = [_question(request)], task.attachments
+    for earlier in request.granted:
+        pending.append(earlier.subtask)
+        said.append(ChatMessage(Speaker.USER, "\n\n".join(pending), attachments=attached))
+        said.append(ChatMessage(Speaker.ASSISTANT, _answer(earlier)))
+        pending, attached = [], ()
+    if request.subtask != task.prompt:
+        pending.append(f"Your part now:\n{request.subtask}")
+    elif not (pending and (task.history or request.wishes.tools)):  # a chat goes on in the client's own words
+        pending.append("Answer this.")
+    if request.schema is not None:
+        pending.append(_JSON_ANSWER_RULE + dump_json(request.schema))
+    pending += [f"An earlier answer of yours was not accepted: {remark}" for remark in request.remarks]
+    said.append(ChatMessage(Speaker.USER, "\n\n".join(pending), attachments=attached))
+    if request.exchanges:
+        said += _spell_out_tool_calls([turn for each in request.exchanges for turn in exchange_messages(each)], request)
+    return tuple(said)
+
+
+_JSON_ANSWER_RULE = (
+    "Your answer must be one JSON document that fits this JSON Schema, and nothing else: no fence, no word before or "
+    "after it.\n"
+)
+
+
+def _question(request: Request) -> str:
+    task = request.task
+    return f"{task.prompt}\n\nContext:\n{task.context}" if task.context else task.prompt
+
+
+def _answer(granted: GrantedStep) -> str:
+    return f"(no answer: {granted.fault})" if granted.text is None else granted.text
+
+
+def _spell_out_tool_calls(said: Sequence[ChatMessage], request: Request) -> Iterator[ChatMessage]:
+    """Yield the turns as the worker can read them: it knows the form of calls only if it is offered tools."""
+    if request.wishes.tools:
+        yield from said
+        return
+    names = {call.id: call.name for turn in said for call in turn.calls}
+    for turn in said:
+        if turn.speaker is Speaker.TOOL:
+            yield ChatMessage(Speaker.USER, f"What {names.get(turn.answers, 'a tool')} came to:\n{turn.text}")
+        elif turn.calls:
+            told = [f"(calls {call.name}: {call.arguments})" for call in turn.calls]
+            yield ChatMessage(turn.speaker, "\n\n".join([turn.text, *told] if turn.text else told))
+        else:
+            yield turn
+
+
+def adapt_request(card: Card, request: Request) -> Request:
+    """Return the request as this worker can be given it: tools are offered to those only that can call them.
+
+    WorkerError (BAD_REQUEST) when it would be shown an attachment that it cannot take: none is left out.
+    """
+    if request.task.bare and not (request.turns or request.wishes.tools):
+        return request
+    lacking = {each.kind for turn in request_messages(request) for each in turn.attachments}.difference(card.takes)
+    if lacking:
+        kinds = ", ".join(sorted(lacking))
+        raise WorkerError(FaultKind.BAD_REQUEST, f"{card.name} takes no attachment of kind {kinds}")
+    if card.tools or not request.wishes.tools:
+        return request
+    return replace(request, wishes=replace(request.wishes, tools=(), parallel_tool_calls=None))
+
+
+def output_limit(card: Card, wishes: ClientOptions) -> int:
+    """Return the most tokens that the answer may have: the card's limit, or the client's narrower one."""
+    wished = wishes.options.get("max_completion_tokens")
+    return min(wished, card.max_output_tokens) if isinstance(wished, int) else card.max_output_tokens
+
+
+def max_usage(shown: Sequence[ChatMessage], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS) -> Amount:
+    """Return what a call with this view can use at most."""
+    texts = [turn.text for turn in shown]
+    texts += [text for turn in shown for call in turn.calls for text in (call.id, call.name, call.arguments)]
+    texts += [dump_json(tool) for tool in wishes.tools]
+    more = sum([attached.tokens for turn in shown for attached in turn.attachments])
+    return upper_bound(texts, output_limit(card, wishes), card.price, card.context_tokens, more)
+
+
+def view_hash(shown: Sequence[ChatMessage], wishes: ClientOptions = NO_CLIENT_OPTIONS) -> str:
+    """Return the SHA-256 (hex) of everything that a worker is shown; it stands in the journal as evidence."""
+    digest = sha256()
+    for turn in shown:
+        if turn.plain:
+            digest.update(f"{turn.speaker}:{len(turn.text)}:{turn.text}".encode())
+        else:
+            attached = tuple([_hash_data(each) for each in turn.attachments])
+            digest.update(_framed("turn", dump_records([replace(turn, attachments=attached)])))
+    if wishes is not NO_CLIENT_OPTIONS and wishes != NO_CLIENT_OPTIONS:
+        digest.update(_framed("wishes", dump_json([wishes.tools, wishes.parallel_tool_calls, wishes.options])))
+    return digest.hexdigest()
+
+
+def _hash_data(attachment: Attachment) -> Attachment:
+    """Return the attachment with its data's hash for its data, which may be megabytes."""
+    data = attachment.data
+    return replace(attachment, data=sha256(data.encode()).hexdigest()) if data else attachment
+
+
+def _framed(name: str, text: str) -> bytes:
+    return f"{name}:{len(text)}:{text}".encode()
+
+
+Labels = frozenset[str]
+NO_LABELS: Labels = frozenset()
+
+
+def join_labels(*labels: Iterable[str]) -> Labels:
+    """Return all labels of these data together."""
+    return NO_LABELS.union(*labels)
+
+
+def is_cleared(card: Card, labels: Iterable[str], guarded: Labels) -> bool:
+    """Whether the worker may see data with these labels."""
+    return not missing_clearances(card, labels, guarded)
+
+
+def missing_clearances(card: Card, labels: Iterable[str], guarded: Labels) -> tuple[str, ...]:
+    """Return the guarded labels that the worker is not cleared for, in order."""
+    return tuple(sorted(guarded.intersection(labels).difference(card.sees)))
+
+
+def check_clearance(card: Card, labels: Iterable[str], guarded: Labels) -> None:
+    """Let the worker see data with these labels; WorkerError (NOT_CLEARED) names those that it may not see."""
+    if lacking := missing_clearances(card, labels, guarded):
+        raise WorkerError(FaultKind.NOT_CLEARED, f"{card.name} may not see what is labelled {', '.join(lacking)}")

@@ -1,0 +1,460 @@
+"""One call to a worker, made as often as it takes: reserve, journal, wait for a place, call, settle, journal.
+
+The one place that retries, and the one boundary where whatever a worker does becomes a Reply or a Fault. Invariants:
+the budget is reserved and the start journaled before a call is made (3, 4); a call whose outcome is in the journal is
+never made again, and one that was in flight when the process died counts as uncertain, and is repeated under the same
+key (4); a definite failure costs nothing, and what nobody can know counts against caps without being a cost (3);
+no attempt runs past its worker's timeout; whatever comes back is scrubbed of keys (8), and nothing that an adapter
+returns or raises can lower the bill or say what only the engine can (5). Retries wait with jitter, longer each time, or
+as long as the worker asked if that is sane; the arithmetic is our own because a resumed run goes on at the very retry
+where it stopped. Deliberately absent: stand-ins (see `step`) and opinions on the answer (`handoff`).
+"""
+
+import asyncio
+from dataclasses import dataclass, replace
+from math import isnan
+from time import perf_counter, time
+
+from shikisha.core.budget import ZERO, Amount, Usage
+from shikisha.core.errors import PROCESS_STOPS, CapReached, Fault, FaultKind, JournalError, WorkerError, describe_error
+from shikisha.core.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptReason,
+    AttemptStarted,
+    CallRole,
+    FinishReason,
+    QuestionKind,
+)
+from shikisha.core.messages import (
+    ToolCall,
+    ToolExchange,
+    dump_records,
+    load_tool_calls,
+    load_tool_results,
+    tool_call_problem,
+)
+from shikisha.core.run import Attempt
+from shikisha.core.task import storage_problem
+from shikisha.core.visibility import (
+    adapt_request,
+    check_clearance,
+    max_usage,
+    output_limit,
+    request_messages,
+    view_hash,
+)
+from shikisha.engine.pool import Member
+from shikisha.engine.questions import ask_about_call, refusal_text, require_approval
+from shikisha.engine.run_context import AttemptHandle, RunContext, StepCalls
+from shikisha.engine.worker import Card, ChatMessage, Reply, Request
+
+_MAX_MESSAGE = 2_000
+_MAX_EXCHANGES = 32  # with the client's tools, in one step
+_MAX_MODEL_NAME = 200
+_MAX_RETRY_AFTER = 1e9  # seconds; JSON has no infinity
+_MAX_AMOUNT = 10**15  # tokens, or dollars: what is more is nonsense, and sums of it would be no numbers any more
+_REPEATED_FAULTS = (FaultKind.UNCERTAIN, FaultKind.CANCELLED)  # in flight at a kill or an interrupt
+_ENGINE_FAULTS = frozenset(
+    {
+        *_REPEATED_FAULTS,
+        FaultKind.DENIED,
+        FaultKind.NOT_CLEARED,
+        FaultKind.BLOCKED,
+        FaultKind.CHECK_FAILED,
+        FaultKind.NO_PLAN,
+        FaultKind.UNREADABLE,
+    }
+)  # what only a journal, a person, a check or the engine can say
+
+
+@dataclass(frozen=True, slots=True)
+class CallPurpose:
+    """What a call is for, and why with this worker."""
+
+    role: CallRole = CallRole.STEP
+    reason: AttemptReason = AttemptReason.FIRST
+    instead_of: str | None = None
+
+
+async def call_worker(track: StepCalls, member: Member, request: Request, why: CallPurpose) -> Reply:
+    """Return the worker's reply, after as many attempts as its card allows; WorkerError with the last fault.
+
+    The calls of a track are made one after another, so that each is found again where it was, under its own key.
+    """
+    async with track.turn:
+        if track.over:
+            raise WorkerError(FaultKind.INTERNAL, "what this call was for has ended")
+        try:
+            return await _call_with_tools(track, member, request, why)
+        except WorkerError as error:
+            if error.fault.kind is FaultKind.WAITING:
+                track.waiting = error.fault
+            raise
+
+
+async def record_agreed_answer(track: StepCalls, member: Member, request: Request, text: str) -> Reply:
+    """Return the text as this worker's answer, without a call: it is journaled as an attempt that used nothing."""
+    async with track.turn:
+        if track.over:
+            raise WorkerError(FaultKind.INTERNAL, "what this call was for has ended")
+        return await _record_answer(track, member, request, text, CallPurpose(reason=AttemptReason.AGREED))
+
+
+async def _call_with_tools(track: StepCalls, member: Member, request: Request, why: CallPurpose) -> Reply:
+    check_clearance(member.card, request.labels.union(request.task.labels), track.scope.guarded)
+    request = adapt_request(member.card, request)
+    while True:
+        if why.role is not CallRole.UNDO:  # whoever wants a rollback wants its calls
+            await require_approval(track, member, request)
+        reply = await _call_with_retries(track, member, request, why)
+        if not reply.calls:
+            return reply
+        exchange = await _exchange_with_client(track, member, request, reply)
+        request = replace(request, exchanges=(*request.exchanges, exchange))
+        why = replace(why, reason=AttemptReason.TOOLS)
+        track.exchanges = request.exchanges
+
+
+async def _exchange_with_client(track: StepCalls, member: Member, request: Request, reply: Reply) -> ToolExchange:
+    """Let the client call its tools, and return what came of it. The results are data and change no rule."""
+    if len(request.exchanges) - len(request.task.exchanges) >= _MAX_EXCHANGES:
+        why = f"{member.card.name} wants tools again after {_MAX_EXCHANGES} exchanges with the client in one step"
+        raise WorkerError(FaultKind.CAP, why)
+    asked = replace(request, exchanges=(*request.exchanges, ToolExchange(reply.calls, (), reply.text)))
+    decision = await ask_about_call(track, member, asked, QuestionKind.TOOLS, dump_records(reply.calls))
+    if not decision.approved:
+        raise WorkerError(FaultKind.DENIED, f"the client's tools: {refusal_text(decision)}")
+    try:
+        return ToolExchange(reply.calls, load_tool_results(decision.text, reply.calls), reply.text)
+    except ValueError as error:
+        raise WorkerError(FaultKind.BAD_REQUEST, str(error)) from None
+
+
+async def _call_with_retries(track: StepCalls, member: Member, request: Request, why: CallPurpose) -> Reply:
+    """Return the reply after as many attempts as the card allows."""
+    reason, tries, same_key = why.reason, 0, False
+    while True:
+        replayed = track.journaled() is not None
+        outcome = await _make_attempt(
+            track, member, request, CallPurpose(why.role, reason, why.instead_of), same_key=same_key
+        )
+        if isinstance(outcome, Reply):
+            return outcome
+        same_key = outcome.kind.ambiguous or outcome.kind in _REPEATED_FAULTS
+        if outcome.kind is FaultKind.WAITING and member.card.kind != "conductor":
+            return await _ask_person(track, member, request, why, outcome.message)
+        if outcome.kind in _REPEATED_FAULTS or (outcome.kind is FaultKind.WAITING and replayed):
+            same_key, reason = True, AttemptReason.RESUME  # a child run that waited goes on as the same run
+            continue
+        tries += 1
+        if not outcome.kind.retryable or tries >= member.card.attempts:
+            raise WorkerError.of(outcome)
+        await _pause(track, outcome, tries - 1)
+        reason = AttemptReason.RETRY
+
+
+async def _pause(track: StepCalls, fault: Fault, retry: int) -> None:
+    journaled = track.journaled()
+    if journaled is not None:  # what came next is decided: another attempt, or turning to someone else
+        if journaled.started.reason is AttemptReason.RETRY:
+            return
+        raise WorkerError.of(fault)
+    pause = track.scope.retry.pause(retry, fault.retry_after)
+    left = track.scope.seconds_left()
+    if pause is None or (left is not None and pause >= left):
+        raise WorkerError.of(fault)
+    await asyncio.sleep(pause)
+
+
+async def _make_attempt(
+    track: StepCalls, member: Member, request: Request, why: CallPurpose, *, same_key: bool
+) -> Reply | Fault:
+    """Make one attempt, or take its outcome from the journal."""
+    scope, card, key = track.scope, member.card, track.key(same=same_key)
+    journaled, number = track.journaled(), track.count
+    if journaled is not None:
+        track.adopt(journaled)
+        return _replay(track, journaled, card)
+    if scope.cancelled():
+        raise asyncio.CancelledError  # a worker that swallowed it buys no further call
+    shown = request_messages(request)
+    need = ZERO if why.reason is AttemptReason.AGREED else max_usage(shown, card, request.wishes)
+    async with scope.gates.hold(card):
+        try:
+            await scope.reserve(need, card.name)
+        except CapReached as refusal:
+            return Fault(FaultKind.CAP, str(refusal))
+        track.count += 1
+        used, uncertain = ZERO, ZERO
+        try:
+            started = _attempt_started(track, member, request, why, _PreparedAttempt(number, key, shown, need))
+            scope.recorder.add(started)
+            await scope.recorder.flush()
+            if card.kind != "conductor":  # the calls of a child run are settled each on its own, cut short or not
+                uncertain = need  # from here on the worker may have used it all
+            outcome, used, uncertain = await _invoke_journaled(scope, member, request, started)
+        finally:
+            scope.settle(need, used, uncertain)
+    return outcome
+
+
+def _replay(track: StepCalls, attempt: Attempt, card: Card) -> Reply | Fault:
+    """Return what the journal says of an attempt; one without an outcome is marked uncertain."""
+    scope, started = track.scope, attempt.started
+    if started.worker != card.name:
+        why = f"round {track.round}, step {track.step}: the journal has {started.worker}, not {card.name}"
+        raise JournalError(f"run {scope.run} cannot be resumed: its plan is performed otherwise now ({why})")
+    if attempt.outcome is None:
+        fault = Fault(FaultKind.UNCERTAIN, "in flight when the process ended")
+        lost = _attempt_failed(started, fault, (ZERO, started.reserved), 0.0)
+        scope.recorder.add(lost)
+        attempt.outcome = lost
+        if card.kind != "conductor":  # its child run's calls come to be here themselves
+            scope.purse.settle(ZERO, ZERO, started.reserved)  # in the commit of the event, so once
+    match attempt.outcome:
+        case AttemptFinished() as end:
+            return Reply(end.text, end.usage, end.dollars, end.finish, end.model, calls=load_tool_calls(end.calls))
+        case AttemptFailed() as end:
+            return Fault(end.fault, end.message, end.retry_after, end.partial)
+
+
+async def _invoke_journaled(
+    scope: RunContext, member: Member, request: Request, started: AttemptStarted
+) -> tuple[Reply | Fault, Amount, Amount]:
+    """Call the worker; journal and return the outcome, what it used, and what it may have used besides."""
+    begun = perf_counter()
+    listener = scope.vault.listener(request.on_text) if request.on_text else None
+    line = AttemptHandle(started.key, listener)
+    spawn = scope.spawner(scope, line) if scope.spawner and started.role is CallRole.STEP else None
+    request = request.under(started.key, line.say if listener else None, spawn)
+    try:
+        outcome = await _invoke_worker(scope, member, request)
+    except asyncio.CancelledError:
+        fault = Fault(FaultKind.CANCELLED, "cancelled while in flight")
+        scope.recorder.add(_attempt_failed(started, fault, (ZERO, started.reserved), perf_counter() - begun))
+        raise
+    finally:
+        line.cut = True
+    seconds = perf_counter() - begun
+    if isinstance(outcome, Fault):
+        amounts = _failed_usage(outcome, started.reserved, member.card)
+        scope.recorder.add(_attempt_failed(started, outcome, amounts, seconds))
+        paid = outcome.kind is FaultKind.NO_ANSWER and line.spawned  # its child runs' calls are, each on its own
+        return outcome, *((ZERO, ZERO) if paid else amounts)
+    if listener:
+        listener.end()
+    spent = Amount(outcome.usage.total, _dollars(outcome, member.card))
+    scope.recorder.add(_attempt_finished(started, outcome, spent, seconds))
+    return outcome, *((ZERO, ZERO) if outcome.prepaid and line.spawned else (spent, outcome.uncertain))
+
+
+async def _invoke_worker(scope: RunContext, member: Member, request: Request) -> Reply | Fault:
+    """Return what the worker does as a reply that can be kept and billed, or as a fault."""
+    try:
+        async with asyncio.timeout(member.card.timeout):
+            reply = await member.worker.perform(request)
+        return _validate_reply(scope, member.card, request, reply)
+    except WorkerError as error:
+        return _sanitize_fault(scope, error.fault)
+    except TimeoutError:
+        return Fault(FaultKind.TIMEOUT, f"no answer within {member.card.timeout:g} s")
+    except asyncio.CancelledError:
+        if scope.cancelled():
+            raise
+        return Fault(FaultKind.INTERNAL, "the worker cancelled itself")
+    except JournalError:
+        raise  # a child run's journal is ours
+    except PROCESS_STOPS:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the one boundary: whatever an adapter raises is a recorded fault
+        return _sanitize_fault(scope, Fault(FaultKind.INTERNAL, describe_error(error)))
+
+
+def _validate_reply(scope: RunContext, card: Card, request: Request, reply: Reply) -> Reply | Fault:
+    """Refuse what no journal can keep and no bill can count; scrub the rest of keys."""
+    text = scope.vault.scrub(reply.text)
+    if not _billable(reply):
+        return Fault(FaultKind.BAD_USAGE, f"no bill has {reply.usage} and {_printable_dollars(reply.dollars)} dollars")
+    if problem := storage_problem(text):
+        why = f"the answer holds {problem}"
+        return Fault(FaultKind.BAD_REPLY, why, tokens=reply.usage.total, dollars=_dollars(reply, card))
+    if reply.finish is not FinishReason.STOP and not _reached_client_limit(card, request, reply):
+        kind = FaultKind.TRUNCATED if reply.finish is FinishReason.LENGTH else FaultKind.REFUSED
+        why = f"finish reason {reply.finish}"
+        return Fault(kind, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
+    model = scope.clean(str(reply.model))[:_MAX_MODEL_NAME] if reply.model else ""
+    calls = reply.calls and tuple([ToolCall(*map(scope.clean, (c.id, c.name, c.arguments))) for c in reply.calls])
+    if calls and (problem := tool_call_problem(calls, request.wishes.tools, parallel=request.wishes.parallel)):
+        why = scope.clean(problem)
+        return Fault(FaultKind.BAD_REPLY, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
+    same = text is reply.text and model == reply.model and calls == reply.calls
+    return reply if same else replace(reply, text=text, model=model, calls=calls)
+
+
+def _reached_client_limit(card: Card, request: Request, reply: Reply) -> bool:
+    """Whether the answer ran into a limit that the client itself set: it is an answer then, as short as wished."""
+    wished = request.wishes.options.get("max_completion_tokens")
+    return reply.finish is FinishReason.LENGTH and wished is not None and wished == output_limit(card, request.wishes)
+
+
+def _billable(reply: Reply) -> bool:
+    usage, besides = reply.usage, reply.uncertain
+    whole = _countable(besides.tokens) and _payable(besides.dollars) and _usable(usage)
+    return whole and usage.cached_tokens <= usage.input_tokens and _payable(reply.dollars)
+
+
+def _usable(usage: Usage) -> bool:
+    counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens)
+    return all(_countable(count) for count in counts)
+
+
+def _countable(tokens: int) -> bool:
+    return type(tokens) is int and 0 <= tokens <= _MAX_AMOUNT
+
+
+def _payable(dollars: float | None) -> bool:
+    return dollars is None or (isinstance(dollars, int | float) and 0 <= dollars <= _MAX_AMOUNT)
+
+
+def _printable_dollars(dollars: float | None) -> str:
+    """Return dollars that are none in so many characters: an int may have as many digits as Python cannot print."""
+    return repr(dollars) if isinstance(dollars, float) or _payable(dollars) else "absurd"
+
+
+def _sanitize_fault(scope: RunContext, fault: Fault) -> Fault:
+    """Return the fault as it can be kept and reckoned with, whatever an adapter put into it."""
+    kind = fault.kind if isinstance(fault.kind, FaultKind) and fault.kind not in _ENGINE_FAULTS else FaultKind.INTERNAL
+    message = scope.clean(str(fault.message or ""))
+    if kind is not FaultKind.WAITING:  # there the message is a person's question
+        message = scope.vault.redact(message[: 2 * _MAX_MESSAGE])[:_MAX_MESSAGE]
+    wish = fault.retry_after
+    if wish is not None:
+        none = not isinstance(wish, int | float) or (isinstance(wish, float) and isnan(wish))
+        wish = None if none else max(-1.0, min(wish, _MAX_RETRY_AFTER))
+    partial = None if fault.partial is None else scope.clean(str(fault.partial))
+    known = fault.tokens is not None and _countable(fault.tokens) and _payable(fault.dollars)
+    possible = _countable(fault.uncertain_tokens) and _payable(fault.uncertain_dollars)
+    used = (fault.tokens, fault.dollars) if known else (None, None)
+    besides = (fault.uncertain_tokens, fault.uncertain_dollars) if possible else (0, 0.0)
+    return Fault(kind, message, wish, partial, *used, *besides)
+
+
+def _dollars(reply: Reply, card: Card) -> float | None:
+    if reply.dollars is not None or card.price is None:
+        return reply.dollars
+    return card.price.of(reply.usage)
+
+
+def _failed_usage(fault: Fault, reserved: Amount, card: Card) -> tuple[Amount, Amount]:
+    """Return what a call that failed is known to have used, and what it may have used besides.
+
+    A definite failure (refused, an error status) used nothing unless the worker says so; a tool that says it failed has
+    run, and costs what a call of it costs. Otherwise nobody knows, and it may be all that was reserved.
+    """
+    if fault.tokens is not None and (fault.dollars is not None or card.price is None):
+        return Amount(fault.tokens, fault.dollars), Amount(fault.uncertain_tokens, fault.uncertain_dollars)
+    if fault.unbilled:
+        return ZERO, ZERO
+    if fault.kind is FaultKind.TOOL_ERROR:
+        return Amount(0, None if card.price is None else card.price.of(Usage())), ZERO
+    return ZERO, reserved
+
+
+@dataclass(frozen=True, slots=True)
+class _PreparedAttempt:
+    """An attempt about to be made: its number and key, what the worker is shown, what is reserved for it."""
+
+    number: int
+    key: str
+    shown: tuple[ChatMessage, ...]
+    need: Amount
+
+
+def _attempt_started(
+    track: StepCalls, member: Member, request: Request, why: CallPurpose, made: _PreparedAttempt
+) -> AttemptStarted:
+    return AttemptStarted(
+        run=track.scope.run,
+        at=time(),
+        round=track.round,
+        step=track.step,
+        attempt=made.number,
+        worker=member.card.name,
+        key=made.key,
+        role=why.role,
+        reason=why.reason,
+        instead_of=why.instead_of,
+        granted=tuple([granted.index for granted in request.granted]),
+        view=view_hash(made.shown, request.wishes),
+        reserved=made.need,
+    )
+
+
+def _attempt_finished(started: AttemptStarted, reply: Reply, spent: Amount, seconds: float) -> AttemptFinished:
+    return AttemptFinished(
+        run=started.run,
+        at=time(),
+        round=started.round,
+        step=started.step,
+        attempt=started.attempt,
+        worker=started.worker,
+        text=reply.text,
+        usage=reply.usage,
+        dollars=spent.dollars,
+        finish=reply.finish,
+        model=reply.model,
+        seconds=seconds,
+        calls=dump_records(reply.calls),
+        stated=reply.stated,
+        uncertain=reply.uncertain,
+    )
+
+
+def _attempt_failed(
+    started: AttemptStarted, fault: Fault, amounts: tuple[Amount, Amount], seconds: float
+) -> AttemptFailed:
+    charged, uncertain = amounts
+    return AttemptFailed(
+        run=started.run,
+        at=time(),
+        round=started.round,
+        step=started.step,
+        attempt=started.attempt,
+        worker=started.worker,
+        fault=fault.kind,
+        message=fault.message,
+        charged=charged,
+        retry_after=fault.retry_after,
+        partial=fault.partial,
+        seconds=seconds,
+        uncertain=uncertain,
+    )
+
+
+async def _ask_person(track: StepCalls, member: Member, request: Request, why: CallPurpose, prompt: str) -> Reply:
+    """Let a person answer in the worker's place; the answer is journaled as an attempt of its own."""
+    decision = await ask_about_call(track, member, request, QuestionKind.ANSWER, prompt or request.subtask)
+    if not decision.approved:
+        raise WorkerError(FaultKind.DENIED, f"{decision.actor} declined to answer")
+    return await _record_answer(track, member, request, decision.text, replace(why, reason=AttemptReason.RESUME))
+
+
+async def _record_answer(track: StepCalls, member: Member, request: Request, text: str, why: CallPurpose) -> Reply:
+    """Record an answer that is there already as the worker's."""
+    given, same_key = replace(member, worker=_FixedAnswer(text)), False
+    while isinstance(outcome := await _make_attempt(track, given, request, why, same_key=same_key), Fault):
+        if outcome.kind not in _REPEATED_FAULTS:
+            raise WorkerError.of(outcome)
+        same_key = True  # the process ended while the answer was being recorded
+    return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _FixedAnswer:
+    """A worker whose answer is already there."""
+
+    text: str
+
+    async def perform(self, request: Request) -> Reply:  # noqa: ARG002 - the protocol's signature
+        return Reply(self.text, dollars=0.0)

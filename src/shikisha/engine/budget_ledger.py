@@ -1,0 +1,165 @@
+"""The one place where caps hold: steps, rounds, depth, tokens and dollars are counted and refused here.
+
+Invariant 3: what a call may use at most is reserved before it is made and settled after it; the sum of what was used
+and what is held never passes a cap, whatever runs side by side. A child run's ledger reserves in its parent's too, so
+what is left of the parent's budget is all that a child can use. What cannot be checked is refused: an unknown price
+under a dollar cap, a number that compares to nothing. Deliberately absent: seconds (the deadline in `conduct` cancels
+what is in flight) and retries (`attempt`).
+
+What a run may use beyond its own caps: a budget that it shares with other runs (a key's, a tenant's, a day's).
+
+Invariant 3: what a call may use at most is held here before the call, as in the run's own ledger, and settled after it;
+a purse that cannot say whether there is room refuses (it fails closed). Holding may wait for a store; settling never
+does. Deliberately absent: whose budget it is and where it is kept (whoever serves runs brings a purse).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from shikisha.core.budget import ZERO, Amount, Caps, format_dollars
+from shikisha.core.errors import CapReached
+
+
+@dataclass(slots=True)
+class BudgetLedger:
+    """What one run has used, holds, and may still use. Not thread-safe: it lives on one event loop."""
+
+    caps: Caps
+    parent: "BudgetLedger | None" = None
+    depth: int = 0
+    steps: int = 0
+    rounds: int = 0
+    used: Amount = Amount()
+    held: Amount = Amount()
+    reached: CapReached | None = None
+
+    def open_round(self) -> None:
+        """Count a round, or refuse it."""
+        if not self.rounds + 1 <= self.caps.rounds:
+            self.refuse("rounds", f"{self.rounds} of {self.caps.rounds} rounds are done")
+        self.rounds += 1
+
+    def open_step(self) -> None:
+        """Count a step here and in every run above, or refuse it."""
+        chain = self._chain()
+        for ledger in chain:
+            if not ledger.steps + 1 <= ledger.caps.steps:
+                self.refuse("steps", f"{ledger.steps} of {ledger.caps.steps} steps are done")
+        for ledger in chain:
+            ledger.steps += 1
+
+    def foresee(self, need: Amount, worker: str) -> None:
+        """Refuse what no cap will allow any more, even if all that is held now came back."""
+        for ledger in self._chain():
+            self._check(ledger, need, worker, Amount())
+
+    def reserve(self, need: Amount, worker: str) -> None:
+        """Hold this amount here and in every run above, or refuse the call."""
+        chain = self._chain()
+        for ledger in chain:
+            self._check(ledger, need, worker, ledger.held)
+        for ledger in chain:
+            ledger.held = _plus(ledger.held, need, +1)
+
+    def settle(self, held: Amount, used: Amount) -> None:
+        """Release what was held for a call and count what it used."""
+        for ledger in self._chain():
+            ledger.held = _plus(ledger.held, held, -1)
+            ledger.used = _plus(ledger.used, used, +1)
+
+    def charge(self, amounts: Iterable[Amount]) -> None:
+        """Count what a journaled step used before this process took over, and the step itself."""
+        for ledger in self._chain():
+            ledger.steps += 1
+        for amount in amounts:
+            self.settle(Amount(), amount)
+
+    def child(self, caps: Caps) -> "BudgetLedger":
+        """Return the ledger of a child run, within these caps and within what is left here."""
+        if not self.depth + 1 <= self.caps.depth:
+            self.refuse("depth", f"a run at depth {self.depth} may start no child; the cap is {self.caps.depth}")
+        left = self.left()
+        rounds = max(left.rounds, min(1, self.caps.rounds))  # the round in which it is started is not over
+        return BudgetLedger(caps.narrowed(replace(left, rounds=rounds)), parent=self, depth=self.depth + 1)
+
+    def left(self) -> Caps:
+        """Return what is left, as caps; `depth` and `plan_steps` are as they were."""
+        caps, chain = self.caps, self._chain()
+        return Caps(
+            steps=min([max(0, each.caps.steps - each.steps) for each in chain]),
+            rounds=max(0, caps.rounds - self.rounds),
+            depth=caps.depth,
+            tokens=min([most for each in chain if (most := each._tokens_left()) is not None], default=None),
+            dollars=min([paid for each in chain if (paid := each._dollars_left()) is not None], default=None),
+            seconds=caps.seconds,
+            plan_steps=caps.plan_steps,
+        )
+
+    def _tokens_left(self) -> int | None:
+        most = self.caps.tokens
+        return None if most is None else max(0, most - self.used.tokens - self.held.tokens)
+
+    def _dollars_left(self) -> float | None:
+        most = self.caps.dollars
+        return None if most is None else max(0.0, most - _dollars(self.used) - _dollars(self.held))
+
+    def _chain(self) -> list["BudgetLedger"]:
+        chain, ledger = [self], self
+        while ledger.parent is not None:
+            ledger = ledger.parent
+            chain.append(ledger)
+        return chain
+
+    def _check(self, ledger: "BudgetLedger", need: Amount, worker: str, held: Amount) -> None:
+        caps, used = ledger.caps, ledger.used
+        if caps.tokens is not None and not used.tokens + held.tokens + need.tokens <= caps.tokens:
+            taken = used.tokens + held.tokens
+            self.refuse(
+                "tokens", f"{worker} may need {need.tokens:,}, {taken:,} of {caps.tokens:,} are used or reserved"
+            )
+        if caps.dollars is None:
+            return
+        if need.dollars is None:
+            self.refuse("dollars", f"{worker} has no price, and what cannot be priced is not called under a cap")
+            return
+        taken_dollars = _dollars(used) + _dollars(held)
+        if not taken_dollars + need.dollars <= caps.dollars:
+            taken_text = f"{format_dollars(taken_dollars, 6)} of {format_dollars(caps.dollars, 6)} are used or reserved"
+            self.refuse("dollars", f"{worker} may cost {format_dollars(need.dollars, 6)}, {taken_text}")
+
+    def refuse(self, cap: str, why: str) -> None:
+        """Remember that a cap refuses what was about to happen, and raise CapReached."""
+        self.reached = CapReached(cap, why)
+        raise self.reached
+
+
+def _dollars(amount: Amount) -> float:
+    return amount.dollars or 0.0
+
+
+def _plus(total: Amount, amount: Amount, sign: int) -> Amount:
+    """Add or take away; unknown dollars count as none here, since under a cap they were refused."""
+    return Amount(total.tokens + sign * amount.tokens, _dollars(total) + sign * _dollars(amount))
+
+
+class SharedBudget(Protocol):
+    """A shared budget."""
+
+    async def hold(self, need: Amount, worker: str) -> None:
+        """Hold what a call to this worker may use at most; CapReached when there is no room, or nobody can say."""
+        ...
+
+    def settle(self, held: Amount, used: Amount, uncertain: Amount = ZERO) -> None:
+        """Release what was held for a call and count what it used, and what it may have used besides."""
+        ...
+
+
+class UnlimitedBudget:
+    """A purse without a bottom: runs have their own caps only."""
+
+    async def hold(self, need: Amount, worker: str) -> None:
+        """Hold nothing."""
+
+    def settle(self, held: Amount, used: Amount, uncertain: Amount = ZERO) -> None:
+        """Count nothing."""

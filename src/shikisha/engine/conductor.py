@@ -1,0 +1,91 @@
+"""Conductors: whoever proposes the next plan, behind one method.
+
+Invariant: a conductor only proposes. It sees the task, the pool's cards and what the rounds so far came to, and
+returns a Proposal; what it asks a model for that goes through `Situation.ask`, inside the run's budget and journal.
+Conductors hold no state between calls: a resumed run asks again with the same situation. Deliberately absent: access
+to workers, the journal, or the ledger. The shipped fake is `conductors.fixed` (`Scripted`, plans given beforehand).
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from shikisha.core.budget import Caps
+from shikisha.core.errors import PlanError
+from shikisha.core.plan import Plan
+from shikisha.core.run import RoundResult
+from shikisha.core.task import Task
+from shikisha.engine.pool import Member
+from shikisha.engine.worker import Card, Reply, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A text that was no plan, and why."""
+
+    text: str
+    what: str
+    where: str
+
+
+class NoPlan(PlanError):
+    """A conductor can make no plan; `rejected` are the texts that it would have made one of."""
+
+    def __init__(self, what: str, where: str, rejected: Sequence[Rejection] = ()) -> None:
+        super().__init__(what, where)
+        self.rejected = tuple(rejected)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A plan; the text it was written as; `note`, why; `version` of the policy; `final`: no further round is wanted.
+
+    `rejected` are texts that came before it and were no plans; `substituted` names the fallback that made this plan.
+    With an empty plan, `keeps` says which round's answer is the run's (None: the latest). `propensity` is the
+    probability with which this plan was drawn, where chance had a part; `beside` says what others would have proposed.
+    `joins`: the last step only brings together what the steps that it sees have answered, so that nobody need be called
+    for it where these agree.
+    """
+
+    plan: Plan
+    text: str = ""
+    note: str = ""
+    version: str = ""
+    final: bool = False
+    rejected: tuple[Rejection, ...] = ()
+    substituted: str | None = None
+    keeps: int | None = None
+    propensity: float | None = None
+    beside: Mapping[str, str] = field(default_factory=dict)
+    joins: bool = False
+
+
+ModelCall: TypeAlias = Callable[[Member, Request], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a conductor decides from.
+
+    `cards` are the pool's cards in ordinal order, `rounds` what has happened, `left` what the budget still allows.
+    `ask` calls a model that the conductor brings along (not a worker of the pool); WorkerError when it gives no answer.
+    """
+
+    task: Task
+    cards: tuple[Card, ...]
+    rounds: tuple[RoundResult, ...] = ()
+    left: Caps = Caps()
+    ask: ModelCall | None = field(default=None, compare=False)
+
+
+class Conductor(Protocol):
+    """The one method, and the name that journals carry."""
+
+    @property
+    def name(self) -> str:
+        """The conductor's name, as configured (`fixed:vote`, `rules:triage.toml`, `lm:planner`)."""
+        ...
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Propose the next plan; an empty plan ships the answer at hand. PlanError when no plan can be made."""
+        ...

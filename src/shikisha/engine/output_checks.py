@@ -1,0 +1,142 @@
+"""Handoff checks: what must hold of a step's output before anyone downstream sees it.
+
+Invariant: a verdict is journaled before it leads to anything, and a verdict in the journal stands: a resumed run looks
+again only to take the check's own calls from the journal too, in their order. The first check that does not pass
+decides what happens (`OnFail`); a check that itself fails (its worker is down, its predicate breaks) has not passed,
+but one that waits for a person, or that a cap refuses, has no verdict at all. Deliberately absent: the checks
+themselves (`checks/*`; the client's schema alone is ours) and what follows (`step`).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from time import time
+
+from shikisha.core.errors import PROCESS_STOPS, ConfigError, FaultKind, JournalError, WorkerError, describe_error
+from shikisha.core.events import CallRole, CheckDecided, CheckStatus, OnCheckFailure
+from shikisha.core.json_schema import SchemaCheck, parse_json, storable_reason
+from shikisha.core.messages import Json
+from shikisha.core.run import CheckVerdict
+from shikisha.engine.attempt import CallPurpose, call_worker
+from shikisha.engine.checker import Inspection, OutputCheck
+from shikisha.engine.pool import Member
+from shikisha.engine.run_context import StepCalls
+from shikisha.engine.worker import Request
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResults:
+    """All verdicts on an answer, and the handoff that stands in its way, if one does."""
+
+    verdicts: tuple[CheckVerdict, ...]
+    failed: OutputCheck | None = None
+
+
+async def run_output_checks(track: StepCalls, member: Member, request: Request, text: str) -> CheckResults:
+    """Put the answer of the track's last attempt through the member's checks, in order, up to one that stops it.
+
+    WorkerError when a check waits for a person (WAITING) or may not call the worker that it asks (CAP).
+    """
+    attempt = track.count - 1
+    verdicts: list[CheckVerdict] = []
+    for place, handoff in enumerate((*_schema_checks(request), *member.handoffs)):
+        ask = partial(_ask_worker, track, member, request)
+        verdict = await _verdict(track, handoff, Inspection(request.task, request.subtask, text, ask))
+        journaled = _journaled_verdict(track, attempt, place)
+        if journaled is None:
+            track.scope.recorder.add(_check_decided(track, attempt, verdict, handoff.on_fail))
+        verdict = journaled or verdict
+        verdicts.append(verdict)
+        if not verdict.passed and handoff.on_fail is not OnCheckFailure.PASS:
+            return CheckResults(tuple(verdicts), handoff)
+    return CheckResults(tuple(verdicts))
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSchema:
+    """The check that an answer is what the client asked for: JSON that fits its schema, as a program reads it."""
+
+    schema: Mapping[str, Json]
+    name: str = "answer_schema"
+
+    async def inspect(self, inspection: Inspection) -> CheckVerdict:
+        """Parse the whole answer and validate it; the reason names the place in it.
+
+        A journal may hold a schema that no longer is taken: nothing passes by it, and nothing breaks on it.
+        """
+        try:
+            document = parse_json(inspection.text)
+        except (ValueError, RecursionError) as error:
+            why = f"it is no JSON document ({error}); write the document alone, without a fence or a word around it"
+            return CheckVerdict(self.name, CheckStatus.FAIL, storable_reason(why))
+        try:
+            check = await SchemaCheck.create(self.schema, self.name)
+            problem = await check.problem(document)
+        except ConfigError as error:
+            problem = storable_reason(str(error))
+        except TimeoutError as error:
+            problem = f"whether it fits the schema is {error}"
+        return CheckVerdict(self.name, CheckStatus.PASS if problem is None else CheckStatus.FAIL, problem or "")
+
+
+def _schema_checks(request: Request) -> tuple[OutputCheck, ...]:
+    """Return the check that the client's schema asks for: the last step is asked once more, and then it has failed."""
+    return () if request.schema is None else (OutputCheck(AnswerSchema(request.schema), OnCheckFailure.REDO, redo=1),)
+
+
+def _journaled_verdict(track: StepCalls, attempt: int, place: int) -> CheckVerdict | None:
+    """Return the journaled verdict of the check in this place; checks may share a name, but not a place."""
+    past = [check for check in track.record.checks if check.attempt == attempt] if track.record else []
+    if place >= len(past):
+        return None
+    return CheckVerdict(past[place].check, past[place].status, past[place].reason)
+
+
+async def _verdict(track: StepCalls, handoff: OutputCheck, inspection: Inspection) -> CheckVerdict:
+    scope, name = track.scope, handoff.check.name
+    try:
+        given = await handoff.check.inspect(inspection)
+        verdict = CheckVerdict(scope.clean(given.check), CheckStatus(given.status), scope.clean(given.reason))
+    except WorkerError as error:
+        if error.fault.kind is FaultKind.CAP:
+            raise
+        verdict = CheckVerdict(name, CheckStatus.FAIL, f"the check gave no verdict: {error.fault}")
+    except JournalError:
+        raise
+    except asyncio.CancelledError:
+        if scope.cancelled():
+            raise
+        verdict = CheckVerdict(name, CheckStatus.FAIL, "the check cancelled itself")
+    except PROCESS_STOPS:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever nobody foresaw is what is looked for
+        why = scope.clean(f"the check broke: {describe_error(error)}")
+        verdict = CheckVerdict(name, CheckStatus.FAIL, why)
+    if track.waiting is not None:
+        raise WorkerError.of(track.waiting)
+    return verdict
+
+
+async def _ask_worker(track: StepCalls, answered: Member, request: Request, worker: str, question: str) -> str:
+    """Put a check's question to a worker of the pool, inside the run's budget and journal."""
+    member = track.scope.pool.named(worker)
+    labels = request.labels.union(answered.card.adds)  # the answer that is judged bears them
+    reply = await call_worker(
+        track, member, Request(request.task, question, labels=labels), CallPurpose(CallRole.CHECK)
+    )
+    return reply.text
+
+
+def _check_decided(track: StepCalls, attempt: int, verdict: CheckVerdict, on_fail: OnCheckFailure) -> CheckDecided:
+    return CheckDecided(
+        run=track.scope.run,
+        at=time(),
+        round=track.round,
+        step=track.step or 0,
+        attempt=attempt,
+        check=verdict.check,
+        status=verdict.status,
+        reason=verdict.reason,
+        leads_to=None if verdict.passed else on_fail,
+    )

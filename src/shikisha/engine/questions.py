@@ -1,0 +1,131 @@
+"""Asking a person in the course of a run: for leave to make a call, for an answer, or for a look at the run's answer.
+
+Invariant: a question is journaled before it is asked and a decision before it has any effect; a decision in the journal
+is not asked for again, and it fits the exact call (or answer) it was asked for (4, 5). A question whose time is over is
+a no of nobody's, whoever says yes later. Deliberately absent: where people are reached (`approval.Desk`).
+"""
+
+import asyncio
+from time import time
+
+from shikisha.core.budget import Amount
+from shikisha.core.errors import PROCESS_STOPS, FaultKind, WorkerError
+from shikisha.core.events import QuestionAnswered, QuestionAsked, QuestionKind
+from shikisha.core.visibility import max_usage, request_messages, view_hash
+from shikisha.engine.approvals import EXPIRED, ApprovalQuestion, Decision, question_id
+from shikisha.engine.pool import Member
+from shikisha.engine.run_context import RunContext, StepCalls
+from shikisha.engine.worker import ApprovalMode, Request
+
+
+async def require_approval(track: StepCalls, member: Member, request: Request) -> None:
+    """Ask a person whether this exact call may be made, where card or class want that; DENIED or WAITING if not."""
+    card = member.card
+    if card.approval is ApprovalMode.NEVER and not track.scope.autonomy.asks_before(card.name):
+        return
+    shown = f"May {card.name} be called?\n\n{request.subtask}"
+    decision = await ask_about_call(track, member, request, QuestionKind.APPROVE, shown)
+    if not decision.approved:
+        raise WorkerError(FaultKind.DENIED, refusal_text(decision))
+
+
+def refusal_text(decision: Decision) -> str:
+    """Return a no in words."""
+    said = "the question expired" if decision.via == EXPIRED.via else f"{decision.actor} said no"
+    return f"{said}: {decision.remark}" if decision.remark and decision.via != EXPIRED.via else said
+
+
+async def ask_about_call(
+    track: StepCalls, member: Member, request: Request, asks: QuestionKind, prompt: str
+) -> Decision:
+    """Return a person's decision on this exact call: the journaled one, or the desk's; WAITING when nobody is there."""
+    scope, card, shown = track.scope, member.card, request_messages(request)
+    this_call = question_id(scope.run, track.round, track.step, asks, card.name, view_hash(shown, request.wishes))
+    question = ApprovalQuestion(this_call, asks, scope.run, track.round, track.step, card.name, scope.clean(prompt))
+    if asks is not QuestionKind.APPROVE:
+        return await ask_person(scope, question)
+    return await ask_person(scope, question, max_usage(shown, card, request.wishes))
+
+
+async def ask_person(scope: RunContext, question: ApprovalQuestion, bound: Amount | None = None) -> Decision:
+    """Return what was or is decided of this question; WAITING when nobody has answered, and there is time left."""
+    past = scope.past
+    answered = past.answers.get(question.id) if past else None
+    if answered is not None:
+        return Decision(answered.approved, answered.actor, answered.text, answered.via, answered.remark)
+    if question.id in scope.decided:
+        return scope.decided[question.id]
+    asked = past.asked.get(question.id) if past else None
+    if asked is None:
+        asked = _question_asked(question, scope.autonomy.until(), bound or Amount())
+        scope.recorder.add(asked)
+        await scope.recorder.flush()
+    decision = await _ask_until_expiry(scope, question, asked.expires)
+    if decision is None:
+        raise WorkerError(FaultKind.WAITING, f"{question.worker} waits for a person (question {question.id})")
+    scope.decided[question.id] = decision
+    scope.recorder.add(_question_answered(question, decision))
+    await scope.recorder.flush()
+    return decision
+
+
+async def _ask_until_expiry(scope: RunContext, question: ApprovalQuestion, expires: float) -> Decision | None:
+    """Ask at the desk until the question expires; what is said later is nobody's no."""
+    if not expires:
+        return await _ask_approver(scope, question)
+    decision = None
+    if not scope.autonomy.over(expires):
+        try:
+            async with asyncio.timeout(max(0.0, expires - scope.autonomy.clock())) as limit:
+                decision = await _ask_approver(scope, question)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return EXPIRED
+    return EXPIRED if scope.autonomy.over(expires) else decision
+
+
+async def _ask_approver(scope: RunContext, question: ApprovalQuestion) -> Decision | None:
+    """Ask at the desk. A desk that breaks is one with nobody at it: the question stays open."""
+    try:
+        said = await scope.desk.ask(question)
+        if said is None:
+            return None
+        clean = scope.clean
+        return Decision(said.approved is True, clean(said.actor), clean(said.text), clean(said.via), clean(said.remark))
+    except asyncio.CancelledError:
+        if scope.cancelled():
+            raise
+        return None
+    except PROCESS_STOPS:
+        raise
+    except BaseException:  # noqa: BLE001 - its __str__ is anyone's code too
+        return None
+
+
+def _question_asked(question: ApprovalQuestion, expires: float, bound: Amount) -> QuestionAsked:
+    return QuestionAsked(
+        run=question.run,
+        at=time(),
+        round=question.round,
+        step=question.step,
+        worker=question.worker,
+        question=question.id,
+        asks=question.asks,
+        prompt=question.prompt,
+        expires=expires,
+        bound=bound,
+    )
+
+
+def _question_answered(question: ApprovalQuestion, decision: Decision) -> QuestionAnswered:
+    return QuestionAnswered(
+        run=question.run,
+        at=time(),
+        question=question.id,
+        approved=decision.approved,
+        actor=decision.actor,
+        via=decision.via,
+        text=decision.text,
+        remark=decision.remark,
+    )

@@ -1,0 +1,609 @@
+"""Where in a text its answer stands: the places at which writers say "this is my answer", the most binding first.
+
+In this order: the `answer` of a JSON object, an <answer> tag, the last box (`\\boxed{…}`), a last line `#### …`, the
+last phrase like "the answer is …". Invariants: of several places of one kind the last counts, since whoever corrects an
+answer does so afterwards; what stands before a closing </think> counts for nothing; linear in the text, of which the
+last 200,000 characters are read. Deliberately absent: what the answer means (`canon_choice`, `canon_number`, …), and
+guessing where nothing is said.
+
+Words around an answer that change it: they take it back, bound it, or put another one next to it.
+
+"not 42", "42 is wrong", "> 42" and "43 or 42" all hold the number 42, and none of them answers 42. Whoever extracts an
+answer asks here about the text before and after it. Invariants: pure; only a fixed window on either side is read, so
+the work does not grow with the text; a double negation ("nothing but", "no doubt") is none. Deliberately absent: how
+sure a writer sounds ("maybe 42", "about 42", "42?" answer 42, since one answer is given and no other); bounds that
+hold the number itself ("at least 42", as an honest answer to "what is the least …" says it); irony.
+
+Characters that mean the same, written one way: full-width and foreign digits, typographic signs, LaTeX's spacing.
+
+Invariant: linear in the text, whatever it holds (Unicode's own compatibility forms are not: a long run of combining
+marks is sorted in quadratic time), and an ASCII text comes back untouched from `fold`. Deliberately absent: letters
+that merely look alike (Cyrillic С is no C), and case.
+
+The text that an answer is, but for case and space: what is said to be the answer, else all of it.
+
+Invariant: linear, and nothing is dropped from inside an answer; punctuation and articles count (a program's output is
+a text too), save marks of emphasis around it and the full stop after it. Deliberately absent: likeness (edit distance,
+stems, synonyms); what the checker's normalised mode drops besides is in `bare_words`.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shikisha.core.text import fenced_blocks
+
+_WINDOW = 80
+
+_DOUBLE_NEGATION = re.compile(  # "nothing but C", "no doubt that it is C", "the statement that is not true is C"
+    r"(?<!answer )(?<!option )(?<!choice )(?<!one )\b(?:that|which) (?:is|are) (?:not (?:true|correct)|false"
+    r"|incorrect)\b|"
+    r"\b(?:nothing|none|no) (?:but|other than|except)\b|\b(?:no|without(?: a| any)?|little|beyond(?: a| any)?)"
+    r"(?: reasonable)? doubt\b|\bnot only\b|\bwhy not\b"
+    r"|(?:n['’]t|\bcannot) be (?:anything|other)\b[^.;\n]{0,20}\b(?:but|than)\b",
+    re.IGNORECASE,
+)
+_FILLERS = (
+    r"(?:[\s*_`$\"'(\[{:]*(?:\b(?:the|a|an|be|been|to|of|is|it|this|that|say|choos(?:e|ing)|pick|select|go|with"
+    r"|for|answers?"
+    r"|options?|choices?|letter|equals?|even|in|fact|quite|including|close|near|really|actually|simply|just"
+    r"|necessarily|likely|correct|right|true"
+    r"|either|both|value|number|result|solution|think|believe|final|my|one|out|sure|if|whether)\b|\\(?:text"
+    r"|mathrm)\s*\{))"
+    r"{0,7}[\s*_`$\"'(\[{:\\]*$"
+)
+_NEGATION = re.compile(
+    r"(?:\b(?:not|never|neither|nor|cannot|without|except|excluding|excludes?|excluded|(?:anything|everything"
+    r"|all) but"
+    r"|other than|rather than|instead of|differ(?:s|ent)? from|(?:apart|aside|far) from|besides|nowhere near"
+    r"|numbers? but|rules?|ruled|ruling|eliminat(?:e|es|ed|ing)|reject(?:s|ed|ing)?|doubt(?:s|ful)?"
+    r"|unlikely|hardly|scarcely|refuse|avoid|unless|false|untrue)\b(?!\s+(?:only|out of)\b)|n['’]t\b|[¬≠❌✗✘]|!="
+    r"|(?<!\w)!"
+    rf"|<>|/=(?=\s)|\\(?:neq?|neg|lnot|not)\b|~\s?\()(?!\s*\w+\s*,){_FILLERS}",
+    re.IGNORECASE,
+)
+_COMPARISON_BEFORE = re.compile(
+    r"(?:(?<![-=])[<>≤≥≮≯≪≫]=?|\\(?:le|leq|ge|geq|lt|gt|ll|gg|leqslant|geqslant)\b|\b(?:more|less|fewer|greater"
+    r"|larger|smaller|higher"
+    r"|lower|bigger|later|earlier|older|younger)\s+than(?:\s+or\s+equal(?:\s+to)?)?|[<>]\s?or\s?=|\b(?:over"
+    r"|under|above|below|beneath|beyond|exceed(?:s|ing)?|twice"
+    r"|doubles?|half|triple|thrice|near(?!ly)|such as|for example,?|for instance,?|e\.g\.,?|past|times"
+    r"|(?:square|cube|cube root|square root|root|factorial|logarithm|sine|cosine|opposite|reciprocal|inverse"
+    r"|negative|negation|multiple|percent|per cent|%)\s+of|number like)"
+    r"|\b(?:sqrt|log|ln|lg|exp|sin|cos|tan|gcd|lcm|max|min|floor|ceil|abs)\s*\(?)"
+    r"(?:\s+(?:the|a|an|of|to))*[\s*_`$(\[{\\]*$",
+    re.IGNORECASE,
+)
+_RANGE = re.compile(
+    r"(?:\bbetween\b[^.;\n]{1,30}\band|[(\[]\s?-?[\d.]+\s?,|[\d%°](?:\s?[a-z]{1,10})?"
+    r"(?:--?|\s?(?:--|\bto\b|\btill\b|\buntil\b|\bthrough\b|\.\.+|…)))[\s$]*$",
+    re.IGNORECASE,
+)
+_DISBELIEF = re.compile(  # "I don't think the answer is", "the wrong answer is"
+    r"(?:(?:\b(?:doubt(?:ful)?|cannot|deny|never|false|untrue)|n['’]t|\bnot|\bunlikely)\b"
+    r"(?:\s+(?:think|believe|say|mean|claim|sure|certain|it|is|be|true|if|whether|that|the|my|true)\b){0,6}"
+    r"|\b(?:wrong|incorrect|false|worst|bad|not the|least \w{1,12}))\s*$",
+    re.IGNORECASE,
+)
+_CLOSING_MARKS = r"[\s*_`$\"')\]}\\!]*"
+_LINK = r"(?:[,:;(\[—=>-]+\s*)?(?:(?:but|and|though|which|that|this|it|so)\s+){0,3}"
+_VERB = (
+    r"(?:is|was|are|were|would be|must be|may be|might be|can be|could be|has to be|seems(?: to be)?|looks|can"
+    r"|could|does"
+    r"|do|did|should|will|would|must)"
+)
+_WRONG = (
+    r"(?:(?:clearly|definitely|obviously|probably|surely|also|a|an|the|one of the|simply|just|therefore)\s+){0,3}"
+    r"(?:wrong|incorrect|false|untrue|impossible|invalid|mistaken|ruled out|eliminated|excluded|rejected"
+    r"|unlikely|out\b|(?:distractor|trap)\b|too (?:high|low|big|small|large|much|little|many|few)"
+    r"|(?:not|never)\b(?!\s*(?:only|just)\b)(?!\s*(?:the\s+)?(?:option|choice|answer"
+    r"|letter)?\s*[($]*(?:-?[\d\\]|[A-Z]\b)))"
+)
+_RETRACTION = re.compile(
+    rf"{_CLOSING_MARKS}(?:[✗✘❌×](?!\s*\d)|[(]?\s*{_LINK}(?:{_VERB}\s*(?:n['’]t\b|{_WRONG})\b|(?:ca|is|was|are|does|did"
+    rf"|wo|would|could)n['’]t\b"
+    rf"|cannot\b|fails?\b|no\W*$|{_WRONG}\b))",
+    re.IGNORECASE,
+)
+_RETRACTION_BY_VERB = re.compile(
+    rf"{_CLOSING_MARKS}(?:[✗✘❌]|{_LINK}(?:{_VERB}\s*(?:n['’]t\b|{_WRONG}\b)|(?:ca|is|was|does|wo|would|could)n['’]t\b))",
+    re.IGNORECASE,
+)
+_COMPARISON_AFTER = re.compile(
+    r"[\s*_`$\"')\]}]*(?:\b(?:squared|cubed|factorial|exclusive|choose \d)\b|,?\s?(?:plus or minus"
+    r"|give or take)\b|[<>≤≥≠≮≯≪≫]|!=|\\(?:le|leq|ge|geq|lt|gt|neq?|leqslant|geqslant)\b)",
+    re.IGNORECASE,
+)
+_CORRECTION = re.compile(
+    r"[\s*_`$\"')\]}\\]*(?:[.,;:?!-]*\s*\(?(?:wait|sorry|scratch that|correction|i mean|actually,?\s+(?:no\b"
+    r"|\(?[A-Z]\b|-?\d))\b"
+    r"|\?\s*no\b|[.,;:!-]+\s*no[,;.:!]?\s+(?:it is |it's )?[($]*(?:[B-HJ-Z]\b|-?\d))",
+    re.IGNORECASE,
+)
+_HEDGE = (
+    r"(?:it|that|the|my|answer|is|could|may|might|can|be|maybe|perhaps|possibly|probably|option|choice|letter"
+    r"|either|else"
+    r"|also|even|go|going|with|i|i'd|would|pick|choose|say|alternatively|otherwise|as well|more|likely|rather|better)"
+)
+_OR_WORD = (
+    r"(?:\b(?:(?:but|though|although) (?:it )?(?:could|might|may|can)|else|or|alternatively|otherwise|xor|vs|versus"
+    r"|oder)\b|または|或|[/|∨])"
+)
+_ALTERNATIVE_BEFORE = re.compile(rf"{_OR_WORD}[\s,.:*_`$(\[]*(?:{_HEDGE}\b[\s,.:*_`$(\[]*){{0,8}}$", re.IGNORECASE)
+
+
+def _window_before(before: str) -> str:
+    """Return the end of the text before an answer, without what only looks like a negation of it."""
+    return _DOUBLE_NEGATION.sub(" ", before[-_WINDOW:])
+
+
+def is_negated(before: str) -> bool:
+    """Whether the words before an answer deny it: "not", "anything but", "rule out", `≠`, `¬`."""
+    return _NEGATION.search(_window_before(before)) is not None
+
+
+def is_disbelieved(before: str) -> bool:
+    """Whether what leads to "the answer is" makes it none: "I don't think", "the wrong"."""
+    return _DISBELIEF.search(_window_before(before)) is not None
+
+
+def is_compared_before(before: str) -> bool:
+    """Whether what stands before a number makes another of it: a bound, a range's other end, a function, a multiple."""
+    near = before[-_WINDOW:]
+    return _COMPARISON_BEFORE.search(near) is not None or _RANGE.search(near) is not None
+
+
+def is_retracted(after: str) -> bool:
+    """Whether the words after an answer deny it: "is wrong", "(not)", "isn't right", "can be ruled out"."""
+    return _RETRACTION.match(after[:_WINDOW]) is not None
+
+
+def is_label_retracted(after: str) -> bool:
+    """Whether the words after a label ("C.", "(C)") deny it; "False" or "No, …" there is the option's own text."""
+    return _RETRACTION_BY_VERB.match(after[:_WINDOW]) is not None
+
+
+def is_compared_after(after: str) -> bool:
+    """Whether an inequality follows a number, so that the number is a bound."""
+    return _COMPARISON_AFTER.match(after[:_WINDOW]) is not None
+
+
+def is_corrected(after: str) -> bool:
+    """Whether a correction follows at once: ", no, …", ". Wait, …"."""
+    return _CORRECTION.match(after[:_WINDOW]) is not None
+
+
+def is_alternative(before: str) -> bool:
+    """Whether "or" and nothing but hedging leads from what stood before to the answer."""
+    return _ALTERNATIVE_BEFORE.search(before[-_WINDOW:]) is not None
+
+
+def is_denied(before: str, after: str) -> bool:
+    """Whether what stands around an answer takes it back."""
+    return is_negated(before) or is_retracted(after)
+
+
+_LONGEST_READ = 200_000
+_LONGEST_STATEMENT = 4_000  # characters of one stated answer
+_NEAR_END = 2_000  # an answer nearly always stands near the end
+_MAX_BOXES = 20  # that are looked into, from the last
+
+
+@dataclass(frozen=True, slots=True)
+class StatedAnswer:
+    """What is said to be the answer; `whole` when nothing else can stand there (a box, a JSON value).
+
+    `opens`: a phrase begins its line, as a conclusion does ("Paris, since the answer is plain" has none that does).
+    """
+
+    text: str
+    whole: bool
+    opens: bool = True
+
+
+def strip_reasoning(text: str) -> str:
+    """Return the part of a text in which answers are looked for: the end, without what was thought aloud before."""
+    text = text[-_LONGEST_READ:]
+    if "</think>" in text:
+        text = text.rpartition("</think>")[2]
+    text = text.strip()
+    if text.startswith("```"):
+        blocks = fenced_blocks(text)
+        if len(blocks) == 1 and text.endswith("```"):
+            text = blocks[0].strip()
+    if "~~" in text:
+        text = _STRIKETHROUGH.sub("", text).strip()
+    return _EMPTY_BOX.sub("", text).strip() if "ox" in text and _EMPTY_BOX.search(text) else text
+
+
+_STRIKETHROUGH = re.compile(r"~~[^~\n]{1,200}~~")
+_EMPTY_BOX = re.compile(r"\$?\\(?:boxed|fbox)\{\s{0,9}\}\$?")
+
+
+def stated_answers(text: str) -> Iterator[StatedAnswer]:
+    """Yield what a text (as `spoken` returned it) says to be its answer, the most binding place first.
+
+    An empty text means that it says outright to have none: a JSON null, or what it names is taken back ("not …").
+    """
+    if "nswer" in text:
+        if '"' in text or "'" in text:
+            yield from _answers_in_json(text)
+        if "</answer>" in text:
+            yield from _answers_in_tag(text)
+    if "\\boxed" in text or "\\fbox" in text:
+        yield from _answers_in_box(text)
+    if "####" in text:
+        yield from _answers_after_hashes(text)
+    yield from _answers_after_phrase(text)
+
+
+_JSON_KEY = re.compile(r"""["'](?:[Ff]inal[_ ]?)?[Aa]nswer["']\s{0,20}:\s{0,20}""")
+_JSON_STRING = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"' + r"|'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
+_JSON_BARE_VALUE = re.compile(r"[^,}\n]*")
+_JSON_ESCAPE = re.compile(
+    r"\\(?:u([0-9a-fA-F]{4})|([\"'/\\])|(n(?!eq?\b|u\b)|t(?!ext|imes|an|heta|au|o\b|frac)|r(?!ight|ho|m\b|angle)))"
+)
+_ESCAPED_SPACES = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def _answers_in_json(text: str) -> Iterator[StatedAnswer]:
+    """Read the value of the last key `answer`, in JSON that may be broken elsewhere or have LaTeX in it unescaped."""
+    if "{" not in text:
+        return
+    keys = list(_JSON_KEY.finditer(text))
+    if not keys:
+        return
+    at = keys[-1].end()
+    opening = text[at : at + 1]
+    if opening in ("[", "{"):
+        try:
+            value, _ = json.JSONDecoder().raw_decode(text[at : at + _LONGEST_STATEMENT])
+        except (ValueError, RecursionError):
+            return
+        yield StatedAnswer(json.dumps(value, ensure_ascii=False), whole=True)
+        return
+    string = _JSON_STRING.match(text, at, at + _LONGEST_STATEMENT)
+    if string:
+        yield StatedAnswer(_JSON_ESCAPE.sub(_unescape, string[1] or string[2] or "").strip(), whole=True)
+    elif opening not in ('"', "'"):
+        bare = _JSON_BARE_VALUE.match(text, at, at + _LONGEST_STATEMENT)
+        value = bare[0].strip() if bare else ""
+        yield StatedAnswer("" if value in ("null", "None") else value, whole=True)
+
+
+def _unescape(escape: re.Match[str]) -> str:
+    code, char, space = escape.groups()
+    return chr(int(code, 16)) if code else char or _ESCAPED_SPACES[space]
+
+
+def _answers_in_tag(text: str) -> Iterator[StatedAnswer]:
+    end = text.rfind("</answer>")
+    start = text.rfind("<answer>", 0, end)
+    if start >= 0 and end - start < _LONGEST_STATEMENT:
+        after = end + len("</answer>")
+        said = text[start + len("<answer>") : end].strip()
+        last = text.rfind("</answer>", 0, start)
+        first = text.rfind("<answer>", 0, max(0, last))
+        if (
+            first >= 0
+            and last - first < _LONGEST_STATEMENT
+            and _ROW_SEPARATOR.fullmatch(text, last + len("</answer>"), start)
+        ):
+            said = f"{text[first + len('<answer>') : last].strip()}, {said}"
+        yield StatedAnswer("" if _is_denied_on_line(text, start, after) else said, whole=True)
+
+
+def _is_denied_on_line(text: str, start: int, end: int) -> bool:
+    """Whether the words around a marked answer, on its own line, take it back."""
+    before = text[max(0, start - _CONTEXT_WINDOW) : start].rpartition("\n")[2]
+    after = text[end : end + _CONTEXT_WINDOW].partition("\n")[0]
+    return is_denied(before, after)
+
+
+_BOX_START = re.compile(r"\\(?:boxed|fbox)\s*")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_ROW_SEPARATOR = re.compile(
+    r"[ \t$]*(?:\\[()\[\]])?[ \t]*[,;/]?[ \t]*(?:\b(?:or|and|maybe|perhaps|also)\b[ \t]*){0,3}(?:\\[(\[])?[ \t$]*"
+)
+_CONTEXT_WINDOW = 80
+_UNBRACED = re.compile(r"[^\n$]{1,200}(?=\$)|\S+")
+
+
+def _answers_in_box(text: str) -> Iterator[StatedAnswer]:
+    """Read the last box that is closed and not empty, with those that stand in a row with it as one answer."""
+    end, taken_back = len(text), False
+    for _ in range(_MAX_BOXES):
+        at = max(text.rfind("\\boxed", 0, end), text.rfind("\\fbox", 0, end))
+        if at < 0:
+            break
+        end = at
+        content, after = _box_content(text, at)
+        if content and _is_denied_on_line(text, at, after):
+            taken_back = True  # "\boxed{42}, not \boxed{43}" answers 42
+        elif content:
+            row = [content, *_boxes_in_row(text, at)]
+            yield StatedAnswer(", ".join(dict.fromkeys(reversed(row))), whole=True)
+            return
+    if taken_back:
+        yield StatedAnswer("", whole=True)
+
+
+def _boxes_in_row(text: str, at: int) -> Iterator[str]:
+    """Yield what is in the boxes that stand right before this one, with at most "or", "and" or a comma between."""
+    for _ in range(_MAX_BOXES):
+        start = max(text.rfind("\\boxed", 0, at), text.rfind("\\fbox", 0, at))
+        content, after = _box_content(text, start) if start >= 0 else (None, 0)
+        if not content or not _ROW_SEPARATOR.fullmatch(text, after, at):
+            return
+        yield content
+        at = start
+
+
+def _box_content(text: str, at: int) -> tuple[str | None, int]:
+    """Return what is in the box that begins here (None: it is not closed), and where the box ends."""
+    start = _BOX_START.match(text, at)
+    if start is None:
+        return None, at
+    at = start.end()
+    if text[at : at + 1] != "{":
+        token = _UNBRACED.match(text, at)
+        return (token[0].strip().rstrip(".,"), token.end()) if token and start[0][-1].isspace() else (None, at)
+    depth = 0
+    for brace in _BRACE.finditer(text, at, at + _LONGEST_STATEMENT):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return text[at + 1 : brace.start()].strip(), brace.end()
+    return None, at
+
+
+def _answers_after_hashes(text: str) -> Iterator[StatedAnswer]:
+    """Read the last line, where it is one of GSM8K's; elsewhere such a line is a heading."""
+    line = text.rpartition("\n")[2]
+    if line.startswith("####"):
+        yield StatedAnswer(line.lstrip("#").strip(), whole=True)
+
+
+_ENGLISH_PHRASE = re.compile(
+    r"\b[Aa](?:nswers?|NSWER)\b"
+    r"(?:(?P<gap>[^\n.:=?!]{0,60}?)(?:\b(?:is|are|was|be|IS|equals)\b(?!\s*(?:not|n't)\b)|[:=])|(?P<head>[*_\s]{0,10}$))",
+    re.MULTILINE,
+)
+_OTHER_LANGUAGES = re.compile(
+    r"(?:答え|答案|正解|解答|回答)[^\n:=]{0,10}?[はが是为為:=]|(?:정답|답)\s?[은:=]"
+    r"|\bAntwort\b[^\n.:=]{0,30}?(?:\bist\b|\blautet\b|[:=])|\b[Rr]espuesta\b[^\n.:=]{0,30}?(?:\bes\b|[:=])"
+    r"|\b[Rr]éponse\b[^\n.:=]{0,30}?(?:\best\b|[:=])|\b[Rr](?:esposta|isposta)\b[^\n.:=]{0,30}?(?:[éè]|[:=])"
+    r"|\b[Оо]твет\b\s{0,3}[:=-]"
+)
+_NEGATION_IN_GAP = re.compile(
+    r"\b(?:not|cannot|never|no|avoid|wrong|incorrect|false|anything but|everything but|hardly|unlikely)\b|n['’]t\b"
+)
+_ALTERNATIVE_LEAD = re.compile(
+    r"\b(?:or|and|alternatively|otherwise|else)\b[\s,]*(?:(?:maybe|perhaps|possibly|also|that|the|my|it)\s+)*$",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(r"(?:^|\n)[\s#*_>]*(?:(?:the|my)\s+)?(?:final\s+|correct\s+)?$", re.IGNORECASE)
+_LEAD_WINDOW = 60
+_OPENING = re.compile(
+    r"[\W_]*(?:(?:so|thus|therefore|hence|then|and|the|my|our|final|correct|best|right|la|die|a)\b[\W_]*)*",
+    re.IGNORECASE,
+)
+_BLANK_LINES = frozenset(("", "```", "$$", "\\[", "**", "__", "\\", "*"))
+
+
+def _answers_after_phrase(text: str) -> Iterator[StatedAnswer]:
+    """Read on after the last phrase that announces an answer; the near end is searched first."""
+    near = _line_start(text, len(text) - _NEAR_END)
+    far = ((_ENGLISH_PHRASE, 0),) if near and ("nswer" in text or "NSWER" in text) else ()
+    for pattern, start in ((_ENGLISH_PHRASE, near), (_OTHER_LANGUAGES, near), *far):
+        for found in reversed(list(pattern.finditer(text, start))):
+            said = _next_statement(text, found.end()) if _announces_answer(text, found) else ""
+            if said:
+                before = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
+                opens = _OPENING.fullmatch(before[-_LEAD_WINDOW:]) is not None
+                if is_disbelieved(before) or (
+                    _ALTERNATIVE_LEAD.search(before) and _has_earlier_statement(text, found, pattern)
+                ):
+                    yield StatedAnswer("", whole=True)
+                else:
+                    yield StatedAnswer(said, whole=False, opens=opens)
+                return
+
+
+def _has_earlier_statement(text: str, found: re.Match[str], pattern: re.Pattern[str]) -> bool:
+    """Whether an answer is announced earlier on the line too: "the answer is 43 or the answer is 42"."""
+    return pattern.search(text, text.rfind("\n", 0, found.start()) + 1, found.start()) is not None
+
+
+def _line_start(text: str, at: int) -> int:
+    """Return where the line begins in which this place is, unless that is far away."""
+    if at <= 0:
+        return 0
+    return max(text.rfind("\n", max(0, at - _NEAR_END), at) + 1, at - _NEAR_END, 0)
+
+
+def _announces_answer(text: str, found: re.Match[str]) -> bool:
+    groups = found.groupdict()
+    if groups.get("head") is not None:  # a heading: the word stands alone on its line
+        return _HEADING.search(text, max(0, found.start() - 60), found.start()) is not None
+    return not _NEGATION_IN_GAP.search(groups.get("gap") or "")
+
+
+def _next_statement(text: str, at: int) -> str:
+    """Return the rest of the line, or the next line that says something."""
+    for line in text[at : at + _LONGEST_STATEMENT].split("\n"):
+        said = line.strip().lstrip(":*_= ").strip()
+        if said not in _BLANK_LINES and not said.startswith("```"):
+            return said
+    return ""
+
+
+_SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻"
+_SUPERSCRIPT_RUN = re.compile(f"[{_SUPERSCRIPTS}]+")
+_SUPERSCRIPT_TABLE = str.maketrans(_SUPERSCRIPTS, "0123456789+-")
+_SPACED_MINUS = re.compile(r"−\s+(?=\d)")
+_SCRIPT_ZEROS = "٠۰߀०০੦૦୦௦౦೦൦๐໐༠၀០᠐"  # the zero of each script whose digits follow it in order
+_EQUIVALENT_CHARACTERS = {
+    " \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000": " ",
+    "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff": "",
+    "\u2010\u2011\u2012\u2013\u2212\ufe58\ufe63": "-",
+    "‘’‚′ʼ": "'",
+    "“”„″«»": '"',
+    "。": ".",
+    "、٬": ",",
+    "٫": ".",
+    "⁄∕": "/",
+    "✕⨯✖": "×",
+    "⋅∙": "·",
+    "【〔": "[",
+    "】〕": "]",
+    "º": "°",
+}
+
+
+def _build_fold_table() -> dict[int, str]:
+    table = {ord(char): plain for chars, plain in _EQUIVALENT_CHARACTERS.items() for char in chars}
+    table |= {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}  # full width
+    table |= {ord(zero) + digit: str(digit) for zero in _SCRIPT_ZEROS for digit in range(10)}
+    for code in (*range(0x249C, 0x24EA), *range(0x1D400, 0x1D7CB), *range(0x1D7CE, 0x1D800)):  # circled; styled
+        plain = unicodedata.normalize("NFKC", chr(code))
+        if plain.isascii():
+            table[code] = plain
+    for char in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒":
+        table[ord(char)] = " " + unicodedata.normalize("NFKC", char).replace("⁄", "/")
+    return table
+
+
+_FOLD_TABLE = _build_fold_table()
+
+
+def fold_characters(text: str) -> str:
+    """Return a text with characters that mean the same written one way; superscripts become `^2`."""
+    if text.isascii():
+        return text
+    text = _SUPERSCRIPT_RUN.sub(lambda run: "^" + run[0].translate(_SUPERSCRIPT_TABLE), text)
+    return _SPACED_MINUS.sub("-", text).translate(_FOLD_TABLE)
+
+
+_LATEX_COMMANDS = {
+    "times": "×", "cdot": "·", "ast": "*", "div": "/", "infty": "∞", "pi": "π", "approx": "≈", "sim": "≈", "pm": "±",
+    "circ": "°", "degree": "°", "le": "≤", "leq": "≤", "leqslant": "≤", "ge": "≥", "geq": "≥", "geqslant": "≥",
+    "lt": "<", "gt": ">", "neq": "≠", "ne": "≠", "cup": "∪", "cap": "∩", "in": "∈", "emptyset": "∅",
+    "varnothing": "∅", "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "lbrace": r"\{", "rbrace": r"\}",
+    "lbrack": "[", "rbrack": "]", "land": " and ", "lor": " or ", "quad": " ", "qquad": " ", "colon": ":",
+    "left": "", "right": "", "big": "", "Big": "", "bigg": "", "Bigg": "", "bigl": "", "bigr": "", "displaystyle": "",
+    "textstyle": "", "limits": "", "rm": "", "bf": "", "it": "", "bold": "",
+}  # fmt: skip
+_LATEX_COMMAND = re.compile(r"\\([A-Za-z]+)(?![A-Za-z])")
+_LATEX_TEXT = re.compile(
+    r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|mbox|operatorname)\s*\{([^{}]*)\}"
+)
+_LATEX_SPACING = re.compile(r"(?<!\\)\\[!,;:> ]|\{,\}|~")
+_SPACING_REPLACEMENTS = {r"\!": "", "{,}": ","}
+_DEGREES = re.compile(r"\^\s*(?:\{\s*°\s*\}|°)")
+_UNNEST_ROUNDS = 3
+
+
+def plain_latex(latex: str) -> str:
+    """Return a short piece of LaTeX with its spacing gone, its words bare and its signs as characters.
+
+    Fractions, roots and braces stay as they are.
+    """
+    if "\\" not in latex:
+        return latex.replace("{,}", ",")
+    text = _LATEX_SPACING.sub(lambda thin: _SPACING_REPLACEMENTS.get(thin[0], " "), latex)
+    for _ in range(_UNNEST_ROUNDS):  # \textbf{\text{C}}
+        bare = _LATEX_TEXT.sub(r" \1 ", text)
+        if bare == text:
+            break
+        text = bare
+    text = _LATEX_COMMAND.sub(lambda command: _LATEX_COMMANDS.get(command[1], command[0]), text)
+    return _DEGREES.sub("°", text).replace(r"\%", "%").replace(r"\$", "$")
+
+
+_LONGEST_TEXT = 200_000
+_REFUSAL = re.compile(
+    r"(?:(?:i(?: am|'m) (?:sorry|afraid)|sorry|unfortunately|as an ai[\w ]{0,30})\W{1,3}(?:but )?)*"
+    r"(?:i (?:do not|don't|really don't|cannot|can't|can not|am unable to|am not able to|could not|couldn't|won't)"
+    r" (?:know|answer|determine|tell|say|help|assist|provide|find|comply|do that)\b"
+    r"|i(?: am|'m) (?:not sure|unable|not able)\b"
+    r"|i have no idea|idk\b|no answer\b|n/a\W*$|(?:i(?: am|'m) )?sorry\W*$)",
+    re.IGNORECASE,
+)
+_ARTICLES = re.compile(r"(?<![\w'\"])(?:a|an|the)\s+(?=\w)")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))(?![^\[({]*[\])}])")
+_PUNCTUATION = re.compile(  # what no answer depends on; each exception is where one does
+    r"['\"`()…°?&@]|(?<!\d)\.(?!\d)|\.(?!\d)|(?<=[^\W\d])\.(?=\d)|!(?![\w=])|(?<!\w)_{1,3}(?=\w)|(?<=\w)_{1,3}(?!\w)|(?<!\w)\*{1,3}(?=[^\W\d])|(?<=[^\W\d])\*{1,3}(?!\w)"
+    r"|(?<=[^\W\d])-(?=\w)|(?<=\w)-(?=[^\W\d])|-(?![\w.])|(?<=[^\W\d])/|/(?=[^\W\d])|\\(?=['\"])"
+)
+_SEPARATORS = re.compile(r"[,;]|:(?!\d)|(?<!\d):")
+_SPACED_SIGNS = re.compile(r"\s*([+#<>=≠≤≥¬!±√%$€£¥₹^|\[\]{}])\s*")
+_BULLET = re.compile(r"^(?:#{1,6}\s+|[-*•]\s+|>\s+(?=[^\W\d]))")
+_WRAPS = frozenset((("'", "'"), ('"', '"'), ("`", "`"), ("*", "*"), ("_", "_"), ("$", "$"), ("(", ")")))
+
+
+def canonical_text(answer: str) -> str | None:
+    """Return an answer's text, in small letters and with single spaces; None when it is empty or declines to answer."""
+    return canonicalize_text(answer, stated_text(answer))
+
+
+def canonicalize_text(answer: str, said: str | None) -> str | None:
+    """Return the same, knowing what `stated_text` found."""
+    if said is None:
+        said = answer if len(answer) > _LONGEST_TEXT else strip_reasoning(answer)
+    if len(said) <= _LONGEST_TEXT:
+        said = _strip_emphasis(fold_characters(said))
+    return None if is_refusal(said) else " ".join(said.split()).casefold() or None
+
+
+def stated_text(answer: str) -> str | None:
+    """Return what an answer says to be its answer, letter for letter, or None when it says nothing of the kind."""
+    if len(answer) > _LONGEST_TEXT:
+        return None
+    for place in stated_answers(strip_reasoning(answer)):
+        if place.whole or place.opens:
+            return plain_latex(place.text) if "\\text" in place.text else place.text
+    return None
+
+
+def is_refusal(answer: str) -> bool:
+    """Whether an answer begins by declining to give one."""
+    return _REFUSAL.match(fold_characters(answer[:200]).lstrip(" \n\t\"'*")) is not None
+
+
+def normalize_words(text: str) -> str:
+    """Return a text without case, idle space, leading articles and punctuation, as SQuAD compares answers.
+
+    What SQuAD drops too, but makes another answer of it, stays: signs, decimal points, operators, currency, `%`, and
+    the brackets of lists: `-1` is not `1`, `1.5` not `15`, `C++` not `C`, and `> 42` not `42`.
+    """
+    bare = _ARTICLES.sub("", fold_characters(text).casefold())
+    bare = _THOUSANDS.sub("", _unwrap(bare.strip()))
+    bare = _SEPARATORS.sub(" ", _PUNCTUATION.sub("", bare))
+    return " ".join(_SPACED_SIGNS.sub(r"\1", bare).split())
+
+
+def strip_quotes(text: str) -> str:
+    """Return a text of marks alone without the quotes around it, in small letters and with single spaces."""
+    return _unwrap(" ".join(fold_characters(text).split()).casefold())
+
+
+def _unwrap(text: str) -> str:
+    """Take quotes, emphasis, dollars and a heading's or an item's mark from around a text."""
+    text = _BULLET.sub("", text)
+    while len(text) > 1 and (text[0], text[-1]) in _WRAPS and text[1:-1].strip(" *_`$'\"()"):
+        text = text[1:-1].strip()
+    return text
+
+
+def _strip_emphasis(said: str) -> str:
+    """Take emphasis from around a text and the full stop from behind it; an ellipsis stays."""
+    said = said.strip()
+    for mark in ("**", "__", "`", "*"):
+        inner = said.removeprefix(mark).removesuffix(mark)
+        if len(inner) == len(said) - 2 * len(mark) and mark[0] not in inner:
+            said = inner.strip()
+    if said.endswith(".") and not said.endswith("..") and "." not in said[:-1] and said[-2:-1].isalnum():
+        said = said[:-1]
+    return said

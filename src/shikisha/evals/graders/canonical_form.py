@@ -1,0 +1,560 @@
+"""Canonical forms: what an answer says, written one way, without knowing the right answer.
+
+Two answers with the same canonical form agree; conductors, votes and evaluations see by it whether workers do.
+Invariants: pure; never more than linear in the answer's length; nothing is evaluated; None means that no answer of this
+form could be extracted, or that two were given. Deliberately absent: right and wrong (the checkers), and equality that
+needs algebra (`math`).
+
+The letter that an answer chooses among lettered options.
+
+Invariants: a letter counts where it is said to be the answer, stands alone, or labels the answer, and never as the
+article "a" or the pronoun "I"; who names two letters has chosen none, as examiners have it (to take the first of them
+would pay for hedging); a letter beyond the options is no choice. A bare small letter counts, a small letter in prose
+only where a sentence or label ends with it. Deliberately absent: options that are numbered, and matching an option's
+text (`choice`, which knows the options).
+
+The mathematical expression that an answer gives, written one way as far as spelling alone can tell.
+
+`\\dfrac12`, `0.5` and `1/2` are the same here, and so are sets in any order; `(x+1)^2` and `x^2+2x+1` are not: whether
+two expressions are equal is for `math` to find out. Invariants: order counts in pairs and intervals, and so do their
+brackets; bounded work; nothing is evaluated. Deliberately absent: algebra.
+"""
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+
+from shikisha.evals.graders.answer_extraction import (
+    StatedAnswer,
+    canonical_text,
+    fold_characters,
+    is_alternative,
+    is_compared_after,
+    is_compared_before,
+    is_corrected,
+    is_denied,
+    is_label_retracted,
+    is_negated,
+    is_refusal,
+    is_retracted,
+    plain_latex,
+    stated_answers,
+    strip_reasoning,
+)
+from shikisha.evals.graders.quantities import (
+    PLAIN_NUMBER,
+    Quantity,
+    extract_number,
+    lone_quantity,
+    parse_unit,
+    strip_idle_zeros,
+    strip_math_delimiters,
+)
+
+_AMBIGUOUS = ""  # more than one letter, or one that is no option: nothing else in the text can mend that
+
+_BARE_LETTER = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
+_ANSWER_WORD = (
+    r"(?:option|choice|letter|answer|alternative|the|is|be|must|would|should|therefore|thus|clearly|most likely)"
+)
+_MARKUP = r"[\s:*_$`'\"(\[{}\\.-]*"
+_CHOSEN_LETTER = re.compile(
+    rf"{_MARKUP}(?:{_ANSWER_WORD}\b{_MARKUP}){{0,4}}"
+    r"(?P<letter>[A-Za-z])(?![A-Za-z0-9'^]|_\w)(?P<close>[*_$`'\"\]})\\]*)(?P<next>\s*)(?P<rest>[^\n]{0,60})",
+    re.IGNORECASE,
+)
+_CLAUSE_FOLLOWS = re.compile(
+    r"(?:because|since|as|for|due|which|with|if|is|and|or|in|by|from|given|but|not|would|according|where|this"
+    r"|it|so|on)\b"
+)
+_SECOND_LETTER = re.compile(
+    r"\s*(?:,\s*|\(\s*)?(?:or|and|and/or|/|,|&|\+|\||または|或|和|oder|ou|o|vs\.?|versus)\s*"
+    r"(?:(?:option|choice|possibly|maybe|perhaps|both|also|go|going|with|may|might|could|be|it|is|the|answer)\s+)*"
+    r"[(*\['\"]*([A-Z])(?![A-Za-z0-9'])(?!\s+(?:is|was|are)\b)"
+)
+_LATER_LETTER = re.compile(  # anywhere behind the letter on its line
+    r"(?<![A-Za-z'(])\(?([A-Z])[)*]{0,3}\s+(?:is|could be|might be|may be|can be|would be)\s+(?:also|too\b"
+    r"|possible|equally"
+    r"|just as|another|likewise|plausible|an option)|\b(?:could|might|may|can)\s+(?:also\s+"
+    r"|well\s+)?be\s+(?:option\s+)?\(?([A-Z])(?![A-Za-z0-9'])"
+    r"|(?<![A-Za-z'(])\(?([A-Z])[)*]{0,3}\s+(?:could|might|may)\s+(?:also\s+|well\s+)?be\b"
+    r"|\balternatively,?\s+\(?([A-Z])(?![A-Za-z0-9'])"
+    r"|\b(?:or|else|otherwise|unless|failing|maybe|perhaps|although|though|but)\b(?:\s+(?:even|it|is|that"
+    r"|if not|option"
+    r"|could|might))*\s+\(?([B-HJ-Z])(?![A-Za-z0-9'])(?!\s+(?:is|was|are|does|can|must|would)\s?(?:n't|not"
+    r"|wrong|in|un|ir|false))"
+    r"|\bif not\s+\(?([B-HJ-Z])\b|(?<![A-Za-z'(])([B-HJ-Z])[)*]{0,3}\s+is\s+(?:better|preferable|more likely)"
+    r"|\b(?:or|and)\s+\(?([A-Z])\)?\s+(?:is|was)(?:\s+(?:too|as well|right|correct|also))?[\s.!]*$"
+)
+_TRAILING_LETTER = re.compile(r"[\s,;/.|)*→=>?-]*[(*\[]*([A-Z])[)*.\]!?]*\s*$")
+_FINAL_NO = re.compile(r"\bno\W*$", re.IGNORECASE)
+_NEGATING_MARKS = (
+    re.compile(r"[¬!≠~❌✗✘]=?[\s*_`(]*$|(?:\bnot|n't|\b(?:anything|everything|all) but)\W*$", re.IGNORECASE),
+    re.compile(r"[\s*_`)]*(?:[#✗✘❌≠]|\++(?!\s*\w))"),
+)
+_OPTION_LABEL = re.compile(
+    r"(?:\A|\n)[\s*_#>`$\\-]{0,12}(?:[([]\s?([A-Z])\s?[)\]]|\*\*([A-Z])\*\*|([A-Z])\s?(?:[).:]|\s[-—:]))(?=[\s*_]|$)"
+)
+_SAID_CORRECT = re.compile(
+    r"(?<![A-Za-z'])\(?([A-Z])[)*_.]{0,3}\s+(?:is|must be|has to be|seems)\s+(?:therefore\s+|thus\s+|clearly\s+)?"
+    r"(?:the\s+)?(?:most\s+likely\s+|single\s+|only\s+)?(?:correct|right|best|true|answer|accurate)\b"
+)
+_SAID_WRONG = re.compile(
+    r"(?<![A-Za-z'])\(?([A-Z])[)*_.]{0,3}\s+(?:is|must be|seems)\s+(?:wrong|incorrect|false|not)\b"
+)
+_PICK_PHRASE = re.compile(
+    r"\b(?:[Oo]ption|[Cc]hoice|[Cc]hoose|[Cc]hose|[Pp]ick|[Ss]elect|go(?:ing)? with|[Mm]atches|corresponds? to)"
+    r"(?:\s+is)?[\s:*_`]{1,4}(?:(?:option|choice|letter)\s+)?[(\[*]{0,3}([A-Z])(?![A-Za-z0-9'])(?!\s(?:is|are|was)\s+"
+    r"(?:not|in|wr|un|ir|false))|[选選]择?項?项?\s?[:(]?\s?([A-Z])(?![A-Za-z0-9])"
+)
+_ENDS_WITH_LETTER = re.compile(r"(?:\b(?:is|[Aa]ns)|'s|^A:|\nA:)\s*:?\s*[(*]{0,3}([A-Z])[)*.!]{0,4}$")
+_BRACKETED_LETTER = re.compile(r"(?<![A-Za-z])\(([A-Z])\)")
+_CAPITAL_LETTER = re.compile(r"(?<![A-Za-z'])([B-HJ-Z])(?![A-Za-z'])")
+_DENIAL_BEFORE = re.compile(
+    r"(?:\b(?:wrong|incorrect|false|worst|bad|least \w{1,12})\s+(?:answer|option|choice)"
+    r"|\b(?:answer|option|choice)\s+(?:that|which)\s+is\s+(?:not|wrong|false|incorrect)|\bnever)\b[^,.;:]*$",
+    re.IGNORECASE,
+)
+_LABEL_MARK = re.compile(r"[*_`\s]*[.):\]]|[*_`]+\s")
+_CHOICE_TAIL = 600  # characters from the end in which letters that nothing announces are looked for
+_CHOICE_HEAD = 200
+_SHORT_CHOICE = 100  # characters of an answer that can only be meant as one
+_LONGEST_LINE = 400
+_BARE_LETTER_LINE = 40
+
+
+def extract_choice(answer: str, options: int | None = None) -> str | None:
+    """Return the letter (a capital) that an answer chooses; None for none, two, or one that is no option."""
+    if len(answer) == 1 and answer.isascii():
+        return _valid_option(answer.upper(), options) or None if answer.isalpha() else None
+    found = _read_choice(strip_reasoning(fold_characters(answer)), options)
+    return found or None
+
+
+def _valid_option(letter: str, options: int | None) -> str:
+    return letter if letter and (options is None or ord(letter) - 64 <= options) else _AMBIGUOUS
+
+
+def _read_choice(text: str, options: int | None) -> str | None:
+    bare = _bare_letter(text)
+    if bare:
+        return _valid_option(bare, options)
+    for place in stated_answers(text):
+        if not place.text:
+            return _AMBIGUOUS
+        found = _choice_in_statement(place, options)
+        if found is not None:
+            return found
+    if len(text) <= _SHORT_CHOICE and (is_refusal(text) or _FINAL_NO.search(text)):
+        return _AMBIGUOUS
+    for letters in _unstated_letters(text):
+        if letters:
+            return _valid_option(letters.pop(), options) if len(letters) == 1 else _AMBIGUOUS
+    return None
+
+
+def _bare_letter(text: str) -> str | None:
+    """Return the letter that a text is, when nothing but marks stands around it, and none of them changes it."""
+    found = _BARE_LETTER.fullmatch(text) if len(text) <= _BARE_LETTER_LINE else None
+    if found is None:
+        return None
+    before, after = _NEGATING_MARKS
+    changed = before.search(text[: found.start(1)]) or after.match(text[found.end(1) :])
+    return None if changed else found[1].upper()
+
+
+def _choice_in_statement(place: StatedAnswer, options: int | None) -> str | None:
+    said = plain_latex(place.text[:_LONGEST_LINE])
+    if place.whole:
+        bare = _bare_letter(said)
+        if bare:
+            return _valid_option(bare, options)
+        if len(place.text) > 2 and "answer" in place.text:
+            return _read_choice(place.text, options)
+    return _stated_letter(said, options)
+
+
+def _stated_letter(said: str, options: int | None) -> str | None:
+    """Read the letter at the beginning of what was announced as the answer."""
+    found = _CHOSEN_LETTER.match(said)
+    if found is None or not _means_a_letter(found):
+        return None
+    letter = found["letter"].upper()
+    if _is_contested(letter, said[: found.start("letter")], said[found.end("letter") :], options):
+        return _AMBIGUOUS
+    return _valid_option(letter, options)
+
+
+def _is_contested(letter: str, before: str, after: str, options: int | None) -> bool:
+    """Whether the words around a chosen letter deny it, correct it, or choose another too."""
+    line = after.partition("\n")[0]
+    taken_back = is_label_retracted if _LABEL_MARK.match(line) else is_retracted
+    if is_negated(before) or taken_back(line) or is_corrected(line):
+        return True
+    bare = line.lstrip("*_`$'\"])}\\")
+    others = [_SECOND_LETTER.match(bare), _TRAILING_LETTER.fullmatch(line), *_LATER_LETTER.finditer(line)]
+    return any(
+        _valid_option(other, options) not in (letter, _AMBIGUOUS)
+        for one in others
+        if one
+        for other in one.groups()
+        if other
+    )
+
+
+def _means_a_letter(found: re.Match[str]) -> bool:
+    letter, rest = found["letter"], found["rest"]
+    if ")" in found["close"]:
+        return True
+    if found["close"] or not found["next"] or not rest[:1].isalpha():
+        return letter.isupper() or not rest[:1].isalpha()
+    if letter in "AI" or letter.islower():
+        return bool(_CLAUSE_FOLLOWS.match(rest)) or (letter == "A" and rest[0].isupper())
+    return True
+
+
+def _unstated_letters(text: str) -> Iterator[set[str]]:
+    """Yield the letters of each way to choose without saying "the answer is", the clearest way first."""
+    head, tail = text[:_CHOICE_HEAD], text[-_CHOICE_TAIL:]
+    last = text.rpartition("\n")[2][-_LONGEST_LINE:]
+    ends = _ENDS_WITH_LETTER.search(text[-_SHORT_CHOICE:]) if len(text) <= _SHORT_CHOICE else None
+    if ends:
+        yield _matched_letters(ends, text[-_SHORT_CHOICE:]) | (
+            {_AMBIGUOUS} if _DENIAL_BEFORE.search(text[-_SHORT_CHOICE:], 0, ends.start()) else set()
+        )
+    right = [match for match in _SAID_CORRECT.finditer(tail) if not is_retracted(tail[match.end() :])]
+    yield set().union(*(_matched_letters(match, tail) for match in right))
+    alone = _bare_letter(last)
+    above = _bare_letter(text[: len(text) - len(last)].rstrip().rpartition("\n")[2].strip()) if alone else None
+    yield {alone, above or alone} if alone else set()
+    picked = list(_PICK_PHRASE.finditer(tail))
+    yield _matched_letters(picked[-1], tail) if picked else set()
+    labels = [_first_group(match) for match in _OPTION_LABEL.finditer(text[: 20 * _CHOICE_TAIL])]
+    first = _OPTION_LABEL.match(head)
+    if first and len(set(labels)) == 1:
+        line = text[first.end() :].partition("\n")[0]
+        another = _SECOND_LETTER.match(line) or _TRAILING_LETTER.fullmatch(line)
+        denies = is_label_retracted(line) or _NEGATING_MARKS[1].match(line) is not None
+        yield set(labels) | ({another[1]} if another else {_first_group(first), _AMBIGUOUS} if denies else set())
+    before = text[: -len(last)].rstrip().rpartition("\n")[2][:20]
+    label = _OPTION_LABEL.match(last)
+    yield {_first_group(label)} if label and not _OPTION_LABEL.match(before) else set()
+    yield _bracketed_letters(last) or _bracketed_letters(tail)
+
+
+def _bracketed_letters(text: str) -> set[str]:
+    """Return the letters in brackets; of "the statement that is not true is (C)" that is C, of "not (C)" none."""
+    return {
+        _AMBIGUOUS if _NEGATING_MARKS[0].search(text, 0, found.start()) else found[1]
+        for found in _BRACKETED_LETTER.finditer(text)
+    }
+
+
+def _matched_letters(found: re.Match[str], text: str) -> set[str]:
+    """Return the letter that was found, and another where it is not the only one; two letters are none."""
+    letter = str(next(filter(None, found.groups())))
+    at = found.start(next(index for index, group in enumerate(found.groups(), 1) if group))
+    before = text[max(0, at - _SHORT_CHOICE) : at].rpartition("\n")[2]
+    line = text[found.end() :].partition("\n")[0]
+    unsettled = is_negated(before) or _is_contested(letter, "", line, None)
+    earlier = _CAPITAL_LETTER.search(before) if is_alternative(before) else None
+    denied_too = any(one[1] == letter for one in _SAID_WRONG.finditer(before + line)) and len(text) <= _SHORT_CHOICE
+    return {letter, _AMBIGUOUS} if unsettled or denied_too or (earlier and earlier[1] != letter) else {letter}
+
+
+def _first_group(match: re.Match[str]) -> str:
+    return str(next(filter(None, match.groups())))
+
+
+_LONGEST_EXPRESSION = 2_000
+_SHORT_EXPRESSION = 200
+_EXPRESSION_TAIL = 2_000
+_MAX_NESTING = 4
+_INLINE_MATH = re.compile(
+    r"\$\$(.{1,1000}?)\$\$|(?<![\\$])\$([^$\n]{1,500})(?<!\\)\$|\\\[(.{1,1000}?)\\\]|\\\((.{1,500}?)\\\)", re.DOTALL
+)
+_MATH_JOINER = re.compile(r"\s?[,;/]?\s?(?:\b(?:and|or)\b\s?(?:(?:also|maybe|perhaps|possibly)\s)?)?(?=[$\\])")
+_LEADING_WORDS = 4
+_CLAUSE_END = re.compile(r"\.(?:\s|$)|;|\n|,?\s(?:because|since|where|which|so)\s")
+_ASSIGNMENT = re.compile(r"(?:[A-Za-z](?:_\{?\w\}?)?|[a-zA-Z]\([a-z]\))\s*(?:=|∈)\s*(?=[^=])")
+_WORDS_ONLY = re.compile(r"[A-Za-z][A-Za-z' -]+")
+_NUMBER_BASE = re.compile(r"(?<![A-Za-z_}\d])\d+\s*_\s*\{?\d")
+_EQUALS_SIGN = re.compile(r"(?<![<>!:\\])=+")
+_VARIABLE = re.compile(r"(?<![A-Za-z\\])[a-zA-Z](?![a-zA-Z])")
+_VARIABLE_NAME = re.compile(r"[A-Za-z](?:_\{?\w\}?)?|[a-zA-Z]\([a-z]\)")
+_ALTERNATIVE_WORD = re.compile(r"or\b|and\b|maybe\b|perhaps\b", re.IGNORECASE)
+_PROSE_RUN = re.compile(r"(?:[A-Za-z]{2,}[ ,]+){5}")
+_LIST_JOINER = re.compile(r"\s(?:and|or)\s|,")
+_EXTRA_SPACE = re.compile(r"\s+(?=\^)|\s+(?=\s)")
+_OPENING_BRACKETS, _CLOSING_BRACKETS = "([{", ")]}"
+_ROOT_RULE = (re.compile(r"√(?:(\d+|[a-zA-Zπ])|[({]([^(){}]*)[)}])|\bsqrt\(([^()]*)\)|\\sqrt(\d)"), r"\\sqrt{\1\2\3\4}")
+_PI_RULE = (re.compile(r"(?<![A-Za-z\\])pi\b"), "π")
+_LATEX_COMMANDS = str.maketrans(
+    {
+        "×": r"\times ",
+        "·": r"\cdot ",
+        "π": r"\pi ",
+        "∞": r"\infty ",
+        "±": r"\pm ",
+        "≤": r"\le ",
+        "≥": r"\ge ",
+        "≠": r"\ne ",
+        "∪": r"\cup ",
+        "∩": r"\cap ",
+        "∈": r"\in ",
+        "∅": r"\emptyset ",
+        "°": r"^\circ ",
+        "≈": "=",
+        "$": "",
+        "\n": " ",
+    }
+)
+_SPELLING_RULES = [
+    (re.compile(r"\s+|·|(?<=[\w)}])[*×](?=[\w(\\])"), ""),
+    (re.compile(r"\\frac(\d)(\d)"), r"\\frac{\1}{\2}"),
+    _ROOT_RULE,
+    (re.compile(r"\\frac\{([^{}]*)\}\{([^{}]*)\}"), r"(\1)/(\2)"),
+    _PI_RULE,
+    (re.compile(r"\(([\w.π]+)\)/"), r"\1/"),
+    (re.compile(r"/\((\w+)\)"), r"/\1"),
+    (re.compile(r"([\^_])\{([^{}])\}"), r"\1\2"),
+]
+
+
+def canonical_math(answer: str) -> str | None:
+    """Return the canonical text of the expression that an answer gives, or None when it gives none."""
+    if PLAIN_NUMBER.fullmatch(answer):
+        return strip_idle_zeros(answer)
+    found = extract_expression(answer)
+    return None if found is None else canonical_expression(found)
+
+
+def extract_expression(answer: str) -> str | None:
+    """Return the expression that an answer gives, as written but for delimiters, or None."""
+    text = strip_reasoning(fold_characters(answer))
+    for place in stated_answers(text):
+        return _tidy(place.text if place.whole else _expression_in_prose(place)) or None
+    if not text or is_refusal(text):
+        return None
+    if len(text) <= _SHORT_EXPRESSION and "\n" not in text and not _PROSE_RUN.search(text):
+        return _tidy(text)
+    inline = _last_inline_math(text[-_EXPRESSION_TAIL:])
+    return _tidy(inline) if inline else extract_number(text)
+
+
+def canonical_expression(latex: str) -> str | None:
+    """Return an expression's canonical text; None for an empty one."""
+    return _canonicalize_math(_tidy(latex)[:_LONGEST_EXPRESSION], _MAX_NESTING) or None
+
+
+def to_latex(expression: str) -> str:
+    """Return an expression with LaTeX's commands for the characters that `expression` writes plainly."""
+    text = _ROOT_RULE[0].sub(_ROOT_RULE[1], _PI_RULE[0].sub(_PI_RULE[1], expression))
+    return text.translate(_LATEX_COMMANDS)
+
+
+def _tidy(latex: str) -> str:
+    return _EXTRA_SPACE.sub("", plain_latex(strip_math_delimiters(latex))).strip().rstrip(".,;:").strip(" *`")
+
+
+def _expression_in_prose(place: StatedAnswer) -> str:
+    """Return the mathematics at the beginning of announced prose: between delimiters, else up to the clause's end.
+
+    Several that "or", "and" or a comma joins are one answer, a list; what the words around it deny or bound is none.
+    """
+    inline = _INLINE_MATH.search(place.text)
+    if inline and len(place.text[: inline.start()].split()) <= _LEADING_WORDS:
+        return _undenied_math(place.text, inline)
+    for end in _CLAUSE_END.finditer(place.text):
+        if place.text[: end.start()].strip():
+            return place.text[: end.start()]
+    return place.text
+
+
+def _last_inline_math(text: str) -> str | None:
+    found = list(_INLINE_MATH.finditer(text))
+    return _undenied_math(text, found[-1]) if found else None
+
+
+def _undenied_math(text: str, inline: re.Match[str]) -> str:
+    """Return what is between delimiters, with what is joined to it; empty where the words around it change it."""
+    before, after = text[: inline.start()], text[inline.end() :]
+    if is_denied(before, after) or is_compared_before(before) or is_corrected(after):
+        return ""
+    said = [_math_content(inline)]
+    at = inline.end()
+    while (join := _MATH_JOINER.match(text, at)) and (another := _INLINE_MATH.match(text, join.end())):
+        said.append(_math_content(another))
+        at = another.end()
+    return ", ".join(dict.fromkeys(said))
+
+
+def _math_content(inline: re.Match[str]) -> str:
+    return str(next(filter(None, inline.groups())))
+
+
+def _canonicalize_math(math: str, depth: int) -> str:
+    math = math.strip()
+    assigned = _ASSIGNMENT.match(math)
+    if assigned and "=" not in math[assigned.end() :]:
+        math = math[assigned.end() :]
+    number_alone = _math_quantity(math)
+    if number_alone is not None:
+        return number_alone.text
+    if (_WORDS_ONLY.fullmatch(math) and " " in math) or (math.isalpha() and len(math) > 2):
+        joined = _LIST_JOINER.split(math)
+        return (
+            "{" + ",".join(sorted(word.strip().casefold() for word in joined)) + "}"
+            if len(joined) > 1
+            else math.casefold()
+        )
+    return _canonical_structure(math, depth) if depth else _respell(math)
+
+
+def expression_quantity(latex: str) -> Quantity | None:
+    """Return the number that an expression is, with its unit if it has one, or None when it is not one number."""
+    math = _tidy(latex)[:_LONGEST_EXPRESSION]
+    assigned = _ASSIGNMENT.match(math)
+    return _math_quantity(math[assigned.end() :] if assigned else math)
+
+
+def outer_brackets(latex: str) -> str:
+    """Return "{" for a set in braces, "(" for a pair or an interval, and nothing for what has no brackets around it."""
+    math = _tidy(latex)[:_LONGEST_EXPRESSION]
+    assigned = _ASSIGNMENT.match(math)
+    math = math[assigned.end() :].strip() if assigned else math
+    if math.startswith("\\{") and math.endswith("\\}"):
+        return "{"
+    if (
+        math[:1] in _OPENING_BRACKETS
+        and math[:1]
+        and math[-1:] in _CLOSING_BRACKETS
+        and _is_enclosed(math)
+        and len(list(_split_top_level(math[1:-1], ","))) > 1
+    ):
+        return "{" if math[0] == "{" else "("
+    return ""
+
+
+def has_base(latex: str) -> bool:
+    """Whether a number's base is written below it: `1010_2`."""
+    return _NUMBER_BASE.search(_tidy(latex)[:_LONGEST_EXPRESSION]) is not None
+
+
+def has_contradiction(latex: str) -> bool:
+    """Whether an answer says that two different numbers are equal, or that a number is what holds an unknown."""
+    sides = _equation_parts(latex)
+    numbers = [_math_quantity(side) for side in sides]
+    known = {number.text for number in numbers if number is not None}
+    return len(sides) > 1 and (
+        len(known) > 1 or (numbers[-1] is None and numbers[0] is not None and _VARIABLE.search(sides[-1]) is not None)
+    )
+
+
+def equation_sides(latex: str) -> Iterator[tuple[str, str]]:
+    """Yield the sides of an answer's equations that must be equal: those in no unknown that the last side lacks."""
+    sides = _equation_parts(latex)
+    for side in sides[:-1]:
+        unknowns = set(_VARIABLE.findall(side))
+        reckoned = not unknowns and _math_quantity(side) is None and sides[-1].lstrip("-").isdigit()
+        if reckoned or (
+            unknowns
+            and unknowns <= set(_VARIABLE.findall(sides[-1]))
+            and (_VARIABLE_NAME.fullmatch(side) is None or len(sides) > 2)
+        ):
+            yield side, sides[-1]
+
+
+def _equation_parts(latex: str) -> list[str]:
+    """Return what an answer says to be equal, the sides of all its equations."""
+    math = _tidy(latex)[:_LONGEST_EXPRESSION]
+    return [side.strip() for side in _EQUALS_SIGN.split(math)] if "," not in math else [math]
+
+
+def _math_quantity(math: str) -> Quantity | None:
+    found = lone_quantity(math)
+    if found is not None:
+        return found if found.text else None
+    digits, _, words = math.partition(" ")
+    words = words.strip()
+    if is_retracted(f" {words}") or is_compared_after(words) or _ALTERNATIVE_WORD.match(words):
+        return None
+    known = parse_unit(words) is not None or (_WORDS_ONLY.fullmatch(words) and not _LIST_JOINER.search(f" {words} "))
+    if not (words and digits[-1:].isdigit() and known):
+        return None
+    found = lone_quantity(digits)
+    return Quantity(found.text, found.value, words) if found and found.text else None
+
+
+def _canonical_structure(math: str, depth: int) -> str:
+    """Return sets, unions, pairs, intervals and lists with canonical members."""
+    unions = list(_split_top_level(math, "∪"))
+    if len(unions) > 1:
+        return "∪".join(sorted(_canonicalize_math(part, depth - 1) for part in unions))
+    if math.startswith("\\{") and math.endswith("\\}"):
+        return _canonical_set(math[2:-2], depth)
+    if math[:1] == "{" and math[-1:] == "}" and _is_enclosed(math):
+        return _canonical_set(math[1:-1], depth)
+    if math[:1] in ("(", "[") and math[-1:] in (")", "]") and _is_enclosed(math):
+        members = [_canonicalize_math(part, depth - 1) for part in _split_top_level(math[1:-1], ",")]
+        return (
+            f"{math[0]}{','.join(members)}{math[-1]}" if len(members) > 1 else _canonicalize_math(math[1:-1], depth - 1)
+        )
+    listed = list(_split_top_level(re.sub(r"\s(?:and|or)\s", ",", math), ","))
+    return _canonical_set(",".join(listed), depth) if len(listed) > 1 else _respell(math)
+
+
+def _canonical_set(members: str, depth: int) -> str:
+    found = {_canonicalize_math(part, depth - 1) for part in _split_top_level(members, ",") if part.strip()}
+    return "{" + ",".join(sorted(found)) + "}"
+
+
+def _is_enclosed(math: str) -> bool:
+    """Whether the first bracket is closed by the last one."""
+    level = 0
+    for place, char in enumerate(math):
+        level += (char in _OPENING_BRACKETS) - (char in _CLOSING_BRACKETS)
+        if level == 0:
+            return place == len(math) - 1
+    return False
+
+
+def _split_top_level(math: str, at: str) -> Iterator[str]:
+    level, start = 0, 0
+    for place, char in enumerate(math):
+        level += (char in _OPENING_BRACKETS) - (char in _CLOSING_BRACKETS)
+        if char == at and level == 0:
+            yield math[start:place]
+            start = place + 1
+    yield math[start:]
+
+
+def _respell(math: str) -> str:
+    for pattern, same in _SPELLING_RULES:
+        math = pattern.sub(same, math)
+    return math
+
+
+class AnswerForm(StrEnum):
+    """What two answers must have in common to count as the same."""
+
+    CHOICE = "choice"  # the letter they choose
+    NUMBER = "number"  # the number they come to, whatever its unit
+    TEXT = "text"  # all of what they say, but for case and space
+    MATH = "math"  # an expression, but for spelling
+
+
+def canonicalize(answer: str, form: AnswerForm, options: int | None = None) -> str | None:
+    """Return an answer's canonical form, or None when nothing, or more than one thing, can be extracted.
+
+    `options` is how many a CHOICE has (None: any letter).
+    """
+    match form:
+        case AnswerForm.CHOICE:
+            return extract_choice(answer, options)
+        case AnswerForm.NUMBER:
+            return extract_number(answer)
+        case AnswerForm.TEXT:
+            return canonical_text(answer)
+        case AnswerForm.MATH:
+            return canonical_math(answer)

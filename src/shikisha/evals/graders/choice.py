@@ -1,0 +1,94 @@
+"""The checker of multiple-choice answers: one letter, or exactly one option's own text.
+
+Invariant: who chooses nothing, two options, or one that does not exist has given NO_ANSWER. A letter that is said to be
+the answer goes before any text. Deliberately absent: several right letters, and half marks.
+"""
+
+import re
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, field_validator
+
+from shikisha.core.errors import ConfigError
+from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade
+from shikisha.evals.graders.answer_extraction import normalize_words, stated_answers, strip_reasoning
+from shikisha.evals.graders.canonical_form import AnswerForm, extract_choice
+
+_SHORT = 2_000  # characters of an answer that could be one option's text
+_CONTESTED = re.compile(  # behind an option's text, without punctuation
+    r"(?: \w+){0,3}? (?:or|not|no|nor|isnt|wasnt|cant|cannot|wont|doesnt|wrong|incorrect|false|impossible"
+    r"|unless|either)(?: |$)"
+)
+_LETTERS = range(2, 27)
+
+
+class ChoiceSettings(BaseModel):
+    """The right letter; how many options there are, or their texts in order."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    answer: str
+    options: int | tuple[str, ...] | None = None
+
+    @field_validator("options", mode="plain")
+    @classmethod
+    def _count_or_texts(cls, given: object) -> int | tuple[str, ...] | None:
+        if given is None or (isinstance(given, int) and not isinstance(given, bool) and given in _LETTERS):
+            return given
+        if isinstance(given, list | tuple) and len(given) in _LETTERS and all(isinstance(one, str) for one in given):
+            return tuple(given)
+        raise ValueError("expected how many there are (2 to 26), or their texts")
+
+
+def build_choice_checker(settings: ChoiceSettings, tools: GraderTools) -> "ChoiceChecker":  # noqa: ARG001 - every checker's signature
+    """Return the checker; ConfigError when the right answer is no letter, or none of the options'."""
+    return ChoiceChecker(settings.answer, settings.options)
+
+
+class ChoiceChecker:
+    """Grades the letter that an answer chooses."""
+
+    __slots__ = ("_letter", "_texts", "options")
+    name = "choice"
+    form = AnswerForm.CHOICE
+
+    def __init__(self, letter: str, options: int | Sequence[str] | None = None) -> None:
+        self.options = len(options) if isinstance(options, Sequence) else options
+        self._texts = tuple(options) if isinstance(options, Sequence) else ()
+        chosen = extract_choice(letter, self.options) if len(letter) < _SHORT else None
+        if chosen is None:
+            last = "Z" if self.options is None else chr(64 + self.options)
+            raise ConfigError(f"answer: expected a letter from A to {last}")
+        self._letter = chosen
+
+    async def grade(self, answer: str) -> Grade:
+        """Compare the letter found with the right one."""
+        found = extract_choice(answer, self.options) or self._quoted(answer)
+        if found is None:
+            beyond = extract_choice(answer)
+            what = f"{beyond} is none of the {self.options} options" if beyond else "no single choice found"
+            return no_answer_grade(self.name, f"{what}, expected {self._letter}")
+        right = found == self._letter
+        evidence = f"found {found}, as expected" if right else f"found {found}, expected {self._letter}"
+        return grade_from_score(self.name, float(right), found, evidence)
+
+    def _quoted(self, answer: str) -> str | None:
+        """Return the letter of the only option whose text is the answer, or begins what is said to be the answer."""
+        said = [place.text for place in stated_answers(strip_reasoning(answer))] or [answer] if self._texts else []
+        for one in said:
+            found = _only_option(normalize_words(one[:_SHORT]), [normalize_words(text) for text in self._texts])
+            if found is not None and len(one) <= _SHORT:
+                return chr(65 + found)
+        return None
+
+
+def _only_option(said: str, texts: Sequence[str]) -> int | None:
+    """Return the place of the text that is said, or with which it begins; None when another text is in it too."""
+    fits = [place for place, text in enumerate(texts) if text and f"{said} ".startswith(f"{text} ")]
+    best = max(fits, key=lambda place: len(texts[place]), default=None)
+    if best is None or texts.count(texts[best]) > 1:
+        return None
+    if _CONTESTED.match(said[len(texts[best]) :]):
+        return None
+    others = (text for text in texts if text and f" {text} " not in f" {texts[best]} ")
+    return None if any(f" {other} " in f" {said} " for other in others) else best

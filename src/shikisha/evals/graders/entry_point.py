@@ -1,0 +1,197 @@
+"""A user's own Python function as a checker, named `package.module:function`.
+
+It is called with (answer, prompt, gold) and returns True or False, a number from 0 to 1, a Grade, or None where nothing
+could be extracted; it may be async. Whoever names a function here has its module imported and run, with all rights of
+this process: it is the user's own choice, written into the user's own file, and nothing else leads here.
+
+Invariants: whatever the function does, the event loop goes on (a plain function runs in a thread of its own) and the
+outcome is a Grade: what it raises, what it returns that is no grade, and its time-out are UNGRADED. A function that
+does not end in time is left behind in its thread, which nobody can stop and no exit waits for. Deliberately absent: a
+search for functions, changes to Python's path, and a sandbox (code that a model wrote is for the kind `code`).
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib import import_module
+from threading import Thread
+from typing import Annotated, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from shikisha.core.errors import PROCESS_STOPS, ConfigError
+from shikisha.evals.graders import Grade, GradeMark, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
+
+GradingFunction: TypeAlias = Callable[[str, str, JsonValue], object]
+
+_NAME = "entry_point"
+_SHOWN = 500
+_GRACE = 1.0  # seconds that an async function has to end when it is cancelled
+
+
+class EntryPointSettings(BaseModel):
+    """The function (`package.module:function`), what it is given beside the answer, and the seconds it may take."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    function: Annotated[str, Field(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$")]
+    gold: JsonValue = None
+    prompt: str = ""
+    seconds: float = Field(default=30.0, gt=0, le=3600)
+
+
+def build_entry_point_checker(settings: EntryPointSettings, tools: GraderTools) -> "EntryPointChecker":  # noqa: ARG001 - every checker's signature
+    """Return the checker; ConfigError names the entry point and says what is wrong with it."""
+    return EntryPointChecker(settings, load_function(settings.function))
+
+
+def load_function(entry_point: str) -> GradingFunction:
+    """Import and return the function; ConfigError when there is none that takes (answer, prompt, gold)."""
+    module_name, _, path = entry_point.partition(":")
+    value = _import_user_module(module_name, entry_point)
+    for name in path.split("."):
+        if not hasattr(value, name):
+            raise ConfigError(f"{entry_point}: {module_name} has no {path!r}")
+        value = getattr(value, name)
+    if not callable(value):
+        raise ConfigError(f"{entry_point}: expected a function, found a {type(value).__name__}")
+    function: GradingFunction = value
+    try:
+        inspect.signature(function).bind("", "", None)
+    except TypeError as error:
+        raise ConfigError(f"{entry_point}: expected a function of (answer, prompt, gold): {error}") from None
+    except ValueError:  # written in C, without a signature: the first call will tell
+        pass
+    return function
+
+
+def _import_user_module(name: str, entry_point: str) -> object:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise ConfigError(f"{entry_point}: there is no module {error.name!r} on Python's path") from None
+        raise ConfigError(f"{entry_point}: importing {name} failed: {_describe_error(error)}") from error
+    except PROCESS_STOPS:
+        raise
+    except BaseException as error:  # a user's module is anyone's code; what it raises is the user's to read
+        raise ConfigError(f"{entry_point}: importing {name} failed: {_describe_error(error)}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _FunctionError:
+    """What a function raised, in words."""
+
+    text: str
+
+
+class EntryPointChecker:
+    """Grades by calling one function."""
+
+    name = _NAME
+
+    def __init__(self, settings: EntryPointSettings, function: GradingFunction) -> None:
+        self._settings = settings
+        self._function = function
+
+    async def grade(self, answer: str) -> Grade:
+        """Call the function and make a grade of what it returns."""
+        try:
+            async with asyncio.timeout(self._settings.seconds):
+                outcome = await self._outcome(answer)
+        except TimeoutError:
+            outcome = _FunctionError(f"no end after {self._settings.seconds:g} s")
+        if isinstance(outcome, _FunctionError):
+            return ungraded_grade(self.name, f"{self._settings.function}: {outcome.text}")
+        return self._grade(outcome)
+
+    async def _outcome(self, answer: str) -> object:
+        """Call a plain function in a thread, an async one here; what is raised comes back as a value."""
+        settings, function = self._settings, self._function
+        if not inspect.iscoroutinefunction(function):
+            value = await _call_in_thread(lambda: function(answer, settings.prompt, settings.gold))
+        else:
+            value = function(answer, settings.prompt, settings.gold)
+        return await _await_outcome(value) if inspect.isawaitable(value) else value
+
+    def _grade(self, value: object) -> Grade:
+        said = f"{self._settings.function} returned"
+        if getattr(value, "shape", None) == () and callable(item := getattr(value, "item", None)):
+            value = item()  # an array library's own True, False or number
+        match value:
+            case None:
+                return no_answer_grade(self.name, f"{said} None")
+            case Grade():
+                return self._checked(value)
+            case bool() | int() | float() if 0 <= value <= 1:
+                return grade_from_score(self.name, float(value), None, f"{said} {value!r}")
+            case bool() | int() | float():
+                return ungraded_grade(self.name, f"{said} {value!r}: expected a number from 0 to 1")
+            case _:
+                kind = type(value).__name__
+                return ungraded_grade(
+                    self.name, f"{said} a {kind}: expected a bool, a number from 0 to 1, a Grade, or None"
+                )
+
+    def _checked(self, grade: Grade) -> Grade:
+        """Return the function's own grade under our name, if it is one."""
+        score = grade.score
+        fits = score is None if grade.mark is GradeMark.UNGRADED else score is not None and 0 <= score <= 1
+        if not fits:
+            problem = f"{self._settings.function} returned a grade {grade.mark} with the score {score!r}"
+            return ungraded_grade(self.name, problem, judged=grade.judged)
+        return replace(grade, checker=self.name)
+
+
+async def _await_outcome(value: Awaitable[object]) -> object:
+    """Return what an awaitable comes to, or _Raised."""
+    task = asyncio.ensure_future(_catch_everything(value))
+    try:
+        await asyncio.wait({task})
+    finally:
+        if task.cancel():
+            await asyncio.wait({task}, timeout=_GRACE)
+    if task.cancelled():
+        return _FunctionError("it was cancelled")
+    error = task.exception()
+    return task.result() if error is None else _FunctionError(_describe_error(error))
+
+
+async def _catch_everything(value: Awaitable[object]) -> object:
+    """Return what an awaitable comes to; SystemExit in a task would end the loop, so it is a value here."""
+    try:
+        return await value
+    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a user's function is anyone's code
+        return _FunctionError(_describe_error(error))
+
+
+async def _call_in_thread(call: Callable[[], object]) -> object:
+    """Return what a call returns in a thread of its own, or _Raised; no exit waits for that thread."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[object] = loop.create_future()
+
+    def settle(outcome: object) -> None:
+        if not done.done():
+            done.set_result(outcome)
+
+    def run() -> None:
+        try:
+            outcome = call()
+        except BaseException as error:  # noqa: BLE001 - a user's function is anyone's code
+            outcome = _FunctionError(_describe_error(error))
+        with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, outcome)
+
+    Thread(target=run, name=_NAME, daemon=True).start()
+    return await done
+
+
+def _describe_error(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"[:_SHOWN]
+    except BaseException:  # noqa: BLE001 - a user's exception is anyone's code too
+        return type(error).__name__

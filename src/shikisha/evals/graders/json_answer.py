@@ -1,0 +1,98 @@
+"""The checker of JSON answers: right when the document follows the schema (JSON Schema, bounded as `schema` says).
+
+The document is the whole answer, else the last fenced block that is JSON, else the last object or list in the text.
+Invariants: an answer without JSON is NO_ANSWER; a document that the schema cannot decide in its time is UNGRADED;
+searching is linear in the text. Deliberately absent: repairing JSON, and comparing with a right document (a schema with
+`const` does that).
+"""
+
+import asyncio
+import json
+import re
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from shikisha.core.json_schema import Schema, SchemaCheck, parse_json
+from shikisha.core.text import fenced_blocks
+from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
+
+if TYPE_CHECKING:
+    from shikisha.evals.graders.canonical_form import AnswerForm
+
+_SHORT = 10_000  # characters that the event loop can judge
+_SHOWN = 200
+_EFFORT = 4  # characters read in search of JSON, for each character of the answer
+_TRY = 50  # what a try costs besides, in characters
+_OPENING = re.compile(r"\{(?=\s{0,99}[\"}])|\[(?=\s{0,99}[{\[])")
+
+
+class JsonSchemaSettings(BaseModel):
+    """The schema; the most seconds that judging one answer may take."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    json_schema: dict[str, JsonValue] = Field(alias="schema")
+    seconds: float = Field(default=1.0, gt=0, le=60)
+
+
+def build_json_schema_checker(settings: JsonSchemaSettings, tools: GraderTools) -> "JsonSchemaChecker":  # noqa: ARG001 - every checker's signature
+    """Return the checker; ConfigError when the schema cannot be used."""
+    return JsonSchemaChecker(settings.json_schema, settings.seconds)
+
+
+class JsonSchemaChecker:
+    """Grades whether the JSON in an answer follows a schema."""
+
+    name = "json_schema"
+    form: "AnswerForm | None" = None
+
+    def __init__(self, schema: Schema, seconds: float = 1.0) -> None:
+        self._schema = SchemaCheck(schema, "schema", seconds)
+
+    async def grade(self, answer: str) -> Grade:
+        """Find the document and validate it; the evidence names the place in it."""
+        brief = len(answer) <= _SHORT
+        found = find_document(answer) if brief else await asyncio.to_thread(find_document, answer)
+        if found is None:
+            return no_answer_grade(self.name, "no JSON found")
+        document, written = found
+        try:
+            problem = await self._schema.problem(document)
+        except TimeoutError as error:
+            return ungraded_grade(self.name, f"whether it follows the schema is {error}")
+        return grade_from_score(self.name, float(problem is None), written[:_SHOWN], problem or "follows the schema")
+
+
+def find_document(answer: str) -> tuple[JsonValue, str] | None:
+    """Return the JSON document in an answer, and how it is written there; None when there is none."""
+    for text in (answer, *reversed(fenced_blocks(answer))):
+        try:
+            return parse_json(text), text.strip()
+        except (ValueError, RecursionError):
+            continue
+    return _last_document(answer)
+
+
+def _last_document(text: str) -> tuple[JsonValue, str] | None:
+    """Return the last object, or list that holds some, in prose; what is inside another is no document of its own."""
+    decoder, found = json.JSONDecoder(), None
+    effort = _EFFORT * len(text) + _SHORT
+    opening = _OPENING.search(text)
+    while opening is not None and effort > 0:
+        place, tried = opening.start() + 1, _TRY
+        try:
+            document, end = decoder.raw_decode(text, opening.start())
+            place, tried = end, end - opening.start()
+            if isinstance(document, dict) or any(isinstance(item, dict | list) for item in document):
+                found = text[opening.start() : end]
+        except json.JSONDecodeError as error:
+            tried += error.pos - opening.start()
+        except RecursionError:
+            tried = _SHORT
+        effort -= tried
+        opening = _OPENING.search(text, place)
+    try:
+        return None if found is None else (parse_json(found), found)
+    except (ValueError, RecursionError):
+        return None

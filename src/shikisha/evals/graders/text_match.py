@@ -1,0 +1,157 @@
+"""The checker of short texts: the same, exactly or but for what makes no other answer of it.
+
+Invariants: an accepted answer is compared before anything is read as a refusal, so that "I don't know" can be right;
+an empty answer and one that declines are NO_ANSWER. Deliberately absent: overlap of words (F1), synonyms and spelling
+mistakes: list what is accepted.
+
+The checker of answers by a regular expression: right when it is found in the answer, or covers all of it.
+
+Invariants: no pattern on no answer takes longer than its time; matching begins on the event loop, since nearly all of
+it takes microseconds, and goes on in a thread if it does not; what is still undecided then is UNGRADED, for a pattern
+that cannot decide is the checker's fault. A blank answer is NO_ANSWER. Deliberately absent: options that the pattern's
+own flags have, such as `(?i)`.
+"""
+
+import asyncio
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from shikisha.core.errors import ConfigError
+from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
+from shikisha.evals.graders.answer_extraction import canonicalize_text, normalize_words, stated_text, strip_quotes
+from shikisha.evals.graders.canonical_form import AnswerForm
+
+_SHOWN = 200
+_SPARE = 500  # characters that may be space and punctuation
+
+
+class TextComparison(StrEnum):
+    """What two texts may differ in and be the same."""
+
+    EXACT = "exact"  # space around them
+    NORMALISED = "normalised"  # case, space, punctuation and articles, as SQuAD compares answers
+
+
+class TextSettings(BaseModel):
+    """The accepted answer, or several; how they are compared."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    answer: tuple[str, ...]
+    mode: TextComparison = TextComparison.NORMALISED
+
+    @field_validator("answer", mode="plain")
+    @classmethod
+    def _one_or_several(cls, given: object) -> tuple[str, ...]:
+        several = given if isinstance(given, list | tuple) else (given,)
+        texts = tuple(one for one in several if isinstance(one, str) and one.strip())
+        if not texts or len(texts) != len(several):
+            raise ValueError("expected a text that is not blank, or several")
+        return texts
+
+
+def build_text_checker(settings: TextSettings, tools: GraderTools) -> "TextChecker":  # noqa: ARG001 - every checker's signature
+    """Return the checker."""
+    return TextChecker(settings.answer, settings.mode)
+
+
+class TextChecker:
+    """Grades what an answer says, as a text."""
+
+    __slots__ = ("_accepted", "_longest", "_mode", "_shown")
+    name = "text"
+    form = AnswerForm.TEXT
+
+    def __init__(self, accepted: tuple[str, ...], mode: TextComparison = TextComparison.NORMALISED) -> None:
+        self._mode = mode
+        self._longest = _SPARE + 2 * max(map(len, accepted))
+        self._accepted = frozenset(self._comparable(one) for one in accepted)
+        self._shown = " or ".join(repr(one[:_SHOWN]) for one in accepted[:5])
+
+    async def grade(self, answer: str) -> Grade:
+        """Compare the whole answer, and what it says to be its answer, with each accepted one."""
+        said = stated_text(answer)
+        found = canonicalize_text(answer, said)
+        candidates = (one for one in (answer, said) if one is not None and len(one) <= self._longest)
+        if any(self._comparable(one) in self._accepted for one in candidates):
+            return grade_from_score(self.name, 1.0, (found or answer.strip())[:_SHOWN], f"is {self._shown}")
+        if found is None:
+            return no_answer_grade(self.name, f"nothing is answered, expected {self._shown}")
+        return grade_from_score(self.name, 0.0, found[:_SHOWN], f"found {found[:_SHOWN]!r}, expected {self._shown}")
+
+    def _comparable(self, one: str) -> str:
+        one = one.strip()
+        return one if self._mode is TextComparison.EXACT else normalize_words(one) or strip_quotes(one)
+
+
+if TYPE_CHECKING:
+    import regex
+
+    from shikisha.evals.graders.canonical_form import AnswerForm
+
+_SECONDS_ON_LOOP = 0.002  # seconds that the event loop can spare
+
+
+class RegexSettings(BaseModel):
+    """The pattern; whether it must cover the whole answer (but for space around it); the most seconds it may take."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    pattern: str
+    whole: bool = False
+    seconds: float = Field(default=1.0, gt=0, le=60)
+
+
+def build_regex_checker(settings: RegexSettings, tools: GraderTools) -> "RegexChecker":  # noqa: ARG001 - every checker's signature
+    """Return the checker; ConfigError says where in the pattern the mistake is."""
+    return RegexChecker(settings)
+
+
+class RegexChecker:
+    """Grades whether an answer fits a pattern."""
+
+    name = "regex"
+    form: "AnswerForm | None" = None
+
+    def __init__(self, settings: RegexSettings) -> None:
+        self._settings = settings
+        self._pattern = compile_pattern(settings.pattern, "pattern")
+
+    async def grade(self, answer: str) -> Grade:
+        """Look for the pattern."""
+        text, settings = answer.strip(), self._settings
+        if not text:
+            return no_answer_grade(self.name, "the answer is blank")
+        try:
+            found = await search_pattern(self._pattern, text, settings.seconds, whole=settings.whole)
+        except TimeoutError:
+            return ungraded_grade(self.name, f"the pattern was still undecided after {settings.seconds:g} s")
+        if found is not None:
+            return grade_from_score(self.name, 1.0, found[:_SHOWN], f"fits {settings.pattern}")
+        wish = "is not all" if settings.whole else "does not hold"
+        return grade_from_score(self.name, 0.0, None, f"the answer {wish} {settings.pattern}")
+
+
+def compile_pattern(pattern: str, where: str) -> "regex.Pattern[str]":
+    """Return the compiled pattern; ConfigError says where the mistake is."""
+    import regex
+
+    try:
+        return regex.compile(pattern)
+    except regex.error as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+async def search_pattern(pattern: "regex.Pattern[str]", text: str, seconds: float, *, whole: bool) -> str | None:
+    """Return the first match's text, or None; TimeoutError when it is undecided after so many seconds."""
+    try:
+        return _match(pattern, text, _SECONDS_ON_LOOP, whole)
+    except TimeoutError:
+        return await asyncio.to_thread(_match, pattern, text, seconds, whole)
+
+
+def _match(pattern: "regex.Pattern[str]", text: str, seconds: float, whole: bool) -> str | None:
+    match = (pattern.fullmatch if whole else pattern.search)(text, timeout=seconds, concurrent=True)
+    return None if match is None else str(match[0])

@@ -1,0 +1,193 @@
+"""The report: from all samples of an evaluation to its Report, and a Report as JSON.
+
+Invariants: the order of the samples changes nothing; entrants are compared on the tasks that both have a score for, and
+where those are not all tasks a note says so; a sample that belongs to no task, or is there twice, is refused. The
+oracle is reckoned here and says that it was never run. JSON holds no NaN, and `loads` checks all of it. Deliberately
+absent: playing (`evaluation`), and how a report is shown (`table`, `page`).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from shikisha.core.budget import format_dollars
+from shikisha.core.errors import ConfigError
+from shikisha.core.toml import dotted_path
+from shikisha.evals.entrant_metrics import (
+    EntrantFigures,
+    EntrantInfo,
+    EvaluationReport,
+    entrant_figures,
+    oracle_samples,
+    scores_of,
+)
+from shikisha.evals.router_curves import SingleWorkers, aiq
+from shikisha.evals.samples import EntrantRole, Sample
+from shikisha.evals.statistics import hull
+
+FORMAT: Literal["shikisha evaluation 1"] = "shikisha evaluation 1"
+ORACLE = EntrantInfo(
+    "oracle",
+    EntrantRole.ORACLE,
+    note="reckoned, never run: for each task the best score that a single worker had, at the cost of the cheapest of "
+    "those who had it",
+)
+Samples = Mapping[str, Sequence[Sample]]
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationInfo:
+    """What a report says besides figures; `tasks` are the content hashes by task id, in the taskset's order."""
+
+    taskset: str
+    version: str
+    tasks: Mapping[str, str]
+    pool: tuple[str, ...]
+    created: str = ""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    complete: bool = True
+    why: str = ""
+
+
+def build_report(entrants: Sequence[EntrantInfo], samples: Samples, about: EvaluationInfo) -> EvaluationReport:
+    """Count everybody's samples, given by entrant's name; ConfigError says which sample is of no task, or there twice.
+
+    An entrant without samples has an entry of zeros. With single workers there is an entry for the oracle, at the end.
+    """
+    _check_samples(entrants, samples, about.tasks)
+    alone = {who.name: samples.get(who.name, ()) for who in entrants if who.part is EntrantRole.SINGLE}
+    everybody = [(who, samples.get(who.name, ())) for who in entrants]
+    everybody += [(ORACLE, oracle_samples(list(alone.values()), ORACLE.name))] if alone else []
+    singles = SingleWorkers(alone)
+    best = singles.best
+    entries = tuple(
+        entrant_figures(who, held, singles.best_scores if who.name != best else None, best or "")
+        for who, held in everybody
+    )
+    costs = {each.name: each.dollars_a_task for each in entries if each.tasks}
+    priced = {each.name: (cost, each.accuracy) for each in entries if (cost := costs.get(each.name)) is not None}
+    recovered = {who.name: singles.recovered(scores_of(held)) for who, held in everybody}
+    return EvaluationReport(
+        about.taskset,
+        about.version,
+        about.created,
+        about.pool,
+        entries,
+        best,
+        tuple(about.tasks),
+        tuple(about.tasks.values()),
+        {who.name: _in_order(scores_of(held), about.tasks) for who, held in everybody},
+        {who.name: _in_order({each.task_id: each.dollars for each in held}, about.tasks) for who, held in everybody},
+        {name: share for name, share in recovered.items() if share is not None},
+        hull(priced[name] for name in alone if name in priced),
+        singles.curves(),
+        aiq(point for name, point in priced.items() if name != ORACLE.name),
+        (*about.notes, *_notes(entries, len(about.tasks)), *singles.notes()),
+        about.seconds,
+        about.complete,
+        about.why,
+    )
+
+
+def _in_order(values: Mapping[str, float | None], tasks: Mapping[str, str]) -> tuple[float | None, ...]:
+    return tuple(map(values.get, tasks))
+
+
+def _check_samples(entrants: Sequence[EntrantInfo], samples: Samples, tasks: Mapping[str, str]) -> None:
+    names = [who.name for who in entrants]
+    names += [ORACLE.name] if any(who.part is EntrantRole.SINGLE for who in entrants) else []
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"two entrants have the name {twice[0]!r}")
+    if strangers := sorted(samples.keys() - {who.name for who in entrants}):
+        raise ConfigError(f"there are samples of {strangers[0]!r}, who is not among the entrants")
+    for name, held in samples.items():
+        seen: set[str] = set()
+        for sample in held:
+            if tasks.get(sample.task_id) != sample.task_hash:
+                what = "has another content" if sample.task_id in tasks else "is not there"
+                raise ConfigError(f"{name} has a sample of task {sample.task_id!r}, which {what} in this evaluation")
+            if sample.task_id in seen:
+                raise ConfigError(f"{name} has two samples of task {sample.task_id!r}")
+            seen.add(sample.task_id)
+
+
+def _notes(entries: Sequence[EntrantFigures], tasks: int) -> Iterator[str]:
+    """Yield what must be said of everybody's figures."""
+    fewer = sorted((each.tasks, each.name) for each in entries if each.tasks < tasks)
+    if fewer:
+        yield f"of the {tasks:,} tasks not all have a score from {_list_some([f'{name} ({n:,})' for n, name in fewer])}"
+    uncertain = [f"{each.name} (up to {format_dollars(each.uncertain)})" for each in entries if each.uncertain]
+    if uncertain:
+        yield f"calls whose outcome nobody knows may have cost more, which is in no figure here: {_list_some(uncertain)}"
+    unpriced = [each.name for each in entries if each.unpriced]
+    if unpriced and all(each.dollars_a_task is None for each in entries):
+        yield "no cost is known"
+    elif unpriced:
+        yield f"the cost is not known for every sample of {_list_some(unpriced)}"
+
+
+def _list_some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def dump_report(report: EvaluationReport) -> str:
+    """Return the report as JSON: its fields, the format's name first."""
+    return json.dumps({"format": FORMAT, **_fields(report)}, default=_fields, ensure_ascii=False, allow_nan=False)
+
+
+def _fields(data: object) -> dict[str, object]:
+    if not is_dataclass(data):
+        raise TypeError(f"no part of a report: {data!r}")
+    return {each.name: getattr(data, each.name) for each in fields(data)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReportFile(EvaluationReport):
+    """A report as it is kept."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    format: Literal["shikisha evaluation 1"]
+
+
+def load_report(text: str | bytes, where: str = "evaluation") -> EvaluationReport:
+    """Return the report that `dumps` wrote; ConfigError names `where`, the field, and what was expected there."""
+    try:
+        file = TypeAdapter(_ReportFile).validate_json(text)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+    else:
+        found = EvaluationReport(**{each.name: getattr(file, each.name) for each in fields(EvaluationReport)})
+        _check_lengths(found, where)
+        return found
+    wrong = [detail for detail in details if detail["loc"] == ("format",)] or details
+    said = [f"{where}: {dotted_path(each['loc']) or 'the file'}: {_expected(each['msg'])}" for each in wrong[:_SHOWN]]
+    raise ConfigError("\n".join(said))
+
+
+def _expected(message: str) -> str:
+    return message.replace("Input should be", "expected").replace("Unexpected keyword argument", "unknown field")
+
+
+def _check_lengths(found: EvaluationReport, where: str) -> None:
+    """Check what fields must have in common."""
+    names = {each.name for each in found.entries}
+    columns = {f"scores.{name}": values for name, values in found.scores.items()}
+    columns |= {f"dollars.{name}": values for name, values in found.dollars.items()}
+    for name, values in {"hashes": found.hashes, **columns}.items():
+        if len(values) != len(found.tasks):
+            raise ConfigError(
+                f"{where}: {name}: expected one for each of {len(found.tasks)} tasks, found {len(values)}"
+            )
+    for name, held in {"scores": found.scores, "dollars": found.dollars}.items():
+        if held.keys() != names:
+            odd = sorted(held.keys() ^ names)[0]
+            raise ConfigError(f"{where}: {name}: expected one list for each entry; {odd!r} is in one of the two only")
+    if found.best_single is not None and found.best_single not in names:
+        raise ConfigError(f"{where}: best_single: there is no entry {found.best_single!r}")

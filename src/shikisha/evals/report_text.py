@@ -1,0 +1,270 @@
+"""How an evaluation's figures are written, in tables, pages and sentences alike.
+
+Invariant: what is unknown is written as a dash or `$?` and never as 0; a sign is always shown on a difference; a total
+from which costs are missing says that it is at least that much. Deliberately absent: markup, and rounding to what a
+figure's uncertainty allows (intervals stand beside the figures and say it better).
+
+Short names for entrants whose names are whole specifications, such as `fixed:vote?workers=a,b,c&join=d`.
+
+Invariant: two entrants never get the same short name, and a name that is short already stays as it is. Deliberately
+absent: what the options mean; whoever shows short names shows the whole ones once beside them.
+
+An evaluation in words: the headline, and what must be said before anybody believes a figure.
+
+Invariants: nothing is called better or worse unless its interval excludes 0; the oracle, which was reckoned and never
+run, is never the headline; what weakens a figure is said, whoever is favoured by it. Deliberately absent: advice.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from shikisha.core.budget import format_dollars
+from shikisha.core.text import one_line
+from shikisha.evals.entrant_metrics import ConfidenceInterval, EntrantFigures, EvaluationReport, PairedDifference
+from shikisha.evals.samples import EntrantRole
+
+UNKNOWN = "–"
+MINUS = "−"
+_ALMOST_0 = 0.0005  # percentage points
+PARTS = {  # in the order in which they are read
+    EntrantRole.ASKED: "asked for",
+    EntrantRole.FIXED: "fixed topology",
+    EntrantRole.CONSISTENCY: "self-consistency",
+    EntrantRole.RANDOM: "random plans",
+    EntrantRole.SINGLE: "single worker",
+    EntrantRole.ORACLE: "oracle",
+}
+
+
+def percent(share: float | None) -> str:
+    """Return a share as `72.4 %`."""
+    return UNKNOWN if share is None else f"{100 * share:.1f} %".replace("-", MINUS)
+
+
+def points(difference: float) -> str:
+    """Return a difference of shares in percentage points: `+2.1`."""
+    return f"{100 * difference:+.1f}".replace("-", MINUS)
+
+
+def span(interval: ConfidenceInterval, *, signed: bool = False) -> str:
+    """Return an interval of shares: `71.4 to 73.3`, or of differences: `+1.5 to +2.7`.
+
+    An end that is near 0 gets the digits that show on which side of it it is.
+    """
+    low, high = 100 * interval.low, 100 * interval.high
+    if not signed:
+        return f"{low:.1f} to {high:.1f}"
+    near = min(abs(low), abs(high))
+    places = 3 if _ALMOST_0 <= near < 0.005 else 2 if 0.005 <= near < 0.05 else 1
+    return f"{low:+.{places}f} to {high:+.{places}f}".replace("-", MINUS)
+
+
+def total_dollars(entry: EntrantFigures) -> str:
+    """Return what all of an entrant's samples cost, `≥` where some have no known cost."""
+    if entry.unpriced >= samples(entry):
+        return format_dollars(None)
+    return ("≥ " if entry.unpriced else "") + format_dollars(entry.dollars)
+
+
+def samples(entry: EntrantFigures) -> int:
+    """Return how many samples an entrant has, ungraded ones among them."""
+    return entry.tasks + entry.ungraded
+
+
+def seconds(value: float) -> str:
+    """Return a time: `340 ms`, `1.2 s`, `4 min 05 s`, `3 h 20 min`."""
+    if value < 0.9995:
+        return f"{1000 * value:.0f} ms"
+    if value < 99.95:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def count(value: float) -> str:
+    """Return a count with thousands separators; a mean below 10 keeps its tenths."""
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def compact(value: int) -> str:
+    """Return a count in at most four letters or so: `950`, `1.2k`, `3M`."""
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if value >= size:
+            short = f"{value / size:.1f}" if value < 9.95 * size else f"{value / size:.0f}"
+            return short.removesuffix(".0") + letter
+    return str(value)
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: `1 task`, `8,398 tasks`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def verdict(difference: PairedDifference) -> str:
+    """Say what a paired difference allows to be claimed."""
+    if not difference.significant:
+        return "the interval includes 0: no difference can be claimed"
+    return "better: the interval excludes 0" if difference.mean > 0 else "worse: the interval excludes 0"
+
+
+_LONGEST = 36
+
+
+def abbreviate_names(report: EvaluationReport) -> tuple[EvaluationReport, Mapping[str, str]]:
+    """Return the report with short names, in its notes too, and the whole names that were shortened, by short name."""
+    names = short_names(entry.name for entry in report.entries)
+    changed = {name: short for name, short in names.items() if short != name}
+    short = replace(
+        report,
+        entries=tuple(_with_short_name(entry, names) for entry in report.entries),
+        best_single=names.get(report.best_single or "", report.best_single),
+        pgr={names.get(name, name): share for name, share in report.pgr.items()},
+        notes=tuple(_with_names(note, changed) for note in report.notes),
+    )
+    return short, {short: name for name, short in changed.items()}
+
+
+def _with_short_name(entry: EntrantFigures, names: Mapping[str, str]) -> EntrantFigures:
+    against = entry.against and replace(entry.against, to=names.get(entry.against.to, entry.against.to))
+    return replace(entry, name=names[entry.name], against=against)
+
+
+def _with_names(note: str, changed: Mapping[str, str]) -> str:
+    """Put short names into a note, the longest first since one whole name may be part of another."""
+    for name in sorted(changed, key=len, reverse=True):
+        note = note.replace(name, changed[name])
+    return note
+
+
+def short_names(names: Iterable[str], longest: int = _LONGEST) -> Mapping[str, str]:
+    """Return a short name for each name: without its options, numbered where several would be the same."""
+    bases = {name: _base(name, longest) for name in names}
+    times = Counter(bases.values())
+    found = {name: name for name, base in bases.items() if name == base}
+    for name, base in bases.items():
+        number, short = 1, base
+        while name not in found and ((times[base] > 1 and short == base) or short in found.values()):
+            short = f"{base} #{number}"
+            number += 1
+        found.setdefault(name, short)
+    return {name: found[name] for name in bases}
+
+
+def _base(name: str, longest: int) -> str:
+    line = one_line(name)
+    if len(line) <= longest:
+        return line
+    head, options, _ = line.partition("?")
+    if options and len(head) < longest - 1:
+        return f"{head}…{')' * head.count('(')}"
+    return shorten_middle(line, longest)
+
+
+def shorten_middle(text: str, longest: int) -> str:
+    """Return the text cut in its middle, since names differ at both ends."""
+    if len(text) <= longest:
+        return text
+    head = (longest - 1) * 3 // 5
+    return f"{text[:head]}…{text[len(text) - (longest - 1 - head) :]}"
+
+
+_NOT_RUN = (EntrantRole.SINGLE, EntrantRole.ORACLE)
+
+
+def reading_order(report: EvaluationReport) -> tuple[EntrantFigures, ...]:
+    """Return the entries as they are read: those asked for first, in each part the most accurate first."""
+    order = list(PARTS)
+    return tuple(sorted(report.entries, key=lambda entry: (order.index(entry.part), -entry.accuracy)))
+
+
+def best_single_entry(report: EvaluationReport) -> EntrantFigures | None:
+    """Return the entry that all are compared with."""
+    return next((entry for entry in report.entries if entry.name == report.best_single), None)
+
+
+def leading_entries(report: EvaluationReport) -> tuple[EntrantFigures, ...]:
+    """Return the conductors that were asked for, best first; the other baselines that ran where none was."""
+    ran = [entry for entry in reading_order(report) if entry.part not in _NOT_RUN]
+    asked = [entry for entry in ran if entry.part is EntrantRole.ASKED]
+    return tuple(sorted(asked or ran, key=lambda entry: -entry.accuracy))
+
+
+def headline_sentences(report: EvaluationReport) -> tuple[str, ...]:
+    """Say in a few sentences how the best contender stands against the best single worker, then how the others do."""
+    single, found = best_single_entry(report), leading_entries(report)
+    if not found:
+        return (_single_only(single) if single else "No sample was graded: there is nothing to report.",)
+    if single is None:
+        return tuple(f"{_accuracy_sentence(entry)} No single worker was graded to compare it with." for entry in found)
+    return (
+        _lead_sentence(found, single),
+        *_cost_sentences(found[0], single),
+        *(_other_sentence(entry) for entry in found[1:]),
+    )
+
+
+def caveat_sentences(report: EvaluationReport) -> tuple[str, ...]:
+    """Return the evaluation's notes and what its figures themselves give cause to say."""
+    return tuple(dict.fromkeys((*_incomplete_sentences(report), *report.notes, *_figure_sentences(report))))
+
+
+def _single_only(single: EntrantFigures) -> str:
+    return f"The best single worker: {_accuracy_sentence(single)} No conductor was evaluated."
+
+
+def _accuracy_sentence(entry: EntrantFigures) -> str:
+    interval = f"95 % interval {span(entry.interval)}"
+    return f"“{entry.name}” reached {percent(entry.accuracy)} ({interval}) on {plural(entry.tasks, 'task')}."
+
+
+def _lead_sentence(found: tuple[EntrantFigures, ...], single: EntrantFigures) -> str:
+    lead = found[0]
+    against = f"The best single worker, “{single.name}”, reached {percent(single.accuracy)}."
+    compared = f" {_difference_sentence(lead.against)}" if lead.against else ""
+    picked = f" It is the best of {len(found)}, picked by these same figures, which flatters it."
+    return f"{_accuracy_sentence(lead)} {against}{compared}{picked if len(found) > 1 else ''}"
+
+
+def _difference_sentence(difference: PairedDifference) -> str:
+    common = f"Difference over the {plural(difference.tasks, 'task')} that both did: {points(difference.mean)} points"
+    return f"{common} (95 % paired interval {span(difference.interval, signed=True)}); {verdict(difference)}."
+
+
+def _cost_sentences(lead: EntrantFigures, single: EntrantFigures) -> Iterator[str]:
+    ours, theirs = lead.dollars_a_task, single.dollars_a_task
+    if ours is not None and theirs:
+        other = f"{ours / theirs:.2f} times the best single worker's" if ours else "the best single worker"
+        yield f"It cost {format_dollars(ours)} a task, {other} {format_dollars(theirs)}."
+
+
+def _other_sentence(entry: EntrantFigures) -> str:
+    if entry.against is None:
+        return _accuracy_sentence(entry)
+    interval = span(entry.against.interval, signed=True)
+    return f"“{entry.name}”: {points(entry.against.mean)} points ({interval}); {verdict(entry.against)}."
+
+
+def _incomplete_sentences(report: EvaluationReport) -> Iterator[str]:
+    if not report.complete:
+        yield f"This evaluation is not complete{f': {report.why}' if report.why else ''}. Figures are of what was done."
+
+
+def _figure_sentences(report: EvaluationReport) -> Iterator[str]:
+    yield from _judge_sentences(report)
+    yield from _ungraded_sentences(report)
+
+
+def _judge_sentences(report: EvaluationReport) -> Iterator[str]:
+    judged, graded = (sum(counts) for counts in ([e.judged for e in report.entries], [e.tasks for e in report.entries]))
+    if judged:
+        yield f"{judged:,} of {graded:,} grades were given by a language model, not by an executed check."
+
+
+def _ungraded_sentences(report: EvaluationReport) -> Iterator[str]:
+    if found := [entry for entry in report.entries if entry.ungraded]:
+        total, worst = sum(entry.ungraded for entry in found), max(found, key=lambda entry: entry.ungraded)
+        yield (
+            f"{plural(total, 'sample')} could not be graded and count neither as right nor as wrong; "
+            f"most of “{worst.name}”: {worst.ungraded:,} of {samples(worst):,}."
+        )

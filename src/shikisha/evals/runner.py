@@ -1,0 +1,370 @@
+"""One task through one entrant: perform, grade, reward, and write down what came of it as a Sample.
+
+Invariants: what is graded is the answer that the engine's run ended with, and nothing else; a worker of whom nobody
+recorded anything on this task leaves the task UNGRADED, because unknown is not wrong; any other end without an answer
+is NO_ANSWER, with the fault that led to it; a run that this evaluation's own limit cut short is no sample. With a
+journal, a run that had ended is taken from there; one that had not is left as it is and begun anew, since what it paid
+for is in the response cache, where its calls find the very replies they had. Deliberately absent: which tasks and
+entrants (`evaluation`), and statistics.
+
+How long a run would have taken if every reply had been made for it.
+
+A reply from the response cache comes at once, whoever paid for it: without this a conductor that asks whom a single
+worker asked before would look a thousand times quicker than it is. Steps that wait for one another add up, steps side
+by side do not. Invariant: a run that was spared nothing took what it took. Deliberately absent: waiting for a worker's
+place, which cached calls would have had to do as well.
+
+Playing many tasks through many entrants: what is missing is played, what is there is not played again.
+
+Invariants: a pair (entrant, task) with a sample is not played again, unless it failed and failures are to be retried;
+when a limit is reached nothing new is begun and all that was done is kept (at a limit of dollars what is in flight
+ends; at one of seconds it is cancelled, and asked again later under its key); samples are on the disk a moment after
+they are made, and all of them before `play` returns.
+Deliberately absent: where tasks are played (an Executor: this process, several, or a cluster) and what the figures say.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import sha256
+from time import perf_counter
+from typing import Protocol, TypeAlias
+
+from shikisha.core.budget import Caps
+from shikisha.core.errors import FaultKind, ShikishaError, UnknownRun
+from shikisha.core.events import GradeMark, RunStatus
+from shikisha.core.run import Attempt, Result, RoundRecord, Run
+from shikisha.engine.engine import Engine
+from shikisha.engine.recorder import MemoryRecorder, Recorder
+from shikisha.evals.graders import Grade, no_answer_grade, ungraded_grade
+from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
+from shikisha.evals.response_cache import RUN_ACCOUNT, EvaluationBudget, RunAccount
+from shikisha.evals.reward import PAPER_WEIGHTS, Reward, RewardWeights, grade_events, run_reward, step_workers
+from shikisha.evals.sample_store import SampleStore
+from shikisha.evals.samples import Entrant, Sample
+from shikisha.evals.taskset import TaskItem
+
+
+def cached_latency(run: Run, seconds: Mapping[str, float]) -> float:
+    """Return how much longer the run would have taken, given what each cached reply took by its request's key."""
+    if not seconds:
+        return 0.0
+    return sum(_round_seconds(turn, seconds) - _round_seconds(turn, {}) for turn in run.rounds)
+
+
+def _round_seconds(turn: RoundRecord, more: Mapping[str, float]) -> float:
+    """Return how long a round's planning took, and after it the longest chain of steps that see one another."""
+    ends: list[float] = []
+    for index, step in enumerate(turn.plan.steps if turn.plan is not None else ()):
+        begun = max((ends[seen] for seen in step.access), default=0.0)
+        attempts = turn.steps[index].attempts if index in turn.steps else ()
+        ends.append(begun + _call_seconds(attempts, more))
+    return _call_seconds(turn.planning.attempts, more) + max(ends, default=0.0)
+
+
+def _call_seconds(attempts: Iterable[Attempt], more: Mapping[str, float]) -> float:
+    """Return the seconds of a step's calls; a child run's calls begin with the key of the call that it is."""
+    total = 0.0
+    for attempt in attempts:
+        key = attempt.started.key
+        total += attempt.outcome.seconds if attempt.outcome is not None else 0.0
+        total += sum(took for each, took in more.items() if each == key or each.startswith(f"{key}-"))
+    return total
+
+
+@dataclass(slots=True)
+class TaskRunner:
+    """Plays tasks with one engine. `evaluation` is part of every run's id, so that a run goes on where it was."""
+
+    engine: Engine
+    recorder: Recorder
+    evaluation: str
+    caps: Caps = field(default_factory=Caps)
+    weights: RewardWeights = PAPER_WEIGHTS
+    purse: EvaluationBudget = field(default_factory=EvaluationBudget)
+    config: str = "{}"
+
+    async def play(self, entrant: Entrant, item: TaskItem, attempt: int = 0) -> Sample | None:
+        """Return the sample; None when the evaluation's limit refused a call. `attempt` counts earlier failed tries."""
+        task = asyncio.current_task()
+        tally = RunAccount(attempt, task, kept=entrant.kept)
+        token = RUN_ACCOUNT.set(tally)
+        try:
+            return await self._sample(entrant, item, tally)
+        except asyncio.CancelledError:
+            if not tally.ended or task is None or task.uncancel():
+                raise
+            return None
+        finally:
+            RUN_ACCOUNT.reset(token)
+
+    async def _sample(self, entrant: Entrant, item: TaskItem, tally: RunAccount) -> Sample:
+        begun = perf_counter()
+        run = await self._run(entrant, item, self.run_id(entrant, item, tally.attempt))
+        extra = cached_latency(run, tally.spared)
+        seconds = perf_counter() - begun + extra
+        run.active_seconds += extra  # what a reward for quickness goes by
+        grade = await _grade_run(item, run)
+        first = await _first_score(item, run, grade)
+        given = run_reward(run, grade, self.weights)
+        await self._keep(run, grade, given)
+        return _sample(
+            entrant, item, run, _GradedRun(grade, first, max(seconds, run.active_seconds), tally.paid, given)
+        )
+
+    def run_id(self, entrant: Entrant, item: TaskItem, attempt: int) -> str:
+        """Return the id of this run: the same whenever this evaluation is begun again."""
+        what = f"{entrant.name}\0{entrant.version}\0{item.task.id}\0{item.task.content_hash}\0{attempt}"
+        return f"{self.evaluation}-{sha256(what.encode()).hexdigest()[:20]}"
+
+    async def _run(self, entrant: Entrant, item: TaskItem, run_id: str) -> Run:
+        own, begun = run_id, 0
+        while not isinstance(self.recorder, MemoryRecorder) and (past := await self._journaled(own)) is not None:
+            if past.finished is not None:
+                return past
+            begun += 1
+            own = f"{run_id}-{begun}"
+        pool = entrant.pool(item)
+        return await self.engine.run(item.task, pool, entrant.conductor, self.caps, run_id=own, config=self.config)
+
+    async def _journaled(self, run_id: str) -> Run | None:
+        try:
+            return Run.fold(await self.recorder.read(run_id))
+        except UnknownRun:
+            return None
+
+    async def _keep(self, run: Run, grade: Grade, given: Reward | None) -> None:
+        if isinstance(self.recorder, MemoryRecorder):
+            self.recorder.forget(run.id)
+        elif not run.grades:
+            for event in grade_events(run.id, grade, given):
+                self.recorder.add(event)
+            await self.recorder.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class _GradedRun:
+    """What is known of a run besides the run."""
+
+    grade: Grade
+    first_score: float | None
+    seconds: float
+    paid: float
+    reward: Reward | None
+
+
+async def _grade_run(item: TaskItem, run: Run) -> Grade:
+    if run.answer is not None:
+        return await item.checker.grade(run.answer)
+    faults = _faults(run)
+    if FaultKind.NO_RECORD in faults:
+        return ungraded_grade(item.checker.name, "nobody recorded this worker on this task")
+    why = run.finished.why if run.finished else "the run has not ended"
+    return no_answer_grade(item.checker.name, why)
+
+
+async def _first_score(item: TaskItem, run: Run, grade: Grade) -> float | None:
+    """Return what the first round alone came to, where there were more; a judge is not asked again for that."""
+    performed = [turn for turn in run.rounds if turn.steps]
+    if len(performed) < 2 or grade.judged:
+        return None
+    text = _final(performed[0])
+    return 0.0 if text is None else (await item.checker.grade(text)).score
+
+
+def _final(turn: RoundRecord) -> str | None:
+    results = turn.results
+    final = results[-1] if results else None
+    return final.text if final is not None and final.ok else None
+
+
+def _faults(run: Run) -> tuple[FaultKind, ...]:
+    """Return why steps, or the planning, came to nothing, each kind once."""
+    results = [result for turn in run.rounds for result in turn.results if result is not None]
+    found = [result.fault.kind for result in results if result.fault is not None]
+    if run.finished is not None and run.finished.fault is not None:
+        found.append(run.finished.fault)
+    return tuple(dict.fromkeys(found))
+
+
+def _sample(entrant: Entrant, item: TaskItem, run: Run, finding: _GradedRun) -> Sample:
+    grade, task, charged = finding.grade, item.task, run.charged
+    first = next((turn for turn in run.rounds if turn.plan is not None), None)
+    plan = first.plan if first is not None else None
+    return Sample(
+        entrant=entrant.name,
+        task_id=task.id,
+        task_hash=task.content_hash,
+        domain=task.domain,
+        difficulty=item.difficulty,
+        status=run.status,
+        mark=grade.mark,
+        score=grade.score,
+        judged=grade.judged,
+        found=grade.found,
+        evidence=grade.evidence,
+        valid=_valid(run),
+        first_score=finding.first_score,
+        rounds=sum(bool(turn.steps) for turn in run.rounds),
+        workers=step_workers(run),
+        shape=plan.topology() if plan is not None else "",
+        access=tuple(step.access for step in plan.steps) if plan is not None else (),
+        faults=_faults(run) if run.answer is None else (),
+        tokens=charged.tokens,
+        dollars=charged.dollars,
+        uncertain=run.uncertain.dollars or 0.0,
+        paid=finding.paid,
+        seconds=finding.seconds,
+        confidence=_answer_agreement(item, run),
+        reward=finding.reward.total if finding.reward is not None else None,
+        version=entrant.version,
+        grading=item.grading,
+    )
+
+
+def _valid(run: Run) -> bool | None:
+    if not run.rounds:
+        return None
+    first = run.rounds[0]
+    if first.proposed is None:
+        return False if first.rejected else None
+    return not first.rejected and first.proposed.substituted is None
+
+
+def _answer_agreement(item: TaskItem, run: Run) -> float | None:
+    """Return the share of independent answers that are the run's answer; None with fewer than two of them."""
+    form = getattr(item.checker, "form", None)
+    if run.answer is None or not isinstance(form, AnswerForm) or sum(len(turn.steps) for turn in run.rounds) < 2:
+        return None
+    results = [result for turn in run.rounds for result in _independent(turn)]
+    if len(results) < 2:
+        return None
+    final = canonicalize(run.answer, form)
+    return sum(canonicalize(result.text or "", form) == final for result in results) / len(results) if final else None
+
+
+def _independent(turn: RoundRecord) -> Sequence[Result]:
+    """Return the answers of a round's steps that saw nobody else's."""
+    if turn.plan is None:
+        return ()
+    pairs = zip(turn.plan.steps, turn.results, strict=True)
+    return [result for step, result in pairs if not step.access and result is not None and result.ok]
+
+
+SampleCallback: TypeAlias = Callable[[Sample, str], None]
+_SYNC_EVERY = 0.5  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationJob:
+    """A task for an entrant; `attempt` counts earlier tries that failed."""
+
+    entrant: Entrant
+    item: TaskItem
+    attempt: int = 0
+
+
+class Executor(Protocol):
+    """Where jobs are played."""
+
+    async def play(self, jobs: Sequence[EvaluationJob], heard: SampleCallback) -> None:
+        """Play the jobs and tell of each sample, with its line; return early when the dollars are spent."""
+        ...
+
+
+class EvaluationStop(StrEnum):
+    """Why an evaluation ended before its end."""
+
+    DOLLARS = "dollars"  # its limit of dollars is reached
+    SECONDS = "seconds"  # its limit of seconds is reached
+
+
+class LocalExecutor:
+    """Plays in this process, `at_once` tasks at a time."""
+
+    def __init__(self, player: TaskRunner, at_once: int) -> None:
+        self._player, self._at_once = player, at_once
+
+    async def play(self, jobs: Sequence[EvaluationJob], heard: SampleCallback) -> None:
+        """Play the jobs in order."""
+        waiting = iter(jobs)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self._at_once, len(jobs))):
+                group.create_task(self._pull(waiting, heard))
+
+    async def _pull(self, waiting: Iterator[EvaluationJob], heard: SampleCallback) -> None:
+        for job in waiting:
+            if self._player.purse.empty:
+                return
+            sample = await self._player.play(job.entrant, job.item, job.attempt)
+            if sample is not None:
+                heard(sample, sample.dumps())
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """An evaluation that goes on: its folder, who plays, its limit of seconds, and who is told of samples."""
+
+    keep: SampleStore
+    executor: Executor
+    deadline: float | None = None  # on the event loop's clock
+    retry_failed: bool = False
+    heard: Callable[[Sample], None] | None = None
+    stopped: EvaluationStop | None = None
+
+    async def play(self, entrants: Sequence[Entrant], items: Sequence[TaskItem]) -> None:
+        """Play every task through every entrant as far as that is not done and the limits allow."""
+        if self.stopped is not None:
+            return
+        jobs = [job for entrant in entrants for item in items if (job := self._job(entrant, item)) is not None]
+        syncing = asyncio.create_task(self._sync())
+        try:
+            async with asyncio.timeout_at(self.deadline):
+                await self.executor.play(jobs, self._take)
+        except ExceptionGroup as group:
+            raise _first_error(group) from None
+        except TimeoutError:
+            if self.deadline is None or asyncio.get_running_loop().time() < self.deadline:
+                raise
+            self.stopped = EvaluationStop.SECONDS
+        finally:
+            syncing.cancel()
+            with suppress(asyncio.CancelledError):
+                await syncing
+            await asyncio.shield(self.keep.sync())
+        paying = [job for job in jobs if not job.entrant.kept]
+        if self.stopped is None and any(self.keep.find(job.entrant, job.item) is None for job in paying):
+            self.stopped = EvaluationStop.DOLLARS
+
+    def missing(self, entrant: Entrant, item: TaskItem) -> bool:
+        """Whether this pair is still to be played."""
+        return self._job(entrant, item) is not None
+
+    def _job(self, entrant: Entrant, item: TaskItem) -> EvaluationJob | None:
+        sample = self.keep.find(entrant, item)
+        if sample is None or (self.retry_failed and is_failed(sample)):
+            return EvaluationJob(entrant, item, self.keep.tries(entrant, item))
+        return None
+
+    def _take(self, sample: Sample, line: str) -> None:
+        self.keep.put(sample, line)
+        if self.heard is not None:
+            self.heard(sample)
+
+    async def _sync(self) -> None:
+        while True:
+            await asyncio.sleep(_SYNC_EVERY)
+            await self.keep.sync()
+
+
+def _first_error(group: ExceptionGroup[Exception]) -> Exception:
+    """Return what went wrong in a group of tasks, of several the first that we have words for."""
+    leaves = [_first_error(each) if isinstance(each, ExceptionGroup) else each for each in group.exceptions]
+    return next((leaf for leaf in leaves if isinstance(leaf, ShikishaError)), leaves[0])
+
+
+def is_failed(sample: Sample) -> bool:
+    """Whether something other than the answer is to blame: the run ended without one, or the checker failed."""
+    return sample.status not in (RunStatus.DONE,) or sample.mark is GradeMark.UNGRADED

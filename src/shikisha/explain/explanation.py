@@ -1,0 +1,474 @@
+"""A run's explanation as frozen data: rounds, steps, calls, checks and questions, with the why of each in words.
+
+Steps, rounds and attempts count from 0; a fault is its kind and message in one text. Deliberately absent: how it is
+made from events (`tell`) and how it is written down for people (`text`).
+
+From a folded run to its explanation.
+
+Invariant: everything is read off the events; nothing is looked up elsewhere or guessed, so an old run is explained the
+same way for ever, and where a journal ends in the middle, so does the explanation. Deliberately absent: judgement.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+
+from shikisha.core.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptReason,
+    CallRole,
+    CheckStatus,
+    EffectUndone,
+    GradeMark,
+    OnCheckFailure,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionKind,
+    RunStatus,
+)
+from shikisha.core.plan import Plan
+from shikisha.core.prompts import attachment_name, conversation_text
+from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
+
+
+@dataclass(frozen=True, slots=True)
+class CallExplanation:
+    """One call to a worker, and `why` it was made, in words.
+
+    `ended` False: its outcome is not in the journal. `fault` is why it has no answer, `answer` what it gave.
+    `dollars` None: nobody can say; `uncertain_…` is what it may have used besides. `understated`: the worker said that
+    it used less than can be true, and `tokens` are an estimate. `view` is the hash of what the worker was shown;
+    `child` the run that the call was.
+    """
+
+    attempt: int
+    worker: str
+    role: CallRole
+    reason: AttemptReason
+    why: str
+    instead_of: str | None
+    granted: tuple[int, ...]
+    ended: bool
+    answer: str | None
+    fault: str | None
+    seconds: float
+    tokens: int
+    dollars: float | None
+    uncertain_tokens: int
+    uncertain_dollars: float | None
+    understated: bool
+    model: str
+    view: str
+    child: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedStepExplanation:
+    """An earlier step that the worker was shown: its subtask, and its answer or why it has none."""
+
+    step: int
+    subtask: str
+    answer: str | None
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckExplanation:
+    """A check's verdict on an attempt's answer, and what it led to (None: the step went on)."""
+
+    attempt: int
+    check: str
+    status: CheckStatus
+    reason: str
+    leads_to: OnCheckFailure | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionExplanation:
+    """A question to a person; `approved` None: nobody has answered. `actor` is who did, `via` how it reached us.
+
+    `expires` is the Unix time after which a yes is none; 0: never.
+    """
+
+    asks: QuestionKind
+    worker: str
+    prompt: str
+    approved: bool | None
+    actor: str | None
+    via: str | None
+    text: str | None
+    remark: str = ""
+    expires: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepExplanation:
+    """A step: whom the plan names, what they were shown and what not, what was tried, what it came to.
+
+    `withheld` are the plan's earlier steps that the access list does not grant. `worker` gave the result.
+    """
+
+    step: int
+    subtask: str
+    ordinal: int
+    planned: str
+    seen: tuple[GrantedStepExplanation, ...]
+    withheld: tuple[int, ...]
+    calls: tuple[CallExplanation, ...]
+    checks: tuple[CheckExplanation, ...]
+    questions: tuple[QuestionExplanation, ...]
+    ended: bool
+    worker: str | None
+    answer: str | None
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedPlan:
+    """A text that was no plan: what is wrong with it and where."""
+
+    what: str
+    where: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundExplanation:
+    """A round: who conducted (`substituted`: which fallback did), the plan as written, its note, shape and steps.
+
+    `shape` None: no plan is in the journal. `calls` and `questions` are those of the planning. `keeps` is the round
+    whose answer an empty plan ships (None: the latest), `propensity` the probability with which the plan was drawn
+    (None: without chance), `beside` what others would have proposed.
+    """
+
+    round: int
+    conductor: str
+    substituted: str | None
+    version: str
+    note: str
+    text: str
+    shape: str | None
+    final: bool
+    rejected: tuple[RejectedPlan, ...]
+    calls: tuple[CallExplanation, ...]
+    questions: tuple[QuestionExplanation, ...]
+    steps: tuple[StepExplanation, ...]
+    keeps: int | None = None
+    propensity: float | None = None
+    beside: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GradeExplanation:
+    """What a checker found: the mark, the score if there is one, what it extracted; `judged`: by a language model.
+
+    `actor` is the person who graded, where one did.
+    """
+
+    checker: str
+    mark: GradeMark
+    score: float | None
+    found: str | None
+    evidence: str
+    judged: bool
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectExplanation:
+    """What became of a call's effect in a rollback that `actor` wanted: undone, or kept and why."""
+
+    call: str
+    worker: str
+    by: str
+    undone: bool
+    why: str
+    actor: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunTotals:
+    """Sums over a run. `seconds` are those in which it was performed; a child run counts with the call that it was.
+
+    `uncertain_…` is what calls may have used whose outcome nobody knows, and in no other figure.
+    """
+
+    rounds: int
+    steps: int
+    calls: int
+    retries: int
+    redone: int
+    tokens: int
+    dollars: float | None
+    uncertain_tokens: int
+    uncertain_dollars: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A run, explained. `substitutions` says, a line each, where another than the planned one acted.
+
+    `conversation` is what was said before the prompt, a line a turn; `attached` names what belongs to the prompt.
+    `reward` None: it was given none. `changed_by` is the person who changed the answer in review.
+    """
+
+    run: str
+    parent: str | None
+    status: RunStatus
+    why: str
+    conductor: str
+    pool: tuple[str, ...]
+    prompt: str
+    context: str
+    answer: str | None
+    answered_by: str | None
+    totals: RunTotals
+    substitutions: tuple[str, ...]
+    rounds: tuple[RoundExplanation, ...]
+    children: tuple["Explanation", ...] = ()
+    grades: tuple[GradeExplanation, ...] = ()
+    reward: Mapping[str, float] | None = None
+    changed_by: str | None = None
+    effects: tuple[EffectExplanation, ...] = ()
+    conversation: str = ""
+    attached: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as what JSON has: objects, lists, texts, numbers."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, str) else value
+
+
+def explain(run: Run, children: Iterable[Run] = ()) -> Explanation:
+    """Explain a run; `children` are its child runs and theirs, in any order."""
+    known = {child.id: child for child in children}
+    rounds = tuple(_round(run, turn, known) for turn in run.rounds)
+    return Explanation(
+        run=run.id,
+        parent=run.started.parent,
+        status=run.status,
+        why=run.why,
+        conductor=run.started.conductor,
+        pool=run.started.pool,
+        prompt=run.started.prompt,
+        context=run.started.context,
+        conversation=conversation_text(run.task),
+        attached=tuple(attachment_name(each) for each in run.task.attachments),
+        answer=run.answer,
+        answered_by=_answered_by(run, rounds),
+        totals=_totals(run),
+        substitutions=tuple(_substitutions(rounds)),
+        rounds=rounds,
+        children=tuple(explain(child, known.values()) for child in known.values() if child.started.parent == run.id),
+        grades=tuple(
+            GradeExplanation(
+                grade.checker, grade.mark, grade.score, grade.found, grade.evidence, grade.judged, grade.actor
+            )
+            for grade in run.grades
+        ),
+        reward=run.rewards[-1].parts if run.rewards else None,
+        changed_by=_changed_by(run),
+        effects=tuple(_effects(run)),
+    )
+
+
+def _round(run: Run, turn: RoundRecord, known: Mapping[str, Run]) -> RoundExplanation:
+    proposed, plan = turn.proposed, turn.plan
+    steps = range(len(plan)) if plan else ()
+    return RoundExplanation(
+        round=turn.index,
+        conductor=proposed.conductor if proposed else run.started.conductor,
+        substituted=proposed.substituted if proposed else None,
+        version=proposed.version if proposed else "",
+        note=proposed.note if proposed else "",
+        text=(proposed.text or proposed.plan) if proposed else "",
+        shape=None if plan is None else plan.topology(),
+        final=proposed.final if proposed else False,
+        rejected=tuple(RejectedPlan(text.what, text.where, text.text) for text in turn.rejected),
+        calls=_calls(turn.planning, known),
+        questions=_questions(run, turn.planning),
+        steps=tuple(_step(run, turn, plan, index, known) for index in steps if plan),
+        keeps=proposed.keeps if proposed else None,
+        propensity=proposed.propensity if proposed else None,
+        beside=dict(proposed.beside) if proposed else {},
+    )
+
+
+def _step(run: Run, turn: RoundRecord, plan: Plan, index: int, known: Mapping[str, Run]) -> StepExplanation:
+    planned, record = plan.steps[index], turn.steps.get(index) or StepRecord(index)
+    result = record.result
+    return StepExplanation(
+        step=index,
+        subtask=planned.subtask,
+        ordinal=planned.worker,
+        planned=run.started.pool[planned.worker],
+        seen=tuple(_seen_step(turn, plan, earlier) for earlier in planned.access),
+        withheld=tuple(earlier for earlier in range(index) if earlier not in planned.access),
+        calls=_calls(record, known),
+        checks=tuple(
+            CheckExplanation(each.attempt, each.check, each.status, each.reason, each.leads_to)
+            for each in record.checks
+        ),
+        questions=_questions(run, record),
+        ended=result is not None,
+        worker=result.worker if result else None,
+        answer=result.text if result else None,
+        fault=str(result.fault) if result and result.fault else None,
+    )
+
+
+def _seen_step(turn: RoundRecord, plan: Plan, index: int) -> GrantedStepExplanation:
+    result = turn.results[index]
+    fault = str(result.fault.kind) if result and result.fault else None
+    return GrantedStepExplanation(index, plan.steps[index].subtask, result.text if result else None, fault)
+
+
+def _calls(record: StepRecord, known: Mapping[str, Run]) -> tuple[CallExplanation, ...]:
+    return tuple(_call(record, place, known) for place in range(len(record.attempts)))
+
+
+def _call(record: StepRecord, place: int, known: Mapping[str, Run]) -> CallExplanation:
+    attempt = record.attempts[place]
+    begun, end, charged, uncertain = attempt.started, attempt.outcome, attempt.charged, attempt.uncertain
+    return CallExplanation(
+        attempt=begun.attempt,
+        worker=begun.worker,
+        role=begun.role,
+        reason=begun.reason,
+        why=_why(record, place),
+        instead_of=begun.instead_of,
+        granted=begun.granted,
+        ended=end is not None,
+        answer=end.text if isinstance(end, AttemptFinished) else None,
+        fault=_fault(attempt),
+        seconds=end.seconds if end else 0.0,
+        tokens=charged.tokens,
+        dollars=charged.dollars,
+        uncertain_tokens=uncertain.tokens,
+        uncertain_dollars=uncertain.dollars,
+        understated=isinstance(end, AttemptFinished) and end.stated is not None,
+        model=end.model if isinstance(end, AttemptFinished) else "",
+        view=begun.view,
+        child=begun.key if begun.key in known else None,
+    )
+
+
+def _why(record: StepRecord, place: int) -> str:
+    begun = record.attempts[place].started
+    before = _cause(record, place)
+    match begun.reason:
+        case AttemptReason.FIRST if begun.role is CallRole.STEP:
+            return "the plan names it"
+        case AttemptReason.FIRST:
+            return "the conductor asks it" if begun.role is CallRole.PLAN else "a check asks it"
+        case AttemptReason.RETRY:
+            return f"again, after {before}"
+        case AttemptReason.REDO:
+            return f"again, and told that {before}"
+        case AttemptReason.FALLBACK:
+            return f"the fallback of {begun.instead_of}, after {before}"
+        case AttemptReason.ESCALATION:
+            return f"the dearer one for {begun.instead_of}, after {before}"
+        case AttemptReason.RESUME if any(asked.asks is QuestionKind.ANSWER for asked in record.questions):
+            return "a person answers"
+        case AttemptReason.AGREED:
+            return "nobody was called: what it was to bring together says the same"
+        case AttemptReason.TOOLS:
+            return "it goes on with what the client's tools came to"
+        case AttemptReason.RESUME:
+            return f"again under the same key, after {before}"
+
+
+def _cause(record: StepRecord, place: int) -> str:
+    """Say what the last attempt of the same role came to: its fault, or the check that its answer did not pass."""
+    role = record.attempts[place].started.role
+    earlier = [attempt for attempt in record.attempts[:place] if attempt.started.role is role]
+    if not earlier:
+        return "nothing that is in the journal"
+    fault = _fault(earlier[-1])
+    if fault is not None:
+        return fault
+    number = earlier[-1].started.attempt
+    failed = [each for each in record.checks if each.attempt == number and each.status is not CheckStatus.PASS]
+    return f"check {failed[-1].check} did not pass: {failed[-1].reason}" if failed else "an outcome that was lost"
+
+
+def _fault(attempt: Attempt) -> str | None:
+    if not isinstance(attempt.outcome, AttemptFailed):
+        return None
+    fault, message = attempt.outcome.fault, attempt.outcome.message
+    return f"{fault}: {message}" if message else str(fault)
+
+
+def _questions(run: Run, record: StepRecord) -> tuple[QuestionExplanation, ...]:
+    return tuple(_question_explanation(question, run.answers.get(question.question)) for question in record.questions)
+
+
+def _question_explanation(question: QuestionAsked, answer: QuestionAnswered | None) -> QuestionExplanation:
+    return QuestionExplanation(
+        asks=question.asks,
+        worker=question.worker,
+        prompt=question.prompt,
+        approved=answer.approved if answer else None,
+        actor=answer.actor if answer else None,
+        via=answer.via if answer else None,
+        text=answer.text if answer else None,
+        remark=answer.remark if answer else "",
+        expires=question.expires,
+    )
+
+
+def _answered_by(run: Run, rounds: Sequence[RoundExplanation]) -> str | None:
+    end = run.finished
+    if end is None or end.answer is None or end.round is None or end.step is None:
+        return None
+    return rounds[end.round].steps[end.step].worker
+
+
+def _changed_by(run: Run) -> str | None:
+    said, end = run.reviewed, run.reached
+    changed = said is not None and said.approved and end is not None and said.text not in ("", end.answer)
+    return said.actor if said is not None and changed and run.finished is not None else None
+
+
+def _effects(run: Run) -> Iterator[EffectExplanation]:
+    for rollback in run.rollbacks:
+        for key, event in rollback.settled.items():
+            undone = isinstance(event, EffectUndone)
+            why = rollback.begun.why if isinstance(event, EffectUndone) else event.message
+            yield EffectExplanation(key, event.worker, event.by, undone, why, rollback.begun.actor)
+
+
+def _totals(run: Run) -> RunTotals:
+    reasons = [attempt.started.reason for attempt in run.attempts]
+    return RunTotals(
+        rounds=sum(turn.plan is not None and len(turn.plan) > 0 for turn in run.rounds),
+        steps=sum(len(turn.plan) for turn in run.rounds if turn.plan),
+        calls=len(reasons),
+        retries=reasons.count(AttemptReason.RETRY),
+        redone=reasons.count(AttemptReason.REDO),
+        tokens=run.charged.tokens,
+        dollars=run.charged.dollars,
+        uncertain_tokens=run.uncertain.tokens,
+        uncertain_dollars=run.uncertain.dollars,
+        seconds=run.active_seconds,
+    )
+
+
+def _substitutions(rounds: Iterable[RoundExplanation]) -> Iterator[str]:
+    for turn in rounds:
+        if turn.substituted is not None:
+            yield f"round {turn.round}: {turn.substituted} planned instead of {turn.conductor}"
+        for step in turn.steps:
+            for call in step.calls:
+                if call.reason in {AttemptReason.FALLBACK, AttemptReason.ESCALATION}:
+                    place = f"round {turn.round}, step {step.step}"
+                    yield f"{place}: {call.worker} instead of {call.instead_of}: {call.why}"

@@ -1,0 +1,131 @@
+"""Whether a journal is still what was written: every row, its place, its texts, and where the chain ends.
+
+Invariant: a changed, cut, inserted or reordered row and a changed or missing text is found and named by its place; a
+text that is missing because its run was erased later, as the chain says, is counted and is no problem. One
+thing the store alone cannot show: that someone rewrote the chain from some place to its end, or cut its end and moved
+the head. A head noted elsewhere earlier (`expect`) does. Deliberately absent: repair.
+"""
+
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, select
+
+from shikisha.core.events import BodiesErased
+from shikisha.journal.chain import GENESIS, chain_hash
+from shikisha.journal.codec import body_hash, body_references, canonical_tail
+from shikisha.journal.queries import EventRow, event_rows, read_bodies
+from shikisha.journal.schema import EVENTS, HEAD
+
+_AT_ONCE = 500
+_ENOUGH = 100  # problems, after which no more are looked for
+
+
+@dataclass(frozen=True, slots=True)
+class ChainProblem:
+    """Something that is not as written, at an event's place where it has one."""
+
+    seq: int | None
+    what: str
+
+    def __str__(self) -> str:
+        return self.what if self.seq is None else f"event {self.seq}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was found: how many events were read, the chain's last hash (note it elsewhere), and what is wrong.
+
+    `erased` are places where a text was, in runs that were erased.
+    """
+
+    count: int
+    hash: str
+    problems: tuple[ChainProblem, ...] = ()
+    erased: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+@dataclass(slots=True)
+class ChainAudit:
+    """A verification under way; `step` is called with a connection until it returns True."""
+
+    expect: str | None = None
+    next: int = 0
+    count: int = 0
+    hash: str = GENESIS
+    problems: list[ChainProblem] = field(default_factory=list)
+    erased: int = 0
+    _last: int | None = None
+    _missing: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+
+    def step(self, connection: Connection) -> bool:
+        """Check one page of events, or the end of the chain when there are no more; return whether that was all."""
+        heads = connection.execute(select(HEAD.c.count, HEAD.c.hash)).all()  # before the events, or it might be ahead
+        where = [] if self._last is None else [EVENTS.c.seq > self._last]
+        page = event_rows(connection, *where, limit=_AT_ONCE)
+        if not page:
+            self._check_end([(count, last) for count, last in heads])
+            self._check_missing()
+            return True
+        for row in page:
+            self._check_row(row)
+        self._check_texts(connection, page)
+        return len(self.problems) >= _ENOUGH
+
+    def result(self) -> Verification:
+        """Return what was found so far, in the order of the events."""
+        found = sorted(self.problems, key=lambda problem: (problem.seq is None, problem.seq or 0))
+        return Verification(self.count, self.hash, tuple(found), self.erased)
+
+    def _check_row(self, row: EventRow) -> None:
+        if row.seq == self.next:
+            written = chain_hash(self.hash, row.seq, canonical_tail(str(row.run), str(row.kind), row.at, str(row.data)))
+            if written != row.hash:
+                self._found(row.seq, "it is not what was written, or not where it was written")
+        elif row.seq > self.next:
+            gone = f"event {self.next} is" if row.seq == self.next + 1 else f"events {self.next} to {row.seq - 1} are"
+            self._found(row.seq, f"{gone} missing before it")
+        else:
+            self._found(row.seq, "no event was ever written in this place")
+        self._last, self.next, self.hash, self.count = row.seq, row.seq + 1, str(row.hash), self.count + 1
+        if self.hash == self.expect:
+            self.expect = None
+
+    def _check_texts(self, connection: Connection, page: list[EventRow]) -> None:
+        referred = [(row, key) for row in page for key in ("", *body_references(str(row.kind), str(row.data)).values())]
+        found = read_bodies(connection, (key for _, key in referred if key))
+        wrong = {key for key, body in found.items() if body_hash(body) != key}
+        for row, key in referred:
+            if not key:
+                self._excuse(row)
+            elif key not in found:
+                self._missing.setdefault(str(row.run), []).append((row.seq, key))
+            elif key in wrong:
+                self._found(row.seq, f"a text of it ({key[:12]}…) is not what was written")
+
+    def _excuse(self, row: EventRow) -> None:
+        """Where this says that its run was erased, what was missing of the run until here is as it should be."""
+        if row.kind == BodiesErased.kind:
+            self.erased += len(self._missing.pop(str(row.run), ()))
+
+    def _check_missing(self) -> None:
+        for seq, key in (each for run in self._missing.values() for each in run):
+            self._found(seq, f"a text of it ({key[:12]}…) is missing")
+
+    def _check_end(self, heads: list[tuple[int, str]]) -> None:
+        if len(heads) != 1:
+            self._found(None, f"there is one row that says where the chain ends, not {len(heads)}")
+        elif heads[0] != (self.next, self.hash):
+            count, last = heads[0]
+            self._found(None, f"the chain should end after {count} events with {last[:12]}…; it ends after {self.next}")
+        if self.expect not in {None, GENESIS}:
+            self._found(
+                None, f"the hash noted earlier ({self.expect}) is nowhere in the chain: it was cut or rewritten"
+            )
+
+    def _found(self, seq: int | None, what: str) -> None:
+        self.problems.append(ChainProblem(seq, what))

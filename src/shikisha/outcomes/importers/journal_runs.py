@@ -1,0 +1,296 @@
+"""Our own journal: what each worker did with each task that a run put to it.
+
+Every answered or failed call for a step that is the task itself, with nothing of others to see, is a sample of (task,
+worker), with what it used, cost and took (what a failed one used, nobody knows). A call for a part of a plan, or one
+that was shown what others found, says nothing of what its worker makes of the task alone: credited with the run's
+grade, the last in a chain of plans that are right would be learned to be right alone. Such calls are left out, and each
+run stands in the table `conducted` with its conductor, grade and cost. A task without an id is named by its content.
+The answer is what a checker extracted, else the text. A grade is of a run's answer, so the call whose text is that
+answer gets the score, and other steps' calls as far as theirs follows from it (`grade.inferring`; such scores are
+counted apart); where a run of one step ended without an answer, the last worker that was really asked gets it. Executed
+grades go before people's, and those before a language model's, which are counted apart and marked in the column
+`judged`. Handoff checks give no score: they reject some wrong answers and never confirm a right one, so a mean over
+them would speak against every worker that is checked. The propensity of a call is that of the plan which named its
+worker, given what had happened till then: 1 where a policy acted without chance, unknown where a model or a rule
+planned, or another worker stood in. Its turn is how many steps were planned before, where a plan has one step: the
+propensities of a sequence multiply. A task has one sequence, that of the first run whose first ask has a propensity;
+further runs' answers are samples, but their draws are not in the log, since two draws in one row could not be told
+apart. Left out, and counted: calls for planning and for checks, calls that were in flight when the journal ended, calls
+that a person did not allow, and runs whose texts were erased. Deliberately absent: child runs' totals (a child run is a
+run, and its calls are here under its own task).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shikisha.conductors.topologies import asks_whole
+from shikisha.core.errors import ConfigError
+from shikisha.core.events import (
+    AnswerGraded,
+    AttemptFailed,
+    AttemptFinished,
+    AttemptReason,
+    CallRole,
+    CheckStatus,
+    GradeBasis,
+    GradeMark,
+    QuestionKind,
+)
+from shikisha.core.run import Attempt, RoundRecord, Run
+from shikisha.core.task import Task
+from shikisha.evals.graders.canonical_form import AnswerForm
+from shikisha.evals.graders.inferred_scores import (
+    InferredScore,
+    accepted_attempt,
+    answer_form_of,
+    infer_scores,
+    shipped_step,
+)
+from shikisha.journal import Journal, open_journal
+from shikisha.outcomes.importers.source_files import Sources
+from shikisha.outcomes.log_reader import ReferenceAnswer, RunOutcome
+from shikisha.outcomes.log_writer import LogBuilder, LoggedAnswer, LoggedTask, LogSummary, RepeatPolicy
+
+KIND = "journal"
+JUDGED = "scores that a language model gave"
+AGREES, DIFFERS = "scores inferred: the same as a graded answer", "scores inferred: another than the right answer"
+PARTS = "calls for a part of a plan, or that saw others' results: no worker's own outcomes"
+FURTHER = "further runs of a task, of which the answers count and the draws do not"
+FormLookup = Callable[[Task], AnswerForm | None]
+_LoggedTasks = set[tuple[str, str]]  # the tasks whose sequence is in the log
+_ALL = 2**31  # runs
+
+
+def import_journals(given: Sources, log: LogBuilder) -> None:
+    """Read journals: files or database URLs. Not from within an event loop (there is `gather_journal`)."""
+    begun: _LoggedTasks = set()
+    for name in given.names:
+        path = name.removeprefix("sqlite:///")
+        if "://" not in path and not Path(path).is_file():  # opening it would make a new one
+            raise ConfigError(f"{path}: there is no such journal")
+        asyncio.run(_gather_from(name, log, begun))
+
+
+async def _gather_from(name: str, log: LogBuilder, begun: _LoggedTasks) -> None:
+    async with open_journal(name) as journal:
+        await _gather_all(journal, log, None, begun)
+
+
+async def write_outcome_log(journal: Journal, folder: Path, form: FormLookup | None = None) -> LogSummary:
+    """Write the outcomes of an open journal as a log into the folder, in the place of one that is there.
+
+    `form` tells the form in which answers to a task are compared, where it is known better than from the runs.
+    """
+    log = LogBuilder(KIND, RepeatPolicy.MERGED)
+    await gather_journal(journal, log, form)
+    return log.write(folder)
+
+
+async def gather_journal(journal: Journal, log: LogBuilder, form: FormLookup | None = None) -> None:
+    """Read every run of an open journal, oldest first."""
+    await _gather_all(journal, log, form, set())
+
+
+async def _gather_all(journal: Journal, log: LogBuilder, form: FormLookup | None, begun: _LoggedTasks) -> None:
+    for summary in reversed(await journal.runs(limit=_ALL)):
+        _gather_run(Run.fold(await journal.read(summary.id)), log, form, begun)
+
+
+def gather_runs(runs: Iterable[Run], log: LogBuilder, form: FormLookup | None = None) -> None:
+    """Take the calls of these runs, oldest first."""
+    begun: _LoggedTasks = set()
+    for run in runs:
+        _gather_run(run, log, form, begun)
+
+
+def _gather_run(run: Run, log: LogBuilder, form: FormLookup | None, begun: _LoggedTasks) -> None:
+    if run.erased is not None:
+        log.leave("runs whose texts were erased")
+        return
+    told = _ScoredRun.of(run, form(run.task) if form else None)
+    asked = LoggedTask(run.task, ReferenceAnswer(None, None if told.form is None else str(told.form)))
+    draws = _round_draws(run, log, begun)
+    for turn in run.rounds:
+        for attempt in _calls(turn):
+            if attempt.started.role is not CallRole.STEP:
+                log.leave("calls for planning and checks")
+            elif attempt.outcome is None:
+                log.leave("calls in flight when the journal ended")
+            elif not _is_whole(attempt, turn, run):
+                log.leave(PARTS)
+            elif isinstance(attempt.outcome, AttemptFinished) and attempt.outcome.calls:
+                log.leave("calls that wanted the client's tools before they answered")
+            else:
+                drawn = draws.get(turn.index, _NO_DRAW) if _by_planned_worker(attempt, turn, run) else _NO_DRAW
+                log.add(asked, _logged_answer(attempt, told, drawn))
+    if run.started.parent is None:
+        log.conducted(asked, _run_outcome(run))
+    _remark(told, log)
+
+
+def _run_outcome(run: Run) -> RunOutcome:
+    parted = any(not asks_whole(step, run.task.prompt) for turn in run.rounds if turn.plan for step in turn.plan.steps)
+    return RunOutcome(run.started.conductor, None, parted, run.grade.score if run.grade else None, run.charged.dollars)
+
+
+def _is_whole(attempt: Attempt, turn: RoundRecord, run: Run) -> bool:
+    """Whether the call is for a step that is the task itself."""
+    step = attempt.started.step
+    return step is not None and turn.plan is not None and asks_whole(turn.plan.steps[step], run.task.prompt)
+
+
+def _round_draws(run: Run, log: LogBuilder, begun: _LoggedTasks) -> Mapping[int, "_Draw"]:
+    """Return how each round's asks came about; of none where a run's first ask has no chance, or a task's was told."""
+    found, steps = {}, 0
+    for turn in run.rounds:
+        planned = len(turn.plan.steps) if turn.plan else 0
+        if planned:
+            found[turn.index] = _Draw(_plan_propensity(turn), steps if planned == 1 else None)
+        steps += planned
+    if next((drawn.chance for drawn in found.values()), None) is None:
+        return {}
+    key = run.task.id, run.task.content_hash
+    if key in begun:
+        log.remark(FURTHER)
+        return {}
+    begun.add(key)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    """With what probability, and at which turn, a worker was asked."""
+
+    chance: float | None = None
+    turn: int | None = None
+
+
+_NO_DRAW = _Draw()
+
+
+@dataclass(frozen=True, slots=True)
+class _ScoredRun:
+    """A run, its form and grade, the call that the grade is about, and what follows for others."""
+
+    run: Run
+    form: AnswerForm | None
+    grade: AnswerGraded | None
+    scored: Attempt | None
+    others: tuple[tuple[Attempt, InferredScore], ...]
+
+    @classmethod
+    def of(cls, run: Run, form: AnswerForm | None) -> "_ScoredRun":
+        known, grade = form or answer_form_of(run), run.grade
+        others = []
+        for (turn, step), worth in infer_scores(run, known).items():
+            attempt = accepted_attempt(run.rounds[turn].steps[step])
+            if attempt is not None:
+                others.append((attempt, worth))
+        return cls(run, known, grade, None if grade is None else _graded_attempt(run), tuple(others))
+
+    def worth(self, attempt: Attempt) -> InferredScore | None:
+        """Return what follows for this call, which the grade is not about."""
+        return next((worth for other, worth in self.others if other is attempt), None)
+
+
+def _remark(told: _ScoredRun, log: LogBuilder) -> None:
+    run, scores = told.run, [worth.basis for _, worth in told.others]
+    if told.scored is not None and told.grade is not None:
+        scores.append(told.grade.basis)
+    for basis in scores:
+        if basis is GradeBasis.JUDGE:
+            log.remark(JUDGED)
+    for _, worth in told.others:
+        log.remark(AGREES if worth.agrees else DIFFERS)
+    steps = [step for turn in run.rounds for step in turn.steps.values()]
+    for check in (check for step in steps for check in step.checks):
+        if check.status is CheckStatus.FAIL:
+            log.remark("answers that a handoff check did not pass")
+    for question in (question for step in steps for question in step.questions):
+        said = run.answers.get(question.question)
+        if question.asks is QuestionKind.APPROVE and said is not None and not said.approved:
+            log.leave("calls that a person did not allow")
+
+
+def _calls(turn: RoundRecord) -> list[Attempt]:
+    return [attempt for record in (turn.planning, *turn.steps.values()) for attempt in record.attempts]
+
+
+def _plan_propensity(turn: RoundRecord) -> float | None:
+    """Return the probability with which the round's plan was drawn; None where nobody knows.
+
+    A version stands in plans of policies, and in those that a model wrote, for which it was called.
+    """
+    made = turn.proposed
+    if made is None:
+        return None
+    if made.propensity is not None:
+        return made.propensity
+    return 1.0 if made.version and made.substituted is None and not turn.planning.attempts else None
+
+
+def _by_planned_worker(attempt: Attempt, turn: RoundRecord, run: Run) -> bool:
+    """Whether this is a call of the worker that the plan names, and of none that stood in."""
+    step = attempt.started.step
+    if turn.plan is None or step is None:
+        return False
+    return attempt.started.worker == run.started.pool[turn.plan.steps[step].worker]
+
+
+def _graded_attempt(run: Run) -> Attempt | None:
+    """Return the call that the run's grade is about."""
+    end, place = run.finished, shipped_step(run)
+    if end is not None and place is not None:
+        attempt = accepted_attempt(run.round(place[0]).step(place[1]))
+        return attempt if attempt is not None and _text(attempt) == end.answer else None
+    steps = [step for turn in run.rounds for step in turn.steps.values()]
+    if end is None or end.answer is not None or len(steps) != 1:
+        return None
+    return next((one for one in reversed(steps[0].attempts) if _was_asked(one)), None)
+
+
+def _text(attempt: Attempt) -> str | None:
+    return attempt.outcome.text if isinstance(attempt.outcome, AttemptFinished) else None
+
+
+def _was_asked(attempt: Attempt) -> bool:
+    failed = attempt.outcome
+    if attempt.started.reason is AttemptReason.AGREED:
+        return False
+    return not (failed is None or (isinstance(failed, AttemptFailed) and failed.fault.free))
+
+
+def _logged_answer(attempt: Attempt, told: _ScoredRun, drawn: _Draw) -> LoggedAnswer:
+    where = f"run {told.run.id}, call {attempt.started.key}"
+    grade, worth = (told.grade if attempt is told.scored else None), told.worth(attempt)
+    score = grade.score if grade else worth.score if worth else None
+    basis = grade.basis if grade else worth.basis if worth else None
+    judged = None if basis is None else float(basis is GradeBasis.JUDGE)
+    if not isinstance(attempt.outcome, AttemptFinished):
+        seconds = None if attempt.outcome is None else attempt.outcome.seconds
+        failed = LoggedAnswer(attempt.started.worker, where, score, seconds=seconds, judged=judged)
+        return replace(failed, propensity=drawn.chance, turn=drawn.turn)
+    done = attempt.outcome
+    return LoggedAnswer(
+        done.worker,
+        where,
+        score,
+        _answer_text(done.text, grade, worth),
+        done.text,
+        done.usage.input_tokens,
+        done.usage.output_tokens,
+        done.dollars,
+        seconds=done.seconds,
+        propensity=drawn.chance,
+        judged=judged,
+        turn=drawn.turn,
+    )
+
+
+def _answer_text(text: str, grade: AnswerGraded | None, worth: InferredScore | None) -> str | None:
+    """Return what stands for the answer: what the checker extracted, else what it was compared by, else the text."""
+    if grade is not None:
+        return grade.found or (None if grade.mark is GradeMark.NO_ANSWER else text)
+    return worth.said if worth else text

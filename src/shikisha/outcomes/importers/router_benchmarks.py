@@ -1,0 +1,253 @@
+"""LLMRouter (ulab-uiuc/LLMRouter): routing data, a row for each query and model, and the list of LLM candidates.
+
+A row of routing data (JSON Lines or CSV) has `task_name`, `query`, `ground_truth` (older: `gt`), `metric`, `choices`,
+`model_name`, `response`, `performance` in [0, 1], `input_tokens` and `output_tokens` (older: `prompt_tokens`,
+`completion_tokens`) and `response_time` in seconds. The preprocessed form `{"question", "scores": {MODEL: score}}` is
+read too. A candidates file (a JSON object of models with `input_price` and `output_price`, dollars per million tokens)
+brings prices, from which dollars are `derived`; it may stand anywhere among the sources. Options are part of the
+prompt where the metric is `em_mc`; elsewhere `choices` may hold the tests. Deliberately absent: embeddings.
+
+RouteLLM (lm-sys/RouteLLM): its evaluations' answers, and battles between two models.
+
+An evaluation is a CSV file a subject: `prompt`, for each model a column of True or False under the model's name, and
+perhaps `MODEL_response`. A battle is a row with `prompt` (a JSON list of a user's turns), `model_a`, `model_b`, perhaps
+`response_a` and `response_b`, and 1 in one of `winner_model_a`, `winner_model_b`, `winner_tie`: the winner gets 1, the
+loser 0, both 0.5 for a tie. Such a score says who was liked better than the other, not who was right; battles have
+the domain `battles`. Deliberately absent: thresholds and win rates, which are for evaluations to work out.
+
+RouterBench (withmartian/routerbench): one wide table, a row a task and three columns a model.
+
+The columns: `sample_id`, `prompt`, `eval_name`, and for each model its score under its name, `MODEL|model_response` and
+`MODEL|total_cost`; prompts and responses are Python lists written as text. The published tables are pickles, which
+are not read: the error says how to turn one into parquet or CSV. The dollars were worked out from price lists, so
+they are `derived`. A model without a score, a response and a cost in a row has no outcome there. Deliberately absent:
+the routers' own columns (`oracle_model_to_route_to`).
+"""
+
+import ast
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from shikisha.core.budget import Price, Usage
+from shikisha.outcomes.importers.source_files import (
+    JSON_LINES_ENDINGS,
+    SourceRow,
+    Sources,
+    format_options,
+    read_source_rows,
+)
+from shikisha.outcomes.log_reader import ReferenceAnswer
+from shikisha.outcomes.log_writer import CostKind, LogBuilder, LoggedAnswer, LoggedTask
+
+_KINDS = {"em_mc": "choice", "GSM8K": "number"}
+
+
+def import_llmrouter(given: Sources, log: LogBuilder) -> None:
+    """Read candidates first, then routing data."""
+    files = list(given.files(".json", ".csv", *JSON_LINES_ENDINGS))
+    prices = dict(_llmrouter_prices(files))
+    for file in files:
+        for row in read_source_rows(file):
+            if "scores" in row.values:
+                _take_llmrouter_scores(row, log)
+            elif not (file.suffix == ".json" and _is_candidates(row)):
+                _take_llmrouter(row, prices, log)
+    for worker, price in prices.items():
+        log.price(worker, price)
+
+
+def _is_candidates(row: SourceRow) -> bool:
+    """Whether this row is a whole candidates file: an object of objects with prices."""
+    return bool(row.values) and all(isinstance(one, dict) and "input_price" in one for one in row.values.values())
+
+
+def _llmrouter_prices(files: Sequence[Path]) -> Iterator[tuple[str, Price]]:
+    for file in files:
+        first = next(read_source_rows(file), None) if file.suffix == ".json" else None
+        if first is None or not _is_candidates(first):
+            continue
+        for worker, told in first.values.items():
+            model = SourceRow(f"{first.where}: {worker}", told if isinstance(told, dict) else {})
+            known = [model.number(name) for name in ("input_price", "output_price")]
+            if None in known:
+                raise model.wrong("input_price, output_price", "expected two prices, found one")
+            yield worker, Price(*(price or 0.0 for price in known))
+
+
+def _take_llmrouter_scores(row: SourceRow, log: LogBuilder) -> None:
+    scores = row.get("scores")
+    if not isinstance(scores, dict) or not scores:
+        raise row.expected("an object of models' scores", "scores")
+    asked = row.asked(
+        row.text("question", "query"), ReferenceAnswer(None, None), ("", row.maybe_text("task_name") or "")
+    )
+    told = SourceRow(f"{row.where}: scores", scores)
+    for worker in scores:
+        score = told.score(worker)
+        if score is None:
+            raise told.expected("a number from 0 to 1", worker)
+        log.add(asked, LoggedAnswer(worker, row.where, score))
+
+
+def _take_llmrouter(row: SourceRow, prices: Mapping[str, Price], log: LogBuilder) -> None:
+    worker, score = row.label("model_name"), row.score("performance")
+    if score is None:
+        raise row.expected("a number from 0 to 1", "performance")
+    tokens = row.whole("input_tokens", "prompt_tokens"), row.whole("output_tokens", "completion_tokens")
+    used = None if None in tokens else Usage(*(count or 0 for count in tokens))
+    price = prices.get(worker)
+    answered = LoggedAnswer(
+        worker,
+        row.where,
+        score,
+        response=row.maybe_text("response"),
+        input_tokens=tokens[0],
+        output_tokens=tokens[1],
+        dollars=None if price is None or used is None else price.of(used),
+        cost=CostKind.DERIVED,
+        seconds=row.number("response_time"),
+    )
+    log.add(_llmrouter_task(row), answered)
+
+
+def _llmrouter_task(row: SourceRow) -> LoggedTask:
+    metric = row.maybe_text("metric") or ""
+    right = row.get("ground_truth", "gt")
+    answer = right if right is None or isinstance(right, str) else json.dumps(right, ensure_ascii=False)
+    if answer is not None and metric == "GSM8K":
+        answer = answer.rpartition("####")[2].strip()  # a worked solution ends with the number, as its metric has it
+    query = row.text("query")
+    prompt = format_options(query, _llmrouter_options(row)) if metric == "em_mc" and row.get("choices") else query
+    return row.asked(prompt, ReferenceAnswer(answer, _KINDS.get(metric)), ("", row.text("task_name")), "query")
+
+
+def _llmrouter_options(row: SourceRow) -> list[str]:
+    """Return the options: a list, or an object with them as `text`, as JSON or as Python writes it."""
+    choices = row.get("choices")
+    if isinstance(choices, str):
+        choices = _parse_literal(choices)
+    if isinstance(choices, dict):
+        choices = choices.get("text")
+    if not isinstance(choices, list) or not choices:
+        raise row.expected("a list of options, or an object with the options as text", "choices")
+    return [str(option) for option in choices]
+
+
+def _parse_literal(text: str) -> object:
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            found = ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
+    return found
+
+
+_ROUTELLM_RESPONSE = "_response"
+_WINNERS = {"winner_model_a": (1.0, 0.0), "winner_model_b": (0.0, 1.0), "winner_tie": (0.5, 0.5)}
+
+
+def import_routellm(given: Sources, log: LogBuilder) -> None:
+    """Read files of either layout."""
+    for file in given.files(".csv", ".parquet", *JSON_LINES_ENDINGS):
+        for row in read_source_rows(file):
+            if "model_a" in row.values:
+                _take_battle(row, log)
+            else:
+                _take_evaluation(row, _subject(file), log)
+
+
+def _subject(file: Path) -> str:
+    return file.stem.removeprefix("mmlu_").removesuffix("_responses")
+
+
+def _take_evaluation(row: SourceRow, subject: str, log: LogBuilder) -> None:
+    asked = row.asked(row.text("prompt"), ReferenceAnswer(None, None), ("", subject))
+    models = [name for name in row.values if name != "prompt" and not name.endswith(_ROUTELLM_RESPONSE)]
+    if not models:
+        raise row.wrong("prompt", "expected columns named for models beside it")
+    for model in models:
+        score, response = row.score(model), row.maybe_text(model + _ROUTELLM_RESPONSE)
+        if score is None:
+            raise row.expected("True or False", model)
+        log.add(asked, LoggedAnswer(model, row.where, score, response=response))
+
+
+def _take_battle(row: SourceRow, log: LogBuilder) -> None:
+    asked = row.asked(_join_turns(row.text("prompt")), ReferenceAnswer(None, None), ("", "battles"))
+    won = [name for name in _WINNERS if row.score(name) == 1]
+    if len(won) != 1:
+        raise row.wrong(", ".join(_WINNERS), f"expected 1 in one of them, found it in {len(won)}")
+    for side, score in zip("ab", _WINNERS[won[0]], strict=True):
+        response = row.maybe_text(f"response_{side}")
+        said = None if response is None else _join_turns(response)
+        log.add(asked, LoggedAnswer(row.label(f"model_{side}"), row.where, score, response=said))
+
+
+def _join_turns(text: str) -> str:
+    """Return the turns that are written as a JSON list (null: nothing was said) as one text, others as they are."""
+    try:
+        turns = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(turns, list) or not all(turn is None or isinstance(turn, str) for turn in turns):
+        return text
+    return "\n\n".join(turn for turn in turns if turn is not None)
+
+
+_ROUTERBENCH_RESPONSE, _ROUTERBENCH_COST = "|model_response", "|total_cost"
+
+
+def import_routerbench(given: Sources, log: LogBuilder) -> None:
+    """Read wide tables."""
+    for file in given.files(".parquet", ".csv"):
+        models: list[str] = []
+        for row in read_source_rows(file):
+            models = models or _routerbench_models(row)
+            _take_routerbench(row, models, log)
+
+
+def _routerbench_models(row: SourceRow) -> list[str]:
+    names = [
+        name.removesuffix(end)
+        for name in row.values
+        for end in (_ROUTERBENCH_RESPONSE, _ROUTERBENCH_COST)
+        if name.endswith(end)
+    ]
+    models = list(dict.fromkeys(names))
+    if not models:
+        raise row.wrong(
+            "the header", f"expected columns named MODEL, MODEL{_ROUTERBENCH_RESPONSE} and MODEL{_ROUTERBENCH_COST}"
+        )
+    for model in models:
+        if model not in row.values:
+            raise row.wrong(
+                model, f"expected this column, as there is {model}{_ROUTERBENCH_RESPONSE} or {model}{_ROUTERBENCH_COST}"
+            )
+    return models
+
+
+def _take_routerbench(row: SourceRow, models: list[str], log: LogBuilder) -> None:
+    name = (f"routerbench/{row.label('sample_id')}", row.text("eval_name"))
+    asked = row.asked(_join_listed(row.text("prompt")), ReferenceAnswer(None, None), name)
+    for model in models:
+        score, response = row.score(model), row.maybe_text(model + _ROUTERBENCH_RESPONSE)
+        dollars = row.number(model + _ROUTERBENCH_COST)
+        if (score, response, dollars) == (None, None, None):
+            continue
+        said = None if response is None else _join_listed(response)
+        answered = LoggedAnswer(model, row.where, score, response=said, dollars=dollars, cost=CostKind.DERIVED)
+        log.add(asked, answered)
+
+
+def _join_listed(text: str) -> str:
+    """Return the texts of a Python list of texts as one, any other text as it is."""
+    try:
+        parts = ast.literal_eval(text) if text.startswith("[") else None
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, str) for part in parts):
+        return text
+    return "\n\n".join(parts)

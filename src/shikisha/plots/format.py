@@ -1,0 +1,104 @@
+"""How the pages write things: states, times, amounts.
+
+Invariant: what is unknown is written as such and never as 0; a text that is cut says so. Times are UTC and bear the
+moment in `datetime`. Deliberately absent: markup other than of times.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from time import time
+
+from shikisha.core.budget import format_dollars
+from shikisha.core.text import one_line
+from shikisha.evals.report_text import UNKNOWN, compact, count, plural, seconds
+
+STATE_WORDS = {
+    "running": "running",
+    "suspended": "waits for a person",
+    "interrupted": "interrupted",
+    "quarantined": "quarantined",
+    "done": "done",
+    "failed": "failed",
+    "capped": "stopped by a cap",
+    "open": "running",
+    "waiting": "waits for a person",
+    "stopped": "interrupted",
+    "planned": "planned",
+    "retrying": "tries again",
+    "left": "not performed",
+    "ended": "ended",
+}
+
+
+def format_state(value: str) -> str:
+    """Return a status in words."""
+    return STATE_WORDS.get(value, value)
+
+
+def format_moment(at: float) -> str:
+    """Return a time as `22 Nov 2026, 14:05:09 UTC`."""
+    return datetime.fromtimestamp(at, UTC).strftime("%-d %b %Y, %H:%M:%S UTC")
+
+
+def format_timestamp(at: float) -> str:
+    """Return a time for machines."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def format_clock(at: float) -> str:
+    """Return a time of day with its tenths, UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S.%f")[:-4]
+
+
+def format_ago(at: float, now: float | None = None) -> str:
+    """Return how long ago a time was, in its largest unit: `just now`, `12 s ago`, `3 h ago`; `in 5 min` ahead."""
+    passed = (time() if now is None else now) - at
+    if abs(passed) < 2:
+        return "just now"
+    said = format_span(abs(passed))
+    return f"{said} ago" if passed > 0 else f"in {said}"
+
+
+def format_span(passed: float) -> str:
+    """Return a length of time in its largest unit."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if passed >= size:
+            return f"{passed / size:.0f} {unit}"
+    return f"{passed:.0f} s"
+
+
+def format_money(amount: float | None) -> str:
+    """Return dollars; `$?` where nobody can say."""
+    return format_dollars(amount)
+
+
+def format_share(value: float | None) -> str:
+    """Return a share in whole per cent."""
+    return UNKNOWN if value is None else f"{100 * value:.0f}\u00a0%"
+
+
+def format_duration(value: float | None) -> str:
+    """Return seconds in words, a dash where they are not known."""
+    return UNKNOWN if value is None else seconds(value)
+
+
+def shorten(text: str, longest: int = 90) -> str:
+    """Return a text on one line, cut with an ellipsis."""
+    return one_line(text, longest)
+
+
+TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {
+    "state": format_state,
+    "moment": format_moment,
+    "stamp": format_timestamp,
+    "clock": format_clock,
+    "ago": format_ago,
+    "span": format_span,
+    "money": format_money,
+    "share": format_share,
+    "lasting": format_duration,
+    "brief": shorten,
+    "count": count,
+    "compact": compact,
+    "plural": plural,
+}

@@ -1,0 +1,94 @@
+"""Frontiers: what budgets come to, task by task, and the area under accuracy that one number sums them up in.
+
+A budget is met by a mixture of two settings chosen on one part of the tasks and judged on another. Invariants: figures
+are expectations over the mixture's lot, task by task, so that two frontiers on the same tasks can be compared in pairs;
+BUDGETS and POINTS are in units (1.0 is the best single worker's mean cost). Deliberately absent: fitting.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shikisha.evals.statistics import difference_interval, score_interval
+from shikisha.routing.arrays import Floats
+from shikisha.routing.policy_data import AreaGain, FrontierPoint
+from shikisha.routing.trade_off import OperatingMix, TradeOff
+
+BUDGETS = np.geomspace(0.02, 2.0, 15)
+REPORTED_BUDGETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """[T, B]: the score won and the cost (units) of each task at each budget."""
+
+    budgets: Floats
+    won: Floats
+    cost: Floats
+
+    @property
+    def by_task(self) -> Floats:
+        """[T]: each task's part in the area."""
+        mean: Floats = self.won.mean(axis=1)
+        return mean
+
+    @property
+    def area(self) -> float:
+        """The mean accuracy over the budgets."""
+        return float(self.won.mean())
+
+    def points(self) -> tuple[FrontierPoint, ...]:
+        """Return what each budget came to."""
+        found = []
+        for place, budget in enumerate(self.budgets):
+            won = self.won[:, place]
+            low, high = score_interval(won.tolist())
+            found.append(FrontierPoint(float(budget), float(self.cost[:, place].mean()), float(won.mean()), low, high))
+        return tuple(found)
+
+
+def compute_frontier(
+    dial: TradeOff, won: Floats, cost: Floats, places: Sequence[tuple[int, int]], budgets: Floats
+) -> Frontier:
+    """Return the frontier of a dial on tasks where each (part, setting) of `places` came to `won`, `cost` [T, n].
+
+    A budget below the cheapest setting is met by the cheapest setting for as many of the tasks as it pays for.
+    """
+    column = {place: index for index, place in enumerate(places)}
+    out_won, out_cost = np.zeros((len(won), len(budgets))), np.zeros((len(won), len(budgets)))
+    for index, budget in enumerate(budgets):
+        mix, paid = mix_for_budget(dial, float(budget)), affordable_share(dial, float(budget))
+        for point, share in ((mix.low, paid * (1 - mix.share)), (mix.high, paid * mix.share)):
+            if share:
+                at = column[point.part, point.setting]
+                out_won[:, index] += share * won[:, at]
+                out_cost[:, index] += share * cost[:, at]
+    return Frontier(np.asarray(budgets, np.float64), out_won, out_cost)
+
+
+def mix_for_budget(dial: TradeOff, budget: float) -> OperatingMix:
+    """Return what meets this budget, or the cheapest setting where none does."""
+    return dial.for_cost(max(budget, dial.points[0].cost))
+
+
+def affordable_share(dial: TradeOff, budget: float) -> float:
+    """Return for which share of the tasks a budget pays for the cheapest setting."""
+    return min(1.0, budget / dial.points[0].cost) if dial.points[0].cost > 0 else 1.0
+
+
+def paired_gain(name: str, one: Frontier, other: Frontier, contents: Sequence[str] = ()) -> AreaGain:
+    """Return the paired difference in area of one over the other, which is called `name`.
+
+    `contents` say which tasks are copies of one another: together these are one piece of evidence.
+    """
+    difference = one.by_task - other.by_task
+    low, high = difference_interval((_mean_by_content(difference, contents) if contents else difference).tolist())
+    return AreaGain(name, float(difference.mean()), low, high)
+
+
+def _mean_by_content(difference: Floats, contents: Sequence[str]) -> Floats:
+    """Return a number for each content whose mean is that of all tasks."""
+    known, places = np.unique(np.array(contents), return_inverse=True)
+    sums: Floats = np.bincount(places.reshape(-1), difference).astype(np.float64)
+    return sums * (len(known) / len(difference))

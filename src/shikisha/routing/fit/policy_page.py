@@ -1,0 +1,129 @@
+"""The page of a learned policy: one HTML file that needs nothing else, in the style of an evaluation's page.
+
+Invariants: every text from a log is cleaned and escaped where the templates are rendered (`evaluate.page`); the page
+loads nothing and runs no script but its own; every figure in a drawing also stands in a table or a text. Deliberately
+absent: counting, and any figure that the policy file does not hold.
+"""
+
+from base64 import b64encode
+from collections.abc import Mapping
+from hashlib import sha256
+
+from shikisha.evals.entrant_metrics import ConfidenceInterval
+from shikisha.evals.html_report import page_environment
+from shikisha.evals.report_text import points, span
+from shikisha.plots.eval_charts import ChartSize, IntervalChart
+from shikisha.plots.eval_charts import IntervalLine as Place
+from shikisha.plots.policy_charts import (
+    accuracy_promises,
+    budget_checks,
+    cost_promises,
+    frontier_chart,
+    setting_shares,
+    worker_stack,
+)
+from shikisha.plots.svg import AxisScale, Tick, even_scale
+from shikisha.routing.fit import policy_report
+from shikisha.routing.fit.cost_frontier import REPORTED_BUDGETS
+from shikisha.routing.fit.policy_figures import (
+    ask_shares,
+    best_single_worker,
+    cost_to_reach,
+    default_setting,
+    fixed_cost_baselines,
+    frontier_lines,
+    is_overspent,
+    usage_by_type,
+    workers_with_few_outcomes,
+)
+from shikisha.routing.policy_data import AreaGain, Policy
+from shikisha.routing.trade_off import TargetMetric
+
+_WIDE, _NARROW = ChartSize(1200, 560), ChartSize(350, 420, 11, 19)
+_EDGES = (8.0, 92.0)  # per cent of an axis' width
+
+
+def render_policy_page(policy: Policy, version: str, uses: tuple[tuple[str, str], ...] = ()) -> str:
+    """Return the page; MissingExtra when jinja2 is not installed."""
+    environment = page_environment("shikisha.routing.fit", "shikisha.evals")
+    environment.filters["met_span"] = lambda met: span(ConfidenceInterval(met.low, met.high))
+    environment.filters["gain_span"] = lambda gain: span(ConfidenceInterval(gain.low, gain.high), signed=True)
+    script = environment.get_template("page.js").render()
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    return environment.get_template("policy.html.jinja").render(
+        {"policy": policy, "version": version, "uses": uses, "script_digest": digest}
+        | {**_text_values(policy), **_figure_values(policy), **_trade_off_values(policy)}
+    )
+
+
+def _text_values(policy: Policy) -> Mapping[str, object]:
+    evidence = policy.rung().evidence
+    return {
+        "name": policy_report.log_name(policy.about),
+        "best": best_single_worker(policy),
+        "few": workers_with_few_outcomes(policy),
+        "unit": policy.rung().dial.unit,
+        "source": policy_report.describe_source(policy),
+        "yardstick": policy_report.describe_best_single(policy),
+        "headline": policy_report.describe_result(policy),
+        "kept_word": policy_report.describe_promises(evidence) if evidence else "",
+        "needs": {rung.name: _format_needed(rung.evidence.needs) for rung in policy.rungs[1:] if rung.evidence},
+    }
+
+
+def _format_needed(outcomes: int | None) -> str:
+    return "nobody can say" if outcomes is None else f"about {outcomes:,}" if outcomes else "none"
+
+
+def _figure_values(policy: Policy) -> Mapping[str, object]:
+    measured = frontier_lines(policy)
+    best = policy.rung().dial.best_single
+    return {
+        "budgets": REPORTED_BUDGETS,
+        "rows": [(line, [(line.at(budget), budget) for budget in REPORTED_BUDGETS]) for line in measured],
+        "overspent": is_overspent,
+        "reached": {line.name: cost_to_reach(line.frontier, best) for line in measured},
+        "marks": fixed_cost_baselines(policy),
+        "wide": frontier_chart(policy, _WIDE),
+        "narrow": frontier_chart(policy, _NARROW, named=False),
+        "gains": [(rung.name, gain) for rung in policy.rungs if rung.evidence for gain in rung.evidence.gains],
+        "gain_axis": gain_axis(policy),
+    }
+
+
+def _trade_off_values(policy: Policy) -> Mapping[str, object]:
+    rung = policy.rung()
+    held = budget_checks(rung)
+    mix, wish = default_setting(rung)
+    return {
+        "kept": held,
+        "accuracy_promises": accuracy_promises(held) if held else None,
+        "cost_promises": cost_promises(held),
+        "shares": setting_shares(policy, rung),
+        "wide_stack": worker_stack(policy, rung, 760.0),
+        "narrow_stack": worker_stack(policy, rung, 350.0),
+        "mix": mix,
+        "setting": "its best setting"
+        if wish.aim is TargetMetric.BEST
+        else "the setting that is as good as the best single worker",
+        "ways": usage_by_type(policy, mix),
+        "asked": ask_shares(policy, mix) or {},
+    }
+
+
+def gain_axis(policy: Policy) -> IntervalChart:
+    """Return the gains of the rungs on one axis that holds 0, by `rung over other`; tick texts are points."""
+    found = {
+        f"{rung.name} over {gain.over}": gain
+        for rung in policy.rungs
+        if rung.evidence is not None
+        for gain in rung.evidence.gains
+    }
+    scale = even_scale([0.0, *(end for gain in found.values() for end in (gain.low, gain.high))], _EDGES, 4)
+    ticks = tuple(Tick(scale(value), points(value).removesuffix(".0") if value else "0") for value in scale.ticks(4))
+    return IntervalChart(ticks, scale(0.0), {name: _interval_positions(scale, gain) for name, gain in found.items()})
+
+
+def _interval_positions(scale: AxisScale, gain: AreaGain) -> Place:
+    low, mean, high = (round(scale(value), 2) for value in (gain.low, gain.mean, gain.high))
+    return Place(low, mean, high)

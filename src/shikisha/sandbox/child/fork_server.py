@@ -1,0 +1,149 @@
+"""The launcher: one small single-threaded process that forks a process for each program, before any of it is confined.
+
+Invariants: the launcher runs no program, reads nothing that a program wrote, and holds nothing of ours (it was started
+with an empty environment); a program's process has its own descriptors and none of the launcher's; when the socket to
+whoever started the launcher closes, the launcher and all programs end. Forking a warm interpreter costs a tenth of
+starting one, and forking from a process without threads is safe, where doing so from a server is not.
+
+What comes on the socket: one JSON message for each program (folder, memory, cpu_seconds) with five descriptors: its
+standard input, its output, what is to be run, where it tells how it ended, and a socket for the launcher's own word on
+it, which is first its process (with a pidfd), then its exit code.
+"""
+
+import fcntl
+import gc
+import json
+import os
+import select
+import socket
+import sys
+from importlib import import_module
+
+from shikisha.sandbox.child import program
+from shikisha.sandbox.child.confinement import (
+    FIRST_FREE_DESCRIPTOR,
+    Allowance,
+    Confinement,
+    drop_launcher_privileges,
+    end_with_parent,
+    support_problem,
+)
+
+_LONGEST_MESSAGE = 65_536
+_SENT, _ANSWER = 3, 4
+_MOST_DESCRIPTORS = 4_096
+_PRELOADED_MODULES = (  # what programs import most, so that it is read once
+    *("argparse", "bisect", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "enum", "fractions"),
+    *("functools", "hashlib", "heapq", "inspect", "itertools", "math", "operator", "pathlib", "random", "re", "shutil"),
+    *("statistics", "string", "tempfile", "textwrap", "threading", "time", "traceback", "typing"),
+    *("array", "asyncio", "json", "resource", "signal", "unittest", "unittest.mock", "uuid", "zoneinfo"),  # of tests
+)
+
+
+def main() -> None:
+    """Serve on the socket whose descriptor is the second argument; the third is the folder of all programs' folders."""
+    control = socket.socket(fileno=fcntl.fcntl(int(sys.argv[2]), fcntl.F_DUPFD_CLOEXEC, FIRST_FREE_DESCRIPTOR))
+    os.close(int(sys.argv[2]))
+    if trouble := support_problem():
+        control.send(json.dumps({"problem": trouble}).encode())
+        return
+    _preload_modules()
+    drop_launcher_privileges(sys.argv[3])
+    launcher = ForkServer(control)
+    control.send(json.dumps({"user": os.geteuid()}).encode())
+    launcher.serve()
+
+
+class ForkServer:
+    """Knows the programs that run: each one's process and the socket on which its end is told, by pidfd."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._process = os.getpid()
+        self._confinement = Confinement()
+        self._running: dict[int, tuple[int, socket.socket]] = {}
+
+    def serve(self) -> None:
+        """Launch programs and tell of their ends until the socket closes."""
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        while True:
+            for ready, _ in poll.poll():
+                if ready in self._running:
+                    poll.unregister(ready)
+                    self._reap(ready)
+                    continue
+                message, descriptors, _, _ = socket.recv_fds(self._control, _LONGEST_MESSAGE, 5)
+                if not message:
+                    return
+                if (pidfd := self._launch(message, descriptors)) is not None:
+                    poll.register(pidfd, select.POLLIN)
+
+    def _launch(self, message: bytes, descriptors: list[int]) -> int | None:
+        *ends, word = descriptors
+        told = socket.socket(fileno=word)
+        try:
+            process = os.fork()
+        except OSError as error:
+            process = -1
+            _send_reply(told, {"problem": f"no process could be made: {error.strerror}"})
+        if process == 0:
+            self._run_child(message, ends)
+        for end in ends:
+            os.close(end)
+        if process < 0:
+            told.close()
+            return None
+        pidfd = os.pidfd_open(process)
+        _send_reply(told, {"process": process}, pidfd)
+        self._running[pidfd] = process, told
+        return pidfd
+
+    def _reap(self, pidfd: int) -> None:
+        process, told = self._running.pop(pidfd)
+        os.close(pidfd)
+        with told:
+            _send_reply(told, {"code": os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])})
+
+    def _run_child(self, message: bytes, ends: list[int]) -> None:
+        """Be the process of one program, to its end; nothing returns from here into the launcher's loop."""
+        code = 70
+        try:
+            allowance = Allowance(**json.loads(message))
+            os.setsid()
+            _arrange_descriptors(ends)
+            try:
+                end_with_parent(self._process)
+                self._confinement.enter(allowance)
+            except OSError as error:
+                program.report_end(_ANSWER, None, f"the jail could not be closed: {error}")
+                return
+            os.closerange(_ANSWER + 1, _MOST_DESCRIPTORS)
+            program.prepare_interpreter(allowance.folder, __name__.partition(".")[0])
+            program.run_program(program.receive_program(_SENT), _ANSWER)
+            code = 0
+        finally:
+            os._exit(code)
+
+
+def _preload_modules() -> None:
+    for name in _PRELOADED_MODULES:
+        import_module(name)
+    sys.path.remove(sys.argv[1])
+    gc.collect()
+    gc.freeze()
+
+
+def _send_reply(word: socket.socket, what: dict[str, object], *descriptors: int) -> None:
+    try:
+        socket.send_fds(word, [json.dumps(what).encode()], descriptors)
+    except OSError:  # whoever wanted to know has gone; the program ends at its limits
+        return
+
+
+def _arrange_descriptors(ends: list[int]) -> None:
+    """Put a program's descriptors in their places: input, output, errors (which go nowhere), what is sent, answer."""
+    given, printed, sent, answer = (fcntl.fcntl(end, fcntl.F_DUPFD, FIRST_FREE_DESCRIPTOR) for end in ends)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for place, end in enumerate((given, printed, nowhere, sent, answer)):
+        os.dup2(end, place)

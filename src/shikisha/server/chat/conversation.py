@@ -1,0 +1,195 @@
+"""From a chat request to a task: the last user message is the prompt, what was said before is its history.
+
+What the client's tools came to since stands in the task's exchanges. Invariant: nothing that was said is dropped, and a
+conversation that has no place for an answer (its calls are not answered, or the assistant spoke last) is a 400 that
+names the message. A speaker's name stands before what they said. Deliberately absent: a run that waits for these very
+results (`toolcalls`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shikisha.core.messages import Attachment, ChatMessage, Json, Speaker, ToolCall, ToolExchange, ToolResult
+from shikisha.core.task import Task
+from shikisha.server.chat.schema import (
+    ChatAssistantMessage,
+    ChatFilePart,
+    ChatImagePart,
+    ChatInputMessage,
+    ChatJsonObjectFormat,
+    ChatJsonSchemaFormat,
+    ChatPart,
+    ChatRefusalPart,
+    ChatRequest,
+    ChatSystemMessage,
+    ChatTextPart,
+    ChatToolMessage,
+    ChatUserMessage,
+)
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.request import audio_attachment, file_attachment, image_attachment
+
+ATTACHMENT_ONLY_PROMPT = "See what is attached."
+
+
+@dataclass(slots=True)
+class Conversation:
+    """What the messages come to: the turns, and where the last of the user's is."""
+
+    turns: list[ChatMessage] = field(default_factory=list)
+    asked: int | None = None
+
+    def exchanges(self) -> tuple[ToolExchange, ...]:
+        """Return the calls since the last question, with their results."""
+        found: list[ToolExchange] = []
+        said = ""
+        for turn in self.turns[(self.asked or 0) + 1 :]:
+            if turn.speaker is Speaker.ASSISTANT:
+                said = f"{said}\n\n{turn.text}" if said and turn.text else said or turn.text
+                if turn.calls:
+                    found.append(ToolExchange(turn.calls, self._results(turn.calls), said))
+                    said = ""
+        return tuple(found)
+
+    def history(self) -> tuple[ChatMessage, ...]:
+        """Return what was said before the last question, instructions that came after it included."""
+        asked = self.asked or 0
+        late = [turn for turn in self.turns[asked + 1 :] if turn.speaker is Speaker.SYSTEM]
+        return (*self.turns[:asked], *late)
+
+    def _results(self, calls: Sequence[ToolCall]) -> tuple[ToolResult, ...]:
+        came = {turn.answers: turn.text for turn in self.turns if turn.answers}
+        return tuple(ToolResult(call.id, came[call.id]) for call in calls)
+
+
+def task_from_chat(request: ChatRequest) -> Task:
+    """Return the task that a request asks for."""
+    talk = read_conversation(request.messages)
+    question = talk.turns[talk.asked or 0]
+    offered = [] if request.tool_choice == "none" else request.tools or []
+    return Task(
+        ATTACHMENT_ONLY_PROMPT if question.attachments and not question.text.strip() else question.text,
+        history=talk.history(),
+        attachments=question.attachments,
+        exchanges=talk.exchanges(),
+        tools=tuple(tool.model_dump(mode="json", exclude_none=True) for tool in offered),
+        parallel_tool_calls=request.parallel_tool_calls if offered else None,
+        answer_schema=_schema(request),
+        options=_options(request),
+    )
+
+
+def read_conversation(messages: Sequence[ChatInputMessage]) -> Conversation:
+    """Return the messages as turns; 400 for a conversation in which nobody can answer now."""
+    talk, open_calls = Conversation(), dict[str, None]()
+    for place, message in enumerate(messages):
+        where = f"messages[{place}]"
+        if isinstance(message, ChatToolMessage):
+            if message.tool_call_id not in open_calls:
+                said = f"no call {message.tool_call_id[:60]!r} waits for a result here"
+                raise _invalid_value(f"{where}.tool_call_id", said)
+            del open_calls[message.tool_call_id]
+        elif open_calls:
+            raise _invalid_value(where, f"expected tool messages first, for the calls {', '.join(open_calls)}")
+        turn = _turn(message, where)
+        open_calls |= dict.fromkeys(call.id for call in turn.calls)
+        if turn.speaker is Speaker.USER:
+            talk.asked = place
+        talk.turns.append(turn)
+    if open_calls:
+        raise _invalid_value("messages", f"expected tool messages for the calls {', '.join(open_calls)}")
+    if talk.turns[-1].speaker is Speaker.ASSISTANT:
+        raise _invalid_value(
+            "messages", "expected a user message or a tool's result at the end: the assistant spoke last"
+        )
+    if talk.asked is None:
+        spoken = [place for place, turn in enumerate(talk.turns) if turn.speaker is Speaker.SYSTEM]
+        if len(spoken) < len(talk.turns):
+            raise _invalid_value("messages", "expected a user message")
+        talk.asked = spoken[-1]
+    return talk
+
+
+def _turn(message: ChatInputMessage, where: str) -> ChatMessage:
+    match message:
+        case ChatToolMessage():
+            return ChatMessage(Speaker.TOOL, _text(message.content), answers=message.tool_call_id)
+        case ChatSystemMessage():
+            return ChatMessage(Speaker.SYSTEM, _with_name(message.name, _text(message.content)))
+        case ChatAssistantMessage():
+            calls = tuple(
+                ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
+            )
+            text = _text(message.content or "") or message.refusal or ""
+            return ChatMessage(Speaker.ASSISTANT, _with_name(message.name, text), calls)
+        case ChatUserMessage():
+            parts = message.content if isinstance(message.content, list) else []
+            attached = tuple(
+                _attachment(part, f"{where}.content[{place}]")
+                for place, part in enumerate(parts)
+                if not isinstance(part, ChatTextPart)
+            )
+            return ChatMessage(Speaker.USER, _with_name(message.name, _text(message.content)), attachments=attached)
+
+
+def _text(content: str | Sequence[ChatPart | ChatTextPart | ChatRefusalPart]) -> str:
+    if isinstance(content, str):
+        return content
+    said = (
+        part.text if isinstance(part, ChatTextPart) else part.refusal
+        for part in content
+        if isinstance(part, ChatTextPart | ChatRefusalPart)
+    )
+    return "\n\n".join(said)
+
+
+def _with_name(name: str | None, text: str) -> str:
+    return f"{name}: {text}" if name else text
+
+
+def _attachment(part: ChatPart, where: str) -> Attachment:
+    match part:
+        case ChatImagePart(image_url=at):
+            return image_attachment(at.url, at.detail, f"{where}.image_url.url")
+        case ChatFilePart(file=given):
+            if given.file_id is not None:
+                raise _invalid_value(
+                    f"{where}.file.file_id", "files are not kept here: send the file itself as file_data"
+                )
+            return file_attachment(given.file_data, given.filename, f"{where}.file")
+        case ChatTextPart():
+            raise TypeError("a text is no attachment")
+        case _:
+            return audio_attachment(part.input_audio.data, part.input_audio.format, f"{where}.input_audio")
+
+
+def _schema(request: ChatRequest) -> dict[str, Json] | None:
+    match request.response_format:
+        case ChatJsonSchemaFormat(json_schema=wanted):
+            schema: dict[str, Json] = dict(wanted.schema_ or {})
+            if wanted.description and "description" not in schema:
+                schema["description"] = wanted.description
+            return schema
+        case ChatJsonObjectFormat():
+            return {"type": "object"}
+        case _:
+            return None
+
+
+def _options(request: ChatRequest) -> dict[str, Json]:
+    stop = [request.stop] if isinstance(request.stop, str) else request.stop
+    most = request.max_completion_tokens if request.max_completion_tokens is not None else request.max_tokens
+    options: dict[str, Json] = {
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "stop": stop,
+        "seed": request.seed,
+        "max_completion_tokens": most,
+        "reasoning_effort": request.reasoning_effort,
+        "verbosity": request.verbosity,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _invalid_value(where: str, what: str) -> ApiError:
+    return ApiError(400, f"{where}: {what}", "invalid_value", param=where)

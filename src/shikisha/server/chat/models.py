@@ -1,0 +1,142 @@
+"""The names of models: a rolling one, a pinned one, one a conductor, and a cheap one that answers in a single step.
+
+`shikisha` is whoever conducts by default, today and after any change. A pin, `shikisha-DATE-HASH`, is the same with the
+hash of everything that its answers hang on (conductor, policy, workers, prices): it is served while that is unchanged,
+and refused by name once it is not. `shikisha/NAME` is the conductor of that name, `shikisha-mini` one call to the
+cheapest worker, for a chat's titles and tags. Invariant: a name means the same for everyone who may use it, and no name
+is guessed. Deliberately absent: workers as models (the pool is the conductor's business), and old configurations.
+
+`/v1/models`: the names under which the pool can be asked. Deliberately absent: workers, which no client picks.
+
+Invariant: what is listed here is what this key may use, no more.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from shikisha.config.conductors import SIMULATION_CONDUCTOR
+from shikisha.config.container import Container
+from shikisha.config.eval_setup import entrant_version
+from shikisha.core.budget import Usage
+from shikisha.core.call import Card
+from shikisha.server.http.api_errors import ApiError, error_responses
+from shikisha.server.http.auth import require_scope
+from shikisha.server.keys.key import KeyScope, Principal
+
+ROLLING_MODEL = "shikisha"
+MINI_MODEL = "shikisha-mini"
+_PINNED_NAME = re.compile(r"shikisha-(\d{4}-\d{2}-\d{2})-([0-9a-f]{8})")
+_SINGLE_CONDUCTOR = "fixed:single"
+_TYPICAL_USAGE = Usage(1000, 300)  # to compare prices by
+_MODEL_KINDS = ("chat", "simulated", "scripted", "replay")  # kinds of workers that answer anything, the likeliest first
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A name, the specification of the conductor that it stands for ("": the cheapest worker alone), and since when."""
+
+    name: str
+    conductor: str
+    created: int
+
+    def spec(self, cards: Sequence[Card]) -> str:
+        """Return the specification of the conductor over these workers."""
+        return self.conductor or f"{_SINGLE_CONDUCTOR}?worker={cheapest_worker(cards).name}"
+
+
+class ModelCatalog:
+    """The models of one configuration, in the order in which they are listed."""
+
+    def __init__(self, composition: Container, created: int | None = None) -> None:
+        settings = composition.settings
+        since = _changed_at(composition) if created is None else created
+        default = _default_conductor(composition)
+        names = settings.pool or composition.default_pool
+        self._hash = entrant_version(composition, default, names, [settings.budgets.model_dump(mode="json")])[:8]
+        self.pin = f"{ROLLING_MODEL}-{datetime.fromtimestamp(since, UTC):%Y-%m-%d}-{self._hash}"
+        specs = {ROLLING_MODEL: default, self.pin: default, f"{ROLLING_MODEL}/{default}": default}
+        specs |= {f"{ROLLING_MODEL}/{name}": name for name in settings.conductors}
+        specs[MINI_MODEL] = ""
+        self._models = {name: ServedModel(name, spec, since) for name, spec in specs.items()}
+
+    @property
+    def models(self) -> Mapping[str, ServedModel]:
+        """All models by name."""
+        return self._models
+
+    def listed(self, principal: Principal) -> tuple[ServedModel, ...]:
+        """Return the models that this principal may use."""
+        return tuple(model for model in self._models.values() if _may_use(principal, model))
+
+    def find(self, name: str, principal: Principal) -> ServedModel:
+        """Return the model of this name; a 404 that lists the known ones, or says that a pin is out of date."""
+        pinned = _PINNED_NAME.fullmatch(name)
+        if pinned and pinned[2] == self._hash:  # the date says since when, the hash what
+            name = self.pin
+        model = self._models.get(name)
+        if model is not None and _may_use(principal, model):
+            return model
+        known = ", ".join(each.name for each in self.listed(principal)) or "none"
+        if model is not None:
+            raise ApiError(
+                403, f"this key may not use the model {name!r}; it may use: {known}", "model_not_allowed", param="model"
+            )
+        why = f"the model {name!r} does not exist"
+        if pinned:
+            why = f"the model {name!r} is no more: the configuration that it names has changed"
+        raise ApiError(404, f"{why}; known are: {known}", "model_not_found", param="model")
+
+
+def cheapest_worker(cards: Sequence[Card]) -> Card:
+    """Return the worker that answers anything for the least money: a model, or else whoever is there."""
+    kinds = [kind for kind in _MODEL_KINDS if any(card.kind == kind for card in cards)]
+    able = [card for card in cards if card.kind == kinds[0]] if kinds else list(cards)
+    return min(able, key=_typical_price)
+
+
+def _typical_price(card: Card) -> float:
+    return float("inf") if card.price is None else card.price.of(_TYPICAL_USAGE)
+
+
+def _may_use(principal: Principal, model: ServedModel) -> bool:
+    allowed = principal.conductors
+    return allowed is None or (model.conductor or MINI_MODEL) in allowed or model.name in allowed
+
+
+def _default_conductor(composition: Container) -> str:
+    """Return who conducts when nobody is named, as `Composition.conductor` finds it."""
+    if composition.simulated_pool is not None and "conductor" not in composition.settings.model_fields_set:
+        return SIMULATION_CONDUCTOR
+    return composition.settings.conductor
+
+
+def _changed_at(composition: Container) -> int:
+    """Return when the configuration was last changed; today, where there is none."""
+    file = Path(composition.file)
+    return int(file.stat().st_mtime if file.is_file() else datetime.now(UTC).timestamp())
+
+
+router = APIRouter(tags=["models"])
+RunPrincipal = Annotated[Principal, Depends(require_scope(KeyScope.RUN))]
+
+
+@router.get("/v1/models", summary="List the models", responses=error_responses())
+async def list_models(request: Request, by: RunPrincipal) -> dict[str, object]:
+    """List the models that this key may use."""
+    return {"object": "list", "data": [_model_fields(model) for model in request.app.state.house.catalogue.listed(by)]}
+
+
+@router.get("/v1/models/{name:path}", summary="Look a model up", responses=error_responses(404))
+async def read_model(request: Request, name: str, by: RunPrincipal) -> dict[str, object]:
+    """Return one model, which this key may use."""
+    return _model_fields(request.app.state.house.catalogue.find(name, by))
+
+
+def _model_fields(model: ServedModel) -> dict[str, object]:
+    return {"id": model.name, "object": "model", "created": model.created, "owned_by": "shikisha"}

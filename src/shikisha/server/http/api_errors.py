@@ -1,0 +1,102 @@
+"""What an HTTP client is told when something cannot be done, in OpenAI's shape.
+
+Invariant 8: a message holds no key, no header and no traceback; what nobody foresaw is a 500 that says only where to
+look. Deliberately absent: texts for each route (whoever raises says what, where, and what was expected).
+
+What the OpenAPI document says of refusals: OpenAI's shape, for every status that a route may answer with.
+
+Deliberately absent: the refusals themselves (`problems`).
+"""
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+
+
+class ApiError(Exception):
+    """A refusal: HTTP status, OpenAI's `type` and `code`, the parameter concerned, seconds after which to try again."""
+
+    def __init__(
+        self, status: int, message: str, code: str, *, param: str | None = None, wait: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.param = param
+        self.wait = wait
+
+    @property
+    def kind(self) -> str:
+        """OpenAI's name for errors of this status."""
+        return _ERROR_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+
+    def body(self) -> Mapping[str, object]:
+        """Return the body of the answer."""
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that go with it."""
+        return {} if self.wait is None else {"Retry-After": str(max(1, round(self.wait)))}
+
+
+_ERROR_TYPES = {
+    401: "authentication_error",
+    402: "insufficient_quota",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+
+
+class ErrorInfo(BaseModel):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """A refusal, in OpenAI's shape."""
+
+    error: ErrorInfo
+
+
+_STATUS_DESCRIPTIONS = {
+    400: "The request is not as expected",
+    401: "No key, or none that opens anything",
+    402: "A budget is used up",
+    403: "The key may not do this",
+    404: "There is no such thing, or it is another tenant's",
+    409: "It is not in a state for this",
+    410: "It was there, and is over or erased",
+    413: "The body is too large",
+    421: "The Host header names no host of this server",
+    429: "Too many; see Retry-After",
+    431: "The headers are too large",
+    500: "An unforeseen error",
+    502: "No worker gave an answer that stands",
+    503: "Not now; see Retry-After",
+    504: "No answer in time",
+}
+COMMON_STATUSES = (400, 401, 403, 413, 421, 429, 431, 500, 503)
+
+
+def error_responses(*more: int) -> dict[int | str, dict[str, object]]:
+    """Return the `responses` of a route: those that every route has, and these."""
+    gone = (410,) if 404 in more else ()  # what can be absent can have been erased
+    return {
+        status: {"model": ErrorBody, "description": _STATUS_DESCRIPTIONS[status]}
+        for status in sorted({*COMMON_STATUSES, *more, *gone})
+    }
+
+
+SSE_CONTENT = {
+    "schema": {
+        "type": "object",
+        "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+        "description": "One server-sent event",
+    }
+}

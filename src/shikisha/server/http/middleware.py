@@ -1,0 +1,395 @@
+"""Every request, counted and logged when its answer has ended: a middleware around everything else.
+
+Invariant 8: a line holds the route's template, never the path or its query, and no header but those that we made; the
+key's id, never the key. A request without an id of ours gets one, which the client is told (`x-request-id`). A plain
+ASGI middleware: nothing is buffered, streams stream. Deliberately absent: what was asked and answered.
+
+How large a request may be and how long it may take to come; and how much of all requests is held at once.
+
+Invariants: a request beyond the bounds is answered (401, 408, 413, 431, 503), and the rest of it is read and thrown
+away for a moment, so that a client that is still sending sees the answer; more than a few bytes are kept only of who
+has a key; what is kept of all bodies together, until they are answered, has a bound. Deliberately absent: bounds on
+what the bytes mean (the wire models have those), and heads that come slowly (`connections`).
+
+Hosts: under which names requests may come (the Host header), and the addresses at which a server is reached.
+
+A page from elsewhere can have its own name point at this machine (DNS rebinding) and then read what a server here
+answers. Bound to a loopback address a server can be reached by nothing but programs of this machine, browsers included,
+so it answers only to names that are its own: `localhost`, any IP address (a name is what gets rebound, an address never
+is), `server.url` and `server.hosts`. Bound to any other address it answers to every name, because the names under which
+containers, clusters and proxies reach it cannot be known here, and because every route wants a key that such a page
+does not have; `server.hosts` narrows that. Probes (`/healthz`, `/readyz`) may name any host.
+
+Invariant: a refusal says which settings let a name in, and the log says which name it was. Deliberately absent: looking
+names up (an address of ours is asked of the routing table, which sends nothing).
+"""
+
+import asyncio
+import ipaddress
+import logging
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shikisha.config.settings import ServerTable
+from shikisha.core.text import one_line
+from shikisha.server.http.api_errors import ApiError
+
+if TYPE_CHECKING:
+    from shikisha.server.ops.metrics import MetricCounters
+
+_ACCESS_LOG = logging.getLogger("shikisha.requests")
+TRACEPARENT: ContextVar[str | None] = ContextVar("traceparent", default=None)  # a run begins in its request's context
+_QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked by machines every few seconds
+_CLIENT_LEFT = 499  # the client left before there was a status, as nginx has it
+UNMATCHED_ROUTE = "(none)"
+
+
+class AccessLog:
+    """Counts and logs requests."""
+
+    def __init__(self, app: ASGIApp, tallies: "MetricCounters") -> None:
+        self._app = app
+        self._tallies = tallies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and tell of it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = _LoggedResponse(send, f"req_{secrets.token_hex(8)}")
+        scope.setdefault("state", {})["request_id"] = answer.request
+        TRACEPARENT.set(Headers(scope=scope).get("traceparent"))
+        began = perf_counter()
+        try:
+            await self._app(scope, receive, answer)
+        finally:
+            self._tell(scope, answer, perf_counter() - began)
+
+    def _tell(self, scope: Scope, answer: "_LoggedResponse", seconds: float) -> None:
+        status, state = answer.status or _CLIENT_LEFT, scope["state"]
+        route = getattr(scope.get("route"), "path", UNMATCHED_ROUTE)
+        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+        self._tallies.request(method, route, status, seconds)
+        refused = state.get("refused") or (f"http_{status}" if status >= 400 else None)
+        if refused is not None:
+            self._tallies.refuse(str(refused))
+        level = logging.DEBUG if route in _QUIET_ROUTES and status < 500 else logging.INFO
+        if _ACCESS_LOG.isEnabledFor(level):
+            said = {
+                "request": answer.request,
+                "run": answer.run,
+                "key": state.get("key"),
+                "method": method,
+                "route": route,
+                "status": status,
+                "refused": refused,
+                "ms": round(seconds * 1000, 3),
+            }
+            _ACCESS_LOG.log(level, "request", extra={"said": said})
+
+
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+
+
+class _LoggedResponse:
+    """The way back to the client: notes the status and the run as the headers pass, and adds the request's id."""
+
+    def __init__(self, send: Send, request: str) -> None:
+        self._send = send
+        self.request = request
+        self.status = 0
+        self.run: str | None = None
+
+    async def __call__(self, message: Message) -> None:
+        """Send a message on."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers.setdefault("x-request-id", self.request)
+            self.run = headers.get("x-shikisha-run-id")
+        await self._send(message)
+
+
+_MAX_HEADER_BYTES = 64 * 2**10
+_BODY_SECONDS = 120.0  # in which a body comes whole: what drips in for ever holds its place for ever
+_SILENT_SECONDS = 30.0  # seconds in which nothing more of it comes
+_SMALL_BODY_BYTES = 64 * 2**10  # bytes that are kept of anybody's body, beside the bound: most chats are smaller
+_DRAIN_SECONDS = 5.0  # seconds that the rest of a refused body is read and thrown away
+_RETRY_AFTER_SECONDS = 2.0  # seconds after which whoever found no room is asked to come again
+
+
+async def _accept_anybody(_: Request) -> None:
+    """Let large bodies of everybody in."""
+
+
+class RequestLimits:
+    """Pure ASGI middleware: refuses what is too large or too slow. `known` raises Problem for who has no key."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        most_bytes: int,
+        most_held: int | None = None,
+        known: Callable[[Request], Awaitable[None]] = _accept_anybody,
+        seconds: float = _BODY_SECONDS,
+        silent: float = _SILENT_SECONDS,
+    ) -> None:
+        self._app = app
+        self._most = most_bytes
+        self._most_held = most_held or most_bytes
+        self._known = known
+        self._seconds = seconds
+        self._silent = silent
+        self._held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > _MAX_HEADER_BYTES:
+            problem = ApiError(431, f"the headers are larger than {_MAX_HEADER_BYTES:,} bytes", "headers_too_large")
+            await _send_refusal(problem, scope, receive, send)
+            return
+        body = _LimitedBody(self, scope, receive)
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            if body.refused is None or begun:
+                begun = True
+                await send(message)
+
+        try:
+            await body.expect()
+            await self._app(scope, body.receive, sending)
+        except HTTPException:
+            if body.refused is None:
+                raise
+        finally:
+            self._held -= body.held
+            body.held = 0
+        if body.refused is not None and not begun:
+            await _send_refusal(body.refused, scope, receive if body.comes else _receive_disconnect, send)
+
+    def hold(self, more: int) -> bool:
+        """Make room for so many bytes; False if there is none. One body alone always has room."""
+        if self._held and self._held + more > self._most_held:
+            return False
+        self._held += more
+        return True
+
+    @property
+    def limits(self) -> tuple[int, float, float]:
+        """Return the largest body, the seconds in which it comes, and those in which nothing may come."""
+        return self._most, self._seconds, self._silent
+
+    async def check(self, request: Request) -> None:
+        """Raise Problem if nobody is known who asks."""
+        await self._known(request)
+
+
+class _LimitedBody:
+    """A request's body as it comes."""
+
+    def __init__(self, bounds: RequestLimits, scope: Scope, receive: Receive) -> None:
+        self._bounds, self._scope, self._receive = bounds, scope, receive
+        self._most, seconds, self._silent = bounds.limits
+        self._until = monotonic() + seconds
+        self._seen, self._more, self._known = 0, True, False
+        self.held = 0  # bytes beyond the small ones, counted in the bound
+        self.refused: ApiError | None = None
+
+    @property
+    def comes(self) -> bool:
+        """Whether more of it may come, as far as anyone knows."""
+        return self._more and (self.refused is None or self.refused.status != 408)
+
+    async def expect(self) -> None:
+        """Judge the length that the request states, before anything of it is read."""
+        stated = dict(self._scope["headers"]).get(b"content-length", b"0")
+        if stated.isdigit():
+            await self._take(int(stated[:20]))
+
+    async def receive(self) -> Message:
+        """Return what comes next, counted; HTTPException, the kind that FastAPI lets pass, when it is refused."""
+        try:
+            async with asyncio.timeout(min(self._silent, self._until - monotonic()) if self._more else None):
+                message = await self._receive()
+        except TimeoutError:
+            raise self._no(ApiError(408, "the body did not come whole in time", "body_too_slow")) from None
+        self._more = bool(message.get("more_body"))
+        self._seen += len(message.get("body", b""))
+        await self._take(self._seen)
+        return message
+
+    async def _take(self, size: int) -> None:
+        """Make room for a body of this size, or refuse it."""
+        if size > self._most:
+            raise self._no(ApiError(413, f"the body is larger than {self._most:,} bytes", "body_too_large"))
+        more = size - _SMALL_BODY_BYTES - self.held
+        if more <= 0:
+            return
+        if not self._known:
+            try:
+                await self._bounds.check(Request(self._scope))
+            except ApiError as problem:
+                raise self._no(problem) from None
+            self._known = True
+        if not self._bounds.hold(more):
+            raise self._no(
+                ApiError(
+                    503, "too many large requests are under way: come again", "server_full", wait=_RETRY_AFTER_SECONDS
+                )
+            )
+        self.held += more
+
+    def _no(self, problem: ApiError) -> HTTPException:
+        self.refused = problem
+        self._scope.setdefault("state", {})["refused"] = problem.code  # for the access log
+        return HTTPException(problem.status)
+
+
+async def _receive_disconnect() -> Message:
+    """Nothing more comes."""
+    return {"type": "http.disconnect"}
+
+
+async def _send_refusal(problem: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Say no, and read on for a moment: closing while the client still sends would take the answer with it."""
+    answer = JSONResponse(problem.body(), problem.status, {**problem.headers(), "Connection": "close"})
+
+    async def draining(message: Message) -> None:
+        if message["type"] != "http.response.body":
+            await send(message)
+            return
+        await send({**message, "more_body": True})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                while (await receive()).get("more_body"):
+                    pass
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    await answer(scope, receive, draining)
+
+
+_LOG = logging.getLogger(__name__)
+PROBE_PATHS = ("/healthz", "/readyz")  # asked by whoever runs us, under an address; they tell nothing but that we live
+_MAX_LOGGED_HOSTS = 20  # names that were refused: each once, and no more than these
+_MAX_LOGGED_LENGTH = 100
+_DOCUMENTATION_ADDRESSES = (  # addresses for documentation (RFC 5737, RFC 3849): nothing is sent to them
+    (socket.AF_INET, "192.0.2.1"),
+    (socket.AF_INET6, "2001:db8::1"),
+)
+_UNKNOWN_HOST = (
+    "the Host header names no host of this server: whoever runs it adds the name to `hosts` in [server] of "
+    "shikisha.toml, or sets `url` there to the address at which the server is reached, and starts it again"
+)
+
+
+class HostCheck:
+    """Pure ASGI middleware: answers only requests that were sent to a name of ours."""
+
+    def __init__(self, app: ASGIApp, settings: ServerTable) -> None:
+        self._app = app
+        self._names = accepted_hosts(settings)
+        self._logged: set[str] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] != "http" or scope["path"] in PROBE_PATHS or self._names is None:
+            await self._app(scope, receive, send)
+            return
+        given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if len(given) == 1 and _is_accepted(host_name(given[0]), self._names):
+            await self._app(scope, receive, send)
+            return
+        self._note(given)
+        problem = ApiError(421, _UNKNOWN_HOST, "unknown_host")
+        await JSONResponse(problem.body(), problem.status)(scope, receive, send)
+
+    def _note(self, given: Sequence[str]) -> None:
+        name = one_line(", ".join(given), _MAX_LOGGED_LENGTH) or "(none)"
+        if name not in self._logged and len(self._logged) < _MAX_LOGGED_HOSTS:
+            self._logged.add(name)
+            _LOG.warning(
+                "a request was refused for its Host header (%s); server.hosts or server.url lets a name in", name
+            )
+
+
+def accepted_hosts(settings: ServerTable) -> Sequence[str] | None:
+    """Return the names under which requests may come, beside every IP address; None when it may be any name."""
+    everywhere = not is_loopback(settings.host)
+    if "*" in settings.hosts or (everywhere and not settings.hosts):
+        return None
+    public = settings.url.partition("://")[2].partition("/")[0] if settings.url else ""
+    machine = (socket.gethostname(),) if everywhere else ()
+    given = ("localhost", "*.localhost", *machine, settings.host, public, *settings.hosts)
+    names = dict.fromkeys(host_name(each) for each in given)
+    return tuple(name for name in names if name and not _is_ip_address(name))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether who listens on this is reached from this machine only; what cannot be found out is not."""
+    with suppress(OSError, ValueError):
+        return ipaddress.ip_address(
+            host if _is_ip_address(host) else socket.gethostbyname(host or "0.0.0.0")  # noqa: S104 - "" is every address to bind()
+        ).is_loopback
+    return False
+
+
+def server_urls(settings: ServerTable, listening: socket.socket) -> Sequence[str]:
+    """Return the URLs at which a listening server is reached, the one for others first."""
+    address, port = listening.getsockname()[:2]
+    if settings.url:
+        return (settings.url.rstrip("/"),)
+    found = [address]
+    if ipaddress.ip_address(address).is_unspecified:
+        families = _DOCUMENTATION_ADDRESSES if listening.family == socket.AF_INET6 else _DOCUMENTATION_ADDRESSES[:1]
+        found = [*(own for family, other in families if (own := _own_address(family, other))), "127.0.0.1"]
+    return tuple(f"http://{f'[{each}]' if ':' in each else each}:{port}" for each in dict.fromkeys(found))
+
+
+def host_name(host: str) -> str:
+    """Return a host's name without its port, brackets and final dot."""
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    name = host if host.count(":") > 1 else host.partition(":")[0]
+    return name.rstrip(".")
+
+
+def _is_accepted(name: str, names: Sequence[str]) -> bool:
+    """Whether a name is an address, or one of these; `*.example.com` stands for every name under it."""
+    if not name:
+        return False
+    under = (f"*.{'.'.join(labels[place:])}" for labels in [name.split(".")] for place in range(1, len(labels)))
+    return _is_ip_address(name) or name in names or any(each in names for each in under)
+
+
+def _is_ip_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _own_address(family: socket.AddressFamily, other: str) -> str | None:
+    """Return the address from which this machine would talk to another; None where there is no way out."""
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((other, 9))
+        own = str(probe.getsockname()[0])
+        return None if ipaddress.ip_address(own).is_loopback else own
+    return None

@@ -1,0 +1,348 @@
+"""Reading a request's body: JSON of a bounded depth, then a wire model; what is wrong is a 400 that names the field.
+
+Invariant 8: a message repeats no more of the input than a field's name and a short value. A depth is refused before
+anything that recurses sees it. Deliberately absent: the size in bytes (`bounds`).
+
+What a request may say by header, in every API: tighter limits, fewer workers, more labels, what to tell of the run.
+
+Invariant: all of it narrows. A header that would widen a cap, or names a worker that nobody configured, is refused and
+not clipped; so is one that is there twice (but for labels, which add up), and an unknown `X-Shikisha-` header, because
+whoever sends it counts on it.
+Deliberately absent: what the limits are (the configuration's and the key's, see `ordering`).
+
+| header | holds |
+|---|---|
+| `X-Shikisha-Budget-Dollars`, `-Tokens`, `-Seconds`, `-Steps`, `-Rounds` | a tighter cap for this run |
+| `X-Shikisha-Workers` | the workers that may be used, by name, with commas |
+| `X-Shikisha-Labels` | data labels of what is sent, with commas |
+| `X-Shikisha-Domain` | the task's type, for rules and for autonomy by task class |
+| `X-Shikisha-Metadata` | `summary` or `full`: a `shikisha` object in the answer |
+| `X-Shikisha-Progress` | `reasoning`: lines about earlier steps as reasoning content |
+| `X-Shikisha-Depth` | how many servers of ours the request has come through; chat workers send it |
+
+Images, files and sounds as clients send them, as attachments.
+
+Invariant: a link is passed on and never followed; only an https link or a data URL is taken. Deliberately absent: a
+look into the bytes (whoever reads them says what is wrong with them).
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from mimetypes import guess_type
+from typing import TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails, from_json
+
+from shikisha.core.budget import Caps
+from shikisha.core.errors import TaskError
+from shikisha.core.messages import Attachment, MediaKind
+from shikisha.server.http.api_errors import ApiError
+
+MAX_JSON_DEPTH = 64
+_MAX_SHOWN_VALUE = 80
+M = TypeVar("M", bound=BaseModel)
+
+
+class RequestModel(BaseModel):
+    """A part of a request: closed to unknown names, and types are not guessed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class ParameterTreatment(StrEnum):
+    """What becomes of a parameter."""
+
+    HONOURED = "honoured"  # it does what the API says
+    IGNORED = "ignored"  # accepted, because it can change no answer
+    REFUSED = "refused"  # a 400, unless it asks for what happens anyway
+
+
+async def read_json(request: Request, check: Callable[[dict[str, object]], None] | None = None) -> dict[str, object]:
+    """Return the body as a JSON object; Problem when it is none. `check`: what refuses it before all else."""
+    return parse_json(await request.body(), check)
+
+
+def parse_json(body: bytes, check: Callable[[dict[str, object]], None] | None = None) -> dict[str, object]:
+    """Return these bytes as a JSON object; Problem when they are none."""
+    try:
+        raw = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        deep = "recursion" in str(error)
+        raise ApiError(400, _TOO_DEEP if deep else f"the body is not JSON: {error}", "invalid_json") from None
+    if not isinstance(raw, dict):
+        raise ApiError(400, "the body is not a JSON object", "invalid_json")
+    if check is not None:
+        check(raw)  # a look at every level of a megabyte takes long
+    if is_too_deep(raw):
+        raise ApiError(400, _TOO_DEEP, "invalid_json")
+    return raw
+
+
+def validate_as(raw: Mapping[str, object], model: type[M]) -> M:
+    """Return what was read as this model; Problem names what is wrong."""
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        raise _validation_error(error, raw, model) from None
+
+
+def is_too_deep(value: object) -> bool:
+    """Whether lists and objects are nested deeper than is taken."""
+    level: list[object] = [value]
+    for _ in range(MAX_JSON_DEPTH):
+        level = [part for each in level for part in _children(each) if isinstance(part, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def request_body_doc(model: type[BaseModel]) -> dict[str, object]:
+    """Return what the OpenAPI document says of a route that reads this model by itself."""
+    schema = model.model_json_schema()
+    whole = _inline_references(schema, schema.pop("$defs", {}))
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": whole}}}}
+
+
+def unsupported_parameter(treatments: Mapping[str, str], name: str, value: object) -> ApiError:
+    """Return what is said of a parameter that cannot be honoured."""
+    shown = repr(value)
+    shown = shown if len(shown) <= _MAX_SHOWN_VALUE else shown[: _MAX_SHOWN_VALUE - 1] + "…"
+    return ApiError(400, f"{name}: {shown} cannot be honoured: {treatments[name]}", "unsupported_value", param=name)
+
+
+_TOO_DEEP = f"the body is nested deeper than {MAX_JSON_DEPTH} levels"
+
+
+def _children(value: object) -> Sequence[object]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else ()
+
+
+def _validation_error(error: ValidationError, raw: Mapping[str, object], model: type[BaseModel]) -> ApiError:
+    """Return what is said of the deepest mistake: where a text or a list may stand, the other shape's is beside it."""
+    found = error.errors(include_url=False, include_input=False)
+    first, path = max(((each, _error_path(each, raw)) for each in found), key=lambda pair: len(pair[1]))
+    where = _format_path(path)
+    match first["type"]:
+        case "extra_forbidden":
+            known = f"; known are: {', '.join(model.model_fields)}" if len(path) == 1 else ""
+            return ApiError(400, f"unknown parameter: {where}{known}", "unknown_parameter", param=where)
+        case "missing":
+            return ApiError(400, f"missing parameter: {where}", "missing_required_parameter", param=where)
+        case _:
+            message = first["msg"].removeprefix("Value error, ")
+            return ApiError(400, f"{where}: {message}" if where else message, "invalid_value", param=where or None)
+
+
+def _error_path(error: ErrorDetails, raw: object) -> list[int | str]:
+    """Return the place of a mistake in what was sent: the names of union members are left out."""
+    path: list[int | str] = []
+    missing = error["type"] == "missing"
+    for number, part in enumerate(error["loc"], start=1):
+        if isinstance(part, int) and isinstance(raw, list):
+            raw = raw[part] if part < len(raw) else None
+        elif isinstance(raw, dict) and part in raw:
+            raw = raw[part]
+        elif not (missing and number == len(error["loc"])):
+            continue
+        path.append(part)
+    return path
+
+
+def _format_path(path: Sequence[int | str]) -> str:
+    """Return a place as clients write it: `messages[0].content`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+
+
+def _inline_references(value: object, parts: Mapping[str, object]) -> object:
+    """Return a schema with every reference replaced by what it refers to; the models are not recursive."""
+    if isinstance(value, dict):
+        reference = value.get("$ref")
+        if isinstance(reference, str):
+            return _inline_references(parts[reference.rpartition("/")[2]], parts)
+        return {name: _inline_references(part, parts) for name, part in value.items() if name != "discriminator"}
+    return [_inline_references(part, parts) for part in value] if isinstance(value, list) else value
+
+
+_HEADER_PREFIX = "x-shikisha-"
+_MAX_HEADER_LENGTH = 2000
+_MAX_NAME_LENGTH = 64
+_MAX_DOMAIN_LENGTH = 200
+_MAX_DEPTH_DIGITS = 9  # digits
+_MAX_CAP = 10**12
+_CAP_TYPES: Mapping[str, Callable[[str], float]] = {
+    "dollars": float,
+    "tokens": int,
+    "seconds": float,
+    "steps": int,
+    "rounds": int,
+}
+
+
+class MetadataDetail(StrEnum):
+    """How much of the run is told in an answer."""
+
+    NONE = "none"  # the standard fields and the headers
+    SUMMARY = "summary"  # who did what, at which cost
+    FULL = "full"  # and the subtasks and answers of every step
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """What the headers of a request ask for."""
+
+    caps: Mapping[str, float]
+    workers: tuple[str, ...] | None = None
+    labels: tuple[str, ...] = ()
+    domain: str = ""
+    detail: MetadataDetail = MetadataDetail.NONE
+    progress: bool = False
+    depth: int = 0
+
+    def narrowed(self, caps: Caps) -> Caps:
+        """Return these caps with the tighter ones in place; 400 for one that is wider than what is allowed."""
+        if not self.caps:
+            return caps
+        given = {name: getattr(caps, name) for name in Caps.__dataclass_fields__}
+        for name, wanted in self.caps.items():
+            most = given[name]
+            if most is not None and wanted > most:
+                said = f"at most {most:g} is allowed here, and a header can only narrow that"
+                raise _invalid_header(f"budget-{name}", said, "budget_widened")
+            given[name] = wanted
+        return Caps(**given)
+
+
+def read_request_options(headers: Mapping[str, str]) -> RequestOptions:
+    """Read the headers of a request; 400 names the one that cannot be honoured. Names are lower-case."""
+    given: dict[str, str] = {}
+    for name, value in headers.items():
+        if name.startswith(_HEADER_PREFIX):
+            _add_header(given, name.removeprefix(_HEADER_PREFIX), value.strip())
+    if not given:
+        return NO_OPTIONS
+    for name, value in given.items():
+        if name not in _KNOWN_HEADERS:
+            raise _invalid_header(
+                name,
+                f"unknown; known are {', '.join(f'X-Shikisha-{known.title()}' for known in sorted(_KNOWN_HEADERS))}",
+            )
+        most = _MAX_DOMAIN_LENGTH if name == "domain" else _MAX_HEADER_LENGTH
+        if len(value) > most:
+            raise _invalid_header(name, f"longer than {most} characters")
+    return RequestOptions(
+        {name: _read_cap(given[f"budget-{name}"], name) for name in _CAP_TYPES if f"budget-{name}" in given},
+        _read_names(given, "workers") if "workers" in given else None,
+        _read_names(given, "labels") if "labels" in given else (),
+        given.get("domain", ""),
+        _read_detail(given.get("metadata", MetadataDetail.NONE)),
+        _read_progress(given.get("progress", "none")),
+        _read_depth(given.get("depth", "0")),
+    )
+
+
+def _add_header(given: dict[str, str], name: str, value: str) -> None:
+    """Take a header in. A gateway may add a line of labels to its client's; no other header is taken twice."""
+    if name in given and name != "labels":
+        raise _invalid_header(name, "sent more than once")
+    given[name] = f"{given[name]},{value}" if name in given else value
+
+
+def _read_cap(text: str, name: str) -> float:
+    try:
+        number = _CAP_TYPES[name](text)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= _MAX_CAP or (number == 0 and name != "dollars"):
+        raise _invalid_header(
+            f"budget-{name}", "expected a number above 0" if name != "dollars" else "expected dollars from 0"
+        )
+    return number
+
+
+def _read_names(given: Mapping[str, str], header: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in given[header].split(",")))
+    if not all(names):
+        raise _invalid_header(header, "expected names with commas between them")
+    if any(len(name) > _MAX_NAME_LENGTH for name in names):
+        raise _invalid_header(header, f"expected names of at most {_MAX_NAME_LENGTH} characters")
+    return names
+
+
+def _read_detail(text: str) -> MetadataDetail:
+    if text not in tuple(MetadataDetail):
+        raise _invalid_header("metadata", f"expected one of {', '.join(MetadataDetail)}")
+    return MetadataDetail(text)
+
+
+def _read_progress(text: str) -> bool:
+    if text not in ("reasoning", "none"):
+        raise _invalid_header("progress", "expected reasoning or none")
+    return text == "reasoning"
+
+
+def _read_depth(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DEPTH_DIGITS):
+        raise _invalid_header("depth", "expected a whole number from 0")
+    return int(text)
+
+
+def _invalid_header(name: str, what: str, code: str = "invalid_header") -> ApiError:
+    header = f"X-Shikisha-{name.title()}"
+    return ApiError(400, f"{header}: {what}", code, param=header)
+
+
+_KNOWN_HEADERS = frozenset(
+    {*(f"budget-{name}" for name in _CAP_TYPES), "workers", "labels", "domain", "metadata", "progress", "depth"}
+)
+NO_OPTIONS = RequestOptions({})
+
+
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w=.-]+)*;base64,(.*)", re.ASCII | re.DOTALL)
+_AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
+
+
+def image_attachment(url: str, detail: str | None, where: str) -> Attachment:
+    """Return an image by its URL, which is an https link or holds the image itself."""
+    if url.startswith("https://"):
+        return _make_attachment(where, MediaKind.IMAGE, url=url, detail=detail or "")
+    found = _DATA_URL.fullmatch(url)
+    if found is None:
+        raise _invalid_attachment(where, "expected a URL that begins https:// or data:image/…;base64,")
+    return _make_attachment(where, MediaKind.IMAGE, media_type=found[1], data=found[2], detail=detail or "")
+
+
+def audio_attachment(data: str, form: str, where: str) -> Attachment:
+    """Return a sound."""
+    return _make_attachment(where, MediaKind.AUDIO, media_type=_AUDIO_TYPES[form], data=data)
+
+
+def file_attachment(data: str | None, name: str | None, where: str) -> Attachment:
+    """Return a file, from a data URL, or from base64 and a name that says what it is."""
+    if not data:
+        raise _invalid_attachment(
+            where, "expected file_data: files are not kept here, so there are no file ids or links"
+        )
+    found = _DATA_URL.fullmatch(data)
+    media_type = found[1] if found else guess_type(name or "")[0]
+    if media_type is None:
+        raise _invalid_attachment(where, "expected a data URL, or a filename that says which type of file it is")
+    return _make_attachment(
+        where, MediaKind.FILE, media_type=media_type, data=found[2] if found else data, name=name or ""
+    )
+
+
+def _make_attachment(where: str, kind: MediaKind, **fields: str) -> Attachment:
+    try:
+        return Attachment(kind, **fields)
+    except TaskError as error:
+        raise _invalid_attachment(where, str(error)) from None
+
+
+def _invalid_attachment(where: str, what: str) -> ApiError:
+    return ApiError(400, f"{where}: {what}", "invalid_value", param=where)

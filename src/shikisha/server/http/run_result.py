@@ -1,0 +1,416 @@
+"""The bill of a run: what its answer's own call used, and what everything else used (planning, steps, checks, retries).
+
+Invariant: every call of the run and of its child runs is counted once, on one of the two sides, and the two sides
+together are the total; dollars are None as soon as nobody can say what one call cost. A call that failed is known by
+its charge alone, which does not tell input from output: it counts as input. What calls may have used besides, whose
+outcome nobody knows, is a figure of its own and in no other. A run that waited for a client's tools is
+billed in parts, one to a response (`less`). Deliberately absent: prices (they are in the events), caps (`ledger`).
+
+What every answer says of its run beside the API's own fields: headers, and on request the `shikisha` object.
+
+Invariant 9: every substitution is in it: which worker answered instead of which, and why, attempt by attempt. Texts of
+steps are told only where `full` is asked for. Deliberately absent: the usage (`usage`), and what workers were shown
+(the run's page has that).
+
+What went wrong, as an HTTP client is told: errors of the house and runs without an answer, each with its status.
+
+Invariant 8: messages are the run's own, scrubbed already, and nothing of the server's configuration but names that the
+client may use. Whoever would only repeat an expense by trying again is not asked to: `Retry-After` is for what passes.
+Deliberately absent: what nobody foresaw (the app's own handler).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+from shikisha.core.budget import ZERO, Amount, Usage
+from shikisha.core.call import TOO_DEEP_CODE
+from shikisha.core.errors import (
+    CapReached,
+    ConfigError,
+    FaultKind,
+    IdempotencyConflict,
+    JournalError,
+    JournalUnavailable,
+    PlanError,
+    RunErased,
+    RunStillOpen,
+    ShikishaError,
+    TaskError,
+    UnknownRun,
+    WorkerError,
+)
+from shikisha.core.events import AttemptFailed, AttemptFinished, CallRole, FinishReason, RunStatus
+from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
+from shikisha.engine.run_context import child_run_id
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.request import MetadataDetail
+
+Details = dict[str, int]
+UsageFields = dict[str, "int | float | Details | None"]
+_NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class RunUsage:
+    """What was used: by the call that gave the answer, by all others, and the dollars for both.
+
+    `uncertain` is what may have been used besides.
+    """
+
+    answer: Usage = _NO_USAGE
+    others: Usage = _NO_USAGE
+    dollars: float | None = 0.0
+    uncertain: Amount = ZERO
+
+    @property
+    def tokens(self) -> int:
+        """All tokens."""
+        return self.answer.total + self.others.total
+
+    def less(self, earlier: "RunUsage") -> "RunUsage":
+        """Return what was used since an earlier bill of the same run; the answer's call is this bill's own."""
+        before = _add_usage(earlier.answer, earlier.others)
+        unknown = self.dollars is None or earlier.dollars is None
+        dollars = None if unknown else max(0.0, (self.dollars or 0.0) - (earlier.dollars or 0.0))
+        possible = max(0.0, (self.uncertain.dollars or 0.0) - (earlier.uncertain.dollars or 0.0))
+        uncertain = Amount(max(0, self.uncertain.tokens - earlier.uncertain.tokens), possible)
+        return RunUsage(self.answer, _subtract_usage(self.others, before), dollars, uncertain)
+
+    def chat(self) -> UsageFields:
+        """Return it as the `usage` of a chat completion."""
+        return {
+            "prompt_tokens": self.answer.input_tokens,
+            "completion_tokens": self.answer.output_tokens,
+            "total_tokens": self.tokens,
+            "prompt_tokens_details": self._into(),
+            "completion_tokens_details": self._out(),
+            "cost": self.dollars,
+            **self._besides(),
+        }
+
+    def responses(self) -> UsageFields:
+        """Return it as the `usage` of a response."""
+        return {
+            "input_tokens": self.answer.input_tokens,
+            "input_tokens_details": self._into(),
+            "output_tokens": self.answer.output_tokens,
+            "output_tokens_details": self._out(),
+            "total_tokens": self.tokens,
+            "cost": self.dollars,
+            **self._besides(),
+        }
+
+    def _besides(self) -> UsageFields:
+        """Return what may have been used besides, where that is anything."""
+        if self.uncertain == ZERO:
+            return {}
+        return {"uncertain_tokens": self.uncertain.tokens, "uncertain_cost": self.uncertain.dollars}
+
+    def _into(self) -> Details:
+        return {
+            "cached_tokens": self.answer.cached_tokens,
+            "orchestration_input_tokens": self.others.input_tokens,
+            "orchestration_input_cached_tokens": self.others.cached_tokens,
+        }
+
+    def _out(self) -> Details:
+        return {
+            "reasoning_tokens": self.answer.reasoning_tokens,
+            "orchestration_output_tokens": self.others.output_tokens,
+        }
+
+
+def run_usage(run: Run, family: Iterable[Run] = ()) -> RunUsage:
+    """Return a run's bill so far; `family` are its child runs, and theirs, as far as they are known."""
+    below = {child.id: child for child in family if child.id != run.id}
+    answer, others, charged, uncertain = _NO_USAGE, _NO_USAGE, ZERO, ZERO
+    for attempt, is_answer in _counted_calls(run, below, answers=True):
+        charged += attempt.charged
+        uncertain += attempt.uncertain
+        if is_answer:
+            answer = _add_usage(answer, _usage_of(attempt))
+        else:
+            others = _add_usage(others, _usage_of(attempt))
+    return RunUsage(answer, others, charged.dollars, uncertain)
+
+
+def answering_call(run: Run) -> Attempt | None:
+    """Return the call that gave the run's answer, or the last thing that the run said before it waited."""
+    if run.finished is not None:
+        if run.finished.round is None or run.finished.step is None:
+            return None
+        record = run.rounds[run.finished.round].steps.get(run.finished.step)
+        if record is None or record.finished is None:
+            return None
+        return next((call for call in record.attempts if call.started.attempt == record.finished.attempt), None)
+    asked = {(question.round, question.step) for question in run.open_questions}
+    spoken = [call for call in run.attempts if isinstance(call.outcome, AttemptFinished)]
+    return next((call for call in reversed(spoken) if (call.started.round, call.started.step) in asked), None)
+
+
+def _counted_calls(run: Run, below: Mapping[str, Run], *, answers: bool) -> Iterable[tuple[Attempt, bool]]:
+    """Yield every call, child runs' in the place of the calls that started them, and whether it gave the answer."""
+    last, seen = answering_call(run) if answers else None, set[str]()
+    for attempt in run.attempts:
+        key = attempt.started.key
+        if key in seen:
+            continue  # a repeat finds the child runs of its key again
+        children = _child_runs(key, below)
+        if not children:
+            yield attempt, attempt is last
+            continue
+        seen.add(key)
+        for child in children:
+            yield from _counted_calls(
+                child, below, answers=child is children[-1] and last is not None and last.started.key == key
+            )
+
+
+def _child_runs(key: str, below: Mapping[str, Run]) -> list[Run]:
+    found: list[Run] = []
+    while (child := below.get(child_run_id(key, len(found)))) is not None:
+        found.append(child)
+    return found
+
+
+def _usage_of(attempt: Attempt) -> Usage:
+    match attempt.outcome:
+        case AttemptFinished(usage=usage):
+            return usage
+        case _:
+            return Usage(attempt.charged.tokens)
+
+
+def _add_usage(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        one.input_tokens + other.input_tokens,
+        one.output_tokens + other.output_tokens,
+        one.cached_tokens + other.cached_tokens,
+        one.reasoning_tokens + other.reasoning_tokens,
+    )
+
+
+def _subtract_usage(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        max(0, one.input_tokens - other.input_tokens),
+        max(0, one.output_tokens - other.output_tokens),
+        max(0, one.cached_tokens - other.cached_tokens),
+        max(0, one.reasoning_tokens - other.reasoning_tokens),
+    )
+
+
+_RUN_PAGE = "/ui/runs/"
+_HASH_LENGTH = 16
+MetadataFields = dict[str, object]
+
+
+def started_headers(run: str) -> dict[str, str]:
+    """Return the headers of a stream: what is known when it opens (its cost is in the usage chunk)."""
+    return {"x-shikisha-run-id": run}
+
+
+def finished_headers(run: str, bill: RunUsage) -> dict[str, str]:
+    """Return the headers of a whole answer."""
+    cost = "unknown" if bill.dollars is None else f"{bill.dollars:.10f}".rstrip("0").rstrip(".")
+    said = {**started_headers(run), "x-shikisha-cost": cost, "x-shikisha-tokens": str(bill.tokens)}
+    if bill.uncertain.dollars:
+        said["x-shikisha-uncertain-cost"] = f"{bill.uncertain.dollars:.10f}".rstrip("0").rstrip(".")
+    return said
+
+
+def run_metadata(run: Run, detail: MetadataDetail, url: str | None) -> MetadataFields | None:
+    """Return the `shikisha` object; None where none is asked for. `url` is where others reach this server."""
+    if detail is MetadataDetail.NONE:
+        return None
+    full = detail is MetadataDetail.FULL
+    planned = [turn for turn in run.rounds if turn.proposed is not None]
+    gave = run.finished.round if run.finished and run.finished.round is not None else None
+    shown = next((turn for turn in planned if turn.index == gave), planned[-1] if planned else None)
+    return {
+        "run": run.id,
+        "trace": f"{(url or '').rstrip('/')}{_RUN_PAGE}{run.id}",
+        "status": str(run.status),
+        "why": run.finished.why if run.finished else None,
+        "conductor": run.started.conductor,
+        "policy_version": shown.proposed.version if shown and shown.proposed else None,
+        "plan_hash": _plan_hash(shown),
+        "rounds": [_round_fields(turn) for turn in run.rounds],
+        "steps": [
+            _step_fields(run, turn, index, full=full) for turn in run.rounds for index in range(len(turn.plan or ()))
+        ],
+    }
+
+
+def _plan_hash(turn: RoundRecord | None) -> str | None:
+    if turn is None or turn.proposed is None:
+        return None
+    return sha256(turn.proposed.plan.encode()).hexdigest()[:_HASH_LENGTH]
+
+
+def _round_fields(turn: RoundRecord) -> MetadataFields:
+    made = turn.proposed
+    return {
+        "round": turn.index,
+        "plan_hash": _plan_hash(turn),
+        "policy_version": made.version if made else None,
+        "substituted": made.substituted if made else None,
+        "rejected": len(turn.rejected),
+        "planning": [_attempt_fields(attempt) for attempt in turn.planning.attempts],
+    }
+
+
+def _step_fields(run: Run, turn: RoundRecord, index: int, *, full: bool) -> MetadataFields:
+    step = turn.plan.steps[index] if turn.plan else None
+    record = turn.steps.get(index) or StepRecord(index)
+    result = record.result
+    own = [attempt for attempt in record.attempts if attempt.started.role is CallRole.STEP]
+    last = own[-1] if own else None
+    planned = run.started.pool[step.worker] if step else None
+    told: MetadataFields = {
+        "round": turn.index,
+        "step": index,
+        "planned_worker": planned,
+        "worker": result.worker if result else last.started.worker if last else planned,
+        "model": _attempt_model(last),
+        "access": list(step.access) if step else [],
+        "status": "running" if result is None else "ok" if result.ok else "failed",
+        "fault": str(result.fault.kind) if result and result.fault else None,
+        "attempts": [_attempt_fields(attempt) for attempt in record.attempts],
+        "substituted": any(attempt.started.instead_of for attempt in own),
+        **_cost_fields(record.attempts),
+        "checks": [
+            _check_fields(verdict.check, str(verdict.status), verdict.reason, full=full) for verdict in record.checks
+        ],
+    }
+    if full:
+        told |= {"subtask": step.subtask if step else None, "answer": result.text if result else None}
+    return told
+
+
+def _attempt_fields(attempt: Attempt) -> MetadataFields:
+    begun, end = attempt.started, attempt.outcome
+    return {
+        "worker": begun.worker,
+        "role": str(begun.role),
+        "reason": str(begun.reason),
+        "instead_of": begun.instead_of,
+        "model": _attempt_model(attempt),
+        "fault": str(end.fault) if isinstance(end, AttemptFailed) else None,
+        **_cost_fields([attempt]),
+    }
+
+
+def _cost_fields(attempts: list[Attempt]) -> Mapping[str, object]:
+    ended = [each.outcome for each in attempts if each.outcome is not None]
+    charged = sum((each.charged for each in attempts), Amount())
+    uncertain = sum((each.uncertain for each in attempts), Amount())
+    return {
+        "tokens": charged.tokens,
+        "cost": charged.dollars,
+        "uncertain_tokens": uncertain.tokens,
+        "uncertain_cost": uncertain.dollars,
+        "milliseconds": round(1000 * sum(outcome.seconds for outcome in ended)),
+    }
+
+
+def _attempt_model(attempt: Attempt | None) -> str | None:
+    end = attempt.outcome if attempt else None
+    return (end.model or None) if isinstance(end, AttemptFinished) else None
+
+
+def _check_fields(name: str, status: str, reason: str, *, full: bool) -> MetadataFields:
+    return {"check": name, "status": status, **({"reason": reason} if full else {})}
+
+
+NO_RETRY: Mapping[str, str] = {
+    "x-should-retry": "false"
+}  # the openai SDKs go by it: a new try is a new run, and a bill
+_JOURNAL_RETRY_SECONDS = 5.0
+_CAP_STATUSES: Mapping[str, int] = {
+    "dollars": 402,
+    "tokens": 402,
+    "seconds": 504,
+    "rounds": 429,
+    "steps": 429,
+    "depth": 429,
+}
+_FAULT_STATUSES: Mapping[FaultKind, tuple[int, str]] = {
+    FaultKind.NOT_CLEARED: (403, "not_cleared"),
+    FaultKind.DENIED: (403, "denied"),
+    FaultKind.NO_PLAN: (502, "no_plan"),
+    FaultKind.UNREADABLE: (422, "unreadable"),  # another try would read the same words
+    FaultKind.REFUSED: (502, "refused"),
+    FaultKind.TRUNCATED: (502, "truncated"),
+    FaultKind.TIMEOUT: (504, "worker_timeout"),
+    FaultKind.RATE_LIMITED: (503, "workers_busy"),
+    FaultKind.CHECK_FAILED: (502, "check_failed"),
+    FaultKind.TOO_DEEP: (400, TOO_DEEP_CODE),
+}
+
+
+def api_error_of(error: ShikishaError) -> ApiError:
+    """Return what a client is told of an error of the house."""
+    match error:
+        case PlanError() | TaskError():
+            return ApiError(400, str(error), "invalid_request")
+        case JournalUnavailable():
+            return ApiError(
+                503, "the journal cannot be written now; nothing was begun", "unavailable", wait=_JOURNAL_RETRY_SECONDS
+            )
+        case UnknownRun():
+            return ApiError(404, str(error), "run_not_found")
+        case RunErased():
+            return ApiError(410, str(error), "run_erased")
+        case RunStillOpen() | IdempotencyConflict():
+            return ApiError(409, str(error), "conflict")
+        case JournalError():
+            return ApiError(500, "the journal does not hold what it should; the operator is asked to look", "journal")
+        case CapReached():
+            return ApiError(_CAP_STATUSES.get(error.cap, 429), str(error), "budget_exceeded")
+        case WorkerError():
+            return _fault_error(error.fault.kind, str(error))
+        case ConfigError():
+            return ApiError(500, "the server is not configured for this; its log says more", "misconfigured")
+        case _:
+            return ApiError(500, "an error that nobody foresaw; the server's log says more", "internal")
+
+
+@dataclass(frozen=True, slots=True)
+class RunAnswer:
+    """A run's answer; `cut`: it ran into the limit on its length, and is what there was until then."""
+
+    text: str
+    cut: bool = False
+
+
+def answer_or_error(run: Run) -> RunAnswer | ApiError:
+    """Return what a run that has ended, or was stopped, came to."""
+    end = run.finished
+    if end is None:
+        return ApiError(409, f"run {run.id} was stopped before its end", "cancelled")
+    if end.answer is not None and end.status is not RunStatus.FAILED:
+        given = answering_call(run)
+        said = given.outcome if given else None
+        return RunAnswer(end.answer, cut=isinstance(said, AttemptFinished) and said.finish is FinishReason.LENGTH)
+    if end.fault is FaultKind.TRUNCATED and run.reached is None and (partial := _truncated_text(run)):
+        return RunAnswer(partial, cut=True)
+    why = f"run {run.id}: {end.why}"
+    if end.cap is not None and end.status is RunStatus.CAPPED:
+        return ApiError(_CAP_STATUSES.get(end.cap, 402), why, "budget_exceeded")
+    if end.fault is FaultKind.CAP:
+        return ApiError(402, why, "budget_exceeded")
+    return ApiError(502, why, "run_failed") if end.fault is None else _fault_error(end.fault, why)
+
+
+def _truncated_text(run: Run) -> str | None:
+    """Return what the last step's worker said before it ran into its limit."""
+    plan = run.rounds[-1].plan if run.rounds else None
+    last = run.rounds[-1].steps.get(len(plan) - 1) if plan else None
+    ended = last.attempts[-1].outcome if last and last.attempts else None
+    return ended.partial if isinstance(ended, AttemptFailed) and ended.fault is FaultKind.TRUNCATED else None
+
+
+def _fault_error(kind: FaultKind, said: str) -> ApiError:
+    status, code = _FAULT_STATUSES.get(kind, (502, "run_failed"))
+    return ApiError(status, said if str(kind) in said else f"{said} ({kind})", code)

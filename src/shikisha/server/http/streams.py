@@ -1,0 +1,209 @@
+"""Server-sent events over HTTP: keep-alives, and what happens when the client goes.
+
+Invariant: a keep-alive is a comment, which no client takes for data; each event leaves as soon as it is there.
+Deliberately absent: what the events are.
+
+Waiting for something on behalf of a client that may leave. Deliberately absent: streams (`sse`).
+
+Streams end when whoever opened one could not open it now: the key was revoked, has lost a scope, or has expired.
+
+Invariant: a stream outlives its key by EVERY seconds and the second for which keys are remembered, however much or
+little it says; its last event says why it ends. While the store cannot be asked nobody can say, and the stream goes on
+until it can. Deliberately absent: what streams hold, and those of `/v1/chat/completions`, which end with their run.
+
+How many streams of events may be open at this server: each looks into the journal now and then.
+
+Invariants: streams together never take more than half of the connections, and a key no more than half of that; bounded
+by the keys that listen now: a key nobody listens with is not remembered. Deliberately absent: streams of runs that a
+request itself began (the caps on runs bound those).
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
+from time import monotonic
+from typing import TypeVar
+
+from fastapi import Request
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Message
+
+from shikisha.core.errors import JournalUnavailable
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.keys.key import Principal
+from shikisha.server.lifecycle.service import RunService
+
+PING_SECONDS = 15  # seconds
+
+
+def event_stream(
+    events: AsyncIterator[bytes],
+    headers: Mapping[str, str],
+    gone: Callable[[], Awaitable[None]] | None = None,
+    grace: float = 0.0,
+) -> EventSourceResponse:
+    """Return the response that sends these events.
+
+    `gone` is called if the client leaves before the end; `grace` is how many seconds it may go on once the server is
+    told to stop.
+    """
+
+    async def left(_: Message) -> None:
+        if gone is not None:
+            await gone()
+
+    return EventSourceResponse(
+        events,
+        headers=dict(headers),
+        ping=PING_SECONDS,
+        ping_message_factory=lambda: ServerSentEvent(comment="ping"),
+        client_close_handler_callable=left,
+        shutdown_grace_period=grace,
+    )
+
+
+def sse_data(value: object) -> bytes:
+    """Return an event that holds this as JSON."""
+    return f"data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()
+
+
+DONE_EVENT = b"data: [DONE]\n\n"
+
+
+_GRACE_SHARE = 0.9
+T = TypeVar("T")
+
+
+def stream_grace(house: RunService) -> float:
+    """Return how many seconds streams go on once the server is told to stop: a little less than runs do."""
+    return _GRACE_SHARE * house.settings.drain
+
+
+async def run_unless_disconnected(
+    request: Request, making: Coroutine[object, object, T], gone: Callable[[], Awaitable[None]]
+) -> T:
+    """Return what is made; `gone` is called if the client leaves meanwhile, and what is made comes to its end then."""
+    made, leaving = asyncio.ensure_future(making), asyncio.ensure_future(_wait_for_disconnect(request))
+    try:
+        await asyncio.wait({made, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not made.done():
+            await gone()
+        return await made
+    finally:
+        leaving.cancel()
+        made.cancel()
+
+
+async def _wait_for_disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+REVOCATION_CHECK_SECONDS = 2.0  # seconds between two looks at a stream's key
+RevocationCheck = Callable[[], Awaitable[Sequence[T] | None]]
+
+
+def revocation_check(
+    request: Request, ask: Callable[[Request], Awaitable[object]], told: Callable[[ApiError], Awaitable[Sequence[T]]]
+) -> RevocationCheck[T]:
+    """Return the look that asks the door again which let the request in, and tells what it says if it is shut now."""
+
+    async def look() -> Sequence[T] | None:
+        try:
+            await ask(request)
+        except ApiError as problem:
+            return await told(problem)
+        except JournalUnavailable:
+            return None
+        return None
+
+    return look
+
+
+async def stream_until_revoked(
+    look: RevocationCheck[T], events: AsyncGenerator[T], every: float = REVOCATION_CHECK_SECONDS
+) -> AsyncGenerator[T]:
+    """Yield the events until they end, or until the look, taken every so many seconds, gives last ones to send."""
+    following: asyncio.Task[T] | None = None
+    looked = monotonic()
+    try:
+        while True:
+            if following is None:
+                following = asyncio.create_task(next_item(events))
+            done, _ = await asyncio.wait({following}, timeout=max(0.0, looked + every - monotonic()))
+            if done:
+                heard, following = following, None
+                try:
+                    yield heard.result()
+                except EOFError:
+                    return
+            if monotonic() - looked >= every:
+                last, looked = await look(), monotonic()
+                if last is not None:
+                    for each in last:
+                        yield each
+                    return
+    finally:
+        if following is not None:
+            following.cancel()
+            await asyncio.wait([following])
+        await events.aclose()
+
+
+async def next_item(listening: AsyncIterator[T]) -> T:
+    """Return what is heard next; EOFError at the end (a task cannot end in StopAsyncIteration)."""
+    try:
+        return await anext(listening)
+    except StopAsyncIteration:
+        raise EOFError from None
+
+
+MAX_STREAMS_PER_KEY = 100  # of a key
+
+
+class StreamLimiter:
+    """Counts the streams of a server that may have so many connections (None: as many as come)."""
+
+    def __init__(self, connections: int | None = None) -> None:
+        self._most = None if connections is None else max(2, connections // 2)
+        self._most_of_key = (
+            MAX_STREAMS_PER_KEY if self._most is None else min(MAX_STREAMS_PER_KEY, max(1, self._most // 2))
+        )
+        self._open: Counter[str] = Counter()
+
+    def listened(self, by: Principal, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        """Return the events as a stream of this key's; Problem (429, 503) when too many are open."""
+        self._check(by.key)
+        return self._counted(by.key, events)
+
+    def _check(self, key: str) -> None:
+        if self._open[key] >= self._most_of_key:
+            said = f"the key has {self._most_of_key} streams open, which is the most here"
+            raise ApiError(429, said, "too_many_streams", wait=1)
+        if self._most is not None and self._open.total() >= self._most:
+            raise ApiError(503, f"{self._most} streams are open, which is the most here", "too_many_streams", wait=1)
+
+    async def _counted(self, key: str, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        try:
+            self._check(key)  # again: many may have begun since
+        except ApiError as problem:
+            yield b"event: error\n" + sse_data(problem.body())
+            await events.aclose()
+            return
+        self._open[key] += 1
+        try:
+            async with aclosing(events):
+                async for each in events:
+                    yield each
+        finally:
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]
+
+
+def limit_stream(request: Request, by: Principal, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """Return the events as a stream of this key's; Problem when too many are open."""
+    listeners: StreamLimiter = request.app.state.listeners
+    return listeners.listened(by, events)

@@ -1,0 +1,503 @@
+"""What keys used, and what servers may use of their budgets, in the database. Each function is one transaction's work.
+
+A server (member) is granted a tranche of a key's budget, uses it up by itself, and asks for another. Invariant: what
+was used (`spend`) and what is granted and not used yet add up to no more than any cap of the key, on any day and in
+all, whatever servers do side by side and whenever one dies. Three things hold it: tranches of a key are granted one
+after another (its row is locked, and what is granted is read before what was used, so that what is just being counted
+counts twice rather than never); what is used moves from a grant to `spend` in the transaction of the events that say
+so; and the tranche of a dead server stays granted until no run is open that it may have been performing. All writing
+says what is, not by how much it changed, so that doing it twice is doing it once. Deliberately absent: who holds what
+of a tranche (`accounts`).
+
+Part of a budget: money, tokens and requests, in whole numbers.
+
+Deliberately absent: caps (`key`), and what of a portion is used, held or granted (`accounts`).
+
+What this server may use of one key's budget, and what its runs hold and used of that.
+
+Invariant: what is held and used never passes what was granted, wherever the key has a cap, and what is granted is
+granted by the database (`spend`), one tranche after another. Calls are held against the day on which they begin, and
+counted on that day, whenever they end. A clock that goes back is not believed: by a day at most, and calls still count
+on the later day, so that no day's budget is had twice; by more, and nothing is held until that day comes, or until
+somebody says that it was the later day which was wrong (`spend.mend_clock`). Deliberately absent: runs, and what a
+request is told.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import cache, lru_cache, partial
+from typing import NamedTuple, cast
+
+from sqlalchemy import ColumnElement, Connection, Insert, Row, Table, and_, bindparam, delete, or_, select, update
+
+from shikisha.core.budget import Amount, format_dollars
+from shikisha.journal.chain import Statement
+from shikisha.journal.schema import MEMBERS, SERVED
+from shikisha.server.keys.key import MAX_COUNT, KeyCaps, dollars_of, nanodollars
+from shikisha.server.keys.key_tables import ALL_DAYS, GRANTS, KEYS, SPEND, KeyDatabase
+from shikisha.server.store.members import MemberState
+from shikisha.server.store.served_rows import ServedState
+
+
+class BudgetUnit(StrEnum):
+    """What is counted."""
+
+    DOLLARS = "dollars"  # in nanodollars
+    TOKENS = "tokens"
+    REQUESTS = "requests"
+
+
+class BudgetAmount(NamedTuple):
+    """So much of each; `dollars` are nanodollars."""
+
+    dollars: int = 0
+    tokens: int = 0
+    requests: int = 0
+
+    def plus(self, other: "BudgetAmount") -> "BudgetAmount":
+        """Add, each on its own."""
+        return BudgetAmount(self.dollars + other.dollars, self.tokens + other.tokens, self.requests + other.requests)
+
+    def minus(self, other: "BudgetAmount") -> "BudgetAmount":
+        """Take away, each on its own."""
+        return BudgetAmount(self.dollars - other.dollars, self.tokens - other.tokens, self.requests - other.requests)
+
+    def positive(self) -> "BudgetAmount":
+        """Return it without what is less than nothing."""
+        return BudgetAmount(max(0, self.dollars), max(0, self.tokens), max(0, self.requests))
+
+    def kinds(self) -> Iterator[tuple[BudgetUnit, int]]:
+        """Yield how much there is of each kind."""
+        yield from zip(BudgetUnit, self, strict=True)
+
+    @classmethod
+    def of(cls, amount: Amount) -> "BudgetAmount":
+        """Return an amount in whole numbers, money rounded up; money that nobody knows of counts as none."""
+        return cls(nanodollars(amount.dollars or 0.0), min(amount.tokens, MAX_COUNT))
+
+
+NO_AMOUNT = BudgetAmount()
+ONE_REQUEST = BudgetAmount(requests=1)
+
+
+_EMPTY_GRANT: Mapping[str, object] = {f"{kind}{name}": 0 for kind in ("", "used_") for name in BudgetUnit}
+_OWN_GRANT = and_(
+    GRANTS.c.key == bindparam("of_key"), GRANTS.c.day == bindparam("of_day"), GRANTS.c.member == bindparam("of_member")
+)
+_SELECT_USED = Statement.of(select(*(GRANTS.c[f"used_{name}"] for name in BudgetUnit)).where(_OWN_GRANT))
+_UPDATE_USED = Statement.of(
+    update(GRANTS).where(_OWN_GRANT).values({f"used_{name}": bindparam(f"now_{name}") for name in BudgetUnit})
+)
+_ADD_SPEND = Statement.of(
+    update(SPEND)
+    .where(SPEND.c.key == bindparam("of_key"), or_(SPEND.c.day == ALL_DAYS, SPEND.c.day == bindparam("of_day")))
+    .values({name.value: SPEND.c[name] + bindparam(f"more_{name}") for name in BudgetUnit})
+)
+_EXTRA_SHARE = 8  # a tranche is what is needed, and the eighth part of what is left then
+
+
+class RefusalReason(StrEnum):
+    """Why nothing is granted, besides a cap."""
+
+    CAP = "cap"  # there is not enough left
+    CLOCK = "clock"  # the key was used on a later day than this one: no day's cap can be trusted
+    GONE = "gone"  # there is no such key
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRequest:
+    """What a member needs of a key's budget on a day: what it used so far that day, what it holds, and what more."""
+
+    key: str
+    day: str
+    member: str
+    used: BudgetAmount
+    held: BudgetAmount
+    need: BudgetAmount
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRefusal:
+    """Nothing is granted: of which kind there is too little, on the day or in all, and how much there is.
+
+    `latest` is the last day on which the key was used.
+    """
+
+    why: RefusalReason
+    kind: BudgetUnit = BudgetUnit.DOLLARS
+    daily: bool = False
+    cap: int = 0
+    left: int = 0
+    latest: str = ALL_DAYS
+
+    def __str__(self) -> str:
+        if self.why is RefusalReason.CLOCK:
+            return (
+                f"this machine's clock is more than a day behind {self.latest}, the last day on which the key was "
+                "used; where that day is what is wrong: shikisha keys mend-clock"
+            )
+        if self.why is RefusalReason.GONE:
+            return "there is no such key any more"
+        what = (
+            format_dollars(dollars_of(self.cap), 6) if self.kind is BudgetUnit.DOLLARS else f"{self.cap:,} {self.kind}"
+        )
+        left = format_dollars(dollars_of(self.left), 6) if self.kind is BudgetUnit.DOLLARS else f"{self.left:,}"
+        return f"{left} of the key's {what}{' a day' if self.daily else ''} are not used or reserved"
+
+
+@dataclass(frozen=True, slots=True)
+class _GrantRow:
+    """A row of the table."""
+
+    granted: BudgetAmount
+    used: BudgetAmount
+
+    @classmethod
+    def of(cls, row: Row[tuple[object, ...]]) -> "_GrantRow":
+        found = row._mapping
+        granted, used = (BudgetAmount(*(found[f"{kind}{name}"] for name in BudgetUnit)) for kind in ("", "used_"))
+        return cls(granted, used)
+
+    @property
+    def open(self) -> bool:
+        """Whether something is granted that is not counted as used."""
+        return self.granted != self.used
+
+
+def latest_day(connection: Connection, key: str) -> str:
+    """Return the last day on which a key was used, or was granted what it may still use; empty: never."""
+    days = [day for (day,) in connection.execute(select(SPEND.c.day).where(SPEND.c.key == key))]
+    held = connection.execute(select(GRANTS).where(GRANTS.c.key == key)).all()
+    return max((*days, *(row.day for row in held if _GrantRow.of(row).open)), default=ALL_DAYS)
+
+
+@dataclass(frozen=True, slots=True)
+class MendedUsage:
+    """What a key used on a day that had not come yet; it counts as used today now."""
+
+    key: str
+    day: str
+    used: BudgetAmount
+
+
+def mend_clock(connection: Connection, key: str | None, today: str) -> list[MendedUsage]:
+    """Count what was used on days that have not come yet, of one key or of all, as used today.
+
+    What a dead server was granted for such a day is forgotten, and what a living one was is closed: nothing of it is
+    held any more, as its clock is right by now.
+    """
+    of_key = [] if key is None else [key]
+    keys = select(KEYS.c.id).where(*[KEYS.c.id == each for each in of_key]).order_by(KEYS.c.id).with_for_update()
+    mended = []
+    for name in connection.execute(keys).scalars().all():
+        ahead = and_(SPEND.c.key == name, SPEND.c.day > today)
+        for row in connection.execute(select(SPEND).where(ahead).order_by(SPEND.c.day)).all():
+            used = BudgetAmount(row.dollars, row.tokens, row.requests)
+            _add_missing(connection, SPEND, {"key": name, "day": today, **NO_AMOUNT._asdict()})
+            more = {kind.value: SPEND.c[kind] + used[place] for place, kind in enumerate(BudgetUnit)}
+            connection.execute(update(SPEND).where(SPEND.c.key == name, SPEND.c.day == today).values(more))
+            mended.append(MendedUsage(name, row.day, used))
+        connection.execute(delete(SPEND).where(ahead))
+        granted = and_(GRANTS.c.key == name, GRANTS.c.day > today)
+        alive = select(MEMBERS.c.id).where(MEMBERS.c.state == MemberState.ALIVE)
+        connection.execute(delete(GRANTS).where(granted, GRANTS.c.member.not_in(alive)))
+        closed = {kind.value: GRANTS.c[f"used_{kind}"] for kind in BudgetUnit}
+        connection.execute(update(GRANTS).where(granted).values(closed))
+    return mended
+
+
+def grant_budget(connection: Connection, wish: GrantRequest) -> BudgetAmount | BudgetRefusal:
+    """Return all that the member was granted for this day from its beginning on, the wish included, or why not."""
+    key = connection.execute(select(KEYS).where(KEYS.c.id == wish.key).with_for_update()).mappings().one_or_none()
+    if key is None:
+        return BudgetRefusal(RefusalReason.GONE)
+    rows = _live_grants(connection, wish)
+    mine = rows.pop((wish.day, wish.member), _GrantRow(NO_AMOUNT, NO_AMOUNT))
+    out = {
+        ALL_DAYS: _unused_total(rows.values()),
+        wish.day: _unused_total(row for (day, _), row in rows.items() if day == wish.day),
+    }
+    spent = _spent_by_day(connection, wish)
+    latest = max((*spent, *(day for (day, _), row in rows.items() if row.open)), default=ALL_DAYS)
+    if latest > wish.day:
+        return BudgetRefusal(RefusalReason.CLOCK, latest=latest)
+    least = wish.used.minus(mine.used).plus(wish.held).plus(wish.need)
+    granted = []
+    for place, (kind, needed) in enumerate(least.kinds()):
+        caps = ((ALL_DAYS, key[kind]), (wish.day, key[f"{kind}_per_day"]))
+        rooms = [
+            (cap - spent.get(day, NO_AMOUNT)[place] - out[day][place], day != ALL_DAYS, cap)
+            for day, cap in caps
+            if cap is not None
+        ]
+        room, daily, cap = min(rooms, default=(needed, False, 0))
+        if needed > room and wish.need[place]:
+            return BudgetRefusal(RefusalReason.CAP, kind, daily, cap, max(0, room - needed + wish.need[place]))
+        granted.append(mine.used[place] + max(needed, 0) + max(0, room - max(needed, 0)) // _EXTRA_SHARE)
+    return _store_grant(connection, wish, BudgetAmount(*granted))
+
+
+def _store_grant(connection: Connection, wish: GrantRequest, granted: BudgetAmount) -> BudgetAmount:
+    mine = _own_grant(wish.key, wish.day, wish.member)
+    if not connection.execute(update(GRANTS).where(mine).values(granted._asdict())).rowcount:
+        _open_account(connection, wish.key, wish.day, wish.member)
+        connection.execute(update(GRANTS).where(mine).values(granted._asdict()))
+    return granted
+
+
+def count_usage(connection: Connection, member: str, used: Mapping[tuple[str, str], BudgetAmount]) -> None:
+    """Count what a member used so far of each key on each day, from the beginning of its grant on."""
+    for (key, day), portion in sorted(used.items()):
+        mine = {"of_key": key, "of_day": day, "of_member": member}
+        row = _SELECT_USED.one(connection, mine)
+        if row is None:
+            _open_account(connection, key, day, member)
+        before = NO_AMOUNT if row is None else BudgetAmount(*cast("tuple[int, int, int]", row))
+        if portion != before:
+            _UPDATE_USED.say(
+                connection, [{**mine, **{f"now_{name}": value for name, value in portion._asdict().items()}}]
+            )
+            _add_spend(connection, key, day, portion.minus(before))
+
+
+def return_unused(connection: Connection, key: str, member: str, granted: Mapping[str, BudgetAmount]) -> None:
+    """Be granted no more than this of a key, by day."""
+    for day, portion in sorted(granted.items()):
+        mine = _own_grant(key, day, member)
+        connection.execute(update(GRANTS).where(mine).values(portion._asdict()))
+
+
+def return_all_unused(connection: Connection, member: str) -> None:
+    """Give back all that a member was granted and did not use: it performs nothing any more."""
+    used = {kind.value: GRANTS.c[f"used_{kind}"] for kind in BudgetUnit}
+    connection.execute(update(GRANTS).where(GRANTS.c.member == member).values(used))
+
+
+@dataclass(frozen=True, slots=True)
+class DailySpend:
+    """What a key used on a day; the day is "" for all days together."""
+
+    key: str
+    day: str
+    used: BudgetAmount
+
+
+def read_spend(connection: Connection, key: str | None = None, since: str = "") -> list[DailySpend]:
+    """Return what was used, of one key or of all, on all days together and on each from a day on."""
+    where = [or_(SPEND.c.day == ALL_DAYS, SPEND.c.day >= since)]
+    if key is not None:
+        where.append(SPEND.c.key == key)
+    rows = connection.execute(select(SPEND).where(*where).order_by(SPEND.c.key, SPEND.c.day))
+    return [DailySpend(row.key, row.day, BudgetAmount(row.dollars, row.tokens, row.requests)) for row in rows]
+
+
+def _live_grants(connection: Connection, wish: GrantRequest) -> dict[tuple[str, str], _GrantRow]:
+    """Return what is granted of a key, by day and member, without what dead members need no more."""
+    joined = GRANTS.outerjoin(MEMBERS, MEMBERS.c.id == GRANTS.c.member)
+    columns = select(GRANTS, MEMBERS.c.state.label("life"), MEMBERS.c.alive_until).select_from(joined)
+    found = {}
+    for row in connection.execute(columns.where(GRANTS.c.key == wish.key)).all():
+        if (
+            wish.member == row.member
+            or row.life == MemberState.ALIVE
+            or _may_still_be_used(connection, wish.key, row.alive_until)
+        ):
+            found[row.day, row.member] = _GrantRow.of(row)
+        else:
+            connection.execute(delete(GRANTS).where(_own_grant(wish.key, row.day, row.member)))
+    return found
+
+
+def _may_still_be_used(connection: Connection, key: str, died: float | None) -> bool:
+    """Whether a run is open that a member may have been performing when it died: what it held may have been used."""
+    older = [] if died is None else [SERVED.c.created <= died]
+    open_one = select(SERVED.c.run).where(SERVED.c.key == key, SERVED.c.state == ServedState.OPEN, *older)
+    return connection.execute(open_one.limit(1)).first() is not None
+
+
+def _spent_by_day(connection: Connection, wish: GrantRequest) -> dict[str, BudgetAmount]:
+    """Return what was used in all, that day, and on a later day if there is one."""
+    where = or_(SPEND.c.day == ALL_DAYS, SPEND.c.day >= wish.day)
+    rows = connection.execute(select(SPEND).where(SPEND.c.key == wish.key, where))
+    return {row.day: BudgetAmount(row.dollars, row.tokens, row.requests) for row in rows}
+
+
+def _add_spend(connection: Connection, key: str, day: str, more: BudgetAmount) -> None:
+    """Add to what was used on a day, and in all."""
+    added = {f"more_{name}": value for name, value in more._asdict().items()}
+    _ADD_SPEND.say(connection, [{"of_key": key, "of_day": day, **added}])
+
+
+def _open_account(connection: Connection, key: str, day: str, member: str) -> None:
+    """Make the rows that a member's spending of a key on a day is counted in, where they are not there."""
+    _add_missing(connection, GRANTS, {**_EMPTY_GRANT, "key": key, "day": day, "member": member})
+    for each in (ALL_DAYS, day):
+        _add_missing(connection, SPEND, {"key": key, "day": each, **NO_AMOUNT._asdict()})
+
+
+def _own_grant(key: str, day: str, member: str) -> ColumnElement[bool]:
+    return and_(GRANTS.c.key == key, GRANTS.c.day == day, GRANTS.c.member == member)
+
+
+def _unused_total(grants: Iterable[_GrantRow]) -> BudgetAmount:
+    total = NO_AMOUNT
+    for each in grants:
+        total = total.plus(each.granted.minus(each.used).positive())
+    return total
+
+
+def _add_missing(connection: Connection, table: Table, row: Mapping[str, object]) -> None:
+    """Add a row unless it is there."""
+    connection.execute(_insert_missing(connection.dialect.name, table), dict(row))
+
+
+@cache
+def _insert_missing(dialect: str, table: Table) -> Insert:
+    if dialect == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(table).on_conflict_do_nothing()
+    from sqlalchemy.dialects import sqlite
+
+    return sqlite.insert(table).on_conflict_do_nothing()
+
+
+_DAY_SECONDS = 86400.0
+_GRANT_TRIES = 3
+
+
+@dataclass(slots=True)
+class BudgetGrant:
+    """What is granted of a key for a day since this server began, and what of that is used and held."""
+
+    granted: BudgetAmount = NO_AMOUNT
+    used: BudgetAmount = NO_AMOUNT
+    held: BudgetAmount = NO_AMOUNT
+
+    def room(self, need: BudgetAmount, capped: frozenset[BudgetUnit]) -> bool:
+        """Whether that much more may be held."""
+        left = self.granted.minus(self.used).minus(self.held).minus(need)
+        return all(value >= 0 for kind, value in left.kinds() if kind in capped and need[_UNIT_PLACES[kind]])
+
+    @property
+    def spare(self) -> bool:
+        """Whether something is granted that is neither used nor held."""
+        return any(value > 0 for value in self.granted.minus(self.used).minus(self.held))
+
+    def close(self) -> None:
+        """Let nothing more be held until more is granted."""
+        self.granted = self.used.plus(self.held)
+
+
+_UNIT_PLACES = {kind: place for place, kind in enumerate(BudgetUnit)}
+
+
+@dataclass(slots=True)
+class KeyAccount:
+    """A key's account at this server, under one member's name."""
+
+    key: str
+    member: str
+    database: KeyDatabase
+    now: Callable[[], float]
+    changed: Callable[["KeyAccount"], None]  # called when more was used
+    tranches: dict[str, BudgetGrant] = field(default_factory=dict)
+    latest: str = ""
+    runs: int = 0
+    _untold: set[str] = field(default_factory=set)  # days on which more was used than the database was told
+    _caps: KeyCaps | None = None
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+
+    async def hold(self, need: BudgetAmount, caps: KeyCaps) -> str | BudgetRefusal:
+        """Hold a portion; return the day on which it counts, or why not. JournalUnavailable: nobody can say."""
+        capped = _capped_units(caps)
+        for _ in range(_GRANT_TRIES):
+            day = self._day() or await self._day_again()
+            if day is None:
+                return BudgetRefusal(RefusalReason.CLOCK, latest=self.latest)
+            tranche = self.tranches.setdefault(day, BudgetGrant())
+            if (caps == self._caps or not capped) and tranche.room(need, capped):
+                tranche.held = tranche.held.plus(need)
+                return day
+            refusal = await self._more(day, need, caps)
+            if refusal is not None and not (refusal.why is RefusalReason.CLOCK and refusal.latest > self.latest):
+                return refusal
+            self.latest = max(self.latest, refusal.latest if refusal else day)
+        return BudgetRefusal(RefusalReason.CLOCK, latest=self.latest)
+
+    def settle(self, day: str | None, held: BudgetAmount, used: BudgetAmount) -> None:
+        """Release what was held on a day (None: nothing was, count it today), and count what was used."""
+        day = day or self._day() or self.latest
+        tranche = self.tranches.setdefault(day, BudgetGrant())
+        tranche.held = tranche.held.minus(held)
+        if any(used):
+            tranche.used = tranche.used.plus(used)
+            self._untold.add(day)
+            self.changed(self)
+
+    def told(self) -> dict[tuple[str, str], BudgetAmount]:
+        """Return what was used, by key and day, on the days on which it is more than was returned before."""
+        days, self._untold = self._untold, set()
+        return {(self.key, day): self.tranches[day].used for day in days}
+
+    async def rest(self) -> None:
+        """Give back what nobody here holds or used, and forget the days that are over."""
+        async with self._turn:
+            today = self._day() or self.latest
+            spare = {day: each for day, each in self.tranches.items() if each.spare}
+            for each in spare.values():
+                each.close()
+            granted = {day: each.granted for day, each in spare.items()}
+            if granted:
+                await self.database.write(partial(return_unused, key=self.key, member=self.member, granted=granted))
+            for day, each in tuple(self.tranches.items()):
+                if day < today and not any(each.held) and day not in self._untold:
+                    del self.tranches[day]
+
+    async def _more(self, day: str, need: BudgetAmount, caps: KeyCaps) -> BudgetRefusal | None:
+        """Have more granted, unless somebody just did."""
+        async with self._turn:
+            tranche = self.tranches.setdefault(day, BudgetGrant())
+            if caps == self._caps and tranche.room(need, _capped_units(caps)):
+                return None
+            tranche.close()
+            wish = GrantRequest(self.key, day, self.member, tranche.used, tranche.held, need)
+            answer = await self.database.write(partial(grant_budget, wish=wish))
+            if isinstance(answer, BudgetRefusal):
+                return answer
+            tranche.granted, self._caps = answer, caps
+            return None
+
+    def _day(self) -> str | None:
+        """Return the UTC day, or the last one seen where the clock is up to a day behind it; None where it is more."""
+        now = self.now()
+        day = day_of(now)
+        if day < self.latest:
+            day = self.latest if day_of(now + _DAY_SECONDS) >= self.latest else ""
+        self.latest = max(self.latest, day)
+        return day or None
+
+    async def _day_again(self) -> str | None:
+        """Return the day once the last one was asked for anew: it may have been corrected."""
+        self.latest = await self.database.query(partial(latest_day, key=self.key))
+        return self._day()
+
+
+def day_of(at: float) -> str:
+    """Return the UTC day of a Unix time, as in 2026-11-24."""
+    return _day_name(int(at // _DAY_SECONDS))
+
+
+@lru_cache(16)
+def _day_name(day: int) -> str:
+    return datetime.fromtimestamp(day * _DAY_SECONDS, UTC).strftime("%Y-%m-%d")
+
+
+@lru_cache(1024)
+def _capped_units(caps: KeyCaps) -> frozenset[BudgetUnit]:
+    return frozenset(
+        kind for kind in BudgetUnit if not (getattr(caps, kind) is None is getattr(caps, f"{kind}_per_day"))
+    )

@@ -1,0 +1,322 @@
+"""From a request, in whatever API it came, to an Order: which workers, under which caps, with which labels.
+
+Invariant: what may be used is what all of these allow: the configuration, the key, the request's headers, the data's
+labels, and what the task needs of a worker (that it takes its attachments, that it can call tools). Each can only take
+away. When nothing is left the answer says who took it away, and nothing is begun or charged. Deliberately absent:
+the shapes of any API, and keys' own budgets (a purse refuses each call by itself).
+
+What is asked of the house: a task, under whom, by whom, within which limits. The same for every API.
+
+Invariant: an order is complete and valid before anything is done for it: names exist, limits are the tighter of the
+request's and the key's. Deliberately absent: the shapes of any API (each makes orders of its own requests).
+
+A plan that somebody was shown before anything was done, and wants performed just so.
+
+Invariant: the run performs this plan and no other, once, whichever server performs it: the plan lies in the request
+that is kept with the run. Deliberately absent: trust. The plan came back from a browser, so it is parsed as strictly as
+any text, and the engine checks it against pool and caps as it does every plan.
+
+The schemas in a request: the answer's, which has to be one, and those of the client's tools, which are passed on.
+
+Invariant: a schema that is none, or too large to be worked with, is a 400 that names its place, before anything is
+begun. Deliberately absent: what makes a schema too large (`shikisha.schema`), and holding an answer to it (`handoff`).
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from shikisha.config.container import Container
+from shikisha.core.budget import Caps
+from shikisha.core.call import DEPTH_HEADER, TOO_DEEP_CODE, Card
+from shikisha.core.errors import ConfigError
+from shikisha.core.json_schema import SchemaCheck, check_bounds, check_size
+from shikisha.core.messages import Json, MediaKind
+from shikisha.core.plan import Plan
+from shikisha.core.plan_parser import parse_plan
+from shikisha.core.task import Task
+from shikisha.core.visibility import is_cleared, join_labels
+from shikisha.engine.conductor import Conductor, Proposal, Situation
+from shikisha.server.chat.models import ModelCatalog, ServedModel
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.request import RequestOptions
+from shikisha.server.keys.key import Principal
+
+
+class Api(StrEnum):
+    """By which API a run was ordered."""
+
+    CHAT = "chat"
+    RESPONSES = "responses"
+    RUNS = "runs"
+    PAGE = "page"
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizedRun:
+    """A run to be performed. `model` is the name that the client used, `conductor` and `pool` what it stands for.
+
+    `detached`: the run goes on when the client has gone (background). `wire` is the request as the API needs it again
+    later (JSON; it is kept with the run and erased with it). `idempotency` is the client's key for this very request,
+    and `request_hash` tells whether another request under it is the same.
+    `depth` is how many servers of ours the request has come through.
+    """
+
+    task: Task
+    by: Principal
+    model: str
+    conductor: str
+    pool: tuple[str, ...]
+    caps: Caps
+    api: Api = Api.CHAT
+    detached: bool = False
+    wire: str = "{}"
+    idempotency: str | None = None
+    request_hash: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    depth: int = 0
+
+    def scrubbed(self, scrub: Callable[[str], str]) -> "AuthorizedRun":
+        """Return the order without keys in it; TaskError when that makes something else of its task."""
+        metadata = {scrub(name): scrub(value) for name, value in self.metadata.items()}
+        return replace(self, task=self.task.scrubbed(scrub), wire=scrub(self.wire), metadata=metadata)
+
+
+_MAX_KNOWN_CASTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedRun:
+    """What a request asks for, in no API's own shape."""
+
+    model: str
+    task: Task
+    api: Api
+    narrowing: RequestOptions
+    wire: str = "{}"
+    detached: bool = False
+    idempotency: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+class RunAuthorizer:
+    """Makes orders of wishes, over one configuration."""
+
+    def __init__(self, composition: Container, catalogue: ModelCatalog) -> None:
+        self.composition = composition
+        self.catalogue = catalogue
+        self._configured = composition.cards()
+        self._caps, self._guarded = composition.caps, composition.guarded_labels
+        self._cast: set[tuple[str, tuple[str, ...]]] = set()  # what was found castable already
+
+    def order(self, wish: RequestedRun, by: Principal) -> AuthorizedRun:
+        """Return the order; Problem when the model, the workers or the limits cannot be had."""
+        self._deep(wish.narrowing.depth)
+        model = self.catalogue.find(wish.model, by)
+        labels = tuple(sorted(join_labels(wish.task.labels, wish.narrowing.labels, by.labels)))
+        domain = wish.narrowing.domain or wish.task.domain
+        same = (labels, domain) == (wish.task.labels, wish.task.domain)
+        task = wish.task if same else replace(wish.task, labels=labels, domain=domain)
+        cards = self._cards(task, wish.narrowing, by)
+        caps = wish.narrowing.narrowed(self._caps)
+        spec = model.spec(cards)
+        self._castable(model, spec, cards, lambda card: _why_excluded(card, task, wish.narrowing, by, self._guarded))
+        return AuthorizedRun(
+            task=task,
+            by=by,
+            model=model.name,
+            conductor=spec,
+            pool=tuple(card.name for card in cards),
+            caps=caps,
+            api=wish.api,
+            detached=wish.detached,
+            wire=wish.wire,
+            idempotency=wish.idempotency,
+            metadata=wish.metadata,
+            depth=wish.narrowing.depth,
+        )
+
+    def _deep(self, depth: int) -> None:
+        """Refuse a request that has come through too many servers of ours: one of them asks itself."""
+        most = self.composition.settings.server.deepest
+        if depth > most:
+            said = f"the request has come through {depth} servers, and at most {most} may (server.deepest)"
+            raise ApiError(400, said, TOO_DEEP_CODE, param=DEPTH_HEADER)
+
+    def _cards(self, task: Task, narrowing: RequestOptions, by: Principal) -> Sequence[Card]:
+        """Return the cards of the workers that all of them leave."""
+        cards = _allowed_by_key(self._configured, by)
+        cards = _chosen_by_request(cards, narrowing.workers, self.composition)
+        cards = _cleared_for_labels(cards, task, self._guarded)
+        return _able_to_perform(cards, task)
+
+    def _castable(
+        self, model: ServedModel, spec: str, cards: Sequence[Card], lacking: Callable[[Card], tuple[str, str]]
+    ) -> None:
+        """Refuse a conductor that misses a worker, where fewer are left than are configured; say why it is not."""
+        if len(cards) == len(self._configured):
+            return
+        names = tuple(card.name for card in cards)
+        if (spec, names) in self._cast:
+            return
+        try:
+            self.composition.conductor(spec, self.composition.pool(names))
+        except ConfigError as error:
+            for card in self._configured:
+                if card.name not in names and repr(card.name) in str(error):
+                    why, code = lacking(card)
+                    raise _no_worker(
+                        400, f"the model {model.name!r} needs the worker {card.name!r}, {why}", code
+                    ) from None
+            said = f"the model {model.name!r} cannot do with the workers that may be used ({', '.join(names)}): {error}"
+            raise _no_worker(400, said) from None
+        if len(self._cast) < _MAX_KNOWN_CASTS:
+            self._cast.add((spec, names))
+
+
+def _allowed_by_key(cards: Sequence[Card], by: Principal) -> Sequence[Card]:
+    if by.workers is None:
+        return cards
+    left = [card for card in cards if card.name in by.workers]
+    if not left:
+        raise _no_worker(403, "this key may use none of the workers that are configured here")
+    return left
+
+
+def _chosen_by_request(cards: Sequence[Card], wanted: Sequence[str] | None, composition: Container) -> Sequence[Card]:
+    if wanted is None:
+        return cards
+    known = [card.name for card in cards]
+    for name in wanted:
+        if name not in known:
+            status, why = (403, "may not be used") if name in composition.names else (400, "does not exist")
+            said = f"X-Shikisha-Workers: the worker {name!r} {why}; those that may be used are {', '.join(known)}"
+            raise ApiError(status, said, "no_worker", param="X-Shikisha-Workers")
+    return [card for card in cards if card.name in wanted]
+
+
+def _cleared_for_labels(cards: Sequence[Card], task: Task, guarded: frozenset[str]) -> Sequence[Card]:
+    left = [card for card in cards if is_cleared(card, task.labels, guarded)]
+    if not left:
+        needed = ", ".join(sorted(guarded.intersection(task.labels)))
+        raise _no_worker(403, f"no worker that may be used is cleared for data labelled {needed}", "not_cleared")
+    return left
+
+
+def _why_excluded(
+    card: Card, task: Task, narrowing: RequestOptions, by: Principal, guarded: frozenset[str]
+) -> tuple[str, str]:
+    """Return why a worker may not be used or cannot be, and the code of that."""
+    if by.workers is not None and card.name not in by.workers:
+        return "which this key may not use", "no_worker"
+    if narrowing.workers is not None and card.name not in narrowing.workers:
+        return "which X-Shikisha-Workers leaves out", "no_worker"
+    if not is_cleared(card, task.labels, guarded):
+        needed = ", ".join(sorted(guarded.intersection(task.labels)))
+        return f"which is not cleared for data labelled {needed}", "not_cleared"
+    if missing := _attachment_kinds(task) - set(card.takes):
+        return f"which takes no attachments of the kind {' and '.join(sorted(missing))}", "unsupported_content"
+    return "which cannot call a client's tools", "unsupported_tools"
+
+
+def _attachment_kinds(task: Task) -> set[MediaKind]:
+    """Return the kinds of all that is attached to the task and its history."""
+    return {each.kind for turn in task.history for each in turn.attachments} | {each.kind for each in task.attachments}
+
+
+def _able_to_perform(cards: Sequence[Card], task: Task) -> Sequence[Card]:
+    """Return the workers that can do what the task needs of them."""
+    needed = _attachment_kinds(task)
+    left = [card for card in cards if needed <= set(card.takes)]
+    if not left:
+        kinds = " and ".join(sorted(needed))
+        raise _no_worker(
+            400, f"no worker that may be used takes attachments of the kind {kinds}", "unsupported_content"
+        )
+    if not task.tools:
+        return left
+    left = [card for card in left if card.tools]
+    if not left:
+        raise _no_worker(400, "no worker that may be used can call a client's tools", "unsupported_tools")
+    return left
+
+
+def _no_worker(status: int, why: str, code: str = "no_worker") -> ApiError:
+    return ApiError(status, why, code)
+
+
+_PLAN_FIELD = "shown_plan"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmedPlanConductor:
+    """Proposes the plan that was shown, under the name of the conductor that made it."""
+
+    plan: Plan
+    name: str
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Propose the plan in the first round; there is no other."""
+        plan = Plan() if situation.rounds else self.plan
+        return Proposal(plan, note="as it was shown and confirmed", final=True)
+
+
+def confirmed_plan_request(plan: Plan) -> str:
+    """Return the request that is kept with a run of this plan."""
+    return json.dumps({_PLAN_FIELD: plan.dumps()})
+
+
+def conductor_of_request(conductor: Conductor, api: str, wire: str, pool_size: int) -> Conductor:
+    """Return who conducts a run that came by this API with this request: the shown plan's, where there is one."""
+    if api != Api.PAGE:
+        return conductor
+    told = json.loads(wire)
+    plan = told.get(_PLAN_FIELD) if isinstance(told, dict) else None
+    return ConfirmedPlanConductor(parse_plan(plan, pool_size), conductor.name) if isinstance(plan, str) else conductor
+
+
+_ANSWER_SCHEMA_FIELDS = {
+    Api.CHAT: "response_format.json_schema.schema",
+    Api.RESPONSES: "text.format.schema",
+    Api.RUNS: "answer_schema",
+}
+TOOLS_SIZE_FACTOR = 4  # all tools together, in schemas of the largest size
+_TOOL_SCHEMA_FIELDS = {Api.CHAT: "tools[{}].function.parameters", Api.RESPONSES: "tools[{}].parameters"}
+
+
+def check_schema_sizes(raw: Mapping[str, object], api: Api) -> None:
+    """Refuse a body with a schema that is too large, before it is read as a request: that alone would take long."""
+    for path, times in ((_ANSWER_SCHEMA_FIELDS[api], 1), ("tools", TOOLS_SIZE_FACTOR)):
+        found: object = raw
+        for name in path.split("."):
+            found = found.get(name) if isinstance(found, dict) else None
+        if isinstance(found, dict | list):
+            try:
+                check_size(found, path, times)
+            except ConfigError as error:
+                raise ApiError(400, str(error), "invalid_value", param=path) from None
+
+
+async def check_schemas(task: Task, api: Api) -> None:
+    """Refuse a task with a schema that cannot be worked with; Problem (400) says which, and where."""
+    where = _ANSWER_SCHEMA_FIELDS[api]
+    try:
+        if task.answer_schema is not None:
+            await SchemaCheck.create(task.answer_schema, where)
+        if task.tools:
+            where = "tools"
+            await check_bounds(
+                {
+                    _TOOL_SCHEMA_FIELDS[api].format(place): _tool_parameters(tool)
+                    for place, tool in enumerate(task.tools)
+                }
+            )
+    except ConfigError as error:
+        raise ApiError(400, str(error), "invalid_value", param=where) from None
+
+
+def _tool_parameters(tool: Mapping[str, Json]) -> Mapping[str, Json]:
+    function = tool.get("function")
+    given = function.get("parameters") if isinstance(function, Mapping) else None
+    return given if isinstance(given, Mapping) else {}

@@ -1,0 +1,149 @@
+"""A run as it happens: whoever listens hears the same events in the same order, from any place on.
+
+Invariant: an event has the same number for every listener and after every restart (its place among the run's events in
+the journal); text pieces are heard as they come and bear no number: the answer is in the events. Whoever comes while
+an attempt is under way hears all that it has said. A slow listener holds up nobody. Deliberately absent: runs performed
+elsewhere (`house` reads those from the journal).
+
+Hearing a run from wherever it is performed: here, in another server, or long ago.
+
+Invariant: the numbers of events are the same on every path (their places among the run's events in the journal), so a
+listener that moves from one server to another misses nothing and hears nothing twice. Deliberately absent: text pieces
+of runs that are performed elsewhere (the journal has whole answers only).
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from shikisha.core.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptStarted,
+    Event,
+    QuestionAnswered,
+    RunPaused,
+    RunStatus,
+)
+from shikisha.journal import Journal
+from shikisha.server.store import RunStore, ServedState
+
+
+@dataclass(frozen=True, slots=True)
+class EventUpdate:
+    """An event of the run, and its number, from 0."""
+
+    number: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class TextUpdate:
+    """A piece of a step's growing answer, of the attempt that is under way."""
+
+    round: int
+    step: int
+    piece: str
+
+
+RunUpdate = EventUpdate | TextUpdate
+
+
+class LiveRun:
+    """A run that is being performed in this process, and those who listen to it."""
+
+    def __init__(self, run: str, past: Sequence[Event] = ()) -> None:
+        self.run = run
+        self.events = list(past)
+        self._ears: list[asyncio.Queue[RunUpdate | None]] = []
+        self._said: dict[tuple[int, int], tuple[int, list[str]]] = {}  # by attempts under way, since their events
+        self.over = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the run came to where it waits for somebody."""
+        last = next((event for event in reversed(self.events) if not isinstance(event, QuestionAnswered)), None)
+        return isinstance(last, RunPaused) and last.status is RunStatus.SUSPENDED
+
+    def observe(self, event: Event) -> None:
+        """Take an event in (the engine's observer); a child run's are not its parent's."""
+        if event.run != self.run:
+            return
+        self.events.append(event)
+        if isinstance(event, AttemptStarted) and event.step is not None:
+            self._said[event.round, event.step] = (len(self.events) - 1, [])
+        elif isinstance(event, AttemptFinished | AttemptFailed) and event.step is not None:
+            self._said.pop((event.round, event.step), None)
+        self._tell(EventUpdate(len(self.events) - 1, event))
+
+    def say(self, round_index: int, step: int, piece: str) -> None:
+        """Take in a piece of an answer (the engine's `on_text`)."""
+        if (round_index, step) in self._said:
+            self._said[round_index, step][1].append(piece)
+        self._tell(TextUpdate(round_index, step, piece))
+
+    def end(self) -> None:
+        """Nothing follows: every listener comes to its end."""
+        self.over = True
+        for ear in self._ears:
+            ear.put_nowait(None)
+
+    async def listen(self, after: int = -1) -> AsyncGenerator[RunUpdate]:
+        """Yield the events after a number, then everything as it comes, until the run ends or stops here."""
+        ear: asyncio.Queue[RunUpdate | None] = asyncio.Queue()
+        known = list(enumerate(self.events))
+        growing = [(place, pieces) for place, (since, pieces) in self._said.items() if since > after and pieces]
+        said = [TextUpdate(*place, "".join(pieces)) for place, pieces in growing]
+        if not self.over:
+            self._ears.append(ear)
+        try:
+            for number, event in known[after + 1 :]:
+                yield EventUpdate(number, event)
+            for piece in said:
+                yield piece
+            while not (self.over and ear.empty()):
+                heard = await ear.get()
+                if heard is None:
+                    return
+                if not (isinstance(heard, EventUpdate) and heard.number <= after):
+                    yield heard
+        finally:
+            if ear in self._ears:
+                self._ears.remove(ear)
+
+    def _tell(self, heard: RunUpdate) -> None:
+        for ear in self._ears:
+            ear.put_nowait(heard)
+
+
+_POLL_SECONDS = 0.2  # seconds between two looks into the journal
+
+
+async def follow_run(
+    journal: Journal, store: RunStore, live: Callable[[], LiveRun | None], name: str, after: int
+) -> AsyncGenerator[RunUpdate]:
+    """Yield a run's events after a number, then everything that follows, until it ends, is stopped, or waits."""
+    heard = after
+    while True:
+        here = live()
+        if here is not None:
+            async with aclosing(here.listen(heard)) as listening:
+                async for item in listening:
+                    if isinstance(item, EventUpdate):
+                        heard = item.number
+                    yield item
+            if live() is None:
+                return
+            continue
+        served = await store.find(name)
+        over = (
+            served is None or served.state is not ServedState.OPEN
+        )  # looked at first: what it ended with is read below
+        for number, event in enumerate(await journal.read(name)):
+            if number > heard:
+                heard = number
+                yield EventUpdate(number, event)
+        if over:
+            return
+        await asyncio.sleep(_POLL_SECONDS)

@@ -1,0 +1,301 @@
+"""The server process: the house, the application, uvicorn around it, and an end in good order.
+
+Invariant: requests stop before runs do, and runs before the journal; with a second signal nobody is waited for.
+Deliberately absent: several worker processes of one server (start several servers on one PostgreSQL), TLS, reloading.
+
+Opening the house and closing it: the journal, the store, the keys, and the one group in which runs are performed.
+
+Invariant: on leaving, runs get `drain` seconds to end; what has not ended by then is interrupted, released, and taken
+up by the next server. What looks after runs (claiming those of dead servers, noticing cancellations) ends first.
+Deliberately absent: signals (the HTTP server's business).
+
+What the process is told by signals: to stop in good order, then to stop now, and then to be gone.
+
+Invariant: from the first signal on until everything is closed, a further one makes it faster and never leaves a run
+that could have been released. Deliberately absent: what stopping is (`serving`); and signals on Windows, where Ctrl-C
+cancels everything at once.
+"""
+
+import asyncio
+import errno
+import gc
+import logging
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from importlib import import_module
+
+import uvicorn
+
+from shikisha.config.container import Container
+from shikisha.config.preflight import check_conductors
+from shikisha.config.settings import ServerTable
+from shikisha.core.errors import ConfigError, JournalUnavailable
+from shikisha.journal import open_journal
+from shikisha.server.app import create_app
+from shikisha.server.http.connections import (
+    ConnectionLimiter,
+    ConnectionListener,
+    HttpConnection,
+    max_connections,
+    max_runs,
+    raise_file_limit,
+)
+from shikisha.server.keys import KeyManager
+from shikisha.server.keys.budgets import KeyBudgets
+from shikisha.server.lifecycle.maintenance import maintain_runs
+from shikisha.server.lifecycle.service import RunService
+from shikisha.server.ops import logs
+from shikisha.server.ops.watchdog import Watchdog, start_watchdog
+from shikisha.server.ops.webhooks import WebhookSender
+from shikisha.server.store import open_store
+
+_WEBHOOK_CLOSE_SECONDS = 2.0  # seconds that receivers of webhooks get when the house is closed
+
+
+@asynccontextmanager
+async def open_service(composition: Container, journal_url: str = "") -> AsyncIterator[RunService]:
+    """Open everything that serving needs, and close it in order. ConfigError for conductors that could not conduct."""
+    check_conductors(composition)
+    lease = composition.settings.server.lease
+    async with (
+        open_journal(journal_url or composition.journal_url()) as journal,
+        open_store(journal, lease) as store,
+    ):
+        keys = KeyManager(journal, operator=_operator_key(composition))
+        purses = KeyBudgets(journal, store, keys)
+        house = RunService(composition, journal, store, keys, purses)
+        store.on_expelled(house.expelled)
+        webhooks = WebhookSender.of(house)
+        house.watchers.append(webhooks.note)
+        interrupted: BaseException | None = None
+        async with asyncio.TaskGroup() as group:
+            house.enter(group)
+            house.first_key = await keys.bootstrap()
+            caring = group.create_task(maintain_runs(house), name="care")
+            telling = group.create_task(webhooks.deliver(), name="webhooks")
+            try:
+                yield house
+            except BaseException as error:  # noqa: BLE001 - whatever nobody foresaw is what is looked for
+                interrupted = error
+            caring.cancel()
+            await house.close()
+            await webhooks.rest(_WEBHOOK_CLOSE_SECONDS)
+            telling.cancel()
+            with suppress(
+                JournalUnavailable
+            ):  # the journal itself says so as it is closed; what is granted is found again
+                await purses.close()
+        for end in house.endings:
+            await asyncio.to_thread(end)
+        if interrupted is not None:
+            raise interrupted
+
+
+def _operator_key(composition: Container) -> str | None:
+    """Return the admin key that the operator chose, if they did."""
+    variable = composition.settings.server.admin_key_env
+    return None if variable is None else composition.vault.read(variable)
+
+
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """What each signal means, in turn; once none is left, the process ends as the signal says."""
+
+    def __init__(self) -> None:
+        self._meanings: list[Callable[[], None]] = []
+        self._heard = False
+
+    def means(self, *meanings: Callable[[], None]) -> None:
+        """Have the first signal mean this, the second one that."""
+        self._meanings = list(meanings)
+        with suppress(NotImplementedError):
+            for number in _STOP_SIGNALS:
+                asyncio.get_running_loop().add_signal_handler(number, self._tell, number)
+        self._heard = True
+
+    def _tell(self, number: signal.Signals) -> None:
+        if self._meanings:
+            self._meanings.pop(0)()
+            return
+        self.forget()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    def forget(self) -> None:
+        """Let signals mean what they meant before."""
+        heard, self._heard = self._heard, False
+        with suppress(NotImplementedError):
+            for number in _STOP_SIGNALS if heard else ():
+                asyncio.get_running_loop().remove_signal_handler(number)
+
+
+@contextmanager
+def handle_stop_signals() -> Iterator[StopSignals]:
+    """Give signals a meaning until the end of the block."""
+    made = StopSignals()
+    try:
+        yield made
+    finally:
+        made.forget()
+
+
+_KEEP_ALIVE_SECONDS = 75  # seconds that an idle connection stays open
+_BACKLOG = 2048
+_SEND_BUFFER_BYTES = (
+    2**16
+)  # bytes of an answer that the system keeps for a client that does not read; it would take megabytes
+_BIND_HINTS = {
+    errno.EADDRINUSE: "another program listens there; --port 0 takes any free one",
+    errno.EACCES: "ports below 1024 are not for everybody; try another --port",
+}
+_GC_THRESHOLDS = (20_000, 20, 20)  # objects, and how often of the generation before
+_SWITCH_SECONDS = (
+    0.0005  # seconds: the journal's thread asks for the interpreter many times a commit, and waits so long each time
+)
+
+
+def listening_socket(settings: ServerTable) -> socket.socket:
+    """Return a socket that listens where the configuration says; ConfigError when it cannot be had."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    made = socket.socket(family)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES
+        )  # accepted sockets have it from this one
+        made.bind((settings.host, settings.port))
+        made.listen(_BACKLOG)  # who comes before we are ready waits
+    except OSError as error:
+        made.close()
+        hint = "expected an address of this machine, or 0.0.0.0 for all of them"
+        said = f"{error.strerror} ({_BIND_HINTS.get(error.errno or 0, hint)})"
+        raise ConfigError(f"server: cannot listen on {settings.host}, port {settings.port}: {said}") from error
+    return made
+
+
+async def serve(
+    composition: Container,
+    listening: socket.socket,
+    journal_url: str,
+    ready: Callable[[RunService], None],
+    watchdog: Watchdog | None = None,
+) -> None:
+    """Serve until the process is told to stop; `ready` is called once requests can come."""
+    with handle_stop_signals() as told:  # until the house is closed, and not only until requests have ended
+        if watchdog is not None:
+            watchdog.mark_on(asyncio.get_running_loop())
+        async with open_service(composition, journal_url) as house:
+            if watchdog is not None:
+                watchdog.begin(lambda: house.store.member.id)
+            server = HttpServer(
+                uvicorn_config(house),
+                ConnectionLimiter(house.settings.most_connections or max_connections(raise_file_limit())),
+            )
+
+            def stop() -> None:
+                server.should_exit = True
+
+            def stop_now() -> None:
+                server.force_exit = True
+                house.hasten()
+
+            told.means(stop, stop_now)
+            ready(house)
+            tune_garbage_collector()
+            await server.serve(sockets=[listening])
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn with our connections, which leaves signals alone: it would raise them again before runs have ended."""
+
+    def __init__(self, config: uvicorn.Config, crowd: ConnectionLimiter) -> None:
+        super().__init__(config)
+        self.crowd = crowd
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave signals to `signals`."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections from these sockets."""
+        await self.lifespan.startup()
+        make = partial(HttpConnection, self.crowd, self.config, self.server_state, self.lifespan.state)
+        self.servers = [ConnectionListener(each, self.crowd, make) for each in sockets or ()]  # type: ignore[misc]  # closed alike
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and let requests end."""
+        for server in self.servers:
+            server.close()
+            await server.wait_closed()  # before uvicorn closes the socket that it reads
+        await super().shutdown(sockets)
+
+
+def uvicorn_config(house: RunService) -> uvicorn.Config:
+    """Return how uvicorn serves a house."""
+    return uvicorn.Config(
+        create_app(house),
+        backlog=_BACKLOG,
+        log_config=None,
+        access_log=False,  # `watching` has one that leaves out query strings
+        server_header=False,
+        proxy_headers=False,  # nothing here goes by a client's word for its address
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=max(1, round(house.settings.drain)),
+        lifespan="off",
+        ws="none",  # a connection that becomes something else would leave the crowd
+    )
+
+
+def tune_garbage_collector() -> None:
+    """Let the garbage collector leave alone what stays for good, and look at the rest less often.
+
+    A whole look at all that is imported takes 100 ms, in which nobody is answered; requests leave few cycles behind.
+    """
+    import_module("shikisha.workers.http_client")  # the first call would import it while others wait
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def run_server(composition: Container, journal_url: str, ready: Callable[[RunService, socket.socket], None]) -> None:
+    """Serve in this process, on uvloop where there is one."""
+    listening = listening_socket(composition.settings.server)
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    logs.configure_logging(composition.vault, composition.settings.telemetry.log)
+    _fit_limits(composition)
+    with (
+        listening,
+        start_watchdog(journal_url or composition.journal_url(), composition.settings.server.longest_stall) as watchdog,
+        asyncio.Runner(loop_factory=_loop_factory()) as runner,
+    ):
+        runner.run(serve(composition, listening, journal_url, lambda house: ready(house, listening), watchdog))
+
+
+def _fit_limits(composition: Container) -> None:
+    """Bound connections, and runs, which may outlive theirs, by what the limit on open files allows."""
+    given, limit = composition.settings.server, raise_file_limit()
+    most = max_connections(limit, given.most_connections)
+    runs = max_runs(limit, given.most_runs)
+    fitted = given.model_copy(update={"most_connections": most, "most_runs": runs})
+    composition.settings = composition.settings.model_copy(update={"server": fitted})
+    if limit is not None and (fitted.most_runs < given.most_runs or most < (given.most_connections or 0)):
+        logging.getLogger(__name__).warning(
+            "this process may have %d files open, so %d connections and %d runs at once: ulimit -n raises it",
+            *(limit, most, fitted.most_runs),
+        )
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

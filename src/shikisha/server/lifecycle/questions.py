@@ -1,0 +1,263 @@
+"""What runs wait for from people: found, shown to those who may see it, and answered.
+
+Invariants: an answer comes from a principal of the run's own tenant with the scope to approve, goes to the very
+question that was shown, and is refused when that is not open any more; of two who answer at once the journal's first
+counts, and the other is told so (5). What waits for a client's tools is that client's business and not here.
+Deliberately absent: HTTP (`approvals`), pages, and whether a run waits at all (the engine).
+
+The client's tools: calls as they are handed out, and a conversation that comes back with their results.
+
+A call is handed out under an id that says which run waits for it, so that the results find the run again, whichever
+server they come to: `call_RUN_QUESTION_PLACE`, at most 40 characters. Invariant: results are taken for a run of the
+tenant's own only, for the very calls that it waits for, and all of them together; a conversation that belongs to no
+waiting run (another provider's, one that has ended), or to one with wider limits or fewer labels than the key and the
+headers that come with the results, is none of this module's business and begins a run of its own.
+Deliberately absent: looking into results.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import time
+
+from shikisha.core.errors import ClosedReason, QuestionClosed, RunErased, UnknownRun
+from shikisha.core.events import Event, QuestionAnswered, QuestionAsked, QuestionKind, RunStatus
+from shikisha.core.messages import ToolCall, ToolExchange, ToolResult, dump_records, load_tool_calls
+from shikisha.core.run import Run
+from shikisha.engine import approvals
+from shikisha.engine.approvals import Decision
+from shikisha.engine.rounds import answer_problem
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.auth import check_tenant
+from shikisha.server.http.request import RequestOptions
+from shikisha.server.keys.key import KeyScope, Principal
+from shikisha.server.lifecycle.service import RunService, root_run_id
+from shikisha.server.store import RunFilter, ServedRun, ServedState
+
+_CLOSED_STATUSES = {
+    ClosedReason.UNKNOWN: 404,
+    ClosedReason.ANSWERED: 409,
+    ClosedReason.EXPIRED: 410,
+    ClosedReason.OVER: 409,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PersonQuestion:
+    """A question to a person, the run that asks it (a root or a child run), and the root's row."""
+
+    served: ServedRun
+    run: Run
+    asked: QuestionAsked
+
+    @property
+    def id(self) -> str:
+        """The name under which it is found again."""
+        return f"{self.run.id}_{self.asked.question}"
+
+
+@dataclass(frozen=True, slots=True)
+class PersonQuestionPage:
+    """A page of what waits for people, and the cursor of the next page; None when this is the last."""
+
+    found: tuple[PersonQuestion, ...]
+    after: tuple[float, str] | None = None
+
+
+def actor_name(by: Principal) -> str:
+    """Return who somebody is, as journals name them."""
+    return f"{by.name} ({by.key})"
+
+
+async def list_questions(
+    house: RunService, by: Principal, after: tuple[float, str] | None = None, most: int = 50
+) -> PersonQuestionPage:
+    """Return the open questions of the principal's tenant (an admin: of all), of the newest runs first.
+
+    `most` runs are looked at for a page.
+    """
+    tenant = None if KeyScope.ADMIN in by.scopes else by.tenant
+    page = await house.store.search(RunFilter(tenant, states=(ServedState.WAITING,), after=after, limit=most))
+    found = [each for served in page.runs for each in await questions_of_run(house, served)]
+    return PersonQuestionPage(tuple(found), page.after)
+
+
+async def questions_of_run(house: RunService, served: ServedRun) -> list[PersonQuestion]:
+    """Return what a served run and its child runs ask people now."""
+    try:
+        family = await house.family(served.run)
+    except UnknownRun:  # it was deleted meanwhile
+        return []
+    open_now = [(run, asked) for run in family.values() for asked in run.open_questions]
+    return [PersonQuestion(served, run, asked) for run, asked in open_now if asked.asks is not QuestionKind.TOOLS]
+
+
+async def find_question(house: RunService, by: Principal, name: str) -> PersonQuestion:
+    """Return a question, open or not, by its name; Problem (404) when there is none that the principal may see."""
+    run_id, _, question = name.rpartition("_")
+    try:
+        served = await house.served(root_run_id(run_id))
+        check_tenant(by, served.tenant, "question of this name")
+        run = await house.past(run_id)
+    except UnknownRun:
+        raise _no_such_question() from None
+    asked = run.asked.get(question)
+    if asked is None or asked.asks is QuestionKind.TOOLS:
+        raise _no_such_question()
+    return PersonQuestion(served, run, asked)
+
+
+async def answer_question(
+    house: RunService, by: Principal, asking: PersonQuestion, decision: Decision
+) -> QuestionAnswered:
+    """Write a decision down and go on with the run; Problem when the question is open no more, TaskError for its form.
+
+    The decision's actor is the principal, whatever it says itself.
+    """
+    answered = await check_decision(house, by, asking, decision)
+    await house.answer(answered)
+    await check_answer_counts(house, answered)
+    return answered
+
+
+async def check_decision(
+    house: RunService, by: Principal, asking: PersonQuestion, decision: Decision
+) -> QuestionAnswered:
+    """Return a decision as it is to be written down; Problem and TaskError as with `answer`."""
+    scrub = house.composition.vault.scrub
+    said = Decision(decision.approved, actor_name(by), scrub(decision.text), decision.via, scrub(decision.remark))
+    if asking.served.state not in {ServedState.WAITING, ServedState.OPEN}:
+        raise ApiError(409, f"run {asking.served.run} was stopped: it waits for nobody", ClosedReason.OVER)
+    try:
+        answered = approvals.answer_question(asking.run, asking.asked.question, said, time())
+    except QuestionClosed as error:
+        raise closed_question_error(error) from None
+    changed = answered.text if asking.asked.asks is QuestionKind.REVIEW else ""
+    if changed and (problem := await answer_problem(asking.run.task, changed)):
+        raise ApiError(400, f"text: {problem}", "invalid_value", param="text")
+    return answered
+
+
+async def check_answer_counts(house: RunService, answered: QuestionAnswered) -> None:
+    """Return if what was written down is what counts; Problem (409) when somebody else was quicker."""
+    counts = (await house.past(answered.run)).answers.get(answered.question)
+    if counts != answered:
+        first = counts.actor if counts else "nobody"
+        raise ApiError(
+            409, f"question {answered.question} is answered already: {first} was first", ClosedReason.ANSWERED
+        )
+
+
+def closed_question_error(error: QuestionClosed) -> ApiError:
+    """Return what is told of a question that is not open."""
+    return ApiError(_CLOSED_STATUSES[error.why], str(error), f"question_{error.why}")
+
+
+def _no_such_question() -> ApiError:
+    return ApiError(404, "there is no question of this name", "not_found")
+
+
+_TOOL_CALL_ID = re.compile(r"call_(\d{6}-\d{6}-[0-9a-z]{8})_([0-9a-f]{8})_(\d{1,3})")
+_HASH_LENGTH = 8
+VIA_API = "api"
+_NO_OPTIONS = RequestOptions({})
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResumption:
+    """A run that the results belong to: what is to be answered (None: it was), and the last event before the answer."""
+
+    served: ServedRun
+    after: int
+    answer: QuestionAnswered | None
+
+
+def client_tool_calls(question: QuestionAsked) -> tuple[ToolCall, ...]:
+    """Return the calls that a question asks for, under the ids that a client gets."""
+    named = enumerate(load_tool_calls(question.prompt))
+    return tuple(ToolCall(_client_call_id(question, place), call.name, call.arguments) for place, call in named)
+
+
+async def find_tool_resumption(
+    house: RunService,
+    by: Principal,
+    exchanges: Sequence[ToolExchange],
+    model: str,
+    narrow: RequestOptions = _NO_OPTIONS,
+) -> ToolResumption | None:
+    """Return the run that waits for the results of the last exchange; None when no run of the tenant's own does."""
+    found = _TOOL_CALL_ID.fullmatch(exchanges[-1].calls[0].id) if exchanges else None
+    if found is None:
+        return None
+    try:
+        served = await house.store.find(found[1])
+        events = await house.journal.read(found[1])
+    except (UnknownRun, RunErased):
+        return None
+    if served is None or not by.owns(served.tenant) or served.model != model:
+        return None
+    run = Run.fold(events)
+    question = _question_of_calls(events, found[2])
+    if question is None or _is_over(run, question) or not _is_within_limits(run, by, narrow):
+        return None
+    results = _own_results(question, exchanges[-1])
+    if question.question in run.answers:
+        same = run.answers[question.question].text == results
+        return ToolResumption(served, _number_before_answer(events, question), None) if same else None
+    answer = QuestionAnswered(
+        run=question.run,
+        at=time(),
+        question=question.question,
+        approved=True,
+        actor=actor_name(by),
+        via=VIA_API,
+        text=results,
+    )
+    return ToolResumption(served, len(events) - 1, answer)
+
+
+def _is_within_limits(run: Run, by: Principal, narrow: RequestOptions) -> bool:
+    """Whether a run does no more, and bears no fewer labels, than who brings something to it allows and says."""
+    begun = run.started
+    if not {*by.labels, *narrow.labels} <= set(begun.labels):
+        return False
+    if any(allowed is not None and not set(begun.pool) <= set(allowed) for allowed in (by.workers, narrow.workers)):
+        return False
+    if narrow.domain and narrow.domain != begun.domain:
+        return False
+    caps = {name: getattr(begun.caps, name) for name in narrow.caps}
+    return all(caps[name] is not None and caps[name] <= wanted for name, wanted in narrow.caps.items())
+
+
+def _is_over(run: Run, question: QuestionAsked) -> bool:
+    """Whether the run has ended, was cancelled, or waited long enough for an answer that did not come."""
+    late = 0 < question.expires <= time() and question.question not in run.answers
+    return run.finished is not None or run.status is RunStatus.INTERRUPTED or late
+
+
+def _question_of_calls(events: Sequence[Event], hashed: str) -> QuestionAsked | None:
+    """Return the question of which the calls are, or the one that the run waits for instead."""
+    asked = [each for each in events if isinstance(each, QuestionAsked) and each.asks is QuestionKind.TOOLS]
+    return next((each for each in asked if each.question.startswith(hashed)), None)
+
+
+def _own_results(question: QuestionAsked, exchange: ToolExchange) -> str:
+    """Return the results under the worker's own ids; 400 when they are not those of exactly these calls."""
+    came = {result.tool_call_id: result.content for result in exchange.results}
+    expected = [_client_call_id(question, place) for place, _ in enumerate(load_tool_calls(question.prompt))]
+    if set(came) != set(expected):
+        said = f"run {question.run} waits for the results of exactly these calls: {', '.join(expected)}"
+        raise ApiError(400, f"messages: {said}", "wrong_tool_calls", param="messages")
+    own = load_tool_calls(question.prompt)
+    return dump_records([ToolResult(call.id, came[name]) for name, call in zip(expected, own, strict=True)])
+
+
+def _number_before_answer(events: Sequence[Event], question: QuestionAsked) -> int:
+    for place, event in enumerate(events):
+        if isinstance(event, QuestionAnswered) and event.question == question.question:
+            return place - 1
+    return len(events) - 1
+
+
+def _client_call_id(question: QuestionAsked, place: int) -> str:
+    return f"call_{question.run}_{question.question[:_HASH_LENGTH]}_{place}"

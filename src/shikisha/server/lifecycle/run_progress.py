@@ -1,0 +1,393 @@
+"""What a client is told of a run while it happens, in no API's own shape: pieces of the answer, and how it goes on.
+
+Invariant: what is told as answer is the answer. A piece is passed on as it comes only if nothing can take it back: the
+plan is the last one, the step is its last, and no check, schema or review stands between the worker and the client.
+If a later attempt says something else all the same, that is told (`Replaced`), and never a second text after the first.
+Whoever listens is not made to wait: each piece is told when it is heard. Deliberately absent: SSE, JSON, keep-alives
+(`streaming` and its kin), and waiting for people (`waiting`).
+
+Attending a run for a client: what is told of it until it ends, wants the client's tools, or waits too long.
+
+Invariant: a run that waits for a person is attended on for so many seconds, and then given up as it is (it waits on);
+nothing here answers for anybody. Deliberately absent: how any of it is written to the client.
+
+Whether a worker's growing answer may be passed on before it stands. The same for every API.
+
+Invariant: only where nothing can take it back: no schema that the answer has to follow, no person who is to see it
+first, no handoff check that may want another one. Deliberately absent: which step's answer it is (`telling`).
+
+What is kept from view while a person has not let a run's answer pass: every text that its workers wrote.
+
+Invariants: whoever may approve sees everything; anyone else sees that something was said and not what, from the run's
+first event on, and for good where the answer was refused. Events keep their numbers and all their figures. Deliberately
+absent: who may see a run at all (`doors`), and when a person is asked (`oversight`).
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from shikisha.core.errors import FaultKind, UnknownRun
+from shikisha.core.events import (
+    AnswerGraded,
+    AttemptFailed,
+    AttemptFinished,
+    AttemptReason,
+    AttemptStarted,
+    CallRole,
+    CheckDecided,
+    EndReached,
+    Event,
+    OnCheckFailure,
+    PlanProposed,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionKind,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    RunStatus,
+    StepFinished,
+)
+from shikisha.core.messages import ToolCall
+from shikisha.core.plan import Plan
+from shikisha.core.run import Run
+from shikisha.core.task import Task
+from shikisha.engine.autonomy import AutonomyClass, AutonomyMode, AutonomyPolicy
+from shikisha.engine.conductor import Conductor
+from shikisha.engine.pool import Pool
+from shikisha.server.keys.key import KeyScope, Principal
+from shikisha.server.lifecycle.broadcast import EventUpdate, RunUpdate, TextUpdate
+from shikisha.server.lifecycle.questions import client_tool_calls
+from shikisha.server.lifecycle.service import RunService, root_run_id
+
+StepPlace = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPiece:
+    """More of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressNote:
+    """A line about what is being done for the answer."""
+
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunPausedUpdate:
+    """The run waits: for a person, or for the client's tools; or it was stopped (`status` INTERRUPTED)."""
+
+    status: RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerReplaced:
+    """What was told is not the answer: another attempt said something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The run is over; the answer, if there is one, has been told whole."""
+
+    end: RunFinished
+
+
+ProgressUpdate = AnswerPiece | ProgressNote | RunPausedUpdate | AnswerReplaced | RunEnded
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressTerms:
+    """What decides whether the last step may be heard live: `conclusive` says whether a worker's answer stands.
+
+    `rounds` is the run's cap. `live` False: the answer is told at the end (a schema or a person looks at it first).
+    """
+
+    rounds: int
+    conclusive: Callable[[str], bool]
+    live: bool = True
+
+
+@dataclass(slots=True)
+class ProgressTracker:
+    """Turns what is heard of one run into what is told. `after` is the last event that the client knows of."""
+
+    terms: ProgressTerms
+    after: int = -1
+    events: list[Event] = field(default_factory=list)
+    last: StepPlace | None = None  # the step whose answer will be the run's
+    _plan: Plan | None = None
+    _names: tuple[str, ...] = ()
+    _open: bool = False  # whether the attempt under way may be heard
+    _told: list[str] = field(default_factory=list)
+    _again: str | None = None  # what a further attempt has said, as long as it only repeats what was told
+    heard: int = -1  # the number of the last event
+    over: bool = False
+
+    @property
+    def text(self) -> str:
+        """The answer as far as it has been told."""
+        return "".join(self._told)
+
+    def hear(self, heard: RunUpdate) -> Iterable[ProgressUpdate]:
+        """Return what is to be told of this."""
+        if self.over:
+            return ()
+        if isinstance(heard, TextUpdate):
+            return self._said(heard) if self._open and (heard.round, heard.step) == self.last else ()
+        self.events.append(heard.event)
+        self.heard = heard.number
+        return self._happened(heard)
+
+    def _said(self, said: TextUpdate) -> Iterable[ProgressUpdate]:
+        if self._again is None:
+            self._told.append(said.piece)
+            return (AnswerPiece(said.piece),)
+        self._again += said.piece
+        before = self.text
+        if before.startswith(self._again):
+            return ()
+        if not self._again.startswith(before):
+            return self._replaced()
+        more, self._again = self._again[len(before) :], None
+        self._told.append(more)
+        return (AnswerPiece(more),)
+
+    def _replaced(self) -> Iterable[ProgressUpdate]:
+        self.over = True
+        return (AnswerReplaced(),)
+
+    def _happened(self, happened: EventUpdate) -> Iterable[ProgressUpdate]:
+        known = happened.number <= self.after
+        match happened.event:
+            case RunStarted() as event:
+                self._names = event.pool
+            case PlanProposed() as event:
+                self._look(event)
+            case AttemptStarted() as event if event.role is CallRole.STEP and (event.round, event.step) == self.last:
+                self._open = self.terms.live and not known and self.terms.conclusive(event.worker)
+                self._again = "" if self._told else None
+            case RunPaused(status=status) if not known:
+                self.over = status is not RunStatus.SUSPENDED
+                return (RunPausedUpdate(status),)
+            case QuestionAnswered() | RunResumed():
+                return ()
+            case RunFinished() as event if not known:
+                return self._ended(event)
+            case _:
+                pass
+        line = None if known else self._line(happened.event)
+        return (ProgressNote(line),) if line else ()
+
+    def _look(self, proposed: PlanProposed) -> None:
+        self._plan = Plan.loads(proposed.plan)
+        is_last = proposed.final or proposed.round + 1 >= self.terms.rounds
+        self.last = (proposed.round, len(self._plan) - 1) if is_last and len(self._plan) else None
+
+    def _ended(self, event: RunFinished) -> Iterable[ProgressUpdate]:
+        if event.answer is None or event.status is RunStatus.FAILED:
+            self.over = True
+            return (RunEnded(event),)
+        before = self.text
+        if not event.answer.startswith(before):
+            return self._replaced()
+        self.over = True
+        rest = event.answer[len(before) :]
+        if rest:
+            self._told.append(rest)
+        return (AnswerPiece(rest), RunEnded(event)) if rest else (RunEnded(event),)
+
+    def _line(self, event: Event) -> str | None:
+        """Return a line about an event that is worth one."""
+        match event:
+            case PlanProposed():
+                return self._planned(event)
+            case AttemptStarted(role=CallRole.STEP, step=int(step)) if (event.round, step) != self.last:
+                stands_in = f", instead of {event.instead_of}" if event.instead_of else ""
+                once_more = f" ({event.reason})" if event.reason is not AttemptReason.FIRST else ""
+                return f"step {self._of(step)}: {event.worker}{stands_in}{once_more} …"
+            case AttemptFailed(step=int(step)):
+                return f"step {self._of(step)}: {event.worker} failed ({event.fault})"
+            case AttemptFinished(step=int(step)) if (event.round, step) != self.last:
+                return f"step {self._of(step)}: {event.worker} answered in {event.seconds:.1f} s"
+            case StepFinished(fault=fault) if fault is not None:
+                return f"step {self._of(event.step)}: no answer ({fault})"
+            case _:
+                return None
+
+    def _planned(self, event: PlanProposed) -> str:
+        steps = self._plan.steps if self._plan else ()
+        if not steps:
+            return f"round {event.round + 1}: the answer is kept"
+        names = [self._names[step.worker] if step.worker < len(self._names) else "?" for step in steps]
+        return f"round {event.round + 1}: {len(steps)} step{'s' * (len(steps) > 1)} ({', '.join(names)})"
+
+    def _of(self, step: int) -> str:
+        return f"{step + 1} of {len(self._plan)}" if self._plan else str(step + 1)
+
+
+_POLL_SECONDS = 0.25  # seconds between two looks at a run that waits for a person
+
+
+class RunFeed(Protocol):
+    """Where runs are heard: the house."""
+
+    def listen(self, name: str, after: int = -1) -> AsyncGenerator[RunUpdate]:
+        """Yield a run's events after a number, and everything that follows until it ends or waits."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallsNeeded:
+    """The run waits for the client: it is to make these calls, and come back with their results."""
+
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StillWaiting:
+    """The run waits for a person, who did not come in time: questions of its own (a child run's are not among them).
+
+    `suspended` False: it does not wait, but nobody performs it now.
+    """
+
+    questions: tuple[QuestionAsked, ...]
+    suspended: bool = True
+
+
+async def wait_for_run(
+    house: RunFeed, name: str, teller: ProgressTracker, patience: float
+) -> AsyncGenerator[ProgressUpdate | ToolCallsNeeded | StillWaiting]:
+    """Yield what is told of a run; the last of it is Ended, Replaced, Wanted, Kept, or Paused (INTERRUPTED)."""
+    until: float | None = None
+    clock = asyncio.get_running_loop().time
+    while True:
+        paused = False
+        async with aclosing(house.listen(name, teller.heard)) as hearing:
+            async for heard in hearing:
+                for told in teller.hear(heard):
+                    paused = isinstance(told, RunPausedUpdate)
+                    if not (isinstance(told, RunPausedUpdate) and told.status is RunStatus.SUSPENDED):
+                        yield told
+        if teller.over:
+            return
+        waits = _what_it_waits_for(teller)
+        if isinstance(waits, ToolCallsNeeded):
+            for piece in _text_beside_calls(teller):
+                yield piece
+            yield waits
+            return
+        until = clock() + patience if paused or until is None else until
+        if clock() >= until:
+            yield waits
+            return
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _what_it_waits_for(teller: ProgressTracker) -> ToolCallsNeeded | StillWaiting:
+    run = Run.fold(teller.events)
+    for question in run.open_questions:
+        if question.asks is QuestionKind.TOOLS:
+            return ToolCallsNeeded(client_tool_calls(question))
+    return StillWaiting(tuple(run.open_questions), run.status is RunStatus.SUSPENDED)
+
+
+def _text_beside_calls(teller: ProgressTracker) -> Iterable[AnswerPiece]:
+    """Yield what the worker said besides its calls, as far as it has not been told."""
+    spoken = [each for each in teller.events[teller.after + 1 :] if isinstance(each, AttemptFinished) and each.calls]
+    text = spoken[-1].text if spoken else ""
+    if text.startswith(teller.text) and text != teller.text:
+        yield AnswerPiece(text[len(teller.text) :])
+
+
+def can_stream(task: Task, conductor: Conductor, oversight: AutonomyPolicy) -> bool:
+    """Whether nobody and nothing looks at the answer of such a run before its client does."""
+    if task.answer_schema is not None:
+        return False
+    return not may_be_reviewed(oversight.of(task, conductor.name))
+
+
+def may_be_reviewed(autonomy: AutonomyClass) -> bool:
+    """Whether a person may be shown an answer of this class before its client is."""
+    if autonomy.mode is not AutonomyMode.ESCALATE:
+        return autonomy.mode is not AutonomyMode.AUTONOMOUS
+    rules = autonomy.rules
+    asks = rules.check or rules.substitution or rules.disagreement
+    return asks or rules.dollars is not None or rules.confidence is not None
+
+
+def streamable_workers(pool: Pool) -> Callable[[str], bool]:
+    """Return what says of a worker whether none of its checks can refuse an answer."""
+    return lambda worker: all(handoff.on_fail is OnCheckFailure.PASS for handoff in pool.named(worker).handoffs)
+
+
+WITHHELD_TEXT = "(withheld until a person lets the answer pass)"
+
+
+def awaits_review(run: Run, oversight: AutonomyPolicy) -> bool:
+    """Whether a person is to see what this root run comes to, and has not let it pass."""
+    if run.answer is not None:
+        return False
+    if any(asked.asks is QuestionKind.REVIEW for asked in run.asked.values()):
+        return True
+    autonomy = oversight.of(run.task, run.started.conductor)
+    return may_be_reviewed(autonomy) and (run.finished is None or autonomy.mode is AutonomyMode.REVIEW)
+
+
+async def hides_texts(house: RunService, by: Principal, name: str) -> bool:
+    """Whether texts of a run, or of a child run, are kept from this principal now."""
+    if by.may(KeyScope.APPROVE):
+        return False
+    return awaits_review(await house.past(root_run_id(name)), house.composition.autonomy_policy())
+
+
+async def visible_family(house: RunService, by: Principal, name: str) -> dict[str, Run]:
+    """Return a run and its child runs by id, as this principal may see them, the run itself first."""
+    if not await hides_texts(house, by, name):
+        return await house.family(name)
+    found, names = {name: Run.fold(map(withhold_texts, await house.journal.read(name)))}, [name]
+    for each in names:
+        for child in await house.journal.children(each):
+            with suppress(UnknownRun):
+                found[child.id] = Run.fold(map(withhold_texts, await house.journal.read(child.id)))
+                names.append(child.id)
+    return found
+
+
+def visible_run(run: Run, events: Iterable[Event], oversight: AutonomyPolicy) -> Run:
+    """Return a run as clients may be told of it, who may all be people that must not approve."""
+    return Run.fold(map(withhold_texts, events)) if awaits_review(run, oversight) else run
+
+
+def withhold_texts(event: Event) -> Event:
+    """Return an event without what workers, and people in their place, wrote. A root's end holds what was let pass."""
+    match event:
+        case AttemptFinished(step=int()) if event.text:
+            return replace(event, text=WITHHELD_TEXT)
+        case AttemptFailed(step=int()) if event.partial:
+            return replace(event, partial=WITHHELD_TEXT)
+        case StepFinished(fault=FaultKind.CHECK_FAILED):
+            return replace(event, message=WITHHELD_TEXT)
+        case CheckDecided():
+            return replace(event, reason=event.reason and WITHHELD_TEXT)
+        case QuestionAsked(asks=QuestionKind.REVIEW):
+            return replace(event, prompt=WITHHELD_TEXT)
+        case QuestionAnswered():
+            return replace(event, text=event.text and WITHHELD_TEXT)
+        case EndReached():
+            return replace(event, answer=event.answer and WITHHELD_TEXT, asks=event.asks and WITHHELD_TEXT)
+        case RunFinished():
+            why = WITHHELD_TEXT if event.fault is FaultKind.CHECK_FAILED else event.why
+            root = event.run == root_run_id(event.run)
+            return replace(event, why=why, answer=event.answer if root else event.answer and WITHHELD_TEXT)
+        case AnswerGraded():
+            return replace(event, found=event.found and WITHHELD_TEXT, evidence=event.evidence and WITHHELD_TEXT)
+        case _:
+            return event

@@ -1,0 +1,136 @@
+"""Logs: one line of JSON a record, on standard error, with ids of requests, runs and steps, and without keys.
+
+Invariant 8: every text of a record (message, extras, exception) passes the vault, and what looks like a key of ours, a
+bearer token or a login in a URL is masked even where no vault knows it. Deliberately absent: files and rotation
+(whoever runs the process sees to its output), and logs of other libraries below warnings.
+"""
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable, Mapping
+from time import gmtime, strftime
+from typing import TextIO
+
+from shikisha.core.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptStarted,
+    Event,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+)
+from shikisha.core.secrets import MASK, SecretStore
+
+_SECRET_PATTERN = re.compile(r"(sk-shikisha-[0-9A-Za-z]+-|(?i:bearer)\s+|://[^/\s:@]*:)[^\s\"'@,;]+")
+_RUN_LOG = logging.getLogger("shikisha.runs")
+_LIBRARY_LOGGERS = (
+    "alembic",
+    "uvicorn",
+    "opentelemetry",
+    "aiohttp",
+    "httpx2",
+    "httpcore2",
+    "openai",
+    "asyncio",
+    "sqlalchemy",
+    "mcp",
+)
+LogFields = Mapping[str, str | int | float | None]
+
+
+def configure_logging(vault: SecretStore, level: str = "info", stream: TextIO | None = None) -> Callable[[], None]:
+    """Log to this stream from now on; return what puts everything back as it was."""
+    root, handler = logging.getLogger(), logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter(vault))
+    before = root.handlers[:], root.level
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in _LIBRARY_LOGGERS:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+    def undo() -> None:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])
+        for name in _LIBRARY_LOGGERS:
+            logging.getLogger(name).setLevel(logging.NOTSET)
+
+    return undo
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as a line of JSON; `extra={"said": {...}}` adds members."""
+
+    def __init__(self, vault: SecretStore) -> None:
+        super().__init__()
+        self._vault = vault
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        told: dict[str, object] = {
+            "at": f"{strftime('%Y-%m-%dT%H:%M:%S', gmtime(record.created))}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": self._clean(_record_message(record)),
+        }
+        extra = getattr(record, "said", None)
+        if isinstance(extra, Mapping):
+            told |= {str(name): self._clean(value) for name, value in extra.items() if value is not None}
+        if record.exc_info:
+            told["exception"] = self._clean(self.formatException(record.exc_info))
+        return json.dumps(told, ensure_ascii=False, default=str)
+
+    def _clean(self, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return _SECRET_PATTERN.sub(rf"\1{MASK}", self._vault.scrub(value))
+
+
+def _record_message(record: logging.LogRecord) -> str:
+    """Return a record's message; a call of the logger that was wrong must not lose it, nor raise."""
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError):
+        return str(record.msg)
+
+
+def log_event(event: Event) -> None:
+    """Log what ends for all to see, what begins and every attempt for whoever looks closely (the house's watcher)."""
+    match event:
+        case RunStarted():
+            _log_run(event, "run begun", {"conductor": event.conductor, "parent": event.parent}, logging.DEBUG)
+        case RunResumed():
+            _log_run(event, "run goes on", {})
+        case RunPaused():
+            _log_run(event, "run stopped", {"status": event.status.value})
+        case RunFinished():
+            fault = event.fault.value if event.fault else None
+            _log_run(event, "run ended", {"status": event.status.value, "cap": event.cap, "fault": fault})
+        case AttemptStarted() | AttemptFinished() | AttemptFailed() if _RUN_LOG.isEnabledFor(logging.DEBUG):
+            _log_attempt(event)
+        case _:
+            pass
+
+
+def _log_run(event: Event, message: str, said: LogFields, level: int = logging.INFO) -> None:
+    if _RUN_LOG.isEnabledFor(level):
+        _RUN_LOG.log(level, message, extra={"said": {"run": event.run, **said}})
+
+
+def _log_attempt(event: AttemptStarted | AttemptFinished | AttemptFailed) -> None:
+    step = f"{event.round}.{'plan' if event.step is None else event.step}"
+    said: dict[str, str | int | float | None] = {
+        "run": event.run,
+        "step": step,
+        "attempt": event.attempt,
+        "worker": event.worker,
+    }
+    if isinstance(event, AttemptStarted):
+        message, said["reason"] = "attempt begun", event.reason.value
+    else:
+        message, said["seconds"] = "attempt ended", round(event.seconds, 6)
+        said["fault"] = event.fault.value if isinstance(event, AttemptFailed) else None
+    _RUN_LOG.debug(message, extra={"said": said})

@@ -1,0 +1,247 @@
+"""Webhooks: receivers of the configuration are told, by a signed POST, what they asked to be told of.
+
+Signed as Standard Webhooks has it: HMAC-SHA256 over `id.timestamp.body`, in `webhook-signature`. Invariants: noting an
+event never waits and never fails, so no run is held up by a receiver; each receiver has a queue of its own, bounded
+(what does not fit is dropped, and the log says so); an address comes from the configuration only, redirects are not
+followed, and nothing that a receiver says is read; without `content` no text of a task, an answer or a fault leaves.
+Deliberately absent: deliveries that outlive the server. What waits for a person is always at `/approvals`.
+"""
+
+import asyncio
+import json
+import logging
+import random
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from hmac import new as hmac
+from secrets import token_hex
+from time import time
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
+
+from shikisha.config.settings import WebhookEvent, WebhookTable
+from shikisha.core.errors import ConfigError, JournalError
+from shikisha.core.events import Event, QuestionAsked, QuestionKind, RunFinished
+from shikisha.core.secrets import SecretStore
+from shikisha.server.lifecycle.service import RunService, root_run_id
+from shikisha.server.store import ServedRun
+from shikisha.workers import http_client
+
+if TYPE_CHECKING:
+    import aiohttp
+
+RetryDelay: TypeAlias = Callable[[int, float | None], float]
+_LOG = logging.getLogger(__name__)
+_MAX_QUEUE = 1000
+_MAX_ATTEMPTS = 6
+_MAX_DELAY = 120.0  # seconds between two attempts
+_RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+_SECRET_PREFIX = "whsec_"
+_RUN_CAPS = frozenset({"steps", "rounds", "depth", "seconds"})  # caps that are no budget of anybody's
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookReceiver:
+    """A receiver: where it is, what it is told of, and the key that signs."""
+
+    name: str
+    url: str
+    key: bytes = field(repr=False)
+    table: WebhookTable
+    waiting: "asyncio.Queue[Event]" = field(default_factory=lambda: asyncio.Queue(_MAX_QUEUE), repr=False)
+
+    @classmethod
+    def of(cls, place: int, table: WebhookTable, vault: SecretStore) -> "WebhookReceiver":
+        """Return the receiver that a table describes; ConfigError when its secret or its address is not there."""
+        url = vault.read(table.url_env) if table.url_env else table.url or ""
+        try:
+            host = urlsplit(url).hostname
+        except ValueError:
+            host = None
+        if not url.startswith(("http://", "https://")) or not host:
+            raise ConfigError(f"webhooks[{place}]: {table.url_env} holds no URL")
+        return cls(
+            f"webhook {place} ({host})", url, _signing_key(vault.read(table.secret_env), table.secret_env), table
+        )
+
+
+class WebhookSender:
+    """Tells receivers; `note` is the house's watcher, `deliver` its task."""
+
+    def __init__(self, house: RunService, hooks: Sequence[WebhookReceiver], pause: RetryDelay | None = None) -> None:
+        self._house = house
+        self._pause = pause or retry_delay
+        self.hooks = tuple(hooks)
+
+    @classmethod
+    def of(cls, house: RunService) -> "WebhookSender":
+        """Return those of the house's configuration; ConfigError when one cannot be used."""
+        settings, vault = house.composition.settings, house.composition.vault
+        return cls(house, [WebhookReceiver.of(place, table, vault) for place, table in enumerate(settings.webhooks)])
+
+    def note(self, event: Event) -> None:
+        """Take note of an event; whoever wants to know of it is told soon."""
+        found = webhook_events(event)
+        for hook in self.hooks if found else ():
+            if found.intersection(hook.table.events):
+                try:
+                    hook.waiting.put_nowait(event)
+                except asyncio.QueueFull:
+                    _LOG.error("%s: %d wait to be told; %s is dropped", hook.name, _MAX_QUEUE, event.kind)
+
+    async def deliver(self) -> None:
+        """Tell receivers until cancelled; return at once where there are none."""
+        if not self.hooks:
+            return
+        import aiohttp
+
+        connector = aiohttp.TCPConnector(ssl=http_client.trusted_certificates())
+        async with (
+            aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as client,
+            asyncio.TaskGroup() as group,
+        ):
+            for hook in self.hooks:
+                group.create_task(self._serve(client, hook), name=hook.name)
+
+    async def rest(self, seconds: float) -> None:
+        """Wait for what is still to be told, this long at most."""
+        try:
+            async with asyncio.timeout(seconds):
+                for hook in self.hooks:
+                    await hook.waiting.join()
+        except TimeoutError:
+            _LOG.warning("webhooks: %d were not told", sum(hook.waiting.qsize() for hook in self.hooks))
+
+    async def _serve(self, client: "aiohttp.ClientSession", hook: WebhookReceiver) -> None:
+        while True:
+            event = await hook.waiting.get()
+            try:
+                await self._tell(client, hook, event)
+            except Exception as error:  # noqa: BLE001 - a receiver's trouble, whatever it is, must not end the house
+                _LOG.error("%s: %s could not be told: %s", hook.name, event.kind, type(error).__name__)
+            finally:
+                hook.waiting.task_done()
+
+    async def _tell(self, client: "aiohttp.ClientSession", hook: WebhookReceiver, event: Event) -> None:
+        try:
+            served = await self._house.store.find(root_run_id(event.run))
+        except JournalError:
+            served = None  # told without what its row says
+        if hook.table.tenant is not None and (served is None or served.tenant != hook.table.tenant):
+            return
+        for occasion in sorted(webhook_events(event).intersection(hook.table.events)):
+            whole = webhook_data(self._house, event, served, content=hook.table.content)
+            body = json.dumps({"type": occasion, "timestamp": _format_time(event.at), "data": whole}).encode()
+            await self._post(client, hook, f"msg_{token_hex(12)}", body)
+
+    async def _post(self, client: "aiohttp.ClientSession", hook: WebhookReceiver, name: str, body: bytes) -> None:
+        for number in range(_MAX_ATTEMPTS):
+            status, wish = await _post_once(client, hook, name, body)
+            if 200 <= status < 300:
+                _LOG.info("%s: %s delivered, attempt %d", hook.name, name, number + 1)
+                return
+            if status and status not in _RETRIED_STATUSES:
+                _LOG.warning("%s: %s refused (status %d)", hook.name, name, status)
+                return
+            if number + 1 < _MAX_ATTEMPTS:
+                await asyncio.sleep(self._pause(number, wish))
+        _LOG.error("%s: %s given up after %d attempts", hook.name, name, _MAX_ATTEMPTS)
+
+
+def webhook_events(event: Event) -> frozenset[WebhookEvent]:
+    """Return what receivers call this event."""
+    match event:
+        case QuestionAsked(asks=asks) if asks is not QuestionKind.TOOLS:
+            return frozenset({WebhookEvent.QUESTION_ASKED})
+        case RunFinished(cap=cap) if _is_root(event.run):
+            refused = cap is not None and cap not in _RUN_CAPS
+            return frozenset({WebhookEvent.RUN_FINISHED, *([WebhookEvent.BUDGET_REFUSED] if refused else [])})
+        case _:
+            return frozenset()
+
+
+def webhook_data(house: RunService, event: Event, served: ServedRun | None, *, content: bool) -> Mapping[str, object]:
+    """Return what a receiver is told of an event."""
+    root = root_run_id(event.run)
+    known = {"tenant": served.tenant, "key": served.key, "model": served.model} if served else {}
+    told: dict[str, object] = {"run": root, **known}
+    base = (house.settings.url or "").rstrip("/")
+    match event:
+        case QuestionAsked():
+            told |= {
+                "approval": f"{event.run}_{event.question}",
+                "asks": str(event.asks),
+                "worker": event.worker,
+                "step": event.step,
+                "expires": event.expires or None,
+                "tokens": event.bound.tokens,
+                "dollars": event.bound.dollars,
+                "page": f"{base}/ui/approvals/{event.run}/{event.question}",
+            }
+            return told | ({"prompt": event.prompt} if content else {})
+        case RunFinished():
+            told |= {"status": str(event.status), "cap": event.cap, "fault": event.fault and str(event.fault)}
+            told["page"] = f"{base}/ui/runs/{root}"
+            return told | ({"why": event.why, "answer": event.answer} if content else {})
+        case _:
+            return told
+
+
+def sign_webhook(key: bytes, name: str, at: int, body: bytes) -> str:
+    """Return the signature of a message (Standard Webhooks, version 1)."""
+    return "v1," + b64encode(hmac(key, f"{name}.{at}.".encode() + body, sha256).digest()).decode()
+
+
+def retry_delay(number: int, wish: float | None) -> float:
+    """Return the seconds to wait after attempt `number` (from 0); a receiver's own wish counts, within reason."""
+    ours: float = min(_MAX_DELAY, 2.0 * 4**number) * random.uniform(0.75, 1.0)  # noqa: S311 - chance, no secret
+    return ours if wish is None else min(_MAX_DELAY, max(ours, wish))
+
+
+async def _post_once(
+    client: "aiohttp.ClientSession", hook: WebhookReceiver, name: str, body: bytes
+) -> tuple[int, float | None]:
+    """Make one attempt; return the status (0: none came), and the receiver's wish in seconds."""
+    import aiohttp
+
+    at = int(time())
+    headers = {
+        "content-type": "application/json",
+        "user-agent": "shikisha",
+        "webhook-id": name,
+        "webhook-timestamp": str(at),
+        "webhook-signature": sign_webhook(hook.key, name, at, body),
+    }
+    try:
+        async with (
+            asyncio.timeout(hook.table.timeout),
+            client.post(hook.url, data=body, headers=headers, allow_redirects=False) as answer,
+        ):
+            wish = answer.headers.get("retry-after", "")
+            return answer.status, float(wish) if wish.isdecimal() else None
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        _LOG.info("%s: %s: no answer (%s)", hook.name, name, type(error).__name__)
+        return 0, None
+
+
+def _signing_key(secret: str, variable: str) -> bytes:
+    if not secret.startswith(_SECRET_PREFIX):
+        return secret.encode()
+    try:
+        return b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
+    except NotBase64:
+        raise ConfigError(
+            f"environment variable {variable} begins with {_SECRET_PREFIX}, but base64 does not follow"
+        ) from None
+
+
+def _is_root(run: str) -> bool:
+    return run == root_run_id(run)
+
+
+def _format_time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

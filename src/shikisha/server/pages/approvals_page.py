@@ -1,0 +1,173 @@
+"""The page of what waits for a person: routes.
+
+Invariant: a decision is taken from a login whose key may approve, in a form that bears its token, for the very question
+that was shown. Deliberately absent: what is open and what follows from an answer (`server.asking`).
+
+What waits for a person, as it is shown to that person: the exact call, what it may cost, until when it may be made.
+
+Invariant: what is approved is what is shown: arguments are printed whole, the hash of the question is that of the call,
+and an answer goes to that question and no other. Deliberately absent: markup, and which questions are open
+(`server.asking`).
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import time
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from shikisha.core.errors import TaskError
+from shikisha.core.events import QuestionAsked, QuestionKind
+from shikisha.core.run import Run
+from shikisha.engine.approvals import Decision
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.lifecycle import questions
+from shikisha.server.lifecycle.questions import PersonQuestion
+from shikisha.server.pages.login import ApproverLogin, CheckedForm, PageRoute, Service, form_text, redirect
+from shikisha.server.pages.templates import UI_ROOT, render_page
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierStepView:
+    """An earlier step that the call would be shown."""
+
+    step: int
+    worker: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalView:
+    """A question to a person. `call` is the subtask word by word, `arguments` its JSON where it is an object.
+
+    `answer` is what a review is about. `expires` None: never; `dollars` None: nobody can say what it may cost.
+    """
+
+    root: str
+    asked: QuestionAsked
+    task: str
+    labels: tuple[str, ...]
+    domain: str
+    call: str
+    arguments: tuple[tuple[str, str], ...]
+    why: str
+    answer: str
+    sees: tuple[EarlierStepView, ...]
+    expires: float | None
+    tokens: int
+    dollars: float | None
+
+    @property
+    def kind(self) -> str:
+        """What is wanted: approve, answer or review."""
+        return str(self.asked.asks)
+
+
+def approval_view(root: str, run: Run, asked: QuestionAsked) -> ApprovalView:
+    """Return a question of a run (the root, or a child run of it) as it is shown."""
+    call = _call_text(run, asked)
+    reviewed = run.reached if asked.asks is QuestionKind.REVIEW else None
+    return ApprovalView(
+        root=root,
+        asked=asked,
+        task=run.started.prompt,
+        labels=run.started.labels,
+        domain=run.started.domain,
+        call=call,
+        arguments=_arguments(call),
+        why=reviewed.asks if reviewed else "",
+        answer=(reviewed.answer or "") if reviewed else "",
+        sees=tuple(_earlier_steps(run, asked)),
+        expires=asked.expires or None,
+        tokens=asked.bound.tokens,
+        dollars=asked.bound.dollars,
+    )
+
+
+def _call_text(run: Run, asked: QuestionAsked) -> str:
+    """Return the subtask that the plan gives the worker; what the question says where no plan does."""
+    if asked.asks is QuestionKind.APPROVE and asked.round >= 0 and asked.step is not None:
+        plan = run.round(asked.round).plan
+        if plan is not None and asked.step < len(plan):
+            return plan.steps[asked.step].subtask
+    return asked.prompt
+
+
+def _arguments(call: str) -> tuple[tuple[str, str], ...]:
+    """Return a JSON object's members as texts; nothing for any other text."""
+    try:
+        found = json.loads(call)
+    except ValueError:
+        return ()
+    if not isinstance(found, dict):
+        return ()
+    return tuple((str(name), value if isinstance(value, str) else json.dumps(value)) for name, value in found.items())
+
+
+def _earlier_steps(run: Run, asked: QuestionAsked) -> Iterator[EarlierStepView]:
+    if asked.step is None or asked.round < 0 or asked.asks is QuestionKind.REVIEW:
+        return
+    turn = run.round(asked.round)
+    if turn.plan is None or asked.step >= len(turn.plan):
+        return
+    for earlier in turn.plan.steps[asked.step].access:
+        result = turn.results[earlier] if earlier < len(turn.results) else None
+        if result is not None:
+            yield EarlierStepView(
+                earlier, result.worker, result.text if result.text is not None else f"no answer: {result.fault}"
+            )
+
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+_MAX_RUNS = 50  # runs on the page
+_MAX_ANSWER = 100_000  # characters of a person's answer
+
+
+@router.get(f"{UI_ROOT}/approvals")
+async def show_approvals(request: Request, session: ApproverLogin, house: Service) -> Response:
+    """Show all that waits for a person of the login's tenant, what expires first at the top."""
+    waiting = await questions.list_questions(house, session.by, most=_MAX_RUNS)
+    shown = sorted(map(_view_of, waiting.found), key=lambda each: (each.expires or float("inf"), each.asked.at))
+    more = waiting.after is not None
+    return render_page(request, "approvals.html.jinja", {"waiting": shown, "more": more, "shown_at": time()})
+
+
+@router.get(f"{UI_ROOT}/approvals/{{run}}/{{question}}")
+async def show_approval(request: Request, run: str, question: str, session: ApproverLogin, house: Service) -> Response:
+    """Show one question; one that is open no more leads to its run."""
+    found = await questions.find_question(house, session.by, f"{run}_{question}")
+    if found.asked not in found.run.open_questions:
+        return redirect(f"{UI_ROOT}/runs/{run}")
+    shown = {"waiting": [_view_of(found)], "more": False, "shown_at": time()}
+    return render_page(request, "approvals.html.jinja", shown)
+
+
+@router.post(f"{UI_ROOT}/approvals/{{run}}/{{question}}")
+async def decide_on_page(
+    run: str, question: str, session: ApproverLogin, house: Service, form: CheckedForm
+) -> Response:
+    """Write a person's decision down, and go on with the run."""
+    found = await questions.find_question(house, session.by, f"{run}_{question}")
+    decision = form_text(form, "decision")
+    if decision not in ("yes", "no"):
+        raise ApiError(400, "expected a yes or a no", "invalid_request")
+    yes = decision == "yes"
+    written = yes and found.asked.asks is not QuestionKind.APPROVE
+    said = _typed_text(form_text(form, "text")) if written else ""
+    await questions.answer_question(
+        house, session.by, found, Decision(yes, "", said, "page", _typed_text(form_text(form, "remark")))
+    )
+    return redirect(f"{UI_ROOT}/approvals" if form_text(form, "stay") else f"{UI_ROOT}/runs/{found.served.run}")
+
+
+def _view_of(found: PersonQuestion) -> ApprovalView:
+    return approval_view(found.served.run, found.run, found.asked)
+
+
+def _typed_text(text: str) -> str:
+    """Return a text as it was typed: browsers send line ends of two characters."""
+    if len(text) > _MAX_ANSWER:
+        raise TaskError(f"at most {_MAX_ANSWER:,} characters, found {len(text):,}")
+    return text.replace("\r\n", "\n")

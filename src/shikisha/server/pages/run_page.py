@@ -1,0 +1,644 @@
+"""One run's page: routes. What may be done with the run is decided here and shown by the view.
+
+Invariant: every route looks first whether the login may see the run (`seen`), and a run that it may not see is absent.
+Deliberately absent: what is shown of a run (`view_run`), and which of it is sent while it goes on (`live`).
+
+A run's page while the run goes on: only the parts that changed are sent, each by its id.
+
+Invariant: whoever listens ends up with the page that a reload would give, wherever they began to listen; a part that
+did not change is not sent, so what a reader has opened stays open. Deliberately absent: patience (the connection is
+kept by comments) and the growing answers of other servers' runs (the journal has whole ones).
+
+A run's events as they stand in the journal: each with its place, its time, what it says in a line, and its hash.
+
+Invariant: nothing is left out: what the line does not say stands in the event's own data beside it. Deliberately
+absent: checking the chain (`shikisha journal verify` reads all of it).
+
+One run as it is shown: its explanation, where each step stands now, its drawings, what it waits for.
+
+Invariants: everything is read off the events (by way of `explain`), so a page that is drawn while the run goes on and
+one that is drawn years later say the same of the same events; a step's state is never guessed from the clock.
+Deliberately absent: markup, and who may do something about it (`asking`).
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from html import escape
+from time import monotonic, time
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from sqlalchemy import func, select
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from shikisha.core.errors import TaskError, UnknownRun
+from shikisha.core.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptStarted,
+    Event,
+    QuestionAsked,
+    RunStarted,
+    RunStatus,
+)
+from shikisha.core.run import Attempt, Run, StepRecord
+from shikisha.core.task import storage_problem
+from shikisha.core.text import clean_text, one_line
+from shikisha.engine.compensation import RollbackOrder
+from shikisha.explain.explanation import CallExplanation, Explanation, RoundExplanation, StepExplanation, explain
+from shikisha.journal.queries import RunOverview
+from shikisha.journal.schema import EVENTS
+from shikisha.plots import run_charts
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.auth import check_tenant
+from shikisha.server.http.streams import next_item, revocation_check, stream_until_revoked
+from shikisha.server.keys.key import KeyScope
+from shikisha.server.lifecycle.broadcast import EventUpdate, RunUpdate, TextUpdate
+from shikisha.server.lifecycle.questions import actor_name
+from shikisha.server.lifecycle.run_progress import hides_texts, withhold_texts
+from shikisha.server.lifecycle.service import RunService, root_run_id
+from shikisha.server.pages.login import (
+    FORM_CHECK,
+    READER_SCOPES,
+    ApproverLogin,
+    CheckedForm,
+    PageRoute,
+    PageSession,
+    ReaderLogin,
+    RunnerLogin,
+    Service,
+    form_text,
+    redirect,
+    require_login,
+)
+from shikisha.server.pages.templates import SECURITY_HEADERS, UI_ROOT, render_page, template_environment
+from shikisha.server.runs.feedback_routes import feedback_event
+from shikisha.server.runs.rollback_routes import roll_back_run
+
+_BATCH_SECONDS = 0.15  # seconds in which what follows is sent together
+_REDRAW_SECONDS = 1.0  # seconds after which a running clock is drawn anew
+PageParts = Mapping[str, str]
+TextByStep = Mapping[tuple[int, int], str]
+
+
+def changed_parts(before: PageParts, after: PageParts) -> list[str]:
+    """Return the parts that changed as out-of-band swaps; a round that is new or has grown is sent whole."""
+    sending: list[str] = []
+    whole: set[str] = set()
+    for name, html in after.items():
+        if name.startswith("round-"):
+            own = [part for part in after if part.endswith(name.removeprefix("round")) or _is_step_of_round(part, name)]
+            if name not in before:
+                sending.append(f'<div hx-swap-oob="beforeend:#rounds">{html}</div>')
+                whole.update(own)
+            elif any(part not in before for part in own):
+                sending.append(_as_swap(name, html))
+                whole.update(own)
+        elif name not in whole and before.get(name) != html:
+            sending.append(_as_swap(name, html))
+    return sending
+
+
+def _is_step_of_round(part: str, turn: str) -> bool:
+    """Whether a part is of a step of this round."""
+    return part.startswith(f"step-{turn.removeprefix('round-')}-")
+
+
+def _has_growing_text(shown: PageParts, place: tuple[int, int]) -> bool:
+    """Whether the page has a place where this step's answer grows: it has not while the step is not performed."""
+    return f'id="said-{place[0]}-{place[1]}"' in shown.get(f"step-{place[0]}-{place[1]}", "")
+
+
+def _as_swap(name: str, html: str) -> str:
+    return html.replace(f'id="{name}"', f'id="{name}" hx-swap-oob="true"', 1)
+
+
+class GrowingTexts:
+    """What was heard of growing answers and not sent yet, by round and step."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[tuple[int, int], list[str]] = {}
+
+    def hear(self, heard: RunUpdate) -> None:
+        """Take in a piece; what came of an attempt before another one begins is forgotten."""
+        if isinstance(heard, TextUpdate):
+            self._pieces.setdefault((heard.round, heard.step), []).append(heard.piece)
+        elif isinstance(heard.event, AttemptStarted) and heard.event.step is not None:
+            self._pieces.pop((heard.event.round, heard.event.step), None)
+
+    def take(self) -> TextByStep:
+        """Return what there is, and forget it."""
+        told = {place: "".join(pieces) for place, pieces in self._pieces.items()}
+        self._pieces.clear()
+        return told
+
+
+async def follow_page(
+    events: Sequence[Event],
+    listening: AsyncIterator[RunUpdate],
+    draw: Callable[[Sequence[Event]], PageParts],
+    said: Callable[[TextByStep], str],
+) -> AsyncIterator[tuple[int, str]]:
+    """Yield (number of the last event, what to send) until the run ends or waits.
+
+    `draw` makes the parts of these events' page, `said` pieces of answers ready to be appended.
+    """
+    known = list(events)
+    shown = draw(known)
+    growing = GrowingTexts()
+    async with aclosing(_batch_updates(listening)) as batches:  # type: ignore[type-var]
+        async for batch in batches:
+            for heard in batch:
+                growing.hear(heard)
+                if isinstance(heard, EventUpdate):
+                    known.append(heard.event)
+            fresh = draw(known)
+            sending = changed_parts(shown, fresh)
+            shown = fresh
+            told = said({place: text for place, text in growing.take().items() if _has_growing_text(fresh, place)})
+            if sending or told:
+                yield len(known) - 1, "\n".join([*sending, told])
+
+
+async def _batch_updates(listening: AsyncIterator[RunUpdate]) -> AsyncIterator[list[RunUpdate]]:
+    """Yield what is heard in handfuls, and an empty one when nothing was heard for a while."""
+    following: asyncio.Task[RunUpdate] | None = None
+    try:
+        while True:
+            batch: list[RunUpdate] = []
+            until = monotonic() + _REDRAW_SECONDS
+            while (left := until - monotonic()) > 0:
+                if following is None:
+                    following = asyncio.create_task(next_item(listening))
+                done, _ = await asyncio.wait({following}, timeout=left)
+                if not done:
+                    break
+                heard = following
+                following = None
+                try:
+                    batch.append(heard.result())
+                except EOFError:
+                    yield batch
+                    return
+                if len(batch) == 1:
+                    until = monotonic() + _BATCH_SECONDS
+            yield batch
+    finally:
+        if following is not None:
+            following.cancel()
+            await asyncio.wait([following])
+
+
+_SUMMARY_FIELDS = (
+    "why",
+    "worker",
+    "conductor",
+    "status",
+    "reason",
+    "fault",
+    "check",
+    "asks",
+    "actor",
+    "note",
+    "prompt",
+    "answer",
+)
+_HIDDEN_FIELDS = ("config",)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLineView:
+    """An event; `data` is all of it as JSON, `place` its round and step in words."""
+
+    seq: int
+    at: float
+    kind: str
+    place: str
+    what: str
+    data: str
+    hash: str
+
+
+def journal_lines(exported: Iterable[str]) -> tuple[JournalLineView, ...]:
+    """Read the journal's lines of JSON."""
+    return tuple(_journal_line(json.loads(text)) for text in exported)
+
+
+def _journal_line(told: Mapping[str, object]) -> JournalLineView:
+    data = told["data"]
+    fields: Mapping[str, object] = data if isinstance(data, dict) else {}
+    shown = {name: value for name, value in fields.items() if name not in _HIDDEN_FIELDS}
+    whole = json.dumps(shown, ensure_ascii=False, indent=1)
+    return JournalLineView(
+        int(str(told["seq"])),
+        float(str(told["at"])),
+        str(told["kind"]),
+        _event_place(fields),
+        _event_summary(fields),
+        whole,
+        str(told["hash"]),
+    )
+
+
+def _event_place(data: Mapping[str, object]) -> str:
+    if "round" not in data or data["round"] is None:
+        return ""
+    step = data.get("step")
+    said = f"round {data['round']}" if step is None else f"round {data['round']}, step {step}"
+    return f"{said}, call {data['attempt']}" if data.get("attempt") is not None else said
+
+
+def _event_summary(data: Mapping[str, object]) -> str:
+    told = [f"{one_line(str(data[name]), 120)}" for name in _SUMMARY_FIELDS if data.get(name)]
+    return " · ".join(told[:4])
+
+
+class StepPhase(StrEnum):
+    """Where a step, or a round's planning, stands."""
+
+    PLANNED = "planned"  # its turn has not come
+    RUNNING = "running"  # a call is under way, or its answer is being checked
+    RETRYING = "retrying"  # the last call failed; another is about to be made
+    WAITING = "waiting"  # for a person
+    DONE = "done"  # it has a result
+    FAILED = "failed"  # it has none, and will have none
+    STOPPED = "stopped"  # nobody performs it at the moment
+    LEFT = "left"  # the run ended without it
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """A call and when it was made; `children` are the runs that it was."""
+
+    story: CallExplanation
+    began: float
+    state: StepPhase
+    key: str
+    children: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """A step, where it stands, and the labels of its data."""
+
+    story: StepExplanation
+    state: StepPhase
+    calls: tuple[CallView, ...]
+    labels: tuple[str, ...]
+    began: float | None
+    seconds: float | None
+    tokens: int
+    dollars: float | None
+
+    @property
+    def subtask(self) -> str:
+        """What its worker is told."""
+        return self.story.subtask
+
+    @property
+    def worker(self) -> str:
+        """Who performs it now: whoever gave the result, or was called last, or is planned."""
+        return self.story.worker or (self.calls[-1].story.worker if self.calls else self.story.planned)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundView:
+    """A round: who planned and how, the graph twice (for a desk, for a telephone), the steps."""
+
+    story: RoundExplanation
+    state: StepPhase
+    calls: tuple[CallView, ...]
+    steps: tuple[StepView, ...]
+    wide: run_charts.PlanGraph
+    narrow: run_charts.PlanGraph
+
+    @property
+    def round(self) -> int:
+        """Its number."""
+        return self.story.round
+
+    @property
+    def shape(self) -> str | None:
+        """The name of its plan's shape."""
+        return self.story.shape
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run. `number` counts its events; `live`: more is to be expected; `shown_at` is when it was looked at,
+    `performed_at` when it was last seen to be performed.
+    """
+
+    story: Explanation
+    run: Run
+    number: int
+    live: bool
+    shown_at: float
+    performed_at: float
+    rounds: tuple[RoundView, ...]
+    waiting: tuple[QuestionAsked, ...]
+    wide: run_charts.Timeline | None
+    narrow: run_charts.Timeline | None
+    children: tuple[RunOverview, ...]
+
+    @property
+    def status(self) -> RunStatus:
+        """The run's status."""
+        return self.run.status
+
+    @property
+    def seconds(self) -> float:
+        """Seconds in which it was performed, up to the look at it while it goes on."""
+        return self.run.active_seconds + (max(0.0, self.shown_at - self.performed_at) if self.live else 0.0)
+
+
+def run_view(events: Sequence[Event], now: float, children: Sequence[RunOverview] = ()) -> RunView:
+    """Return a run as it is shown, from its events so far; `children` are the runs that its steps are."""
+    run = Run.fold(events)
+    live = run.status is RunStatus.RUNNING
+    story = explain(run)
+    end = now if live else run_charts.last_performed(events)
+    rounds = tuple(_round_view(run, told, children) for told in story.rounds)
+    wide, narrow = (
+        run_charts.timeline(events, end, run_charts.WIDE_TIMELINE),
+        run_charts.timeline(events, end, run_charts.NARROW_TIMELINE),
+    )
+    asked = tuple(run.open_questions)
+    performed = run_charts.last_performed(events)
+    return RunView(story, run, len(events), live, now, performed, rounds, asked, wide, narrow, tuple(children))
+
+
+def _round_view(run: Run, told: RoundExplanation, children: Sequence[RunOverview]) -> RoundView:
+    turn = run.rounds[told.round]
+    steps = tuple(_step_view(run, told, step, children) for step in told.steps)
+    access = [tuple(seen.step for seen in step.seen) for step in told.steps]
+    state = StepPhase.DONE if turn.plan is not None else _step_phase(run, turn.planning)
+    calls = tuple(_call_views(run, turn.planning, told.calls, children))
+    return RoundView(
+        told, state, calls, steps, run_charts.wide_plan_graph(access), run_charts.narrow_plan_graph(access)
+    )
+
+
+def _step_view(run: Run, turn: RoundExplanation, told: StepExplanation, children: Sequence[RunOverview]) -> StepView:
+    record = run.rounds[turn.round].steps.get(told.step) or StepRecord(told.step)
+    calls = tuple(_call_views(run, record, told.calls, children))
+    dollars = [call.story.dollars for call in calls]
+    known = None if None in dollars else sum(cost for cost in dollars if cost is not None)
+    end = record.finished
+    began = calls[0].began if calls else None
+    return StepView(
+        told,
+        _step_phase(run, record),
+        calls,
+        end.labels if end else (),
+        began,
+        end.at - began if end and began is not None else None,
+        sum(call.story.tokens for call in calls),
+        known,
+    )
+
+
+def _call_views(
+    run: Run, record: StepRecord, told: Sequence[CallExplanation], children: Sequence[RunOverview]
+) -> Iterator[CallView]:
+    for attempt, story in zip(record.attempts, told, strict=True):
+        key = attempt.started.key
+        own = tuple(child.id for child in children if child.id == key or child.id.startswith(f"{key}."))
+        yield CallView(story, attempt.started.at, _call_phase(run, attempt), key, own)
+
+
+def _call_phase(run: Run, attempt: Attempt) -> StepPhase:
+    match attempt.outcome:
+        case AttemptFinished():
+            return StepPhase.DONE
+        case AttemptFailed():
+            return StepPhase.FAILED
+        case _:
+            return StepPhase.RUNNING if run.status is RunStatus.RUNNING else StepPhase.STOPPED
+
+
+def _step_phase(run: Run, record: StepRecord) -> StepPhase:
+    """Return where a step stands, by what is journaled of it."""
+    result = record.result
+    if result is not None:
+        return StepPhase.DONE if result.ok else StepPhase.FAILED
+    if run.finished is not None:
+        return StepPhase.FAILED if record.attempts else StepPhase.LEFT
+    if any(asked.question not in run.answers for asked in record.questions):
+        return StepPhase.WAITING
+    if run.status is not RunStatus.RUNNING:
+        return StepPhase.STOPPED if record.attempts else StepPhase.PLANNED
+    if not record.attempts:
+        return StepPhase.RUNNING if record.index < 0 else StepPhase.PLANNED
+    return StepPhase.RETRYING if isinstance(record.attempts[-1].outcome, AttemptFailed) else StepPhase.RUNNING
+
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+_MAX_NUMBER_DIGITS = 20  # digits of an event's number
+_PING_SECONDS = 15  # seconds between comments that keep a connection
+_POLL_SECONDS = 1.0  # seconds between two looks at a run that waits
+_MAX_REMARK = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunPermissions:
+    """What this login may do with this run now."""
+
+    cancel: bool
+    answer: bool
+    judge: bool
+    undo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunViewer:
+    """Who looks at a run, what of it its events do not tell: its child runs, and workers whose calls can be undone."""
+
+    session: PageSession
+    children: Sequence[RunOverview]
+    compensated: frozenset[str]
+
+
+@router.get(f"{UI_ROOT}/runs/{{run}}")
+async def show_run(request: Request, run: str, session: ReaderLogin, house: Service) -> Response:
+    """Show a run as it stands."""
+    events = await visible_events(house, session, run)
+    looking = await _run_viewer(house, session, run, events)
+    view = run_view(events, time(), looking.children)
+    follows = view.run.finished is None
+    return render_page(
+        request, "run.html.jinja", {"view": view, "may": run_permissions(looking, view.run), "follows": follows}
+    )
+
+
+@router.get(f"{UI_ROOT}/runs/{{run}}/live")
+async def stream_run(request: Request, run: str, session: ReaderLogin, house: Service, after: int = -1) -> Response:
+    """Send what changes on the run's page, from an event on."""
+    last = request.headers.get("last-event-id", "")
+    begin = int(last) if last.isascii() and last.isdigit() and len(last) <= _MAX_NUMBER_DIGITS else after
+    events = await visible_events(house, session, run)
+    told = _stream_changes(house, session, run, events[: max(begin, 0) + 1])
+    return EventSourceResponse(
+        stream_until_revoked(revocation_check(request, require_login(*READER_SCOPES), _revoked_events), told),
+        headers=SECURITY_HEADERS,
+        ping=_PING_SECONDS,
+    )
+
+
+@router.get(f"{UI_ROOT}/runs/{{run}}/journal")
+async def show_journal(request: Request, run: str, session: ReaderLogin, house: Service) -> Response:
+    """Show every event of the run."""
+    await visible_events(house, session, run)
+    if await hides_texts(house, session.by, run):
+        raise ApiError(403, "the journal of this run is shown once a person has let its answer pass", "withheld")
+    told = [line async for line in house.journal.export(run)]
+    return render_page(request, "journal.html.jinja", {"run": run, "lines": journal_lines(told)})
+
+
+@router.post(f"{UI_ROOT}/runs/{{run}}/cancel", dependencies=[FORM_CHECK])
+async def cancel_run(run: str, session: RunnerLogin, house: Service) -> Response:
+    """Stop the run for good."""
+    await visible_events(house, session, run)
+    await house.cancel(root_run_id(run))
+    return redirect(f"{UI_ROOT}/runs/{run}")
+
+
+@router.post(f"{UI_ROOT}/runs/{{run}}/rollback", dependencies=[FORM_CHECK])
+async def roll_back(run: str, session: ApproverLogin, house: Service) -> Response:
+    """Undo what the run's calls did, as far as compensating workers are configured."""
+    past = Run.fold(await visible_events(house, session, run))
+    await roll_back_run(house, session.by, past, RollbackOrder(actor_name(session.by), again=True))
+    return redirect(f"{UI_ROOT}/runs/{run}#effects")
+
+
+@router.post(f"{UI_ROOT}/runs/{{run}}/feedback")
+async def give_feedback(run: str, session: RunnerLogin, house: Service, form: CheckedForm) -> Response:
+    """Write down what somebody thinks of the answer."""
+    past = Run.fold(await visible_events(house, session, run))
+    if past.answer is None:
+        raise ApiError(409, f"run {run} has no answer to judge", "no_answer")
+    remark, right = form_text(form, "note"), form_text(form, "right") == "yes"
+    if len(remark) > _MAX_REMARK or storage_problem(remark):
+        raise TaskError(f"a remark has at most {_MAX_REMARK:,} characters, and none that cannot be kept")
+    said = house.composition.vault.scrub(remark)
+    house.clerk.add(feedback_event(run, float(right), said, actor_name(session.by)))
+    await house.journal.flush()
+    return redirect(f"{UI_ROOT}/runs/{run}#answer")
+
+
+async def _revoked_events(problem: ApiError) -> tuple[ServerSentEvent, ServerSentEvent]:
+    note = f'<p class="note bad" role="alert">This page is told of no more: {escape(problem.message)}</p>'
+    swapped = f'<div hx-swap-oob="afterbegin:#head">{note}</div>'
+    return ServerSentEvent(swapped, event="parts"), ServerSentEvent("over", event="over")
+
+
+async def visible_events(house: RunService, session: PageSession, run: str) -> Sequence[Event]:
+    """Return a run's events if this login may see them; Problem (404) otherwise, as if there were no such run."""
+    served = await house.store.find(root_run_id(run))
+    if served is None and not session.may(KeyScope.ADMIN):
+        raise ApiError(404, f"there is no run {run}", "not_found")
+    if served is not None:
+        check_tenant(session.by, served.tenant, f"run {run}")
+    try:
+        return await _read_visible(house, session, run)
+    except UnknownRun:
+        raise ApiError(404, f"there is no run {run}", "not_found") from None
+
+
+async def _read_visible(house: RunService, session: PageSession, run: str) -> Sequence[Event]:
+    """Return a run's events as this login may see them: without what a person has to let pass first."""
+    events = await house.journal.read(run)
+    return tuple(map(withhold_texts, events)) if await hides_texts(house, session.by, run) else events
+
+
+def run_permissions(looking: RunViewer, run: Run) -> RunPermissions:
+    """Return what may be done."""
+    session, root = looking.session, run.started.parent is None
+    begins, approves = session.may(KeyScope.RUN), session.may(KeyScope.APPROVE)
+    over = run.finished is not None or run.status is RunStatus.INTERRUPTED
+    undoable = any(each.started.worker in looking.compensated for each in run.attempts)
+    return RunPermissions(
+        cancel=begins and not over and root,
+        answer=approves,
+        judge=begins and run.answer is not None,
+        undo=approves and root and undoable and run.status is not RunStatus.RUNNING,
+    )
+
+
+async def _run_viewer(house: RunService, session: PageSession, run: str, events: Sequence[Event]) -> RunViewer:
+    children = await house.journal.children(run)
+    begun = events[0]
+    names = begun.pool if isinstance(begun, RunStarted) else ()
+    known = set(names) <= set(house.composition.names)
+    cards = house.composition.cards(names) if names and known else ()
+    return RunViewer(session, children, frozenset(card.name for card in cards if card.compensate))
+
+
+def page_parts(looking: RunViewer, events: Sequence[Event]) -> PageParts:
+    """Return the parts of a run's page by their ids, a round before its own parts."""
+    view = run_view(events, time(), looking.children)
+    made = template_environment().get_template("run_parts.html.jinja").make_module({"home": UI_ROOT})
+    able, session = run_permissions(looking, view.run), looking.session
+    found = {name: str(getattr(made, name)(view, able, session)) for name in ("head", "waiting", "answer", "effects")}
+    for turn in view.rounds:
+        found[f"round-{turn.round}"] = str(made.round(view, turn))  # type: ignore[attr-defined]
+        found[f"plan-{turn.round}"] = str(made.plan(view, turn))  # type: ignore[attr-defined]
+        for step in turn.steps:
+            found[f"step-{turn.round}-{step.story.step}"] = str(made.step_of(view, turn, step))  # type: ignore[attr-defined]
+    return found | {name: str(getattr(made, name)(view)) for name in ("line", "children")}
+
+
+def appended_texts(told: TextByStep) -> str:
+    """Return pieces of growing answers, ready to be appended to theirs."""
+    return "".join(
+        f'<div hx-swap-oob="beforeend:#said-{place[0]}-{place[1]}">{escape(clean_text(text))}</div>'
+        for place, text in told.items()
+    )
+
+
+async def _stream_changes(
+    house: RunService, session: PageSession, run: str, events: Sequence[Event]
+) -> AsyncGenerator[ServerSentEvent]:
+    """Tell a listener what changes until the run is over, through all its pauses."""
+    known = list(events)
+    while True:
+        draw = partial(page_parts, await _run_viewer(house, session, run, known))
+        heard = _visible_updates(house, session, run, len(known) - 1)
+        async with aclosing(follow_page(known, heard, draw, appended_texts)) as following:  # type: ignore[type-var]
+            async for number, sending in following:
+                yield ServerSentEvent(sending, event="parts", id=str(number))
+        known = list(await _read_visible(house, session, run))
+        if Run.fold(known).finished is not None:
+            yield ServerSentEvent("over", event="over")
+            return
+        known = await _wait_for_more(house, run, known)
+
+
+async def _visible_updates(house: RunService, session: PageSession, run: str, after: int) -> AsyncIterator[RunUpdate]:
+    """Yield what happens in a run; a child run is read from the journal, as often as its parent is heard."""
+    if root_run_id(run) == run:
+        hidden = await hides_texts(house, session.by, run)
+        async with aclosing(house.listen(run, after)) as listening:
+            async for item in listening:
+                if not hidden:
+                    yield item
+                elif isinstance(item, EventUpdate):
+                    yield EventUpdate(item.number, withhold_texts(item.event))
+        return
+    for number, event in enumerate(await _read_visible(house, session, run)):
+        if number > after:
+            yield EventUpdate(number, event)
+
+
+async def _wait_for_more(house: RunService, run: str, known: list[Event]) -> list[Event]:
+    """Return what was known once there is more; a run that waits may do so for days."""
+    count = select(func.count()).where(EVENTS.c.run == run)
+    while True:
+        await asyncio.sleep(_POLL_SECONDS)
+        if await house.journal.query(lambda connection: connection.execute(count).scalar_one()) > len(known):
+            return known

@@ -1,0 +1,229 @@
+"""The box for a task: routes. First the plan is shown, then, if somebody wants it, exactly that plan is performed.
+
+Invariant: showing a plan performs nothing. Deliberately absent: planning (`planning`) and performing (the house).
+
+A plan before it is performed, as it is shown; and the form of a task, read.
+
+Invariant: what is shown is what is performed: the plan goes to the browser and back word by word. Deliberately absent:
+what its steps will cost (nobody knows what workers will answer; the caps bound it).
+
+Asking a conductor for a plan and performing nothing: within the caps and the key's budget, as for any run.
+
+Invariant: what planning costs is the asking key's, held before each call; nothing is planned beyond the first round.
+Deliberately absent: the journal. Nothing was decided yet; the run that performs the plan writes it down.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from starlette.datastructures import FormData
+
+from shikisha.config.settings import LmTable
+from shikisha.core.errors import PlanError, TaskError
+from shikisha.core.plan import Plan
+from shikisha.core.plan_parser import parse_plan
+from shikisha.core.task import Task
+from shikisha.core.text import one_line
+from shikisha.engine.conductor import Conductor, Proposal, Situation
+from shikisha.engine.recorder import MemoryRecorder
+from shikisha.plots import run_charts
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.request import RequestOptions
+from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RequestedRun, confirmed_plan_request
+from shikisha.server.lifecycle.service import RunService
+from shikisha.server.pages.login import CheckedForm, PageRoute, PageSession, RunnerLogin, Service, form_text, redirect
+from shikisha.server.pages.run_page import StepPhase
+from shikisha.server.pages.templates import UI_ROOT, render_page
+
+_FORM_FIELDS = ("model", "prompt", "context", "domain", "labels", "dollars")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStepView:
+    """A step to be performed."""
+
+    index: int
+    worker: str
+    subtask: str
+    sees: tuple[int, ...]
+    withheld: tuple[int, ...]
+    state: StepPhase = StepPhase.PLANNED
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """A plan as it is shown. `dollars` is what planning cost; None: nobody can say."""
+
+    steps: tuple[PlannedStepView, ...]
+    shape: str
+    conductor: str
+    note: str
+    substituted: str | None
+    rejected: tuple[str, ...]
+    plan: str
+    tokens: int
+    dollars: float | None
+    wide: run_charts.PlanGraph
+    narrow: run_charts.PlanGraph
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningUsage:
+    """Who planned, and what planning used."""
+
+    conductor: str
+    tokens: int
+    dollars: float | None
+
+
+def plan_view(proposal: Proposal, pool: Sequence[str], used: PlanningUsage) -> PlanView:
+    """Return a proposal as it is shown."""
+    plan = proposal.plan
+    access = [step.access for step in plan.steps]
+    return PlanView(
+        steps=tuple(_planned_step(plan, index, pool) for index in range(len(plan))),
+        shape=plan.topology(),
+        conductor=used.conductor,
+        note=proposal.note,
+        substituted=proposal.substituted,
+        rejected=tuple(f"{each.where}: {each.what}" for each in proposal.rejected),
+        plan=plan.dumps(),
+        tokens=used.tokens,
+        dollars=used.dollars,
+        wide=run_charts.wide_plan_graph(access),
+        narrow=run_charts.narrow_plan_graph(access),
+    )
+
+
+def _planned_step(plan: Plan, index: int, pool: Sequence[str]) -> PlannedStepView:
+    step = plan.steps[index]
+    withheld = tuple(earlier for earlier in range(index) if earlier not in step.access)
+    return PlannedStepView(index, pool[step.worker], step.subtask, step.access, withheld)
+
+
+def form_fields(form: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of the form, all of them, as texts."""
+    return {name: form.get(name, "").replace("\r\n", "\n") for name in _FORM_FIELDS}
+
+
+def read_task_form(told: Mapping[str, str], wire: str = "{}") -> RequestedRun:
+    """Read the form; Problem or TaskError for what cannot be asked for."""
+    caps: dict[str, float] = {}
+    if text := told["dollars"].strip():
+        caps["dollars"] = _read_dollars(text)
+    labels = tuple(dict.fromkeys(part for label in told["labels"].split(",") if (part := label.strip())))
+    task = Task(told["prompt"], told["context"])
+    narrowing = RequestOptions(caps, labels=labels, domain=told["domain"].strip())
+    return RequestedRun(told["model"], task, Api.PAGE, narrowing, wire, detached=True)
+
+
+def _read_dollars(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < float("inf"):
+        raise ApiError(400, f"dollars: expected a number from 0, not {one_line(text, 40)!r}", "invalid_request")
+    return found
+
+
+@dataclass(slots=True)
+class _FirstPlanRecorder:
+    """Asks a conductor, keeps what it proposes first, and has nothing performed."""
+
+    conductor: Conductor
+    proposal: Proposal | None = None
+
+    @property
+    def name(self) -> str:
+        return self.conductor.name
+
+    async def propose(self, situation: Situation) -> Proposal:
+        proposal = await self.conductor.propose(situation)
+        proposal.plan.check_pool(len(situation.cards))
+        self.proposal = proposal
+        return Proposal(Plan(), final=True)
+
+
+async def propose_plan(house: RunService, order: AuthorizedRun) -> PlanView:
+    """Return the plan that would be performed for this order; PlanError when there is none."""
+    pool, conductor = house.cast(order.conductor, order.pool)
+    curious = _FirstPlanRecorder(conductor)
+    purse = await house.purses.admit(order.by)
+    try:
+        purse.begun()
+        engine = house.engine.lent(purse=purse).apart(MemoryRecorder())
+        run = await engine.run(order.task, pool, curious, order.caps)
+    finally:
+        purse.over()
+    if curious.proposal is None:
+        why = run.finished.why if run.finished else "it waits for a person, and planning ahead cannot wait"
+        raise PlanError(why, conductor.name)
+    used = run.charged
+    return plan_view(curious.proposal, pool.names, PlanningUsage(conductor.name, used.tokens, used.dollars))
+
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get(f"{UI_ROOT}/try")
+async def show_task_form(request: Request, session: RunnerLogin, house: Service) -> Response:
+    """Show the box; a model or a task may stand in the address."""
+    query = {name: value[:10_000] for name, value in request.query_params.items()}
+    return _try_page(request, session, house, form_fields(query))
+
+
+@router.post(f"{UI_ROOT}/try")
+async def show_plan(request: Request, session: RunnerLogin, house: Service, sent: CheckedForm) -> Response:
+    """Show the plan of a task, and perform nothing."""
+    told = form_fields(_form_texts(sent))
+    try:
+        order = house.ordering.order(read_task_form(told), session.by)
+        found = await propose_plan(house, order)
+    except (PlanError, TaskError) as error:
+        return _try_page(request, session, house, told, wrong=str(error), status=400)
+    except ApiError as problem:
+        return _try_page(request, session, house, told, wrong=problem.message, status=problem.status)
+    return _try_page(request, session, house, told, found)
+
+
+@router.post(f"{UI_ROOT}/try/perform")
+async def perform_plan(session: RunnerLogin, house: Service, sent: CheckedForm) -> Response:
+    """Perform the plan that was shown, and lead to its run."""
+    told = form_fields(_form_texts(sent))
+    order = house.ordering.order(read_task_form(told), session.by)
+    shown = parse_plan(form_text(sent, "plan"), len(order.pool))
+    if shown.ships:
+        raise ApiError(400, "the plan is empty: there is nothing to perform", "empty_plan")
+    order = house.ordering.order(read_task_form(told, confirmed_plan_request(shown)), session.by)
+    live = await house.begin(order)
+    return redirect(f"{UI_ROOT}/runs/{live.run}")
+
+
+def _try_page(
+    request: Request,
+    session: PageSession,
+    house: RunService,
+    told: dict[str, str],
+    found: PlanView | None = None,
+    *,
+    wrong: str = "",
+    status: int = 200,
+) -> Response:
+    models = [(model.name, _plans_cost_money(house, model.conductor)) for model in house.catalogue.listed(session.by)]
+    caps = house.composition.caps
+    shown = {"models": models, "told": told, "view": found, "wrong": wrong, "caps": caps}
+    return render_page(request, "try.html.jinja", shown, status)
+
+
+def _plans_cost_money(house: RunService, conductor: str) -> bool:
+    """Whether this conductor asks a paid model for its plans."""
+    table = house.composition.settings.conductors.get(conductor)
+    return conductor.startswith("lm:") or isinstance(table, LmTable)
+
+
+def _form_texts(sent: FormData) -> dict[str, str]:
+    return {name: form_text(sent, name) for name in sent}

@@ -1,0 +1,217 @@
+"""From a response request to a task: the last user message is the prompt, what was said before is its history.
+
+Instructions come first; after them the conversation of the previous response (without its own instructions), then the
+input. Invariant: nothing that was said is dropped, and a conversation that has no place for an answer is a 400 that
+names the item. Deliberately absent: a run that waits for these very results (`responses_resuming`), and whose previous
+response may be read (`responses_keeping`).
+"""
+
+from collections.abc import Sequence
+
+from shikisha.core.events import AttemptFinished, QuestionKind
+from shikisha.core.messages import (
+    Attachment,
+    ChatMessage,
+    Json,
+    Speaker,
+    ToolCall,
+    ToolExchange,
+    ToolResult,
+    load_tool_calls,
+    load_tool_results,
+)
+from shikisha.core.run import Run
+from shikisha.core.task import Task
+from shikisha.server.chat.conversation import ATTACHMENT_ONLY_PROMPT, Conversation
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.request import file_attachment, image_attachment
+from shikisha.server.responses.schema import (
+    FunctionCall,
+    FunctionCallOutput,
+    InputFile,
+    InputImage,
+    InputText,
+    OutputText,
+    RefusalPart,
+    ResponseItem,
+    ResponseJsonObject,
+    ResponseJsonSchema,
+    ResponseMessage,
+    ResponseRequest,
+)
+
+_SPEAKERS = {"user": Speaker.USER, "assistant": Speaker.ASSISTANT}
+
+
+def task_from_response(request: ResponseRequest, before: Sequence[ChatMessage] = ()) -> Task:
+    """Return the task that a request asks for, after what was said before."""
+    instructions = [ChatMessage(Speaker.SYSTEM, request.instructions)] if request.instructions else []
+    talk = read_input(request.items, [*instructions, *before])
+    question = talk.turns[talk.asked or 0]
+    offered = [] if request.tool_choice == "none" else request.tools or []
+    return Task(
+        ATTACHMENT_ONLY_PROMPT if question.attachments and not question.text.strip() else question.text,
+        history=talk.history(),
+        attachments=question.attachments,
+        exchanges=talk.exchanges(),
+        tools=tuple(
+            {"type": "function", "function": tool.model_dump(mode="json", exclude_none=True, exclude={"type"})}
+            for tool in offered
+        ),
+        parallel_tool_calls=request.parallel_tool_calls if offered else None,
+        answer_schema=_schema(request),
+        options=_options(request),
+    )
+
+
+def read_input(items: Sequence[ResponseItem], before: Sequence[ChatMessage] = ()) -> Conversation:
+    """Return the items as turns after others; 400 for a conversation in which nobody can answer now."""
+    talk = Conversation(list(before))
+    asked = [place for place, turn in enumerate(before) if turn.speaker is Speaker.USER]
+    talk.asked = asked[-1] if asked else None
+    open_calls = {call.id for turn in before for call in turn.calls} - {turn.answers for turn in before}
+    for place, item in enumerate(items):
+        _add_item(talk, item, f"input[{place}]", open_calls)
+    if open_calls:
+        raise _invalid_value("input", f"no output was found for the function calls {', '.join(sorted(open_calls))}")
+    if talk.asked is None or not talk.turns:
+        raise _invalid_value("input", "expected a user message")
+    if talk.turns[-1].speaker is Speaker.ASSISTANT:
+        raise _invalid_value(
+            "input", "expected a user message or a function's output at the end: the assistant spoke last"
+        )
+    return talk
+
+
+def _add_item(talk: Conversation, item: ResponseItem, where: str, open_calls: set[str]) -> None:
+    match item:
+        case ResponseMessage():
+            if open_calls:
+                raise _invalid_value(
+                    where, f"expected the outputs of the function calls {', '.join(sorted(open_calls))} first"
+                )
+            if item.role == "user":
+                talk.asked = len(talk.turns)
+            talk.turns.append(_message_turn(item, where))
+        case FunctionCall():
+            call = ToolCall(item.call_id, item.name, item.arguments)
+            last = talk.turns[-1] if talk.turns else None
+            if last is not None and last.speaker is Speaker.ASSISTANT and not _answered(talk, last):
+                talk.turns[-1] = ChatMessage(Speaker.ASSISTANT, last.text, (*last.calls, call))
+            else:
+                talk.turns.append(ChatMessage(Speaker.ASSISTANT, "", (call,)))
+            open_calls.add(item.call_id)
+        case FunctionCallOutput():
+            if item.call_id not in open_calls:
+                raise _invalid_value(
+                    f"{where}.call_id", f"no function call {item.call_id[:60]!r} waits for an output here"
+                )
+            open_calls.discard(item.call_id)
+            talk.turns.append(ChatMessage(Speaker.TOOL, output_text(item), answers=item.call_id))
+        case _:
+            pass  # reasoning and requests for approval, which clients send back whole
+
+
+def _answered(talk: Conversation, turn: ChatMessage) -> bool:
+    return any(each.answers in {call.id for call in turn.calls} for each in talk.turns if each.answers)
+
+
+def output_text(item: FunctionCallOutput) -> str:
+    """Return what a function call came to, as one text."""
+    return item.output if isinstance(item.output, str) else "\n\n".join(part.text for part in item.output)
+
+
+def _message_turn(item: ResponseMessage, where: str) -> ChatMessage:
+    speaker = _SPEAKERS.get(item.role, Speaker.SYSTEM)
+    if isinstance(item.content, str):
+        return ChatMessage(speaker, item.content)
+    texts, attached = [], list[Attachment]()
+    for place, part in enumerate(item.content):
+        here = f"{where}.content[{place}]"
+        match part:
+            case InputText() | OutputText():
+                texts.append(part.text)
+            case RefusalPart():
+                texts.append(part.refusal)
+            case InputImage():
+                attached.append(image_attachment(part.image_url, part.detail, f"{here}.image_url"))
+            case InputFile():
+                attached.append(file_attachment(part.file_data, part.filename, here))
+    if attached and speaker is not Speaker.USER:
+        raise _invalid_value(where, "only a user's message can hold images and files")
+    return ChatMessage(speaker, "\n\n".join(texts), attachments=tuple(attached))
+
+
+def conversation_of_run(run: Run, *, instructed: bool) -> tuple[ChatMessage, ...]:
+    """Return a run's conversation for the next: what was said before it, its task, calls of tools, and its answer.
+
+    `instructed`: its first turn is its own instructions, which do not hold for the next.
+    """
+    task = run.task
+    turns = [
+        *task.history[1 if instructed else 0 :],
+        ChatMessage(Speaker.USER, task.prompt, attachments=task.attachments),
+    ]
+    for exchange in (*task.exchanges, *_tool_exchanges(run)):
+        turns.append(ChatMessage(Speaker.ASSISTANT, exchange.text, exchange.calls))
+        turns += [ChatMessage(Speaker.TOOL, result.content, answers=result.tool_call_id) for result in exchange.results]
+    if run.answer is not None:
+        turns.append(ChatMessage(Speaker.ASSISTANT, run.answer))
+    return tuple(turns)
+
+
+def _tool_exchanges(run: Run) -> list[ToolExchange]:
+    """Return the calls of the client's tools that were made in the course of a run."""
+    found = []
+    for asked in run.asked.values():
+        answer = run.answers.get(asked.question)
+        if asked.asks is QuestionKind.TOOLS and answer is not None:
+            calls = load_tool_calls(asked.prompt)
+            spoken = [
+                call.outcome.text
+                for call in run.round(asked.round).step(asked.step).attempts
+                if isinstance(call.outcome, AttemptFinished) and load_tool_calls(call.outcome.calls) == calls
+            ]
+            found.append(ToolExchange(calls, load_tool_results(answer.text, calls), spoken[-1] if spoken else ""))
+    return found
+
+
+def _schema(request: ResponseRequest) -> dict[str, Json] | None:
+    match request.text.format if request.text else None:
+        case ResponseJsonSchema(schema_=schema):
+            return dict(schema)
+        case ResponseJsonObject():
+            return {"type": "object"}
+        case _:
+            return None
+
+
+def _options(request: ResponseRequest) -> dict[str, Json]:
+    options: dict[str, Json] = {
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "max_completion_tokens": request.max_output_tokens,
+        "reasoning_effort": request.reasoning.effort if request.reasoning else None,
+        "verbosity": request.text.verbosity if request.text else None,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _invalid_value(where: str, what: str) -> ApiError:
+    return ApiError(400, f"{where}: {what}", "invalid_value", param=where)
+
+
+def trailing_results(items: Sequence[ResponseItem]) -> ToolExchange | None:
+    """Return the outputs with which an input ends, as an exchange; None when it asks for something else.
+
+    Names and arguments of the calls are left out: whoever waits for them knows them.
+    """
+    last: list[FunctionCallOutput] = []
+    for item in reversed(items):
+        if not isinstance(item, FunctionCallOutput):
+            break
+        last.insert(0, item)
+    if not last:
+        return None
+    calls = tuple(ToolCall(item.call_id, "", "") for item in last)
+    return ToolExchange(calls, tuple(ToolResult(item.call_id, output_text(item)) for item in last))

@@ -1,0 +1,475 @@
+"""The course of a response: from its run's events to its items, and to the numbered events of its stream.
+
+Invariant: items and numbers are a pure function of the run's events, so whoever fetches the stream again, from any
+number, from any server, after any restart, goes on without loss or repetition. Pieces of text are in no journal, so a
+delta bears the number of the place in the text where it ends: in a message whose item was added under number n, the
+delta that ends with the text's c-th character bears n + 1 + c. A stream that is fetched again has the text in one
+delta, cut where the client already has it. When an attempt whose text may have been heard fails, its item is done as
+`incomplete`, the next attempt's item is another one, and numbers go on beyond whatever can have been heard
+(`responses_message.JUMP`). Numbers rise; they are not consecutive. What happens while a message is open is told after
+it. Deliberately absent: the response object around it (`responses_view`), SSE, and who listens.
+
+The items of a response, and the events of a stream that bring each of them, but for the answer's text.
+
+Invariant: an item's id and its events are made of the run's events alone. Deliberately absent: sequence numbers (they
+are given in the order in which `responses_course` takes these), and the answer's message (`responses_message`).
+
+The message of one attempt at the answer, as a stream brings it.
+
+Invariant: its events have fixed numbers from its first on (`base`): the item, its part, each place in its text, three
+that end it; so a delta that was heard live and one that is sent again agree. A text that may have been heard and came
+to nothing takes `JUMP` numbers, whatever was heard of it. Deliberately absent: whose it is (`responses_course`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from shikisha.core.errors import FaultKind
+from shikisha.core.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptStarted,
+    CallRole,
+    Event,
+    PlanProposed,
+    QuestionAsked,
+    QuestionKind,
+    RunFinished,
+    RunPaused,
+    RunStarted,
+    RunStatus,
+    StepFinished,
+)
+from shikisha.core.messages import dump_json
+from shikisha.core.plan import Plan
+from shikisha.core.run import Run
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.run_result import answer_or_error
+from shikisha.server.lifecycle.broadcast import RunUpdate, TextUpdate
+from shikisha.server.lifecycle.questions import client_tool_calls
+from shikisha.server.responses.schema import (
+    AgentName,
+    AnswerMessage,
+    AnswerText,
+    ApprovalItem,
+    FunctionCallItem,
+    ItemStatus,
+    OutputItem,
+    ReasoningItem,
+    ResponseStatus,
+    SummaryText,
+)
+from shikisha.server.responses.stored_response import approval_id, client_questions
+
+ItemEvent: TypeAlias = tuple[str, Mapping[str, object]]
+_ADDED, _DONE = "response.output_item.added", "response.output_item.done"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentNames:
+    """Whether items and events say whose they are (OpenAI's multi-agent beta does it so)."""
+
+    told: bool = False
+
+    def agent(self, worker: str) -> AgentName | None:
+        """Return the agent of an item."""
+        return AgentName(agent_name=worker) if self.told and worker else None
+
+    def by(self, worker: str) -> Mapping[str, object]:
+        """Return what an event says of it."""
+        agent = self.agent(worker)
+        return {} if agent is None else {"agent": agent}
+
+
+def reasoning_item(name: str, line: str, worker: str) -> ReasoningItem:
+    """Return a line about a step as an item."""
+    return ReasoningItem(
+        id=name, summary=[SummaryText(type="summary_text", text=line)], agent=AgentName(agent_name=worker)
+    )
+
+
+def call_items(asked: QuestionAsked, names: AgentNames) -> Iterator[FunctionCallItem]:
+    """Yield the calls of the client's tools that a run waits for."""
+    for place, call in enumerate(client_tool_calls(asked)):
+        yield FunctionCallItem(
+            id=f"fc_{asked.run}_{asked.question}_{place}",
+            call_id=call.id,
+            name=call.name,
+            arguments=call.arguments,
+            agent=names.agent(asked.worker),
+        )
+
+
+def approval_item(asked: QuestionAsked, names: AgentNames) -> ApprovalItem:
+    """Return a request for a person's leave."""
+    return ApprovalItem(
+        id=approval_id(asked.run, asked.question),
+        name=asked.worker,
+        arguments=dump_json({"asks": asked.prompt}),
+        server_label="shikisha",
+        agent=names.agent(asked.worker),
+    )
+
+
+def item_events(item: OutputItem, index: int) -> Iterator[ItemEvent]:
+    """Yield the types and fields of the events that bring an item."""
+    by: Mapping[str, object] = {} if item.agent is None else {"agent": item.agent}
+    where = {"item_id": item.id, "output_index": index}
+    empty: OutputItem = item
+    between: list[ItemEvent] = []
+    if isinstance(item, ReasoningItem):
+        empty, between = item.model_copy(update={"summary": [], "status": "in_progress"}), list(_summary_events(item))
+    elif isinstance(item, FunctionCallItem):
+        empty = item.model_copy(update={"arguments": "", "status": "in_progress"})
+        between = list(_argument_events(item))
+    yield _ADDED, {"output_index": index, "item": empty, **by}
+    for kind, fields in between:
+        yield kind, {**where, **fields, **by}
+    yield _DONE, {"output_index": index, "item": item, **by}
+
+
+def _summary_events(item: ReasoningItem) -> Iterator[ItemEvent]:
+    for place, summary in enumerate(item.summary):
+        whole, where = summary.model_dump(), {"summary_index": place}
+        yield "response.reasoning_summary_part.added", {**where, "part": {**whole, "text": ""}}
+        yield "response.reasoning_summary_text.delta", {**where, "delta": summary.text}
+        yield "response.reasoning_summary_text.done", {**where, "text": summary.text}
+        yield "response.reasoning_summary_part.done", {**where, "part": whole}
+
+
+def _argument_events(item: FunctionCallItem) -> Iterator[ItemEvent]:
+    yield "response.function_call_arguments.delta", {"delta": item.arguments}
+    yield "response.function_call_arguments.done", {"name": item.name, "arguments": item.arguments}
+
+
+ABANDONED_NUMBERS = 2**18
+_OPENING_EVENTS, _CLOSING_EVENTS = 2, 3  # events before and after the text
+_MAX_STREAMED = ABANDONED_NUMBERS - _OPENING_EVENTS - _CLOSING_EVENTS
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    """An event of the stream: its sequence number, its type, and what it holds besides."""
+
+    number: int
+    type: str
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+    def beyond(self, after: int) -> "StreamEvent | None":
+        """Return what a listener misses of it who has the numbers up to `after`."""
+        if self.number <= after:
+            return None
+        delta = self.fields.get("delta")
+        if self.type != "response.output_text.delta" or not isinstance(delta, str) or self.number - len(delta) >= after:
+            return self
+        return StreamEvent(self.number, self.type, {**self.fields, "delta": delta[after - self.number :]})
+
+
+@dataclass(slots=True)
+class StreamedMessage:
+    """A message; `known`: the listener has seen it begin; `heard`: its pieces may be passed on as they come.
+
+    `shown` counts the characters that were; `text` is the whole once its call has ended.
+    """
+
+    id: str
+    base: int
+    index: int
+    agent: AgentName | None = None
+    attempt: int = -1
+    known: bool = False
+    heard: bool = False
+    shown: int = 0
+    text: str | None = None
+    _open: bool = False
+
+    @property
+    def next(self) -> int:
+        """The number that follows it when it is not the answer."""
+        return self.base + (ABANDONED_NUMBERS if self.text is None else _OPENING_EVENTS + len(self.text))
+
+    def say(self, piece: str) -> Iterator[StreamEvent]:
+        """Show a piece that was heard."""
+        self.heard = self.heard and self.text is None and self.shown + len(piece) <= _MAX_STREAMED
+        return self._show(piece) if self.heard else iter(())
+
+    def whole(self, text: str) -> Iterator[StreamEvent]:
+        """Take the text that its call ended with; show the rest of it to whoever has seen it begin."""
+        self.text = text
+        return self._show(text[self.shown :]) if self.known else iter(())
+
+    def close(self, text: str) -> Iterator[StreamEvent]:
+        """Show what is left of the answer, and its end."""
+        self.text = text
+        yield from self._show(text[self.shown :])
+        number, part = self.next, AnswerText(text=text)
+        yield self._sent(number, "output_text.done", text=text, logprobs=[])
+        yield self._sent(number + 1, "content_part.done", part=part)
+        yield self._item(number + 2, "done", self.item(text))
+
+    def end(self) -> int:
+        """Return the number that follows its end."""
+        return self.next + _CLOSING_EVENTS
+
+    def give_up(self, partial: str) -> Iterator[StreamEvent]:
+        """End it as incomplete, for whoever has seen it begin; the number is taken in any case."""
+        if self.known:
+            yield self._item(self.next, "done", self.item(partial, "incomplete"))
+
+    def item(self, text: str | None, status: ItemStatus = "completed") -> AnswerMessage:
+        """Return it as an item."""
+        content = [] if text is None else [AnswerText(text=text)]
+        return AnswerMessage(id=self.id, status=status, content=content, agent=self.agent)
+
+    def _show(self, piece: str) -> Iterator[StreamEvent]:
+        if not self._open:
+            self._open = self.known = True
+            yield self._item(self.base, "added", self.item(None, "in_progress"))
+            yield self._sent(self.base + 1, "content_part.added", part=AnswerText(text=""))
+        if piece:
+            self.shown += len(piece)
+            yield self._sent(self.base + 1 + self.shown, "output_text.delta", delta=piece, logprobs=[])
+
+    def _item(self, number: int, kind: str, item: AnswerMessage) -> StreamEvent:
+        fields = {"output_index": self.index, "item": item, **self._by()}
+        return StreamEvent(number, f"response.output_item.{kind}", fields)
+
+    def _sent(self, number: int, kind: str, **fields: object) -> StreamEvent:
+        where = {"item_id": self.id, "output_index": self.index, "content_index": 0}
+        return StreamEvent(number, f"response.{kind}", {**where, **fields, **self._by()})
+
+    def _by(self) -> Mapping[str, object]:
+        return {} if self.agent is None else {"agent": self.agent}
+
+
+_MAX_SUBTASK = 160
+
+
+def _never_streams(_: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseTerms:
+    """How a response is told: which leg, whether steps are told of, whether its client may approve calls.
+
+    `audible` says whether a worker's pieces may be passed on before its answer stands. `after` is the last number that
+    the listener has.
+    """
+
+    leg: int = 0
+    progress: bool = False
+    approves: bool = False
+    audible: Callable[[str], bool] = _never_streams
+    after: int = -1
+
+
+@dataclass(slots=True)
+class ResponseBuilder:
+    """One response, as its run's events come in. `output` are its items; `standing` None: it goes on."""
+
+    terms: ResponseTerms = ResponseTerms()
+    events: list[Event] = field(default_factory=list)  # the run's, up to the response's end
+    output: list[OutputItem] = field(default_factory=list)
+    standing: ResponseStatus | None = None
+    last: int = -1  # the highest number so far
+    _leg: int = 0
+    _next: int = 0
+    _index: int = 0
+    _begun: bool = False
+    _place: tuple[int, int] | None = None  # round and step that will give the answer
+    _plan: Plan | None = None
+    _message: StreamedMessage | None = None
+    _held: list[ReasoningItem] = field(default_factory=list)
+
+    def hear(self, heard: RunUpdate) -> list[StreamEvent]:
+        """Return what the stream holds for this, without what the listener has."""
+        if self.standing is not None:
+            return []
+        leg = self._leg
+        told = list(self._said(heard) if isinstance(heard, TextUpdate) else self._happened(heard.number, heard.event))
+        return self._missing(told) if leg == self.terms.leg else []
+
+    def stop(self) -> list[StreamEvent]:
+        """Return how the stream ends when its run was cancelled."""
+        return self._missing([*self._give_up(), *self._end("cancelled", "response.incomplete")])
+
+    def _missing(self, told: Iterable[StreamEvent]) -> list[StreamEvent]:
+        missing = []
+        for sent in told:
+            self.last = max(self.last, sent.number)
+            rest = sent.beyond(self.terms.after)
+            if rest is not None:
+                missing.append(rest)
+        return missing
+
+    def _said(self, said: TextUpdate) -> Iterator[StreamEvent]:
+        if self._message is not None and (said.round, said.step) == self._place:
+            yield from self._message.say(said.piece)
+
+    def _happened(self, number: int, event: Event) -> Iterator[StreamEvent]:
+        self.events.append(event)
+        if not self._begun:
+            self._begun = True
+            yield from self._numbered([("response.created", {}), ("response.in_progress", {})])
+        match event:
+            case PlanProposed():
+                yield from self._planned(number, event)
+            case AttemptStarted(role=CallRole.STEP) if (event.round, event.step) == self._place:
+                yield from self._give_up()
+                self._open(event)
+            case AttemptFinished() | AttemptFailed():
+                yield from self._attempted(event)
+            case StepFinished():
+                yield from self._stepped(number, event)
+            case RunPaused(status=RunStatus.SUSPENDED):
+                yield from self._waits()
+            case RunFinished():
+                yield from self._finished(event)
+            case _:
+                pass
+
+    # the message that will be the answer ----------------------------------------------------------------------------
+
+    def _open(self, event: AttemptStarted) -> None:
+        name = f"msg_{event.run}_{event.round}_{event.step}_{event.attempt}"
+        self._message = self._made(name, event.worker)
+        self._message.attempt = event.attempt
+        self._message.heard = self.terms.audible(event.worker)
+        # nobody has heard the beginning of what may not be passed on yet, whatever number a listener claims to have
+        self._message.known = self._message.heard and self.terms.after >= self._next
+
+    def _made(self, name: str, worker: str) -> StreamedMessage:
+        index, self._index = self._index, self._index + 1
+        return StreamedMessage(name, self._next, index, AgentNames(self.terms.progress).agent(worker))
+
+    def _attempted(self, event: AttemptFinished | AttemptFailed) -> Iterator[StreamEvent]:
+        message = self._message
+        if message is None or (event.round, event.step) != self._place or event.attempt != message.attempt:
+            return
+        if isinstance(event, AttemptFinished):
+            yield from message.whole(event.text)
+        elif event.fault is FaultKind.TRUNCATED and event.partial:
+            yield from message.whole(event.partial)  # it may be all the answer that there will be
+        else:
+            yield from self._give_up(event.partial or "")
+
+    def _give_up(self, partial: str = "") -> Iterator[StreamEvent]:
+        """End a message that is not the answer: its call failed, or a check or a person did not let it pass."""
+        message, self._message = self._message, None
+        if message is not None:
+            yield from message.give_up(message.text or partial)
+            self._next = message.next + 1
+            yield from self._release()
+
+    def _close(self, message: StreamedMessage, text: str) -> Iterator[StreamEvent]:
+        self._message = None
+        yield from message.close(text)
+        self._next = message.end()
+        self.output.append(message.item(text))
+        yield from self._release()
+
+    # lines about steps ----------------------------------------------------------------------------------------------
+
+    def _planned(self, number: int, event: PlanProposed) -> Iterator[StreamEvent]:
+        begun, plan = self.events[0], Plan.loads(event.plan)
+        self._plan, pool = plan, begun.pool if isinstance(begun, RunStarted) else ()
+        is_last = event.final or (isinstance(begun, RunStarted) and event.round + 1 >= begun.caps.rounds)
+        self._place = (event.round, len(plan) - 1) if is_last and len(plan) else None
+        names = [pool[step.worker] if step.worker < len(pool) else "?" for step in plan.steps]
+        line = f"Round {event.round + 1}: " + (" → ".join(names) or "the answer is kept")
+        yield from self._line(f"rs_{event.run}_{number}", line, event.conductor)
+
+    def _stepped(self, number: int, event: StepFinished) -> Iterator[StreamEvent]:
+        if self._plan is None or (event.round, event.step) == self._place or event.step >= len(self._plan):
+            return
+        subtask = " ".join(self._plan.steps[event.step].subtask.split())
+        shown = subtask if len(subtask) <= _MAX_SUBTASK else subtask[: _MAX_SUBTASK - 1] + "…"
+        came = "done" if event.fault is None else f"failed ({event.fault})"
+        yield from self._line(f"rs_{event.run}_{number}", f"{event.worker}: {shown} ({came})", event.worker)
+
+    def _line(self, name: str, text: str, worker: str) -> Iterator[StreamEvent]:
+        if self.terms.progress:
+            self._held.append(reasoning_item(name, text, worker))
+            if self._message is None:
+                yield from self._release()
+
+    def _release(self) -> Iterator[StreamEvent]:
+        held, self._held = self._held, []
+        for item in held:
+            yield from self._item(item)
+
+    # how it ends ----------------------------------------------------------------------------------------------------
+
+    def _waits(self) -> Iterator[StreamEvent]:
+        """End the leg if the run waits for its client."""
+        run = Run.fold(self.events)
+        waits = client_questions(run, approves=self.terms.approves)
+        if not waits:
+            return
+        message, besides = self._message, _text_beside_calls(run, waits)
+        if message is not None and besides and message.text == besides:
+            yield from self._close(message, besides)
+        else:
+            yield from self._give_up()
+            if besides:
+                yield from self._close(self._made(f"msg_{run.id}_{waits[0].question}", waits[0].worker), besides)
+        names = AgentNames(self.terms.progress)
+        for asked in waits:
+            tools = asked.asks is QuestionKind.TOOLS
+            for item in call_items(asked, names) if tools else [approval_item(asked, names)]:
+                yield from self._item(item)
+        if self._leg == self.terms.leg:
+            yield from self._end("completed", "response.completed")
+        else:
+            self._leg, self._next, self._index, self._begun, self.output = self._leg + 1, 0, 0, False, []
+
+    def _finished(self, event: RunFinished) -> Iterator[StreamEvent]:
+        came, message = answer_or_error(Run.fold(self.events)), self._message
+        if isinstance(came, ApiError):
+            yield from self._give_up()
+            yield from self._end("failed", "response.failed")
+            return
+        if message is None or message.text != came.text:
+            yield from self._give_up()
+            message = self._made(f"msg_{event.run}", _answering_worker(self.events, event))
+        yield from self._close(message, came.text)
+        if came.cut or event.status is RunStatus.CAPPED:
+            yield from self._end("incomplete", "response.incomplete")
+        else:
+            yield from self._end("completed", "response.completed")
+
+    def _end(self, standing: ResponseStatus, kind: str) -> Iterator[StreamEvent]:
+        yield from self._release()
+        self.standing = standing
+        yield from self._numbered([(kind, {})])
+
+    def _item(self, item: OutputItem) -> Iterator[StreamEvent]:
+        index, self._index = self._index, self._index + 1
+        self.output.append(item)
+        yield from self._numbered(item_events(item, index))
+
+    def _numbered(self, parts: Iterable[ItemEvent]) -> Iterator[StreamEvent]:
+        for kind, fields in parts:
+            number, self._next = self._next, self._next + 1
+            yield StreamEvent(number, kind, fields)
+
+
+def _text_beside_calls(run: Run, waits: Iterable[QuestionAsked]) -> str:
+    """Return what was said beside the calls that a run waits for."""
+    for asked in waits:
+        if asked.asks is QuestionKind.TOOLS:
+            attempts = run.round(asked.round).step(asked.step).attempts
+            spoken = [call.outcome.text for call in attempts if isinstance(call.outcome, AttemptFinished)]
+            if spoken and spoken[-1]:
+                return spoken[-1]
+    return ""
+
+
+def _answering_worker(events: Iterable[Event], end: RunFinished) -> str:
+    """Return who gave the answer."""
+    for event in events:
+        if isinstance(event, StepFinished) and (event.round, event.step) == (end.round, end.step):
+            return event.worker
+    return ""

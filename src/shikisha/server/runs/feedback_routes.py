@@ -1,0 +1,61 @@
+"""`/feedback`: a person's word on a run's answer, kept as a grade beside those of checks and judges.
+
+Invariant: a word is appended and never changed; who says it is the key's holder, and only runs of the key's own tenant
+can be judged. Deliberately absent: any effect on the run, which has ended.
+"""
+
+from time import time
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from shikisha.core.errors import UnknownRun
+from shikisha.core.events import AnswerGraded, GradeMark
+from shikisha.server.http.api_errors import ApiError, error_responses
+from shikisha.server.http.auth import check_tenant, require_scope
+from shikisha.server.http.request import read_json, request_body_doc, validate_as
+from shikisha.server.keys.key import KeyScope, Principal
+from shikisha.server.lifecycle.questions import actor_name
+from shikisha.server.lifecycle.service import RunService, root_run_id
+from shikisha.server.runs.schema import FeedbackInfo, FeedbackRequest
+
+FEEDBACK_CHECKER = "feedback"
+router = APIRouter(tags=["feedback"])
+RunPrincipal = Annotated[Principal, Depends(require_scope(KeyScope.RUN))]
+
+
+@router.post(
+    "/feedback",
+    summary="Judge an answer",
+    openapi_extra=request_body_doc(FeedbackRequest),
+    responses=error_responses(404, 409),
+    status_code=201,
+)
+async def give_feedback(request: Request, by: RunPrincipal) -> FeedbackInfo:
+    """Note how good a run's answer is; policies learn from it and are compared by it."""
+    house: RunService = request.app.state.house
+    said = validate_as(await read_json(request), FeedbackRequest)
+    await _check_judgeable(house, by, said.run)
+    scrub = house.composition.vault.scrub
+    word = feedback_event(said.run, said.worth, scrub(said.remark), actor_name(by))
+    house.clerk.add(word)
+    await house.journal.flush()
+    return FeedbackInfo(run=word.run, mark=word.mark, score=said.worth, actor=word.actor)
+
+
+def feedback_event(run: str, score: float, remark: str, by: str) -> AnswerGraded:
+    """Return a person's word as the journal keeps it."""
+    mark = GradeMark.RIGHT if score >= 1 else GradeMark.WRONG if score <= 0 else GradeMark.PARTIAL
+    return AnswerGraded(run=run, at=time(), checker=FEEDBACK_CHECKER, mark=mark, score=score, evidence=remark, actor=by)
+
+
+async def _check_judgeable(house: RunService, by: Principal, run: str) -> None:
+    """Let this run be judged; Problem when it is not the principal's to judge, or has no answer."""
+    try:
+        check_tenant(by, (await house.served(root_run_id(run))).tenant, f"run {run}")
+        told = await house.past(run)
+    except UnknownRun:
+        raise ApiError(404, f"there is no run {run}", "not_found") from None
+    if told.answer is None:
+        state = "has not ended" if told.finished is None else "ended without an answer"
+        raise ApiError(409, f"run {run} {state}: there is nothing to judge", "nothing_to_judge")

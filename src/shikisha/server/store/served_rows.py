@@ -1,0 +1,241 @@
+"""A served run as its row tells it, and the row as the run's.
+
+Invariant: what a client wrote cannot make a row that a store refuses: NUL and half characters are replaced, numbers
+are held within 64 bits. Deliberately absent: what a run came to, but for the figures that lists show.
+
+What the store has to say with the journal's next commit: new runs and marks, one statement for all of a kind.
+
+Invariant: the last mark of a run stands, and each batch says the same however often it is tried. Deliberately absent:
+anything that could be refused by the store (a run that is there already is left as it is).
+
+Lists of served runs: what they are searched by, and in which order they come.
+
+Invariant: newest first, and a cursor goes on exactly where the last page ended, whatever began meanwhile. What a person
+types is looked for as it stands: no sign in it means anything else. Deliberately absent: sums.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+
+from sqlalchemy import ColumnElement, Connection, Insert, and_, bindparam, func, or_, select, update
+
+from shikisha.core.budget import Amount
+from shikisha.core.events import RunStatus
+from shikisha.journal.chain import Statement
+from shikisha.journal.schema import SERVED
+
+MAX_INTEGER = 2**63 - 1
+
+
+class ServedState(StrEnum):
+    """What a server may do with a run."""
+
+    OPEN = "open"  # it is performed by its owner, or waits for someone to claim it
+    WAITING = "waiting"  # it waits for a person or for its client; whoever has the answer takes it
+    STOPPED = "stopped"  # it was stopped by its user, or is quarantined; a person may have it taken up again
+    ENDED = "ended"  # it is over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedRun:
+    """A root run that was ordered of a server; times are Unix times, `owner` is the member that performs it.
+
+    `wire` is its request as its API needs it again, `excerpt` the first words of its task, `idempotency` the client's
+    own key for the request, and `request_hash` tells whether another request under that key is the same. `dollars`
+    None: nobody can say (yet); what may have been used besides is in `uncertain_…`. `stopping`: someone wants its owner
+    to stop it. `erased` is when its texts were. `ends` and `strikes` are what it is blamed for (`blame`).
+    """
+
+    run: str
+    tenant: str
+    key: str
+    api: str
+    model: str
+    conductor: str
+    created: float = field(default_factory=time.time)
+    state: ServedState = ServedState.OPEN
+    owner: str | None = None
+    updated: float = 0.0
+    wire: str = "{}"
+    idempotency: str | None = None
+    request_hash: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    excerpt: str = ""
+    domain: str = ""
+    labels: tuple[str, ...] = ()
+    detached: bool = False
+    status: RunStatus = RunStatus.RUNNING
+    tokens: int = 0
+    dollars: float | None = None
+    stopping: bool = False
+    erased: float | None = None
+    ends: int = 0
+    strikes: int = 0
+    uncertain_tokens: int = 0
+    uncertain_dollars: float = 0.0
+
+    @property
+    def used(self) -> Amount:
+        """What it is known to have used."""
+        return Amount(self.tokens, self.dollars)
+
+    @property
+    def uncertain(self) -> Amount:
+        """What it may have used besides."""
+        return Amount(self.uncertain_tokens, self.uncertain_dollars)
+
+    def row(self) -> dict[str, object]:
+        """Return the values of its row."""
+        values = {name: getattr(self, name) for name in SERVED_COLUMNS}
+        made = {
+            "updated": self.updated or self.created,
+            "metadata": json.dumps(dict(self.metadata)),
+            "labels": json.dumps(self.labels),
+            "tokens": min(self.tokens, MAX_INTEGER),
+            "uncertain_tokens": min(self.uncertain_tokens, MAX_INTEGER),
+        }
+        return {name: storable(value) for name, value in (values | made).items()}
+
+    @classmethod
+    def of(cls, row: Mapping[str, object]) -> "ServedRun":
+        """Return the run of a row."""
+        made = {
+            "state": ServedState(str(row["state"])),
+            "status": RunStatus(str(row["status"])),
+            "metadata": json.loads(str(row["metadata"])),
+            "labels": tuple(json.loads(str(row["labels"]))),
+        }
+        return cls(**{name: row[name] for name in SERVED_COLUMNS} | made)  # type: ignore[arg-type]  # as `row` made them
+
+
+SERVED_COLUMNS = tuple(each.name for each in fields(ServedRun))
+
+
+def storable(value: object) -> object:
+    """Return the value as every store takes it."""
+    if not isinstance(value, str):
+        return value
+    text = str(value)  # an enum's member is its text
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+    return text.replace("\x00", "\ufffd")
+
+
+_UPDATE_ROW = update(SERVED).where(SERVED.c.run == bindparam("of_run"))
+_STATE_COLUMNS, _FIGURE_COLUMNS = (
+    ("state", "owner", "updated"),
+    (
+        "status",
+        "tokens",
+        "dollars",
+        "uncertain_tokens",
+        "uncertain_dollars",
+    ),
+)
+_UPDATES: Mapping[tuple[str, ...], Statement] = {
+    names: Statement.of(_UPDATE_ROW.values({name: bindparam(f"new_{name}") for name in names}))
+    for names in (_STATE_COLUMNS, _FIGURE_COLUMNS, _STATE_COLUMNS + _FIGURE_COLUMNS)
+}
+
+
+def _insert_missing(dialect: str) -> Insert:
+    """Return the statement that adds served runs unless they are there."""
+    if dialect == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(SERVED).on_conflict_do_nothing()
+    from sqlalchemy.dialects import sqlite
+
+    return sqlite.insert(SERVED).on_conflict_do_nothing()
+
+
+ADD_ROWS = Statement(_insert_missing)
+
+
+@dataclass(slots=True)
+class RowChanges:
+    """New rows, and by run the states and figures that changed."""
+
+    rows: list[dict[str, object]] = field(default_factory=list)
+    states: dict[str, dict[str, object]] = field(default_factory=dict)
+    figures: dict[str, dict[str, object]] = field(default_factory=dict)
+
+    def __call__(self, connection: Connection) -> None:
+        """Say it all, in the order of the runs' names, so that nobody waits for each other crosswise."""
+        if self.rows:
+            ADD_ROWS.say(connection, self.rows)
+        both = self.states.keys() & self.figures.keys()  # a run's end says both, and one statement is half of two
+        whole = {run: self.states[run] | self.figures[run] for run in both}
+        rest = [{run: row for run, row in part.items() if run not in both} for part in (self.states, self.figures)]
+        for names, said in zip(
+            (_STATE_COLUMNS + _FIGURE_COLUMNS, _STATE_COLUMNS, _FIGURE_COLUMNS), (whole, *rest), strict=True
+        ):
+            if said:
+                _UPDATES[names].say(connection, [said[run] for run in sorted(said)])
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs: those for which all of it holds; None and () say nothing. `text` is looked for in excerpts.
+
+    `since` and `until` are Unix times of the beginning, the first inclusive. `after` is the cursor of a page's end.
+    """
+
+    tenant: str | None = None
+    states: tuple[ServedState, ...] = ()
+    statuses: tuple[RunStatus, ...] = ()
+    key: str | None = None
+    model: str | None = None
+    api: str | None = None
+    text: str = ""
+    since: float | None = None
+    until: float | None = None
+    after: tuple[float, str] | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """A page of runs, newest first, and the cursor of the next page; None when this is the last."""
+
+    runs: tuple[ServedRun, ...]
+    after: tuple[float, str] | None = None
+
+
+def find_page(connection: Connection, asked: RunFilter) -> RunPage:
+    """Return the runs that are asked for."""
+    limit = max(asked.limit, 1)
+    where = filter_conditions(asked)
+    if asked.after is not None:
+        created, run = asked.after
+        where.append(or_(SERVED.c.created < created, and_(SERVED.c.created == created, SERVED.c.run < run)))
+    order = (SERVED.c.created.desc(), SERVED.c.run.desc())
+    found = connection.execute(select(SERVED).where(*where).order_by(*order).limit(limit + 1)).mappings().all()
+    runs = tuple(ServedRun.of(dict(row)) for row in found[:limit])
+    return RunPage(runs, (runs[-1].created, runs[-1].run) if len(found) > limit else None)
+
+
+def count_by_state(connection: Connection, asked: RunFilter) -> dict[ServedState, int]:
+    """Return how many runs there are of each state, wherever the cursor stands."""
+    statement = select(SERVED.c.state, func.count()).where(*filter_conditions(asked)).group_by(SERVED.c.state)
+    return {ServedState(state): number for state, number in connection.execute(statement)}
+
+
+def filter_conditions(asked: RunFilter) -> list[ColumnElement[bool]]:
+    """Return what must hold, all of it, of a run that is asked for."""
+    same = {"tenant": asked.tenant, "key": asked.key, "model": asked.model, "api": asked.api}
+    where = [SERVED.c[name] == storable(value) for name, value in same.items() if value is not None]
+    if asked.states:
+        where.append(SERVED.c.state.in_(asked.states))
+    if asked.statuses:
+        where.append(SERVED.c.status.in_(asked.statuses))
+    if asked.text:
+        where.append(SERVED.c.excerpt.icontains(str(storable(asked.text)), autoescape=True))
+    if asked.since is not None:
+        where.append(SERVED.c.created >= asked.since)
+    if asked.until is not None:
+        where.append(SERVED.c.created < asked.until)
+    return where

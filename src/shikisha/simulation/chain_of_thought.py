@@ -1,0 +1,219 @@
+"""What a conductor may think before it writes its lists: who does what, kinds of work, who is fit for each.
+
+    0=date
+    1=fact+text
+    2=judge
+    3=strong
+    strong=3
+    weak=-
+    judge=2
+    work fact=1 then date=0, none=-, last alone
+    so 2, in a row, steady
+
+First every worker and what its description says that it does. Then the models and the judge by ordinal. `work` has
+the kinds of work in order (`then` where one takes up the one before, `and` where they are independent), each with
+whoever does it and little else, and is filled up to the same length, so that who is named there stands at the same
+distance from the lists whatever the question is; at its end stands which ones are done by whoever does the last
+("last with 1"). `so` sums up in as many words again how many kinds there are, how they hang together, and which is read
+with noise by somebody whom somebody else could take a vote on ("noisy 2"; "dear 2" where whoever reads it does more,
+and costs more); it is one token right before the plan, whose form hangs on it. Invariant: `thought_of`
+says what a careful reader finds in the words of the question and of the descriptions, and nothing about what to do with
+it: how many steps, who gets which, whether to vote. No parser and no reward reads it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, combinations
+
+from shikisha.simulation.editions import ALL_PROFILES, EDITIONS, SMALL, Edition
+from shikisha.simulation.families import FAMILIES
+from shikisha.simulation.task_generator import PoolWorkers, QuestionShape
+from shikisha.simulation.worker_profiles import JUDGE
+
+NOBODY, NONE = "-", "none"
+SLOTS = SMALL.slots  # kinds of work that there is room for
+STRONG, WEAK, VOTES = "strong", "weak", "judge"
+_SUMMARY_PREFIX, _ALONE, _IN_A_ROW, _JOINED, _NOISY, _STEADY = (
+    "so ",
+    ", alone",
+    ", in a row",
+    ", joined",
+    ", noisy",
+    ", steady",
+)
+_EXPENSIVE = ", dear"
+_LAST_ALONE, _LAST_WITH = ", last alone", ", last with"
+_LABELS = {
+    JUDGE: VOTES,
+    **{edition.generalist: STRONG for edition in EDITIONS.values()},
+    **{edition.novice: WEAK for edition in EDITIONS.values()},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChainOfThought:
+    """`roll`: what each worker does; `kinds` in order of work, `joined` where the last brings the others together.
+
+    `can` are who is fit for each kind; they and `strong`, `weak`, `judge` are ordinals (None: nobody). `arm` is how
+    many kinds there are in the first of two arms.
+    """
+
+    roll: tuple[tuple[str, ...], ...]
+    kinds: tuple[str, ...]
+    joined: bool
+    can: tuple[int | None, ...]
+    strong: int | None = None
+    weak: int | None = None
+    judge: int | None = None
+    edition: Edition = SMALL
+    arm: int = 1
+
+    @property
+    def slots(self) -> int:
+        """How many kinds of work there is room for."""
+        return self.edition.slots
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The kinds of work that there are."""
+        return self.edition.families
+
+    def text(self) -> str:
+        """Write it down; ends with a line break, after which the lists follow."""
+        work = "".join(chain.from_iterable(self._work()))
+        work += f", {NONE}={NOBODY}" * (self.slots - len(self.kinds))
+        return f"{self._roles()}{work}{self._together()}\n{_SUMMARY_PREFIX}{len(self.kinds)}{self._linked()}{self._noise()}\n"
+
+    @property
+    def votable(self) -> list[int]:
+        """Return which kinds are read with noise, by somebody, where somebody takes votes."""
+        if self.judge is None:
+            return []
+        read = (
+            (place, kind)
+            for place, (kind, who) in enumerate(zip(self.kinds, self.can, strict=True), 1)
+            if who is not None
+        )
+        return [place for place, kind in read if FAMILIES[kind].noisy]
+
+    def before(self, place: int) -> tuple[str, str]:
+        """Return what is written before the kind of work at this place, and that kind with whoever does it."""
+        work = self._work()
+        link, kind = work[place]
+        return self._roles() + "".join(chain.from_iterable(work[:place])) + link, kind
+
+    def _roles(self) -> str:
+        """Return everything that is written before the kinds of work."""
+        roll = "".join(f"{ordinal}={'+'.join(said)}\n" for ordinal, said in enumerate(self.roll))
+        models = f"{STRONG}={_ordinal_text(self.strong)}\n{WEAK}={_ordinal_text(self.weak)}\n{VOTES}={_ordinal_text(self.judge)}\n"
+        return f"{roll}{models}work "
+
+    def _work(self) -> list[tuple[str, str]]:
+        """Return each kind of work with whoever does it, after what links it to the one before."""
+        after = (" and " if self.joined and place == self.arm else " then " for place in range(1, len(self.kinds)))
+        said = (f"{kind}={_ordinal_text(who)}" for kind, who in zip(self.kinds, self.can, strict=True))
+        return list(zip(("", *after), said, strict=True))
+
+    def _linked(self) -> str:
+        if len(self.kinds) == 1:
+            return _ALONE
+        return _JOINED if self.joined else _IN_A_ROW
+
+    def _noise(self) -> str:
+        places = self.votable[: _noisy_family_count(self.edition)]
+        if not places:
+            return _STEADY
+        dear = any(who is not None and len(self.roll[who]) > 1 for who in (self.can[place - 1] for place in places))
+        return _numbered(_EXPENSIVE if dear else _NOISY, places)
+
+    def _together(self) -> str:
+        *others, last = self.can
+        along = [place for place, who in enumerate(others, 1) if who == last is not None]
+        return _numbered(_LAST_WITH, along) if along else _LAST_ALONE
+
+
+def true_chain_of_thought(shape: QuestionShape, casting: PoolWorkers, edition: Edition = SMALL) -> ChainOfThought:
+    """Return what a careful reader of a question of this shape, and of this pool's descriptions, finds in them."""
+    names = [name for name, _ in casting]
+    return ChainOfThought(
+        tuple(_families_described(name, description) for name, description in casting),
+        shape.families,
+        shape.operations[-1].joins,
+        tuple(best_worker_for(family, names) for family in shape.families),
+        strong=_index_of(edition.generalist, names),
+        weak=_index_of(edition.novice, names),
+        judge=_index_of(JUDGE, names),
+        edition=edition,
+        arm=shape.uses[-1][0] + 1 if shape.operations[-1].joins else 1,
+    )
+
+
+def best_worker_for(family: str, names: Sequence[str]) -> int | None:
+    """Return who does this kind of work and little else: fewest kinds, first in the pool."""
+    able = [
+        (len(ALL_PROFILES[name].skills), place)
+        for place, name in enumerate(names)
+        if family in ALL_PROFILES[name].skills
+    ]
+    return min(able)[1] if able else None
+
+
+def _noisy_family_count(edition: Edition) -> int:
+    """Return how many kinds of work are noisy: no question with sense has more of them."""
+    return sum(FAMILIES[kind].noisy for kind in edition.families)
+
+
+def _numbered(what: str, places: Sequence[int]) -> str:
+    return " ".join((what, *map(str, places)))
+
+
+def _numbered_variants(what: str, count: int, most: int) -> Iterator[str]:
+    """Yield it of any places, up to `most` of the first `count`."""
+    for several in range(1, most + 1):
+        yield from (_numbered(what, places) for places in combinations(range(1, count + 1), several))
+
+
+def thought_tokens(edition: Edition = SMALL) -> tuple[str, ...]:
+    """Return the texts that thoughts are made of, for a tokenizer that keeps each as one token."""
+    labels = (*edition.families, STRONG, WEAK, VOTES, NONE)
+    numbers = [str(ordinal) for ordinal in range(10)]
+    heads = [f"{number}=" for number in numbers] + [f"\n{number}=" for number in numbers]
+    lines = (f"\n{STRONG}=", f"\n{WEAK}=", f"\n{VOTES}=", "\nwork ", "\n")
+    so = (
+        f"\n{_SUMMARY_PREFIX}{count}{link}{noise}"  # in sight of what follows
+        for count in range(1, edition.slots + 1)
+        for link in ((_IN_A_ROW, _JOINED) if count > 1 else (_ALONE,))
+        for noise in (
+            _STEADY,
+            *(
+                told
+                for what in (_NOISY, _EXPENSIVE)
+                for told in _numbered_variants(what, count, _noisy_family_count(edition))
+            ),
+        )
+    )
+    together = (_LAST_ALONE, *_numbered_variants(_LAST_WITH, edition.slots - 1, edition.slots - 1))
+    does = [f"={who}" for who in (*numbers, NOBODY)]  # right after a kind of work: one token
+    return (*labels, *numbers, *heads, *does, *lines, *so, *together, "=", "+", " then ", " and ", ", ", NOBODY)
+
+
+@lru_cache(maxsize=1 << 15)
+def _families_described(name: str, description: str) -> tuple[str, ...]:
+    """Return what a worker does, in the order in which its description says so."""
+    profile = ALL_PROFILES[name]
+    if name in _LABELS or not profile.skills:
+        return (_LABELS.get(name, NONE),)
+    places = {
+        family: min(description.find(words) for words in offer.all if words in description)
+        for family, offer in zip(profile.skills, profile.descriptions, strict=True)
+    }
+    return tuple(sorted(places, key=lambda family: places[family]))
+
+
+def _index_of(name: str, names: Sequence[str]) -> int | None:
+    return names.index(name) if name in names else None
+
+
+def _ordinal_text(ordinal: int | None) -> str:
+    return NOBODY if ordinal is None else str(ordinal)

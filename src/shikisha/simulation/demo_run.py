@@ -1,0 +1,336 @@
+"""The demo: held-out questions through every yardstick, live, then one run shown from the inside.
+
+Invariant: every figure is counted from runs that the engine performed here and now; the workers are simulated, which
+the demo says before anything else, and their seconds are made to pass (`pace`), so that waiting and parallel steps are
+real. The run that is shown is the last of `more`'s, which is how the command line adds a learned conductor, and else
+the hand-written rules'. Deliberately absent: learned conductors, which other libraries run.
+
+Rehearsing: items through a conductor and the real engine, many at once, and what came of it in figures.
+
+Invariant: a trial's run id is made of its conductor and its item, so that gauge readings (which hang on the key of the
+call) are the same every time it is rehearsed. Runs are kept in memory and dropped by the journal once they are counted.
+Deliberately absent: paired statistics between conductors (evaluation's business).
+
+One run from the inside, for the demo: the question, who was at hand, what the conductor thought, each step, and why.
+
+Invariant: what is shown is read from the run's events alone; only the gold beside the answer and what the workers say
+of themselves (a run keeps their names) come from the item. Deliberately absent: a reading of thoughts; they are shown
+as they were written, which is in the form that the model was taught.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from shikisha.core.budget import Amount, format_dollars
+from shikisha.core.plan import Step
+from shikisha.core.run import RoundRecord, Run, StepRecord
+from shikisha.core.text import one_line
+from shikisha.engine.conductor import Conductor
+from shikisha.engine.engine import Engine
+from shikisha.engine.recorder import MemoryRecorder
+from shikisha.evals.statistics import wilson
+from shikisha.explain import explain, explain_text
+from shikisha.simulation import baseline_conductors
+from shikisha.simulation.task_generator import SimulatedTask, generate_tasks
+from shikisha.simulation.vocabulary import WordingSplit
+from shikisha.simulation.worker_profiles import GENERALIST, JUDGE, NOVICE
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRun:
+    """An item, the run that a conductor made of it, whether its answer is right, and its seconds from start to end."""
+
+    item: SimulatedTask
+    run: Run
+    right: bool
+    seconds: float
+
+    @property
+    def dollars(self) -> float:
+        """What the run cost."""
+        return self.run.charged.dollars or 0.0
+
+    @property
+    def steps(self) -> int:
+        """How many steps were performed."""
+        return sum(len(turn.steps) for turn in self.run.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationSummary:
+    """Trials in figures: the share of right answers with its 95 % interval (Wilson), and means per task."""
+
+    count: int = 0
+    right: int = 0
+    dollars: float = 0.0
+    steps: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """The share of right answers."""
+        return self.right / self.count if self.count else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the share."""
+        return wilson(self.right, self.count)
+
+
+def summarize_runs(trials: Sequence[SimulatedRun]) -> SimulationSummary:
+    """Count the trials."""
+    count = len(trials)
+    if not count:
+        return SimulationSummary()
+    return SimulationSummary(
+        count,
+        sum(trial.right for trial in trials),
+        sum(trial.dollars for trial in trials) / count,
+        sum(trial.steps for trial in trials) / count,
+        sum(trial.seconds for trial in trials) / count,
+    )
+
+
+async def run_tasks(
+    items: Iterable[SimulatedTask],
+    conductor: Conductor,
+    *,
+    at_once: int = 24,
+    heard: Callable[[SimulatedRun], None] | None = None,
+) -> list[SimulatedRun]:
+    """Perform every item, `at_once` at a time, and return the trials in the items' order; `heard` is told of each."""
+    gate, recorder = asyncio.Semaphore(at_once), MemoryRecorder()
+    engine = Engine(recorder)
+
+    async def one(item: SimulatedTask) -> SimulatedRun:
+        async with gate:
+            begun = perf_counter()
+            run = await engine.run(item.task, item.pool, conductor, run_id=f"{conductor.name}-{item.task.id}")
+            recorder.forget(run.id)
+            trial = SimulatedRun(item, run, item.grade(run.answer), perf_counter() - begun)
+        if heard is not None:
+            heard(trial)
+        return trial
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(item)) for item in items]
+    return [task.result() for task in tasks]
+
+
+_PLAN_OPENING = "model_id"  # how a plan's text begins
+_LONGEST_THOUGHT_LINE = 300  # characters of a line of thought
+
+
+def most_telling_run(trials: Sequence[SimulatedRun]) -> SimulatedRun | None:
+    """Return the trial that has most to show: right, several kinds of work, many steps in one round."""
+    return max(trials, key=lambda trial: (trial.right, len(trial.item.kinds) + _longest_round(trial.run)), default=None)
+
+
+def _longest_round(run: Run) -> int:
+    return max((len(record.plan.steps) for record in run.rounds if record.plan), default=0)
+
+
+def render_run(trial: SimulatedRun, conductor: str) -> RenderableType:
+    """Draw the run of a trial, conducted by whom the table calls so, and explain it."""
+    told = explain_text(explain(trial.run)).rstrip().split("\n")
+    return Group(_run_tree(trial, conductor), Text("\nThe same run, explained\n", "bold"), *map(_hanging_indent, told))
+
+
+def _hanging_indent(line: str) -> Padding:
+    """Return a line that stays under its own beginning where it is wrapped."""
+    text = line.lstrip()
+    return Padding(Text(text, "dim"), (0, 0, 0, len(line) - len(text)), expand=False)
+
+
+def _run_tree(trial: SimulatedRun, conductor: str) -> Tree:
+    run = trial.run
+    verdict = Text("right", "bold green") if trial.right else Text(f"wrong: it is {trial.item.gold}", "bold red")
+    tree = Tree(Text.assemble((f"One run, conducted by: {conductor}\n", "bold"), run.task.prompt), guide_style="dim")
+    at_hand = tree.add("at hand")
+    for ordinal, card in enumerate(trial.item.pool.cards):
+        at_hand.add(Text.assemble(f"{ordinal} ", (card.name, "cyan"), (f": {card.description}", "dim")))
+    for record in run.rounds:
+        _add_round(tree, run, record)
+    tree.add(
+        Text.assemble(
+            "answer ", (run.answer or "none", "bold"), ", ", verdict, (f", {format_dollars(trial.dollars)}", "dim")
+        )
+    )
+    return tree
+
+
+def _add_round(tree: Tree, run: Run, record: RoundRecord) -> None:
+    if thought := _thought_text(record):
+        again = "on second thoughts " if record.index else "thinks "
+        tree.add(Text.assemble((again, "bold magenta"), (thought, "magenta")))
+    for index, step in enumerate(record.plan.steps if record.plan else ()):
+        tree.add(_step_text(run, record.step(index), index, step))
+    if record.plan is not None and record.plan.ships:
+        tree.add(Text("and keeps the answer", "dim"))
+
+
+def _thought_text(record: RoundRecord) -> str:
+    """Return what was written before the plan; its lines stand one after another, and break at their ends only."""
+    text = record.proposed.text if record.proposed is not None else ""
+    before, lists, _ = text.partition(_PLAN_OPENING)
+    lines = [one_line(line, _LONGEST_THOUGHT_LINE).replace(" ", "\N{NO-BREAK SPACE}") for line in before.split("\n")]
+    return " · ".join(filter(None, lines)) if lists else ""
+
+
+def _step_text(run: Run, record: StepRecord, index: int, step: Step) -> Text:
+    spent = sum((attempt.charged for attempt in record.attempts), Amount())
+    return Text.assemble(
+        f"{index} ",
+        (run.started.pool[step.worker], "cyan"),
+        f" “{step.subtask}”",
+        (f" with {', '.join(map(str, step.access))}" if step.access else "", "dim"),
+        " → ",
+        (_result_text(record), "bold"),
+        (f"  {format_dollars(spent.dollars or 0.0)}", "dim"),
+    )
+
+
+def _result_text(record: StepRecord) -> str:
+    if record.result is None:
+        return "not performed"
+    return record.result.text if record.result.text is not None else str(record.result.fault)
+
+
+_SPLIT_NAMES = {WordingSplit.TRAIN: "training", WordingSplit.DEV: "development", WordingSplit.HELDOUT: "held-out"}
+_BAR_WIDTH = 8  # characters, so that how many were played fits beside it on a narrow terminal
+_CONCURRENT_BASELINE, _CONCURRENT_LEARNED = (
+    24,
+    8,
+)  # questions at once: fewer where conducting takes a core, so that seconds are no queue's
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A row of the table: who conducts, and over which workers (none named: over each question's own pool)."""
+
+    label: str
+    conductor: Conductor
+    workers: tuple[str, ...] = ()
+
+
+RULES_CONTENDER = Contender("hand-written rules", baseline_conductors.RULES)
+BASELINE_CONTENDERS = (
+    Contender("novice alone", baseline_conductors.ONLY_NOVICE, (NOVICE,)),
+    Contender("generalist alone", baseline_conductors.ONLY_GENERALIST, (GENERALIST,)),
+    Contender("generalist × 3, then a vote", baseline_conductors.SELF_CONSISTENCY, (GENERALIST, JUDGE)),
+    Contender("planner → executor → verifier", baseline_conductors.PLANNER_EXECUTOR_VERIFIER, (GENERALIST, NOVICE)),
+    Contender("random plans", baseline_conductors.RANDOM),
+    Contender("keyword router", baseline_conductors.KEYWORD_ROUTER),
+    RULES_CONTENDER,
+    Contender("optimum (is told all skills)", baseline_conductors.OPTIMAL),
+)
+
+
+@dataclass(slots=True)
+class DemoRow:
+    """A contender and its trials so far."""
+
+    contender: Contender
+    trials: list[SimulatedRun] = field(default_factory=list)
+
+    @property
+    def tally(self) -> SimulationSummary:
+        """The figures so far."""
+        return summarize_runs(self.trials)
+
+
+async def run_demo(
+    console: Console,
+    tasks: int = 120,
+    seed: int = 1,
+    split: str = "heldout",
+    pace: float = 1.0,
+    more: Sequence[Contender] = (),
+) -> list[DemoRow]:
+    """Run the demo on the console and return the table's rows. `pace` 0 lets simulated seconds pass at once."""
+    questions = list(generate_tasks(WordingSplit(split), seed, count=tasks))
+    rows = [DemoRow(contender) for contender in (*BASELINE_CONTENDERS, *more)]
+    console.print(_intro_text(tasks, WordingSplit(split), seed, learned=bool(more)))
+    begun = perf_counter()
+    with Live(console=console, refresh_per_second=8, get_renderable=lambda: _results_table(rows, tasks)):
+        for row in rows:
+            staged, conductor = _tasks_for(questions, row.contender, pace), row.contender.conductor
+            at_once = _CONCURRENT_BASELINE if row.contender in BASELINE_CONTENDERS else _CONCURRENT_LEARNED
+            await run_tasks(staged, conductor, at_once=at_once, heard=row.trials.append)
+    console.print(_footer_text(perf_counter() - begun, learned=bool(more)))
+    shown = rows[-1] if more else next(row for row in rows if row.contender is RULES_CONTENDER)
+    told = most_telling_run(shown.trials)
+    if told is not None:
+        console.print(render_run(told, shown.contender.label))
+    return rows
+
+
+def _tasks_for(questions: Sequence[SimulatedTask], contender: Contender, pace: float) -> list[SimulatedTask]:
+    if contender.workers:
+        return [item.with_workers(*contender.workers, pace=pace) for item in questions]
+    return [item.with_luck(item.luck, pace) for item in questions]
+
+
+def _intro_text(tasks: int, split: WordingSplit, seed: int, *, learned: bool) -> Text:
+    text = Text()
+    text.append("Shikisha rehearses\n", "bold")
+    text.append(
+        f"{tasks} {_SPLIT_NAMES[split]} questions (seed {seed}), each with its own pool of workers. The workers are "
+        "simulated: small real tools that slip now and then by lot, and two simulated language models. No key, no "
+        "network.\n"
+    )
+    if learned:
+        text.append(
+            "The learned conductor reads the question and what workers say of themselves, and nothing else. To read "
+            "was taught to it by lessons that the generator labelled; which plan pays, it found by performing plans.\n"
+        )
+    return text
+
+
+def _footer_text(seconds: float, *, learned: bool) -> Text:
+    thinking = " (a learned conductor's own thinking is real, and counted)" if learned else ""
+    return Text(
+        f"\nright: share of right answers, with its 95 % interval. $ and s: simulated prices and delays, per question"
+        f"{thinking}. All of it took {seconds:.0f} s.\n",
+        "dim",
+    )
+
+
+def _results_table(rows: Sequence[DemoRow], tasks: int) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("conductor", no_wrap=True)
+    for name in ("right", "95 %", "$", "steps", "s"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for row in rows:
+        table.add_row(*_row_cells(row, tasks), style=None if row.contender in BASELINE_CONTENDERS else "bold")
+    return table
+
+
+def _row_cells(row: DemoRow, tasks: int) -> tuple[str | Text, ...]:
+    found = row.tally
+    if not found.count:
+        return (Text(row.contender.label, "dim"),)
+    low, high = found.interval
+    filled = round(_BAR_WIDTH * found.share)
+    bar = Text("━" * filled, "green").append("━" * (_BAR_WIDTH - filled), "bright_black")
+    if found.count < tasks:
+        bar.append(f" {found.count}", "cyan")
+    return (
+        row.contender.label,
+        Text(f"{found.share:.0%}", "bold"),
+        Text(f"{low:.0%}–{high:.0%}", "dim"),
+        f"{found.dollars:.4f}",
+        f"{found.steps:.1f}",
+        f"{found.seconds:.2f}",
+        bar,
+    )

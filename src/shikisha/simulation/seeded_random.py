@@ -1,0 +1,36 @@
+"""Reproducible chance: a number that depends on what it is drawn for, and on nothing else.
+
+Invariant: no state. Whether a worker slips, what a gauge shows, which words belong to a split: each is a hash of its
+own circumstances, so the same run has the same luck wherever, in whatever order and however often it is performed.
+"""
+
+import random
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_SCALE = 1.0 / (1 << 64)
+
+
+def hash_number(*circumstances: object) -> int:
+    """Return 64 bits that these circumstances fix."""
+    text = "\x1f".join(map(str, circumstances))
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def hash_fraction(*circumstances: object) -> float:
+    """Return a number from 0 up to (not including) 1, evenly spread over circumstances."""
+    return hash_number(*circumstances) * _SCALE
+
+
+def shuffle_by_hash(things: Sequence[T], *circumstances: object) -> list[T]:
+    """Return the things in an order that the circumstances fix (the same in every Python version)."""
+    keyed = sorted((hash_number(*circumstances, place), place) for place in range(len(things)))
+    return [things[place] for _, place in keyed]
+
+
+def seeded_generator(*circumstances: object) -> random.Random:
+    """Return a generator of many draws, seeded by the circumstances."""
+    return random.Random(hash_number(*circumstances))  # noqa: S311  (a rehearsal, no secret)

@@ -1,0 +1,579 @@
+"""Lessons for a warm start: how questions and descriptions are read, how plans are written, and never which to write.
+
+A lesson is a prompt, a thought and a plan. *Readings* teach the thought that is true of the prompt, with some words of
+the prompt struck out, of descriptions above all those that say nothing of a kind of work. *Drills* show a random
+thought, which is not taught, and teach a plan that follows it. *Plans* teach the true thought and a plan whose workers,
+and half of whose kinds, are drawn by lot; *encores* the same after a first round, whose answer half of them keep. A
+plan's shape is drawn by lot in every lesson, whatever the question, and named before the lists; only votes need
+somebody in the pool who takes them, and their readings are one worker's, whoever that is. So after the lessons a model
+reads, and can do what a thought says, but does not know which shape a question needs, or that following a thought pays:
+that is left for outcomes to teach. *Turns* teach to read one kind of work after others that are drawn by lot, so that
+none is ruled out by what never came before it. A share of the questions makes no sense (`odd`), so that kinds of work
+are read one by one and not by which of them usually come together; for the same reason readings describe some workers
+twofold, those beside reinforcement more. `follow` is the share of plans that follow a true thought nevertheless.
+Invariant: a lesson is a function of (seed, index, recipe); only the training split's words, names and workers are in
+it, and in its question only compositions of that split. Deliberately absent, unless asked for: best plans. Their share,
+`best`, is zero; it is there for controls, which are shown what reinforcement has to find out.
+
+Second rounds for lessons: a first plan is played, what came of it is read, then a new plan, or none, is written.
+
+    came ok+cannot+lack
+    model_id = []
+    ...
+
+`came` says of each step whether it gave a result, the same one as an earlier step, could not do its part, or lacked
+something, and of a vote whether two readings at least agreed with it or it was torn; that is reading. Whether the
+answer is then kept or another plan written is drawn by lot. Invariant: what the prompt shows was really done by the
+workers of the pool, by their own rules. Deliberately absent: whether the answer was right, which nobody knows then.
+
+Questions that make no sense: any kind of work after any other, only to learn how questions are read.
+
+Values must fit where they are used, so of the pairs of kinds that could follow one another training meets few: after a
+date nothing but arithmetic and comparisons. A reader that learned from these alone reads a third kind after a date as
+one of the two. Here a part may stand wherever the words allow it ("the tally listed for the days until 3 may"), and a
+kind may come twice. Invariant: pairs that training must not meet are not met here either. Deliberately absent:
+answers: such a question has none, so it is nobody's task.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain, takewhile
+from itertools import count as counting
+
+from shikisha.core.call import GrantedStep, Request
+from shikisha.core.plan import Plan
+from shikisha.core.prompts import compact_prompt, render_plan_lists, repeated_result
+from shikisha.core.run import Result, RoundResult
+from shikisha.core.task import Task
+from shikisha.engine.pool import Pool
+from shikisha.simulation.baseline_conductors import best_plan, profiles_of
+from shikisha.simulation.chain_of_thought import ChainOfThought, best_worker_for, true_chain_of_thought
+from shikisha.simulation.editions import ALL_PROFILES, LARGE, SMALL, Edition
+from shikisha.simulation.families import FAMILIES
+from shikisha.simulation.instructions import CANONICAL_PHRASES, InstructionKind
+from shikisha.simulation.operations import Operation
+from shikisha.simulation.plan_templates import (
+    VOTE_FORMS,
+    LongPlanForm,
+    PlanForm,
+    WorkerAssignment,
+    edition_forms,
+    form_line,
+    nearest_form,
+    plain_form,
+    plan_of_form,
+)
+from shikisha.simulation.questions import ComposedQuestion, PartReference, QuestionPart, write_question
+from shikisha.simulation.seeded_random import seeded_generator
+from shikisha.simulation.simulated_workers import CANNOT_PREFIX, LACK_PREFIX, SimulatedWorker
+from shikisha.simulation.task_generator import (
+    PoolDistribution,
+    PoolWorkers,
+    QuestionShape,
+    TaskDistribution,
+    build_pool,
+    describe_worker,
+    draw_pool_workers,
+    draw_question,
+    draw_shape,
+    draw_value,
+    generate_task,
+    shape_groups,
+)
+from shikisha.simulation.values import SimulatedValue
+from shikisha.simulation.vocabulary import WordingSplit
+
+KEEP_ANSWER_LISTS = render_plan_lists(Plan())
+_OUTCOME_PREFIX = "came "
+_OUTCOME_OK, _OUTCOME_SAME, _OUTCOME_AGREED, _OUTCOME_TIED, _OUTCOME_CANNOT, _OUTCOME_LACK = (
+    "ok",
+    "same",
+    "agreed",
+    "torn",
+    "cannot",
+    "lack",
+)
+OUTCOME_TOKENS = (
+    _OUTCOME_PREFIX,
+    _OUTCOME_OK,
+    _OUTCOME_SAME,
+    _OUTCOME_AGREED,
+    _OUTCOME_TIED,
+    _OUTCOME_CANNOT,
+    _OUTCOME_LACK,
+)
+_VOTE_PHRASE = CANONICAL_PHRASES[InstructionKind.VOTE][0]
+_AGREEING_READINGS = 2  # readings that agree with a vote
+
+
+def perform_plan(plan: Plan, task: Task, pool: Pool, draw: random.Random) -> RoundResult:
+    """Let the pool's workers do the plan, one step after another."""
+    said: list[str] = []
+    salt = draw.random()
+    for index, step in enumerate(plan.steps):
+        player = pool[step.worker].worker
+        if not isinstance(player, SimulatedWorker):
+            raise TypeError(f"expected a worker of the embedded orchestra, not {player!r}")
+        granted = tuple(GrantedStep(seen, plan.steps[seen].subtask, said[seen]) for seen in step.access)
+        said.append(player.answer(Request(task, step.subtask, granted, key=f"{salt}-{index}")))
+    names = [pool[step.worker].card.name for step in plan.steps]
+    return RoundResult(plan, tuple(Result(name, text) for name, text in zip(names, said, strict=True)))
+
+
+def outcome_line(performed: RoundResult) -> str:
+    """Return the line that says what each step came to."""
+    return f"{_OUTCOME_PREFIX}{'+'.join(_step_outcome(performed, place) for place in range(len(performed.results)))}\n"
+
+
+def _step_outcome(performed: RoundResult, place: int) -> str:
+    results = performed.results
+    text = results[place].text or ""
+    if text.startswith(CANNOT_PREFIX):
+        return _OUTCOME_CANNOT
+    if text.startswith(LACK_PREFIX):
+        return _OUTCOME_LACK
+    first = repeated_result(results, place)
+    if performed.plan.steps[place].subtask == _VOTE_PHRASE:
+        alike = sum(first in (at, repeated_result(results, at)) for at in range(place)) if first is not None else 0
+        return _OUTCOME_AGREED if alike >= _AGREEING_READINGS else _OUTCOME_TIED
+    return _OUTCOME_OK if first is None else _OUTCOME_SAME
+
+
+_JOIN_SHARE = 0.5  # of the questions with three parts or more
+
+
+def nonsense_shape(edition: Edition, count: int, draw: random.Random) -> QuestionShape:
+    """Draw an operation for each of so many parts, whatever the sorts of values are."""
+    while True:
+        first = draw.randint(1, count - 2) if count > 2 and draw.random() < _JOIN_SHARE else 0
+        families = draw.choices(edition.families, k=count)
+        found = [
+            _operations_of(name, joins=bool(first) and place == count - 1, edition=edition)
+            for place, name in enumerate(families)
+        ]
+        if all(found) and not edition.holds_out(frozenset(families)):
+            uses: list[tuple[int, ...]] = [(place - 1,) if place else () for place in range(count)]
+            if first:
+                uses[first], uses[-1] = (), (first - 1, count - 2)
+            return QuestionShape(tuple(map(draw.choice, found)), tuple(uses))
+
+
+def nonsense_question(shape: QuestionShape, split: WordingSplit, draw: random.Random) -> ComposedQuestion:
+    """Return a question of this shape; what no part gives is drawn."""
+    parts = []
+    for operation, uses in zip(shape.operations, shape.uses, strict=True):
+        inputs, constants = _draw_inputs(operation, split, draw)
+        parts.append(QuestionPart(operation, tuple(map(PartReference, uses)) or inputs, constants))
+    return ComposedQuestion(tuple(parts))
+
+
+def _draw_inputs(
+    operation: Operation, split: WordingSplit, draw: random.Random
+) -> tuple[tuple[SimulatedValue, ...], tuple[SimulatedValue, ...]]:
+    """Draw inputs of the right sorts, and constants that go with them."""
+    while True:
+        inputs = tuple(draw_value(sort, split, draw) for sort in operation.takes)
+        constants = operation.draw(draw, inputs)
+        if constants is not None:
+            return inputs, constants
+
+
+def _operations_of(family: str, *, joins: bool, edition: Edition) -> list[Operation]:
+    return [one for one in FAMILIES[family].operations if one.joins is joins and one in edition.operations]
+
+
+MASKED_WORD = "~"  # stands for a word that was struck out
+_CONSTANT_SHARE, _DECAY_SHARE = 0.5, 0.3  # of the lessons: `follow` stays as it begins, then falls
+_MASK_FACTOR = 5.0  # times as often as others, words of descriptions are struck out that several kinds of work share
+_LIST_OPENING = "model_id = ["  # how a plan's lists begin
+_READING_SEED_OFFSET = 1_000  # added to the seed of readings beside reinforcement
+_SMALLEST_POOL = 2  # workers of a pool in which there is next to nothing to read
+_SHORT_POOL_SIZES = (2, 3)  # workers in a drill's prompt
+_MODEL_READING_SHARE = 0.1  # of the votes: a model takes one of the readings
+_VOTE_READINGS = 4  # readings that are voted on, where there is room: two that differ decide nothing
+_FIRST_ROUND_VOTE_SHARE = 0.4  # of the first rounds of encores
+_VOTABLE_SHARE = 0.15  # of questions, besides: something is read with noise, and somebody takes votes
+_JUDGE_SHARE = 0.8  # of drills: somebody takes votes
+_DOUBLE_DESCRIPTION_SHARE = 0.5  # of the workers with one skill, in a reading with twofold ones
+_MISSING_SPECIALIST_SHARE = 0.2  # of demonstrations: a specialist is missing, and a model stands in
+
+
+@dataclass(frozen=True, slots=True)
+class SFTMixture:
+    """What lessons are drawn: shares of drills, plans, second rounds and turns (the rest: readings).
+
+    `follow` is how often a plan follows; `noise` is the share of the prompt's words that are struck out in readings and
+    drills; `sizes` of pools. `best` is the share of plans that are demonstrations: the optimal policy's plan for a task
+    that the pool can do. `odd` is the share of questions without sense, `twofold` that of readings in which workers
+    with one skill are described twofold (`_twofold`).
+    """
+
+    drills: float = 0.22
+    plans: float = 0.32
+    encores: float = 0.12
+    turns: float = 0.1
+    follow: float = 0.15
+    noise: float = 0.06
+    sizes: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8)
+    parts: tuple[float, ...] = (0.25, 0.35, 0.4)
+    best: float = 0.0
+    odd: float = 0.25
+    twofold: float = 0.3
+    edition: Edition = SMALL
+
+
+LARGE_MIXTURE = SFTMixture(sizes=tuple(range(3, 11)), parts=(0.15, 0.2, 0.2, 0.2, 0.25), edition=LARGE)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedExample:
+    """A prompt, what is shown after it but not taught, and what is taught."""
+
+    prompt: str
+    shown: str
+    taught: str
+    whole: bool = True  # whether the text ends there
+
+
+def generate_examples(seed: int, curriculum: SFTMixture = SFTMixture(), first: int = 0) -> Iterator[SimulatedExample]:
+    """Yield lessons without end."""
+    return (generate_example(seed, index, curriculum) for index in counting(first))
+
+
+def example_schedule(
+    seed: int, begin: float, end: float, best: float = 0.0, edition: Edition = SMALL
+) -> Callable[[int, float], SimulatedExample]:
+    """Return the lesson of each index when a share of the lessons is done: `follow` falls from begin to end at last."""
+
+    drawn = mixture_of(edition)
+
+    def taught(index: int, done: float) -> SimulatedExample:
+        fallen = min(1.0, max(0.0, done - _CONSTANT_SHARE) / _DECAY_SHARE)
+        return generate_example(seed, index, replace(drawn, follow=begin + (end - begin) * fallen, best=best))
+
+    return taught
+
+
+def reading_examples(seed: int, edition: Edition = SMALL) -> Callable[[int, float], SimulatedExample]:
+    """Return lessons by index that teach to read, and nothing else, pools of the sizes that tasks do not bring.
+
+    A few are turns, whose pools are small.
+    """
+    drawn = mixture_of(edition)
+    sizes = tuple(size for size in drawn.sizes if size > _SMALLEST_POOL and size not in edition.sizes)
+    drawn = replace(drawn, drills=0.0, plans=0.0, encores=0.0, sizes=sizes, twofold=0.5)
+    return lambda index, _: generate_example(seed + _READING_SEED_OFFSET, index, drawn)
+
+
+def copy_examples(seed: int, edition: Edition = SMALL) -> Callable[[int, float], SimulatedExample]:
+    """Return lessons by index in writing down an ordinal of the thought, in pools larger than any of the tasks.
+
+    The list is shown up to there; what is taught is the ordinal alone, neither whether the list goes on nor what of.
+    """
+    drawn, least = mixture_of(edition), max(edition.sizes)
+    sizes = tuple(size for size in drawn.sizes if size > least)
+
+    def copied(index: int, _: float) -> SimulatedExample:
+        draw = seeded_generator("copy", seed, index)
+        while True:
+            casting, shape = _draw_pool_and_shape(sizes, drawn, draw)
+            thought = true_chain_of_thought(shape, casting, edition)
+            able = list(takewhile(lambda ordinal: ordinal is not None, thought.can))
+            if able:
+                place = draw.randrange(len(able))
+                begun = "".join(f"{ordinal}, " for ordinal in able[:place])
+                prompt = _prompt_text(casting, draw_question(shape, WordingSplit.TRAIN, draw)[0], drawn, draw)
+                form = plain_form(len(thought.kinds), joined=thought.joined)
+                return SimulatedExample(
+                    prompt, f"{thought.text()}{form_line(form)}{_LIST_OPENING}{begun}", str(able[place]), whole=False
+                )
+
+    return copied
+
+
+def mixture_of(edition: Edition) -> SFTMixture:
+    """Return what an edition's lessons are drawn by."""
+    return SFTMixture() if edition is SMALL else LARGE_MIXTURE
+
+
+def plan_subtasks(edition: Edition = SMALL) -> tuple[str, ...]:
+    """Return every subtask that lessons' plans may have."""
+    told = (phrase for name in edition.families for phrase in FAMILIES[name].instructions)
+    return (*told, *chain.from_iterable(CANONICAL_PHRASES.values()))
+
+
+def generate_example(seed: int, index: int, curriculum: SFTMixture = SFTMixture()) -> SimulatedExample:
+    """Return one lesson."""
+    draw = seeded_generator("lesson", seed, index)
+    kind = draw.random()
+    if kind < curriculum.drills:
+        return _drill_example(curriculum, draw)
+    is_plan = kind < curriculum.drills + curriculum.plans
+    if is_plan and curriculum.best and draw.random() < curriculum.best:
+        return _demonstration_example(seed, index, curriculum)
+    rounds = curriculum.drills + curriculum.plans + curriculum.encores
+    if not is_plan and kind < rounds + curriculum.turns:
+        return _second_round_example(curriculum, draw) if kind < rounds else _one_kind_example(curriculum, draw)
+    casting, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, draw)
+    if draw.random() < curriculum.odd:
+        shape = nonsense_shape(curriculum.edition, len(shape.operations), draw)
+        question = nonsense_question(shape, WordingSplit.TRAIN, draw)
+    else:
+        question, _ = draw_question(shape, WordingSplit.TRAIN, draw)
+    if not is_plan and curriculum.twofold and draw.random() < curriculum.twofold:
+        return _double_description_example(casting, shape, question, curriculum, draw)
+    prompt, thought = (
+        _prompt_text(casting, question, curriculum, draw),
+        true_chain_of_thought(shape, casting, curriculum.edition),
+    )
+    if is_plan:
+        plan = _plan_text(*_draw_plan(thought, len(casting), curriculum.follow, draw))
+        return SimulatedExample(prompt, "", thought.text() + plan)
+    return SimulatedExample(_mask_words(prompt, curriculum, draw), "", thought.text()[:-1], whole=False)
+
+
+def _double_description_example(
+    casting: PoolWorkers, shape: QuestionShape, question: ComposedQuestion, curriculum: SFTMixture, draw: random.Random
+) -> SimulatedExample:
+    """Return a reading in which workers with one skill are described twice over, or as somebody of the pool besides.
+
+    Training knows few pairs of skills in one worker, and who reads many lessons comes to tell the second skill by the
+    first. Here anything may follow that is no skill of another kind. Who is fit for what is as it was.
+    """
+    thought = true_chain_of_thought(shape, casting, curriculum.edition)
+    said, roll = list(casting), list(thought.roll)
+    others = [(text, *does) for (name, text), does in zip(casting, roll, strict=True) if not ALL_PROFILES[name].skills]
+    for place, (name, text) in enumerate(casting):
+        if len(ALL_PROFILES[name].skills) == 1 and draw.random() < _DOUBLE_DESCRIPTION_SHARE:
+            again = (describe_worker(ALL_PROFILES[name], WordingSplit.TRAIN, draw), *roll[place])
+            both = [(text, *roll[place]), draw.choice([again, *others])]
+            draw.shuffle(both)
+            said[place] = (name, " and ".join(one[0] for one in both))
+            roll[place] = tuple(one[1] for one in both)
+    prompt = _prompt_text(tuple(said), question, curriculum, draw)
+    return SimulatedExample(
+        _mask_words(prompt, curriculum, draw), "", replace(thought, roll=tuple(roll)).text()[:-1], whole=False
+    )
+
+
+def _one_kind_example(curriculum: SFTMixture, draw: random.Random) -> SimulatedExample:
+    """Return a lesson in reading one kind of work, whatever was named before it: those kinds are drawn by lot.
+
+    Some kinds never follow one another in training, and who goes by what it wrote itself comes to rule that out,
+    whatever the question says.
+    """
+    parts = (0.0, *curriculum.parts[1:])
+    casting, shape = _draw_pool_and_shape(_SHORT_POOL_SIZES, replace(curriculum, parts=parts), draw)
+    shape = nonsense_shape(curriculum.edition, len(shape.operations), draw)
+    prompt = _prompt_text(casting, nonsense_question(shape, WordingSplit.TRAIN, draw), curriculum, draw)
+    thought = true_chain_of_thought(shape, casting, curriculum.edition)
+    place = draw.randrange(1, len(thought.kinds))
+    kinds = (*draw.choices(thought.known, k=place), *thought.kinds[place:])
+    can = tuple(best_worker_for(kind, [name for name, _ in casting]) for kind in kinds)
+    shown, taught = replace(thought, kinds=kinds, can=can).before(place)
+    return SimulatedExample(_mask_words(prompt, curriculum, draw), shown, taught, whole=False)
+
+
+def _demonstration_example(seed: int, index: int, curriculum: SFTMixture) -> SimulatedExample:
+    """Return a task as reinforcement would draw it, its true thought, and the plan with the best chance."""
+    one = generate_task(
+        WordingSplit.TRAIN,
+        seed,
+        index,
+        TaskDistribution(
+            curriculum.parts, _MISSING_SPECIALIST_SHARE, PoolDistribution(curriculum.sizes), edition=curriculum.edition
+        ),
+    )
+    parts = one.question.parts
+    shape = QuestionShape(tuple(part.operation for part in parts), tuple(part.uses for part in parts))
+    plan = best_plan(one.question, profiles_of(one.pool.cards)).plan
+    return SimulatedExample(
+        compact_prompt(one.task, one.pool.cards),
+        "",
+        true_chain_of_thought(shape, one.casting, one.edition).text() + _plan_text(plan, nearest_form(plan)),
+    )
+
+
+def _second_round_example(curriculum: SFTMixture, draw: random.Random) -> SimulatedExample:
+    """Return a lesson whose prompt shows a first round; whether its answer is kept is drawn by lot.
+
+    A share of the first rounds are votes on noisy readings, so that there are some that readings do not agree with.
+    """
+    casting, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, draw)
+    voted = draw.random() < _FIRST_ROUND_VOTE_SHARE
+    while voted and not _can_vote(true_chain_of_thought(shape, casting, curriculum.edition)):
+        casting, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, draw)
+    thought, pool = true_chain_of_thought(shape, casting, curriculum.edition), build_pool(casting)
+    question, _ = draw_question(shape, WordingSplit.TRAIN, draw)
+    task = Task(write_question(question, WordingSplit.TRAIN, draw, curriculum.edition.slots))
+    if voted:
+        first = _plan_following(thought, draw.choice((PlanForm.VOTE, PlanForm.VOTE_FIRST)), len(casting), draw)
+    else:
+        first, _ = _draw_plan(thought, len(casting), 0.5, draw)
+    performed = perform_plan(first, task, pool, draw)
+    prompt = compact_prompt(task, pool.cards, (performed,))
+    if draw.random() < 0.5:
+        return SimulatedExample(prompt, "", outcome_line(performed) + KEEP_ANSWER_LISTS)
+    plan = _plan_text(*_draw_plan(thought, len(casting), curriculum.follow, draw))
+    return SimulatedExample(prompt, "", outcome_line(performed) + thought.text() + plan)
+
+
+def _can_vote(thought: ChainOfThought) -> bool:
+    """Whether the first kind of work is noisy, and there is somebody to read and somebody to take the vote."""
+    return FAMILIES[thought.kinds[0]].noisy and thought.can[0] is not None and thought.judge is not None
+
+
+def _draw_plan(
+    thought: ChainOfThought, size: int, follow: float, draw: random.Random
+) -> tuple[Plan, PlanForm | LongPlanForm]:
+    """Return a plan of any form, and that form; it follows the thought as often as `follow` says."""
+    follows, form = draw.random() < follow, _draw_form(thought, draw)
+    return (_plan_following if follows else _random_plan)(thought, form, size, draw), form
+
+
+def _plan_text(plan: Plan, form: PlanForm | LongPlanForm) -> str:
+    """Return what is written of a plan: its form, in words that nobody reads, and its lists."""
+    return form_line(form) + render_plan_lists(plan)
+
+
+def _draw_form(thought: ChainOfThought, draw: random.Random) -> PlanForm | LongPlanForm:
+    """Draw a form, whatever the question: one with a vote only where somebody takes votes."""
+    forms = edition_forms(thought.edition)
+    return draw.choice([form for form in forms if thought.judge is not None or form not in VOTE_FORMS])
+
+
+def _drill_example(curriculum: SFTMixture, draw: random.Random) -> SimulatedExample:
+    """Return a random thought and a plan that follows it, after a short prompt that has nothing to do with either."""
+    casting, shape = _draw_pool_and_shape(_SHORT_POOL_SIZES, curriculum, draw)
+    size, thought = _random_thought(curriculum, draw)
+    form = _draw_form(thought, draw)
+    plan = _plan_following(thought, form, size, draw)
+    prompt = _prompt_text(casting, draw_question(shape, WordingSplit.TRAIN, draw)[0], curriculum, draw)
+    return SimulatedExample(_mask_words(prompt, curriculum, draw), thought.text()[:-1], f"\n{_plan_text(plan, form)}")
+
+
+def _prompt_text(casting: PoolWorkers, question: ComposedQuestion, curriculum: SFTMixture, draw: random.Random) -> str:
+    return compact_prompt(
+        Task(write_question(question, WordingSplit.TRAIN, draw, curriculum.edition.slots)), build_pool(casting).cards
+    )
+
+
+def _draw_pool_and_shape(
+    sizes: tuple[int, ...], curriculum: SFTMixture, draw: random.Random
+) -> tuple[PoolWorkers, QuestionShape]:
+    """Draw a pool and a question's shape; a share of them are drawn until something can be voted on."""
+    votable = max(sizes) > _SMALLEST_POOL and draw.random() < _VOTABLE_SHARE
+    while True:
+        casting, shape = _draw_any_pool_and_shape(sizes, curriculum, draw)
+        if not votable or true_chain_of_thought(shape, casting, curriculum.edition).votable:
+            return casting, shape
+
+
+def _draw_any_pool_and_shape(
+    sizes: tuple[int, ...], curriculum: SFTMixture, draw: random.Random
+) -> tuple[PoolWorkers, QuestionShape]:
+    edition, parts = curriculum.edition, curriculum.parts
+    count = 1 + draw.choices(range(len(parts)), parts)[0]
+    auditions = PoolDistribution(sizes, judge=0.5, single=draw.choice((0.3, 0.65)))
+    if not edition.listed:
+        return draw_pool_workers(auditions, WordingSplit.TRAIN, draw, edition), _draw_training_shape(
+            edition, count, draw
+        )
+    known = [group for group in shape_groups(count, edition) if not group.held_out]
+    return draw_pool_workers(auditions, WordingSplit.TRAIN, draw, edition), draw.choice(draw.choice(known).shapes)
+
+
+def _draw_training_shape(edition: Edition, count: int, draw: random.Random) -> QuestionShape:
+    everything = frozenset(edition.families)
+    while (shape := draw_shape(edition, count, everything, 0, held_out=False, draw=draw)) is None:
+        pass
+    return shape
+
+
+def _mask_words(prompt: str, curriculum: SFTMixture, draw: random.Random) -> str:
+    """Strike out words of what others wrote; in descriptions those oftener that say nothing of a kind of work."""
+    noise, shared = curriculum.noise, _shared_words(curriculum.edition)
+    lines = []
+    for line in prompt.split("\n"):
+        mark, _, rest = line.partition(" ")
+        empty = shared if mark.isdigit() else frozenset[str]()
+        words = [
+            MASKED_WORD if word.isalpha() and draw.random() < noise * (_MASK_FACTOR if word in empty else 1) else word
+            for word in rest.split(" ")
+        ]
+        lines.append(f"{mark} {' '.join(words)}" if rest else line)
+    return "\n".join(lines)
+
+
+@cache
+def _shared_words(edition: Edition) -> frozenset[str]:
+    """Return the words that training's descriptions of several kinds of work have in common ("is good at")."""
+    found = Counter(
+        word
+        for profile in edition.specialists
+        for word in {word for text in profile.descriptions[0].by_split[WordingSplit.TRAIN] for word in text.split()}
+    )
+    return frozenset(word for word, kinds in found.items() if kinds > 1)
+
+
+def _random_thought(curriculum: SFTMixture, draw: random.Random) -> tuple[int, ChainOfThought]:
+    """Draw a pool's size and a thought by lot: the true one of some other question and pool.
+
+    Mostly somebody there takes votes, so that plans with a vote are shown about as often as others.
+    """
+    judged = draw.random() < _JUDGE_SHARE
+    while True:
+        size = draw.choice(curriculum.sizes)
+        casting, shape = _draw_pool_and_shape((size,), curriculum, draw)
+        thought = true_chain_of_thought(shape, casting, curriculum.edition)
+        if thought.judge is not None or not judged:
+            return size, thought
+
+
+def _plan_following(thought: ChainOfThought, form: PlanForm | LongPlanForm, size: int, draw: random.Random) -> Plan:
+    """Return the plan of this form that does what the thought says; whoever it does not name is drawn by lot."""
+    stand_ins = [ordinal for ordinal in (thought.strong, thought.weak) if ordinal is not None]
+    can = [
+        draw.choice(stand_ins) if ordinal is None and stand_ins and draw.random() < 0.8 else ordinal
+        for ordinal in (*thought.can, *[None] * thought.slots)[: thought.slots]
+    ]
+    found = [draw.randrange(size) if ordinal is None else ordinal for ordinal in can]
+    judge = draw.randrange(size) if thought.judge is None else thought.judge
+    beside = draw.choice(stand_ins) if stand_ins and draw.random() < _MODEL_READING_SHARE else None
+    kinds = _fill_kinds(thought, draw)
+    return plan_of_form(
+        form, WorkerAssignment(kinds, found, judge, _VOTE_READINGS, beside, _arm_length(thought, form, draw))
+    )
+
+
+def _random_plan(thought: ChainOfThought, form: PlanForm | LongPlanForm, size: int, draw: random.Random) -> Plan:
+    """Return a plan of this form with workers drawn by lot, and half of the time other kinds of work too.
+
+    Readings that are voted on are one worker's, but for one at times, as where a thought is followed: drawn by lot each
+    for itself, outcomes hardly ever find two alike.
+    """
+    kinds = _fill_kinds(thought, draw)
+    if draw.random() < 0.5:
+        kinds = draw.sample(thought.known, thought.slots)
+    can = [draw.randrange(size) for _ in range(thought.slots)]
+    judge = draw.randrange(size)
+    beside = draw.randrange(size) if draw.random() < _MODEL_READING_SHARE else None
+    return plan_of_form(
+        form, WorkerAssignment(kinds, can, judge, _VOTE_READINGS, beside, _arm_length(thought, form, draw))
+    )
+
+
+def _fill_kinds(thought: ChainOfThought, draw: random.Random) -> list[str]:
+    """Return the thought's kinds of work, and others by lot up to as many as a thought holds."""
+    return [*thought.kinds, *draw.sample(thought.known, thought.slots)][: thought.slots]
+
+
+def _arm_length(thought: ChainOfThought, form: PlanForm | LongPlanForm, draw: random.Random) -> int:
+    """Return how long the first arm of a long join is: as in the thought where that joins as many, else by lot."""
+    if not isinstance(form, LongPlanForm):
+        return 1
+    longest = {LongPlanForm.JOIN_4: 2, LongPlanForm.JOIN_5: 3}.get(form, 1)
+    return thought.arm if thought.joined and len(thought.kinds) == longest + 2 else draw.randint(1, longest)

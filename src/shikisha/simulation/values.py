@@ -1,0 +1,95 @@
+"""What parts of a question come to: numbers, days, names and words; how they are written, read and compared.
+
+Invariant: `read(show(value), sort)` gives the value back for every sort that the value fits. Grading compares normal
+forms, so "37", "37." and "0037" are one number and "3 may 2031" and "2031-05-03" one day; nothing else is forgiven.
+A simulated slip (`spoilt`) is always a different value of the same sort, near the right one.
+"""
+
+import re
+from datetime import date, timedelta
+from enum import StrEnum
+from typing import TypeAlias
+
+SimulatedValue: TypeAlias = int | str | date
+
+MONTHS = (
+    "january", "february", "march", "april", "may", "june",
+    "july", "august", "september", "october", "november", "december",
+)  # fmt: skip
+SLIP_COUNT = 12  # how many different wrong values a slip can come to
+
+
+class ValueKind(StrEnum):
+    """What an input may be. A name is a word that the table or a gauge knows."""
+
+    NUMBER = "number"
+    DAY = "day"
+    NAME = "name"
+    WORD = "word"
+    TEXT = "text"  # a word or a number, as written
+
+    def accepts(self, other: "ValueKind") -> bool:
+        """Whether a value of the other sort can stand here."""
+        return other is self or other in _WIDER.get(self, ())
+
+
+_WIDER = {ValueKind.WORD: (ValueKind.NAME,), ValueKind.TEXT: (ValueKind.WORD, ValueKind.NAME, ValueKind.NUMBER)}
+_NUMBER = re.compile(r"\d{1,12}")
+_WORD = re.compile(r"[a-z0-9]{1,64}")
+_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
+_WRITTEN = re.compile(rf"(\d{{1,2}}) ({'|'.join(MONTHS)}) (\d{{4}})")
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_DIGITS = "0123456789"
+
+
+def format_value(value: SimulatedValue) -> str:
+    """Write a value as an answer; days in ISO form."""
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def spell_value(value: SimulatedValue) -> str:
+    """Write a value as a question has it: days as "3 may 2031"."""
+    return f"{value.day} {MONTHS[value.month - 1]} {value.year}" if isinstance(value, date) else str(value)
+
+
+def parse_value(text: str, sort: ValueKind) -> SimulatedValue | None:
+    """Return the value that the text is, as this sort; None when it is none."""
+    text = text.strip().lower()
+    if sort is ValueKind.NUMBER:
+        return int(text) if _NUMBER.fullmatch(text) else None
+    if sort is ValueKind.DAY:
+        return _parse_day(text)
+    return text if _WORD.fullmatch(text) else None
+
+
+def _parse_day(text: str) -> date | None:
+    iso, written = _ISO.fullmatch(text), _WRITTEN.fullmatch(text)
+    try:
+        if iso:
+            return date(int(iso[1]), int(iso[2]), int(iso[3]))
+        return date(int(written[3]), MONTHS.index(written[2]) + 1, int(written[1])) if written else None
+    except ValueError:  # 31 february and the like
+        return None
+
+
+def normalize_answer(text: str) -> str:
+    """Return the normal form of an answer, in which answers are compared."""
+    text = text.strip().lower().removesuffix(".").rstrip()
+    day = _parse_day(text)
+    if day is not None:
+        return day.isoformat()
+    return str(int(text)) if _NUMBER.fullmatch(text) else text
+
+
+def corrupt_value(value: SimulatedValue, luck: float) -> SimulatedValue:
+    """Return a wrong value near the right one; `luck` (0 up to 1) says which of SLIPS."""
+    place = int(luck * SLIP_COUNT)
+    offset = place - 6 if place < 6 else place - 5  # -6 to -1, 1 to 6
+    if isinstance(value, date):
+        return value + timedelta(days=offset)
+    if isinstance(value, int):
+        return value + offset
+    at = place % len(value)
+    signs = _DIGITS if value[at].isdigit() else _LETTERS
+    letter = signs[(signs.index(value[at]) + 1 + place % 9) % len(signs)]
+    return value[:at] + letter + value[at + 1 :]

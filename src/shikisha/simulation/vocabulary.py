@@ -1,0 +1,193 @@
+"""Paraphrases: one template stands for many wordings, is dealt to disjoint splits, and reads all of them back.
+
+A template has alternatives, `the (tally|count) of {x}`, and slots: `{x}` and `{y}` for inputs (a phrase of their own),
+`{a}` to `{c}` for numbers and `{d}` for a day. Invariant: no wording is in two splits, and every word of a held-out
+wording occurs in a training wording of the same thing: what is new is the combination, so it can be understood by a
+reader who never saw it but not by one who learned sentences by heart.
+
+The world that questions are about: names nobody has met, a table of facts, and what the gauges would truly show.
+
+Invariant: everything here is a function of the name alone, and a name belongs to one split. Names are syllable words,
+so nothing about them can have been memorised. Deliberately absent: noise (the reader's, see `cast`) and any
+text from outside.
+"""
+
+import itertools
+import random
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from enum import StrEnum
+from functools import cache, cached_property
+from itertools import product
+
+from shikisha.simulation.seeded_random import hash_number, shuffle_by_hash
+from shikisha.simulation.values import MONTHS
+
+_CHOICE = re.compile(r"\(([^()]*)\)")
+_SLOT = re.compile(r"\{(\w)\}")
+_SLOT_PATTERNS = {
+    **dict.fromkeys("xyz", r"(?P<{}>.+)"),
+    **dict.fromkeys("ABCDE", r"(?P<{}>[^.,:;?]+)"),
+    **dict.fromkeys("abc", r"(?P<{}>\d+)"),
+    "d": rf"(?P<{{}}>\d+ (?:{'|'.join(MONTHS)}) \d+)",
+}
+_SPLIT_SHARES = {"dev": 0.15, "heldout": 0.3}  # of the wordings that training can spare
+
+
+class WordingSplit(StrEnum):
+    """Disjoint worlds of words and names."""
+
+    TRAIN = "train"
+    DEV = "dev"
+    HELDOUT = "heldout"
+
+
+@dataclass(frozen=True)
+class Paraphrases:
+    """Every wording of one thing, by split, and the patterns that read them."""
+
+    by_split: dict[WordingSplit, tuple[str, ...]]
+    patterns: tuple[re.Pattern[str], ...]
+
+    @cached_property
+    def all(self) -> tuple[str, ...]:
+        """Every wording of every split."""
+        return tuple(itertools.chain.from_iterable(self.by_split.values()))
+
+    def matches(self, text: str) -> Iterable[dict[str, str]]:
+        """Yield the slots' texts for every pattern that the whole text fits."""
+        for pattern in self.patterns:
+            if found := pattern.fullmatch(text):
+                yield found.groupdict()
+
+
+def word_set(words: str) -> frozenset[str]:
+    """Return the words as a set."""
+    return frozenset(words.split())
+
+
+def compile_paraphrases(*templates: str) -> Paraphrases:
+    """Expand the templates, deal the wordings to the splits, and compile what reads them."""
+    everything = [wording for template in templates for wording in expand_template(template)]
+    return Paraphrases(
+        split_wordings(everything), tuple(re.compile(template_pattern(template)) for template in templates)
+    )
+
+
+def expand_template(template: str) -> list[str]:
+    """Return every wording that the template's alternatives make."""
+    parts = _CHOICE.split(template)  # text and alternatives take turns
+    options = [part.split("|") if place % 2 else [part] for place, part in enumerate(parts)]
+    return ["".join(choice) for choice in itertools.product(*options)]
+
+
+def template_pattern(template: str) -> str:
+    """Return the regular expression that reads all of the template's wordings."""
+    parts = _CHOICE.split(template)
+    return "".join(
+        _alternatives_pattern(part) if place % 2 else _literal_pattern(part) for place, part in enumerate(parts)
+    )
+
+
+def split_wordings(everything: Sequence[str]) -> dict[WordingSplit, tuple[str, ...]]:
+    """Deal wordings to the splits: training gets one with every word first, then shares of the rest."""
+    order = shuffle_by_hash(everything, "wordings", *everything)
+    train: list[str] = []
+    spare: list[str] = []
+    known: set[str] = set()
+    for wording in order:
+        words = set(wording.split())
+        (spare if words <= known else train).append(wording)
+        known |= words
+    dev, heldout = (max(1, round(len(spare) * part)) for part in _SPLIT_SHARES.values())
+    if len(spare) < dev + heldout:
+        raise ValueError(f"too few wordings to hold some out: {everything[0]!r} and {len(everything) - 1} more")
+    rest = [*train, *spare[dev + heldout :]]
+    return {
+        WordingSplit.TRAIN: tuple(rest),
+        WordingSplit.DEV: tuple(spare[:dev]),
+        WordingSplit.HELDOUT: tuple(spare[dev : dev + heldout]),
+    }
+
+
+def _alternatives_pattern(part: str) -> str:
+    return f"(?:{'|'.join(map(_literal_pattern, part.split('|')))})"
+
+
+def _literal_pattern(part: str) -> str:
+    texts = _SLOT.split(part)
+    return "".join(
+        _SLOT_PATTERNS[text].format(text) if place % 2 else re.escape(text) for place, text in enumerate(texts)
+    )
+
+
+_SYLLABLES = tuple("".join(pair) for pair in product("bdfghklmnprstvz", "aiou"))  # no e: keeps "date" and "name" out
+_PLACES = {WordingSplit.TRAIN: 1000, WordingSplit.DEV: 200, WordingSplit.HELDOUT: 450}
+_KEEPERS = {WordingSplit.TRAIN: 800, WordingSplit.DEV: 150, WordingSplit.HELDOUT: 350}
+_WORD_SHARES = {
+    WordingSplit.TRAIN: range(12),
+    WordingSplit.DEV: range(12, 15),
+    WordingSplit.HELDOUT: range(15, 20),
+}  # of 20
+_FIRST_DAY = date(1950, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFacts:
+    """What the table holds about a place."""
+
+    tally: int
+    keeper: str
+    founded: date
+
+
+@cache
+def split_names() -> tuple[dict[WordingSplit, tuple[str, ...]], dict[WordingSplit, tuple[str, ...]]]:
+    """Return the places and the keepers of every split; no name is both, or in two splits."""
+    everyone = iter(shuffle_by_hash(["".join(pair) for pair in product(_SYLLABLES, repeat=2)], "names"))
+    places = {split: tuple(next(everyone) for _ in range(count)) for split, count in _PLACES.items()}
+    keepers = {split: tuple(next(everyone) for _ in range(count)) for split, count in _KEEPERS.items()}
+    return places, keepers
+
+
+@cache
+def fact_table() -> dict[str, PlaceFacts]:
+    """Return every place's entry; a place's keeper belongs to the same split."""
+    places, keepers = split_names()
+    return {place: _place_facts(place, keepers[split]) for split in WordingSplit for place in places[split]}
+
+
+def _place_facts(place: str, keepers: tuple[str, ...]) -> PlaceFacts:
+    tally = 20 + hash_number("tally", place) % 970
+    keeper = keepers[hash_number("keeper", place) % len(keepers)]
+    return PlaceFacts(tally, keeper, _FIRST_DAY + timedelta(days=hash_number("founded", place) % 25_000))
+
+
+def true_reading(quantity: str, name: str) -> int:
+    """Return what the gauge of this name would show, were it read without error."""
+    return 100 + hash_number("gauge", quantity, name) % 890
+
+
+def draw_name(dice: random.Random, split: WordingSplit) -> str:
+    """Draw a place of the split."""
+    return dice.choice(split_names()[0][split])
+
+
+def draw_number(dice: random.Random) -> int:
+    """Draw a number as questions have them."""
+    return dice.randint(12, 980)
+
+
+def draw_day(dice: random.Random) -> date:
+    """Draw a day as questions have them."""
+    return _FIRST_DAY + timedelta(days=dice.randrange(36_000))
+
+
+def draw_word(dice: random.Random, split: WordingSplit) -> str:
+    """Draw a word of three syllables that belongs to the split."""
+    while True:
+        word = "".join(dice.choice(_SYLLABLES) for _ in range(3))
+        if hash_number("word", word) % 20 in _WORD_SHARES[split]:
+            return word

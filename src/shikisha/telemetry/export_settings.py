@@ -1,0 +1,73 @@
+"""Whether anything is to be exported, and where to: OpenTelemetry's own environment variables, then the configuration.
+
+Invariants: what nobody named is not exported. The environment goes before the file: endpoints, headers, `none` as an
+exporter, OTEL_SDK_DISABLED. Deliberately absent: gRPC, and any default endpoint.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shikisha.core.errors import ConfigError
+from shikisha.telemetry import conventions
+
+_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSettings:
+    """What is to be exported, and where to. `headers` may hold keys; they go to the endpoint and nowhere else."""
+
+    traces: str | None = None  # URLs
+    metrics: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    service: str | None = None
+    content: bool = False
+
+
+def export_settings(
+    environment: Mapping[str, str], endpoint: str | None = None, headers: str = "", service: str = "shikisha"
+) -> ExportSettings | None:
+    """Return what the environment, or else the configuration, wants exported; None for nothing.
+
+    `endpoint` is the base URL of an OTLP receiver, `headers` its headers as OTEL_EXPORTER_OTLP_HEADERS has them.
+    """
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return None
+    traces = _signal(environment, "TRACES", endpoint)
+    metrics = _signal(environment, "METRICS", endpoint)
+    if traces is None and metrics is None:
+        return None
+    _refuse_other_protocols(environment)
+    ours = {} if "OTEL_EXPORTER_OTLP_HEADERS" in environment else _headers(headers)
+    named = bool(environment.get("OTEL_SERVICE_NAME"))
+    return ExportSettings(traces, metrics, ours, None if named else service, capture_content(environment))
+
+
+def capture_content(environment: Mapping[str, str]) -> bool:
+    """Return whether prompts and answers may be part of spans."""
+    return environment.get(conventions.CONTENT_VARIABLE, "").strip().lower() == "true"
+
+
+def _signal(environment: Mapping[str, str], signal: str, endpoint: str | None) -> str | None:
+    """Return the URL for a signal, found as the specification of OTLP exporters says; None: it is not exported."""
+    if environment.get(f"OTEL_{signal}_EXPORTER", "otlp").strip().lower() not in {"otlp", ""}:
+        return None
+    own = environment.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "").strip()
+    if own:
+        return own
+    base = environment.get(_ENDPOINT, "").strip() or endpoint
+    return f"{base.rstrip('/')}/v1/{signal.lower()}" if base else None
+
+
+def _refuse_other_protocols(environment: Mapping[str, str]) -> None:
+    for name, protocol in environment.items():
+        if name.startswith("OTEL_EXPORTER_OTLP") and name.endswith("PROTOCOL") and protocol.strip() != "http/protobuf":
+            raise ConfigError(f"environment variable {name}: expected http/protobuf, found {protocol!r}")
+
+
+def _headers(text: str) -> dict[str, str]:
+    """Return `a=b,c=d` as headers; ConfigError for what is none, without repeating it."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if not all(name.strip() and equals for name, equals, _ in pairs):
+        raise ConfigError("telemetry headers: expected name=value, separated by commas")
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,403 @@
+"""The server: accepts connections, understands chat requests, and answers or has its mishap.
+
+Invariant: every request is in the ledger before a byte of its answer leaves, and nothing of the server outlives its
+`async with`. Deliberately absent: authorisation (a key is taken, repeated in error bodies as the worst of servers do,
+and never checked).
+
+HTTP/1.1 on a socket: listen, read a request, write a whole or a streamed response, or break off.
+
+Invariants: what is written is valid HTTP unless a method says otherwise; no connection outlives `listening`. Written by
+hand because no server library
+breaks off in the middle of a body or resets a connection on demand. Deliberately absent: TLS, pipelining,
+chunked requests.
+
+One answer, or its mishap, on its way to the client.
+
+Invariant: a mishap does exactly what its name in `mishaps` says and then leaves the connection unusable; whatever comes
+before the mishap is good protocol. Deliberately absent: what is said (see `shapes`).
+"""
+
+import asyncio
+import gzip
+import itertools
+import json
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from email.utils import formatdate
+from http import HTTPStatus
+from time import time
+from typing import ClassVar, TypeAlias
+
+from pydantic import TypeAdapter
+
+import shikisha.testing.chat_payloads as shapes
+from shikisha.testing.chat_script import (
+    AnswerChooser,
+    AnswerScript,
+    ChargeLedger,
+    InjectedFault,
+    ReceivedChatRequest,
+    ScriptedAnswer,
+    ScriptedToolCall,
+)
+
+MAX_BODY_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request: method, path, headers by lower-case name, body."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> dict[str, object]:
+        """Return the body as a JSON object; ValueError when it is none."""
+        data = json.loads(self.body)
+        if not isinstance(data, dict):
+            raise ValueError("the body is not a JSON object")
+        return data
+
+
+async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
+    """Return the next request of a connection; None when the client has closed it."""
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return None
+    first, *lines = head.strip().split("\r\n")
+    method, path, _ = first.split(" ", 2)
+    pairs = (line.split(":", 1) for line in lines)
+    headers = {name.strip().lower(): value.strip() for name, value in pairs}
+    length = int(headers.get("content-length", "0"))
+    if length > MAX_BODY_BYTES:
+        return None
+    return HttpRequest(method, path, headers, await reader.readexactly(length))
+
+
+class HttpExchange:
+    """The writing side of a connection."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    async def send(self, status: int, body: bytes, kind: str = "application/json", **headers: str) -> None:
+        """Write a complete response; header names are given with underscores."""
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._head(status, {"Content-Type": kind, "Content-Length": str(len(body)), **fields})
+        await self.raw(body)
+
+    async def begin(self, kind: str, length: int | None = None) -> None:
+        """Write the head of a response whose body follows: in chunks, or of the length announced."""
+        framing = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
+        self._head(200, {"Content-Type": kind, **framing})
+        await self._writer.drain()
+
+    async def chunk(self, data: bytes) -> None:
+        """Write one chunk."""
+        await self.raw(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+    async def end(self) -> None:
+        """Write the last chunk."""
+        await self.raw(b"0\r\n\r\n")
+
+    async def raw(self, data: bytes) -> None:
+        """Write bytes as they are."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def reset(self) -> None:
+        """Break the connection with a reset, so that the client sees an error and no end."""
+        peer: socket.socket = self._writer.get_extra_info("socket")
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
+
+    def _head(self, status: int, headers: dict[str, str]) -> None:
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {headers[name]}" for name in headers)]
+        self._writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+
+
+RequestHandler: TypeAlias = Callable[[HttpRequest, HttpExchange], Awaitable[bool]]
+
+
+@asynccontextmanager
+async def serve_http(answer: RequestHandler, port: int = 0) -> AsyncIterator[str]:
+    """Listen on loopback and yield the URL (scheme, host, port); on leaving, every connection is ended."""
+    connections: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(_serve_connection(answer, reader, writer))
+        connections.add(task)
+        task.add_done_callback(connections.discard)
+        with suppress(asyncio.CancelledError):
+            await task
+
+    server = await asyncio.start_server(serve, "127.0.0.1", port, limit=2**20)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        open_now = tuple(connections)
+        for task in open_now:
+            task.cancel()
+        await asyncio.gather(*open_now, return_exceptions=True)
+        await server.wait_closed()
+
+
+async def _serve_connection(answer: RequestHandler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the requests of one connection until either side ends it."""
+    try:
+        while (incoming := await read_request(reader)) is not None:
+            if not await answer(incoming, HttpExchange(writer)):
+                break
+    except (OSError, asyncio.IncompleteReadError):
+        pass  # the client went away, as clients do
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+HUGE_BYTES = 100 * 2**20
+ZIPPED_BYTES = 16 * 2**20
+RETRY_SECONDS = 7
+RETRY_HUGE = 10**12
+_BLOCK_BYTES = 64 * 1024
+_SSE = "text/event-stream"
+
+
+class ScriptedReply:
+    """One answer to one request."""
+
+    def __init__(
+        self, answer: ScriptedAnswer, asked: ReceivedChatRequest, reply_id: str, exchange: HttpExchange
+    ) -> None:
+        self._answer = answer
+        self._asked = asked
+        self._sent = asked.headers.get("authorization", "")
+        self._id = reply_id
+        self._exchange = exchange
+
+    async def send(self) -> bool:
+        """Answer or have the mishap; return whether the connection can be used again."""
+        mishap = self._answer.mishap
+        if mishap in _STATUS_FAULTS:
+            status, header = _STATUS_FAULTS[mishap]
+            body = shapes.error_json(f"{mishap}: you sent {self._sent}", str(mishap))
+            await self._exchange.send(status, body.encode(), **header())
+            return True
+        act = self._ACTS.get(mishap) if mishap is not None else None
+        if act is not None:
+            await act(self)
+            return False
+        await (self._stream() if self._asked.stream else self._whole())
+        return True
+
+    async def _whole(self) -> None:
+        await self._exchange.send(200, self._body())
+
+    async def _stream(self) -> None:
+        await self._exchange.begin(_SSE)
+        for event in self._events():
+            await self._event(event)
+            await asyncio.sleep(self._answer.pace)
+        await self._exchange.end()
+
+    def _body(self) -> bytes:
+        return shapes.completion_json(self._answer, self._asked, self._id).encode()
+
+    def _events(self) -> list[str]:
+        return list(shapes.stream_events(self._answer, self._asked, self._id))
+
+    async def _event(self, data: str) -> None:
+        await self._exchange.chunk(f"data: {data}\n\n".encode())
+
+    async def _some(self, events: Sequence[str]) -> None:
+        await self._exchange.begin(_SSE)
+        for event in events:
+            await self._event(event)
+
+    async def _half(self) -> None:
+        """Send the first half of what would be the answer."""
+        if self._asked.stream:
+            events = self._events()
+            await self._some(events[: len(events) // 2])
+        else:
+            body = self._body()
+            await self._exchange.begin("application/json", len(body))
+            await self._exchange.raw(body[: len(body) // 2])
+
+    async def _silence(self) -> None:
+        await asyncio.Event().wait()
+
+    async def _truncated(self) -> None:
+        await self._half()
+
+    async def _reset(self) -> None:
+        self._exchange.reset()
+
+    async def _reset_midway(self) -> None:
+        await self._half()
+        await asyncio.sleep(0.02)  # let the first half arrive: a reset takes back what is still on its way
+        self._exchange.reset()
+
+    async def _without_finish(self) -> None:
+        if self._asked.stream:
+            await self._some([event for event in self._events()[:-1] if '"finish_reason":"' not in event])
+            await self._exchange.end()
+        else:
+            await self._exchange.send(200, self._body().replace(b'"finish_reason":"stop"', b'"finish_reason":null'))
+
+    async def _without_done(self) -> None:
+        await self._some(self._events()[:-1])
+        await self._exchange.end()
+
+    async def _odd(self, body: str) -> None:
+        """Send good protocol with this in the place of its JSON."""
+        if self._asked.stream:
+            await self._some([self._events()[0], body, shapes.DONE])
+            await self._exchange.end()
+        else:
+            await self._exchange.send(200, body.encode())
+
+    async def _bad_json(self) -> None:
+        await self._odd('{"id": "x", "choices": [{"delta": {"cont')
+
+    async def _wrong_type(self) -> None:
+        await self._odd('{"id": 7, "choices": [{"index": "first", "delta": {"content": [1, 2]}, "message": []}]}')
+
+    async def _in_band(self) -> None:
+        await self._odd(shapes.error_json(f"overloaded; you sent {self._sent}", "502"))
+
+    async def _html(self) -> None:
+        page = f"<html><body>It works! {self._sent}</body></html>"
+        await self._exchange.send(200, page.encode(), "text/html")
+
+    async def _zipped(self) -> None:
+        await self._exchange.send(200, gzip.compress(b" " * ZIPPED_BYTES, 1), Content_Encoding="gzip")
+
+    async def _huge(self) -> None:
+        """Send 100 MB: as one endless line of an event stream, or as a body of an announced length."""
+        spaces = b" " * _BLOCK_BYTES
+        if self._asked.stream:
+            await self._some(self._events()[:1])
+            await self._exchange.chunk(b"data: ")
+        else:
+            await self._exchange.begin("application/json", HUGE_BYTES)
+        for _ in range(HUGE_BYTES // _BLOCK_BYTES):
+            await (self._exchange.chunk(spaces) if self._asked.stream else self._exchange.raw(spaces))
+
+    async def _drip(self) -> None:
+        body = (
+            "".join(f"data: {event}\n\n" for event in self._events()) if self._asked.stream else self._body().decode()
+        )
+        await self._exchange.begin(_SSE if self._asked.stream else "application/json", len(body.encode()))
+        for byte in body.encode():
+            await self._exchange.raw(bytes([byte]))
+            await asyncio.sleep(1)
+
+    _ACTS: ClassVar[dict[InjectedFault, Callable[["ScriptedReply"], Awaitable[None]]]] = {
+        InjectedFault.SILENCE: _silence,
+        InjectedFault.TRUNCATED: _truncated,
+        InjectedFault.NO_FINISH: _without_finish,
+        InjectedFault.NO_DONE: _without_done,
+        InjectedFault.BAD_JSON: _bad_json,
+        InjectedFault.HTML: _html,
+        InjectedFault.WRONG_TYPE: _wrong_type,
+        InjectedFault.IN_BAND: _in_band,
+        InjectedFault.HUGE: _huge,
+        InjectedFault.ZIPPED: _zipped,
+        InjectedFault.DRIP: _drip,
+        InjectedFault.RESET: _reset,
+        InjectedFault.RESET_MIDWAY: _reset_midway,
+    }
+
+
+def _retry_after(value: object) -> Callable[[], dict[str, str]]:
+    return lambda: {"Retry_After": str(value)}
+
+
+_STATUS_FAULTS: dict[InjectedFault | None, tuple[int, Callable[[], dict[str, str]]]] = {
+    InjectedFault.RATE_SECONDS: (429, _retry_after(RETRY_SECONDS)),
+    InjectedFault.RATE_DATE: (429, lambda: {"Retry_After": formatdate(time() + RETRY_SECONDS, usegmt=True)}),
+    InjectedFault.RATE_NEGATIVE: (429, _retry_after(-RETRY_SECONDS)),
+    InjectedFault.RATE_HUGE: (429, _retry_after(RETRY_HUGE)),
+    InjectedFault.ERROR_500: (500, dict),
+    InjectedFault.ERROR_503: (503, _retry_after(RETRY_SECONDS)),
+    InjectedFault.UNAUTHORIZED: (401, dict),
+    InjectedFault.BAD_REQUEST: (400, dict),
+    InjectedFault.REDIRECT: (307, lambda: {"Location": "http://127.0.0.1:9/elsewhere"}),
+}
+
+
+_TOOL_CALLS = TypeAdapter(tuple[ScriptedToolCall, ...])
+
+
+@asynccontextmanager
+async def chat_server(
+    answers: Sequence[ScriptedAnswer] | AnswerChooser, *, ledger: ChargeLedger | None = None, port: int = 0
+) -> AsyncIterator[str]:
+    """Serve on loopback and yield the base URL; a list of answers is a `Script`, a function chooses by itself."""
+    chooser = answers if callable(answers) else AnswerScript(answers)
+    desk = _ChatHandler(chooser, ledger if ledger is not None else ChargeLedger())
+    async with serve_http(desk.answer, port) as url:
+        yield f"{url}/v1"
+
+
+class _ChatHandler:
+    """Answers requests."""
+
+    def __init__(self, choose: AnswerChooser, ledger: ChargeLedger) -> None:
+        self._choose = choose
+        self._ledger = ledger
+        self._ids = itertools.count()
+
+    async def answer(self, incoming: HttpRequest, exchange: HttpExchange) -> bool:
+        """Answer one request; return whether the connection can be used again."""
+        if incoming.method == "GET" and incoming.path.endswith("/models"):
+            await exchange.send(200, shapes.models_json(("scripted",)).encode())
+            return True
+        if incoming.method != "POST" or not incoming.path.endswith("/chat/completions"):
+            await exchange.send(404, shapes.error_json(f"no such path {incoming.path}", "not_found").encode())
+            return True
+        try:
+            asked = _parse_request(incoming)
+            answer = self._choose(asked)
+        except (ValueError, LookupError) as error:
+            await exchange.send(400, shapes.error_json(str(error), "invalid_request_error").encode())
+            return True
+        chargeable = answer.mishap is None or answer.mishap.charged
+        calls = _TOOL_CALLS.dump_json(answer.calls).decode()
+        entry = self._ledger.take(asked.key, asked.messages_hash, answer.said, chargeable=chargeable, calls=calls)
+        await asyncio.sleep(answer.latency)
+        said = {"text": entry.text, "calls": _TOOL_CALLS.validate_json(entry.calls or "[]")}
+        reply = ScriptedReply(answer.model_copy(update=said), asked, f"chatcmpl-{next(self._ids)}", exchange)
+        return await reply.send()
+
+
+def _parse_request(incoming: HttpRequest) -> ReceivedChatRequest:
+    body = incoming.json()
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
+        raise ValueError("messages: expected a list of messages")
+    options = body.get("stream_options")
+    return ReceivedChatRequest(
+        model=str(body.get("model", "")),
+        messages=tuple((str(message.get("role")), _message_text(message.get("content"))) for message in messages),
+        stream=body.get("stream") is True,
+        include_usage=isinstance(options, dict) and options.get("include_usage") is True,
+        headers=incoming.headers,
+        body=body,
+    )
+
+
+def _message_text(content: object) -> str:
+    """Return a message's text: the content, or the parts of it that are text."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return "" if content is None else str(content)

@@ -1,0 +1,490 @@
+"""Checkpoints: a folder that is there whole or not at all, and from which a run goes on as if it had never stopped.
+
+    step-000050/   model.safetensors  config.json  tokenizer.json     the conductor, as anybody loads it
+                   tokenizer_config.json  generation_config.json      for transformers' Auto classes and `generate`
+                   card.json  README.md                               what it is (`card`)
+                   state/tensors.safetensors  state/facts.json        what training hangs on besides the weights
+                   state/manifest.json                                SHA-256 of every other file, written last
+
+Invariants: a checkpoint is written beside its place, on the disk to the last byte, and then renamed; one that does not
+hold what its manifest says is set aside with a note, and the newest good one counts; nothing is pickled, so nothing in
+a checkpoint can be executed. The checkpoint of the first step (0) is always kept: divergences are measured from it.
+Deliberately absent: what is in a state (`memory`), and whether it fits a run (`session`).
+
+Adapters (LoRA) in checkpoints: weights as anybody loads them, adapters beside them so that training can go on.
+
+Invariant: where there are no adapters, weights are what they are. Deliberately absent: making adapters (`arguments`).
+
+What training remembers besides weights, as tensors and JSON: the optimizer, and every source of chance.
+
+Invariant: what `recall` is given back leaves the process as it was when `remember` looked, to the bit. Deliberately
+absent: files (`keeping`), and objects that only Python can read.
+"""
+
+import fcntl
+import json
+import os
+import random
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import file_digest
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from shikisha.conductors.onnx_checkpoint import unknown_token
+from shikisha.core.errors import ConfigError
+
+_BASE_LAYER, _LORA = ".base_layer", ".lora_"
+_ADAPTER_PREFIX = "adapters/"
+
+
+class _LoraLayer(Protocol):
+    """A layer with adapters, as `peft` makes them."""
+
+    active_adapters: list[str]
+
+    def get_delta_weight(self, adapter: str) -> Tensor:
+        """Return what an adapter adds to the weights."""
+        ...
+
+
+def merged_weights(model: Module) -> dict[str, Tensor]:
+    """Return the model's weights by their own names, with what adapters add to them."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        if _LORA in name:
+            continue
+        if name.endswith(f"{_BASE_LAYER}.weight"):
+            layer = cast("_LoraLayer", model.get_submodule(name.removesuffix(f"{_BASE_LAYER}.weight")))
+            with torch.no_grad():
+                for adapter in layer.active_adapters:
+                    tensor = tensor + layer.get_delta_weight(adapter)
+        found[name.replace(_BASE_LAYER, "")] = tensor
+    return found
+
+
+def adapter_tensors(model: Module) -> dict[str, Tensor]:
+    """Return the adapters alone."""
+    return {f"{_ADAPTER_PREFIX}{name}": each for name, each in model.state_dict().items() if _LORA in name}
+
+
+def load_adapters(model: Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put adapters back as they were; ConfigError where they are others."""
+    held = {
+        name.removeprefix(_ADAPTER_PREFIX): each for name, each in tensors.items() if name.startswith(_ADAPTER_PREFIX)
+    }
+    if {name for name in model.state_dict() if _LORA in name} != set(held):
+        raise ConfigError("a checkpoint's state does not fit this training: it has other adapters (model.lora)")
+    model.load_state_dict(held, strict=False)
+
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedModel
+
+CHECKPOINT_FORMAT = 1
+TRAINING_STAGES = ("warm", "step")  # in the order in which training goes through them
+WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
+_TOKENIZER_CLASS = "PreTrainedTokenizerFast"
+TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer_config.json", "generation_config.json"  # for others
+_NAME = re.compile(rf"({'|'.join(TRAINING_STAGES)})-(\d{{6,}})")
+_TENSORS, _FACTS, _MANIFEST = "state/tensors.safetensors", "state/facts.json", "state/manifest.json"
+_PARTIAL = ".partial-"
+_WRITE_TIME_FACTOR = 19.0  # times as long as a checkpoint takes to write passes before the clock asks for another
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingState:
+    """What training hangs on besides the weights: tensors by name, and facts, which are JSON data."""
+
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointName:
+    """How far training has come: so many steps of a stage."""
+
+    stage: str
+    step: int
+
+    @property
+    def folder_name(self) -> str:
+        """The checkpoint's folder."""
+        return f"{self.stage}-{self.step:06}"
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Its place in time."""
+        return TRAINING_STAGES.index(self.stage), self.step
+
+    @classmethod
+    def parse(cls, name: str) -> "CheckpointName | None":
+        """Return the place that a folder's name says, if it is a checkpoint's."""
+        found = _NAME.fullmatch(name)
+        return cls(found[1], int(found[2])) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint that is whole: where it is, how far it had come, its state."""
+
+    folder: Path
+    name: CheckpointName
+    state: TrainingState
+
+
+class CheckpointStore:
+    """The checkpoints of one run; the newest `last` stay, and the one that the run began with.
+
+    `note` is told of every one that is set aside; `clock` tells the seconds by which one gets old.
+    """
+
+    def __init__(
+        self, folder: Path, last: int, note: Callable[[str], None], clock: Callable[[], float] = monotonic
+    ) -> None:
+        self.folder, self._last, self._note, self._clock = folder, last, note, clock
+        self._saved, self._took = clock(), 0.0  # when the last one was written, and in how many seconds
+
+    def is_old(self, minutes: float) -> bool:
+        """Whether the last was written so many minutes ago (0: that is no reason), and writing one is not dear."""
+        return bool(minutes) and self._clock() - self._saved > max(60 * minutes, _WRITE_TIME_FACTOR * self._took)
+
+    def places(self) -> list[CheckpointName]:
+        """Return what is there, oldest first, whole or not."""
+        names = [each.name for each in self.folder.iterdir() if each.is_dir()] if self.folder.is_dir() else []
+        found = [place for place in map(CheckpointName.parse, names) if place is not None]
+        return sorted(found, key=lambda place: place.order)
+
+    def newest(self) -> Checkpoint | None:
+        """Return the newest checkpoint that is whole; newer ones are set aside. ConfigError where none is."""
+        there = self.places()
+        for place in reversed(there):
+            try:
+                return self.read(place)
+            except ConfigError as error:
+                aside = self.folder / f"broken-{place.folder_name}"
+                self._note(f"{error}; it is set aside as {aside.name}")
+                _remove_folder(aside)
+                (self.folder / place.folder_name).rename(aside)
+        if there:
+            raise ConfigError(f"{self.folder}: none of its {len(there)} checkpoints is whole: begin anew elsewhere")
+        return None
+
+    def read(self, place: CheckpointName) -> Checkpoint:
+        """Return a checkpoint; ConfigError where it is not what was written, or of another format."""
+        folder = self.folder / place.folder_name
+        _refuse_broken(folder)
+        facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+        return Checkpoint(folder, place, TrainingState(load_tensors(folder / _TENSORS), facts))
+
+    def save(self, place: CheckpointName, fill: Callable[[Path], None], state: TrainingState) -> Path:
+        """Write a checkpoint, the files besides its state by `fill`; then let go of those that are too many."""
+        from safetensors.torch import save_file
+
+        target, begun = self.folder / place.folder_name, self._clock()
+        with atomic_folder(target) as partial:
+            fill(partial)
+            (partial / "state").mkdir()
+            save_file({name: each.contiguous() for name, each in state.tensors.items()}, partial / _TENSORS)
+            write_json(partial / _FACTS, dict(state.facts))
+            hashes = {name: hash_file(partial / name) for name in _files(partial)}
+            write_json(partial / _MANIFEST, {"format": CHECKPOINT_FORMAT, "files": hashes})
+        stay = [each for each in self.places() if each.order <= place.order]
+        for old in stay[: -self._last]:
+            if old != CheckpointName("step", 0):
+                shutil.rmtree(self.folder / old.folder_name)
+        self._saved = self._clock()
+        self._took = self._saved - begun
+        return target
+
+    def tidy(self) -> None:
+        """Remove what a kill left half-written."""
+        for each in self.folder.glob(f".*{_PARTIAL}*"):
+            shutil.rmtree(each)
+
+
+@contextmanager
+def atomic_folder(target: Path) -> Iterator[Path]:
+    """Yield a folder to fill; it is renamed to `target`, replacing what is there, once all of it is on the disk."""
+    partial = target.with_name(f".{target.name}{_PARTIAL}{os.getpid()}")
+    _remove_folder(partial)
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        for name in _files(partial):
+            _fsync(partial / name)
+        for folder in (*(each for each in partial.rglob("*") if each.is_dir()), partial):
+            _fsync(folder)
+        old = target.with_name(f".{target.name}{_PARTIAL}old")
+        _remove_folder(old)
+        if target.exists():
+            target.rename(old)
+        partial.rename(target)
+        _fsync(target.parent)
+        _remove_folder(old)
+    except OSError as error:
+        raise ConfigError(f"{target}: cannot be written: {error.strerror or error}") from None
+    finally:
+        _remove_folder(partial)
+
+
+@contextmanager
+def claim_folder(folder: Path) -> Iterator[None]:
+    """Hold the folder of a run for this process; ConfigError when another one trains in it.
+
+    Where nothing came to be kept there, it is not there afterwards. What is refused (ConfigError) before anything was
+    learned leaves nothing that would stand in the way of the corrected command; replies that were paid for stay.
+    """
+    path = folder / "train.lock"
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    before = set(folder.iterdir()) if folder.exists() else set()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise ConfigError(f"{folder}: nothing can be kept there: {error.strerror}") from None
+    try:
+        _lock(lock, path)
+        try:
+            yield
+        except ConfigError:
+            _remove_untrained(folder, before)
+            raise
+        finally:
+            there = list(folder.iterdir())
+            if made and all(each.is_file() and not each.stat().st_size for each in there):
+                for each in there:
+                    each.unlink()
+                with suppress(OSError):  # somebody else put something beside it meanwhile
+                    for each in made:  # from the innermost
+                        each.rmdir()
+    finally:
+        os.close(lock)
+
+
+def _remove_untrained(folder: Path, before: set[Path]) -> None:
+    """Remove the checkpoint of the beginning that was written now, where it is the only one."""
+    there = [each for each in folder.iterdir() if CheckpointName.parse(each.name) is not None]
+    begun = [each for each in there if (place := CheckpointName.parse(each.name)) and not place.step]
+    if len(begun) == len(there) == 1 and begun[0] not in before and not _has_sft(begun[0]):
+        shutil.rmtree(begun[0])
+
+
+def _has_sft(folder: Path) -> bool:
+    """Whether lessons were taken before this checkpoint: then it was hard-earned."""
+    try:
+        settings = json.loads((folder / _FACTS).read_text(encoding="utf-8"))["settings"]
+        return folder.name.startswith(TRAINING_STAGES[1]) and bool(settings["warm.steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
+
+
+def _lock(lock: int, path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(f"{path.parent}: another process trains in this folder") from None
+    if not path.exists() or os.fstat(lock).st_ino != path.stat().st_ino:  # it was let go of, file and all, just now
+        raise ConfigError(f"{path.parent}: another process trained in this folder a moment ago: try again")
+
+
+def save_model(
+    model: "PreTrainedModel",
+    folder: Path,
+    tokens: Mapping[str, int | None],
+    weights: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write weights and architecture as `transformers` reads them; weights that are tied are written once.
+
+    `tokens` are those that pad and end, by the names that `config.json` has for them; `weights` are given where the
+    model does not hold all of them.
+    """
+    from safetensors.torch import save_file
+
+    once: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in (merged_weights(model) if weights is None else weights).items():
+        once.setdefault(tensor.data_ptr(), (name, tensor))
+    save_file({name: each.contiguous() for name, each in once.values()}, folder / WEIGHTS, metadata={"format": "pt"})
+    named = model.config.architectures or [type(model).__name__]  # FSDP gives the model's class a name of its own
+    config = {name: each for name, each in model.config.to_dict().items() if name != "_name_or_path"}  # whence it came
+    write_json(folder / CONFIG, {**config, **tokens, "architectures": named})
+
+
+def save_transformers_files(
+    folder: Path, tokenizer: "Tokenizer", model: "PreTrainedModel", tokens: Mapping[str, int | None]
+) -> None:
+    """Write what the Auto classes and `generate` of transformers go by: which tokenizer it is, and where a text ends.
+
+    Our own readers take `tokenizer.json` and `config.json` alone. Ends that the model began with stay.
+    """
+    pad, end, unknown = tokens["pad_token_id"], tokens["eos_token_id"], unknown_token(tokenizer)
+    special = {"pad_token": pad, "eos_token": end, "unk_token": unknown}
+    named = {name: tokenizer.id_to_token(token) for name, token in special.items() if token is not None}
+    told: dict[str, object] = {"tokenizer_class": _TOKENIZER_CLASS, "clean_up_tokenization_spaces": False, **named}
+    if json.loads(tokenizer.to_str())["model"]["type"] != "BPE":
+        # transformers 5 knows better than any class named here which tokenizer a model of type "qwen2" has, and makes
+        # an empty one of words; it trusts the class again where a map of code stands beside it (and runs none of it)
+        told["auto_map"] = {"AutoTokenizer": [None, None]}
+    write_json(folder / TOKENIZER_CONFIG, {**told, "model_max_length": model.config.max_position_embeddings})
+    before = model.generation_config
+    known = before.eos_token_id if before is not None else None
+    others = known if isinstance(known, list) else [known]
+    ends = sorted({token for token in (end, *others) if token is not None})
+    write_json(
+        folder / GENERATION_CONFIG,
+        {"pad_token_id": pad, "eos_token_id": ends[0] if len(ends) == 1 else ends, "do_sample": False},
+    )
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Return a file's tensors, each in memory of its own: on a processor the last bit may hang on alignment."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return {name: each.clone() for name, each in load_file(path).items()}
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path}: not a file of tensors: {error}") from None
+
+
+def write_json(path: Path, data: object) -> None:
+    """Write JSON; numbers that are none are refused."""
+    path.write_text(json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 (hex) of a file."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def _refuse_broken(folder: Path) -> None:
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        written_as, hashes = manifest["format"], dict(manifest["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigError(f"{folder}: not a whole checkpoint: {_MANIFEST} is missing or damaged") from None
+    if written_as != CHECKPOINT_FORMAT:
+        raise ConfigError(
+            f"{folder}: a checkpoint of format {written_as!r}; this version reads format {CHECKPOINT_FORMAT}"
+        )
+    for name, expected in hashes.items():
+        if not (folder / name).is_file() or hash_file(folder / name) != expected:
+            raise ConfigError(f"{folder}: not a whole checkpoint: {name} is not what was written")
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove_folder(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+Generators = Mapping[str, torch.Generator]
+
+_OPTIMIZER_PREFIX, _RNG_PREFIX = "optimizer/", "random/"
+_TORCH_RNG = f"{_RNG_PREFIX}torch"
+_RNG_FACTS = ("python", "numpy")  # facts
+
+
+def capture_state(optimizer: torch.optim.Optimizer | None, generators: Generators) -> TrainingState:
+    """Return the state of an optimizer (None: of none), of these generators, and of those that everybody shares."""
+    held = {"state": {}, "param_groups": []} if optimizer is None else optimizer.state_dict()
+    tensors = {f"{_OPTIMIZER_PREFIX}{place}/{name}": value for place, name, value in _optimizer_slots(held["state"])}
+    tensors |= {f"{_RNG_PREFIX}own/{name}": each.get_state() for name, each in generators.items()}
+    tensors[_TORCH_RNG] = torch.get_rng_state()
+    facts = {"optimizer": held["param_groups"], "python": random.getstate(), "numpy": _numpy_state()}
+    return TrainingState({name: each.detach().clone() for name, each in tensors.items()}, facts)
+
+
+def restore_state(state: TrainingState, optimizer: torch.optim.Optimizer | None, generators: Generators) -> None:
+    """Put everything back as it was; ConfigError where something is missing."""
+    try:
+        if optimizer is not None:
+            _restore_optimizer(state, optimizer)
+        for name, each in generators.items():
+            each.set_state(state.tensors[f"{_RNG_PREFIX}own/{name}"])
+        torch.set_rng_state(state.tensors[_TORCH_RNG])
+        version, numbers, gauss = cast("tuple[int, list[int], float | None]", state.facts["python"])
+        random.setstate((version, tuple(numbers), gauss))
+        _set_numpy_state(cast("list[object]", state.facts["numpy"]))
+    except (KeyError, ValueError, TypeError, RuntimeError, IndexError) as error:
+        raise ConfigError(f"a checkpoint's state does not fit this training: {error}") from None
+
+
+def rng_state_json(state: TrainingState) -> str:
+    """Return the part of a state that each process has its own of, as one line of JSON: its sources of chance."""
+    tensors = {name: each.tolist() for name, each in state.tensors.items() if name.startswith(_RNG_PREFIX)}
+    return json.dumps({"tensors": tensors, **{name: state.facts[name] for name in _RNG_FACTS}})
+
+
+def with_rng_state(state: TrainingState, told: str) -> TrainingState:
+    """Return the state with the sources of chance that `dice` told."""
+    held = json.loads(told)
+    tensors = {name: torch.tensor(each, dtype=torch.uint8) for name, each in held["tensors"].items()}
+    return TrainingState({**state.tensors, **tensors}, {**state.facts, **{name: held[name] for name in _RNG_FACTS}})
+
+
+def _optimizer_slots(held: Mapping[int, Mapping[str, object]]) -> Iterator[tuple[int, str, Tensor]]:
+    """Yield what an optimizer holds of each parameter; whatever is no tensor yet is a number."""
+    for place, slots in held.items():
+        for name, value in slots.items():
+            yield place, name, value if isinstance(value, Tensor) else torch.tensor(value)
+
+
+def _restore_optimizer(state: TrainingState, optimizer: torch.optim.Optimizer) -> None:
+    slots: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in state.tensors.items():
+        if key.startswith(_OPTIMIZER_PREFIX):
+            place, _, name = key.removeprefix(_OPTIMIZER_PREFIX).partition("/")
+            slots.setdefault(int(place), {})[name] = tensor.clone()
+    given = [each for group in optimizer.param_groups for each in group["params"]]
+    for number, held in slots.items():
+        for name, tensor in held.items():
+            if tensor.dim() and tensor.shape != given[number].shape:
+                was, found = tuple(tensor.shape), tuple(given[number].shape)
+                raise ValueError(f"weights {number} had the shape {was}, and have {found} ({name})")
+    groups = cast("list[dict[str, object]]", state.facts["optimizer"])
+    optimizer.load_state_dict({"state": slots, "param_groups": [_without_lists(group) for group in groups]})
+
+
+def _without_lists(group: Mapping[str, object]) -> dict[str, object]:
+    """Return an optimizer's options as they were before JSON, which knows no tuples."""
+    return {name: tuple(each) if name == "betas" and isinstance(each, list) else each for name, each in group.items()}
+
+
+def _numpy_state() -> list[object]:
+    name, numbers, place, has_gauss, gauss = np.random.get_state(legacy=True)
+    return [name, np.asarray(numbers).tolist(), place, has_gauss, gauss]
+
+
+def _set_numpy_state(state: list[object]) -> None:
+    name, numbers, place, has_gauss, gauss = state
+    found = (
+        str(name),
+        np.asarray(numbers, np.uint32),
+        cast("int", place),
+        cast("int", has_gauss),
+        cast("float", gauss),
+    )
+    np.random.set_state(found)

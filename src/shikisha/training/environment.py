@@ -1,0 +1,133 @@
+"""What a run of training stands on besides its settings: the tasks, their pools, who grades, what may be spent.
+
+Invariant: `stream(i)` is the same item for the same i, in this process and the next, so that a resumed run learns from
+what the unbroken one would have; `identity` says by what another ground is told from this one. Deliberately absent:
+where tasks and workers come from (`config.training`).
+
+Which tasks are learned from next: those near a 50 % success rate more often, each with its pool.
+
+A window of the stream is looked through; an item's chance to be taken grows with p (1 - p), where p is how often plans
+for tasks of its difficulty were right of late. `floor` of the chance is the same for all, so nothing is forgotten.
+Invariants: what is drawn is a function of (stream, seed, what was told); `state` holds all of it, as JSON data, so a
+resumed run draws what the unbroken one would have. Deliberately absent: difficulty by anything but a task's label.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shikisha.core.budget import Caps
+from shikisha.core.errors import ConfigError
+from shikisha.engine.engine import Engine
+from shikisha.evals.response_cache import EvaluationBudget
+from shikisha.evals.taskset import TaskItem
+from shikisha.training.model_card import TrainingOrigin
+from shikisha.training.sft_data import SFTExamples
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_PREVIEW = 32  # items that stand for all where something is to be refused beforehand
+
+
+@dataclass(frozen=True, slots=True)
+class SFTSource:
+    """What a model from scratch is taught by: lessons, and the tokenizer of their words.
+
+    `readings` are lessons in reading alone, `copies` in writing down one ordinal. `maker` is a module whose processes
+    make lessons too (`slates.made_ahead`), given `told`; "": there is none.
+    """
+
+    examples: SFTExamples
+    reading_examples: SFTExamples
+    copy_examples: SFTExamples
+    tokenizer: "Callable[[], Tokenizer]"
+    worker_module: str = ""
+    worker_settings: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingEnvironment:
+    """Tasks to learn from and, in `judged`, tasks that tell how it goes; `largest` pool; `caps` of one run.
+
+    `purse` holds the money where calls are really paid (None: the scorer counts what runs cost). `engine` knows the
+    workers' keys. `beside` says what others come to on the judged tasks.
+    """
+
+    origin: TrainingOrigin
+    identity: Mapping[str, str]
+    stream: Callable[[int], TaskItem]
+    largest: int
+    validation_tasks: tuple[TaskItem, ...] = ()
+    caps: Caps = field(default_factory=Caps)
+    sft_source: SFTSource | None = None
+    purse: EvaluationBudget | None = None
+    engine: Engine | None = None
+    baselines: Callable[[], Awaitable[Mapping[str, float]]] | None = None
+
+    def preview(self) -> list[TaskItem]:
+        """Return the first items; they are not used up by it."""
+        return [self.stream(place) for place in range(_PREVIEW)]
+
+
+_WINDOW_FACTOR = 4  # items looked at for each that is taken
+_RATE_DECAY = 0.95  # of what is known of a difficulty is kept at each telling
+_UNKNOWN_RATE = 0.5
+
+CurriculumState = dict[str, object]
+
+
+class TaskCurriculum:
+    """Draws items from a stream, given by index; `near_half` False takes them as they come."""
+
+    def __init__(
+        self, stream: Callable[[int], TaskItem], seed: int = 0, *, near_half: bool = True, floor: float = 0.3
+    ) -> None:
+        self._stream = stream
+        self._seed = seed
+        self._near_half = near_half
+        self._floor = floor
+        self._next = 0
+        self.rates: dict[str, float] = {}
+
+    def draw(self, count: int) -> list[TaskItem]:
+        """Return the next items; ConfigError for a task that cannot be graded or has a pool of one."""
+        width = count * _WINDOW_FACTOR if self._near_half else count
+        window = [_require_pool(self._stream(self._next + place)) for place in range(width)]
+        dice = random.Random(f"{self._seed}:{self._next}")  # noqa: S311 - a curriculum, no secret
+        self._next += width
+        if not self._near_half:
+            return window
+        keyed = sorted(((dice.random() ** (1 / self._weight(item)), place) for place, item in enumerate(window)))
+        return [window[place] for place in sorted(place for _, place in keyed[-count:])]
+
+    def update(self, items: Sequence[TaskItem], right: Sequence[float]) -> None:
+        """Learn what share of the plans for each item was right."""
+        for item, share in zip(items, right, strict=True):
+            known = self.rates.get(item.difficulty, share)
+            self.rates[item.difficulty] = _RATE_DECAY * known + (1 - _RATE_DECAY) * share
+
+    def state(self) -> CurriculumState:
+        """Return everything that the next draws hang on."""
+        return {"next": self._next, "rates": dict(self.rates)}
+
+    def restore(self, state: CurriculumState) -> None:
+        """Go on where `state` was taken."""
+        place, rates = state["next"], state["rates"]
+        if not isinstance(place, int) or not isinstance(rates, dict):
+            raise ConfigError(f"a sampler's state has a number `next` and a table `rates`, not {state!r}")
+        self._next, self.rates = place, dict(rates)
+
+    def _weight(self, item: TaskItem) -> float:
+        rate = self.rates.get(item.difficulty, _UNKNOWN_RATE)
+        return self._floor + (1 - self._floor) * 4 * rate * (1 - rate)
+
+
+def _require_pool(item: TaskItem) -> TaskItem:
+    if item.pool is None or len(item.pool) < 2:
+        raise ConfigError(
+            f"task {item.task.id}: expected a pool of two workers or more to choose from, "
+            f"found {0 if item.pool is None else len(item.pool)}"
+        )
+    return item

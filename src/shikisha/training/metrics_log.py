@@ -1,0 +1,219 @@
+"""`steps.jsonl`: every step of a run, one line each, on the disk before anybody acts on it.
+
+Invariant: after step n of a run the file holds the lines 1 to n and nothing else; a run that goes on from a checkpoint
+cuts off what was taken after it, since those steps are taken again. Deliberately absent: drawing (`live`, `page`).
+
+Steps as TensorBoard's event files, for whoever follows trainings there already: `tensorboard --logdir DIR`.
+
+Invariants: nothing of TensorBoard is imported before a board is made, and it stays an option; a training that goes on
+from a checkpoint hides what was drawn after it; texts of a model are shown as they are and never taken for markup.
+Deliberately absent: figures that a `Step` does not hold.
+
+The steps of a training read back from `steps.jsonl`, by whoever draws them: afterwards, or while it still goes on.
+
+Invariants: where steps were taken again (a training that was killed and resumed), what was written later counts, and
+nothing that stood after the place of resumption does; a last line without its end is being written or was cut short by
+a kill, and is no step; any other line that is none is an error. Deliberately absent: writing (`record`), and figures.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shikisha.core.errors import ConfigError, MissingExtra
+from shikisha.core.text import clean_text
+from shikisha.training.metrics import (
+    CompletionSample,
+    StepMetrics,
+    ValidationResult,
+    tokens_per_second,
+    uses_simulated_workers,
+)
+
+STEPS_FILE = "steps.jsonl"
+
+
+class StepLog:
+    """The file of a run that has taken `done` steps. `judged` is the last that was found, and after which step."""
+
+    def __init__(self, folder: Path, done: int = 0) -> None:
+        self.path = folder / STEPS_FILE
+        self.last_validation: tuple[int, ValidationResult] | None = None
+        length, count = 0, 0
+        for line in self._lines():
+            step = self._read(line, count + 1)
+            if step.number > done:
+                break
+            self._note(step)
+            length, count = length + len(line), count + 1
+        if count < done:
+            raise ConfigError(f"{self.path}: expected a line for each of the {done} steps so far, found {count}")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            os.ftruncate(self._file, length)
+            os.lseek(self._file, 0, os.SEEK_END)
+        except OSError as error:
+            raise ConfigError(f"{self.path}: cannot be written: {error.strerror}") from None
+
+    def add(self, step: StepMetrics) -> None:
+        """Write a step's line; it is on the disk when this returns."""
+        data = f"{step.dumps()}\n".encode()
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+            os.fsync(self._file)
+        except OSError as error:
+            raise ConfigError(f"{self.path}: cannot be written: {error.strerror}") from None
+        self._note(step)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _note(self, step: StepMetrics) -> None:
+        if step.judged is not None:
+            self.last_validation = (step.number, step.judged)
+
+    def _lines(self) -> list[bytes]:
+        """Return the lines that are whole."""
+        held = self.path.read_bytes() if self.path.is_file() else b""
+        return [line for line in held.splitlines(keepends=True) if line.endswith(b"\n")]
+
+    def _read(self, line: bytes, number: int) -> StepMetrics:
+        try:
+            step = StepMetrics.loads(line.decode())
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{self.path}: line {number}: not a step: {error}") from None
+        if step.number != number:
+            raise ConfigError(f"{self.path}: line {number}: expected step {number}, found step {step.number}")
+        return step
+
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+_ANSWER_METRICS = ("right", "right_if_valid", "valid", "several_steps")
+_LEARNING_METRICS = ("even", "masked", "entropy", "kl", "loss", "gradient", "rate")
+
+
+class TensorBoardLog:
+    """Writes every step that it is told of below a folder; open it with `with`, which closes the file.
+
+    ConfigError where TensorBoard is not installed (MissingExtra: torch) or the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import writer  # noqa: F401 - refuse at the beginning, not at the first step
+        except ImportError as error:
+            if error.name == "torch":
+                raise MissingExtra("train", "the board") from None
+            raise ConfigError("TensorBoard is not installed, and a board needs it: pip install tensorboard") from None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
+        self._folder = folder
+        self._writer: SummaryWriter | None = None
+
+    def __call__(self, step: StepMetrics) -> None:
+        """Write a step; the first one hides what an earlier training wrote from there on."""
+        if self._writer is None:
+            self._writer = _open_writer(self._folder, step.number)
+        for name, value in step_scalars(step).items():
+            self._writer.add_scalar(name, value, step.number)
+        if step.samples:
+            self._writer.add_text("samples", _samples_markdown(step.samples), step.number)
+
+    def __enter__(self) -> "TensorBoardLog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def step_scalars(step: StepMetrics) -> Mapping[str, float]:
+    """Return a step's figures under the names that the board groups them by."""
+    return dict(_named_scalars(step))
+
+
+def _named_scalars(step: StepMetrics) -> Iterator[tuple[str, float]]:
+    yield "reward/total", step.reward
+    for kind, shares in (("reward", step.parts), ("workers", step.workers), ("shapes", step.shapes)):
+        yield from ((f"{kind}/{name}", value) for name, value in shares.items())
+    yield from ((f"answers/{name}", float(getattr(step, name))) for name in _ANSWER_METRICS)
+    yield "workers/entropy, bits", step.worker_entropy
+    yield from ((f"learning/{name}", float(getattr(step, name))) for name in _LEARNING_METRICS)
+    yield "cost/tokens a second", tokens_per_second(step)
+    yield f"cost/{'simulated dollars' if uses_simulated_workers([step]) else 'dollars'}", step.dollars
+    yield from ((f"cost/seconds: {name}", value) for name, value in step.seconds.items())
+    yield from ((f"second rounds/{name}", value) for name, value in step.second_round.items())
+    if step.judged is not None:
+        yield "judged/right", step.judged.right
+        yield "judged/valid", step.judged.valid
+        yield from ((f"judged/{name}", value) for name, value in step.judged.beside.items())
+
+
+def _open_writer(folder: Path, number: int) -> "SummaryWriter":
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+    return SummaryWriter(str(folder), purge_step=number)
+
+
+def _samples_markdown(samples: Sequence[CompletionSample]) -> str:
+    """Return samples as Markdown in which nothing of theirs is markup: each line is one of code, by its indent."""
+    return "\n\n".join(
+        "\n".join(
+            f"    {escape(line)}"
+            for line in clean_text(f"{each.task}\n{each.text}\n{_describe_sample(each)}").split("\n")
+        )
+        for each in samples
+    )
+
+
+def _describe_sample(each: CompletionSample) -> str:
+    reward = "no reward" if each.reward is None else f"reward {each.reward:.3f}"
+    return f"{'right' if each.right else 'not right'}, {each.shape}, {reward}"
+
+
+def read_steps(path: Path) -> list[StepMetrics]:
+    """Return the steps of a file, or of `steps.jsonl` in a folder, in order; ConfigError where there are none."""
+    path = path / STEPS_FILE if path.is_dir() else path
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: expected UTF-8 text") from None
+    found: list[StepMetrics] = []
+    for step in _parse_steps(text, path):
+        append_step(found, step)
+    if not found:
+        raise ConfigError(f"{path}: expected a training's steps, one a line, and there is none")
+    return found
+
+
+def append_step(steps: list[StepMetrics], step: StepMetrics) -> None:
+    """Append a step to those before it; what was once taken in its place, or after that, is forgotten."""
+    while steps and steps[-1].number >= step.number:
+        steps.pop()
+    steps.append(step)
+
+
+def _parse_steps(text: str, path: Path) -> Iterator[StepMetrics]:
+    *lines, _ = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield _parse_step(line, f"{path}, line {number}")
+
+
+def _parse_step(line: str, where: str) -> StepMetrics:
+    try:
+        return StepMetrics.loads(line)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{where}: expected a step of training as JSON: {error}") from None

@@ -1,0 +1,241 @@
+"""The page of a training: one HTML file that needs nothing else, drawn from its steps, while it goes on or afterwards.
+
+Invariants: every text that a model or a worker wrote is cleaned and escaped where the templates are rendered
+(`evaluate.page`); the page loads nothing and runs no script but its own; what a drawing shows also stands in a table,
+or in words beside it for the first and the last steps; the same steps give the same page. Deliberately absent:
+counting, smoothing (`figures`, `plots`) and settings.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import accumulate
+
+from shikisha.core.errors import ConfigError
+from shikisha.evals.html_report import page_environment
+from shikisha.plots.training_charts import (
+    LineChart,
+    LineChartSize,
+    ReferenceValues,
+    ShareStack,
+    line_chart,
+    share_stack,
+)
+from shikisha.training import metrics
+from shikisha.training.metrics import CompletionSample, Metric, StepMetrics, collapse_warnings
+
+_WIDE, _NARROW, _SMALL, _MIDDLE = (
+    LineChartSize(1200, 420, 170),
+    LineChartSize(350, 330),
+    LineChartSize(380, 240),
+    LineChartSize(580, 300),
+)
+_ROWS = 24  # of the table of all steps
+_TEXT = 1_500  # letters of a completion
+
+
+@dataclass(frozen=True, slots=True)
+class SmallChart:
+    """A small drawing with its heading; `share`: in per cent."""
+
+    title: str
+    plot: LineChart
+    share: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A step of the table, or the mean of several (first to last)."""
+
+    first: int
+    last: int
+    steps: Sequence[StepMetrics]
+
+    def mean(self, name: str) -> float:
+        """Return the mean of a field over the row's steps."""
+        return sum(float(getattr(step, name)) for step in self.steps) / len(self.steps)
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second."""
+        seconds = metrics.total_seconds(self.steps)
+        return sum(step.tokens for step in self.steps) / seconds if seconds > 0 else 0.0
+
+    @property
+    def dollars(self) -> float:
+        """What its steps cost."""
+        return metrics.total_dollars(self.steps)
+
+
+def render_training_page(steps: Sequence[StepMetrics], name: str = "a conductor") -> str:
+    """Return the page; ConfigError without a step, MissingExtra when jinja2 is not installed."""
+    if not steps:
+        raise ConfigError("the page of a training needs a step of it")
+    environment = page_environment("shikisha.training", "shikisha.routing.fit", "shikisha.evals")
+    script = environment.get_template("page.js").render()
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    return environment.get_template("training.html.jinja").render(
+        {"name": name, "script_digest": digest} | {**_page_texts(steps), **_charts(steps), **_tables(steps)}
+    )
+
+
+def _page_texts(steps: Sequence[StepMetrics]) -> Mapping[str, object]:
+    return {
+        "last": steps[-1],
+        "tokens": sum(step.tokens for step in steps),
+        "seconds_taken": metrics.total_seconds(steps),
+        "money": metrics.describe_cost(steps),
+        "simulated": metrics.uses_simulated_workers(steps),
+        "headline": metrics.training_headline(steps),
+        "warnings": collapse_warnings(steps),
+    }
+
+
+def _charts(steps: Sequence[StepMetrics]) -> Mapping[str, object]:
+    numbers = [step.number for step in steps]
+    return {
+        "wide": _accuracy_chart(steps, _WIDE),
+        "narrow": _accuracy_chart(steps, _NARROW),
+        "valid": SmallChart("Given a valid plan, and valid, %", _share_chart(steps, _VALID), share=True),
+        "reward": SmallChart("Reward and its parts", _reward_chart(steps), share=False),
+        "workers": _stack_charts(numbers, [step.workers for step in steps]),
+        "choice": SmallChart("Entropy of who is asked, bits", _value_chart(steps, _CHOICE), share=False),
+        "shapes": _stack_charts(numbers, [step.shapes for step in steps]),
+        "several": SmallChart("Plans of several steps, of the valid, %", _share_chart(steps, _SEVERAL), share=True),
+        "learning": tuple(_learning_charts(steps)),
+        "running": tuple(_cost_charts(steps)),
+        "second": _second_round_chart(steps),
+    }
+
+
+def _tables(steps: Sequence[StepMetrics]) -> Mapping[str, object]:
+    told = metrics.validation_history(steps)
+    return {
+        "rows": list(table_rows(steps)),
+        "judged": [(number, found, metrics.share_of_optimum(found)) for number, found in told],
+        "beside": list(dict.fromkeys(name for _, found in told for name in found.beside)),
+        "samples": [
+            (when, step.number, [_truncate_sample(each) for each in step.samples]) for when, step in sample_steps(steps)
+        ],
+    }
+
+
+def table_rows(steps: Sequence[StepMetrics]) -> Iterator[StepRow]:
+    """Yield at most so many rows of as many steps each."""
+    size = -(-len(steps) // _ROWS)
+    for start in range(0, len(steps), size):
+        part = steps[start : start + size]
+        yield StepRow(part[0].number, part[-1].number, part)
+
+
+def sample_steps(steps: Sequence[StepMetrics]) -> list[tuple[str, StepMetrics]]:
+    """Return the first, the middle and the last of the steps that have samples, each once."""
+    having = [step for step in steps if step.samples]
+    if not having:
+        return []
+    places = {"early": 0, "in the middle": len(having) // 2, "late": len(having) - 1}
+    kept: dict[int, tuple[str, StepMetrics]] = {}
+    for when, place in places.items():
+        kept.setdefault(having[place].number, (when, having[place]))
+    return list(kept.values())
+
+
+def _truncate_sample(each: CompletionSample) -> tuple[CompletionSample, list[str]]:
+    """Return a sample and the lines of its text, which is cut where it is very long."""
+    text = each.text if len(each.text) <= _TEXT else f"{each.text[:_TEXT]} … and {len(each.text) - _TEXT:,} more"
+    return each, text.split("\n")
+
+
+_VALID: Mapping[str, Metric] = {
+    "right, given a valid plan": lambda step: step.right_if_valid,
+    "valid": lambda step: step.valid,
+}
+_CHOICE: Mapping[str, Metric] = {"entropy": lambda step: step.worker_entropy}
+_SEVERAL: Mapping[str, Metric] = {"several steps": lambda step: step.several_steps}
+_LEARNING: Mapping[str, tuple[str, bool, Metric]] = {
+    "Groups of one mind, %": ("even", True, lambda step: step.even),
+    "KL from the first model, nats": ("KL", False, lambda step: step.kl),
+    "Entropy of the tokens, nats": ("entropy", False, lambda step: step.entropy),
+    "Gradient's length": ("gradient", False, lambda step: step.gradient),
+    "Plans spoilt by workers' faults, %": ("masked", True, lambda step: step.masked),
+}
+
+
+def _accuracy_chart(steps: Sequence[StepMetrics], room: LineChartSize) -> LineChart:
+    told = metrics.validation_history(steps)
+    levels = told[-1][1].beside if told else {}
+    return line_chart(
+        [step.number for step in steps],
+        {"right, sampled": [step.right for step in steps]},
+        room,
+        share=True,
+        beside=ReferenceValues([(number, found.right) for number, found in told], levels),
+    )
+
+
+def _share_chart(steps: Sequence[StepMetrics], wanted: Mapping[str, Metric], room: LineChartSize = _SMALL) -> LineChart:
+    return line_chart([step.number for step in steps], _series(steps, wanted), room, share=True)
+
+
+def _value_chart(steps: Sequence[StepMetrics], wanted: Mapping[str, Metric], exact: bool = False) -> LineChart:
+    return line_chart([step.number for step in steps], _series(steps, wanted), _SMALL, exact=exact)
+
+
+def _series(steps: Sequence[StepMetrics], wanted: Mapping[str, Metric]) -> dict[str, list[float | None]]:
+    return {name: [figure(step) for step in steps] for name, figure in wanted.items()}
+
+
+def _reward_chart(steps: Sequence[StepMetrics]) -> LineChart:
+    parts = dict.fromkeys(name for step in steps for name in step.parts)
+    wanted: dict[str, Metric] = {"reward": lambda step: step.reward}
+    if len(parts) > 1:
+        wanted |= {f"{name} (part)": _reward_part(name) for name in parts}
+    return _value_chart(steps, wanted)
+
+
+def _reward_part(name: str) -> Callable[[StepMetrics], float]:
+    return lambda step: step.parts.get(name, 0.0)
+
+
+def _stack_charts(
+    numbers: Sequence[int], shares: Sequence[Mapping[str, float]]
+) -> tuple[ShareStack, ShareStack] | None:
+    """Return a drawing for a desk and one for a telephone; None where there is nothing to draw."""
+    if not any(shares):
+        return None
+    return share_stack(numbers, shares, _MIDDLE), share_stack(numbers, shares, _NARROW)
+
+
+def _learning_charts(steps: Sequence[StepMetrics]) -> Iterator[SmallChart]:
+    for title, (name, share, figure) in _LEARNING.items():
+        draw = _share_chart if share else _value_chart
+        if share or any(figure(step) for step in steps):  # no KL is no drawing; no share of 0 is worth knowing
+            yield SmallChart(title, draw(steps, {name: figure}), share)
+    yield SmallChart("Learning rate", _value_chart(steps, {"rate": lambda step: step.rate}, exact=True), share=False)
+
+
+def _cost_charts(steps: Sequence[StepMetrics]) -> Iterator[SmallChart]:
+    yield SmallChart(
+        "Tokens sampled a second", _value_chart(steps, {"tokens a second": metrics.tokens_per_second}), share=False
+    )
+    kinds = dict.fromkeys(name for step in steps for name in step.seconds)
+    yield SmallChart("Seconds a step", _value_chart(steps, {name: _seconds_of(name) for name in kinds}), share=False)
+    spent = [*accumulate(step.dollars for step in steps)]
+    word = "Simulated dollars" if metrics.uses_simulated_workers(steps) else "Dollars"
+    numbers = [step.number for step in steps]
+    yield SmallChart(f"{word} so far", line_chart(numbers, {"spent": spent}, _SMALL, exact=True), share=False)
+
+
+def _seconds_of(name: str) -> Callable[[StepMetrics], float]:
+    return lambda step: step.seconds.get(name, 0.0)
+
+
+def _second_round_chart(steps: Sequence[StepMetrics]) -> SmallChart | None:
+    names = dict.fromkeys(name for step in steps for name in step.second_round)
+    if not names:
+        return None
+    series = {name: [step.second_round.get(name) for step in steps] for name in names}
+    return SmallChart(
+        "Of second rounds, %", line_chart([step.number for step in steps], series, _SMALL, share=True), share=True
+    )

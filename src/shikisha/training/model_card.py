@@ -1,0 +1,233 @@
+"""The card of a checkpoint: what it is, what it learned from, what it comes to, and what must not be expected of it.
+
+`card.json` is for machines and `README.md` says the same for people. Invariants: hashes are of the files that lie
+beside the card; figures are those that were counted on tasks it did not learn from, with how many they were, and where
+there are none the card says so. Deliberately absent: opinions, and any figure that nobody counted.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from shikisha.core.budget import format_dollars
+from shikisha.core.text import one_line
+from shikisha.training.checkpoint import CONFIG, TOKENIZER, WEIGHTS, CheckpointName, hash_file, write_json
+from shikisha.training.metrics import ValidationResult
+from shikisha.training.settings import TrainSettings
+
+CARD_FORMAT = "shikisha conductor 1"
+CARD_FILE, README_FILE = "card.json", "README.md"
+LICENSE = "Apache-2.0"
+_LIBRARIES = ("shikisha", "torch", "transformers", "tokenizers", "safetensors", "numpy", "trl", "peft", "accelerate")
+_LONGEST = 300  # characters of a description
+_SIMULATION_LIMIT = (
+    "It was trained on simulated workers: small tools and two simulated language models that slip by lot. What it does "
+    "with real workers was not measured."
+)
+_DESCRIPTION_LIMIT = (
+    "It reads workers' descriptions, and decides by them alone: a description that promises what its worker cannot do "
+    "misleads it."
+)
+_SFT_LIMIT = (
+    "Its reading was supervised: which kinds of work a question has and who says to do which are the labels of its "
+    "lessons, from the generator of the tasks. Outcomes decided which form of plan follows from that, not what words "
+    "mean."
+)
+_PROMPT_LIMIT = (
+    "It reads the short briefing (`shikisha.brief`) and nothing else: it is no chat model. Where its tokenizer has "
+    "words and no bytes, it refuses to plan for tasks or workers that are described in others."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOrigin:
+    """What it learned from: the taskset, its splits, lessons; the workers; whether they are simulated; what it was."""
+
+    taskset: str
+    splits: Mapping[str, str]
+    pool: Sequence[Mapping[str, object]]
+    simulated: bool
+    lessons: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """A checkpoint's place in its training, its settings and figures. `start` is the card of what it began with."""
+
+    place: CheckpointName
+    origin: TrainingOrigin
+    settings: TrainSettings
+    judged: tuple[int, ValidationResult] | None = None  # after how many steps, and what was found
+    spent: float = 0.0
+    start: Mapping[str, object] = field(default_factory=dict)
+
+
+def write_model_card(folder: Path, about: CardFacts) -> None:
+    """Write both cards beside the weights, the architecture and the tokenizer."""
+    told = model_card_data(folder, about)
+    write_json(folder / CARD_FILE, told)
+    (folder / README_FILE).write_text("\n".join(_readme_lines(told, about)) + "\n", encoding="utf-8")
+
+
+def model_card_data(folder: Path, about: CardFacts) -> dict[str, object]:
+    """Return the card as JSON data."""
+    return {
+        "format": CARD_FORMAT,
+        "what": _summary(about),
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "licence": _license(about),
+        "training": {
+            "stage": about.place.stage,
+            "step": about.place.step,
+            "of": stage_length(about.place, about.settings),
+            "backend": about.settings.backend,
+            "dollars": about.spent,
+            "seed": about.settings.seed,
+            "start": dict(about.start),
+        },
+        "data": {
+            "taskset": about.origin.taskset,
+            "splits": dict(about.origin.splits),
+            "lessons": about.origin.lessons,
+            "notes": list(about.origin.notes),
+        },
+        "pool": {"simulated": about.origin.simulated, "workers": [dict(worker) for worker in about.origin.pool]},
+        "metrics": None if about.judged is None else {"step": about.judged[0], **asdict(about.judged[1])},
+        "settings": _public(about.settings).model_dump(mode="json"),
+        "hashes": {
+            **{name: hash_file(folder / name) for name in (WEIGHTS, CONFIG, TOKENIZER)},
+            "settings": settings_hash(about.settings),
+        },
+        "versions": library_versions(),
+        "limits": list(_limits(about)),
+    }
+
+
+def stage_length(place: CheckpointName, settings: TrainSettings) -> int:
+    """Return how many steps the stage has."""
+    return settings.grpo.steps if place.stage == "step" else settings.warm.steps
+
+
+def settings_hash(settings: TrainSettings) -> str:
+    """Return the SHA-256 (hex) of the settings."""
+    return sha256(settings.model_dump_json().encode()).hexdigest()
+
+
+def _public(settings: TrainSettings) -> TrainSettings:
+    """Return the settings as others may read them: without the path of a folder on this machine."""
+    start = Path(settings.model.start)
+    if not settings.model.start or not start.is_dir():
+        return settings
+    return settings.model_copy(update={"model": settings.model.model_copy(update={"start": start.resolve().name})})
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of the libraries that weights hang on, as far as they are installed."""
+    return dict(_installed())
+
+
+@cache
+def _installed() -> tuple[tuple[str, str], ...]:
+    found = []
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found.append((name, version(name)))
+    return tuple(found)
+
+
+def _summary(about: CardFacts) -> str:
+    stage = "reinforcement from finished tasks (GRPO)" if about.place.stage == "step" else "lessons (warm start)"
+    count = about.place.step
+    return (
+        "A conductor: it reads a question and a pool's descriptions and writes a plan (who does what, and who sees "
+        f"whose results). Weights after {count} of {stage_length(about.place, about.settings)} steps of {stage}."
+    )
+
+
+def _license(about: CardFacts) -> str:
+    """Return ours for a model from scratch, else what the card of the model says that it began with."""
+    start = about.settings.model.start
+    return (
+        str(about.start.get("licence") or f"that of the model it began with ({Path(start).name})") if start else LICENSE
+    )
+
+
+def _limits(about: CardFacts) -> Iterator[str]:
+    if about.origin.simulated:
+        yield _SIMULATION_LIMIT
+    else:
+        yield "It was trained with the workers that this card lists; how it does with others was not measured."
+    yield _DESCRIPTION_LIMIT
+    if about.settings.model.brief:
+        yield _PROMPT_LIMIT
+    if about.origin.lessons or _lessons_before(about):
+        yield _SFT_LIMIT
+    if about.judged is None:
+        yield "What it comes to on tasks that it did not learn from was not measured."
+    elif about.judged[0] != about.place.step:
+        yield f"The figures are those of step {about.judged[0]}, not of these weights."
+    else:
+        yield "The figures are of the development split, by which settings may have been chosen, and of one seed."
+
+
+def _lessons_before(about: CardFacts) -> str:
+    """Return what the card of the model that it began with says of its lessons."""
+    data = about.start.get("data")
+    return str(data.get("lessons") or "") if isinstance(data, Mapping) else ""
+
+
+def _readme_lines(told: Mapping[str, object], about: CardFacts) -> Iterator[str]:
+    licence = "apache-2.0" if told["licence"] == LICENSE else "other"
+    yield from ("---", "library_name: transformers", f"license: {licence}", "tags: [shikisha, conductor]", "---")
+    yield from ("# A Shikisha conductor", "", str(told["what"]), "")
+    yield from (f"Written {told['date']}. Licence: {told['licence']}.", "")
+    yield from ("## What it comes to", "", *_figures(about), "")
+    yield from ("## What must not be expected", "", *(f"- {limit}" for limit in _limits(about)), "")
+    yield from ("## What it learned from", "", *_data(about), "")
+    yield from ("## Workers", "", *_workers(about.origin), "")
+    yield from ("## Settings", "", "```json", _public(about.settings).model_dump_json(indent=1), "```", "")
+    hashes = told["hashes"]
+    yield from ("## Hashes (SHA-256) and versions", "")
+    yield from (f"- {name}: `{digest}`" for name, digest in (hashes.items() if isinstance(hashes, dict) else ()))
+    yield from (f"- {name} {found}" for name, found in library_versions().items())
+
+
+def _figures(about: CardFacts) -> Iterator[str]:
+    if about.judged is None:
+        yield "Not measured."
+        return
+    step, found = about.judged
+    rows = {
+        "right": f"{found.right:.1%}",
+        "valid plans": f"{found.valid:.1%}",
+        "dollars a task": f"{found.dollars:.5f}",
+        **{f"beside it: {name}": f"{value:.1%}" for name, value in found.beside.items()},
+        **{f"shape: {name}": f"{value:.1%}" for name, value in found.shapes.items()},
+    }
+    yield f"On {found.count} tasks of the development split, after {step} steps, the likeliest plan of each:"
+    yield from ("", "| figure | value |", "|---|---|")
+    yield from (f"| {name} | {value} |" for name, value in rows.items())
+
+
+def _data(about: CardFacts) -> Iterator[str]:
+    yield f"- taskset: {about.origin.taskset} (seed {about.settings.seed})"
+    yield from (f"- {use}: {split}" for use, split in about.origin.splits.items())
+    yield f"- lessons: {about.origin.lessons or 'none in this run'}"
+    if before := _lessons_before(about):
+        yield f"- lessons of what it began with: {before}"
+    if about.start:
+        yield f"- began with: {about.start.get('what', 'a model without a card')} ({about.start.get('weights', '')})"
+    yield f"- calls of workers came to {format_dollars(about.spent)}{' (simulated)' if about.origin.simulated else ''}"
+    yield from (f"- {note}" for note in about.origin.notes)
+
+
+def _workers(origin: TrainingOrigin) -> Iterator[str]:
+    for worker in origin.pool:
+        told = one_line(str(worker.get("description") or "no description"), _LONGEST)
+        yield f"- {one_line(str(worker.get('name')), _LONGEST)}: {told}"

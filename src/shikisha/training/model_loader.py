@@ -1,0 +1,203 @@
+"""Opening what training begins with: a folder of ours, a model of the hub, or weights from scratch.
+
+Invariants: what is opened is whole (a weight that is missing, or of another shape, is an error and never drawn by lot);
+weights lie in memory of their own, so that a model that was read goes on like the one that was written, to the bit.
+Deliberately absent: whether it can be trained (`refusals`).
+
+A model from scratch, in the layout of Qwen2: small enough to learn on two cores, loadable by all that loads Qwen2.
+
+Invariant: the same seed gives the same weights. Deliberately absent: an architecture of our own.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from shikisha.core.errors import ConfigError
+from shikisha.training import model_card
+from shikisha.training.checkpoint import CONFIG, TOKENIZER, WEIGHTS, hash_file
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+    _Loaded = tuple[PreTrainedModel, Mapping[str, Collection[object]]]
+
+CHAT_TEMPLATE = "chat_template.jinja"
+_TOKENIZER_CONFIG = "tokenizer_config.json"  # stands in the folders of models that are not ours
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model, its tokenizer, which tokens pad and end (None: it has none), its chat template ("": none).
+
+    `start` says on its card what it was.
+    """
+
+    model: "PreTrainedModel"
+    tokenizer: "Tokenizer"
+    pad: int | None
+    end: int | None
+    template: str = ""
+    start: Mapping[str, object] = field(default_factory=dict)
+
+
+def resolve_start(start: str, home: Path) -> str:
+    """Return where a model is: the folder, its relative path beginning at `home`, or else its name on the hub."""
+    folder = home / start
+    if folder.is_dir():
+        return str(folder)
+    if not _is_hub_name(start):
+        raise ConfigError(
+            f"model.start: {start}: expected a folder with a model, or a name on the hub (OWNER/NAME); there is no "
+            f"folder {folder.absolute()}"
+        )
+    return start
+
+
+def _is_hub_name(start: str) -> bool:
+    """Whether this can be a name on the hub."""
+    return not start.startswith(("/", ".")) and start.count("/") == 1
+
+
+def load_model(start: str, dtype: str = "float32") -> LoadedModel:
+    """Return what a folder or a name on the hub holds; ConfigError says what is missing or damaged."""
+    folder = Path(start)
+    if not folder.is_dir():
+        if not _is_hub_name(start):
+            raise ConfigError(
+                f"model.start: {start}: expected a folder with a model, or a name on the hub (OWNER/NAME)"
+            )
+        return _load_foreign(start, dtype)
+    names = (WEIGHTS, CONFIG, TOKENIZER)
+    if (folder / _TOKENIZER_CONFIG).is_file() and not (
+        folder / model_card.CARD_FILE
+    ).is_file():  # ours are read as they are written
+        return _load_foreign(start, dtype)
+    if missing := [name for name in names if not (folder / name).is_file()]:
+        raise ConfigError(f"model.start: {start}: expected {', '.join(names)} there; missing: {', '.join(missing)}")
+    model = _load_weights(start, dtype)
+    config = model.config
+    template = folder / CHAT_TEMPLATE
+    return LoadedModel(
+        model,
+        _load_tokenizer(folder / TOKENIZER),
+        config.pad_token_id,
+        config.eos_token_id,
+        template.read_text(encoding="utf-8") if template.is_file() else "",
+        _read_start_card(folder),
+    )
+
+
+def _read_start_card(folder: Path) -> dict[str, object]:
+    """Return what a checkpoint's card says it was; ConfigError where it is a card of another format."""
+    found: dict[str, object] = {"folder": folder.name, "weights": hash_file(folder / WEIGHTS)}
+    path = folder / model_card.CARD_FILE
+    if not path.is_file():
+        return found
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        form = told["format"]
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"model.start: {path}: not a card of a conductor") from None
+    if form != model_card.CARD_FORMAT:
+        raise ConfigError(
+            f"model.start: {path}: a card of format {form!r}; this version reads {model_card.CARD_FORMAT!r}"
+        )
+    return found | {name: told.get(name) for name in ("what", "licence", "data", "metrics", "date")}
+
+
+def _load_foreign(start: str, dtype: str) -> LoadedModel:
+    from transformers import AutoTokenizer
+
+    try:
+        found = cast("PreTrainedTokenizerFast", AutoTokenizer.from_pretrained(start))
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"model.start: {start}: its tokenizer cannot be had: {_first_line(error)}") from None
+    template = found.chat_template if isinstance(found.chat_template, str) else ""
+    model = _load_weights(start, dtype)
+    return LoadedModel(
+        model, found.backend_tokenizer, found.pad_token_id, found.eos_token_id, template, {"folder": start}
+    )
+
+
+def _load_weights(start: str, dtype: str) -> "PreTrainedModel":
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    options = {"dtype": getattr(torch, dtype), "use_safetensors": True, "output_loading_info": True}
+    try:
+        model, told = cast("_Loaded", AutoModelForCausalLM.from_pretrained(start, **options))
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise ConfigError(f"model.start: {start}: its weights cannot be read: {_first_line(error)}") from None
+    for what in ("missing_keys", "mismatched_keys", "unexpected_keys"):
+        if told[what]:
+            first = min(map(str, told[what]))
+            raise ConfigError(
+                f"model.start: {start}: weights and {CONFIG} do not fit: {what.partition('_')[0]} {first}"
+            )
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+    model.tie_weights()
+    return model
+
+
+def _load_tokenizer(path: Path) -> "Tokenizer":
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # noqa: BLE001 - other people's code, and the table says what it raised
+        raise ConfigError(f"model.start: {path}: not a tokenizer: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:300]
+
+
+if TYPE_CHECKING:
+    from transformers import Qwen2ForCausalLM
+
+
+@dataclass(frozen=True, slots=True)
+class Qwen2Size:
+    """Layers, width, heads, the feed-forward's width, and the longest text in tokens."""
+
+    layers: int = 3
+    width: int = 128
+    heads: int = 4
+    inner: int = 384
+    longest: int = 512
+
+
+def new_qwen2(vocabulary: int, size: Qwen2Size = Qwen2Size(), seed: int = 0) -> "Qwen2ForCausalLM":
+    """Return a model with random weights; padding is token 0 and the end token 1 (`words`)."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Qwen2ForCausalLM(
+            Qwen2Config(
+                vocab_size=vocabulary,
+                hidden_size=size.width,
+                intermediate_size=size.inner,
+                num_hidden_layers=size.layers,
+                num_attention_heads=size.heads,
+                num_key_value_heads=size.heads,
+                max_position_embeddings=size.longest,
+                tie_word_embeddings=True,
+                use_cache=True,
+                attention_dropout=0.0,
+                pad_token_id=0,
+                eos_token_id=1,
+                bos_token_id=None,
+            )
+        )

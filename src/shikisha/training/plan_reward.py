@@ -1,0 +1,227 @@
+"""What a plan's text is worth: it is performed by the real engine, and its answer is graded. The seam of all training.
+
+One coroutine, `score(text, item, before)`; whoever samples plans (our loop, TRL, verl) awaits it. Invariants: a text
+reaches workers only as a plan that the strict parser made of it, within the pool and the caps; what a worker's fault
+spoilt has no reward (None) and is never the policy's; equal texts for the same item are performed once, and an earlier
+round is performed again to the same results where workers are deterministic. No call is begun once the dollars are
+spent. Deliberately absent: advantages, models, and any look into a plan other than its shape.
+"""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import sha256
+
+from shikisha.core.budget import Caps
+from shikisha.core.errors import CapReached, ConfigError, PlanError
+from shikisha.core.plan import Plan, step_depths
+from shikisha.core.plan_parser import parse_plan
+from shikisha.core.run import RoundResult, Run
+from shikisha.engine.conductor import NoPlan, Proposal, Rejection, Situation
+from shikisha.engine.engine import Engine
+from shikisha.engine.recorder import MemoryRecorder
+from shikisha.evals.graders import Grade, GradeMark, no_answer_grade
+from shikisha.evals.response_cache import RUN_ACCOUNT, EvaluationBudget, RunAccount
+from shikisha.evals.reward import Reward, RewardWeights, run_reward, step_workers
+from shikisha.evals.taskset import TaskItem, content_key
+from shikisha.training.advantage_variants import NO_PLAN
+
+_NUMBER = re.compile(r"\d+")
+_parse_cached = lru_cache(maxsize=1024)(parse_plan)  # a text that is performed several times is read once
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPlan:
+    """What came of a text: `total` is its reward (None: spoilt by a worker), `right` whether the answer was.
+
+    `shape` names the last plan's topology and length; `workers` are who performed steps, `dollars` what all rounds
+    cost, `rounds` what was performed; `meant` is how many steps a text that is no plan was to have, `ranks` how many
+    steps of a plan wait for none, for those, and so on.
+    """
+
+    total: float | None
+    right: bool = False
+    parts: Mapping[str, float] = field(default_factory=dict)
+    shape: str = NO_PLAN
+    workers: tuple[str, ...] = ()
+    dollars: float = 0.0
+    rounds: tuple[RoundResult, ...] = field(default=(), repr=False)
+    intended_steps: int = 0
+    ranks: tuple[int, ...] = ()
+
+    @property
+    def comparison_key(self) -> str:
+        """What it is compared as: its shape and its ranks; of a text that is no plan, how many steps it was to have."""
+        if not self.valid:
+            return f"{NO_PLAN} {self.intended_steps}"
+        topology, _, length = self.shape.rpartition(" ")
+        return f"{topology} {'-'.join(map(str, self.ranks))} {length}" if self.ranks else self.shape
+
+    @property
+    def valid(self) -> bool:
+        """Whether the text was a plan."""
+        return self.shape != NO_PLAN
+
+    @property
+    def multi_step(self) -> bool:
+        """Whether it was a plan of two steps or more."""
+        count = self.shape.rpartition(" ")[2]
+        return count.isdigit() and int(count) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class TextConductor:
+    """A conductor that has these texts to say, one a round, and after them keeps the answer."""
+
+    texts: tuple[str, ...]
+    name: str = "written"
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Propose what the next text says; NoPlan where it is no plan, or keeps an answer before there is one."""
+        done = len(situation.rounds)
+        if done >= len(self.texts):
+            return Proposal(Plan(), final=True)
+        text = self.texts[done]
+        try:
+            plan = _parse_cached(text, len(situation.cards), min(situation.left.plan_steps, situation.left.steps))
+            if plan.ships and not done:
+                raise PlanError("there is no answer to keep yet: the first plan needs a step", "plan")
+        except PlanError as error:
+            raise NoPlan(error.what, error.where, (Rejection(text, error.what, error.where),)) from None
+        return Proposal(plan, text, final=done + 1 >= len(self.texts))
+
+
+class PlanScorer:
+    """Performs texts, `at_once` at a time, and says what each is worth by these weights.
+
+    `dollars` may be spent in all (None: no cap), or what is in `purse`, where calls are really paid; after that
+    CapReached. `engine` knows the keys that workers must not repeat. An event loop's own: use one in each loop.
+    `cost` is what a dollar costs from now on (None: what the weights say); it may change between calls of `scores`.
+    """
+
+    def __init__(
+        self,
+        weights: RewardWeights,
+        caps: Caps | None = None,
+        at_once: int = 64,
+        dollars: float | None = None,
+        purse: EvaluationBudget | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        self._weights = weights
+        self._caps = caps
+        self._gate = asyncio.Semaphore(at_once)
+        self._cap = dollars
+        self._purse = purse
+        self._engine = engine or Engine(MemoryRecorder())
+        self.dollars_spent = 0.0
+        self.dollar_weight: float | None = None
+
+    async def score(self, text: str, item: TaskItem, before: tuple[str, ...] = (), times: int = 1) -> ScoredPlan:
+        """Perform the text as a plan for the item's task, after the rounds `before`; return what it is worth.
+
+        Performed several `times`, the mean reward counts, which takes chance out of it where workers vary (where they
+        are steady, once is enough); all else is told of the first. A later round is performed once: it answers what its
+        first round really came to.
+        """
+        found = await self._score(text, item, before)
+        if before or not found.valid or times == 1:
+            return found
+        again = range(1, times)
+        more = [found if item.steady else await self._score(text, item, before, number) for number in again]
+        known = [one.total for one in (found, *more) if one.total is not None]
+        return replace(found, total=sum(known) / len(known) if known else None)
+
+    async def _score(self, text: str, item: TaskItem, before: tuple[str, ...], number: int = 0) -> ScoredPlan:
+        """Perform it once; `number` makes the run's key another, and with it what hangs on luck."""
+        if item.pool is None:
+            raise ConfigError(f"task {item.task.id}: no pool to perform a plan with")
+        first = (*before, text)[0]
+        salt = f"\0{number}" if number else ""
+        key = sha256(f"{content_key(item.task)}\0{first}{salt}".encode()).hexdigest()[:24]
+        engine = self._engine.apart(
+            MemoryRecorder()
+        )  # its own: a task may come twice, and a first round's id (its luck) is kept
+        async with self._gate:
+            if self._cap is not None and self.dollars_spent >= self._cap:
+                raise CapReached(
+                    "spend.dollars", f"${self.dollars_spent:.4g} are spent of ${self._cap:g} that training may cost"
+                )
+            RUN_ACCOUNT.set(RunAccount())
+            run = await engine.run(item.task, item.pool, TextConductor((*before, text)), self._caps, run_id=key)
+        if self._purse is not None and self._purse.empty:
+            raise CapReached(
+                "spend.dollars", f"the ${self._purse.limit:g} that training may cost are spent or reserved"
+            )
+        self.dollars_spent += run.counted.dollars or 0.0  # the cap on what training costs counts what is uncertain too
+        grade = await _grade_run(item, run)
+        weights = self._weights if self.dollar_weight is None else replace(self._weights, cost=self.dollar_weight)
+        found = _score_run(run, grade, run_reward(run, grade, weights), len(before))
+        return found if found.valid else replace(found, intended_steps=_intended_steps(text))
+
+    async def scores(
+        self,
+        texts: Sequence[Sequence[str]],
+        items: Sequence[TaskItem],
+        before: Sequence[tuple[str, ...]] = (),
+        times: int = 1,
+    ) -> list[list[ScoredPlan]]:
+        """Return what each item's texts are worth; equal texts of an item are performed as one."""
+        past = before or [()] * len(items)
+        async with asyncio.TaskGroup() as group:
+            asked = [
+                {text: group.create_task(self.score(text, item, gone, times)) for text in dict.fromkeys(written)}
+                for written, item, gone in zip(texts, items, past, strict=True)
+            ]
+        return [[found[text].result() for text in written] for written, found in zip(texts, asked, strict=True)]
+
+
+async def _grade_run(item: TaskItem, run: Run) -> Grade:
+    if run.answer is not None:
+        return await item.checker.grade(run.answer)
+    return no_answer_grade(item.checker.name, run.finished.why if run.finished else "the run has not ended")
+
+
+def _score_run(run: Run, grade: Grade, found: Reward | None, before: int) -> ScoredPlan:
+    turns = run.rounds[before:]
+    plan = turns[0].plan if turns and turns[0].proposed is not None else None
+    return ScoredPlan(
+        None if found is None else found.total,
+        grade.mark is GradeMark.RIGHT,
+        {} if found is None else found.parts,
+        NO_PLAN if plan is None else plan_shape(plan),
+        step_workers(run),
+        run.charged.dollars or 0.0,
+        tuple(_performed_rounds(run)),
+        ranks=() if plan is None else plan_ranks(plan),
+    )
+
+
+def _performed_rounds(run: Run) -> Iterator[RoundResult]:
+    """Yield the rounds that came to results, as the next briefing shows them."""
+    for turn in run.rounds:
+        results = tuple(result for result in turn.results if result is not None)
+        if turn.plan is not None and turn.plan.steps and len(results) == len(turn.plan):
+            yield RoundResult(turn.plan, results)
+
+
+def _intended_steps(text: str) -> int:
+    """Return how many workers the text's last list of them names."""
+    return len(_NUMBER.findall(text.rpartition("model_id")[2].partition("]")[0]))
+
+
+def plan_ranks(plan: Plan) -> tuple[int, ...]:
+    """Return how many steps see none, how many see those at most, and so on: 1, 3, 1 for one, three after it, a join.
+
+    What is mixed may be many things: a vote that work goes on from, or work whose result is read again and voted on.
+    """
+    counts = Counter(step_depths([step.access for step in plan.steps]))
+    return tuple(counts[depth] for depth in range(len(counts)))
+
+
+def plan_shape(plan: Plan) -> str:
+    """Return a plan's shape: its topology, and its length where it has steps."""
+    return f"{plan.topology()} {len(plan)}" if plan.steps else plan.topology()

@@ -1,0 +1,175 @@
+"""What a run of training cannot be begun with, said before anything is paid for.
+
+Invariant: whatever would spoil training later (a plan that cannot be written, a prompt that does not fit, money that
+does not last for one group) is a ConfigError here that says where, what was expected and what was found. Deliberately
+absent: what the settings' own types refuse.
+"""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from shikisha.core.budget import Usage
+from shikisha.core.call import Card
+from shikisha.core.errors import ConfigError
+from shikisha.core.plan import Plan, Step
+from shikisha.core.prompts import compact_prompt, render_plan_lists
+from shikisha.evals.taskset import TaskItem
+from shikisha.training.environment import TrainingEnvironment
+from shikisha.training.model_loader import LoadedModel
+from shikisha.training.rollout import END_ID, PAD_ID, choice_tokens
+from shikisha.training.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_PLAIN_BACKEND = "plain"
+_PLAIN_MODEL_TYPE = "qwen2"  # the one that the plain backend samples from
+_SUBTASK = "Answer the question."
+_BYTES_A_TOKEN, _INSTRUCTION_TOKENS, _UNLIMITED = 4, 50, 10**9  # where the cost of a call is estimated; tokens
+
+
+def refuse_settings(settings: TrainSettings, processes: int = 1) -> None:
+    """Refuse what can be seen without loading anything."""
+    if settings.backend == _PLAIN_BACKEND and processes > 1:
+        raise ConfigError(f'backend: the plain one is a single process, found {processes}: expected "trl"')
+    if settings.trl.vllm and settings.backend != _PLAIN_BACKEND and find_spec("vllm") is None:
+        raise ConfigError(
+            f'trl.vllm: vLLM is not installed: pip install vllm, or expected "" (sampled without it), not '
+            f"{settings.trl.vllm!r}"
+        )
+    if not settings.grpo.steps and not settings.warm.steps:
+        raise ConfigError("grpo.steps: expected 1 or more, found 0 (and warm.steps is 0 too): nothing would be learned")
+    for phase in settings.grpo.phases:
+        if round(phase.explore * settings.grpo.group) > settings.grpo.group - 2:
+            raise ConfigError(
+                f"grpo.phases: explore: expected a share that leaves two or more of a group of {settings.grpo.group}, "
+                f"found {phase.explore:g}"
+            )
+    if settings.model.brief and not settings.model.described:
+        raise ConfigError("model.described: the short briefing shows descriptions: expected true, or brief = false")
+    if not settings.model.start and not settings.warm.steps:
+        raise ConfigError(
+            "model.start: expected a checkpoint's folder or a model on the hub; a model from scratch needs lessons "
+            "first (warm.steps is 0)"
+        )
+    if settings.backend == _PLAIN_BACKEND:
+        for key, given, plain in (
+            ("model.lora", settings.model.lora, 0),
+            ("model.dtype", settings.model.dtype, "float32"),
+            ("model.brief", settings.model.brief, True),
+        ):
+            if given != plain:
+                raise ConfigError(f'{key}: the plain backend knows {plain!r} only, not {given!r}: use backend = "trl"')
+
+
+def refuse_environment(settings: TrainSettings, ground: TrainingEnvironment) -> None:
+    """Refuse tasks and pools that nothing can be learned from, and a purse too small for one group."""
+    items = ground.preview()
+    for item in items:
+        count = 0 if item.pool is None else len(item.pool)
+        if count < 2:
+            raise ConfigError(
+                f"tasks.pool: task {item.task.id} has a pool of {count}; expected two workers or more to choose from"
+            )
+    if settings.spend.dollars is not None:
+        _refuse_small_budget(settings, ground, settings.spend.dollars, items)
+
+
+def refuse_model(begun: LoadedModel, settings: TrainSettings, ground: TrainingEnvironment) -> None:
+    """Refuse a model that cannot read the prompts or write the plans."""
+    start = settings.model.start or "the model from scratch"
+    if not settings.model.brief and not begun.template:
+        raise ConfigError(
+            f"model.brief: {start} has no chat template, which the briefing in English is put into: "
+            "expected a chat template, or brief = true"
+        )
+    for name, token, ours in (("end", begun.end, END_ID), ("pad", begun.pad, PAD_ID)):
+        if token is None:
+            raise ConfigError(f"model.start: {start} has no {name} token: expected one in its config.json")
+        if settings.backend == _PLAIN_BACKEND and token != ours:
+            raise ConfigError(
+                f"model.start: {start}: the plain backend takes token {ours} for the {name} token, not {token}: "
+                'use backend = "trl"'
+            )
+    config, words = begun.model.config, begun.tokenizer.get_vocab_size()
+    if words > config.vocab_size:
+        raise ConfigError(
+            f"model.start: {start}: its tokenizer has {words} tokens, and its model knows {config.vocab_size}"
+        )
+    if settings.backend == _PLAIN_BACKEND and config.model_type != _PLAIN_MODEL_TYPE:
+        raise ConfigError(
+            f"model.start: {start}: the plain backend trains the layout {_PLAIN_MODEL_TYPE!r} only, not {config.model_type!r}: "
+            'use backend = "trl"'
+        )
+    if settings.grpo.explores:
+        choice_tokens(settings, begun.tokenizer)
+    _refuse_unwritable(begun.tokenizer, ground, start)
+    if settings.model.brief:
+        _refuse_too_long(begun, settings, ground)
+
+
+def sample_plans(size: int, most: int, subtask: str = _SUBTASK) -> Iterator[Plan]:
+    """Yield plans that name every worker of a pool of this size: by ones, in chains, each seeing all before it."""
+    for worker in range(size):
+        yield Plan((Step(subtask, worker),))
+    for first in range(0, size, most):
+        workers = [(first + place) % size for place in range(most)]
+        yield Plan(tuple(Step(subtask, who, (at - 1,) if at else ()) for at, who in enumerate(workers)))
+        yield Plan(tuple(Step(subtask, who, tuple(range(at))) for at, who in enumerate(workers)))
+
+
+def _refuse_unwritable(tokenizer: "Tokenizer", ground: TrainingEnvironment, start: str) -> None:
+    for plan in sample_plans(ground.largest, ground.caps.plan_steps, _trial_subtask(tokenizer)):
+        text = render_plan_lists(plan)
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        back = tokenizer.decode(ids, skip_special_tokens=False)
+        if back != text:
+            raise ConfigError(
+                f"model.start: the tokenizer of {start} cannot write plans for a pool of {ground.largest}: "
+                f"{text!r} comes back from it as {back!r}"
+            )
+
+
+def _trial_subtask(tokenizer: "Tokenizer") -> str:
+    """Return a subtask to try: one that is a single token, if the tokenizer has whole phrases, else a sentence."""
+    phrases = [token[1:-1] for token in tokenizer.get_vocab() if len(token) > 3 and token[0] == token[-1] == '"']
+    return min((phrase for phrase in phrases if '"' not in phrase), default=_SUBTASK)
+
+
+def _refuse_too_long(begun: LoadedModel, settings: TrainSettings, ground: TrainingEnvironment) -> None:
+    room = begun.model.config.max_position_embeddings
+    prompts = [compact_prompt(item.task, item.pool.cards) for item in ground.preview() if item.pool is not None]
+    longest = max(len(begun.tokenizer.encode(prompt).ids) for prompt in prompts)
+    if longest + settings.grpo.longest > room:
+        raise ConfigError(
+            f"grpo.longest: a briefing of {longest} tokens and a completion of {settings.grpo.longest} do not fit into "
+            f"the {room} tokens that the model reads: expected {max(1, room - longest)} or fewer"
+        )
+
+
+def _refuse_small_budget(
+    settings: TrainSettings, ground: TrainingEnvironment, dollars: float, items: list[TaskItem]
+) -> None:
+    """Refuse a cap below what a group is likely to cost while it is still decided by lot who does what."""
+    most, bound = ground.caps.plan_steps, ground.caps.dollars
+    calls = [_call_cost(item, card) for item in items for card in (item.pool.cards if item.pool is not None else ())]
+    call, steps = sum(calls) / len(calls), (1 + most) / 2
+    each = steps * call if bound is None else min(steps * call, bound)
+    need = settings.grpo.group * each
+    if dollars < need:
+        capped = f", a run at most ${bound:g} (budgets.dollars)" if bound == each else ""
+        raise ConfigError(
+            f"spend.dollars: ${dollars:g} are not likely to last for one group, at ${need:.3g}. Estimated from prices "
+            f"and caps: {settings.grpo.group} plans (grpo.group) of {steps:g} steps (half of the {most} that a plan "
+            f"may have), ${call:.3g} a step (all workers alike, answers of max_output_tokens){capped}"
+        )
+
+
+def _call_cost(item: TaskItem, card: Card) -> float:
+    """Return the dollars of a call that answers at full length, for the task, an instruction and one result."""
+    if card.price is None:
+        raise ConfigError(f"spend.dollars: {card.name} has no price, so nobody can say what a call of it costs")
+    read = len(f"{item.task.prompt}{item.task.context}".encode()) // _BYTES_A_TOKEN + _INSTRUCTION_TOKENS
+    usage = Usage(min(read + card.max_output_tokens, card.context_tokens or _UNLIMITED), card.max_output_tokens)
+    return card.price.of(usage)

@@ -1,0 +1,438 @@
+"""What arrives of a chat reply, checked piece by piece.
+
+Invariant: text is text, a finish reason is text, calls of tools are put together from pieces that belong to one call,
+and what is none of these makes the reply a bad one; an answer is whole only when it ends with a word that says so, and
+any other word makes it a truncated, a refused or a failed one. Everything that is not needed is ignored, so that
+endpoints may add fields. Deliberately absent: choices after the first (none is asked for).
+
+What a chat reply says it used, believed only as far as it can be true.
+
+Invariants: tokens and dollars are counts from zero; a number far beyond what request and limit allow is absurd and is
+taken for absent, and one below what any tokenizer makes of the texts that went and came is replaced by an estimate, so
+that no endpoint is free for saying so. The bounds are generous (an endpoint may add a long prompt of its own), because
+their purpose is to catch nonsense, not to audit. Tokens that an orchestrating endpoint bills besides its own are added
+in, and those that are in the total alone (reasoning, at some) are output. Deliberately absent: a tokenizer; no
+byte-level tokenizer makes more tokens than bytes, and that is the only upper bound that always holds.
+
+Server-sent events as a chat endpoint sends them (WHATWG HTML, 9.2), from bytes as they come.
+
+Invariant: an event is given the moment its blank line is there, however the bytes were cut; comments, ids and event
+names are passed over, and a byte order mark at the beginning is none of the first line. Deliberately absent:
+reconnecting, and any care for what the data say.
+"""
+
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from operator import ne
+from typing import Annotated
+
+from pydantic import BaseModel, Field, StrictStr, ValidationError
+
+from shikisha.core.budget import Usage
+from shikisha.core.call import NO_CLIENT_OPTIONS, ClientOptions
+from shikisha.core.errors import FaultKind, WorkerError
+from shikisha.core.messages import ToolCall, tool_call_problem
+from shikisha.core.visibility import max_usage, output_limit
+from shikisha.engine.worker import Card, ChatMessage
+
+# A run of one character (spaces, a ruler, "aaaa") can be a single token, so what is counted is where the character
+# changes. cl100k_base and o200k_base come to .9 to 5.2 such changes a token in prose, code, JSON and tables of eight
+# languages, and to 15.9 at most in patterns ("-=-=-="); beyond 16 are only texts that repeat one very long word, of
+# which the two vocabularies have 443 and 43 in all. Images, files and schemas of tools are not counted at all.
+_MOST_CHANGES_A_TOKEN = 16
+_CHANGES_A_TOKEN = 4  # what is usual, for the estimate that takes the place of a number that cannot be true
+_TOLERANCE_FACTOR = 10
+_TOLERANCE_TOKENS = 100_000
+_MAX_DOLLARS = 100.0  # for one call, where no price says better
+
+TokenCount = Annotated[int, Field(strict=True, ge=0)]
+
+
+class _PromptDetails(BaseModel):
+    cached_tokens: TokenCount | None = None
+    orchestration_input_tokens: TokenCount | None = None
+    orchestration_input_cached_tokens: TokenCount | None = None
+
+
+class _CompletionDetails(BaseModel):
+    reasoning_tokens: TokenCount | None = None
+    orchestration_output_tokens: TokenCount | None = None
+
+
+class _UsageCounts(BaseModel):
+    """The `usage` of a reply: only what is billed."""
+
+    prompt_tokens: TokenCount
+    completion_tokens: TokenCount
+    total_tokens: object = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+
+
+def read_usage(
+    raw: object, said: tuple[ChatMessage, ...], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS
+) -> Usage | None:
+    """Return the usage that a reply states; None when it states none, or nonsense."""
+    try:
+        counts = _UsageCounts.model_validate(raw)
+    except ValidationError:
+        return None
+    into = counts.prompt_tokens_details or _PromptDetails()
+    out = counts.completion_tokens_details or _CompletionDetails()
+    usage = Usage(
+        input_tokens=counts.prompt_tokens + (into.orchestration_input_tokens or 0),
+        output_tokens=counts.completion_tokens + (out.orchestration_output_tokens or 0),
+        cached_tokens=(into.cached_tokens or 0) + (into.orchestration_input_cached_tokens or 0),
+        reasoning_tokens=out.reasoning_tokens or 0,
+    )
+    most = max_tokens(said, card, wishes)
+    beside = replace(usage, output_tokens=_with_reasoning(usage, counts.total_tokens))
+    return next((each for each in (beside, usage) if _is_plausible(each, most)), None)
+
+
+def _with_reasoning(usage: Usage, total: object) -> int:
+    """Return the output with what xAI and Gemini leave out of it, and bill: reasoning that is in the total alone."""
+    output = usage.output_tokens
+    if type(total) is int and total > usage.total:
+        return total - usage.input_tokens
+    return output + usage.reasoning_tokens if usage.reasoning_tokens > output else output
+
+
+def with_minimum_tokens(usage: Usage, sent: Iterable[str], received: Iterable[str]) -> Usage:
+    """Return the usage, with an estimate for what is less than these texts can come to in any tokenizer."""
+    return replace(
+        usage,
+        input_tokens=_minimum_tokens(usage.input_tokens, tuple(filter(None, sent))),
+        output_tokens=_minimum_tokens(usage.output_tokens, tuple(filter(None, received))),
+    )
+
+
+def _minimum_tokens(stated: int, texts: tuple[str, ...]) -> int:
+    """Return the number stated, unless it cannot be; a text has a token, and characters are counted only if need be."""
+    if stated >= len(texts) + sum(map(len, texts)) // _MOST_CHANGES_A_TOKEN:
+        return stated
+    changes = sum(1 + sum(map(ne, text, text[1:])) for text in texts)
+    least = max(1, changes // _MOST_CHANGES_A_TOKEN) if texts else 0
+    return stated if stated >= least else -(-changes // _CHANGES_A_TOKEN)
+
+
+def merge_usage(before: object, now: object) -> object:
+    """Return what a reply says it used, which may come in several pieces: of each count the larger one.
+
+    Endpoints that count as they go repeat the whole each time; others say the input first and the output last.
+    """
+    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+        return before if now is None else now
+    both = {name: _larger_count(before[name], now[name]) for name in before.keys() & now.keys()}
+    return {**before, **now, **both}
+
+
+def _larger_count(before: object, now: object) -> object:
+    if isinstance(before, Mapping):
+        return merge_usage(before, now)
+    if now is None or (isinstance(before, int | float) and isinstance(now, int | float) and before > now):
+        return before
+    return now
+
+
+def _is_plausible(usage: Usage, most: Usage) -> bool:
+    return (
+        usage.cached_tokens <= usage.input_tokens <= _TOLERANCE_FACTOR * most.input_tokens + _TOLERANCE_TOKENS
+        and usage.output_tokens <= _TOLERANCE_FACTOR * most.output_tokens + _TOLERANCE_TOKENS
+    )
+
+
+def max_tokens(said: tuple[ChatMessage, ...], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS) -> Usage:
+    """Return what this call can use at most, however little the model's context holds."""
+    tokens = max_usage(said, replace(card, context_tokens=None), wishes).tokens
+    output = output_limit(card, wishes)
+    return Usage(tokens - output, output)
+
+
+def read_cost(raw: object, usage: Usage, card: Card) -> float | None:
+    """Return the dollars that a gateway states in `usage.cost`; None when it states none, or nonsense.
+
+    A call that the card prices is not believed to be free, nor to cost a small part of its price or many times as
+    much; what is cached may cost next to nothing.
+    """
+    cost = raw.get("cost") if isinstance(raw, Mapping) else None
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < inf:
+        return None
+    price = card.price.of(usage) if card.price is not None else 0.0
+    if card.price is not None and price > 0:
+        fresh = Usage(usage.input_tokens - usage.cached_tokens, usage.output_tokens)
+        believed = card.price.of(fresh) <= _TOLERANCE_FACTOR * cost and 0 < cost <= _TOLERANCE_FACTOR * price
+        return float(cost) if believed else None
+    return float(cost) if cost <= _MAX_DOLLARS else None
+
+
+# How an answer ends, in the words of all endpoints that are known (OpenAI, Anthropic, Gemini, Mistral, Cohere, Bedrock,
+# DeepSeek, Zhipu, Together, TGI, vLLM): what is not here is no whole answer, whatever else it is.
+_TOOL_CALL_REASONS = frozenset({"tool_calls", "tool_call", "function_call", "tool_use"})
+_COMPLETE_REASONS = (
+    frozenset({"stop", "end_turn", "eos", "eos_token", "stop_sequence", "complete", "endoftext"}) | _TOOL_CALL_REASONS
+)
+_TRUNCATED_REASONS = frozenset(
+    {
+        "length",
+        "max_tokens",
+        "max_output_tokens",
+        "max_completion_tokens",
+        "max_new_tokens",
+        "max_length",
+        "model_length",
+        "token_limit",
+        "model_context_window_exceeded",
+    }
+)
+_REFUSED_REASONS = frozenset(
+    {
+        "content_filter",
+        "content_filtered",
+        "sensitive",
+        "safety",
+        "image_safety",
+        "refusal",
+        "recitation",
+        "blocklist",
+        "prohibited_content",
+        "spii",
+        "guardrail_intervened",
+        "error_toxic",
+    }
+)
+_FAILED_REASONS = frozenset(
+    {
+        "error",
+        "abort",
+        "aborted",
+        "cancelled",
+        "user_cancel",
+        "network_error",
+        "insufficient_system_resource",
+        "not_finished",
+        "time_limit",
+        "timeout",
+    }
+)
+_NO_REASONS = frozenset({"", "null", "none", "finish_reason_unspecified"})
+_NO_ARGUMENTS = "{}"  # how a call without arguments is written
+
+
+class _FunctionChunk(BaseModel):
+    name: StrictStr | None = None
+    arguments: StrictStr | None = None
+
+
+class _ToolCallChunk(BaseModel):
+    """A call of a tool, or a piece of one."""
+
+    index: Annotated[int, Field(strict=True)] | None = None
+    id: StrictStr | None = None
+    function: _FunctionChunk = _FunctionChunk()
+
+
+class _MessageChunk(BaseModel):
+    content: StrictStr | None = None
+    refusal: StrictStr | None = None
+    tool_calls: list[_ToolCallChunk] | None = None
+
+
+class _ChoiceChunk(BaseModel):
+    index: Annotated[int, Field(strict=True)] | None = None
+    delta: _MessageChunk | None = None
+    message: _MessageChunk | None = None
+    finish_reason: StrictStr | None = None
+
+
+class _ReplyChunk(BaseModel):
+    """A chunk of a stream, or a whole reply."""
+
+    model: StrictStr | None = None
+    choices: list[_ChoiceChunk] | None = None
+    usage: object = None
+    error: object = None
+
+
+@dataclass(slots=True)
+class _PartialToolCall:
+    """A call of a tool as far as it has arrived."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+    def add(self, piece: _ToolCallChunk) -> None:
+        self.id = self.id or piece.id or ""
+        if piece.function.name and piece.function.name != self.name:  # some repeat it in every piece
+            self.name += piece.function.name
+        self.arguments.append(piece.function.arguments or "")
+
+    def whole(self) -> ToolCall:
+        return ToolCall(self.id, self.name, "".join(self.arguments).strip() or _NO_ARGUMENTS)
+
+
+@dataclass(slots=True)
+class ChatReply:
+    """What has arrived so far. `ended`: the protocol's end marker came; `usage` is as the endpoint wrote it."""
+
+    on_text: Callable[[str], None] | None = None
+    pieces: list[str] = field(default_factory=list)
+    refusal: str = ""
+    finish: str | None = None
+    model: str = ""
+    usage: object = None
+    ended: bool = False
+    growing: list[_PartialToolCall] = field(default_factory=list)
+    _places: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls of tools so far, in the order in which they began."""
+        return tuple(call.whole() for call in self.growing)
+
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        return "".join(self.pieces)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the answer ran into a limit."""
+        return self.finish in _TRUNCATED_REASONS
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Everything that the model is known to have written."""
+        calls = [text for call in self.growing for text in (call.name, *call.arguments)]
+        return (self.text, self.refusal, "".join(calls))
+
+    def take(self, raw: object) -> object:
+        """Take a piece in and return the error that it states, if any; ValueError when it has another shape."""
+        piece = _ReplyChunk.model_validate(raw)
+        self.usage = merge_usage(self.usage, piece.usage)
+        if piece.error is not None:
+            return piece.error
+        if piece.choices is None:
+            raise ValueError("a reply without choices")
+        self.model = piece.model or self.model
+        for choice in piece.choices:
+            if not choice.index:
+                self._add_choice(choice)
+        return None
+
+    def _add_choice(self, choice: _ChoiceChunk) -> None:
+        said = choice.delta or choice.message
+        if said is not None and said.content:
+            self.pieces.append(said.content)
+            if self.on_text is not None:
+                self.on_text(said.content)
+        if said is not None and said.refusal:
+            self.refusal += said.refusal
+        for place, piece in enumerate(said.tool_calls or () if said is not None else ()):
+            self._call(piece, place).add(piece)
+        reason = (choice.finish_reason or "").strip().casefold()
+        if reason not in _NO_REASONS and (
+            reason not in _COMPLETE_REASONS or self.finish is None or self.finish in _COMPLETE_REASONS
+        ):
+            self.finish = reason  # no later word makes a whole answer of one that was broken off
+
+    def _call(self, piece: _ToolCallChunk, place: int) -> _PartialToolCall:
+        """Return the call that a piece belongs to.
+
+        Index and id say it; endpoints leave out the one, or give one index to all calls, or each piece a new id. What
+        begins a call says its name.
+        """
+        at = self._places.get(piece.index) if piece.index is not None else self._last_of(piece.id, place)
+        if at is None or self._begins(piece, self.growing[at]):
+            at = len(self.growing)
+            self.growing.append(_PartialToolCall())
+        if piece.index is not None:
+            self._places[piece.index] = at
+        return self.growing[at]
+
+    def _last_of(self, name: str | None, place: int) -> int | None:
+        if name is not None:
+            return next((at for at, call in enumerate(self.growing) if call.id == name), None)
+        return len(self.growing) - 1 if self.growing and place == 0 else None
+
+    @staticmethod
+    def _begins(piece: _ToolCallChunk, call: _PartialToolCall) -> bool:
+        return bool(piece.id and piece.function.name and call.name and call.id and piece.id != call.id)
+
+    def objection(self, wishes: ClientOptions = NO_CLIENT_OPTIONS, *, short: bool = False) -> WorkerError | None:
+        """Say why what was heard is no answer; None when it is one. `short`: the client itself set the output limit."""
+        text = self.text
+        if self.finish is None or not self.ended:
+            missing = "finish reason" if self.finish is None else "end marker"
+            return WorkerError(FaultKind.CUT_OFF, f"the reply ended without a {missing}")
+        if self.refusal:
+            return WorkerError(FaultKind.REFUSED, f"the model refused: {self.refusal}")
+        if self.finish in _REFUSED_REASONS:
+            return WorkerError(FaultKind.REFUSED, f"a content filter stopped the answer ({self.finish})")
+        if self.truncated:
+            if short and not self.growing:
+                return None
+            return WorkerError(FaultKind.TRUNCATED, f"the answer ran into its output limit ({self.finish})")
+        if self.finish not in _COMPLETE_REASONS:
+            kind = FaultKind.SERVER if self.finish in _FAILED_REASONS else FaultKind.BAD_REPLY
+            return WorkerError(kind, f"the answer was broken off: finish reason {self.finish[:60]!r}")
+        if self.growing or self.finish in _TOOL_CALL_REASONS:
+            return self._objection_to_calls(wishes)
+        if not text.strip():
+            return WorkerError(FaultKind.EMPTY, "a well-formed reply without text")
+        return None
+
+    def _objection_to_calls(self, wishes: ClientOptions) -> WorkerError | None:
+        problem = tool_call_problem(self.calls, wishes.tools, parallel=wishes.parallel)
+        if problem is None and not self.growing:
+            problem = "the reply ends as one that calls tools, and there are no calls in it"
+        return None if problem is None else WorkerError(FaultKind.BAD_REPLY, problem)
+
+
+class EventStreamParser:
+    """An event stream as far as it has come."""
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._data: list[bytes] = []
+        self._begun = False
+
+    def take(self, part: bytes) -> list[str]:
+        """Take the next bytes in and return the data of each event that they complete; ValueError when they are no
+        UTF-8."""
+        lines = (self._held + part).splitlines(keepends=True)
+        self._held = lines.pop() if lines and not _is_complete_line(lines[-1]) else b""
+        events = []
+        for line in lines:
+            text = self._first(line.rstrip(b"\r\n"))
+            if text.startswith(b"data"):
+                self._data += _data_field(text)
+            elif not text and self._data:
+                events.append(b"\n".join(self._data).decode())
+                self._data = []
+        return events
+
+    def rest(self) -> str:
+        """Return the data of an event whose blank line never came, as the stream ends; nothing without one."""
+        last = self._first(self._held.rstrip(b"\r\n"))
+        return b"\n".join([*self._data, *_data_field(last)]).decode(errors="replace")
+
+    def _first(self, line: bytes) -> bytes:
+        """Return a line without the byte order mark that may stand before the first."""
+        if self._begun:
+            return line
+        self._begun = True
+        return line.removeprefix(BOM_UTF8)
+
+
+def _is_complete_line(line: bytes) -> bool:
+    """Whether a line is there to its end; a CR may be the first half of one."""
+    return line.endswith(b"\n")
+
+
+def _data_field(line: bytes) -> list[bytes]:
+    name, _, value = line.partition(b":")
+    return [value.removeprefix(b" ")] if name == b"data" else []

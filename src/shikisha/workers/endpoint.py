@@ -1,0 +1,234 @@
+"""Where a worker is called and which headers carry its keys, as the configuration says it.
+
+Invariants: an address comes from the configuration and from nowhere else; a key is named by its environment variable
+and never written into an address or a header (8). Deliberately absent: any address made from text.
+
+A subtask read as a tool's arguments: a JSON object that fits the tool's schema, or a fault that says what and where.
+
+Invariants: nothing is repaired, guessed or filled in; a schema, which may come from a server, is bounded as `schema`
+says. Deliberately absent: arguments taken from granted results.
+
+Words from outside, made fit for a message of ours.
+
+Invariant: keys are masked before anything is cut, and pieces of keys too, which endpoints like to repeat (8).
+Deliberately absent: any judgement of what the words say.
+
+The one place that says which fault an HTTP status other than success is.
+
+Invariant: no key and no header is in a message; what an endpoint says of an authorisation failure is left out, since
+endpoints like to repeat parts of the key in it. Deliberately absent: any HTTP library, and what fails before there is
+a status (`wire`, `mcp_http`).
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from time import time
+from typing import Annotated, NoReturn
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from pydantic import AfterValidator, JsonValue
+
+from shikisha.core.call import TOO_DEEP_CODE
+from shikisha.core.errors import ConfigError, FaultKind, WorkerError
+from shikisha.core.json_schema import SchemaCheck
+from shikisha.core.secrets import SecretStore
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
+
+
+def _check_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected an http or https URL with a host")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a URL holds no user or password; name an environment variable instead")
+    if parts.fragment:
+        raise ValueError("a URL holds no fragment")
+    return url
+
+
+def _check_headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, template in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no header name")
+        if _SECRET_HEADER.search(name) and not _VARIABLE.search(template):
+            raise ValueError(f"{name} looks like a key: write ${{NAME}} for the value of environment variable NAME")
+    return headers
+
+
+EndpointUrl = Annotated[str, AfterValidator(_check_url)]
+HeaderTemplates = Annotated[dict[str, str], AfterValidator(_check_headers)]
+
+
+def join_path(base: str, path: str) -> str:
+    """Return the address of a path below a base; the base's query (Azure's `api-version`) stays behind it."""
+    parts = urlsplit(base)
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path))
+
+
+def read_key(vault: SecretStore, variable: str) -> str:
+    """Return the key in this environment variable; ConfigError when a header cannot carry it."""
+    key = vault.read(variable)
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"environment variable {variable} holds characters that no HTTP header can carry")
+    return key
+
+
+def fill_headers(headers: Mapping[str, str], vault: SecretStore) -> dict[str, str]:
+    """Return the headers with each `${NAME}` replaced by the key in environment variable NAME."""
+    return {
+        name: _VARIABLE.sub(lambda found: read_key(vault, found[1]), template) for name, template in headers.items()
+    }
+
+
+def idempotency_header(key: str) -> dict[str, str]:
+    """Return the header that carries a call's idempotency key; what a header cannot carry is percent-encoded."""
+    return {"Idempotency-Key": quote(key, safe="/:")} if key else {}
+
+
+_FENCE = re.compile(r"^```[^\n`]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+_MAX_PROBLEM = 300
+
+
+class ToolArguments:
+    """What one tool takes. `free` names the argument that a subtask in plain words is passed as."""
+
+    def __init__(self, check: SchemaCheck, free: str | None = None) -> None:
+        self._check = check
+        self._free = free
+
+    async def read(self, subtask: str) -> dict[str, JsonValue]:
+        """Return the arguments that this subtask holds; BAD_ARGUMENTS says what does not fit, and where."""
+        if self._free is None:
+            return await self._fitting(_parse_object(_json_part(subtask)))
+        try:
+            return await self._fitting(_parse_object(subtask))
+        except WorkerError:
+            return await self._fitting({self._free: subtask})
+
+    async def _fitting(self, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        try:
+            problem = await self._check.problem(arguments)
+        except TimeoutError as error:
+            problem = f"whether they fit the tool's schema is {error}"
+        if problem is not None:
+            raise WorkerError(FaultKind.BAD_ARGUMENTS, problem)
+        return arguments
+
+
+def _bad_arguments(what: str, where: str) -> WorkerError:
+    short = what if len(what) <= _MAX_PROBLEM else what[:_MAX_PROBLEM] + "…"
+    return WorkerError(FaultKind.BAD_ARGUMENTS, f"{where}: {short}")
+
+
+def _json_part(subtask: str) -> str:
+    """Return the whole subtask if it is an object, or else its only fenced block."""
+    if subtask.lstrip().startswith("{"):
+        return subtask
+    blocks = _FENCE.findall(subtask)
+    if len(blocks) != 1:
+        found = "no fenced block" if not blocks else f"{len(blocks)} fenced blocks"
+        raise _bad_arguments(
+            f"expected a JSON object as the whole text or as its only fenced block; there is {found}", "subtask"
+        )
+    return str(blocks[0])
+
+
+def _parse_object(text: str) -> dict[str, JsonValue]:
+    """Parse strictly: no name twice, no number that JSON does not have."""
+    try:
+        value = json.loads(text, object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
+        json.dumps(
+            value, ensure_ascii=False
+        ).encode()  # half a surrogate pair can be written as an escape, but not sent
+    except json.JSONDecodeError as error:
+        raise _bad_arguments(error.msg, f"line {error.lineno} column {error.colno}") from None
+    except (ValueError, RecursionError) as error:
+        raise _bad_arguments(str(error), "subtask") from None
+    if not isinstance(value, dict):
+        raise _bad_arguments(f"expected a JSON object, not {type(value).__name__}", "$")
+    return value
+
+
+def _reject_duplicate_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice")
+    return made
+
+
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_LOOKAHEAD_FACTOR = 8  # so many times the length is looked at for pieces of keys
+
+
+def redact_and_clip(text: str, vault: SecretStore, longest: int = 300) -> str:
+    """Return the text without keys, on one line, printable, and no longer than this many characters."""
+    line = vault.redact(" ".join(vault.scrub(text).split())[: _LOOKAHEAD_FACTOR * longest])
+    printable = "".join(letter if letter.isprintable() else "?" for letter in line[:longest])
+    return printable + ("…" if len(line) > longest else "")
+
+
+def status_error(
+    status: int, headers: Mapping[str, str], detail: str, vault: SecretStore, code: str = ""
+) -> WorkerError:
+    """Say which fault a status is; `detail` is what the endpoint says about it, `code` the word that it has for it."""
+    said = f"status {status}: {redact_and_clip(detail, vault)}" if detail else f"status {status}"
+    if code == TOO_DEEP_CODE and status == 400:
+        return WorkerError(FaultKind.TOO_DEEP, said)
+    if status >= 500 and headers.get("x-should-retry", "").strip().lower() == "false":
+        return WorkerError(FaultKind.NO_ANSWER, f"{said} (the endpoint says that trying again is no use)")
+    match status:
+        case 401 | 403:
+            return WorkerError(FaultKind.AUTH, f"status {status}: the key is missing, wrong or not allowed to do this")
+        case 402:
+            return WorkerError(FaultKind.AUTH, f"{said} (the account has no credit)")
+        case 408:  # the endpoint did not wait for our request: nothing was performed
+            return WorkerError(FaultKind.TIMEOUT, said, tokens=0, dollars=0.0)
+        case 409 | 425:
+            return WorkerError(FaultKind.SERVER, said, retry_after=retry_after(headers))
+        case 429:
+            return WorkerError(FaultKind.RATE_LIMITED, said, retry_after=retry_after(headers))
+        case _ if status >= 500:
+            return WorkerError(FaultKind.SERVER, said, retry_after=retry_after(headers))
+        case _ if 300 <= status < 400:
+            return WorkerError(FaultKind.BAD_REQUEST, f"status {status}: redirects are not followed")
+        case _:
+            return WorkerError(FaultKind.BAD_REQUEST, said)
+
+
+def error_code(body: bytes) -> str:
+    """Return the code that an error's body states in OpenAI's shape; empty without one."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    error = found.get("error") if isinstance(found, dict) else None
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, str) else ""
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of a Retry-After header, number or HTTP date (RFC 9110), as received: below zero, or huge."""
+    value = headers.get("Retry-After", "").strip()[:64]
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - time()
+        except (ValueError, OverflowError):
+            return None
+    return seconds if isfinite(seconds) else None
+
+
+def body_too_large(most: int) -> WorkerError:
+    """Return the fault of a body beyond `most` bytes."""
+    return WorkerError(FaultKind.TOO_LARGE, f"the body is larger than {most:,} bytes")

@@ -1,0 +1,225 @@
+"""HTTP that cannot run away, and the one place that says which fault a failure of it is.
+
+Invariants: no more than `max_bytes` of a body are ever read, and none that is compressed (a small body could then be a
+large one); redirects are not followed, so a call goes where the configuration says; one call is one request, whatever
+its method; no header leaves that nobody named, and a message of ours holds none. Deliberately absent: retries (see
+`attempt`), cookies, and the shapes of any particular API. aiohttp, because its parser is C: a call through one in
+Python took three times as much of a server's time.
+
+What this machine says of the way out: which certificates are trusted, and through which proxy an address is reached.
+
+Invariant: both come from the system and its environment, read when they are first needed. `SSL_CERT_FILE` and
+`SSL_CERT_DIR` name other certificates, `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` the proxies, as most
+programs have it. Deliberately absent: switching verification off, keys of `.netrc`, SOCKS.
+"""
+
+import asyncio
+import os
+import platform
+import re
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from functools import cache
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+
+from shikisha.core.errors import FaultKind, WorkerError
+from shikisha.core.secrets import SecretStore
+from shikisha.engine.worker import Card
+from shikisha.workers.endpoint import body_too_large, redact_and_clip
+
+_HASHED_NAME = re.compile(r"[0-9a-fA-F]{8}\.\d+")
+_OTHER_CA_FILES = (  # where Linux systems keep them, for a Python that was built to look where nothing is
+    "/etc/pki/tls/cert.pem",
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/ca-bundle.pem",
+)
+
+
+@cache
+def trusted_certificates() -> ssl.SSLContext:
+    """Return the certificates that are trusted, read once: that takes 30 ms and more."""
+    if platform.system() in ("Windows", "Darwin") and not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys():
+        return _system_certificates()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_default_certs()
+    paths = ssl.get_default_verify_paths()  # empty where there is nothing
+    if not paths.cafile and not _has_certificates(paths.capath):
+        for file in filter(_is_file, _OTHER_CA_FILES):
+            context.load_verify_locations(file)
+            break
+    return context
+
+
+def _system_certificates() -> ssl.SSLContext:
+    import truststore
+
+    return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _has_certificates(folder: str) -> bool:
+    """Whether there are certificates in a folder under the names by which they are looked for."""
+    return bool(folder) and any(_HASHED_NAME.fullmatch(each.name) for each in Path(folder).iterdir())
+
+
+def _is_file(path: str) -> bool:
+    return Path(path).is_file()
+
+
+def proxy_for(url: str) -> str | None:
+    """Return the proxy through which a URL is reached; None for straight ahead."""
+    parts, proxies = urlsplit(url), getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.netloc):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+_MAX_CONNECT_SECONDS = 10.0
+_KEEPALIVE_SECONDS = 5.0  # seconds that an idle connection is kept: fewer than servers keep theirs
+_DRAIN_SECONDS = 0.1  # seconds that a connection is waited for after the end marker, before it is closed instead
+_ERROR_BODY_SECONDS = 2.0  # that the words of an error status are waited for
+_MAX_ERROR_BODY = 64 * 2**10
+_MAX_HEADER = 64 * 2**10
+_UNWRITABLE = "the request cannot be written"
+_FIXED_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "shikisha"}
+
+
+class HttpResponse:
+    """A response whose head is there: its status, its headers, and its body as far as it is asked for."""
+
+    def __init__(self, response: aiohttp.ClientResponse, most: int) -> None:
+        self._response = response
+        self._most = most
+        self._seen = 0
+        self.status = response.status
+        self.headers = response.headers
+        self._zipped = response.headers.get("Content-Encoding", "identity").lower() != "identity"
+        if self.succeeded and self._zipped:
+            raise WorkerError(FaultKind.BAD_REPLY, "the body is compressed, which was not asked for")
+        length = response.headers.get("Content-Length", "")
+        if self.succeeded and length.isdecimal() and int(length[:20]) > most:
+            raise body_too_large(most)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the status is one of success."""
+        return 200 <= self.status < 300
+
+    async def read(self) -> bytes:
+        """Return what comes next of the body; nothing at its end."""
+        part = await self._response.content.readany()
+        self._seen += len(part)
+        if self._seen > self._most:
+            raise body_too_large(self._most)
+        return part
+
+    async def read_all(self) -> bytes:
+        """Return the body, or what is left of it."""
+        parts = []
+        while part := await self.read():
+            parts.append(part)
+        return b"".join(parts)
+
+    async def error_body(self) -> bytes:
+        """Return what an endpoint says of an error status, as far as it comes: the status alone says what happened.
+
+        A body that is too long, compressed, late or cut makes no other fault of it.
+        """
+        said = b""
+        if not self._zipped:
+            with suppress(TimeoutError, aiohttp.ClientError, WorkerError):
+                async with asyncio.timeout(_ERROR_BODY_SECONDS):
+                    while len(said) < _MAX_ERROR_BODY and (part := await self.read()):
+                        said += part
+        return said[:_MAX_ERROR_BODY]
+
+    async def drain(self) -> None:
+        """Read what follows an end marker, so that the connection can be used again; a moment, no longer."""
+        if not self._response.content.at_eof():
+            with suppress(TimeoutError, aiohttp.ClientError, WorkerError):
+                async with asyncio.timeout(_DRAIN_SECONDS):
+                    await self.read_all()
+
+
+class HttpClient:
+    """One worker's connections to one address. An answer that is left before its end takes its connection with it."""
+
+    def __init__(self, card: Card, url: str, max_bytes: int, headers: Mapping[str, str]) -> None:
+        self._most = max_bytes
+        self._proxy = proxy_for(url)
+        # callers wait for their turn here, and not for a connection, so that connecting has a time of its own
+        self._turn: AbstractAsyncContextManager[None] = (
+            asyncio.Semaphore(card.concurrency) if card.concurrency else nullcontext()
+        )
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=trusted_certificates(), keepalive_timeout=_KEEPALIVE_SECONDS),
+            timeout=aiohttp.ClientTimeout(total=None, connect=min(_MAX_CONNECT_SECONDS, card.timeout / 2)),
+            headers={**headers, **_FIXED_HEADERS},
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            max_line_size=_MAX_HEADER,
+            max_field_size=_MAX_HEADER,
+            middlewares=[_send_once],
+        )
+
+    @asynccontextmanager
+    async def ask(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> AsyncIterator[HttpResponse]:
+        """Send a request and yield its answer once its head is there."""
+        async with self._turn:
+            try:
+                response = await self._session.request(
+                    method, url, data=body, headers=headers, proxy=self._proxy, allow_redirects=False
+                )
+            except ValueError as error:
+                if isinstance(error, aiohttp.ClientError):
+                    raise
+                raise WorkerError(FaultKind.BAD_REQUEST, _UNWRITABLE) from None  # it may repeat a header
+            async with response:
+                yield HttpResponse(response, self._most)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+
+class ConnectionBroken(aiohttp.ClientConnectionError):
+    """The connection broke after the request had begun: nobody knows how far it came."""
+
+
+async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Keep aiohttp from asking a second time by itself, which it does for GET and PUT after a reset."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise ConnectionBroken(str(error)) from error
+
+
+def http_failure(error: BaseException | None, vault: SecretStore) -> WorkerError:
+    """Say which fault an exception of the HTTP library is."""
+    name, text = type(error).__name__, redact_and_clip(str(error), vault)
+    match error:
+        case WorkerError():
+            return error
+        case aiohttp.ClientHttpProxyError():  # its own words name the proxy, and that may hold a password
+            return WorkerError(FaultKind.CONNECT, f"the proxy refuses: status {error.status}")
+        case aiohttp.ConnectionTimeoutError() | aiohttp.ClientConnectorError():
+            return WorkerError(FaultKind.CONNECT, f"{name}: {text}")
+        case aiohttp.ServerTimeoutError():
+            return WorkerError(FaultKind.TIMEOUT, f"{name}: {text}")
+        case aiohttp.ClientPayloadError() if "ConnectionResetError" not in str(error):
+            return WorkerError(FaultKind.CUT_OFF, f"the body ended too early: {text}")
+        case aiohttp.ClientResponseError():
+            return WorkerError(FaultKind.BAD_REPLY, f"not HTTP: {text}")
+        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
+            return WorkerError(FaultKind.BAD_REQUEST, _UNWRITABLE)
+        case _:
+            return WorkerError(FaultKind.RESET, f"{name}: {text}")

@@ -1,0 +1,251 @@
+"""Policies in use by the command line: shelf, trial, promote; and the whole loop: run, grade, compare, promote."""
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from importing import lines
+from shelves import POOL, asking
+from test_cli import Cli
+
+from shikisha.cli.exit_codes import ExitCode
+from shikisha.conductors.learned_policy import registry_conductor
+from shikisha.config.policy_builder import LearnRequest, learn_policy
+from shikisha.engine.pool import Member, Pool
+from shikisha.evals.graders import Grade
+from shikisha.evals.reward import grade_events
+from shikisha.evals.tasksets.recorded import RecordedChecker
+from shikisha.journal import open_journal
+from shikisha.outcomes.log_reader import OutcomeLog
+from shikisha.routing.policy_data import Policy
+from shikisha.routing.policy_file import save_policy
+from shikisha.routing.policy_registry import RegistryAction, read_registry
+from shikisha.workers.replay import ReplayWorker, replay_card
+from support import engine
+
+SKILL = {"ann": 0.6, "bob": 0.9, "cyd": 0.6}
+
+
+@dataclass(frozen=True)
+class House:
+    """A folder with recorded workers, a shelf, a journal, and the command line."""
+
+    cli: Cli
+    folder: Path
+
+    @property
+    def shelf(self) -> Path:
+        return self.folder / "shelf"
+
+    @property
+    def journal(self) -> str:
+        return str(self.folder / "runs.db")
+
+    def put(self, policy: Policy, name: str) -> str:
+        """Put a policy on the shelf through the command line; return its version."""
+        save_policy(policy, self.folder / name)
+        return str(self.json("add", str(self.folder / name))["added"])
+
+    def __call__(self, command: str, *arguments: str, code: int = 0) -> str:
+        """A command on the shelf; what it says on either stream."""
+        said = self.cli("policy", command, str(self.shelf), *arguments, code=code)
+        return said + self.cli.said
+
+    def json(self, command: str, *arguments: str, code: int = 0) -> dict[str, object]:
+        """The same with --json."""
+        return self.cli.json("policy", command, str(self.shelf), *arguments, code=code)
+
+    def perform(self, log: OutcomeLog, tasks: Sequence[str], *, judged: bool = False, name: str = "") -> None:
+        """Perform these tasks by the shelf with recorded workers, journaled, each answer graded by the record."""
+        pool = Pool([Member(replay_card(log, name), ReplayWorker(log, name)) for name in log.workers])
+
+        async def main() -> None:
+            async with open_journal(self.journal) as journal:
+                runs = engine(journal)
+
+                async def one(task_id: str) -> None:
+                    run = await runs.run(log.task(task_id), pool, registry_conductor(str(self.shelf), name))
+                    found = await RecordedChecker(log, task_id).grade(run.answer or "")
+                    grade = Grade("judge" if judged else "choice", found.mark, found.score, found.found, judged=judged)
+                    journal.add(grade_events(run.id, grade, None)[0])
+
+                for start in range(0, len(tasks), 50):
+                    await asyncio.gather(*map(one, tasks[start : start + 50]))
+
+        asyncio.run(main())
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(Cli(tmp_path), tmp_path)
+
+
+def chance(*parts: object) -> float:
+    """A number in [0, 1) that hangs on these."""
+    return int.from_bytes(sha256(repr(parts).encode()).digest()[:6]) / 2**48
+
+
+def recorded(folder: Path, tasks: int) -> OutcomeLog:
+    """A log in which every worker chose a letter for every task, and is right as often as its SKILL says."""
+    folder.mkdir()
+    made, found = [], []
+    for number in range(tasks):
+        right = "ABC"[int(3 * chance("right", number))]
+        prompt = f"Question {number}: which one?\nA. this\nB. that\nC. neither"
+        made.append(
+            {"task_id": f"t{number}", "domain": "which", "prompt": prompt, "answer": right, "answer_kind": "choice"}
+        )
+        for name in POOL:
+            is_right = chance(name, number) < SKILL[name]
+            answer = right if is_right else "ABC"[("ABC".index(right) + 1) % 3]
+            row = {
+                "task_id": f"t{number}",
+                "worker": name,
+                "answer": answer,
+                "score": float(is_right),
+                "cost_usd": 0.001,
+            }
+            found.append(row | {"input_tokens": 10, "output_tokens": 5, "cost_kind": "recorded"})
+    lines(folder / "tasks.jsonl", made)
+    lines(folder / "outcomes.jsonl", found)
+    return OutcomeLog.read(folder)
+
+
+def test_policies_are_put_on_a_shelf_and_get_their_parts(house: House) -> None:
+    first, second, third = (house.put(asking(name), name) for name in POOL)
+    assert f"live    {first}  acts for all tasks (ann)" in house("shelf")
+    house("shadow", third, "--why", "to look at")
+    said = house("canary", second[:6], "--share", "0.1")
+    assert said.splitlines() == [
+        f"live    {first}  acts for 0.9 of the tasks (ann)",
+        f"canary  {second}  acts for 0.1 of the tasks (bob)",
+        f"shadow  {third}  decides beside (cyd)",
+    ]
+    house("shadow", "cyd", "--off")
+    house("canary", "--off", "--why", "enough")
+    assert [entry.deed for entry in read_registry(house.shelf).history][-4:] == [
+        RegistryAction.SHADOWED,
+        RegistryAction.TRIED,
+        RegistryAction.UNSHADOWED,
+        RegistryAction.STOPPED,
+    ]
+    history = house("shelf").splitlines()
+    assert any(line.endswith(f"{third} shadowed: to look at") for line in history)
+    assert any(line.endswith(f"{second} tried for 10% of the tasks") for line in history)
+    assert history[-1].endswith("stopped: enough")
+    assert house.json("shelf")["live"] == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (("canary", "--share", "0.1"), ExitCode.INPUT, "expected the VERSION"),
+        (("canary", "bob"), ExitCode.INPUT, "expected --share X, or --off"),
+        (("canary", "bob", "--share", "1"), ExitCode.CONFIG, "between 0 and 1"),
+        (("canary", "nobody", "--share", "0.1"), ExitCode.CONFIG, "unknown policy on the shelf 'nobody'"),
+        (("shadow", "ann"), ExitCode.CONFIG, "acts already"),
+        (("rollback",), ExitCode.CONFIG, "nothing to go back to"),
+        (("promote", "ann"), ExitCode.CONFIG, "is live already"),
+        (("promote", "bob", "--anyway"), ExitCode.INPUT, "say why, with --why TEXT"),
+        (("add", "nothing"), ExitCode.CONFIG, "No such file"),
+        (("trial",), ExitCode.INPUT, "there is no journal at"),
+    ],
+)
+def test_what_cannot_be_done_is_said(house: House, arguments: tuple[str, ...], code: ExitCode, why: str) -> None:
+    for name in ("ann", "bob"):
+        house.put(asking(name), name)
+    command, *rest = arguments
+    journal = ["--journal", house.journal] if command == "trial" else []
+    before = read_registry(house.shelf)
+    assert why in house(command, *rest, *journal, code=code)
+    assert read_registry(house.shelf) == before
+
+
+def test_a_shelf_that_is_not_there_is_no_shelf(house: House) -> None:
+    for command in ("shelf", "rollback"):
+        assert "no shelf of policies" in house(command, code=ExitCode.CONFIG)
+
+
+def test_only_a_canary_is_promoted_unless_somebody_says_why(house: House) -> None:
+    first, second = (house.put(asking(name), name) for name in ("ann", "bob"))
+    said = house("promote", "bob", code=ExitCode.FAILED)
+    assert "it is no canary, so it has no outcomes of its own" in said
+    assert f"shikisha policy canary {house.shelf} {second} --share 0.1" in said
+    assert f"{second} is live" in house("promote", "bob", "--anyway", "--why", "the other is broken")
+    last = read_registry(house.shelf).history[-1]
+    assert (last.deed, last.forced, last.by.why) == (RegistryAction.PROMOTED, True, "the other is broken")
+    assert "promoted against the trial: the other is broken" in house("shelf")
+    assert house.json("rollback", "--why", "no")["live"] == first
+
+
+def test_a_canary_with_few_outcomes_is_not_promoted_and_it_is_said_how_many_are_missing(house: House) -> None:
+    log = recorded(house.folder / "log", 40)
+    for name in ("ann", "bob"):
+        house.put(asking(name), name)
+    house("canary", "bob", "--share", "0.3")
+    house.perform(log, log.task_ids, name="router")  # as a configuration may call it
+    few = house.json("promote", "bob", "--journal", house.journal, code=ExitCode.FAILED)
+    assert few["promoted"] is False
+    assert any("50 are the least" in str(reason) for reason in few["reasons"])  # type: ignore[attr-defined]
+    assert isinstance(few["missing"], int)
+    assert few["missing"] > 0
+    said = house("promote", "bob", "--journal", house.journal, code=ExitCode.FAILED)
+    (count,) = re.findall(r"- (\d+) tasks of the canary were graded by checks or people: 50 are the least", said)
+    assert int(count) > 0
+    assert "not to be promoted yet" in house("trial", "--journal", house.journal)
+    assert house.json("canary", "--off")["canary"] is None
+    assert "there is no canary" in house("trial", "--journal", house.journal)
+
+
+@pytest.mark.slow
+def test_a_better_canary_is_tried_promoted_rolled_back_and_learned_from(house: House) -> None:
+    log = recorded(house.folder / "log", 700)
+    live, canary, shadow = (house.put(asking(*names), names[-1]) for names in (("ann",), ("bob",), ("ann", "cyd")))
+    house("canary", "bob", "--share", "0.3")
+    house("shadow", "cyd")
+    house.perform(log, log.task_ids)
+
+    told = house.json("trial", "--journal", house.journal)
+    trial = told["trial"]
+    assert isinstance(trial, dict)
+    assert trial["live"]["runs"] + trial["canary"]["runs"] == 700
+    assert trial["canary"]["tasks"] == pytest.approx(210, abs=40)
+    assert (trial["differing"]["mean"], trial["counts"]) == (1.0, ["executed", "person"])
+    assert trial["canary"]["right"]["mean"] == pytest.approx(0.9, abs=0.08)
+    assert trial["right"]["low"] < 0.3 < trial["right"]["high"]
+    shown = house("trial", "--journal", house.journal)
+    assert f"harm is excluded: shikisha policy promote {house.shelf} {canary}" in shown
+    assert f"shadow {shadow}: does as the live one on 0.0% of" in shown
+
+    assert f"{canary} is live" in house("promote", "bob", "--journal", house.journal)
+    assert "points (" in read_registry(house.shelf).history[-1].by.why
+    house.perform(log, log.task_ids[:10])
+    assert (house.json("rollback", "--why", "as a drill")["live"], read_registry(house.shelf).canary) == (live, None)
+
+    policy = learn_policy(LearnRequest(journal=house.journal), lambda _: None)
+    scores = {worker.name: worker.score for worker in policy.workers}
+    assert scores == pytest.approx({"ann": 0.6, "bob": 0.9}, abs=0.1)
+    assert house.put(policy, "learned") in house("shelf")
+
+
+@pytest.mark.slow
+def test_a_judges_word_alone_promotes_nobody_and_a_policy_learned_from_it_says_so(house: House) -> None:
+    log = recorded(house.folder / "log", 400)
+    for name in ("ann", "bob"):
+        house.put(asking(name), name)
+    house("canary", "bob", "--share", "0.5")
+    house.perform(log, log.task_ids, judged=True)
+    said = house("promote", "bob", "--journal", house.journal, code=ExitCode.FAILED)
+    assert "have a language model's word alone, which does not count" in said
+    assert "a language model: +" in house("trial", "--journal", house.journal)
+    assert any(
+        "100% of the scores are" in note
+        for note in learn_policy(LearnRequest(journal=house.journal), print).about.notes
+    )
+    house("promote", "bob", "--journal", house.journal, "--trust-judge")
+    assert json.loads(house("shelf", "--json"))["live"] == read_registry(house.shelf).policies[1].version

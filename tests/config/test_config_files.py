@@ -1,0 +1,110 @@
+"""What `init` writes, the published schema, and files that configurations point at."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from shikisha.config import adapters
+from shikisha.config.container import load_config
+from shikisha.config.template import TEMPLATE, config_schema
+from shikisha.core.errors import ConfigError
+
+EVERYTHING = "\n".join(
+    line[1:] if line.startswith("#") and not line.startswith("# ") else line for line in TEMPLATE.splitlines()
+)
+ENVIRONMENT = {"OPENAI_API_KEY": "sk-0123456789", "SHIKISHA_JOURNAL": "postgresql://host/db"}
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "shikisha.toml"
+    path.write_text(text)
+    return path
+
+
+class TestTemplate:
+    def test_it_is_valid_as_it_stands(self, tmp_path: Path) -> None:
+        composition = load_config(written(tmp_path, TEMPLATE), {})
+        assert "simulated-generalist" in composition.pool().names
+
+    def test_it_is_valid_with_everything_switched_on(self, tmp_path: Path) -> None:
+        composition = load_config(written(tmp_path, EVERYTHING), ENVIRONMENT)
+        pool = composition.pool()
+        assert pool.names == ("cheap", "dear", "calculator")
+        assert composition.caps.dollars == 0.5
+        for name in ("planner", "jury"):
+            assert composition.conductor(name, pool).name == name
+
+    def test_only_settings_are_commented_out_without_a_space(self) -> None:
+        assert set(tomllib.loads(EVERYTHING)) > {"pool", "workers", "conductors"}
+
+
+class TestSchema:
+    def test_it_is_a_schema(self) -> None:
+        jsonschema.Draft202012Validator.check_schema(config_schema())
+
+    @pytest.mark.parametrize("text", ["", TEMPLATE, EVERYTHING])
+    def test_it_takes_what_we_take(self, text: str) -> None:
+        jsonschema.validate(tomllib.loads(text), config_schema())
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "x = 1",
+            "[budgets]\nsteps = 0",
+            "[workers.a]\nkind = 'chat'",
+            "[workers.a]\nkind = 'scripted'\nanswer = 'x'",
+            "[workers.a]\nkind = 'spell'",
+            "[checks.a]\nkind = 'length'\nmax_words = 'x'",
+        ],
+    )
+    def test_it_refuses_what_we_refuse(self, tmp_path: Path, text: str) -> None:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(tomllib.loads(text), config_schema())
+        with pytest.raises(ConfigError):
+            load_config(written(tmp_path, text), {})
+
+    def test_it_knows_every_kind_with_its_own_keys(self) -> None:
+        text = json.dumps(config_schema())
+        for kind in (*adapters.WORKER_KINDS, *adapters.CHECK_MODULES):
+            assert f'"const": "{kind}"' in text
+
+
+class TestChecks:
+    TEXT = """
+    [workers.a]
+    kind = "scripted"
+    checks = ["short", { check = "words", on_fail = "escalate", redo = 0 }]
+    [checks.short]
+    kind = "length"
+    max_words = 10
+    [checks.words]
+    kind = "pattern"
+    pattern = "[a-z]+"
+    """
+
+    def test_a_worker_has_its_checks_in_order(self, tmp_path: Path) -> None:
+        handoffs = load_config(written(tmp_path, self.TEXT), {}).pool()[0].handoffs
+        assert [(each.check.name, each.on_fail, each.redo) for each in handoffs] == [
+            ("short", "redo", 1),
+            ("words", "escalate", 0),
+        ]
+
+    def test_a_check_that_cannot_be_built_names_its_table(self, tmp_path: Path) -> None:
+        composition = load_config(written(tmp_path, self.TEXT.replace("[a-z]+", "[a-z")), {})
+        with pytest.raises(ConfigError, match=r"shikisha.toml: workers.a: .*checks.words: "):
+            composition.pool()
+
+
+class TestReplay:
+    def test_a_log_lies_beside_the_file_and_gives_the_price(self, tmp_path: Path) -> None:
+        log = tmp_path / "log"
+        log.mkdir()
+        (log / "tasks.jsonl").write_text('{"task_id": "t", "domain": "d", "prompt": "q", "answer": "4"}\n')
+        outcome = {"task_id": "t", "worker": "a", "answer": "4", "score": 1.0, "input_tokens": 5, "output_tokens": 7}
+        row = {**outcome, "cost_usd": 0.1, "cost_kind": "derived"}
+        (log / "outcomes.jsonl").write_text(json.dumps(row) + "\n")
+        card = load_config(written(tmp_path, '[workers.a]\nkind = "replay"\nlog = "log"'), {}).pool()[0].card
+        assert card.max_output_tokens >= 7

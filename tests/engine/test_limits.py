@@ -1,0 +1,102 @@
+"""Gates: no more calls at once, and no faster, than a worker's card allows; over all runs of an engine."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import perf_counter
+
+import pytest
+
+from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.core.task import Task
+from shikisha.engine.rate_limits import ConcurrencyLimits
+from shikisha.engine.worker import Card, Request
+from support import engine, member, plan_of, pool_of
+
+
+class Room:
+    """Counts who is inside, and who was at most."""
+
+    def __init__(self) -> None:
+        self.inside = self.most = self.visits = 0
+
+    @asynccontextmanager
+    async def visit(self) -> AsyncIterator[None]:
+        self.inside += 1
+        self.visits += 1
+        self.most = max(self.most, self.inside)
+        try:
+            await asyncio.sleep(0.001)
+            yield
+        finally:
+            self.inside -= 1
+
+
+async def call(gates: ConcurrencyLimits, card: Card, room: Room) -> None:
+    async with gates.hold(card), room.visit():
+        pass
+
+
+async def visit(card: Card, times: int) -> Room:
+    gates, room = ConcurrencyLimits(), Room()
+    await asyncio.gather(*(call(gates, card, room) for _ in range(times)))
+    return room
+
+
+@pytest.mark.parametrize("most", [1, 2, 7])
+async def test_as_many_calls_at_once_as_the_card_allows_and_no_more(most: int) -> None:
+    room = await visit(Card("w", concurrency=most), 20)
+    assert (room.most, room.visits) == (most, 20)
+
+
+async def test_without_a_limit_all_calls_go_at_once() -> None:
+    assert (await visit(Card("w"), 20)).most == 20
+
+
+async def test_each_worker_has_its_own_gate() -> None:
+    gates, rooms = ConcurrencyLimits(), [Room(), Room()]
+    cards = [Card("a", concurrency=1), Card("b", concurrency=2)]
+    pairs = list(zip(cards, rooms, strict=True))
+    await asyncio.gather(*(call(gates, card, room) for card, room in pairs for _ in range(5)))
+    assert [room.most for room in rooms] == [1, 2]
+
+
+async def test_calls_come_no_faster_than_the_rate() -> None:
+    begun = perf_counter()
+    await visit(Card("w", rate=100.0), 6)
+    assert perf_counter() - begun >= 0.045  # five pauses of 10 ms, and a little slack for clocks
+
+
+async def test_a_call_that_fails_leaves_its_place() -> None:
+    gates, card = ConcurrencyLimits(), Card("w", concurrency=1)
+    with pytest.raises(ValueError, match="broken"):
+        async with gates.hold(card):
+            raise ValueError("broken")
+    async with asyncio.timeout(1), gates.hold(card):
+        pass
+
+
+async def test_a_call_cancelled_inside_or_while_it_waits_leaves_no_trace() -> None:
+    gates, card, room = ConcurrencyLimits(), Card("w", concurrency=1, rate=1000.0), Room()
+    calls = [asyncio.create_task(call(gates, card, room)) for _ in range(3)]
+    await asyncio.sleep(0)
+    for each in calls:
+        each.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    async with asyncio.timeout(1):
+        await call(gates, card, room)
+    assert room.inside == 0
+
+
+async def test_an_engine_holds_a_worker_to_its_limit_over_all_runs() -> None:
+    room = Room()
+
+    async def answer(request: Request) -> str:
+        async with room.visit():
+            return request.subtask
+
+    pool = pool_of(member("narrow", answer, concurrency=2))
+    one = engine()
+    conductor = ScriptedConductor([plan_of((0, []), (0, []), (0, []))])
+    await asyncio.gather(*(one.run(Task(f"task {i}"), pool, conductor) for i in range(5)))
+    assert (room.most, room.visits) == (2, 15)

@@ -1,0 +1,45 @@
+"""The pages under docs say what is so: their rows are tasks, and their commands have the options they show."""
+
+import re
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+from typer.testing import CliRunner
+
+from shikisha.cli.app import app
+from shikisha.core.call import Reply
+from shikisha.evals.graders import GraderTools
+from shikisha.evals.graders.grader_registry import CHECKERS
+from shikisha.evals.tasksets.taskset_loader import load_taskset
+from shikisha.sandbox import ScriptedSandbox
+
+PAGE = ROOT / "docs" / "evaluating.md"
+
+
+async def no_word(_: object) -> Reply:
+    return Reply("")
+
+
+def rows() -> str:
+    (block,) = re.findall(r"```jsonl\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return str(block)
+
+
+def test_the_rows_of_the_page_are_tasks(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text(rows())
+    found = load_taskset(str(tmp_path / "tasks.jsonl"), tools=GraderTools(ScriptedSandbox([]), no_word))
+    assert len(found) == len(rows().splitlines())
+    assert {item.checker.name for item in found} == set(CHECKERS) - {"entry_point"}
+
+
+@pytest.mark.parametrize("kind", CHECKERS)
+def test_the_page_names_every_checker(kind: str) -> None:
+    assert f"| `{kind}` |" in PAGE.read_text()
+
+
+def test_every_option_that_the_page_names_is_one() -> None:
+    known = CliRunner().invoke(app, ["eval", "--help"], env={"COLUMNS": "200"}).stdout
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text())) - {"--help", "--sandbox"}
+    assert named
+    assert {option for option in named if option not in known} == set()

@@ -1,0 +1,303 @@
+"""The page is one file that needs nothing else, whatever names are in it, and says everything that a report holds."""
+
+import re
+import subprocess
+import sys
+from base64 import b64encode
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from html.parser import HTMLParser
+
+import pytest
+from made_samples import report_of, sample
+from paths import ROOT
+from reports import DOMAINS, hostile, report
+
+from recorded_pools import MP13
+from shikisha.evals.entrant_metrics import EvaluationReport
+from shikisha.evals.html_report import render_html_report
+from shikisha.evals.report import dump_report, load_report
+from shikisha.evals.samples import EntrantRole
+from shikisha.outcomes.log_reader import OutcomeLog
+
+RECORDED = ROOT.parent / "shared" / "recorded"
+VOID = {"meta", "br", "img", "input", "link", "hr"}
+EMPTY = EvaluationReport("nothing", "v", "", (), (), None, (), (), {}, {})
+
+
+def spaced(text: str) -> str:
+    """A text with ordinary spaces where lines must not be broken."""
+    return text.replace("\u00a0", " ")
+
+
+class Read(HTMLParser):
+    """A page as a browser would see it: elements with attributes, texts, and whether every element is closed."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.open: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len(dict(attrs)) == len(attrs), f"an attribute twice in {tag}: {attrs}"
+        self.elements.append((tag, {key: value and spaced(value) for key, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self.open[-1] if self.open else "", spaced(data)))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        """The attributes of all elements of this kind."""
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def said(self, *inside: str) -> list[str]:
+        """The texts directly inside elements of these kinds, or all but scripts and styles."""
+        return [
+            text.strip() for tag, text in self.texts if (tag in inside if inside else tag not in {"script", "style"})
+        ]
+
+
+@cache
+def page(name: str) -> Read:
+    return Read(render_html_report(EMPTY if name == "empty" else hostile() if name == "hostile" else report()))
+
+
+ALL = pytest.mark.parametrize("name", ["good", "hostile", "empty"])
+
+
+@ALL
+def test_every_element_is_closed_and_every_id_is_there_once(name: str) -> None:
+    read = page(name)
+    assert read.open == []
+    ids = Counter(attributes["id"] for _, attributes in read.elements if "id" in attributes)
+    assert [found for found, times in ids.items() if times > 1] == []
+
+
+@ALL
+def test_references_stay_inside_the_page(name: str) -> None:
+    ids = {attributes.get("id") for _, attributes in page(name).elements}
+    for tag, attributes in page(name).elements:
+        for key in ("href", "xlink:href", "src", "action", "data", "srcset", "poster"):
+            assert (attributes.get(key) or "#table")[0] == "#", f"{tag} {key}"
+        if "href" in attributes:
+            assert (attributes["href"] or "").removeprefix("#") in ids
+        for key in ("aria-labelledby", "aria-describedby"):
+            assert attributes.get(key) in {None, *ids}
+
+
+@ALL
+def test_nothing_is_loaded_and_nothing_runs_but_the_page_s_own_script(name: str) -> None:
+    read = page(name)
+    assert {"img", "iframe", "object", "embed", "link", "base", "form"} & {tag for tag, _ in read.elements} == set()
+    assert [key for _, attributes in read.elements for key in attributes if key.startswith("on")] == []
+    (script,) = (text for tag, text in read.texts if tag == "script")
+    (policy,) = (each["content"] or "" for each in read.all("meta") if each.get("http-equiv"))
+    assert f"script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" in policy
+    assert policy.startswith("default-src 'none';")
+    (style,) = (text for tag, text in read.texts if tag == "style")
+    assert not re.search(r"@import|url\(|expression", style)
+
+
+def test_a_hostile_name_is_text_and_nothing_else() -> None:
+    read = page("hostile")
+    assert Counter(tag for tag, _ in read.elements if tag in {"script", "style", "title", "body"})["script"] == 1
+    said = "\n".join(read.said())
+    for text in ('"><script>alert(1)</script>', "\" onload='alert(2)' x=\"", "<img src=x onerror=alert(3)>"):
+        assert text in said
+    assert "{{ 7 * 7 }} {% raw %}" in said
+    labels = [attributes["aria-label"] or "" for _, attributes in read.elements if "aria-label" in attributes]
+    assert any("<script>alert(1)</script>" in label for label in labels)
+
+
+def test_control_characters_are_shown_and_not_obeyed() -> None:
+    html = render_html_report(hostile())
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", html)
+    assert "␛[2J␛]0;owned␇ &lt;U+202E&gt;gnp.exe" in html
+    html.encode()
+
+
+def test_half_a_character_does_not_stop_the_page() -> None:
+    assert "<U+D800>" in "".join(Read(render_html_report(replace(EMPTY, taskset="\ud800"))).said("h1"))
+
+
+def test_the_page_of_many_entrants_and_domains_is_small() -> None:
+    assert len(report().entries) >= 17
+    assert len(render_html_report(report()).encode()) < 500_000
+
+
+def test_the_same_report_gives_the_same_page_from_json_too() -> None:
+    made = report()
+    nothing = {entry.name: (None,) * len(made.tasks) for entry in made.entries}
+    full = replace(made, scores=nothing, dollars=nothing)
+    assert render_html_report(full) == render_html_report(load_report(dump_report(full)))
+
+
+def test_it_is_read_in_the_order_of_a_careful_reviewer() -> None:
+    assert page("good").said("h1", "h2") == [
+        "Evaluation on mmlu-pro[test]",
+        "Before you believe a figure",
+        "All entrants",
+        "Cost and accuracy",
+        "Difference to the best single worker",
+        "Calibration",
+        "Who did the work",
+        "Shapes of plans",
+        "Router curves",
+        "Accuracy by domain",
+        "Accuracy by difficulty",
+        "What further rounds changed",
+        "Failures by kind",
+        "How it was run and graded",
+        "How to read this",
+    ]
+    assert page("empty").said("h1", "h2") == ["Evaluation on nothing", "How to read this"]
+
+
+def test_the_page_says_what_was_evaluated_and_what_is_wrong_with_it() -> None:
+    stopped = replace(report(), complete=False, why="its limit of dollars is reached")
+    said = " ".join(Read(render_html_report(stopped)).said())
+    for text in ("8,398, version", "9f2c9f2c9f2c", "2025-11-21T14:03:22+00:00", "in 5 min 12 s", ", ".join(MP13)):
+        assert text in said
+    assert "not complete : its limit of dollars is reached" in said
+    assert "This evaluation is not complete: its limit of dollars is reached. Figures are of what was done." in said
+    assert "Costs are derived from approximate list prices" in said
+
+
+def test_every_entrant_has_a_row_with_its_figures() -> None:
+    said = page("good").said()
+    for entry in report().entries:
+        assert said.count(entry.name) >= 2
+    for text in ("74.1 %", "73.1 to 75.1", "+1.6", "+0.5 to +2.7", "98.1 %", "$41.15", "$0.0049", "988 ms", "0.625"):
+        assert text in said, text
+
+
+@pytest.mark.parametrize("texts", [DOMAINS, ("easy", "hard"), ("timeout", "no_plan"), ("190", "61", "+129"), MP13])
+def test_every_table_is_filled(texts: tuple[str, ...]) -> None:
+    said = page("good").said()
+    assert [text for text in texts if text not in said] == []
+
+
+@ALL
+def test_drawings_and_tables_speak_for_themselves(name: str) -> None:
+    read = page(name)
+    for attributes in read.all("svg"):
+        assert attributes.get("aria-hidden") == "true" or attributes.get("aria-label")
+    assert all(attributes.get("scope") in {"row", "col"} for attributes in read.all("th"))
+    for tag, attributes in read.elements:
+        if "data-tip" in attributes:
+            assert (tag, attributes["tabindex"], attributes["role"]) == ("g", "0", "img")
+            assert attributes["aria-label"] in read.said("title")
+    scrolling = [attributes for attributes in read.all("div") if attributes.get("role") == "region"]
+    assert all(attributes["tabindex"] == "0" for attributes in scrolling)
+
+
+def test_rows_sort_by_numbers() -> None:
+    values = [attributes["data-v"] for attributes in page("good").all("td") if "data-v" in attributes]
+    assert len(values) > 300
+    assert all(re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", value or "0") for value in values)
+
+
+def test_a_report_without_costs_has_no_drawing_of_them() -> None:
+    made = report()
+    unknown = tuple(replace(entry, dollars=0.0, unpriced=entry.tasks) for entry in made.entries)
+    read = Read(render_html_report(replace(made, entries=unknown, hull=())))
+    assert "There is no drawing: nobody's cost is known." in read.said("p")
+    assert "$?" in read.said("td")
+
+
+def test_single_workers_alone_are_a_report() -> None:
+    made = report()
+    alone = replace(made, entries=tuple(entry for entry in made.entries if entry.part is EntrantRole.SINGLE), curves=())
+    headings = Read(render_html_report(alone)).said("h2")
+    assert "Difference to the best single worker" in headings
+    assert not {"Who did the work", "Shapes of plans", "Calibration", "Router curves"} & set(headings)
+
+
+def colours(style: str, scheme: str) -> dict[str, tuple[float, float, float]]:
+    """The named colours of a scheme, in shares of red, green and blue."""
+    blocks = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
+    block = blocks[{"light": 0, "dark": 1, "print": 2}[scheme]]
+    found = {}
+    for name, value in re.findall(r"--([a-z-]+): ([^;]+);", block):
+        parts = [int(value[i : i + 2], 16) for i in (1, 3, 5)] if value[0] == "#" else [int(p) for p in value.split()]
+        found[name] = (parts[0] / 255, parts[1] / 255, parts[2] / 255)
+    return found
+
+
+def luminance(colour: tuple[float, float, float]) -> float:
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: tuple[float, float, float], other: tuple[float, float, float]) -> float:
+    """The contrast of two colours as WCAG 2.2 reckons it: from 1 to 21."""
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark", "print"])
+def test_everything_can_be_read_in_light_and_dark_and_on_paper(scheme: str) -> None:
+    (style,) = (text for tag, text in page("empty").texts if tag == "style")
+    found = colours(style, scheme)
+    for name in ("ink", "quiet"):
+        for ground in ("paper", "panel", "warn-panel"):
+            assert contrast(found[name], found[ground]) >= 4.5, (name, ground)
+    assert contrast(found["ink"], found["heat"]) >= 4.5
+    for part in EntrantRole:
+        assert contrast(found[part], found["paper"]) >= 4.5, part
+
+
+def test_every_part_has_a_mark_of_its_own() -> None:
+    ids = {attributes.get("id") for _, attributes in page("empty").elements}
+    assert {f"m-{part}" for part in EntrantRole} <= ids
+
+
+def test_without_jinja2_the_extra_is_named() -> None:
+    program = """
+import sys
+sys.modules["jinja2"] = None
+from shikisha.evaluate.entries import Report
+from shikisha.evaluate.page import render
+render(Report("t", "v", "", (), (), None, (), (), {}, {}))
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+    assert "MissingExtra: the HTML page needs the extra 'eval': pip install 'shikisha[eval]'" in done.stderr
+
+
+@pytest.mark.recorded
+@pytest.mark.skipif(not RECORDED.is_dir(), reason=f"no recorded answers in {RECORDED}")
+@pytest.mark.parametrize(
+    ("name", "workers", "costs"),
+    [("mmlu-pro", 31, True), ("zeroeval", 29, True), ("llmrouter", 9, False), ("routellm-mmlu", 2, False)],
+)
+def test_recorded_answers_of_real_models_make_a_page(name: str, workers: int, costs: bool) -> None:
+    log = OutcomeLog.read(RECORDED / name)
+    held = {
+        worker: [
+            sample(worker, each.task_id, each.score, domain=log.task(each.task_id).domain, dollars=each.dollars)
+            for each in log.of(worker)
+        ]
+        for worker in log.workers
+    }
+    html = render_html_report(report_of(held))
+    assert len(html.encode()) < 500_000
+    read = Read(html)
+    assert len(held) == workers
+    for worker, samples in held.items():
+        scores = [each.score for each in samples if each.score is not None]
+        assert f"{100 * sum(scores) / len(scores):.1f} %" in read.said("td")
+        assert worker in read.said("span")
+    assert ("There is no drawing: nobody's cost is known." in read.said("p")) is not costs

@@ -1,0 +1,139 @@
+"""A journal that cannot be written, on read-only media or somebody else's, is read whole, and no write is lost in it.
+
+Root may write everything, so commands are run in a process that gives root up once everything is imported.
+"""
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+SCRIPT = """
+import json, os, sys
+from collections.abc import Iterator
+from pathlib import Path
+from typer.testing import CliRunner
+from shikisha.cli.app import app
+
+journal, config, *commands = sys.argv[1:]
+
+def call(line):
+    done = CliRunner().invoke(app, [*line.split(), "--journal", journal, "--config", config])
+    return [done.exit_code, done.stdout, done.stderr]
+
+for line in commands:  # imports what it needs
+    call(line)
+folder = Path(journal).parent
+for path in [*folder.iterdir(), folder]:
+    path.chmod(0o555 if path.is_dir() else 0o444)
+if os.geteuid() == 0:
+    os.seteuid(65534)
+try:
+    before = sorted(path.name for path in folder.iterdir())
+    told = [call(line) for line in commands]
+    after = sorted(path.name for path in folder.iterdir())
+finally:
+    if os.getuid() == 0:
+        os.seteuid(0)
+    folder.chmod(0o755)
+print(json.dumps([told, before == after]))
+"""
+CONFIG = """
+conductor = "fixed:single?worker=a"
+[workers.a]
+kind = "scripted"
+answers = "forty-two"
+"""
+READING = ("journal verify", "runs", "explain", "trace", "journal export", "runs --json")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="who may write is asked of Linux")
+
+
+def shikisha(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=120)  # noqa: S603, S607 - ours
+
+
+def read(folder: Path, *commands: str) -> list[tuple[int, str, str]]:
+    """Run commands on a journal that cannot be written; nothing may appear beside it."""
+    config = folder.parent / "shikisha.toml"
+    done = shikisha("-c", SCRIPT, str(folder / "journal.db"), str(config), *commands)
+    assert done.returncode == 0, done.stderr
+    told, untouched = json.loads(done.stdout)
+    assert untouched
+    return [tuple(each) for each in told]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that everybody may enter, with a journal of one run."""
+    with TemporaryDirectory() as base:
+        Path(base).chmod(0o755)
+        (Path(base) / "shikisha.toml").write_text(CONFIG)
+        made = Path(base) / "media"
+        made.mkdir()
+        done = shikisha(
+            "-m",
+            "shikisha",
+            "run",
+            "what?",
+            "--config",
+            str(made.parent / "shikisha.toml"),
+            "--journal",
+            str(made / "journal.db"),
+        )
+        assert done.returncode == 0, done.stderr
+        yield made
+
+
+def test_a_journal_on_read_only_media_is_verified_and_read(folder: Path) -> None:
+    verified, runs, explained, traced, exported, listed = read(folder, *READING)
+    assert verified[0] == 0, verified
+    assert verified[1].startswith("intact: ")
+    assert "what?" in runs[1]
+    assert explained[0] == traced[0] == 0
+    assert exported[1].count("\n") == len(exported[1].splitlines()) > 3
+    assert [run["prompt"] for run in json.loads(listed[1])] == ["what?"]
+
+
+def test_an_edit_is_found_there_too(folder: Path) -> None:
+    with sqlite3.connect(folder / "journal.db") as opened:
+        opened.execute("UPDATE events SET data = replace(data, 'done', 'gone')")
+    opened.close()
+    (verified,) = read(folder, "journal verify")
+    assert verified[0] == 6
+    assert "NOT intact" in verified[1]
+
+
+@pytest.mark.parametrize("index", [False, True])
+def test_what_is_only_in_the_log_beside_it_is_read(folder: Path, index: bool) -> None:
+    """As when the media were taken from a machine that was writing."""
+    file = folder / "journal.db"
+    held = sqlite3.connect(file)
+    held.execute("PRAGMA wal_autocheckpoint = 0")
+    held.execute("SELECT count(*) FROM events").fetchone()  # as long as somebody reads, the log stays
+    config = str(folder.parent / "shikisha.toml")
+    done = shikisha("-m", "shikisha", "run", "later?", "--config", config, "--journal", str(file))
+    assert done.returncode == 0, done.stderr
+    taken = folder.parent / "taken"
+    taken.mkdir()
+    for end in ("", "-wal", "-shm") if index else ("", "-wal"):
+        shutil.copyfile(f"{file}{end}", taken / f"journal.db{end}")
+    held.close()
+    assert (taken / "journal.db-wal").stat().st_size > 0
+    verified, runs = read(taken, "journal verify", "runs")
+    assert verified[0] == 0, verified
+    assert "later?" in runs[1]
+
+
+@pytest.mark.parametrize("command", ["feedback last --score 1", "run again"])
+def test_what_would_be_written_is_refused(folder: Path, command: str) -> None:
+    ((code, _, said),) = read(folder, command)
+    assert code == 6
+    assert "readonly" in said
+    assert os.listdir(folder) == ["journal.db"]

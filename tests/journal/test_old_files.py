@@ -1,0 +1,77 @@
+"""Files that version 0.1 wrote are read by this one: a journal, policies, a training's checkpoint.
+
+They are in `tests/data/v0.1`. The journal holds runs of every end; the training stopped after 4 of its 6 steps.
+"""
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+from trainings import ground, settings
+from typer.testing import CliRunner
+
+from shikisha.cli.app import app
+from shikisha.routing.policy_file import load_policy, policy_version, serialize_policy
+from shikisha.training.metrics_log import STEPS_FILE
+from shikisha.training.training_run import TrainingJob, train
+
+HELD = ROOT / "tests" / "data" / "v0.1"
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the files to work on, as the current folder: the training names its start by a relative path."""
+    shutil.copytree(HELD, tmp_path / "held")
+    monkeypatch.chdir(tmp_path / "held")
+    return tmp_path / "held"
+
+
+def shikisha(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(
+        app, [*arguments, "--journal", "journal.sqlite"], env={"SHIKISHA_CONFIG": "shikisha.toml"}
+    )
+    assert result.exit_code == code, (result.output, result.stderr)
+    return str(result.stdout)
+
+
+@pytest.mark.usefixtures("held")
+def test_a_journal_of_version_0_1_is_verified_and_shown() -> None:
+    shikisha("journal", "verify")
+    rows = json.loads(shikisha("runs", "--json"))
+    assert Counter(row["status"] for row in rows) == {"done": 3, "suspended": 2, "failed": 1, "capped": 1}
+    for row in rows:
+        assert shikisha("trace", row["run"]).strip()
+        assert shikisha("explain", row["run"]).strip()
+    debate = json.loads(shikisha("trace", rows[0]["run"], "--json"))
+    assert "forty-two" in json.dumps(debate)
+
+
+@pytest.mark.usefixtures("held")
+def test_a_run_that_waits_in_a_journal_of_version_0_1_is_approved_and_ends() -> None:
+    (run,) = [row["run"] for row in json.loads(shikisha("runs", "--json")) if row["prompt"] == "may it?"]
+    shikisha("approve", run, "--step", "0", "yes")
+    assert shikisha("resume", run, "-q").strip() == "allowed"
+    shikisha("journal", "verify")
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("every-kind.policy", "f4b4901c0ea7"), ("learned.policy", "285b1be326c9")]
+)
+def test_a_policy_of_version_0_1_is_read_and_written_the_same(held: Path, name: str, version: str) -> None:
+    policy, found = load_policy(held / name)
+    assert (found, policy_version(serialize_policy(policy))) == (version, version)
+    shown = CliRunner().invoke(app, ["policy", "show", name])
+    assert (shown.exit_code, version in shown.stdout) == (0, True)
+
+
+async def test_a_training_of_version_0_1_goes_on_from_its_checkpoint(held: Path) -> None:
+    before = (held / "training" / STEPS_FILE).read_text().splitlines()
+    order = TrainingJob(settings(Path("start"), second={"share": 0.5}), ground(), Path("training"), resume=True)
+    result = await train(order)
+    assert result.steps == 6
+    after = (held / "training" / STEPS_FILE).read_text().splitlines()
+    assert [json.loads(line)["number"] for line in after] == [1, 2, 3, 4, 5, 6]
+    assert after[:4] == before[:4]

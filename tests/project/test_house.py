@@ -1,0 +1,124 @@
+"""The house itself: light imports, the public surface, sizes, no cycles, and a test for every invariant."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+import shikisha
+
+TESTS = ROOT / "tests"
+SOURCE = TESTS.parent / "src"
+FILES = sorted(SOURCE.rglob("*.py"))
+HEAVY = {"torch", "transformers", "openai", "fastapi", "sqlalchemy", "pydantic", "mcp", "pyarrow", "pandas"}
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def module(path: Path) -> str:
+    """The dotted name of a source file."""
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module(path): path for path in FILES}
+
+
+def modules_after(*command: str) -> set[str]:
+    """The top-level modules that a Python process has imported by its end."""
+    # -X importtime names every module on stderr, those imported before the command's own code included
+    told = [sys.executable, "-X", "importtime", *command]
+    done = subprocess.run(told, capture_output=True, text=True, check=True)  # noqa: S603 - our own command
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+
+
+def test_importing_shikisha_imports_nothing_heavy() -> None:
+    imported = modules_after("-c", "import shikisha")
+    assert "shikisha" in imported
+    assert imported & (HEAVY | {"asyncio"}) == set()
+
+
+def test_help_imports_neither_torch_nor_openai_nor_fastapi() -> None:
+    imported = modules_after("-m", "shikisha", "--help")
+    assert "typer" in imported
+    assert imported & (HEAVY - {"pydantic"}) == set()
+
+
+@pytest.mark.parametrize("name", shikisha.__all__)
+def test_a_public_name_comes_from_its_home_and_from_there_only(name: str) -> None:
+    home = import_module(f"shikisha.{shikisha._HOMES[name]}")
+    assert getattr(shikisha, name) is getattr(home, name)
+    assert getattr(home, name).__module__ == home.__name__
+
+
+def test_the_public_surface_is_what_all_says() -> None:
+    typed = [
+        alias.name
+        for node in ast.walk(tree(MODULES["shikisha"]))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("shikisha.")
+        for alias in node.names
+    ]
+    assert shikisha.__all__ == sorted(shikisha._HOMES) == sorted(typed)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = shikisha.Nothing
+
+
+@pytest.mark.parametrize("path", FILES, ids=MODULES)
+def test_every_module_says_what_it_is_for_and_is_short(path: Path) -> None:
+    assert ast.get_docstring(tree(path))
+    assert len(path.read_text().splitlines()) <= 700
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            assert lines <= (300 if isinstance(node, ast.ClassDef) else 80), f"{node.name} has {lines} lines"
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The modules of ours that importing a file imports (what stands in functions is imported later)."""
+    for node in tree(path).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in MODULES else node.module for name in names)
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = {name: set(imports(path)) - {name} for name, path in MODULES.items()}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(MODULES)  # CycleError names a cycle
+
+
+def test_every_invariant_of_the_design_has_a_test_that_names_it() -> None:
+    names = re.findall(r"def test_\w*invariant_(\d)_", "\n".join(path.read_text() for path in TESTS.glob("test_*.py")))
+    missing = sorted(set("123456789") - set(names))
+    assert not missing, f"no test names invariant {', '.join(missing)} of the design"
+
+
+def test_invariant_7_nothing_outside_training_can_make_tokens_of_a_text_for_a_loss() -> None:
+    roots = {"tiktoken", "tokenizers", "torch", "transformers", "trl", "vllm"}
+    outside = [path for path in FILES if "train" not in path.relative_to(SOURCE).parts]
+    named = {
+        (module(path), name.partition(".")[0])
+        for path in outside
+        for node in ast.walk(tree(path))
+        for name in imported_by(node)
+    }
+    reads_prompts = ("shikisha.conductors.onnx_checkpoint", "tokenizers")  # and writes plans; it has no losses
+    assert [pair for pair in named if pair[1] in roots and pair != reads_prompts] == []
+
+
+def imported_by(node: ast.AST) -> list[str]:
+    """The modules that an import statement names; none for any other node."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -1,0 +1,67 @@
+"""The page on learning says what is so: its rows are a log, its commands work on a small one, its options exist."""
+
+import asyncio
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from panels import panel
+from paths import ROOT
+from policies import write
+from test_learn_cli import perform
+from typer.testing import CliRunner
+
+from shikisha.cli.app import app
+from shikisha.outcomes.log_reader import OutcomeLog
+from shikisha.routing.fit.model_selection import CASCADE, MIN_TASKS, POLICY, TABLE
+from shikisha.routing.trade_off import TargetMetric
+
+SHELF = ("show", "add", "canary", "trial", "promote", "rollback", "watch")
+PAGE = ROOT / "docs" / "learning.md"
+POOL = "".join(
+    f'[workers.{name}]\nkind = "scripted"\nanswers = "A"\nprice = {{ call = 0.01 }}\n'
+    for name in ("cheap", "middle", "dear")
+)
+
+
+def blocks(language: str) -> list[str]:
+    """The contents of the page's blocks in this language."""
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def test_the_rows_of_the_page_are_a_log(tmp_path: Path) -> None:
+    for stem in ("tasks", "outcomes"):
+        (rows,) = blocks(f"jsonl {stem}")
+        (tmp_path / f"{stem}.jsonl").write_text(rows)
+    log = OutcomeLog.read(tmp_path)
+    assert (log.task_ids, log.workers) == (("t1",), ("cheap", "dear"))
+
+
+def test_every_command_of_the_page_works_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(panel(tasks=MIN_TASKS + 10), tmp_path / "outcomes")
+    (tmp_path / "shikisha.toml").write_text(POOL)
+    asyncio.run(perform(tmp_path / "runs.db", 12))
+    commands = [shlex.split(line)[1:] for block in blocks("sh") for line in block.splitlines()]
+    assert [command[0] for command in commands] == ["learn", "policy", "run", "eval", "policy", "learn"]
+    for command in commands:
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, (command, result.output, result.stderr)
+
+
+@pytest.mark.parametrize(
+    "name", [TABLE, CASCADE, POLICY, *(f"?{aim}=" for aim in TargetMetric if aim is not TargetMetric.BEST)]
+)
+def test_the_page_names_every_rung_and_every_way_to_turn_the_dial(name: str) -> None:
+    assert f"| `{name}" in PAGE.read_text()
+
+
+def test_every_option_that_the_page_names_is_one() -> None:
+    known = "".join(
+        CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"}).stdout
+        for command in (["learn"], ["run"], ["eval"], ["feedback"], *(["policy", name] for name in SHELF))
+    )
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text()))
+    assert named
+    assert {option for option in named if option not in known} == set()

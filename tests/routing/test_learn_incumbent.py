@@ -1,0 +1,128 @@
+"""The conductor in force: a journal of its plans is learned from only where what is learned is shown to be as good."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from panels import Made, panel
+from partial_logs import one_each, untold
+from policies import write
+from typer.testing import CliRunner
+
+from shikisha.cli.app import app
+from shikisha.cli.exit_codes import ExitCode
+from shikisha.config.container import load_config
+from shikisha.engine.engine import Engine
+from shikisha.evals.graders import grade_from_score
+from shikisha.evals.reward import grade_events
+from shikisha.journal import open_journal
+from shikisha.routing.fit.baselines import MIN_COMPARED_TASKS
+from shikisha.routing.policy_file import load_policy
+from shikisha.simulation.baseline_conductors import RULES
+from shikisha.simulation.task_generator import generate_tasks
+from shikisha.simulation.vocabulary import WordingSplit
+
+WORKERS = {"ann": Made(0.55, 0.1), "bob": Made(0.8, 1.0)}
+TASKS = 90  # few, so that the rule alone is fitted, and enough to compare
+
+
+def learn(*arguments: str, code: int = 0) -> str:
+    """What `shikisha learn` says."""
+    result = CliRunner().invoke(app, ["learn", *arguments], env={"COLUMNS": "200"})
+    assert result.exit_code == code, (result.output, result.stderr)
+    return " ".join((result.stdout + result.stderr).split())
+
+
+async def rehearsed(file: Path, tasks: int) -> None:
+    """Keep graded runs of rehearsal questions, conducted by the hand-written rules."""
+    pool = load_config().pool()
+    async with open_journal(str(file)) as journal:
+        for item in generate_tasks(WordingSplit.TRAIN, 21, count=tasks):
+            run = await Engine(journal).run(item.task, pool, RULES)
+            for event in grade_events(
+                run.id, grade_from_score("feedback", float(item.grade(run.answer)), run.answer, ""), None
+            ):
+                journal.add(event)
+        await journal.flush()
+
+
+def test_a_journal_of_plans_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    asyncio.run(rehearsed(tmp_path / "runs.db", 60))
+    out = tmp_path / "new.policy"
+    said = learn("--from-journal", str(tmp_path / "runs.db"), "--out", str(out), code=ExitCode.CONFIG)
+    assert "60 runs of this journal were conducted by rehearsal:rules, with plans of several steps" in said
+    assert "cannot be compared with it" in said
+    assert "leave the conductor in force, or run and grade the same tasks with each worker alone" in said
+    assert not out.exists()
+
+    CliRunner().invoke(
+        app, ["import", "outcomes", "journal", str(tmp_path / "runs.db"), "--out", str(tmp_path / "log")]
+    )
+    assert "were conducted by rehearsal:rules" in learn(str(tmp_path / "log"), "--out", str(out), code=ExitCode.CONFIG)
+    assert not out.exists()
+
+
+def a_log(folder: Path, scores: Mapping[int, float], parted: int = 1, *, more: int = 0) -> Path:
+    """A full log of two workers, and graded runs of `lm:planner` on its tasks; `more` further runs of one step."""
+    write(panel(WORKERS, TASKS, seed=4), folder)
+    ids = [json.loads(line)["task_id"] for line in (folder / "tasks.jsonl").read_text().splitlines()]
+    rows = [
+        {"conductor": "lm:planner", "task_id": ids[place], "parted": parted, "score": score, "cost_usd": 0.02}
+        for place, score in scores.items()
+    ]
+    rows += [
+        {"conductor": "fixed:single", "task_id": ids[0], "parted": 0, "score": None, "cost_usd": None}
+        for _ in range(more)
+    ]
+    (folder / "conducted.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_what_is_shown_to_be_as_good_is_written_beside_the_conductor_in_force(tmp_path: Path) -> None:
+    log = a_log(tmp_path / "log", {place: float(place % 3 == 0) for place in range(TASKS)})
+    said = learn(str(log), "--out", str(tmp_path / "new.policy"), "--page", str(tmp_path / "page.html"))
+    assert "in force: lm:planner" in (tmp_path / "page.html").read_text()
+    assert "the conductor in force, lm:planner, was right in 33.3% of 90 tasks; what is learned in" in said
+    policy, _ = load_policy(tmp_path / "new.policy")
+    (row,) = (one for one in policy.yardsticks if one.name.startswith("in force"))
+    assert (row.name, round(row.area, 3)) == ("in force: lm:planner", 0.333)
+    assert "in force: lm:planner" in said
+
+
+@pytest.mark.parametrize(
+    ("scores", "says"),
+    [
+        (dict.fromkeys(range(TASKS), 1.0), "it is not shown to be as good, so nothing is written"),
+        ({place: float(place % 5 > 0) for place in range(TASKS)}, "it is not shown to be as good"),  # about the same
+        (
+            dict.fromkeys(range(MIN_COMPARED_TASKS - 1), 0.0),
+            f"{MIN_COMPARED_TASKS - 1} graded tasks of its runs were also put to every",
+        ),
+    ],
+)
+def test_what_is_worse_or_too_little_known_is_not_written(
+    scores: Mapping[int, float], says: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "new.policy"
+    assert says in learn(str(a_log(tmp_path / "log", scores)), "--out", str(out), code=ExitCode.CONFIG)
+    assert not out.exists()
+
+
+def test_runs_of_one_whole_step_and_a_few_trials_are_no_conductor_in_force(tmp_path: Path) -> None:
+    scores = dict.fromkeys(range(TASKS), 1.0)
+    learn(str(a_log(tmp_path / "one", scores, parted=0)), "--out", str(tmp_path / "one.policy"))
+    learn(str(a_log(tmp_path / "two", {0: 1.0}, more=30)), "--out", str(tmp_path / "two.policy"))
+
+
+def test_workers_that_somebody_chose_for_their_tasks_are_not_taken_for_as_good_elsewhere(tmp_path: Path) -> None:
+    held = untold(one_each(panel(WORKERS, TASKS, seed=4), np.array([0.5, 0.5])))
+    write(held, tmp_path / "log")
+    learn(str(tmp_path / "log"), "--out", str(tmp_path / "old.policy"))  # a log that says nothing of runs: a warning
+    row = {"conductor": "rules:triage.toml", "task_id": None, "parted": 0, "score": 1.0, "cost_usd": None}
+    (tmp_path / "log" / "conducted.jsonl").write_text(json.dumps(row) + "\n")
+    said = learn(str(tmp_path / "log"), "--out", str(tmp_path / "new.policy"), code=ExitCode.CONFIG)
+    assert "whom to ask was chosen by rules:triage.toml" in said
+    assert not (tmp_path / "new.policy").exists()

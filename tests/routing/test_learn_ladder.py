@@ -1,0 +1,158 @@
+"""The ladder: higher rungs are kept only where that can be defended; what is promised was found on held-back tasks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from panels import POOL, Made, missing, panel, scores_only
+
+from shikisha.routing.fit.cost_frontier import BUDGETS, affordable_share, compute_frontier, paired_gain
+from shikisha.routing.fit.fit_response_model import fit_response_model
+from shikisha.routing.fit.fit_table import RoutingPreference
+from shikisha.routing.fit.model_selection import (
+    CASCADE,
+    POLICY,
+    TABLE,
+    LearningOptions,
+    assign_folds,
+    choose_candidate,
+    fit_candidates,
+    replay_frontier,
+    select_policy,
+)
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, add_latency_cost
+from shikisha.routing.policy_data import AreaGain, HeldOutEvidence, Policy
+from shikisha.routing.text_features import hash_responses
+from shikisha.routing.trade_off import OperatingPoint, TradeOff
+
+ALIKE = {"one": Made(0.65, 0.2), "two": Made(0.65, 0.2), "three": Made(0.65, 0.2), "four": Made(0.7, 1.0)}
+POOLED = panel(ALIKE, tasks=900)
+UNSURE = {"one": Made(0.65, 0.2), "two": Made(0.65, 0.2), "three": Made(0.7, 1.0)}  # over few tasks
+
+
+@pytest.fixture(scope="module")
+def climbed() -> Policy:
+    return select_policy(POOLED)
+
+
+def evidence(policy: Policy, rung: str) -> HeldOutEvidence:
+    found = policy.rung(rung).evidence
+    assert found is not None
+    return found
+
+
+def test_where_agreement_tells_much_the_policy_is_kept(climbed: Policy) -> None:
+    assert climbed.kept == POLICY
+    gains = evidence(climbed, POLICY).gains
+    assert {one.over for one in gains} >= {TABLE, CASCADE}
+    assert next(one for one in gains if one.over == TABLE).low > 0
+
+
+def test_what_is_promised_is_what_new_tasks_bring(climbed: Policy) -> None:
+    fresh = panel(ALIKE, tasks=900, seed=5)
+    fitted = fit_candidates(POOLED, LearningOptions(), (TABLE, CASCADE, POLICY))
+    front = replay_frontier(fitted, fitted.dials[POLICY], fresh, POOLED.cost_unit(), BUDGETS)
+    assert evidence(climbed, POLICY).area == pytest.approx(front.area, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("gained", "kept"),
+    [
+        ((0.02, 0.001, 0.04), POLICY),
+        ((0.02, 0.0, 0.04), TABLE),
+        ((0.02, -0.001, 0.04), TABLE),  # better in the mean, and harm is not excluded
+        ((-0.02, -0.04, -0.001), TABLE),
+    ],
+)
+def test_a_rung_is_kept_only_where_the_interval_of_its_gain_excludes_harm(
+    gained: tuple[float, float, float], kept: str
+) -> None:
+    proofs = {TABLE: HeldOutEvidence(0.7), POLICY: HeldOutEvidence(0.72, gains=(AreaGain(TABLE, *gained),))}
+    assert choose_candidate((TABLE, POLICY), proofs) == kept
+
+
+def test_a_log_whose_gain_is_better_in_the_mean_alone_keeps_the_rule() -> None:
+    policy = select_policy(panel(UNSURE, tasks=110, seed=4))
+    gained = next(one for one in evidence(policy, POLICY).gains if one.over == TABLE)
+    assert gained.low <= 0 < gained.mean
+    assert policy.kept == TABLE
+
+
+def test_where_one_answer_says_all_the_rule_is_kept() -> None:
+    held = panel({"a": Made((0.95, 0.3), 1.0), "b": Made((0.3, 0.95), 1.0)}, tasks=400, alike=1.0)
+    assert select_policy(held).kept == TABLE
+
+
+def test_a_log_that_is_too_small_gives_the_rule_and_says_so() -> None:
+    policy = select_policy(panel(tasks=30))
+    assert [rung.name for rung in policy.rungs] == [TABLE]
+    assert any("too few" in note for note in policy.about.notes)
+
+
+def test_load_limits_keep_to_the_rule_and_say_so() -> None:
+    policy = select_policy(panel(tasks=300), LearningOptions(preference=RoutingPreference(limits={"dear": 0.2})))
+    assert [rung.name for rung in policy.rungs] == [TABLE]
+    assert any("load limits" in note for note in policy.about.notes)
+
+
+def test_waiting_that_costs_is_part_of_the_cost() -> None:
+    slow = {name: replace(made, seconds=10.0 if name == "cheap" else 0.1) for name, made in POOL.items()}
+    held = panel(slow, tasks=300)
+    patient, hasty = select_policy(held), select_policy(add_latency_cost(held, 1.0)[0])
+    assert hasty.rung(TABLE).dial.points[0].cost > patient.rung(TABLE).dial.points[0].cost
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        panel(tasks=3),
+        panel(tasks=120, kinds=()),
+        scores_only(panel(tasks=150)),
+        panel({"only": Made(0.5)}, tasks=120),
+        panel({name: replace(made, cost=0.0) for name, made in POOL.items()}, tasks=150),
+        panel({"a": Made(1.0), "b": Made(1.0)}, tasks=120),
+        panel({"a": Made(0.0), "b": Made(0.0)}, tasks=120),
+        missing(panel(tasks=150), np.arange(150)[:, None] % 10 == np.arange(3)),
+    ],
+    ids=["three tasks", "no types", "scores only", "one worker", "free", "always right", "never right", "gaps"],
+)
+def test_odd_logs_give_a_policy_with_a_dial(held: OutcomeMatrix) -> None:
+    policy = select_policy(held)
+    assert policy.rung().dial.points
+    assert len({rung.name for rung in policy.rungs}) == len(policy.rungs)
+
+
+def test_copies_of_a_task_are_in_one_fold() -> None:
+    hashes = [f"task {number % 50}" for number in range(150)]
+    folds = assign_folds(hashes, "salt")
+    assert (folds[:50] == folds[50:100]).all()
+    assert set(folds.tolist()) == {0, 1, 2, 3, 4}
+
+
+def test_a_budget_below_the_cheapest_setting_pays_for_a_part_of_the_tasks() -> None:
+    dial = TradeOff((OperatingPoint(0, 0, 0.4, 1.0),), 1.0, 1.0)
+    front = compute_frontier(dial, np.ones((10, 1)), np.full((10, 1), 0.4), [(0, 0)], np.array([0.1, 0.4]))
+    assert front.won.mean(axis=0).tolist() == pytest.approx([0.25, 1.0])
+    assert front.cost.mean(axis=0).tolist() == pytest.approx([0.1, 0.4])
+    assert affordable_share(dial, 1.0) == 1.0
+
+
+def test_a_gain_is_paired_by_task() -> None:
+    dial = TradeOff((OperatingPoint(0, 0, 0.0, 0.5),), 1.0, 1.0)
+    won = np.random.default_rng(0).random((300, 1))
+    one, other = (compute_frontier(dial, held, np.zeros((300, 1)), [(0, 0)], BUDGETS) for held in (won + 0.01, won))
+    assert paired_gain("other", one, other).low == pytest.approx(0.01)
+
+
+def test_words_that_tell_right_from_wrong_are_heard_and_those_that_do_not_are_not() -> None:
+    held, random = panel(tasks=600), np.random.default_rng(0)
+    told = [("surely" if right else "perhaps") + " so" for right in held.won[:, 0] > 0.5]
+    noise = [str(random.choice(["surely", "perhaps"])) for _ in told]
+    texts = (hash_responses(told), hash_responses(noise), None)
+    hearing, tells = fit_response_model(replace(held, texts=texts), assign_folds(held.hashes, "x"))
+    assert hearing is not None
+    assert tells is not None
+    right = held.won[:, 0] > 0.5
+    assert tells[right, 0].min() > tells[~right, 0].max()
+    assert abs(np.corrcoef(tells[:, 1], held.won[:, 1])[0, 1]) < 0.15
+    assert not tells[:, 2].any()

@@ -1,0 +1,302 @@
+"""What the pages show, without a server: states, filters, figures, forms, and what is sent while a run goes on."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from shikisha.core.call import ApprovalMode, Card
+from shikisha.core.errors import ConfigError, FaultKind, WorkerError
+from shikisha.core.events import AttemptFinished, AttemptStarted, PlanProposed, RunStarted, RunStatus, StepFinished
+from shikisha.plots.format import format_ago, format_moment, format_share, format_timestamp
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.keys import Key, KeyCaps
+from shikisha.server.keys.grants import BudgetAmount, DailySpend
+from shikisha.server.keys.key import KeyScope
+from shikisha.server.lifecycle.broadcast import EventUpdate, TextUpdate
+from shikisha.server.pages import approvals_page, keys_page, run_page, runs_page, try_page, workers_page
+from shikisha.server.pages.login import _own_path
+from shikisha.server.pages.run_page import StepPhase
+from shikisha.server.pages.workers_page import RecentActivity, RecentCall
+from shikisha.server.store import RunPage, ServedRun
+from shikisha.server.store import ServedState as Row
+from support import member, plan_of, pool_of, run_events
+
+NOW = 1_790_000_000.0
+
+
+def states(view: run_page.RunView) -> list[StepPhase]:
+    return [step.state for turn in view.rounds for step in turn.steps]
+
+
+async def test_a_steps_state_is_read_off_the_events_at_every_point_of_a_run() -> None:
+    _, events = await run_events(pool_of(a="one", b="two"), plan_of((0, []), (1, [0])))
+    told = {type(event): states(run_page.run_view(events[: place + 1], NOW)) for place, event in enumerate(events)}
+    assert told[RunStarted] == []
+    assert told[PlanProposed] == [StepPhase.PLANNED, StepPhase.PLANNED]
+    assert told[AttemptStarted] == [StepPhase.DONE, StepPhase.RUNNING]
+    assert told[AttemptFinished] == [StepPhase.DONE, StepPhase.RUNNING]  # its answer is being looked at
+    assert told[StepFinished] == [StepPhase.DONE, StepPhase.DONE]
+
+
+async def test_a_failed_step_and_one_that_is_left_are_told_apart() -> None:
+    pool = pool_of(member("a", WorkerError(FaultKind.AUTH)), b="two")
+    _, events = await run_events(pool, plan_of((0, []), (1, [0])))
+    assert states(run_page.run_view(events, NOW)) == [StepPhase.FAILED, StepPhase.FAILED]
+    cut = [event for event in events if event.kind not in ("step.finished", "attempt.started", "attempt.failed")]
+    assert states(run_page.run_view(cut, NOW)) == [StepPhase.LEFT, StepPhase.LEFT]
+
+
+async def test_a_retry_is_seen_while_it_is_waited_for() -> None:
+    tries: Iterator[str | WorkerError] = iter([WorkerError(FaultKind.SERVER), "done"])
+    _, events = await run_events(pool_of(member("a", lambda _: next(tries))), plan_of((0, [])))
+    failed = next(place for place, event in enumerate(events) if event.kind == "attempt.failed")
+    view = run_page.run_view(events[: failed + 1], NOW)
+    assert (view.live, states(view)) == (True, [StepPhase.RETRYING])
+
+
+async def test_a_run_that_waits_says_for_what_and_for_whom() -> None:
+    pool = pool_of(member("a", "done", approval=ApprovalMode.ALWAYS))
+    run, events = await run_events(pool, plan_of((0, [])))
+    view = run_page.run_view(events, NOW)
+    assert (view.status, states(view), view.live) == (RunStatus.SUSPENDED, [StepPhase.WAITING], False)
+    asked = approvals_page.approval_view(run.id, run, *view.waiting)
+    assert (asked.kind, asked.call, asked.arguments) == ("approve", "part 0", ())
+
+
+async def test_a_calls_arguments_are_shown_one_by_one_and_what_it_is_shown_of_others() -> None:
+    pool = pool_of(member("b", "done", approval=ApprovalMode.ALWAYS), a="read it")
+    plan = plan_of((1, []), (0, [0]))
+    plan = replace(plan, steps=(plan.steps[0], replace(plan.steps[1], subtask='{"order": 7, "to": "Ana"}')))
+    run, _ = await run_events(pool, plan)
+    asked = approvals_page.approval_view(run.id, run, *run.open_questions)
+    assert asked.arguments == (("order", "7"), ("to", "Ana"))
+    assert [(seen.step, seen.worker, seen.text) for seen in asked.sees] == [(0, "a", "read it")]
+
+
+async def test_time_goes_on_while_a_run_does_and_stands_still_afterwards() -> None:
+    _, events = await run_events(pool_of(a="one"), plan_of((0, [])))
+    begun = run_page.run_view(events[:1], events[0].at + 5)
+    assert begun.seconds == pytest.approx(5)
+    ended = run_page.run_view(events, events[-1].at + 5)
+    assert ended.seconds == pytest.approx(events[-1].at - events[0].at)
+
+
+# lists ----------------------------------------------------------------------------------------------------------------
+
+
+def served(run: str = "r", **more: object) -> ServedRun:
+    told: dict[str, object] = {"run": run, "tenant": "t", "key": "k", "api": "chat", "model": "m", "conductor": "c"}
+    told |= {"created": NOW, "updated": NOW + 2, "state": Row.ENDED, "status": RunStatus.DONE, "excerpt": "What?"}
+    return ServedRun(**{**told, **more})  # type: ignore[arg-type]
+
+
+def test_a_filter_is_an_address_and_back() -> None:
+    asked = runs_page.RunListQuery.of({"text": " a&b ", "status": "done", "model": "m", "after": "2.5~run-1", "x": "y"})
+    assert asked.filter("t").after == (2.5, "run-1")
+    assert asked.filter(None).statuses == (RunStatus.DONE,)
+    assert asked.query() == "text=a%26b&status=done&model=m"
+
+
+@pytest.mark.parametrize("query", [{"status": "no such"}, {"after": "x"}, {"after": "x~y"}, {"after": "~"}])
+def test_what_an_address_says_that_no_list_knows_is_as_if_it_were_not_said(query: dict[str, str]) -> None:
+    asked = runs_page.RunListQuery.of(query).filter("t")
+    assert (asked.statuses, asked.after) == ((), None)
+
+
+def test_rows_tell_where_runs_stand_and_the_next_page_begins_at_the_cursor() -> None:
+    page = RunPage((served(), served("q", state=Row.WAITING, status=RunStatus.RUNNING)), (NOW, "q"))
+    view = runs_page.runs_view(runs_page.RunListQuery(), page, {"k": "Ada"}, (), NOW + 9)
+    assert [(row.status, row.seconds, row.key) for row in view.rows] == [
+        (RunStatus.DONE, 2.0, "Ada"),
+        (RunStatus.SUSPENDED, 2.0, "Ada"),
+    ]
+    assert runs_page.RunListQuery.of({"after": f"{NOW!r}~q"}).filter("t").after == (NOW, "q")
+    assert view.next == f"after={NOW!r}~q"
+
+
+def tried(worker: str, **more: object) -> RecentCall:
+    told: dict[str, object] = {"run": "r", "domain": "", "at": NOW, "ok": True, "seconds": 1.0, "tokens": 10}
+    return RecentCall(worker=worker, **{"dollars": 0.5, **told, **more})  # type: ignore[arg-type]
+
+
+def test_workers_are_counted_by_kind_of_task_and_a_cost_that_nobody_knows_is_none() -> None:
+    calls = (
+        tried("a", seconds=1.0, domain="law"),
+        tried("a", seconds=3.0, domain="law", ok=False),
+        tried("a", seconds=2.0, domain="tax", dollars=None, at=NOW + 10),
+        tried("gone"),
+    )
+    found = workers_page.workers_view(RecentActivity(calls, {}, NOW), [Card("a"), Card("b")], NOW + 10)
+    one, other, gone = found.workers
+    assert (one.all.calls, one.all.share, one.all.p50, one.all.dollars) == (3, 2 / 3, 1.0, None)
+    assert [(domain, part.calls, part.dollars) for domain, part in one.by_domain] == [("law", 2, 1.0), ("tax", 1, None)]
+    assert (other.all.share, other.all.p50, other.all.dollars_a_call) == (None, None, None)
+    assert (gone.name, gone.configured) == ("gone", False)
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.0, 1.0), (0.5, 2.0), (0.95, 4.0), (1.0, 4.0)])
+def test_a_quantile_is_one_of_the_values(share: float, value: float) -> None:
+    assert workers_page.quantile([1.0, 2.0, 3.0, 4.0], share) == value
+    assert workers_page.quantile([], share) is None
+
+
+def test_ways_of_conducting_are_compared_over_runs_that_are_over() -> None:
+    runs = [
+        served("1", model="a", dollars=1.0, excerpt="same"),
+        served("2", model="a", dollars=None, status=RunStatus.FAILED),
+        served("3", model="b", dollars=4.0, excerpt="same"),
+        served("4", model="b", state=Row.OPEN, excerpt="else"),
+    ]
+    ways = runs_page.stats_by_name(runs, {"1": 1.0, "3": 0.0}, "model")
+    one, other = ways["a"], ways["b"]
+    assert (one.runs, one.answered, one.dollars, one.unpriced, one.right) == (2, 1, 1.0, 1, 1.0)
+    better = {line.name: line.better for line in runs_page.comparison_lines(one, other)}
+    assert better == {
+        "ended with an answer": 1,
+        "right, of those graded": 0,
+        "cost, mean": 0,
+        "time, p50": None,
+        "time, p95": None,
+        "tokens, mean": None,
+    }
+    assert [(pair.left.run, pair.right.run) for pair in runs_page.shared_tasks(runs, ("a", "b"), "model")] == [
+        ("1", "3")
+    ]
+
+
+# keys -----------------------------------------------------------------------------------------------------------------
+
+
+def key(name: str = "k", **more: object) -> Key:
+    return replace(Key(name, name, "t", frozenset({KeyScope.RUN}), NOW - 9, "console"), **more)  # type: ignore[arg-type]
+
+
+def test_a_keys_meters_tell_what_is_used_of_each_cap() -> None:
+    capped = key(caps=KeyCaps(dollars_per_day=2.0, tokens=100))
+    today = keys_page._shown_days(NOW)[-1]
+    used = [
+        DailySpend("k", "", BudgetAmount(3 * 10**9, 120, 4)),
+        DailySpend("k", today, BudgetAmount(10**9, 20, 1)),
+        DailySpend("x", "", BudgetAmount()),
+    ]
+    view = keys_page.keys_view([capped, key("gone", revoked=NOW)], used, NOW)
+    one, gone = view.keys
+    assert [(meter.name, meter.share, meter.level) for meter in one.meters] == [
+        ("tokens in all", 1.2, "all"),
+        ("dollars today", 0.5, "used"),
+    ]
+    assert (one.state, gone.state, view.today, view.total) == ("valid", "revoked", 1.0, 3.0)
+
+
+def test_the_form_of_a_key_is_read() -> None:
+    form = {"name": "n8n", "expires": "2", "dollars_per_day": "1.5", "tokens": "100", "workers": "a, b,a"}
+    wanted = keys_page.read_key_form(form, ["run", "read"], NOW)
+    assert (wanted.expires, wanted.workers, wanted.conductors) == (NOW + 172_800, ("a", "b"), None)
+    assert wanted.caps == KeyCaps(dollars_per_day=1.5, tokens=100)
+
+
+@pytest.mark.parametrize(
+    ("form", "scopes", "named"),
+    [
+        ({}, ["run"], "name"),
+        ({"name": "a", "expires": "0"}, ["run"], "expires"),
+        ({"name": "a", "expires": "-1"}, ["run"], "expires"),
+        ({"name": "a"}, [], "scopes"),
+        ({"name": "a"}, ["root"], "scopes"),
+        ({"name": "a", "tokens": "1.5"}, ["run"], "tokens"),
+        ({"name": "a", "dollars": "-1"}, ["run"], "dollars"),
+        ({"name": "a", "dollars": "nan"}, ["run"], "dollars"),
+        ({"name": "a\nb"}, ["run"], "name"),
+        ({"name": "a", "labels": "x" * 201}, ["run"], "labels"),
+    ],
+)
+def test_what_cannot_be_read_of_a_keys_form_is_named(form: dict[str, str], scopes: list[str], named: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{named}: expected"):
+        keys_page.read_key_form(form, scopes, NOW)
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "inf", "x"])
+def test_a_cap_in_the_box_for_a_task_is_a_number(text: str) -> None:
+    told = try_page.form_fields({"prompt": "a", "model": "m", "dollars": text})
+    with pytest.raises(ApiError, match="dollars: expected"):
+        try_page.read_task_form(told)
+
+
+# while a run goes on --------------------------------------------------------------------------------------------------
+
+
+def test_only_what_changed_is_sent_and_a_round_that_has_grown_is_sent_whole() -> None:
+    before = {"head": '<div id="head">a</div>', "round-0": '<p id="round-0">', "plan-0": '<p id="plan-0">'}
+    assert run_page.changed_parts(before, before) == []
+    assert run_page.changed_parts(before, {**before, "head": '<div id="head">b</div>'}) == [
+        '<div id="head" hx-swap-oob="true">b</div>'
+    ]
+    grown = {**before, "round-0": '<p id="round-0">+', "step-0-0": '<p id="step-0-0">'}
+    assert run_page.changed_parts(before, grown) == ['<p id="round-0" hx-swap-oob="true">+']
+    new = {**before, "round-1": '<p id="round-1">', "plan-1": '<p id="plan-1">'}
+    assert run_page.changed_parts(before, new) == ['<div hx-swap-oob="beforeend:#rounds"><p id="round-1"></div>']
+
+
+def test_a_step_of_round_1_is_none_of_round_11() -> None:
+    after = {"round-1": '<p id="round-1">', "plan-1": "", "step-11-0": '<p id="step-11-0">x'}
+    before = {**after, "step-11-0": '<p id="step-11-0">'}
+    assert run_page.changed_parts(before, after) == ['<p id="step-11-0" hx-swap-oob="true">x']
+
+
+def test_what_an_attempt_said_is_forgotten_when_another_begins() -> None:
+    growing = run_page.GrowingTexts()
+    growing.hear(TextUpdate(0, 1, "half an "))
+    growing.hear(TextUpdate(0, 0, "answer"))
+    again = AttemptStarted(run="r", at=1.0, round=0, step=1, attempt=1, worker="a", key="k")
+    growing.hear(EventUpdate(3, again))
+    growing.hear(TextUpdate(0, 1, "new"))
+    assert growing.take() == {(0, 0): "answer", (0, 1): "new"}
+    assert growing.take() == {}
+
+
+# words ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "https://evil.example",
+        "//evil.example",
+        "/ui//evil",
+        "/ui/\\evil",
+        "/ui/../x",
+        "/ui/login",
+        "/ui/a?b",
+        "",
+        "/v1/x",
+    ],
+)
+def test_after_the_login_one_is_led_to_a_page_of_ours_only(way: str) -> None:
+    assert _own_path(way) == "/ui/runs"
+    assert _own_path("/ui/approvals/run-1/abc") == "/ui/approvals/run-1/abc"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (lambda: format_ago(NOW - 1, NOW), "just now"),
+        (lambda: format_ago(NOW - 90, NOW), "2 min ago"),
+        (lambda: format_ago(NOW + 7200, NOW), "in 2 h"),
+        (lambda: format_moment(0.0), "1 Jan 1970, 00:00:00 UTC"),
+        (lambda: format_timestamp(0.5), "1970-01-01T00:00:00.500Z"),
+        (lambda: format_share(None), "–"),
+        (lambda: format_share(0.666), "67\u00a0%"),
+    ],
+)
+def test_words(said: Callable[[], str], expected: str) -> None:
+    assert said() == expected
+
+
+def test_a_journals_line_holds_all_of_its_event() -> None:
+    data = {"round": 0, "step": 1, "attempt": 2, "check": "c", "reason": "<b>", "config": "{}"}
+    told = {"seq": 3, "run": "r", "kind": "check.decided", "at": 1.5, "hash": "ab", "data": data}
+    (line,) = run_page.journal_lines([json.dumps(told)])
+    assert (line.seq, line.place, line.what, line.hash) == (3, "round 0, step 1, call 2", "<b> · c", "ab")
+    assert '"reason": "<b>"' in line.data

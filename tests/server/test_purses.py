@@ -1,0 +1,415 @@
+"""Budgets of keys: held before every call, counted after it, shared by runs and servers, never passed."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from budgets import NOON, Count, Desk, admitted, desk, promised, refusal, spender
+from journals import behind
+from postgres import Cluster
+
+from shikisha.core.budget import Amount
+from shikisha.core.errors import CapReached
+from shikisha.server.keys import Key, KeyCaps
+from shikisha.server.keys.grants import BudgetAmount, DailySpend
+from shikisha.server.keys.key import nanodollars
+from shikisha.server.store import ServedRun, ServedState
+
+DAY = 86400.0
+CENT = Amount(10, 0.01)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, path: Path) -> str:
+    """A fresh journal of either kind."""
+    if request.param == "sqlite":
+        return str(path)
+    running: Cluster = request.getfixturevalue("postgres")
+    return running.fresh()
+
+
+@pytest.fixture
+def now() -> list[float]:
+    return [NOON]
+
+
+@pytest.fixture
+async def one(path: Path, now: list[float]) -> AsyncIterator[Desk]:
+    async with desk(str(path), lambda: now[0]) as opened:
+        yield opened
+
+
+async def test_what_calls_use_is_counted_by_day_and_in_all(one: Desk) -> None:
+    key = await one.key()
+    purse = await admitted(one, key)
+    for used in (CENT, Amount(), Amount(5, 0.005)):
+        await purse.hold(CENT, "ann")
+        purse.settle(CENT, used)
+    portion = BudgetAmount(nanodollars(0.015), 15, 1)
+    assert await one.used(key) == [DailySpend(key.id, "", portion), DailySpend(key.id, "2027-01-15", portion)]
+
+
+@pytest.mark.parametrize(
+    ("caps", "cap"),
+    [
+        (KeyCaps(dollars=0.03), "dollars"),
+        (KeyCaps(dollars_per_day=0.03), "dollars"),
+        (KeyCaps(tokens=30), "tokens"),
+        (KeyCaps(tokens_per_day=30), "tokens"),
+        (KeyCaps(dollars=0.03, tokens=1000, tokens_per_day=500), "dollars"),
+    ],
+)
+async def test_a_cap_is_held_to_the_last_digit(one: Desk, caps: KeyCaps, cap: str) -> None:
+    purse = await admitted(one, await one.key(caps))
+    for _ in range(3):
+        await purse.hold(CENT, "ann")
+    with pytest.raises(CapReached, match="ann may need") as refused:
+        await purse.hold(Amount(1, 1e-9), "ann")
+    assert refused.value.cap == cap
+    purse.settle(CENT, Amount(9, 0.009))
+    await purse.hold(Amount(1, 0.001), "ann")
+
+
+async def test_a_cap_says_what_there_was(one: Desk) -> None:
+    purse = await admitted(one, await one.key(KeyCaps(dollars_per_day=0.025)))
+    await purse.hold(CENT, "ann")
+    with pytest.raises(CapReached, match=r"\$0\.02: \$0\.015 of the key's \$0\.025 a day"):
+        await purse.hold(Amount(1, 0.02), "ann")
+
+
+async def test_runs_of_a_key_share_its_budget(one: Desk) -> None:
+    key = await one.key(KeyCaps(dollars=0.02))
+    first, second = await admitted(one, key), await admitted(one, key)
+    await first.hold(CENT, "ann")
+    await second.hold(CENT, "ann")
+    with pytest.raises(CapReached):
+        await first.hold(CENT, "ann")
+
+
+async def test_an_unknown_price_is_refused_under_a_cap_on_dollars_only(one: Desk) -> None:
+    unpriced = Amount(10, None)
+    purse = await admitted(one, await one.key(KeyCaps(dollars_per_day=1.0)))
+    with pytest.raises(CapReached, match="no price"):
+        await purse.hold(unpriced, "ann")
+    key = await one.key(KeyCaps(tokens=100))
+    free = await admitted(one, key)
+    await free.hold(unpriced, "ann")
+    free.settle(unpriced, Amount(7, None))
+    assert (await one.used(key))[0].used == BudgetAmount(0, 7, 1)
+
+
+async def test_an_admins_key_is_no_exception(url: str) -> None:
+    async with desk(url) as one:
+        secret = await one.keys.bootstrap()
+        key = await one.keys.find(secret or "")
+        assert isinstance(key, Key)
+        key = await one.keys.change(key.id, lambda key: replace(key, caps=KeyCaps(dollars=0.01)), "tests")
+        purse = await admitted(one, key)
+        with pytest.raises(CapReached):
+            await purse.hold(Amount(1, 0.011), "ann")
+
+
+async def test_a_day_has_its_own_cap_and_a_call_counts_where_it_began(one: Desk, now: list[float]) -> None:
+    key = await one.key(KeyCaps(dollars_per_day=0.01))
+    purse = await admitted(one, key)
+    await purse.hold(CENT, "ann")
+    now[0] += DAY
+    await purse.hold(CENT, "ann")
+    for _ in range(2):
+        purse.settle(CENT, CENT)
+    days = {each.day: each.used.dollars for each in await one.used(key)}
+    assert days == {"": nanodollars(0.02), "2027-01-15": nanodollars(0.01), "2027-01-16": nanodollars(0.01)}
+
+
+async def test_a_clock_that_goes_back_is_refused(one: Desk, now: list[float], path: Path) -> None:
+    key = await one.key(KeyCaps(dollars=1.0))
+    purse = await admitted(one, key)
+    await purse.hold(CENT, "ann")
+    purse.settle(CENT, CENT)
+    await one.tell()
+    now[0] -= 2 * DAY
+    with pytest.raises(CapReached, match="clock"):
+        await purse.hold(CENT, "ann")
+    async with desk(str(path), lambda: now[0]) as other:
+        refused = await refusal(other, key)
+        assert (refused.status, "keys mend-clock" in str(refused)) == (503, True)
+
+
+async def test_a_clock_that_goes_back_by_a_day_gives_no_budget_twice(one: Desk, now: list[float]) -> None:
+    key = await one.key(KeyCaps(dollars_per_day=0.02))
+    purse = await admitted(one, key)
+    await purse.hold(CENT, "ann")
+    purse.settle(CENT, CENT)
+    now[0] -= DAY
+    await purse.hold(CENT, "ann")
+    purse.settle(CENT, CENT)
+    with pytest.raises(CapReached, match="a day"):
+        await purse.hold(CENT, "ann")
+    assert [each.day for each in await one.used(key)] == ["", "2027-01-15"]
+
+
+@pytest.mark.parametrize("lives", [True, False], ids=["server lives on", "server is new"])
+async def test_after_a_clock_a_year_ahead_keys_are_mended(url: str, lives: bool) -> None:
+    ahead = [NOON + 366 * DAY]
+    async with desk(url, lambda: ahead[0]) as old:
+        key = await old.key(KeyCaps(dollars_per_day=0.025))
+        purse = await admitted(old, key)
+        await purse.hold(CENT, "ann")
+        purse.settle(CENT, CENT)
+        await old.tell()
+        ahead[0] = NOON
+        async with desk(url, lambda: NOON) as new:
+            each = old if lives else new
+            assert (await refusal(each, key)).status == 503
+            assert [mended.day for mended in await new.keys.mend_clock(key.id, "tests")] == ["2028-01-16"]
+            again = await admitted(each, key)
+            await again.hold(CENT, "ann")
+            again.settle(CENT, CENT)
+            with pytest.raises(CapReached, match="a day"):  # what was used ahead counts today
+                await again.hold(CENT, "ann")
+            used = {spent.day: spent.used.dollars for spent in await each.used(key)}
+            assert used == {"": nanodollars(0.02), "2027-01-15": nanodollars(0.02)}
+            assert not await new.keys.mend_clock(None, "tests")
+            assert (await new.keys.acts(limit=1))[0].action == "key.clock_mended"
+
+
+async def test_two_clocks_may_differ_a_little_at_midnight(url: str) -> None:
+    midnight = NOON - NOON % DAY + DAY
+    async with desk(url, lambda: midnight + 1) as ahead, desk(url, lambda: midnight - 1) as behind_it:
+        key = await ahead.key(KeyCaps(dollars_per_day=0.025))
+        for each in (ahead, behind_it):
+            purse = await admitted(each, key)
+            await purse.hold(CENT, "ann")
+        with pytest.raises(CapReached, match="a day"):
+            await purse.hold(CENT, "ann")
+
+
+async def test_a_revoked_key_calls_nobody_any_more(one: Desk) -> None:
+    key = await one.key()
+    purse = await admitted(one, key)
+    await one.keys.revoke(key.id, "tests")
+    with pytest.raises(CapReached, match="taken back"):
+        await purse.hold(CENT, "ann")
+
+
+async def test_caps_that_change_hold_at_once(one: Desk) -> None:
+    key = await one.key(KeyCaps(dollars=1.0))
+    purse = await admitted(one, key)
+    await purse.hold(CENT, "ann")
+    await one.keys.change(key.id, lambda key: replace(key, caps=KeyCaps(dollars=0.015)), "tests")
+    with pytest.raises(CapReached):
+        await purse.hold(CENT, "ann")
+    await one.keys.change(key.id, lambda key: replace(key, caps=KeyCaps(dollars=0.02)), "tests")
+    await purse.hold(CENT, "ann")
+
+
+async def test_a_cap_that_comes_late_counts_what_was_used_and_held_before(one: Desk) -> None:
+    key = await one.key()
+    purse = await admitted(one, key)
+    for _ in range(2):
+        await purse.hold(CENT, "ann")
+    purse.settle(CENT, CENT)
+    await one.keys.change(key.id, lambda key: replace(key, caps=KeyCaps(dollars=0.025)), "tests")
+    with pytest.raises(CapReached, match=r"\$0\.005 of"):
+        await purse.hold(CENT, "ann")
+
+
+@pytest.mark.parametrize(
+    ("caps", "status", "code"),
+    [
+        (KeyCaps(requests=1), 402, "insufficient_quota"),
+        (KeyCaps(requests_per_day=1), 429, "insufficient_quota"),
+        (KeyCaps(requests_per_minute=1), 429, "rate_limit_exceeded"),
+        (KeyCaps(runs_at_once=1), 429, "too_many_runs"),
+        (KeyCaps(dollars=0.01), 402, "insufficient_quota"),
+        (KeyCaps(tokens_per_day=10), 429, "insufficient_quota"),
+    ],
+)
+async def test_a_request_is_refused_before_anything_is_done(one: Desk, caps: KeyCaps, status: int, code: str) -> None:
+    key = await one.key(caps)
+    purse = await admitted(one, key)
+    if caps.requests is None and caps.requests_per_day is None:
+        await purse.hold(CENT, "ann")
+    problem = await refusal(one, key)
+    assert (problem.status, problem.code) == (status, code)
+    assert (await one.used(key))[0].used.requests == 1
+
+
+async def test_a_refusal_says_when_to_come_again(one: Desk) -> None:
+    daily = await one.key(KeyCaps(requests_per_day=1))
+    await admitted(one, daily)
+    assert (await refusal(one, daily)).headers()["Retry-After"] == str(16 * 3600)
+    rated = await one.key(KeyCaps(requests_per_minute=2))
+    purse = await one.purses.admit(rated.principal())
+    assert purse.headers["x-ratelimit-remaining-requests"] == "1"
+    await one.purses.admit(rated.principal())
+    told = (await refusal(one, rated)).headers()
+    assert 29 <= int(told["Retry-After"]) <= 30
+    assert (told["x-ratelimit-limit-requests"], told["x-ratelimit-remaining-requests"]) == ("2", "0")
+
+
+async def test_a_run_that_did_not_begin_is_not_counted_and_one_that_is_over_makes_room(one: Desk) -> None:
+    key = await one.key(KeyCaps(requests=2, runs_at_once=1))
+    for _ in range(5):
+        purse = await one.purses.admit(key.principal())
+        purse.over()
+        purse.over()
+    for _ in range(2):
+        purse = await admitted(one, key)
+        purse.over()
+    assert (await refusal(one, key)).code == "insufficient_quota"
+    assert (await one.used(key))[0].used.requests == 2
+
+
+async def test_a_cap_of_nothing_lets_free_work_through(one: Desk) -> None:
+    purse = await admitted(one, await one.key(KeyCaps(dollars=0.0)))
+    await purse.hold(Amount(10, 0.0), "free")
+    with pytest.raises(CapReached):
+        await purse.hold(Amount(10, 1e-9), "dear")
+
+
+async def test_servers_share_a_budget(url: str) -> None:
+    async with desk(url) as one, desk(url) as other:
+        key = await one.key(KeyCaps(dollars=1.0))
+        purses = [await admitted(one, key), await admitted(other, key)]
+        held = 80
+        for number in range(held):
+            await purses[number % 2].hold(CENT, "ann")
+        with suppress(CapReached):
+            while held <= 100:
+                await purses[held % 2].hold(CENT, "ann")
+                held += 1
+        assert held <= 100
+        assert (await one.journal.query(lambda connection: promised(connection, key.id)))[0] <= nanodollars(1.0)
+
+
+async def test_what_a_server_leaves_idle_goes_back(url: str) -> None:
+    clock = [0.0]
+    async with desk(url, clock=lambda: clock[0]) as one, desk(url) as other:
+        key = await one.key(KeyCaps(dollars=0.1))
+        purse = await admitted(one, key)
+        await purse.hold(CENT, "ann")
+        purse.settle(CENT, CENT)
+        purse.over()
+        clock[0] += 60.0
+        await one.purses.rest()
+        another = await admitted(other, key)
+        for _ in range(9):
+            await another.hold(CENT, "ann")
+        with pytest.raises(CapReached):
+            await another.hold(CENT, "ann")
+
+
+async def test_what_a_dead_server_held_is_kept_until_its_runs_are_over(url: str) -> None:
+    async with desk(url) as one:
+        key = await one.key(KeyCaps(dollars=0.1))
+        async with desk(url) as dying:
+            purse = await admitted(dying, key)
+            await purse.hold(Amount(1, 0.08), "ann")
+            await dying.store.enlist(_row(key))
+            await dying.tell()
+        taken = await admitted(one, key)
+        with pytest.raises(CapReached):
+            await taken.hold(Amount(1, 0.05), "ann")
+        taken.settle(Amount(), Amount(1, 0.08))  # the call may have been made
+        one.store.mark("r1", ServedState.ENDED)
+        await one.tell()
+        with pytest.raises(CapReached):
+            await taken.hold(Amount(1, 0.05), "ann")
+        await taken.hold(Amount(1, 0.02), "ann")
+
+
+async def test_a_server_that_stops_gives_everything_back(url: str) -> None:
+    async with desk(url) as one:
+        key = await one.key(KeyCaps(dollars=0.1))
+        await one.store.enlist(_row(key))
+        async with desk(url) as other:
+            purse = await admitted(other, key)
+            await purse.hold(CENT, "ann")
+            purse.settle(CENT, CENT)
+            await other.purses.close()
+        assert await one.journal.query(lambda connection: promised(connection, key.id)) == (nanodollars(0.01), 10)
+
+
+async def test_a_server_that_was_taken_for_dead_comes_back_under_another_name(one: Desk) -> None:
+    key = await one.key(KeyCaps(dollars=0.05))
+    purse = await admitted(one, key)
+    await purse.hold(CENT, "ann")
+    purse.settle(CENT, CENT)
+    await one.tell()
+    one.purses.forget()
+    late = one.purses.of_key(key.id)  # before it has its new name
+    await one.store.join()
+    again = await admitted(one, key)
+    await again.hold(Amount(1, 0.03), "ann")
+    again.settle(Amount(1, 0.03), Amount(1, 0.03))
+    with pytest.raises(CapReached):
+        await again.hold(Amount(1, 0.02), "ann")
+    late.settle(Amount(), CENT)  # it is nobody's any more
+    assert (await one.used(key))[0].used.dollars == nanodollars(0.04)
+
+
+async def test_a_store_that_is_away_is_asked_in_vain_and_nothing_is_held(one: Desk, path: Path) -> None:
+    key = await one.key(KeyCaps(dollars=0.1))
+    purse = await admitted(one, key)
+    with behind(path) as connection:
+        connection.execute("ALTER TABLE grants RENAME TO away")
+    with pytest.raises(Exception, match="journal"):
+        await purse.hold(Amount(1, 0.09), "ann")
+    with behind(path) as connection:
+        connection.execute("ALTER TABLE away RENAME TO grants")
+    await purse.hold(Amount(1, 0.1), "ann")
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_however_runs_and_servers_take_turns_no_cap_is_passed(url: str, seed: int) -> None:
+    chance, counted, cap = random.Random(seed), Count(), 0.25
+    async with desk(url) as one, desk(url) as two, desk(url) as three:
+        key = await one.key(KeyCaps(dollars=cap, tokens_per_day=3000))
+        async with asyncio.TaskGroup() as group:
+            for each in (one, two, three):
+                for _ in range(3):
+                    purse = each.purses.of_key(key.id)
+                    group.create_task(spender(purse, random.Random(chance.random()), counted, 12))
+            watch = group.create_task(_watch(one, key, nanodollars(cap)))
+            group.create_task(_rest(one, two))
+        assert watch.result() == 20
+        for each in (one, two, three):
+            await each.tell()
+        assert counted.refused
+        assert counted.most <= cap + 1e-9
+        used = (await one.used(key))[0].used
+        assert abs(used.dollars - nanodollars(counted.dollars)) <= 1000
+        assert used.dollars <= nanodollars(cap)
+
+
+async def _watch(one: Desk, key: Key, cap: int) -> int:
+    looks = 20
+    for _ in range(looks):
+        dollars, tokens = await one.journal.query(lambda connection: promised(connection, key.id))
+        assert dollars <= cap
+        assert tokens <= 3000
+        await asyncio.sleep(0.01)
+    return looks
+
+
+async def _rest(*desks: Desk) -> None:
+    for _ in range(5):
+        await asyncio.sleep(0.02)
+        for each in desks:
+            await each.purses.rest()
+
+
+def _row(key: Key) -> ServedRun:
+    return ServedRun(
+        run="r1", tenant=key.tenant, key=key.id, api="chat", model="m", conductor="fixed:single", created=1.0
+    )

@@ -1,0 +1,36 @@
+"""docs/serving.md says what is so: every parameter of a chat request, every header, and TOML that can be loaded."""
+
+import re
+import tomllib
+
+from paths import ROOT
+
+from shikisha.config.settings import AutonomyTable
+from shikisha.server.chat.schema import PARAMETERS
+from shikisha.server.http import request
+
+PAGE = (ROOT / "docs" / "serving.md").read_text()
+
+
+def test_the_page_has_every_parameter_as_it_is_treated() -> None:
+    table = ["| parameter | | what becomes of it |", "|---|---|---|"]
+    table += [f"| `{name}` | {treatment.value} | {why} |" for name, (treatment, why) in PARAMETERS.items()]
+    begun = PAGE.index("<!-- parameters -->\n") + len("<!-- parameters -->\n")
+    assert PAGE[begun:].startswith("\n".join(table) + "\n")
+
+
+def test_the_page_has_every_header() -> None:
+    assert set(re.findall(r"`(X-Shikisha-[A-Za-z]+)", request.__doc__ or "")) <= set(
+        re.findall(r"`(X-Shikisha-[A-Za-z]+)", PAGE)
+    )
+
+
+def test_the_page_s_classes_of_autonomy_are_right() -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    table = AutonomyTable.model_validate(tomllib.loads(block)["autonomy"])
+    assert [each.mode for each in table.classes] == ["review", "escalate", "autonomous"]
+
+
+def test_the_deployed_example_is_a_configuration() -> None:
+    text = (ROOT / "deploy" / "shikisha.example.toml").read_text()
+    assert tomllib.loads(text)["server"]["admin_key_env"] == "SHIKISHA_ADMIN_KEY"

@@ -1,0 +1,130 @@
+"""A worker that takes its server down when its task says so, and a server that has it: `python poisoned.py serve …`.
+
+The registry of kinds gets one more, `poisonous`, before the command line begins; all else is what people start.
+"""
+
+import asyncio
+import ctypes
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+
+from pydantic import BaseModel, ConfigDict
+
+from shikisha.config import adapters
+from shikisha.core.secrets import SecretStore
+from shikisha.engine.worker import Card, Reply, Request
+
+CONFIG = """
+conductor = "fixed:single"
+[workers.frail]
+kind = "poisonous"
+seconds = {seconds}
+timeout = 3600
+[server]
+lease = {lease}
+drain = 0.5
+{end}
+"""
+
+
+class Panic(BaseException):
+    """What a Rust extension raises when it panics."""
+
+
+class Settings(BaseModel):
+    """How long an honest answer takes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seconds: float = 0.0
+
+
+def build(settings: Settings, card: Card, vault: SecretStore) -> "Poisonous":  # noqa: ARG001 - every adapter's signature
+    """Return the worker."""
+    return Poisonous(settings.seconds)
+
+
+class Poisonous:
+    """Answers with its subtask, unless that says `POISON kind`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def perform(self, request: Request) -> Reply:
+        """Do what the task says."""
+        found = re.search(r"POISON (\w+)", request.task.prompt)
+        if found is None:
+            await asyncio.sleep(self._seconds)
+            return Reply(request.subtask, dollars=0.0)
+        await asyncio.sleep(0.05)
+        await POISONS[found[1]]()
+        return Reply("survived", dollars=0.0)
+
+
+def _at_once(act: Callable[[], object]) -> Callable[[], "asyncio.Future[object]"]:
+    async def do() -> object:
+        return act()
+
+    return lambda: asyncio.ensure_future(do())
+
+
+def _in_thread(act: Callable[[], object]) -> Callable[[], "asyncio.Future[object]"]:
+    return lambda: asyncio.ensure_future(asyncio.to_thread(act))
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+def _hold_lock() -> None:
+    """Sleep in C code that never gives the interpreter's lock back."""
+    ctypes.PyDLL(None).sleep(3600)
+
+
+def _hog() -> None:
+    kept = []
+    while True:
+        kept.append(bytearray(2**24))
+        time.sleep(0.01)
+
+
+def _panic() -> None:
+    raise Panic("index out of bounds")
+
+
+def _exit() -> None:
+    sys.exit("a library's own end")
+
+
+POISONS: dict[str, Callable[[], "asyncio.Future[object]"]] = {
+    "spin": _at_once(_spin),  # a loop in Python, on the event loop
+    "block": _at_once(lambda: time.sleep(3600)),  # a call that blocks, without the interpreter's lock
+    "lock": _at_once(_hold_lock),  # one that keeps it
+    "thread_lock": _in_thread(_hold_lock),
+    "regex": _at_once(lambda: re.match(r"(a+)+$", "a" * 60 + "b")),  # noqa: RUF100
+    "exit": _at_once(lambda: os._exit(3)),
+    "thread_exit": _in_thread(lambda: os._exit(4)),
+    "abort": _at_once(os.abort),
+    "segfault": _at_once(lambda: ctypes.string_at(0)),
+    "hog": _at_once(_hog),
+    "panic": _at_once(_panic),
+    "system_exit": _at_once(_exit),
+}
+
+
+def main() -> None:
+    """Run the command line with the worker in its registry."""
+    from shikisha.cli import main as command_line
+
+    known = dict(adapters.WORKER_KINDS)
+    adapters.WORKER_KINDS = {**known, "poisonous": adapters.WorkerKind("poisoned")}
+    command_line()
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    main()

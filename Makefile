@@ -1,5 +1,5 @@
 # Each target does all of its own set-up in .venv and is quick the second time.
-.PHONY: demo learn train-demo test test-slow check fix bench bench-learning mutation night release clean
+.PHONY: demo learn train-demo test test-full test-slow docs check fix bench bench-learning mutation night release clean
 
 demo: .venv/base
 	@.venv/bin/shikisha demo
@@ -10,8 +10,11 @@ learn: .venv/learn  # make learn LOG=outcomes/ [OUT=our.policy] [WORKERS=a,b,c]
 train-demo: .venv/train  # make train-demo [OUT=training/train-demo] [TASKS=1000]
 	@TASKS="$(TASKS)" scripts/train-demo "$(or $(OUT),training/train-demo)"
 
-test: .venv/dev
+test: .venv/dev  # about six minutes on two cores
 	@scripts/test
+
+test-full: .venv/dev  # what CI runs: long property and process tests too
+	@scripts/test --full
 
 test-slow: .venv/dev
 	@.venv/bin/pytest -m slow
@@ -36,6 +39,9 @@ mutation: .venv/dev  # small wrong edits that no test notices; some 40 minutes, 
 
 night: .venv/night  # failpoints, power loss, a soak, fuzzing: two and a half hours, or MINUTES=10
 	@scripts/night $(MINUTES)
+
+docs: .venv/dev  # the documentation, as build/site/index.html; needs no network
+	@.venv/bin/mkdocs build --quiet
 
 release: .venv/dev  # the wheel, built twice and compared, and what it is made of (CycloneDX), in dist/
 	@scripts/wheel && scripts/sbom

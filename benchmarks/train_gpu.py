@@ -1,7 +1,7 @@
 """What a GPU makes of training: a 7B configuration with random weights, and a small model in three precisions.
 
     python benchmarks/train_gpu.py lora [--tasks 1] [--group 64] [--longest 1024] [--rows 4] [--steps 1]
-    python benchmarks/train_gpu.py full ...          # all weights, in bfloat16 (see docs/training-large.md)
+    python benchmarks/train_gpu.py full ...          # all weights, in bfloat16 (see docs/how-to/train-large.md)
     python benchmarks/train_gpu.py own ...           # our own sampler, which reads a prompt once for a whole group
     python benchmarks/train_gpu.py small             # a model of 25 M parameters: lessons and samples
     --size tiny                                      # the same in miniature, on a processor too

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shikisha.engine.pool import Member, Pool
     from shikisha.engine.worker import Worker
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Amount": "core.budget",

@@ -14,7 +14,7 @@ from shikisha.evals.graders.grader_registry import CHECKERS
 from shikisha.evals.tasksets.taskset_loader import load_taskset
 from shikisha.sandbox import ScriptedSandbox
 
-PAGE = ROOT / "docs" / "evaluating.md"
+PAGE = ROOT / "docs" / "how-to" / "evaluate.md"
 
 
 async def no_word(_: object) -> Reply:

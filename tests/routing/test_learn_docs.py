@@ -18,7 +18,7 @@ from shikisha.routing.fit.model_selection import CASCADE, MIN_TASKS, POLICY, TAB
 from shikisha.routing.trade_off import TargetMetric
 
 SHELF = ("show", "add", "canary", "trial", "promote", "rollback", "watch")
-PAGE = ROOT / "docs" / "learning.md"
+PAGE = ROOT / "docs" / "how-to" / "learn.md"
 POOL = "".join(
     f'[workers.{name}]\nkind = "scripted"\nanswers = "A"\nprice = {{ call = 0.01 }}\n'
     for name in ("cheap", "middle", "dear")

@@ -1,4 +1,4 @@
-"""docs/serving.md says what is so: every parameter of a chat request, every header, and TOML that can be loaded."""
+"""docs/how-to/serve.md says what is so: every parameter of a chat request, every header, and TOML that can be loaded."""
 
 import re
 import tomllib
@@ -9,7 +9,7 @@ from shikisha.config.settings import AutonomyTable
 from shikisha.server.chat.schema import PARAMETERS
 from shikisha.server.http import request
 
-PAGE = (ROOT / "docs" / "serving.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "serve.md").read_text()
 
 
 def test_the_page_has_every_parameter_as_it_is_treated() -> None:

@@ -8,7 +8,7 @@ from paths import ROOT
 from shikisha.config.settings import TelemetryTable
 from shikisha.telemetry import conventions
 
-PAGE = (ROOT / "docs" / "telemetry.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "observe.md").read_text()
 OF_PYTHON = {conventions.__name__, conventions.__package__}
 OURS = sorted({value for value in vars(conventions).values() if str(value).startswith("shikisha.")} - OF_PYTHON)
 METRICS = [

@@ -120,7 +120,7 @@ def test_accelerate_reads_the_configuration_and_knows_all_of_it(name: str, kind:
 
 
 def test_the_page_starts_vllm_as_trl_does_and_names_what_is_there() -> None:
-    page = (ROOT / "docs" / "training-large.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "train-large.md").read_text()
     words = build_command(ScriptArguments(model="Qwen/Qwen2.5-7B-Instruct"))
     for flag in ("--weight-transfer-config", "--logprobs-mode", "--max-logprobs"):
         assert shlex.join(words[words.index(flag) :][:2]) in page

@@ -80,15 +80,26 @@ class _ServerApp(FastAPI):
                 route.app, route.endpoint = request_response(document), document
 
 
-def create_app(house: RunService) -> FastAPI:
-    """Return the application for a house; the house outlives it."""
-    app = _ServerApp(
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document of every route, without a running server."""
+    app = _bare_app()
+    app.router.routes.extend(_all_routes())
+    return app.openapi()
+
+
+def _bare_app() -> _ServerApp:
+    return _ServerApp(
         title="Shikisha",
         version=__version__,
         summary="One OpenAI-compatible endpoint in front of a conducted pool of workers.",
         docs_url=None,  # the page would load scripts from outside
         redoc_url=None,
     )
+
+
+def create_app(house: RunService) -> FastAPI:
+    """Return the application for a house; the house outlives it."""
+    app = _bare_app()
     app.state.house = house
     app.state.listeners = StreamLimiter(house.settings.most_connections)
     app.router.routes.extend(_all_routes())

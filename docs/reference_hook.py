@@ -40,7 +40,7 @@ def configuration() -> str:
     schema = config_schema()
     parts = [
         "# Configuration",
-        "`shikisha.toml` is sparse: every key has a default, and an unknown key is an error. "
+        "`shikisha.toml` is sparse: every key has a default, and an unknown key is an error.",
         "`shikisha init` writes a commented file; `shikisha init --schema` prints the JSON Schema behind this page.",
     ]
     parts += ["## Top level", *_table(schema, schema)]
@@ -119,7 +119,6 @@ def command_line() -> str:
     parts = ["# Command line", "The answer goes to stdout and everything else to stderr. `--json` works everywhere."]
     root = typer.main.get_command(commands)
     for path, command in _walk("shikisha", root):
-        context = command.make_context(path, [], resilient_parsing=True)
         parts += [f"## `{path}`" if path.count(" ") < 2 else f"### `{path}`", inspect.cleandoc(command.help or "")]
         rows = ["| option | default | meaning |", "|---|---|---|"]
         rows += [_option(each) for each in command.params if each.name != "help"]

@@ -31,7 +31,7 @@ async def test_the_configuration_makes_a_pool_and_a_conductor(tmp_path: Path) ->
     file.write_text(block("toml"))
     composition = load_config(file, {"OPENAI_API_KEY": "sk-not-a-real-one"})
     pool = composition.pool()
-    assert pool.names == ("cheap", "dear", "calculator")
+    assert pool.names == ("cheap", "expensive", "calculator")
     assert composition.conductor("", pool).name == "lm:planner"
     assert (composition.caps.dollars, composition.caps.seconds) == (0.25, 120)
     await composition.aclose()

@@ -59,12 +59,12 @@ GROUPS = {
     ),
     "billing": Group(("workers/billing.py",), ("test_chat_replies.py", "test_billing.py")),
     "graders": Group(
-        ("grade/choice.py", "grade/number.py", "grade/text.py", "grade/canon_qualifier.py", "grade/canon_number.py"),
-        ("test_grade_checkers.py", "test_grade_cases.py", "test_grade_canon.py", "test_grade_hostile.py"),
+        tuple(f"evals/graders/{name}.py" for name in ("choice", "number", "text_match", "quantities")),
+        tuple(f"evals/test_{name}.py" for name in ("graders", "grader_cases", "canonical_form", "hostile_answers")),
     ),
     "code graders": Group(
-        ("grade/steps.py", "grade/reports.py"),
-        ("test_grade_steps.py", "test_grade_values.py", "test_grade_code_apart.py"),
+        ("evals/graders/code_tests.py", "evals/graders/code.py"),
+        ("evals/test_code_tests.py", "evals/test_value_comparison.py", "evals/test_harness.py"),
     ),
     "pools": Group(("pool.py",), ("test_pool.py",)),
 }

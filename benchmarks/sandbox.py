@@ -25,8 +25,8 @@ CAP = 500_000
 FLOOD = f"""
 import asyncio
 from pathlib import Path
-from shikisha.sandbox import Limits
-from shikisha.sandbox.jail import Jail
+from shikisha.sandbox import SandboxLimits as Limits
+from shikisha.sandbox.process_sandbox import ProcessSandbox as Jail
 
 def peak():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))

@@ -178,7 +178,7 @@ async def test_the_event_loop_goes_on_while_code_runs(sandbox: MontySandbox) -> 
 def test_a_program_that_never_closes_its_sandbox_ends_well() -> None:
     program = (
         "import asyncio\n"
-        "from shikisha.sandbox.monty import shared\n"
+        "from shikisha.sandbox.monty import shared_monty as shared\n"
         "async def main():\n"
         "    try:\n"
         "        async with asyncio.timeout(0.1): await shared().run('while True: pass', {})\n"

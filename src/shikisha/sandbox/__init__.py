@@ -1,8 +1,12 @@
-"""Sandboxes: where code that a model wrote is run, behind one method.
+"""Sandboxes: where code that a model wrote runs, behind one method.
 
-Invariant: code that runs in a sandbox gets its inputs and nothing else: no environment variable, no file, no network,
-no other process; it ends within its limits, and however it ends is an Execution, never an exception. Deliberately
-absent: installing packages and keeping state between two calls. The shipped fake is `Rehearsed`.
+Each sandbox is one module (`process_sandbox`, `container`, `monty`); `availability` says which may be used on this
+machine, after `security_probes` has attacked them; `child` is what runs on the inner side. Graders, checks and the
+Python worker import this package and `availability`; nothing here imports them.
+
+Invariant: code in a sandbox gets its inputs and nothing else: no environment variable, file, network or other process.
+It ends within its limits, and every ending is an Execution, never an exception. Deliberately absent: installing
+packages, and state between two calls. The shipped fake is `ScriptedSandbox`.
 """
 
 from collections import deque
@@ -16,7 +20,7 @@ Inputs: TypeAlias = Mapping[str, InputValue]
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """What one execution may use: seconds of running and of sleeping, bytes of memory, characters out, call depth."""
+    """Limits of one execution: seconds (to run, and to sleep), bytes of memory, characters of output, call depth."""
 
     seconds: float = 5.0
     memory: int = 64 * 2**20
@@ -25,13 +29,14 @@ class SandboxLimits:
 
 
 DEFAULT_LIMITS = SandboxLimits()
+FULL_PYTHON_LIMITS = SandboxLimits(seconds=5.0, memory=512 * 2**20, output=100_000, depth=1_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How code ended: what it printed, the text of its last expression's value (None: no value), or an error.
+    """How code ended: its output, the text of its last expression's value (None: no value), or an error.
 
-    `parsed` is False when the text, or a text that it evaluates, is no program.
+    `parsed` is False when the code, or code that it evaluates, has a syntax error.
     """
 
     printed: str = ""
@@ -42,34 +47,34 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class SandboxScript:
-    """Code and the names that are bound for it."""
+    """Code, and the names bound for it."""
 
     code: str
     inputs: Inputs
 
 
 class Sandbox(Protocol):
-    """Runs one program, or two that talk."""
+    """Runs one program, or two that communicate."""
 
     async def run(self, code: str, inputs: Inputs, stdin: str = "") -> Execution:
         """Run code with these names bound and this text to read. Cancellation ends the code at once.
 
-        A sandbox whose code can read nothing (Monty) answers with an error when there is something to read.
+        A sandbox without standard input (Monty) returns an error if `stdin` is not empty.
         """
         ...
 
     async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:
-        """Run two programs at once, each confined as if alone: what one writes to standard output the other reads.
+        """Run two programs at once, each confined as if alone: each reads the other's standard output.
 
-        Neither can reach the other but by these two pipes, and by files in a folder that they may share. When the first
-        has ended, the second is ended. Nothing counts as printed. A sandbox without standard input (Monty) answers
-        with an error.
+        They can reach each other only by these two pipes, and by files in a folder that they may share. When the first
+        ends, the second is killed. Nothing counts as printed. A sandbox without standard input (Monty) returns an
+        error.
         """
         ...
 
 
 class ScriptedSandbox:
-    """The shipped fake: executions given beforehand, in order, and the code and inputs it was handed."""
+    """The shipped fake: returns known executions in order, and records code and inputs in `calls`."""
 
     def __init__(self, executions: Iterable[Execution]) -> None:
         self._executions = deque(executions)
@@ -81,6 +86,6 @@ class ScriptedSandbox:
         return self._executions.popleft()
 
     async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:
-        """Return the next execution as the first one's; the second has nothing to say."""
+        """Return the next execution for the first program, and an empty one for the second."""
         self.calls += [(one.code, one.inputs) for one in (first, second)]
         return self._executions.popleft(), Execution()

@@ -1,15 +1,14 @@
-"""Which sandboxes there are, and whether one is offered here: it is, when it withstood every attack on this machine.
+"""Which sandboxes exist, and which are available here: those that withstood every attack on this machine.
 
-Invariants: what is not offered is not handed out, and nothing stands in for it; an unknown name is an error that lists
-the known ones. What was found is kept for this process only: probing takes a second or two, once, and what it rests on
-(kernel settings, security modules, an engine's configuration) can be another tomorrow, which a file would not know.
-Monty is handed out unprobed by `sandbox.monty` itself, for it has no system beneath it that could differ from machine
-to machine; asked for here, it is probed like the others.
+Invariants: a sandbox that is not available is not handed out, and nothing replaces it. An unknown name is an error that
+lists the known ones. Results are kept for this process only: probing takes a second or two, and kernel settings,
+security modules or an engine's configuration may differ tomorrow. Monty is usually created without probing
+(`sandbox.monty`), since it has no operating system beneath it that could differ; requested here, it is probed too.
 """
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,13 +16,16 @@ from threading import Lock
 from typing import Protocol
 
 from shikisha.core.errors import ConfigError, UnknownName
-from shikisha.sandbox import DEFAULT_LIMITS, Sandbox, SandboxLimits
+from shikisha.sandbox import DEFAULT_LIMITS, FULL_PYTHON_LIMITS, Sandbox, SandboxLimits
+from shikisha.sandbox.container import IMAGE, container_sandbox
+from shikisha.sandbox.monty import MontySandbox, shared_monty
+from shikisha.sandbox.process_sandbox import ProcessSandbox, bubblewrap_sandbox
 from shikisha.sandbox.security_probes import PROBE_LIMITS, ProbeResult, run_probes
 
-FULL_PYTHON = ("jail", "bubblewrap", "container")  # full Python, the quickest first
+FULL_PYTHON = ("jail", "bubblewrap", "container")  # full Python, the fastest first
 SANDBOX_NAMES = ("monty", *FULL_PYTHON)
 _ADVICE: Mapping[str, str] = {
-    "jail": "it needs Linux 5.13 or newer with Landlock; where that cannot be had, install bubblewrap or docker",
+    "jail": "it needs Linux 5.13 or newer with Landlock; where that is missing, install bubblewrap or docker",
     "bubblewrap": "install the package bubblewrap, on a system on which users may make namespaces; or use the jail",
     "container": "install docker or podman, start its service and fetch the image; or use the jail",
     "monty": "install another version of pydantic-monty",
@@ -36,13 +38,13 @@ class ClosableSandbox(Sandbox, Protocol):
     """A sandbox that can be closed."""
 
     async def aclose(self) -> None:
-        """Give up what it holds."""
+        """Release its resources."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxReport:
-    """What probing a sandbox showed; `trouble` when it could not even be probed."""
+    """The result of probing a sandbox; `trouble` when it could not be probed."""
 
     name: str
     findings: tuple[ProbeResult, ...] = ()
@@ -50,33 +52,41 @@ class SandboxReport:
 
     @property
     def available(self) -> bool:
-        """Whether it may be used: every attack was blocked."""
+        """Whether it may be used: it blocked every attack."""
         return self.trouble is None and all(finding.blocked for finding in self.findings)
 
     @property
     def why_not(self) -> str:
-        """Say why it is not offered, and what to do about it."""
+        """Explain why it is not available, and what to do about it."""
         failed = [f"{finding.probe} ({finding.what})" for finding in self.findings if not finding.blocked]
         why = self.trouble or f"it did not withstand: {'; '.join(failed)}"
-        return f"the sandbox {self.name} is not offered here: {why}. {_ADVICE[_kind_of(self.name)].capitalize()}"
+        return f"the sandbox {self.name} is not available here: {why}. {_ADVICE[_kind_of(self.name)].capitalize()}"
 
 
 def limits_for(name: str, seconds: float, output: int, memory: int | None = None) -> SandboxLimits:
-    """Return limits with a sandbox's own defaults for what is not said (full Python needs more memory than Monty)."""
+    """Return limits, with a sandbox's own defaults for the rest (full Python needs more memory than Monty)."""
     default = _default_limits(name)
     return replace(default, seconds=seconds, output=output, memory=memory or default.memory)
 
 
 def build_sandbox(name: str, limits: SandboxLimits | None = None) -> ClosableSandbox:
-    """Return a sandbox, unprobed. `container:IMAGE` names an image too. ConfigError where it cannot be had."""
-    kind = _kind_of(name)
+    """Return a sandbox, unprobed. `container:IMAGE` selects an image. ConfigError when it cannot be created."""
+    kind, limits = _kind_of(name), limits or _default_limits(name)
     if kind in FULL_PYTHON and sys.platform != "linux":
         raise ConfigError(f"full Python is confined by Linux, and this is {sys.platform}")
-    return _BUILDERS[kind](limits or _default_limits(name), name.partition(":")[2])
+    match kind:
+        case "monty":
+            return MontySandbox(limits)
+        case "jail":
+            return ProcessSandbox(limits)
+        case "bubblewrap":
+            return bubblewrap_sandbox(limits)
+        case _:
+            return container_sandbox(limits, name.partition(":")[2] or IMAGE)
 
 
 def probe_sandbox(name: str) -> SandboxReport:
-    """Probe a sandbox, or return what an earlier probe in this process showed. Blocks for a second or two."""
+    """Probe a sandbox, or return this process's earlier result. Blocks for a second or two."""
     _kind_of(name)
     with _lock:
         if name not in _reports:
@@ -86,20 +96,20 @@ def probe_sandbox(name: str) -> SandboxReport:
 
 
 def obtain_sandbox(name: str, limits: SandboxLimits | None = None) -> Sandbox:
-    """Return a sandbox that withstands every attack here, shared in this process; ConfigError says why not. Blocks."""
-    verdict = probe_sandbox(name)
-    if not verdict.available:
-        raise ConfigError(verdict.why_not)
+    """Return a sandbox that withstands every attack here, shared in this process, or raise ConfigError. Blocks."""
+    report = probe_sandbox(name)
+    if not report.available:
+        raise ConfigError(report.why_not)
     return _shared(name, limits or _default_limits(name))
 
 
 async def available_sandbox(name: str, limits: SandboxLimits | None = None) -> Sandbox:
-    """Return what `obtain` does, without blocking the event loop."""
+    """Return the result of `obtain_sandbox` without blocking the event loop."""
     return await asyncio.to_thread(obtain_sandbox, name, limits)
 
 
 async def full_python_sandbox(limits: SandboxLimits | None = None) -> Sandbox:
-    """Return the first sandbox for full Python that is offered; ConfigError says of each why it is not."""
+    """Return the first available sandbox for full Python; ConfigError explains for each why it is not available."""
     troubles = []
     for name in FULL_PYTHON:
         try:
@@ -128,49 +138,9 @@ def _kind_of(name: str) -> str:
 
 
 def _default_limits(name: str) -> SandboxLimits:
-    if _kind_of(name) == "monty":
-        return DEFAULT_LIMITS
-    from shikisha.sandbox.process_sandbox import FULL_PYTHON_LIMITS as OF_FULL_PYTHON
-
-    return OF_FULL_PYTHON
+    return DEFAULT_LIMITS if _kind_of(name) == "monty" else FULL_PYTHON_LIMITS
 
 
 @cache
 def _shared(name: str, limits: SandboxLimits) -> Sandbox:
-    if name == "monty":
-        from shikisha.sandbox.monty import shared_monty
-
-        return shared_monty(limits)
-    return build_sandbox(name, limits)
-
-
-def _build_monty(limits: SandboxLimits, _: str) -> ClosableSandbox:
-    from shikisha.sandbox.monty import MontySandbox
-
-    return MontySandbox(limits)
-
-
-def _build_jail(limits: SandboxLimits, _: str) -> ClosableSandbox:
-    from shikisha.sandbox.process_sandbox import ProcessSandbox
-
-    return ProcessSandbox(limits)
-
-
-def _build_bubblewrap(limits: SandboxLimits, _: str) -> ClosableSandbox:
-    from shikisha.sandbox import process_sandbox
-
-    return process_sandbox.bubblewrap_sandbox(limits)
-
-
-def _build_container(limits: SandboxLimits, image: str) -> ClosableSandbox:
-    from shikisha.sandbox import container
-
-    return container.container_sandbox(limits, image or container.IMAGE)
-
-
-_BUILDERS: Mapping[str, Callable[[SandboxLimits, str], ClosableSandbox]] = {
-    "monty": _build_monty,
-    "jail": _build_jail,
-    "bubblewrap": _build_bubblewrap,
-    "container": _build_container,
-}
+    return shared_monty(limits) if name == "monty" else build_sandbox(name, limits)

@@ -1,12 +1,12 @@
-"""Run Python in pydantic-monty: an interpreter without a system beneath it, in processes of its own.
+"""Run Python in pydantic-monty: an interpreter without an operating system beneath it, in processes of its own.
 
-Invariants: every run has a fresh session, so nothing is left over from the last one; the interpreter's process has an
-empty environment and no file or socket to give; a run that is cancelled or goes past its limits has its process killed
-and replaced. A warm run costs about a third of a millisecond; the processes (6 MB each) start with the first run.
+Invariants: every run has a fresh session, so nothing is left from the last one. The interpreter's process has an empty
+environment and no file or socket to give. A run that is cancelled or exceeds its limits has its process killed and
+replaced. A warm run costs about a third of a millisecond; the processes (6 MB each) start with the first run.
 
 The library's own async pool is deliberately not used: up to 1.4 its threads call back into an interpreter that is
-shutting down and abort the process (SIGABRT at exit in 1 of 10 short programs). Here the library's plain pool is used
-from our own threads, one for each process.
+shutting down and abort the process (SIGABRT at exit in 1 of 10 short programs). Our own threads use the library's plain
+pool instead, one for each process.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from shikisha.sandbox import DEFAULT_LIMITS, Execution, Inputs, SandboxLimits, S
 if TYPE_CHECKING:
     from pydantic_monty import CollectString, Monty, MontySession, ResourceLimits
 
-_WORST_EXPANSION = 8  # memory that the interpreter takes for a character of input, at most
-_GRACE = 1.0  # seconds beyond the limits until a process that does not answer is killed
+_WORST_EXPANSION = 8  # bytes of the interpreter's memory per character of input, at most
+_GRACE = 1.0  # seconds beyond the limits until an unresponsive process is killed
 
 
 class MontySandbox:
@@ -47,11 +47,11 @@ class MontySandbox:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Wait for what is running and end the processes; the sandbox cannot be used any more."""
+        """Wait for running code and end the processes; the sandbox cannot be used afterwards."""
         await asyncio.to_thread(self._close)
 
     async def run(self, code: str, inputs: Inputs, stdin: str = "") -> Execution:
-        """Run code with these names bound; an error when there is something to read, which Monty's code cannot."""
+        """Run code with these names bound; an error if `stdin` is not empty, because Monty cannot read it."""
         if stdin:
             return Execution(error="Monty has no standard input: use a sandbox with full Python")
         if problem := self._too_large(code, inputs):
@@ -64,7 +64,7 @@ class MontySandbox:
             raise
 
     async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:  # noqa: ARG002 - the protocol's
-        """Return an error: Monty's code can read nothing."""
+        """Return an error: Monty has no standard input."""
         problem = Execution(error="Monty has no standard input: use a sandbox with full Python")
         return problem, problem
 
@@ -103,9 +103,9 @@ def shared_monty(limits: SandboxLimits = DEFAULT_LIMITS) -> MontySandbox:
 
 
 class _MontyJob:
-    """One run, on one thread; `kill` may be called from another.
+    """One run, on one thread; `kill` may be called from another thread.
 
-    `_process` names the process while, and only while, it works for this job; the lock keeps it so during a kill.
+    `_process` is set while, and only while, the process works for this job; the lock holds that during a kill.
     """
 
     def __init__(self, code: str, inputs: Inputs, limits: SandboxLimits) -> None:
@@ -125,7 +125,7 @@ class _MontyJob:
                     os.kill(self._process, signal.SIGKILL)
 
     def perform(self, pool: "Monty") -> Execution:
-        """Run the code in a session of its own and say how it ended."""
+        """Run the code in a session of its own and return how it ended."""
         from pydantic_monty import CollectString, MontyCrashedError, MontyError
 
         printed = CollectString(4 * self._limits.output)  # bytes
@@ -157,7 +157,7 @@ class _MontyJob:
         return Execution(printed.output, text)
 
     def _written(self, session: "MontySession", value: object) -> str | None:
-        """Write a value as text where that is limited too: a few shared lists can be gigabytes when written out."""
+        """Convert a value to text inside the limits: a few shared lists can be gigabytes as text."""
         from pydantic_monty import CollectString
 
         if value is None or isinstance(value, str):

@@ -1,20 +1,14 @@
-"""Watches one process that runs code: reads what it says under a cap, ends it at its limits, and tells how it ended.
+"""Watch a process that runs code, and its folder: read its output under a cap, kill it at its limits, report its end.
 
-Invariants: no more is read than the cap allows and one chunk; the process is killed when it passes a limit or its time
-is over, and nothing is waited for that somebody else could hold open. It works in a thread of its own, with one poll
-for everything. Deliberately absent: how the process came to be (`jail`, `container`), and asyncio, whose pipes read
-ahead without a cap.
+Invariants: no more is read than the cap and one chunk. The process is killed when it exceeds a limit or its time, and
+nothing is awaited that somebody else could hold open. What a process reports about itself is data of one form; anything
+else is called unreadable. Removing a folder follows no link and needs few descriptors and no recursion, however deep,
+numerous or protected its files are. A folder in use is locked; folders that a killed process of ours left behind are
+removed by the next one.
 
-From how a process ended to an Execution: one place for the words, whichever sandbox it ran in.
-
-Invariant: what a process told about itself is taken as data of one form; anything else is said to be unreadable.
-
-Folders for a while: those that programs may write in, looked at while they run and removed after them.
-
-Invariants: no link is followed when something is removed; however deep, however many and however protected its files
-are, a folder is removed with few open descriptors and no recursion. What a killed process of ours has left, the next
-one removes: a folder in use is locked. Deliberately absent: quotas, which need privileges: a folder is measured
-instead, and its program is killed when it has grown too large.
+It works in a thread of its own with one poll, because asyncio's pipes read ahead without a cap. Folders are measured,
+since quotas need privileges; a program whose folder grows too large is killed. Deliberately absent: how the process
+started (`process_sandbox`, `container`).
 """
 
 import fcntl
@@ -37,22 +31,22 @@ from time import monotonic
 from shikisha.sandbox import Execution, SandboxLimits
 
 _CHUNK = 65_536
-_LOOK_EVERY = 0.05  # seconds between two looks at what has no event: folders, threads
-_LONGEST_DEATH = 10.0  # seconds that a killed process may take to be gone
-_REPORT_OVERHEAD = 65_536  # bytes that tell the ending, beside the value
-_LONGEST_CHARACTER = 12  # bytes of JSON
+_LOOK_EVERY = 0.05  # seconds between checks of what has no event: folders, threads
+_LONGEST_DEATH = 10.0  # seconds for a killed process to disappear
+_REPORT_OVERHEAD = 65_536  # bytes of a report besides the value
+_LONGEST_CHARACTER = 12  # bytes of one character in JSON
 
 
 @dataclass(frozen=True, slots=True)
 class MonitoredProcess:
-    """A process: descriptors of what it prints, of what it tells at its end, and one that is ready when it has ended.
+    """A process: descriptors of its output, of its report, and one that becomes ready when it ends.
 
-    `excess` says which further limit it has passed, if any; `kill` may be called at any time, more than once. A process
-    that takes a while to begin (`starting`, seconds at most) tells that it has begun by telling anything at all.
+    `excess` returns which further limit it has exceeded, if any; `kill` may be called at any time and repeatedly. A
+    process that starts slowly (`starting`: seconds at most) signals its start by the first byte of its report.
     """
 
     printed: int
-    told: int
+    report: int
     ended: int
     kill: Callable[[], None]
     excess: Callable[[], str | None] = lambda: None
@@ -61,15 +55,15 @@ class MonitoredProcess:
 
 @dataclass(frozen=True, slots=True)
 class ProcessOutput:
-    """What a process printed and told, and the limit for which it was killed, if it was."""
+    """What a process printed and reported, and the limit for which it was killed, if it was."""
 
     printed: str
-    told: bytes
+    report: bytes
     limit: str | None
 
 
 def monitor_process(process: MonitoredProcess, limits: SandboxLimits) -> ProcessOutput:
-    """Return how a process ended; it has ended then, unless it could not be killed."""
+    """Watch a process to its end; it has ended then, unless it could not be killed."""
     return _ProcessMonitor(process, limits).to_the_end()
 
 
@@ -78,18 +72,18 @@ class _ProcessMonitor:
         self._process = process
         self._limits = limits
         self._poll = select.poll()
-        self._takers = {process.printed: self._take_printed, process.told: self._take_told}
+        self._takers = {process.printed: self._take_printed, process.report: self._take_report}
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._pieces: list[str] = []
         self._length = 0
-        self._told = b""
+        self._report = b""
         self._limit: str | None = None
         self._seconds = process.starting or limits.seconds
         self._until = monotonic() + self._seconds
         self._next_look = monotonic() + _LOOK_EVERY
 
     def to_the_end(self) -> ProcessOutput:
-        """Read until the process has ended and nothing more has come of it."""
+        """Read until the process has ended and its output is exhausted."""
         for one in (*self._takers, self._process.ended):
             self._poll.register(one, select.POLLIN)
         ended = False
@@ -109,7 +103,7 @@ class _ProcessMonitor:
                     self._poll.unregister(ready)
                 else:
                     self._take(ready)
-        return ProcessOutput("".join(self._pieces), self._told, self._limit)
+        return ProcessOutput("".join(self._pieces), self._report, self._limit)
 
     def _look(self, left: float) -> None:
         if left <= 0:
@@ -134,13 +128,13 @@ class _ProcessMonitor:
         if len(text) > room:
             self._stop(f"more than {self._limits.output:,} characters came out")
 
-    def _take_told(self, data: bytes) -> None:
-        if self._process.starting and not self._told:
+    def _take_report(self, data: bytes) -> None:
+        if self._process.starting and not self._report:
             self._seconds = self._limits.seconds
             self._until = monotonic() + self._seconds
-        self._told += data
-        if len(self._told) > _LONGEST_CHARACTER * self._limits.output + _REPORT_OVERHEAD:
-            self._stop("more was told than any ending takes")
+        self._report += data
+        if len(self._report) > _LONGEST_CHARACTER * self._limits.output + _REPORT_OVERHEAD:
+            self._stop("the report is longer than any valid one")
 
     def _stop(self, limit: str) -> None:
         if self._limit is None:
@@ -152,7 +146,7 @@ class _ProcessMonitor:
 _LONGEST_ERROR = 4_000
 _SIGNAL_MESSAGES: Mapping[int, str] = {
     signal.SIGXCPU: "TimeoutError: more processor time than its seconds allow",
-    signal.SIGKILL: "killed (SIGKILL): most likely the machine had no memory left for it",
+    signal.SIGKILL: "killed (SIGKILL): most likely the machine ran out of memory",
     signal.SIGSYS: "killed (SIGSYS): a system call of another architecture",
 }
 
@@ -161,33 +155,33 @@ def make_execution(ending: ProcessOutput, code: int, limits: SandboxLimits) -> E
     """Return the Execution of a process that ended with this exit code, or by the signal -code."""
     if ending.limit is not None:
         return Execution(ending.printed, error=ending.limit)
-    if not ending.told:
+    if not ending.report:
         return Execution(ending.printed, error=_exit_message(code, limits))
-    value, error, parsed = _read_report(ending.told)
+    value, error, parsed = _read_report(ending.report)
     if len(ending.printed) + len(value or "") > limits.output:
         value, error = None, f"more than {limits.output:,} characters came out"
     return Execution(ending.printed, value, error, parsed)
 
 
-def _read_report(told: bytes) -> tuple[str | None, str | None, bool]:
-    """Return value, error and whether it was a program at all; anybody may have written this."""
+def _read_report(report: bytes) -> tuple[str | None, str | None, bool]:
+    """Return value, error and whether it was a program at all; the report is untrusted."""
     try:
-        ending = json.loads(told.strip().rpartition(b"\n")[2])  # an engine may have had something to say before
+        ending = json.loads(report.strip().rpartition(b"\n")[2])  # a container engine may have written before it
         value, error = (
             None if ending[each] is None else _replace_surrogates(str(ending[each])) for each in ("value", "error")
         )
         return value, error and error[:_LONGEST_ERROR], bool(ending["parsed"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return None, f"what it told of its end cannot be read: {told[:200].decode(errors='replace')}", True
+        return None, f"its report cannot be read: {report[:200].decode(errors='replace')}", True
 
 
 def _replace_surrogates(text: str) -> str:
-    """Return a text without halves of characters, which no file or journal takes."""
+    """Return a text without lone surrogates, which files and journals reject."""
     return text.encode(errors="replace").decode()
 
 
 def _exit_message(code: int, limits: SandboxLimits) -> str | None:
-    """Say how a process ended that did not tell."""
+    """Describe the end of a process without a report."""
     if code >= 0:
         return f"exit code {code}" if code else None
     if -code in _SIGNAL_MESSAGES:
@@ -198,13 +192,13 @@ def _exit_message(code: int, limits: SandboxLimits) -> str | None:
 
 
 MOST_BYTES, MOST_FILES = 64 * 2**20, 5_000
-_LOCK_GRACE = 60.0  # seconds in which a folder may still be without its lock
+_LOCK_GRACE = 60.0  # seconds in which a new folder may not be locked yet
 
 
 def claim_folder(kind: str, among: Path | None = None) -> tuple[Path, int]:
-    """Return a new folder and a descriptor that locks it for as long as it is open; remove old ones without a lock.
+    """Return a new folder and a descriptor that locks it while open; remove old folders without a lock.
 
-    It is `among` others of its kind; by default where temporary files are.
+    It is created in `among`, by default the folder for temporary files.
     """
     place = (among or Path(tempfile.gettempdir())).resolve()
     for old in place.glob(f"shikisha-{kind}-*"):
@@ -217,16 +211,16 @@ def claim_folder(kind: str, among: Path | None = None) -> tuple[Path, int]:
 
 
 def folder_excess(folder: Path) -> str | None:
-    """Say by how much a folder is too large; None when it is not."""
+    """Return why a folder is too large; None when it is not."""
     size = files = 0
     waiting = [folder]
     while waiting:
         try:
             found = _entry_sizes(waiting.pop(), waiting)
-        except (FileNotFoundError, NotADirectoryError):  # it was there a moment ago
+        except (FileNotFoundError, NotADirectoryError):  # removed a moment ago
             continue
-        except OSError as error:  # nested beyond what a path can name, or closed to our eyes
-            return f"a folder was made that cannot be looked into: {error.strerror}"
+        except OSError as error:  # nested deeper than a path can name, or not readable
+            return f"a folder was made that cannot be read: {error.strerror}"
         size += sum(found)
         files += len(found)
         if size > MOST_BYTES:
@@ -237,11 +231,11 @@ def folder_excess(folder: Path) -> str | None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, as far as that is ours to remove."""
+    """Remove a folder with its contents, as far as we may."""
     names = (f"{token_hex(8)}-{number}" for number in count())
     with suppress(OSError):
         while waiting := [entry for entry in _folder_entries(folder) if not _try_remove(entry)]:
-            for inner in waiting:  # what is in it is lifted up to here, so that nothing gets deeper
+            for inner in waiting:  # move its contents up, so that nothing nests deeper
                 for entry in _folder_entries(inner):
                     _make_accessible(entry)
                     entry.rename(folder / next(names))
@@ -261,7 +255,7 @@ def _remove_unclaimed(folder: Path) -> None:
 
 
 def _entry_sizes(folder: Path, waiting: list[Path]) -> list[int]:
-    """Return what the entries of a folder take up, in bytes; folders among them are put on the waiting list."""
+    """Return the disk usage of a folder's entries in bytes; append subfolders to the waiting list."""
     sizes = []
     with os.scandir(folder) as entries:
         for entry in entries:

@@ -1,25 +1,14 @@
-"""Probes a sandbox: carries out every attack in it and says of each whether it was blocked.
+"""Probe a sandbox: carry out attacks in it and say of each whether it was blocked.
 
-Invariants: a probe passes when the attack was carried out and the prober's own evidence (`scene`, `census`) shows that
-it came by nothing; an attack that had no time to be tried proves nothing and does not pass. An interpreter in which an
-attack cannot even be written (Monty) has blocked it. Every attack is ended here too, should the sandbox not do it.
+Each attack is a program that tries every way it knows, prints what it obtained, and continues when a way is closed. The
+prober decides by its own evidence: a secret in the output, a connection that arrived, a changed file, processes counted
+in /proc; never by what a program says. Names bound for the program tell it where to look.
 
-The attacks that a sandbox has to withstand, as programs: what somebody would try who wants to get out.
-
-Invariant: a program tries every way it knows, prints what it came by, and goes on when a way is closed; whether it got
-anywhere is not its own to say (`evidence` looks). It is told where to look by names that are bound for it: `home`,
-`folder`, `kept` and the like. Deliberately absent: attacks on the kernel itself.
-
-Counts processes in /proc: those that bear a name, and those that come from us.
-
-Invariant: a process that vanishes while it is looked at is not counted and no error. Deliberately absent: processes
-that another machine runs for us (an engine in a virtual machine); nothing here can see them.
-
-What the prober lays out for attacks to find, and how it sees by itself what they came by.
-
-Invariant: evidence is what stands here: a secret in what came out, a connection that arrived, a file that is not what
-it was, processes counted in /proc; never what a program says. Everything is removed at the end, processes that an
-attack left behind included. Deliberately absent: the attacks (`attacks`), and what is made of it (`probes`).
+Invariants: a probe passes when the attack was carried out and obtained nothing; an attack that had no time proves
+nothing and does not pass. An interpreter in which an attack cannot even be written (Monty) has blocked it. Everything
+laid out is removed at the end, and processes that an attack left behind are killed. A process that vanishes while it is
+counted is not an error. Deliberately absent: attacks on the kernel itself, and processes that another machine runs for
+us (an engine in a virtual machine).
 """
 
 import asyncio
@@ -210,9 +199,9 @@ while True:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """A program; `marked` when it gives its processes the name `marker`; `endless` when only a limit can end it.
+    """An attack's program; `marked`: it names its processes `marker`; `endless`: only a limit can end it.
 
-    One that is not endless and runs out of time has proved nothing.
+    An attack that is not endless proves nothing if it runs out of time.
     """
 
     code: str
@@ -241,7 +230,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class ProcessEntry:
-    """One process: its number, its parent's, its name, its threads and its memory in bytes."""
+    """One process: its id, its parent's id, its name, its number of threads, and its memory in bytes."""
 
     process: int
     parent: int
@@ -251,7 +240,7 @@ class ProcessEntry:
 
 
 def list_processes() -> dict[int, ProcessEntry]:
-    """Return all processes that we can see and that have not ended."""
+    """Return all visible processes that have not ended."""
     found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
@@ -268,12 +257,12 @@ def processes_named(name: str) -> list[ProcessEntry]:
 
 
 def descendant_processes(known: dict[int, ProcessEntry]) -> list[ProcessEntry]:
-    """Return those whose parent, or parent's parent, and so on, is this process."""
+    """Return the descendants of this process."""
     return [entry for entry in known.values() if os.getpid() in _ancestor_ids(entry, known)]
 
 
 def kill_processes(beginning: str) -> None:
-    """Kill the processes whose names begin so."""
+    """Kill the processes whose names begin with a prefix."""
     for entry in list_processes().values():
         if not entry.name.startswith(beginning):
             continue
@@ -289,7 +278,7 @@ def _read_process(folder: Path) -> ProcessEntry:
 
 
 def _ancestor_ids(entry: ProcessEntry, known: dict[int, ProcessEntry]) -> Iterator[int]:
-    """Yield the numbers of a process's parent, its parent, and so on."""
+    """Yield the ids of a process's parent, its parent, and so on."""
     while entry.parent in known:
         yield entry.parent
         entry = known[entry.parent]
@@ -304,7 +293,7 @@ FileState = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class ProbeScene:
-    """A file at home, another in a folder that is open to everybody, listeners, and a process of the same user."""
+    """The bait: a file at home, one in a world-writable folder, listeners, and a process of the same user."""
 
     secret: str
     marker: str
@@ -329,22 +318,22 @@ class ProbeScene:
         return f"@{address[1:].decode()}" if isinstance(address, bytes) else str(address)
 
     def find_leak(self, text: str) -> str | None:
-        """Say that the secret came out, if it did."""
-        return "the secret in it came out" if self.secret in text else None
+        """Return a message if the secret is in the output."""
+        return "the secret in it leaked" if self.secret in text else None
 
     def find_inherited(self, text: str) -> str | None:
-        """Say which of our variables came out, if any that is not everybody's."""
+        """Return a message if variables of our environment, except common ones, are in the output."""
         ours = {name: value for name, value in os.environ.items() if name not in _COMMON_VARIABLES}
         found = [n for n, value in ours.items() if len(value) >= _SHORTEST_SECRET and f"{n}={value}" in text]
-        return f"our environment came out: {', '.join(found[:3])}" if found else None
+        return f"our environment leaked: {', '.join(found[:3])}" if found else None
 
     def find_arrivals(self, *kinds: str) -> str | None:
-        """Say at which listeners something arrived, if at any."""
+        """Return a message if something arrived at these listeners."""
         found = [kind for kind in kinds if _received_anything(self.listeners[kind])]
         return f"it reached our listener: {', '.join(found)}" if found else None
 
     def find_written(self) -> str | None:
-        """Say which files are new in these places, or that the one that was there is not what it was."""
+        """Return a message if files in these folders are new, or the one there has changed."""
         new = [path for place in set(self.places) for path in Path(place).glob(f"{self.marker}*")]
         for path in new:
             with suppress(OSError):
@@ -354,7 +343,7 @@ class ProbeScene:
         return None if file_state(self.kept) == self.stamp else "it changed a file outside its folder"
 
     def find_harm(self) -> str | None:
-        """Say that the bystander has ended, if it has."""
+        """Return a message if the bystander has ended."""
         with suppress(subprocess.TimeoutExpired):
             self.bystander.wait(0.05)
             return "it ended a process of ours"
@@ -363,7 +352,7 @@ class ProbeScene:
 
 @contextmanager
 def probe_scene() -> Iterator[ProbeScene]:
-    """Lay everything out, and clear it away again."""
+    """Set up the bait, and remove it at the end."""
     with ExitStack() as stack:
         secret, marker = token_hex(16), f"probe{token_hex(4)}"
         folder, lock = process_limits.claim_folder("probe")
@@ -380,7 +369,7 @@ def probe_scene() -> Iterator[ProbeScene]:
 
 
 def file_state(path: Path) -> FileState:
-    """Return all about a file that an attack could change; what is not there has none."""
+    """Return everything about a file that an attack could change; () for a missing one."""
     try:
         about = path.lstat()
         return path.read_text(), about.st_mode, about.st_uid, about.st_mtime_ns, about.st_nlink, os.listxattr(path)
@@ -418,8 +407,8 @@ def _received_anything(listener: socket.socket) -> bool:
 
 
 def _home_file(name: str, secret: str, stack: ExitStack) -> Path | None:
-    """Return a file in the home folder that only its user may read; None when none can be made there."""
-    with suppress(OSError, RuntimeError):  # no home, or one that cannot be written
+    """Return a file in the home folder that only its user may read; None when none can be created."""
+    with suppress(OSError, RuntimeError):  # no home folder, or not a writable one
         path = Path.home() / name
         path.touch(mode=0o600, exist_ok=False)
         stack.callback(path.unlink, missing_ok=True)
@@ -429,7 +418,7 @@ def _home_file(name: str, secret: str, stack: ExitStack) -> Path | None:
 
 
 def _start_bystander(secret: str, stack: ExitStack) -> "subprocess.Popen[bytes]":
-    """Start a process of the same user that has the secret in its environment."""
+    """Start a process of the same user with the secret in its environment."""
     process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
         [os.path.realpath(sys.executable), "-I", "-S", "-c", _BYSTANDER_CODE],
         stdin=subprocess.PIPE,
@@ -444,20 +433,20 @@ def _start_bystander(secret: str, stack: ExitStack) -> "subprocess.Popen[bytes]"
     return process
 
 
-PROBE_LIMITS = SandboxLimits(seconds=1.0, memory=128 * 2**20, output=100_000)  # what a sandbox is probed with
+PROBE_LIMITS = SandboxLimits(seconds=1.0, memory=128 * 2**20, output=100_000)  # for a sandbox under test
 MOST_PROCESSES, MOST_THREADS = 64, 1_000
-NOTHING_GAINED = "it came by nothing"
+NOTHING_GAINED = "it obtained nothing"
 _TRIES = 3
 _LATE_SECONDS = 5.0  # seconds beyond its limit that a run may take on a busy machine
-_MEMORY_BYTES = 2 * PROBE_LIMITS.memory + 192 * 2**20  # bytes, with some interpreters among them
-_FLOOD_BYTES = 32 * 2**20  # bytes that we may grow by while a flood is read
+_MEMORY_BYTES = 2 * PROBE_LIMITS.memory + 192 * 2**20  # bytes, including some interpreters
+_FLOOD_BYTES = 32 * 2**20  # bytes of our own growth while reading a flood
 _LOOK_EVERY = 0.02
-_SECONDS_AFTER = 0.1  # seconds after a run until nothing of it may be left
+_SECONDS_AFTER = 0.1  # seconds after a run until nothing of it may remain
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What was tried, whether it was blocked, what got through or how the attack ended, and how long it took."""
+    """The result of a probe: whether it was blocked, what got through or how the attack ended, and its duration."""
 
     probe: str
     blocked: bool
@@ -467,7 +456,7 @@ class ProbeResult:
 
 @dataclass(slots=True)
 class ProbeTrace:
-    """What an attack left: how it ended, after how many seconds, and the most of everything that was seen of it."""
+    """Observations of an attack: how and when it ended, and the maxima of what was counted."""
 
     execution: Execution = field(default_factory=Execution)
     seconds: float = 0.0
@@ -479,27 +468,27 @@ class ProbeTrace:
 
     @property
     def text(self) -> str:
-        """All that came out."""
+        """All output."""
         return f"{self.execution.printed}\n{self.execution.value}"
 
     @property
     def late(self) -> bool:
-        """Whether it went on for too long after its time was over."""
+        """Whether it ran for too long after its time was over."""
         return self.seconds > PROBE_LIMITS.seconds + _LATE_SECONDS
 
     @property
     def enough(self) -> bool:
-        """Whether it has got through beyond doubt, so that it need not go on."""
+        """Whether it has clearly succeeded, so that it need not continue."""
         return self.late or self.memory > 2 * _MEMORY_BYTES or self.our_growth > 2 * _FLOOD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """An attack, the names that it is told, and what is evidence that it got through."""
+    """An attack, the names bound for it, and the evidence that it succeeded."""
 
     name: str
     attack: Attack
-    told: Callable[[ProbeScene], Inputs]
+    inputs: Callable[[ProbeScene], Inputs]
     evidence: Callable[[ProbeScene, ProbeTrace], str | None]
 
 
@@ -595,7 +584,7 @@ async def run_probes(sandbox: Sandbox) -> list[ProbeResult]:
 
 
 async def run_probe(probe: Probe, sandbox: Sandbox, scene: ProbeScene) -> ProbeResult:
-    """Carry out one attack, again if it had no time to be tried, and say what came of it."""
+    """Carry out one attack, again if it had no time to run, and say what came of it."""
     return await _ProbeRun(sandbox, scene, probe).finding()
 
 
@@ -609,7 +598,7 @@ class _ProbeRun:
         self._marker = f"{scene.marker}{PROBES.index(probe):02}"
 
     async def finding(self) -> ProbeResult:
-        """Carry out the attack, again if it had no time to be tried, and say what came of it."""
+        """Carry out the attack, again if it had no time to run, and say what came of it."""
         begun = perf_counter()
         for _ in range(_TRIES):
             trace = await self._trace()
@@ -618,13 +607,13 @@ class _ProbeRun:
             untried = not self._probe.attack.endless and error.startswith("TimeoutError")
             if got is not None or not untried:
                 break
-        what = got or ("it had no time to be tried" if untried else error.partition("\n")[0] or NOTHING_GAINED)
+        what = got or ("it had no time to run" if untried else error.partition("\n")[0] or NOTHING_GAINED)
         return ProbeResult(self._probe.name, got is None and not untried, what, 1000 * (perf_counter() - begun))
 
     async def _trace(self) -> ProbeTrace:
         trace, begun, before = ProbeTrace(), perf_counter(), _memory_in_use()
-        told = {**self._probe.told(self._scene), "marker": self._marker}
-        run = asyncio.create_task(self._sandbox.run(self._probe.attack.code, told))
+        inputs = {**self._probe.inputs(self._scene), "marker": self._marker}
+        run = asyncio.create_task(self._sandbox.run(self._probe.attack.code, inputs))
         while not run.done() and not trace.enough:
             await asyncio.wait([run], timeout=_LOOK_EVERY)
             trace.seconds = perf_counter() - begun

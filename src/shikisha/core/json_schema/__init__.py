@@ -1,22 +1,22 @@
-"""JSON Schema with bounded work: the one door for every foreign schema, and what is wrong with a JSON document.
+"""JSON Schema with bounded work: the only way in for foreign schemas, and the validation of JSON documents.
 
-What is built: a schema is counted before anything else looks at it (characters, values, nesting, and what it comes to
-with every reference written out), and one that leads back to itself at the same place of a document is refused.
-Judging spends counted steps, so that a verdict does not depend on how busy the machine is; a clock stands behind them,
-and patterns, whose repeats are counted first, run against that clock without the interpreter's lock. What takes longer
-than a moment leaves the event loop for one thread, which gives way to the loop, and ends there by itself. Nothing is
-fetched. Deliberately absent: `format`, references to the drafts' own schemas, finding the document in an answer
-(`json_schema`, `checks.json_schema`), and repairing JSON.
+When a schema is compiled, it is counted before anything else looks at it: characters, values, nesting, and its size
+with every reference expanded. A schema that leads back to itself at the same place of a document is refused. Validation
+spends counted steps, so that a verdict does not depend on how busy the machine is; a clock backs them up. Patterns,
+whose repeats are counted first, run against that clock without the interpreter's lock. Work that takes longer than a
+moment moves from the event loop to one thread, which yields to the loop and ends by itself. Nothing is fetched. Anybody
+may import this package; `compiler` and `keywords` are its own. Deliberately absent: `format`, references to the drafts'
+own schemas, finding the document in an answer, and repairing JSON.
 
-Drafts 4 to 2020-12. Of the official test suite's required files 4,770 cases come out right, 2 wrong (`$vocabulary`),
-and 170 are refused (remote references and the drafts' own schemas); its optional files differ. `schema_bombs` in
-benchmarks is what was tried against it.
+Drafts 4 to 2020-12. Of the official test suite's required files 4,770 cases are right, 2 wrong (`$vocabulary`), and 170
+are refused (remote references and the drafts' own schemas); its optional files differ. `schema_bombs` in benchmarks
+lists the attacks that were tried.
 
-Why it is our own: neither library can be bounded. `jsonschema` takes time exponential in the schema on the event loop,
-writes whole documents into every message, recurses without limit (a Rust part of it then panics, which is no
-`Exception`), and its helpers for `unevaluatedProperties` cannot be counted from outside. `jsonschema-rs` survives
-cycles and has linear patterns, but no budget and no way to stop: 24 levels of doubled `allOf` take .2 s, 40 would take
-hours, and 22 of them below `unevaluatedProperties` more than 20 s.
+Why our own: neither library can be bounded. `jsonschema` takes time exponential in the schema on the event loop, writes
+whole documents into every message, recurses without limit (a Rust part of it then panics, which is no `Exception`), and
+its helpers for `unevaluatedProperties` cannot be counted from outside. `jsonschema-rs` survives cycles and has linear
+patterns, but no budget and no way to stop: 24 levels of doubled `allOf` take .2 s, 40 would take hours, and 22 of them
+below `unevaluatedProperties` more than 20 s.
 """
 
 import asyncio
@@ -48,20 +48,20 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 200_000  # of a schema as compact JSON
 MOST_VALUES = 10_000  # objects, lists, names of keys and plain values in it
 MOST_LEVELS = 64
-MOST_EXPANDED = 100_000  # schemas, when every reference that can be is replaced by what it refers to
-MOST_AT_ONCE = 5_000  # of those, how many may apply to one and the same place of a document
-MOST_CHAINED = 100  # of these, how many may apply one another in a row
+MOST_EXPANDED = 100_000  # schemas, with every reference expanded
+MOST_AT_ONCE = 5_000  # of those, how many may apply to one value
+MOST_CHAINED = 100  # of these, how many may be nested
 MOST_STEPS = 500_000  # about half a second
-_AT_ONCE_STEPS = 500  # what the event loop can spare: less than a millisecond
+_AT_ONCE_STEPS = 500  # on the event loop: less than a millisecond
 _AT_ONCE_SECONDS = 0.002
-_AT_ONCE_LETTERS = 5_000  # of a schema without patterns that it can read
+_AT_ONCE_LETTERS = 5_000  # of a schema without patterns that the event loop compiles
 _LONGEST_REASON = 500
 Schema: TypeAlias = Mapping[str, Json]
 T = TypeVar("T")
 
 
 class SchemaCheck:
-    """A schema that was found usable. `seconds`: the most that judging one document may take."""
+    """A usable schema. `seconds`: the time limit for one document."""
 
     def __init__(self, schema: Schema, where: str, seconds: float = 1.0) -> None:
         text = _schema_text(schema, where)
@@ -73,29 +73,29 @@ class SchemaCheck:
 
     @classmethod
     async def create(cls, schema: Schema, where: str, seconds: float = 1.0) -> "SchemaCheck":
-        """Return the check of a stranger's schema; ConfigError says what is wrong with it."""
+        """Compile a foreign schema without blocking the event loop; ConfigError says what is wrong with it."""
         return await _off_loop(_schema_text(schema, where), lambda: cls(schema, where, seconds))
 
     async def problem(self, document: "JsonValue") -> str | None:
-        """Return what is wrong with a document, and where; None: nothing. TimeoutError when it stays undecided."""
+        """Return what is wrong with a document, and where; None for a valid one. TimeoutError when undecided."""
         try:
-            return self._judge(document, _AT_ONCE_STEPS, _AT_ONCE_SECONDS)
-        except TimeoutError:  # it needs longer than the event loop can wait
-            return await _run_in_thread(lambda: self._judge(document, MOST_STEPS, self._seconds, patient=True))
+            return self._validate(document, _AT_ONCE_STEPS, _AT_ONCE_SECONDS)
+        except TimeoutError:  # too long for the event loop
+            return await _run_in_thread(lambda: self._validate(document, MOST_STEPS, self._seconds, patient=True))
 
-    def _judge(self, document: "JsonValue", steps: int, seconds: float, *, patient: bool = False) -> str | None:
-        judge = SchemaValidator(steps, seconds, tracks=self._compiled.tracks, patient=patient)
+    def _validate(self, document: "JsonValue", steps: int, seconds: float, *, patient: bool = False) -> str | None:
+        validator = SchemaValidator(steps, seconds, tracks=self._compiled.tracks, patient=patient)
         try:
-            problem = judge.apply(self._compiled.root, ValueFrame(document))
+            problem = validator.apply(self._compiled.root, ValueFrame(document))
         except RecursionError:
-            return "the answer is nested too deeply to be judged"
+            return "the answer is nested too deeply to be validated"
         return None if problem is None else storable_reason(f"{json_path(problem.path)}: {problem.what()}")
 
 
 def check_size(schema: Json, where: str, times: int = 1) -> None:
-    """Refuse what is too large, before anything else has been done with it; ConfigError says where.
+    """Refuse a schema that is too large, before anything else looks at it; ConfigError says where.
 
-    `times`: how often as large as one schema it may be, where it is a list of several.
+    `times`: the limit for a list of several schemas, as a multiple of that for one.
     """
     try:
         _check_size(schema, times)
@@ -104,9 +104,9 @@ def check_size(schema: Json, where: str, times: int = 1) -> None:
 
 
 async def check_bounds(schemas: Mapping[str, Schema]) -> None:
-    """Refuse schemas that are only passed on (a client's tools, by their places) when they are too large to be.
+    """Refuse schemas that are only passed on (a client's tools, by their places) when they are too large.
 
-    ConfigError names the place. What we do not understand in them is the business of whoever is to follow them.
+    ConfigError names the place. Unknown keywords in them are accepted: whoever follows the schema decides.
     """
     letters = [_schema_text(schema, where) for where, schema in schemas.items()]
     if sum(map(len, letters)) > 2 * MOST_CHARACTERS:
@@ -129,7 +129,7 @@ def parse_json(text: str) -> "JsonValue":
 
 
 def storable_reason(reason: str) -> str:
-    """Return a reason as it can be kept in any store: no lone surrogates, no zero bytes, not too long."""
+    """Return a reason that any store accepts: no lone surrogates, no zero bytes, not too long."""
     return reason.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")[:_LONGEST_REASON]
 
 
@@ -142,7 +142,7 @@ def _finite_float(text: str) -> float:
 
 
 @cache
-def _schema_thread(process: int) -> ThreadPoolExecutor:  # noqa: ARG001 - a forked process has none of its parent's threads
+def _schema_thread(process: int) -> ThreadPoolExecutor:  # noqa: ARG001 - a forked process lacks its parent's threads
     return ThreadPoolExecutor(1, thread_name_prefix="schema")
 
 
@@ -151,33 +151,33 @@ async def _run_in_thread(work: Callable[[], T]) -> T:
 
 
 async def _off_loop(text: str, work: Callable[[], T]) -> T:
-    """Do what depends on a schema's text, where that is long, in the thread."""
+    """Run work that depends on a schema's text; in the thread if that is long."""
     short = len(text) <= _AT_ONCE_LETTERS and '"pattern' not in text  # compiling a pattern may take some ms
     return work() if short else await _run_in_thread(work)
 
 
 @dataclass(frozen=True, slots=True)
 class _CompiledSchema:
-    """A schema ready to be applied. `tracks`: it asks which parts of a value no schema has looked at."""
+    """A compiled schema. `tracks`: it needs to know which parts of a value were evaluated."""
 
     root: SchemaPart
     tracks: bool
 
 
 def _schema_text(schema: Schema, where: str) -> str:
-    """Return a schema as text, once it is known to be short; ConfigError when it is not."""
+    """Return a schema as text, after checking its size; ConfigError when it is too large."""
     try:
         _check_size(schema)
         return dump_json(schema)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: no JSON that can be read: {error}") from None
+        raise ConfigError(f"{where}: not readable JSON: {error}") from None
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
 
 
-@lru_cache(maxsize=64)  # what was read at a door is not read again for each answer
+@lru_cache(maxsize=64)  # so that a request's schema is not compiled for each answer
 def _compile_schema(text: str, *, lenient: bool = False) -> _CompiledSchema:
-    """Return a schema ready to be applied; ConfigError says what is wrong with it, and where."""
+    """Compile a schema; ConfigError says what is wrong with it, and where."""
     schema: Json = json.loads(text)
     reading = SchemaCompiler(schema, KEYWORDS, lenient=lenient)
     try:
@@ -190,7 +190,7 @@ def _compile_schema(text: str, *, lenient: bool = False) -> _CompiledSchema:
 
 
 def _check_size(schema: Json, times: int = 1) -> None:
-    """Refuse what is too large, level by level, before anything recurses or copies; no further than it has to."""
+    """Refuse what is too large, level by level, before anything recurses or copies."""
     most_values, most_characters = times * MOST_VALUES, times * MOST_CHARACTERS
     values, characters = 0, 0
     level: list[tuple[Json, JsonPlace]] = [(schema, None)]
@@ -217,7 +217,7 @@ def _children(value: Json) -> Iterable[tuple[str | int, Json]]:
 
 
 def _check_cycles(parts: "Collection[SchemaPart]") -> None:
-    """Refuse what would be applied to the same value for ever, or too often."""
+    """Refuse schemas that apply to the same value infinitely or too often."""
     for group, size, chain in _expanded_groups(parts, lambda part: part.here):
         if len(group) > 1 or group[0] in group[0].here:
             raise ConfigError(
@@ -230,16 +230,16 @@ def _check_cycles(parts: "Collection[SchemaPart]") -> None:
             raise ConfigError(f"{json_path(group[0].place)}: {said}; {most}")
     for group, size, _ in _expanded_groups(parts, lambda part: [*part.here, *part.below]):
         if size > MOST_EXPANDED:
-            said = f"with its references written out it comes to more than {MOST_EXPANDED:,} schemas"
+            said = f"with its references expanded it has more than {MOST_EXPANDED:,} schemas"
             raise ConfigError(f"{json_path(group[0].place)}: {said}")
 
 
 def _expanded_groups(
     parts: "Collection[SchemaPart]", leads: "Callable[[SchemaPart], list[SchemaPart]]"
 ) -> "Iterator[tuple[list[SchemaPart], int, int]]":
-    """Yield the groups of parts that lead to each other (most are one part) with what each comes to, written out.
+    """Yield the strongly connected groups of parts (most are one part), each with its expanded size and nesting.
 
-    That is how many parts, where a group counts once, and how many inside one another (Tarjan, SIAM J. Comput. 1972).
+    A group counts once. The algorithm is Tarjan's (SIAM J. Comput. 1972).
     """
     number: dict[SchemaPart, int] = {}
     lowest: dict[SchemaPart, int] = {}

@@ -1,9 +1,9 @@
-"""A JSON Schema as parts that a document is judged by: where each part stands, where references lead, what it spends.
+"""Compile a JSON Schema into parts that validate a document: where each stands, where references lead, what it costs.
 
-Invariants: a part is read once, however many references lead to it; whatever is applied to a value is a counted step,
-and is nested no deeper than the interpreter's stack allows; a pattern is compiled only when its counted repeats,
-written out, are few. Deliberately absent: what single keywords ask (`schema_keywords`), and how large a schema may be
-(`schema`).
+Invariants: a part is compiled once, however many references lead to it. Applying anything to a value is a counted step,
+nested no deeper than the interpreter's stack allows. A pattern is compiled only when it is short with its counted
+repeats expanded. Deliberately absent: what single keywords require (`keywords`), and how large a schema may be (the
+package itself).
 """
 
 import re
@@ -20,11 +20,11 @@ from shikisha.core.messages import Json
 if TYPE_CHECKING:
     from pydantic import JsonValue  # the engine starts without pydantic
 
-_DEEPEST = 250  # schemas being applied inside one another; two frames each, in a stack of a thousand
-_WEIGHT = 10_000  # what a schema's patterns may come to with their counted repeats written out; 300 bytes each
+_DEEPEST = 250  # nested schemas; each takes two frames of a stack of a thousand
+_WEIGHT = 10_000  # total size of a schema's patterns with counted repeats expanded; 300 bytes each
 _AT_ONCE_REACH = 20_000
-_REACH = 10**7  # weight of a pattern times length of a text: regex looks at its clock only now and then
-_PAUSE = 0.001  # seconds after each thousand steps, which take about as long
+_REACH = 10**7  # pattern weight times text length: regex checks its clock only now and then
+_PAUSE = 0.001  # seconds to yield after each thousand steps, which take about as long
 LONGEST_NAME = 200
 
 JsonPlace: TypeAlias = "tuple[JsonPlace, str | int] | None"
@@ -33,14 +33,14 @@ _Scope: TypeAlias = "tuple[SchemaResource, _Scope] | None"
 
 @dataclass(slots=True)
 class Mismatch:
-    """What is wrong with a document, and where."""
+    """A mismatch between document and schema, and its place."""
 
     path: JsonPlace
-    what: Callable[[], str]  # a message is written for the one problem that is told, not for every branch that fails
+    what: Callable[[], str]  # lazy: only the reported problem needs a message, not every branch that fails
 
 
 class ValueFrame:
-    """A value of the document while schemas are applied to it, and which of its parts they have looked at."""
+    """A value of the document during validation, and which of its parts were evaluated."""
 
     __slots__ = ("items", "keys", "path", "scope", "value")
 
@@ -52,12 +52,12 @@ class ValueFrame:
         self.items: set[int] = set()
 
     def problem(self, what: Callable[[], str]) -> Mismatch:
-        """Return what is wrong with the value."""
+        """Return a mismatch of this value."""
         return Mismatch(self.path, what)
 
 
 class SchemaValidator:
-    """The judging of one document: what it may still spend, and how deep it is."""
+    """The validation of one document: its remaining budget and its depth."""
 
     __slots__ = ("_deadline", "_depth", "_left", "_patient", "_seconds", "_steps", "tracks")
 
@@ -69,7 +69,7 @@ class SchemaValidator:
         self.tracks = tracks
 
     def spend(self, steps: int = 1) -> None:
-        """Count work; TimeoutError when there was too much of it."""
+        """Count work; TimeoutError when the budget is used up."""
         before, self._left = self._left, self._left - steps
         if self._left < 0:
             raise TimeoutError(f"undecided after {self._steps:,} steps")
@@ -77,17 +77,17 @@ class SchemaValidator:
             if monotonic() > self._deadline:
                 raise self.timeout_error()
             if self._patient:
-                # A moment of 0 would be over before the event loop, which waits for the interpreter, has got it.
+                # sleep(0) would end before the event loop, which waits for the interpreter's lock, gets it.
                 begun = monotonic()
                 sleep(_PAUSE)
-                self._deadline += monotonic() - begun  # giving way costs nobody a verdict
+                self._deadline += monotonic() - begun  # yielding must not consume the time limit
 
     def timeout_error(self) -> TimeoutError:
-        """Return what is said when the clock has run out."""
+        """Return the error for an exceeded time limit."""
         return TimeoutError(f"undecided after {self._seconds:g} s")
 
     def apply(self, part: "SchemaPart", frame: ValueFrame) -> Mismatch | None:
-        """Return the first thing that is wrong with the frame's value; RecursionError when it lies too deep."""
+        """Return the first mismatch of the frame's value; RecursionError when it is nested too deeply."""
         self._depth += 1
         if self._depth > _DEEPEST:
             raise RecursionError
@@ -102,7 +102,7 @@ class SchemaValidator:
         return None
 
     def apply_here(self, part: "SchemaPart", frame: ValueFrame) -> Mismatch | None:
-        """Apply a further schema to the same value; what it has looked at counts if it fits."""
+        """Apply a further schema to the same value; its evaluated parts count if it matches."""
         inner = ValueFrame(frame.value, frame.path, frame.scope)
         problem = self.apply(part, inner)
         if problem is None and self.tracks:
@@ -126,7 +126,7 @@ class SchemaValidator:
         return self.apply(part, ValueFrame(value, (frame.path, index), frame.scope))
 
     def search(self, pattern: "BoundedPattern", text: str) -> bool:
-        """Search against the clock; TimeoutError when there is no time left."""
+        """Search for a pattern within the time limit; TimeoutError beyond it."""
         self.spend()
         work, left = pattern.weight * len(text), self._deadline - monotonic()
         if left <= 0 or work > (_REACH if self._patient else _AT_ONCE_REACH):
@@ -137,7 +137,7 @@ class SchemaValidator:
             raise self.timeout_error() from None
 
     def freeze(self, value: "JsonValue") -> Hashable:
-        """Return a value that is equal where JSON Schema says equal: true is not 1, but 1.0 is."""
+        """Return a hashable form that is equal where JSON Schema says equal: true is not 1, but 1.0 is."""
         self._depth += 1
         if self._depth > _DEEPEST:
             raise RecursionError
@@ -158,11 +158,11 @@ def _freeze(value: "JsonValue", freeze: "Callable[[JsonValue], Hashable]") -> Ha
         case float() if value.is_integer():
             return "number", str(int(value))
         case _:
-            return "number", str(value)  # texts have hashes that nobody can make collide
+            return "number", str(value)  # hashes of texts are salted, so nobody can make them collide
 
 
 def freeze_value(value: "JsonValue") -> Hashable:
-    """Return a value that is equal where JSON Schema says equal."""
+    """Return a hashable form that is equal where JSON Schema says equal."""
     return _freeze(value, freeze_value)
 
 
@@ -172,7 +172,7 @@ _REPR.maxdict = _REPR.maxlist = 8
 
 
 def format_value(value: object) -> str:
-    """Return a value, shortened, for a message."""
+    """Return a value as text for a message, shortened."""
     return _REPR.repr(value)
 
 
@@ -190,7 +190,7 @@ def json_path(path: JsonPlace) -> str:
 
 
 def path_depth(path: JsonPlace) -> int:
-    """Return how deep a place lies."""
+    """Return the depth of a place."""
     depth = 0
     while path is not None:
         path, depth = path[0], depth + 1
@@ -202,7 +202,7 @@ KeywordCheck: TypeAlias = Callable[["SchemaValidator", "ValueFrame"], "Mismatch 
 
 @dataclass(eq=False, slots=True)
 class SchemaPart:
-    """A schema inside the schema: what it asks, and which others it applies to the same value, and below it."""
+    """A subschema: its checks, and the parts that it applies to the same value (`here`) and below it (`below`)."""
 
     resource: "SchemaResource"
     place: JsonPlace
@@ -215,7 +215,7 @@ class SchemaPart:
 
 @dataclass(eq=False, slots=True)
 class SchemaResource:
-    """A schema with an address of its own, and the names inside it that references may use."""
+    """A schema with its own URI, and the anchors that references may use."""
 
     uri: str
     raw: Json
@@ -226,11 +226,11 @@ class SchemaResource:
 
 
 class KeywordError(Exception):
-    """A keyword with a value that it cannot have; who only passes a schema on does not mind."""
+    """A keyword with an invalid value; ignored in schemas that are only passed on."""
 
 
 class SchemaReference:
-    """Where a reference leads, once everything is read."""
+    """A reference, and the part that it leads to after `resolve`."""
 
     __slots__ = ("keyword", "name", "part", "text", "to")
 
@@ -242,7 +242,7 @@ class SchemaReference:
 
 
 class SchemaCompiler:
-    """The reading of one schema."""
+    """Compiles one schema."""
 
     def __init__(self, schema: Json, keywords: "Mapping[str, SchemaKeyword]", *, lenient: bool) -> None:
         self._keywords = keywords
@@ -256,7 +256,7 @@ class SchemaCompiler:
         self.root = self._resource("", schema, None)
 
     def part(self, raw: Json, resource: SchemaResource, place: JsonPlace) -> SchemaPart:
-        """Return what a schema says; one that was read already is returned as it is."""
+        """Compile a subschema; each is compiled once."""
         if isinstance(raw, bool):
             return (
                 SchemaPart(resource, place)
@@ -267,7 +267,7 @@ class SchemaCompiler:
             raise KeywordError(f"expected a schema, which is an object, true or false; not {format_value(raw)}")
         if (known := self.parts.get(id(raw))) is not None:
             return known
-        alone = self.draft <= 7 and "$ref" in raw  # what stands beside a reference is not read
+        alone = self.draft <= 7 and "$ref" in raw  # before draft 2019-09, keywords next to a reference are ignored
         if not alone:
             resource = self._identified(raw, resource, place)
         part = self.parts[id(raw)] = SchemaPart(resource, place, raw)
@@ -292,8 +292,8 @@ class SchemaCompiler:
         return part
 
     def resolve(self) -> None:
-        """Find what every reference leads to; that may be what nothing else has led to, with references of its own."""
-        for reference in self.references:  # grows
+        """Resolve every reference; its target may be compiled only now, with references of its own."""
+        for reference in self.references:  # grows meanwhile
             try:
                 reference.to = self._found(reference.part.resource, reference.text)
             except (KeywordError, ValueError) as error:
@@ -305,7 +305,7 @@ class SchemaCompiler:
             reference.part.here.append(reference.to)
 
     def pattern(self, text: str) -> "BoundedPattern":
-        """Return a pattern ready to be searched for; MisusedError when it is none, or too large."""
+        """Compile a pattern; KeywordError when it is invalid or too large."""
         import regex
 
         if self.lenient:
@@ -327,7 +327,7 @@ class SchemaCompiler:
         return self._resources.setdefault(uri, SchemaResource(uri, raw, place))
 
     def _identified(self, raw: dict[str, Json], resource: SchemaResource, place: JsonPlace) -> SchemaResource:
-        """Return the resource that a schema belongs to: one of its own if it has an address."""
+        """Return the resource that a schema belongs to: its own if it has a URI."""
         own = raw.get("id" if self.draft == 4 else "$id")
         if not isinstance(own, str) or own.startswith("#"):
             return resource
@@ -342,7 +342,7 @@ class SchemaCompiler:
         return self._resource(address, raw, place)
 
     def _name(self, part: SchemaPart) -> None:
-        """Note the names that references may use for a schema."""
+        """Record the anchors of a schema."""
         raw, resource = part.raw, part.resource
         own = raw.get("id" if self.draft == 4 else "$id")
         if self.draft <= 7 and isinstance(own, str) and own.startswith("#"):
@@ -388,7 +388,7 @@ _DRAFTS = {"draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-1
 
 
 def _draft_of(schema: Json) -> int:
-    """Return which draft a schema is of: the newest where it names none that is known."""
+    """Return a schema's draft: the newest if it names no known one."""
     named = schema.get("$schema") if isinstance(schema, dict) else None
     if isinstance(named, str) and named.startswith(("http://json-schema.org/", "https://json-schema.org/")):
         return next((draft for name, draft in _DRAFTS.items() if f"/{name}/" in named), 2020)
@@ -397,7 +397,7 @@ def _draft_of(schema: Json) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BoundedPattern:
-    """A pattern that can be searched for within some seconds, and what it comes to with its repeats written out."""
+    """A pattern with a time limit, and its size with counted repeats expanded."""
 
     weight: int
     search: Callable[[str, float], bool]
@@ -407,14 +407,14 @@ _QUANTIFIER = re.compile(r"\{(\d{1,9})?(,)?(\d{1,9})?\}", re.ASCII)
 _ESCAPE = re.compile(r"\\(?:[pPuxN]\{[^{}]{1,60}\}|k<\w{1,60}>|.)", re.DOTALL)
 _CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\])+\]", re.DOTALL)
 _GROUP = re.compile(r"\((?:\?(?:[:=!]|<[=!]|P?<[A-Za-z_]\w*>))?")
-_BRACE = re.compile(r"\{(?=[^\w\s,<>=~:+-]|$)")  # a brace that can begin neither a count nor an extension of `regex`
+_BRACE = re.compile(r"\{(?=[^\w\s,<>=~:+-]|$)")  # a brace that begins neither a count nor an extension of `regex`
 
 
 def _pattern_weight(pattern: str) -> int:
-    """Return how many characters a pattern comes to with its counted repeats written out, as `regex` compiles it.
+    """Return the size of a pattern with its counted repeats expanded, as `regex` compiles it.
 
-    ValueError for what is not in ECMA 262: `regex` would take it for one of its extensions. Compiling a{999999999}, 12
-    characters, takes all memory that there is.
+    ValueError for syntax outside ECMA 262, which `regex` would treat as its own extensions. Compiling a{999999999}, 12
+    characters, would take all memory.
     """
     total, last, place = [0], 0, 0
     while place < len(pattern):
@@ -443,7 +443,7 @@ def _pattern_weight(pattern: str) -> int:
 
 
 def _atom_end(pattern: str, place: int) -> int:
-    """Return where the character, escape or class ends that begins in this place."""
+    """Return the end of the character, escape or class that begins here."""
     kind = {"\\": _ESCAPE, "[": _CLASS, "{": _BRACE}.get(pattern[place])
     if kind is None and pattern[place] not in "()":
         return place + 1
@@ -453,7 +453,7 @@ def _atom_end(pattern: str, place: int) -> int:
 
 
 class KeywordValue:
-    """The value of one keyword, read as what it has to be."""
+    """The value of one keyword, with typed access to it."""
 
     def __init__(self, reading: SchemaCompiler, part: SchemaPart, name: str, value: Json) -> None:
         self._reading = reading
@@ -463,11 +463,11 @@ class KeywordValue:
         self.value = value
 
     def sibling(self, name: str) -> "KeywordValue":
-        """Return another keyword of the same schema; its value is None when it is not there."""
+        """Return another keyword of the same schema; its value is None if it is missing."""
         return KeywordValue(self._reading, self.part, name, self.part.raw.get(name))
 
     def schema(self, value: Json, *names: str | int, here: bool = False) -> SchemaPart:
-        """Read a schema that this keyword applies: to the same value (`here`), or to a part of it."""
+        """Compile a schema that this keyword applies to the same value (`here`) or to a part of it."""
         place: JsonPlace = (self.part.place, self.name)
         for name in names:
             place = place, name
@@ -481,7 +481,7 @@ class KeywordValue:
         return read
 
     def schemas(self, *, here: bool = False) -> list[SchemaPart]:
-        """Read a list of schemas."""
+        """Compile a list of schemas."""
         if not isinstance(self.value, list) or not self.value:
             raise self._misused("a list of schemas")
         return [self.schema(value, index, here=here) for index, value in enumerate(self.value)]
@@ -499,21 +499,21 @@ class KeywordValue:
         return self.value
 
     def count(self) -> int:
-        """Return the value, a whole number from 0."""
+        """Return the value, a non-negative integer."""
         if not is_number(self.value) or self.value < 0 or self.value != int(self.value):
-            raise self._misused("a whole number from 0")
+            raise self._misused("a non-negative integer")
         return int(self.value)
 
     def text(self) -> str:
-        """Return the value, a text."""
+        """Return the value, a string."""
         if not isinstance(self.value, str):
-            raise self._misused("a text")
+            raise self._misused("a string")
         return self.value
 
     def texts(self) -> list[str]:
-        """Return the value, a list of texts."""
+        """Return the value, a list of strings."""
         if not isinstance(self.value, list):
-            raise self._misused("a list of texts")
+            raise self._misused("a list of strings")
         return [KeywordValue(self._reading, self.part, self.name, each).text() for each in self.value]
 
     def values(self) -> "list[JsonValue]":
@@ -523,7 +523,7 @@ class KeywordValue:
         return self.value
 
     def optional(self) -> SchemaPart | None:
-        """Read a schema that need not be there."""
+        """Compile an optional schema."""
         return None if self.value is None else self.schema(self.value, here=True)
 
     def with_value(self, value: Json) -> "KeywordValue":
@@ -531,21 +531,21 @@ class KeywordValue:
         return KeywordValue(self._reading, self.part, self.name, value)
 
     def pattern(self, text: str) -> BoundedPattern:
-        """Return a pattern ready to be searched for."""
+        """Compile a pattern."""
         return self._reading.pattern(text)
 
     def patterns(self) -> list[BoundedPattern]:
-        """Return the names of an object, as patterns."""
+        """Compile the keys of an object as patterns."""
         return [self.pattern(text) for text in self.value] if isinstance(self.value, dict) else []
 
     def reference(self) -> SchemaReference:
-        """Return where the value, a reference, leads once everything is read."""
+        """Return the value as a reference, to be resolved after compilation."""
         made = SchemaReference(self.part, self.name, self.text())
         self._reading.references.append(made)
         return made
 
     def track(self) -> None:
-        """Have it noted which parts of a value were looked at."""
+        """Request tracking of evaluated parts."""
         self._reading.tracks = True
 
     def _misused(self, expected: str) -> KeywordError:
@@ -553,17 +553,17 @@ class KeywordValue:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a number; true and false are none."""
+    """Whether a value is a number; booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _reject_everything(_: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
-    return frame.problem(lambda: f"{format_value(frame.value)} may not be here")
+    return frame.problem(lambda: f"{format_value(frame.value)} is not allowed here")
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaKeyword:
-    """How a keyword is read, in which drafts; `late`: after all others, which it looks at."""
+    """How a keyword is compiled, in which drafts; `late`: after all others, on which it depends."""
 
     read: "Callable[[KeywordValue], KeywordCheck | None]"
     since: int = 4

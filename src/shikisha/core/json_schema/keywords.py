@@ -1,7 +1,7 @@
-"""The keywords of JSON Schema, drafts 4 to 2020-12: how each is read, and what it asks of a value.
+"""The keywords of JSON Schema, drafts 4 to 2020-12: how each is read, and what it requires of a value.
 
-Invariant: a check counts what it does beyond applying further schemas (`Judge.spend`), and writes a message only when
-it is told. Deliberately absent: `format`, and keywords that only describe.
+Invariant: a check counts its work beyond applying further schemas (`SchemaValidator.spend`), and writes a message only
+when it is reported. Deliberately absent: `format`, and keywords that only describe.
 """
 
 import operator
@@ -48,8 +48,8 @@ def _type(slot: KeywordValue) -> KeywordCheck:
         tests = [(lambda value: type(value) is int) if name == "integer" else _TYPES[name] for name in names]
     wanted = ", ".join(map(repr, names))
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
-        judge.spend(len(tests))
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+        validator.spend(len(tests))
         if any(test(frame.value) for test in tests):
             return None
         return frame.problem(lambda: f"{format_value(frame.value)} is not of type {wanted[:LONGEST_NAME]}")
@@ -61,8 +61,8 @@ def _in_values(values: "list[JsonValue]") -> KeywordCheck:
     frozen = {freeze_value(value) for value in values}
     wanted = format_value(values[0]) if len(values) == 1 else f"one of {format_value(values)}"
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
-        if judge.freeze(frame.value) in frozen:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+        if validator.freeze(frame.value) in frozen:
             return None
         return frame.problem(lambda: f"{format_value(frame.value)} is not {wanted}")
 
@@ -106,15 +106,15 @@ def _multiple_of(slot: KeywordValue) -> KeywordCheck:
     if unit <= 0:
         raise KeywordError(f"expected a number above 0, not {format_value(unit)}")
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         value = frame.value
         if not is_number(value):
             return None
         if isinstance(value, int) and isinstance(unit, int):
-            judge.spend(value.bit_length() // 64)
+            validator.spend(value.bit_length() // 64)
             fits = value % unit == 0
         else:
-            judge.spend(50)  # exactly, as the decimals are written
+            validator.spend(50)  # exactly, as the decimals are written
             fits = Fraction(str(value)) % Fraction(str(unit)) == 0
         return (
             None if fits else frame.problem(lambda: f"{format_value(value)} is not a multiple of {format_value(unit)}")
@@ -145,8 +145,8 @@ def _pattern(slot: KeywordValue) -> KeywordCheck:
     text = slot.text()
     pattern = slot.pattern(text)
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
-        if not isinstance(frame.value, str) or judge.search(pattern, frame.value):
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+        if not isinstance(frame.value, str) or validator.search(pattern, frame.value):
             return None
         return frame.problem(lambda: f"{format_value(frame.value)} does not match {format_value(text)}")
 
@@ -168,10 +168,10 @@ def _additional_items(slot: KeywordValue) -> KeywordCheck | None:
 def _items_from(slot: KeywordValue, start: int) -> KeywordCheck:
     part = slot.schema(slot.value)
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         if isinstance(frame.value, list):
             for index in range(start, len(frame.value)):
-                if (problem := judge.apply_to_item(part, frame, index, frame.value[index])) is not None:
+                if (problem := validator.apply_to_item(part, frame, index, frame.value[index])) is not None:
                     return problem
         return None
 
@@ -181,10 +181,10 @@ def _items_from(slot: KeywordValue, start: int) -> KeywordCheck:
 def _prefix(slot: KeywordValue) -> KeywordCheck:
     parts = slot.schemas()
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         if isinstance(frame.value, list):
             for index, (part, value) in enumerate(zip(parts, frame.value, strict=False)):
-                if (problem := judge.apply_to_item(part, frame, index, value)) is not None:
+                if (problem := validator.apply_to_item(part, frame, index, value)) is not None:
                     return problem
         return None
 
@@ -200,15 +200,15 @@ def _contains(slot: KeywordValue) -> KeywordCheck:
         if (bound := slot.sibling("maxContains")).value is not None:
             most = bound.count()
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         if not isinstance(frame.value, list):
             return None
         fit = []
         for index, value in enumerate(frame.value):
-            judge.spend()
-            if judge.apply(part, ValueFrame(value, (frame.path, index), frame.scope)) is None:
+            validator.spend()
+            if validator.apply(part, ValueFrame(value, (frame.path, index), frame.scope)) is None:
                 fit.append(index)
-        if slot.draft == 2020 and judge.tracks:
+        if slot.draft == 2020 and validator.tracks:
             frame.items.update(fit)
         if least <= len(fit) and (most is None or len(fit) <= most):
             return None
@@ -222,10 +222,10 @@ def _unique_items(slot: KeywordValue) -> KeywordCheck | None:
     if slot.value is not True:
         return None
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         if not isinstance(frame.value, list):
             return None
-        if len({judge.freeze(item) for item in frame.value}) == len(frame.value):
+        if len({validator.freeze(item) for item in frame.value}) == len(frame.value):
             return None
         return frame.problem(lambda: "an item is there twice")
 
@@ -235,10 +235,10 @@ def _unique_items(slot: KeywordValue) -> KeywordCheck | None:
 def _required(slot: KeywordValue) -> KeywordCheck:
     names = slot.texts()
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         if not isinstance(frame.value, dict):
             return None
-        judge.spend(len(names))
+        validator.spend(len(names))
         for name in names:
             if name not in frame.value:
                 return frame.problem(lambda: f"{format_value(name)} is a required property")  # noqa: B023 - returned at once
@@ -250,16 +250,16 @@ def _required(slot: KeywordValue) -> KeywordCheck:
 def _properties(slot: KeywordValue) -> KeywordCheck:
     parts = {name: slot.schema(value, name) for name, value in slot.mapping().items()}
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         value = frame.value
         if not isinstance(value, dict):
             return None
-        judge.spend(min(len(parts), len(value)))
+        validator.spend(min(len(parts), len(value)))
         for name in parts if len(parts) <= len(value) else value:
             if (
                 name in parts
                 and name in value
-                and (problem := judge.apply_to_key(parts[name], frame, name, value[name]))
+                and (problem := validator.apply_to_key(parts[name], frame, name, value[name]))
             ):
                 return problem
         return None
@@ -270,11 +270,13 @@ def _properties(slot: KeywordValue) -> KeywordCheck:
 def _pattern_properties(slot: KeywordValue) -> KeywordCheck:
     parts = [(slot.pattern(text), slot.schema(value, text)) for text, value in slot.mapping().items()]
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         if isinstance(frame.value, dict):
             for pattern, part in parts:
                 for name, value in frame.value.items():
-                    if judge.search(pattern, name) and (problem := judge.apply_to_key(part, frame, name, value)):
+                    if validator.search(pattern, name) and (
+                        problem := validator.apply_to_key(part, frame, name, value)
+                    ):
                         return problem
         return None
 
@@ -287,14 +289,14 @@ def _additional_properties(slot: KeywordValue) -> KeywordCheck:
     named = slot.sibling("properties").value
     known: Collection[str] = named.keys() if isinstance(named, dict) else ()
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         if not isinstance(frame.value, dict):
             return None
-        judge.spend(len(frame.value))
+        validator.spend(len(frame.value))
         for name, value in frame.value.items():
-            if name in known or any(judge.search(pattern, name) for pattern in patterns):
+            if name in known or any(validator.search(pattern, name) for pattern in patterns):
                 continue
-            if (problem := _additional_key(judge, part, frame, name, value)) is not None:
+            if (problem := _additional_key(validator, part, frame, name, value)) is not None:
                 return problem
         return None
 
@@ -302,21 +304,21 @@ def _additional_properties(slot: KeywordValue) -> KeywordCheck:
 
 
 def _additional_key(
-    judge: SchemaValidator, part: SchemaPart, frame: ValueFrame, name: str, value: "JsonValue"
+    validator: SchemaValidator, part: SchemaPart, frame: ValueFrame, name: str, value: "JsonValue"
 ) -> Mismatch | None:
     if part.refuses:
         return frame.problem(lambda: f"the key {format_value(name)} is not allowed")
-    return judge.apply_to_key(part, frame, name, value)
+    return validator.apply_to_key(part, frame, name, value)
 
 
 def _property_names(slot: KeywordValue) -> KeywordCheck:
     part = slot.schema(slot.value)
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         if isinstance(frame.value, dict):
             for name in frame.value:
-                judge.spend()
-                if (problem := judge.apply(part, ValueFrame(name, frame.path, frame.scope))) is not None:
+                validator.spend()
+                if (problem := validator.apply(part, ValueFrame(name, frame.path, frame.scope))) is not None:
                     return Mismatch(frame.path, lambda: f"the key {format_value(name)}: {problem.what()}")  # noqa: B023
         return None
 
@@ -324,7 +326,7 @@ def _property_names(slot: KeywordValue) -> KeywordCheck:
 
 
 def _dependent(slot: KeywordValue) -> KeywordCheck:
-    """`dependentRequired` and `dependentSchemas`, which `dependencies` was both of."""
+    """Compile `dependentRequired` and `dependentSchemas`, which `dependencies` combined."""
     lists: dict[str, list[str]] = {}
     parts: dict[str, SchemaPart] = {}
     for name, value in slot.mapping().items():
@@ -335,18 +337,18 @@ def _dependent(slot: KeywordValue) -> KeywordCheck:
         else:
             raise KeywordError(f"{format_value(name)}: expected a list of names, not {format_value(value)}")
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         if not isinstance(frame.value, dict):
             return None
-        judge.spend(len(lists) + len(parts))
+        validator.spend(len(lists) + len(parts))
         for name, needed in lists.items():
-            judge.spend(len(needed))
+            validator.spend(len(needed))
             if name in frame.value and (absent := [each for each in needed if each not in frame.value]):
                 return frame.problem(
-                    lambda: f"{format_value(absent[0])} is a required property beside {format_value(name)}"  # noqa: B023
+                    lambda: f"{format_value(absent[0])} is a required property next to {format_value(name)}"  # noqa: B023
                 )
         for name, part in parts.items():
-            if name in frame.value and (problem := judge.apply_here(part, frame)) is not None:
+            if name in frame.value and (problem := validator.apply_here(part, frame)) is not None:
                 return problem
         return None
 
@@ -356,9 +358,9 @@ def _dependent(slot: KeywordValue) -> KeywordCheck:
 def _all_of(slot: KeywordValue) -> KeywordCheck:
     parts = slot.schemas(here=True)
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         for part in parts:
-            if (problem := judge.apply_here(part, frame)) is not None:
+            if (problem := validator.apply_here(part, frame)) is not None:
                 return problem
         return None
 
@@ -368,13 +370,13 @@ def _all_of(slot: KeywordValue) -> KeywordCheck:
 def _any_of(slot: KeywordValue) -> KeywordCheck:
     parts = slot.schemas(here=True)
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         problems = []
         for part in parts:
-            problem = judge.apply_here(part, frame)
+            problem = validator.apply_here(part, frame)
             if problem is not None:
                 problems.append(problem)
-            elif not judge.tracks:
+            elif not validator.tracks:
                 return None
         return _nearest_mismatch(frame, problems) if len(problems) == len(parts) else None
 
@@ -384,8 +386,8 @@ def _any_of(slot: KeywordValue) -> KeywordCheck:
 def _exactly_one_of(slot: KeywordValue) -> KeywordCheck:
     parts = slot.schemas(here=True)
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
-        problems = [problem for part in parts if (problem := judge.apply_here(part, frame)) is not None]
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+        problems = [problem for part in parts if (problem := validator.apply_here(part, frame)) is not None]
         fit = len(parts) - len(problems)
         if fit == 1:
             return None
@@ -397,7 +399,7 @@ def _exactly_one_of(slot: KeywordValue) -> KeywordCheck:
 
 
 def _nearest_mismatch(frame: ValueFrame, problems: list[Mismatch]) -> Mismatch:
-    """Return what is wrong by the alternative that got furthest into the value, if one got into it at all."""
+    """Return the mismatch of the alternative that matched deepest, if one matched a part at all."""
     deepest = max(problems, key=lambda problem: path_depth(problem.path))
     if path_depth(deepest.path) > path_depth(frame.path) or len(problems) == 1:
         return deepest
@@ -409,8 +411,8 @@ def _nearest_mismatch(frame: ValueFrame, problems: list[Mismatch]) -> Mismatch:
 def _not(slot: KeywordValue) -> KeywordCheck:
     part = slot.schema(slot.value, here=True)
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
-        if judge.apply_here(part, frame) is not None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+        if validator.apply_here(part, frame) is not None:
             return None
         return frame.problem(lambda: f"{format_value(frame.value)} fits what it must not fit")
 
@@ -421,9 +423,9 @@ def _if(slot: KeywordValue) -> KeywordCheck:
     condition = slot.schema(slot.value, here=True)
     then, other = (slot.sibling(name).optional() for name in ("then", "else"))
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
-        branch = then if judge.apply_here(condition, frame) is None else other
-        return None if branch is None else judge.apply_here(branch, frame)
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+        branch = then if validator.apply_here(condition, frame) is None else other
+        return None if branch is None else validator.apply_here(branch, frame)
 
     return check
 
@@ -432,11 +434,11 @@ def _unevaluated_items(slot: KeywordValue) -> KeywordCheck:
     part = slot.schema(slot.value)
     slot.track()
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         if isinstance(frame.value, list):
             for index, value in enumerate(frame.value):
-                judge.spend()
-                if index not in frame.items and (problem := judge.apply_to_item(part, frame, index, value)):
+                validator.spend()
+                if index not in frame.items and (problem := validator.apply_to_item(part, frame, index, value)):
                     return problem
         return None
 
@@ -447,11 +449,11 @@ def _unevaluated_properties(slot: KeywordValue) -> KeywordCheck:
     part = slot.schema(slot.value)
     slot.track()
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         if isinstance(frame.value, dict):
             for name, value in frame.value.items():
-                judge.spend()
-                if name not in frame.keys and (problem := _additional_key(judge, part, frame, name, value)):
+                validator.spend()
+                if name not in frame.keys and (problem := _additional_key(validator, part, frame, name, value)):
                     return problem
         return None
 
@@ -460,19 +462,19 @@ def _unevaluated_properties(slot: KeywordValue) -> KeywordCheck:
 
 def _ref(slot: KeywordValue) -> KeywordCheck:
     reference = slot.reference()
-    return lambda judge, frame: judge.apply_here(reference.to, frame)
+    return lambda validator, frame: validator.apply_here(reference.to, frame)
 
 
 def _dynamic_ref(slot: KeywordValue) -> KeywordCheck:
     reference = slot.reference()
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         part, scope = reference.to, frame.scope
         if part.resource.dynamic.get(reference.name) is part:
-            while scope is not None:  # the outermost has the say
-                judge.spend()
+            while scope is not None:  # the outermost one wins
+                validator.spend()
                 part, scope = scope[0].dynamic.get(reference.name, part), scope[1]
-        return judge.apply_here(part, frame)
+        return validator.apply_here(part, frame)
 
     return check
 
@@ -480,14 +482,14 @@ def _dynamic_ref(slot: KeywordValue) -> KeywordCheck:
 def _recursive_ref(slot: KeywordValue) -> KeywordCheck:
     reference = slot.reference()
 
-    def check(judge: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
+    def check(validator: SchemaValidator, frame: ValueFrame) -> Mismatch | None:
         part, scope = reference.to, frame.scope
         while part.resource.recursive is not None and scope is not None:
-            judge.spend()
+            validator.spend()
             if scope[0].recursive is None:
                 break
             part, scope = scope[0].recursive, scope[1]
-        return judge.apply_here(part, frame)
+        return validator.apply_here(part, frame)
 
     return check
 

@@ -1,11 +1,14 @@
-"""Grading: whether an answer is right, as a Grade with its evidence, behind one method.
+"""Graders: whether an answer is right, as a Grade with its evidence, behind one method.
 
-A Checker belongs to one task and knows its right answer, its tests, or whom to ask. Invariants: an answer from which
-nothing can be extracted is NO_ANSWER and not WRONG; what could not be graded is UNGRADED and neither; a grade that a
-language model gave says so (`judged`), so that it is never counted among executed checks without being named; a
-checker raises nothing but ConfigError (before the first grade) and CancelledError. Deliberately absent: partial trust,
-averages (see `evaluate`), and handoff checks between steps, which know no right answer (`checker`). The shipped fake is
-`Given`.
+A Checker belongs to one task and knows its right answer, its tests, or which model to ask. Each module here is one kind
+of checker (`grader_registry` lists them), or extracts what checkers compare, or runs inside the sandbox (`harness_*`).
+Add a kind as one module and one row of the registry. Evaluation, training, conductors and routing may import this
+package; it imports only core and the sandbox.
+
+Invariants: an answer from which nothing can be extracted is NO_ANSWER and not WRONG. What could not be graded is
+UNGRADED and neither. A grade that a language model gave says so (`judged`), so it never passes for an executed check. A
+checker raises only ConfigError (before the first grade) and CancelledError. Deliberately absent: averages (see
+`evals`), and checks between steps, which know no right answer. The shipped fake is `ScriptedChecker`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,11 +35,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """A checker's finding.
+    """What a checker found.
 
     `score` is in [0, 1], None exactly for UNGRADED. `found` is what was extracted from the answer, in canonical form;
-    `evidence` says in words what was compared with what, or which test failed how. `judged`: by a language model, whose
-    use of `tokens` and `dollars` (None: unknown) is told too.
+    `evidence` says in words what was compared with what, or which test failed and how. `judged`: by a language model,
+    which used `tokens` and `dollars` (None: unknown).
     """
 
     checker: str
@@ -61,7 +64,7 @@ def no_answer_grade(checker: str, evidence: str) -> Grade:
 
 
 def ungraded_grade(checker: str, evidence: str, *, judged: bool = False) -> Grade:
-    """Return the grade that says that the checker itself failed."""
+    """Return the grade for a failure of the checker itself."""
     return Grade(checker, GradeMark.UNGRADED, None, None, evidence, judged)
 
 
@@ -74,12 +77,12 @@ class Checker(Protocol):
         ...
 
     async def grade(self, answer: str) -> Grade:
-        """Grade a whole answer as it was given, with whatever stands around what counts."""
+        """Grade a whole answer as the worker gave it."""
         ...
 
 
 class ScriptedChecker:
-    """The shipped fake: scores by answer, given beforehand; any other answer is NO_ANSWER."""
+    """The shipped fake: a score for each known answer; any other answer is NO_ANSWER."""
 
     name = "given"
 
@@ -87,7 +90,7 @@ class ScriptedChecker:
         self._scores = dict(scores)
 
     async def grade(self, answer: str) -> Grade:
-        """Return the score given for exactly this answer."""
+        """Return the score of exactly this answer."""
         if answer not in self._scores:
             return no_answer_grade(self.name, "not among the answers given beforehand")
         return grade_from_score(self.name, self._scores[answer], answer, "given beforehand")
@@ -98,9 +101,9 @@ JudgeAsk: TypeAlias = Callable[[Sequence[ChatMessage]], Awaitable[Reply]]
 
 @dataclass(frozen=True, slots=True)
 class GraderTools:
-    """What checkers may be built with: a sandbox for code, and a judge (a chat worker's voice).
+    """What checkers may be built with: a sandbox for code, and a judge (the call of a chat worker).
 
-    None where there is none: building a checker that needs it is then a ConfigError, before anything is paid.
+    Without one, building a checker that needs it is a ConfigError, before anything is paid for.
     """
 
     sandbox: Sandbox | None = None

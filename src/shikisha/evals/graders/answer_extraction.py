@@ -1,30 +1,17 @@
-"""Where in a text its answer stands: the places at which writers say "this is my answer", the most binding first.
+r"""Find the final answer in a text: where it stands, whether the words around it change it, and how it is written.
 
-In this order: the `answer` of a JSON object, an <answer> tag, the last box (`\\boxed{…}`), a last line `#### …`, the
-last phrase like "the answer is …". Invariants: of several places of one kind the last counts, since whoever corrects an
-answer does so afterwards; what stands before a closing </think> counts for nothing; linear in the text, of which the
-last 200,000 characters are read. Deliberately absent: what the answer means (`canon_choice`, `canon_number`, …), and
-guessing where nothing is said.
+Places, the most binding first: the `answer` of a JSON object, an <answer> tag, the last box (`\boxed{…}`), a last line
+`#### …`, the last phrase like "the answer is …". Without any of them the text itself may be the answer.
 
-Words around an answer that change it: they take it back, bound it, or put another one next to it.
+Invariants: pure, and linear in the text, of which the last 200,000 characters are read. Of several places of one kind
+the last counts, since writers correct themselves later; text before a closing </think> does not count. "not 42",
+"42 is wrong", "> 42" and "43 or 42" contain the number 42 but do not answer 42; a double negation ("nothing but") is no
+negation. ASCII text passes `fold_characters` unchanged, and Unicode's own compatibility forms are avoided: they sort a
+long run of combining marks in quadratic time.
 
-"not 42", "42 is wrong", "> 42" and "43 or 42" all hold the number 42, and none of them answers 42. Whoever extracts an
-answer asks here about the text before and after it. Invariants: pure; only a fixed window on either side is read, so
-the work does not grow with the text; a double negation ("nothing but", "no doubt") is none. Deliberately absent: how
-sure a writer sounds ("maybe 42", "about 42", "42?" answer 42, since one answer is given and no other); bounds that
-hold the number itself ("at least 42", as an honest answer to "what is the least …" says it); irony.
-
-Characters that mean the same, written one way: full-width and foreign digits, typographic signs, LaTeX's spacing.
-
-Invariant: linear in the text, whatever it holds (Unicode's own compatibility forms are not: a long run of combining
-marks is sorted in quadratic time), and an ASCII text comes back untouched from `fold`. Deliberately absent: letters
-that merely look alike (Cyrillic С is no C), and case.
-
-The text that an answer is, but for case and space: what is said to be the answer, else all of it.
-
-Invariant: linear, and nothing is dropped from inside an answer; punctuation and articles count (a program's output is
-a text too), save marks of emphasis around it and the full stop after it. Deliberately absent: likeness (edit distance,
-stems, synonyms); what the checker's normalised mode drops besides is in `bare_words`.
+Deliberately absent: what an answer means (`canonical_form`, `quantities`); guessing where nothing is stated; how sure a
+writer sounds ("maybe 42" answers 42); bounds that include the number ("at least 42" may answer "what is the least …");
+irony; letters that merely look alike (Cyrillic С is not C); edit distance, stems and synonyms.
 """
 
 import json
@@ -34,6 +21,349 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shikisha.core.text import fenced_blocks
+
+_LONGEST_READ = 200_000
+_LONGEST_STATEMENT = 4_000  # characters of one stated answer
+_NEAR_END = 2_000  # characters; an answer is nearly always near the end
+_MAX_BOXES = 20  # that are looked into, from the last
+
+
+@dataclass(frozen=True, slots=True)
+class StatedAnswer:
+    """A stated answer; `whole` when nothing else can be in that place (a box, a JSON value).
+
+    `opens`: the phrase begins its line, as conclusions do ("Paris, since the answer is plain" does not).
+    """
+
+    text: str
+    whole: bool
+    opens: bool = True
+
+
+def strip_reasoning(text: str) -> str:
+    """Return the part of a text that may hold the answer: its end, without reasoning, a fence and struck-out text."""
+    text = text[-_LONGEST_READ:]
+    if "</think>" in text:
+        text = text.rpartition("</think>")[2]
+    text = text.strip()
+    if text.startswith("```"):
+        blocks = fenced_blocks(text)
+        if len(blocks) == 1 and text.endswith("```"):
+            text = blocks[0].strip()
+    if "~~" in text:
+        text = _STRIKETHROUGH.sub("", text).strip()
+    return _EMPTY_BOX.sub("", text).strip() if "ox" in text and _EMPTY_BOX.search(text) else text
+
+
+_STRIKETHROUGH = re.compile(r"~~[^~\n]{1,200}~~")
+_EMPTY_BOX = re.compile(r"\$?\\(?:boxed|fbox)\{\s{0,9}\}\$?")
+
+
+def stated_answers(text: str) -> Iterator[StatedAnswer]:
+    """Yield the answers that a text (as `strip_reasoning` returns it) states, the most binding place first.
+
+    An empty answer means that the text explicitly has none: a JSON null, or a denied answer ("not …").
+    """
+    if "nswer" in text:
+        if '"' in text or "'" in text:
+            yield from _answers_in_json(text)
+        if "</answer>" in text:
+            yield from _answers_in_tag(text)
+    if "\\boxed" in text or "\\fbox" in text:
+        yield from _answers_in_box(text)
+    if "####" in text:
+        yield from _answers_after_hashes(text)
+    yield from _answers_after_phrase(text)
+
+
+_JSON_KEY = re.compile(r"""["'](?:[Ff]inal[_ ]?)?[Aa]nswer["']\s{0,20}:\s{0,20}""")
+_JSON_STRING = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"' + r"|'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
+_JSON_BARE_VALUE = re.compile(r"[^,}\n]*")
+_JSON_ESCAPE = re.compile(
+    r"\\(?:u([0-9a-fA-F]{4})|([\"'/\\])|(n(?!eq?\b|u\b)|t(?!ext|imes|an|heta|au|o\b|frac)|r(?!ight|ho|m\b|angle)))"
+)
+_ESCAPED_SPACES = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def _answers_in_json(text: str) -> Iterator[StatedAnswer]:
+    """Read the value of the last key `answer`, in JSON that may be broken elsewhere or have LaTeX in it unescaped."""
+    if "{" not in text:
+        return
+    keys = list(_JSON_KEY.finditer(text))
+    if not keys:
+        return
+    at = keys[-1].end()
+    opening = text[at : at + 1]
+    if opening in ("[", "{"):
+        try:
+            value, _ = json.JSONDecoder().raw_decode(text[at : at + _LONGEST_STATEMENT])
+        except (ValueError, RecursionError):
+            return
+        yield StatedAnswer(json.dumps(value, ensure_ascii=False), whole=True)
+        return
+    string = _JSON_STRING.match(text, at, at + _LONGEST_STATEMENT)
+    if string:
+        yield StatedAnswer(_JSON_ESCAPE.sub(_unescape, string[1] or string[2] or "").strip(), whole=True)
+    elif opening not in ('"', "'"):
+        bare = _JSON_BARE_VALUE.match(text, at, at + _LONGEST_STATEMENT)
+        value = bare[0].strip() if bare else ""
+        yield StatedAnswer("" if value in ("null", "None") else value, whole=True)
+
+
+def _unescape(escape: re.Match[str]) -> str:
+    code, char, space = escape.groups()
+    return chr(int(code, 16)) if code else char or _ESCAPED_SPACES[space]
+
+
+def _answers_in_tag(text: str) -> Iterator[StatedAnswer]:
+    end = text.rfind("</answer>")
+    start = text.rfind("<answer>", 0, end)
+    if start >= 0 and end - start < _LONGEST_STATEMENT:
+        after = end + len("</answer>")
+        said = text[start + len("<answer>") : end].strip()
+        last = text.rfind("</answer>", 0, start)
+        first = text.rfind("<answer>", 0, max(0, last))
+        if (
+            first >= 0
+            and last - first < _LONGEST_STATEMENT
+            and _ROW_SEPARATOR.fullmatch(text, last + len("</answer>"), start)
+        ):
+            said = f"{text[first + len('<answer>') : last].strip()}, {said}"
+        yield StatedAnswer("" if _is_denied_on_line(text, start, after) else said, whole=True)
+
+
+def _is_denied_on_line(text: str, start: int, end: int) -> bool:
+    """Whether the words around a marked answer, on its own line, deny it."""
+    before = text[max(0, start - _CONTEXT_WINDOW) : start].rpartition("\n")[2]
+    after = text[end : end + _CONTEXT_WINDOW].partition("\n")[0]
+    return is_denied(before, after)
+
+
+_BOX_START = re.compile(r"\\(?:boxed|fbox)\s*")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_ROW_SEPARATOR = re.compile(
+    r"[ \t$]*(?:\\[()\[\]])?[ \t]*[,;/]?[ \t]*(?:\b(?:or|and|maybe|perhaps|also)\b[ \t]*){0,3}(?:\\[(\[])?[ \t$]*"
+)
+_CONTEXT_WINDOW = 80
+_UNBRACED = re.compile(r"[^\n$]{1,200}(?=\$)|\S+")
+
+
+def _answers_in_box(text: str) -> Iterator[StatedAnswer]:
+    """Read the last box that is closed and not empty; boxes in a row with it belong to the same answer."""
+    end, taken_back = len(text), False
+    for _ in range(_MAX_BOXES):
+        at = max(text.rfind("\\boxed", 0, end), text.rfind("\\fbox", 0, end))
+        if at < 0:
+            break
+        end = at
+        content, after = _box_content(text, at)
+        if content and _is_denied_on_line(text, at, after):
+            taken_back = True  # "\boxed{42}, not \boxed{43}" answers 42
+        elif content:
+            row = [content, *_boxes_in_row(text, at)]
+            yield StatedAnswer(", ".join(dict.fromkeys(reversed(row))), whole=True)
+            return
+    if taken_back:
+        yield StatedAnswer("", whole=True)
+
+
+def _boxes_in_row(text: str, at: int) -> Iterator[str]:
+    """Yield the contents of the boxes right before this one, with at most "or", "and" or a comma between."""
+    for _ in range(_MAX_BOXES):
+        start = max(text.rfind("\\boxed", 0, at), text.rfind("\\fbox", 0, at))
+        content, after = _box_content(text, start) if start >= 0 else (None, 0)
+        if not content or not _ROW_SEPARATOR.fullmatch(text, after, at):
+            return
+        yield content
+        at = start
+
+
+def _box_content(text: str, at: int) -> tuple[str | None, int]:
+    """Return the content of the box that begins here (None: it is not closed), and where the box ends."""
+    start = _BOX_START.match(text, at)
+    if start is None:
+        return None, at
+    at = start.end()
+    if text[at : at + 1] != "{":
+        token = _UNBRACED.match(text, at)
+        return (token[0].strip().rstrip(".,"), token.end()) if token and start[0][-1].isspace() else (None, at)
+    depth = 0
+    for brace in _BRACE.finditer(text, at, at + _LONGEST_STATEMENT):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return text[at + 1 : brace.start()].strip(), brace.end()
+    return None, at
+
+
+def _answers_after_hashes(text: str) -> Iterator[StatedAnswer]:
+    """Read the last line if it has GSM8K's form; elsewhere such a line is a heading."""
+    line = text.rpartition("\n")[2]
+    if line.startswith("####"):
+        yield StatedAnswer(line.lstrip("#").strip(), whole=True)
+
+
+_ENGLISH_PHRASE = re.compile(
+    r"\b[Aa](?:nswers?|NSWER)\b"
+    r"(?:(?P<gap>[^\n.:=?!]{0,60}?)(?:\b(?:is|are|was|be|IS|equals)\b(?!\s*(?:not|n't)\b)|[:=])|(?P<head>[*_\s]{0,10}$))",
+    re.MULTILINE,
+)
+_OTHER_LANGUAGES = re.compile(
+    r"(?:答え|答案|正解|解答|回答)[^\n:=]{0,10}?[はが是为為:=]|(?:정답|답)\s?[은:=]"
+    r"|\bAntwort\b[^\n.:=]{0,30}?(?:\bist\b|\blautet\b|[:=])|\b[Rr]espuesta\b[^\n.:=]{0,30}?(?:\bes\b|[:=])"
+    r"|\b[Rr]éponse\b[^\n.:=]{0,30}?(?:\best\b|[:=])|\b[Rr](?:esposta|isposta)\b[^\n.:=]{0,30}?(?:[éè]|[:=])"
+    r"|\b[Оо]твет\b\s{0,3}[:=-]"
+)
+_NEGATION_IN_GAP = re.compile(
+    r"\b(?:not|cannot|never|no|avoid|wrong|incorrect|false|anything but|everything but|hardly|unlikely)\b|n['’]t\b"
+)
+_ALTERNATIVE_LEAD = re.compile(
+    r"\b(?:or|and|alternatively|otherwise|else)\b[\s,]*(?:(?:maybe|perhaps|possibly|also|that|the|my|it)\s+)*$",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(r"(?:^|\n)[\s#*_>]*(?:(?:the|my)\s+)?(?:final\s+|correct\s+)?$", re.IGNORECASE)
+_LEAD_WINDOW = 60
+_OPENING = re.compile(
+    r"[\W_]*(?:(?:so|thus|therefore|hence|then|and|the|my|our|final|correct|best|right|la|die|a)\b[\W_]*)*",
+    re.IGNORECASE,
+)
+_BLANK_LINES = frozenset(("", "```", "$$", "\\[", "**", "__", "\\", "*"))
+
+
+def _answers_after_phrase(text: str) -> Iterator[StatedAnswer]:
+    """Read the text after the last phrase that announces an answer; the end of the text is searched first."""
+    near = _line_start(text, len(text) - _NEAR_END)
+    far = ((_ENGLISH_PHRASE, 0),) if near and ("nswer" in text or "NSWER" in text) else ()
+    for pattern, start in ((_ENGLISH_PHRASE, near), (_OTHER_LANGUAGES, near), *far):
+        for found in reversed(list(pattern.finditer(text, start))):
+            said = _next_statement(text, found.end()) if _announces_answer(text, found) else ""
+            if said:
+                before = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
+                opens = _OPENING.fullmatch(before[-_LEAD_WINDOW:]) is not None
+                if is_disbelieved(before) or (
+                    _ALTERNATIVE_LEAD.search(before) and _has_earlier_statement(text, found, pattern)
+                ):
+                    yield StatedAnswer("", whole=True)
+                else:
+                    yield StatedAnswer(said, whole=False, opens=opens)
+                return
+
+
+def _has_earlier_statement(text: str, found: re.Match[str], pattern: re.Pattern[str]) -> bool:
+    """Whether the same line announces an answer earlier, too: "the answer is 43 or the answer is 42"."""
+    return pattern.search(text, text.rfind("\n", 0, found.start()) + 1, found.start()) is not None
+
+
+def _line_start(text: str, at: int) -> int:
+    """Return where this position's line begins, unless that is far away."""
+    if at <= 0:
+        return 0
+    return max(text.rfind("\n", max(0, at - _NEAR_END), at) + 1, at - _NEAR_END, 0)
+
+
+def _announces_answer(text: str, found: re.Match[str]) -> bool:
+    groups = found.groupdict()
+    if groups.get("head") is not None:  # a heading: the word is alone on its line
+        return _HEADING.search(text, max(0, found.start() - 60), found.start()) is not None
+    return not _NEGATION_IN_GAP.search(groups.get("gap") or "")
+
+
+def _next_statement(text: str, at: int) -> str:
+    """Return the rest of the line, or the next line with text."""
+    for line in text[at : at + _LONGEST_STATEMENT].split("\n"):
+        said = line.strip().lstrip(":*_= ").strip()
+        if said not in _BLANK_LINES and not said.startswith("```"):
+            return said
+    return ""
+
+
+_LONGEST_TEXT = 200_000
+_REFUSAL = re.compile(
+    r"(?:(?:i(?: am|'m) (?:sorry|afraid)|sorry|unfortunately|as an ai[\w ]{0,30})\W{1,3}(?:but )?)*"
+    r"(?:i (?:do not|don't|really don't|cannot|can't|can not|am unable to|am not able to|could not|couldn't|won't)"
+    r" (?:know|answer|determine|tell|say|help|assist|provide|find|comply|do that)\b"
+    r"|i(?: am|'m) (?:not sure|unable|not able)\b"
+    r"|i have no idea|idk\b|no answer\b|n/a\W*$|(?:i(?: am|'m) )?sorry\W*$)",
+    re.IGNORECASE,
+)
+_ARTICLES = re.compile(r"(?<![\w'\"])(?:a|an|the)\s+(?=\w)")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))(?![^\[({]*[\])}])")
+_PUNCTUATION = re.compile(  # no answer depends on these; each lookaround is a case where one does
+    r"['\"`()…°?&@]|(?<!\d)\.(?!\d)|\.(?!\d)|(?<=[^\W\d])\.(?=\d)|!(?![\w=])|(?<!\w)_{1,3}(?=\w)|(?<=\w)_{1,3}(?!\w)|(?<!\w)\*{1,3}(?=[^\W\d])|(?<=[^\W\d])\*{1,3}(?!\w)"
+    r"|(?<=[^\W\d])-(?=\w)|(?<=\w)-(?=[^\W\d])|-(?![\w.])|(?<=[^\W\d])/|/(?=[^\W\d])|\\(?=['\"])"
+)
+_SEPARATORS = re.compile(r"[,;]|:(?!\d)|(?<!\d):")
+_SPACED_SIGNS = re.compile(r"\s*([+#<>=≠≤≥¬!±√%$€£¥₹^|\[\]{}])\s*")
+_BULLET = re.compile(r"^(?:#{1,6}\s+|[-*•]\s+|>\s+(?=[^\W\d]))")
+_WRAPS = frozenset((("'", "'"), ('"', '"'), ("`", "`"), ("*", "*"), ("_", "_"), ("$", "$"), ("(", ")")))
+
+
+def canonical_text(answer: str) -> str | None:
+    """Return an answer's text in lowercase with single spaces; None when it is empty or declines to answer."""
+    return canonicalize_text(answer, stated_text(answer))
+
+
+def canonicalize_text(answer: str, said: str | None) -> str | None:
+    """Return the same for a known result of `stated_text`."""
+    if said is None:
+        said = answer if len(answer) > _LONGEST_TEXT else strip_reasoning(answer)
+    if len(said) <= _LONGEST_TEXT:
+        said = _strip_emphasis(fold_characters(said))
+    return None if is_refusal(said) else " ".join(said.split()).casefold() or None
+
+
+def stated_text(answer: str) -> str | None:
+    """Return the answer that a text states, letter for letter, or None when it states none."""
+    if len(answer) > _LONGEST_TEXT:
+        return None
+    for place in stated_answers(strip_reasoning(answer)):
+        if place.whole or place.opens:
+            return plain_latex(place.text) if "\\text" in place.text else place.text
+    return None
+
+
+def is_refusal(answer: str) -> bool:
+    """Whether an answer begins by declining to give one."""
+    return _REFUSAL.match(fold_characters(answer[:200]).lstrip(" \n\t\"'*")) is not None
+
+
+def normalize_words(text: str) -> str:
+    """Return a text without case, extra space, leading articles and punctuation, as SQuAD compares answers.
+
+    What would change the answer stays, unlike in SQuAD: signs, decimal points, operators, currency, `%`, and
+    the brackets of lists: `-1` is not `1`, `1.5` not `15`, `C++` not `C`, and `> 42` not `42`.
+    """
+    bare = _ARTICLES.sub("", fold_characters(text).casefold())
+    bare = _THOUSANDS.sub("", _unwrap(bare.strip()))
+    bare = _SEPARATORS.sub(" ", _PUNCTUATION.sub("", bare))
+    return " ".join(_SPACED_SIGNS.sub(r"\1", bare).split())
+
+
+def strip_quotes(text: str) -> str:
+    """Return a text of marks alone without the quotes around it, in lowercase with single spaces."""
+    return _unwrap(" ".join(fold_characters(text).split()).casefold())
+
+
+def _unwrap(text: str) -> str:
+    """Remove quotes, emphasis, dollar signs and the mark of a heading or list item around a text."""
+    text = _BULLET.sub("", text)
+    while len(text) > 1 and (text[0], text[-1]) in _WRAPS and text[1:-1].strip(" *_`$'\"()"):
+        text = text[1:-1].strip()
+    return text
+
+
+def _strip_emphasis(said: str) -> str:
+    """Remove emphasis around a text and the period after it; an ellipsis stays."""
+    said = said.strip()
+    for mark in ("**", "__", "`", "*"):
+        inner = said.removeprefix(mark).removesuffix(mark)
+        if len(inner) == len(said) - 2 * len(mark) and mark[0] not in inner:
+            said = inner.strip()
+    if said.endswith(".") and not said.endswith("..") and "." not in said[:-1] and said[-2:-1].isalnum():
+        said = said[:-1]
+    return said
+
+
+# The words around an answer: only a fixed window is read, so that the work does not grow with the text.
 
 _WINDOW = 80
 
@@ -135,7 +465,7 @@ _ALTERNATIVE_BEFORE = re.compile(rf"{_OR_WORD}[\s,.:*_`$(\[]*(?:{_HEDGE}\b[\s,.:
 
 
 def _window_before(before: str) -> str:
-    """Return the end of the text before an answer, without what only looks like a negation of it."""
+    """Return the end of the text before an answer, without double negations."""
     return _DOUBLE_NEGATION.sub(" ", before[-_WINDOW:])
 
 
@@ -145,12 +475,12 @@ def is_negated(before: str) -> bool:
 
 
 def is_disbelieved(before: str) -> bool:
-    """Whether what leads to "the answer is" makes it none: "I don't think", "the wrong"."""
+    """Whether the words before "the answer is" deny it: "I don't think", "the wrong"."""
     return _DISBELIEF.search(_window_before(before)) is not None
 
 
 def is_compared_before(before: str) -> bool:
-    """Whether what stands before a number makes another of it: a bound, a range's other end, a function, a multiple."""
+    """Whether the text before a number changes it: a bound, the other end of a range, a function, a multiple."""
     near = before[-_WINDOW:]
     return _COMPARISON_BEFORE.search(near) is not None or _RANGE.search(near) is not None
 
@@ -181,262 +511,8 @@ def is_alternative(before: str) -> bool:
 
 
 def is_denied(before: str, after: str) -> bool:
-    """Whether what stands around an answer takes it back."""
+    """Whether the text around an answer denies it."""
     return is_negated(before) or is_retracted(after)
-
-
-_LONGEST_READ = 200_000
-_LONGEST_STATEMENT = 4_000  # characters of one stated answer
-_NEAR_END = 2_000  # an answer nearly always stands near the end
-_MAX_BOXES = 20  # that are looked into, from the last
-
-
-@dataclass(frozen=True, slots=True)
-class StatedAnswer:
-    """What is said to be the answer; `whole` when nothing else can stand there (a box, a JSON value).
-
-    `opens`: a phrase begins its line, as a conclusion does ("Paris, since the answer is plain" has none that does).
-    """
-
-    text: str
-    whole: bool
-    opens: bool = True
-
-
-def strip_reasoning(text: str) -> str:
-    """Return the part of a text in which answers are looked for: the end, without what was thought aloud before."""
-    text = text[-_LONGEST_READ:]
-    if "</think>" in text:
-        text = text.rpartition("</think>")[2]
-    text = text.strip()
-    if text.startswith("```"):
-        blocks = fenced_blocks(text)
-        if len(blocks) == 1 and text.endswith("```"):
-            text = blocks[0].strip()
-    if "~~" in text:
-        text = _STRIKETHROUGH.sub("", text).strip()
-    return _EMPTY_BOX.sub("", text).strip() if "ox" in text and _EMPTY_BOX.search(text) else text
-
-
-_STRIKETHROUGH = re.compile(r"~~[^~\n]{1,200}~~")
-_EMPTY_BOX = re.compile(r"\$?\\(?:boxed|fbox)\{\s{0,9}\}\$?")
-
-
-def stated_answers(text: str) -> Iterator[StatedAnswer]:
-    """Yield what a text (as `spoken` returned it) says to be its answer, the most binding place first.
-
-    An empty text means that it says outright to have none: a JSON null, or what it names is taken back ("not …").
-    """
-    if "nswer" in text:
-        if '"' in text or "'" in text:
-            yield from _answers_in_json(text)
-        if "</answer>" in text:
-            yield from _answers_in_tag(text)
-    if "\\boxed" in text or "\\fbox" in text:
-        yield from _answers_in_box(text)
-    if "####" in text:
-        yield from _answers_after_hashes(text)
-    yield from _answers_after_phrase(text)
-
-
-_JSON_KEY = re.compile(r"""["'](?:[Ff]inal[_ ]?)?[Aa]nswer["']\s{0,20}:\s{0,20}""")
-_JSON_STRING = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"' + r"|'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
-_JSON_BARE_VALUE = re.compile(r"[^,}\n]*")
-_JSON_ESCAPE = re.compile(
-    r"\\(?:u([0-9a-fA-F]{4})|([\"'/\\])|(n(?!eq?\b|u\b)|t(?!ext|imes|an|heta|au|o\b|frac)|r(?!ight|ho|m\b|angle)))"
-)
-_ESCAPED_SPACES = {"n": "\n", "t": "\t", "r": "\r"}
-
-
-def _answers_in_json(text: str) -> Iterator[StatedAnswer]:
-    """Read the value of the last key `answer`, in JSON that may be broken elsewhere or have LaTeX in it unescaped."""
-    if "{" not in text:
-        return
-    keys = list(_JSON_KEY.finditer(text))
-    if not keys:
-        return
-    at = keys[-1].end()
-    opening = text[at : at + 1]
-    if opening in ("[", "{"):
-        try:
-            value, _ = json.JSONDecoder().raw_decode(text[at : at + _LONGEST_STATEMENT])
-        except (ValueError, RecursionError):
-            return
-        yield StatedAnswer(json.dumps(value, ensure_ascii=False), whole=True)
-        return
-    string = _JSON_STRING.match(text, at, at + _LONGEST_STATEMENT)
-    if string:
-        yield StatedAnswer(_JSON_ESCAPE.sub(_unescape, string[1] or string[2] or "").strip(), whole=True)
-    elif opening not in ('"', "'"):
-        bare = _JSON_BARE_VALUE.match(text, at, at + _LONGEST_STATEMENT)
-        value = bare[0].strip() if bare else ""
-        yield StatedAnswer("" if value in ("null", "None") else value, whole=True)
-
-
-def _unescape(escape: re.Match[str]) -> str:
-    code, char, space = escape.groups()
-    return chr(int(code, 16)) if code else char or _ESCAPED_SPACES[space]
-
-
-def _answers_in_tag(text: str) -> Iterator[StatedAnswer]:
-    end = text.rfind("</answer>")
-    start = text.rfind("<answer>", 0, end)
-    if start >= 0 and end - start < _LONGEST_STATEMENT:
-        after = end + len("</answer>")
-        said = text[start + len("<answer>") : end].strip()
-        last = text.rfind("</answer>", 0, start)
-        first = text.rfind("<answer>", 0, max(0, last))
-        if (
-            first >= 0
-            and last - first < _LONGEST_STATEMENT
-            and _ROW_SEPARATOR.fullmatch(text, last + len("</answer>"), start)
-        ):
-            said = f"{text[first + len('<answer>') : last].strip()}, {said}"
-        yield StatedAnswer("" if _is_denied_on_line(text, start, after) else said, whole=True)
-
-
-def _is_denied_on_line(text: str, start: int, end: int) -> bool:
-    """Whether the words around a marked answer, on its own line, take it back."""
-    before = text[max(0, start - _CONTEXT_WINDOW) : start].rpartition("\n")[2]
-    after = text[end : end + _CONTEXT_WINDOW].partition("\n")[0]
-    return is_denied(before, after)
-
-
-_BOX_START = re.compile(r"\\(?:boxed|fbox)\s*")
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_ROW_SEPARATOR = re.compile(
-    r"[ \t$]*(?:\\[()\[\]])?[ \t]*[,;/]?[ \t]*(?:\b(?:or|and|maybe|perhaps|also)\b[ \t]*){0,3}(?:\\[(\[])?[ \t$]*"
-)
-_CONTEXT_WINDOW = 80
-_UNBRACED = re.compile(r"[^\n$]{1,200}(?=\$)|\S+")
-
-
-def _answers_in_box(text: str) -> Iterator[StatedAnswer]:
-    """Read the last box that is closed and not empty, with those that stand in a row with it as one answer."""
-    end, taken_back = len(text), False
-    for _ in range(_MAX_BOXES):
-        at = max(text.rfind("\\boxed", 0, end), text.rfind("\\fbox", 0, end))
-        if at < 0:
-            break
-        end = at
-        content, after = _box_content(text, at)
-        if content and _is_denied_on_line(text, at, after):
-            taken_back = True  # "\boxed{42}, not \boxed{43}" answers 42
-        elif content:
-            row = [content, *_boxes_in_row(text, at)]
-            yield StatedAnswer(", ".join(dict.fromkeys(reversed(row))), whole=True)
-            return
-    if taken_back:
-        yield StatedAnswer("", whole=True)
-
-
-def _boxes_in_row(text: str, at: int) -> Iterator[str]:
-    """Yield what is in the boxes that stand right before this one, with at most "or", "and" or a comma between."""
-    for _ in range(_MAX_BOXES):
-        start = max(text.rfind("\\boxed", 0, at), text.rfind("\\fbox", 0, at))
-        content, after = _box_content(text, start) if start >= 0 else (None, 0)
-        if not content or not _ROW_SEPARATOR.fullmatch(text, after, at):
-            return
-        yield content
-        at = start
-
-
-def _box_content(text: str, at: int) -> tuple[str | None, int]:
-    """Return what is in the box that begins here (None: it is not closed), and where the box ends."""
-    start = _BOX_START.match(text, at)
-    if start is None:
-        return None, at
-    at = start.end()
-    if text[at : at + 1] != "{":
-        token = _UNBRACED.match(text, at)
-        return (token[0].strip().rstrip(".,"), token.end()) if token and start[0][-1].isspace() else (None, at)
-    depth = 0
-    for brace in _BRACE.finditer(text, at, at + _LONGEST_STATEMENT):
-        depth += {"{": 1, "}": -1}.get(brace[0], 0)
-        if depth == 0:
-            return text[at + 1 : brace.start()].strip(), brace.end()
-    return None, at
-
-
-def _answers_after_hashes(text: str) -> Iterator[StatedAnswer]:
-    """Read the last line, where it is one of GSM8K's; elsewhere such a line is a heading."""
-    line = text.rpartition("\n")[2]
-    if line.startswith("####"):
-        yield StatedAnswer(line.lstrip("#").strip(), whole=True)
-
-
-_ENGLISH_PHRASE = re.compile(
-    r"\b[Aa](?:nswers?|NSWER)\b"
-    r"(?:(?P<gap>[^\n.:=?!]{0,60}?)(?:\b(?:is|are|was|be|IS|equals)\b(?!\s*(?:not|n't)\b)|[:=])|(?P<head>[*_\s]{0,10}$))",
-    re.MULTILINE,
-)
-_OTHER_LANGUAGES = re.compile(
-    r"(?:答え|答案|正解|解答|回答)[^\n:=]{0,10}?[はが是为為:=]|(?:정답|답)\s?[은:=]"
-    r"|\bAntwort\b[^\n.:=]{0,30}?(?:\bist\b|\blautet\b|[:=])|\b[Rr]espuesta\b[^\n.:=]{0,30}?(?:\bes\b|[:=])"
-    r"|\b[Rr]éponse\b[^\n.:=]{0,30}?(?:\best\b|[:=])|\b[Rr](?:esposta|isposta)\b[^\n.:=]{0,30}?(?:[éè]|[:=])"
-    r"|\b[Оо]твет\b\s{0,3}[:=-]"
-)
-_NEGATION_IN_GAP = re.compile(
-    r"\b(?:not|cannot|never|no|avoid|wrong|incorrect|false|anything but|everything but|hardly|unlikely)\b|n['’]t\b"
-)
-_ALTERNATIVE_LEAD = re.compile(
-    r"\b(?:or|and|alternatively|otherwise|else)\b[\s,]*(?:(?:maybe|perhaps|possibly|also|that|the|my|it)\s+)*$",
-    re.IGNORECASE,
-)
-_HEADING = re.compile(r"(?:^|\n)[\s#*_>]*(?:(?:the|my)\s+)?(?:final\s+|correct\s+)?$", re.IGNORECASE)
-_LEAD_WINDOW = 60
-_OPENING = re.compile(
-    r"[\W_]*(?:(?:so|thus|therefore|hence|then|and|the|my|our|final|correct|best|right|la|die|a)\b[\W_]*)*",
-    re.IGNORECASE,
-)
-_BLANK_LINES = frozenset(("", "```", "$$", "\\[", "**", "__", "\\", "*"))
-
-
-def _answers_after_phrase(text: str) -> Iterator[StatedAnswer]:
-    """Read on after the last phrase that announces an answer; the near end is searched first."""
-    near = _line_start(text, len(text) - _NEAR_END)
-    far = ((_ENGLISH_PHRASE, 0),) if near and ("nswer" in text or "NSWER" in text) else ()
-    for pattern, start in ((_ENGLISH_PHRASE, near), (_OTHER_LANGUAGES, near), *far):
-        for found in reversed(list(pattern.finditer(text, start))):
-            said = _next_statement(text, found.end()) if _announces_answer(text, found) else ""
-            if said:
-                before = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
-                opens = _OPENING.fullmatch(before[-_LEAD_WINDOW:]) is not None
-                if is_disbelieved(before) or (
-                    _ALTERNATIVE_LEAD.search(before) and _has_earlier_statement(text, found, pattern)
-                ):
-                    yield StatedAnswer("", whole=True)
-                else:
-                    yield StatedAnswer(said, whole=False, opens=opens)
-                return
-
-
-def _has_earlier_statement(text: str, found: re.Match[str], pattern: re.Pattern[str]) -> bool:
-    """Whether an answer is announced earlier on the line too: "the answer is 43 or the answer is 42"."""
-    return pattern.search(text, text.rfind("\n", 0, found.start()) + 1, found.start()) is not None
-
-
-def _line_start(text: str, at: int) -> int:
-    """Return where the line begins in which this place is, unless that is far away."""
-    if at <= 0:
-        return 0
-    return max(text.rfind("\n", max(0, at - _NEAR_END), at) + 1, at - _NEAR_END, 0)
-
-
-def _announces_answer(text: str, found: re.Match[str]) -> bool:
-    groups = found.groupdict()
-    if groups.get("head") is not None:  # a heading: the word stands alone on its line
-        return _HEADING.search(text, max(0, found.start() - 60), found.start()) is not None
-    return not _NEGATION_IN_GAP.search(groups.get("gap") or "")
-
-
-def _next_statement(text: str, at: int) -> str:
-    """Return the rest of the line, or the next line that says something."""
-    for line in text[at : at + _LONGEST_STATEMENT].split("\n"):
-        said = line.strip().lstrip(":*_= ").strip()
-        if said not in _BLANK_LINES and not said.startswith("```"):
-            return said
-    return ""
 
 
 _SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻"
@@ -479,7 +555,7 @@ _FOLD_TABLE = _build_fold_table()
 
 
 def fold_characters(text: str) -> str:
-    """Return a text with characters that mean the same written one way; superscripts become `^2`."""
+    """Return a text with equivalent characters written in one way; superscripts become `^2`."""
     if text.isascii():
         return text
     text = _SUPERSCRIPT_RUN.sub(lambda run: "^" + run[0].translate(_SUPERSCRIPT_TABLE), text)
@@ -506,7 +582,7 @@ _UNNEST_ROUNDS = 3
 
 
 def plain_latex(latex: str) -> str:
-    """Return a short piece of LaTeX with its spacing gone, its words bare and its signs as characters.
+    """Return a short piece of LaTeX without spacing commands, with plain words and with signs as characters.
 
     Fractions, roots and braces stay as they are.
     """
@@ -520,90 +596,3 @@ def plain_latex(latex: str) -> str:
         text = bare
     text = _LATEX_COMMAND.sub(lambda command: _LATEX_COMMANDS.get(command[1], command[0]), text)
     return _DEGREES.sub("°", text).replace(r"\%", "%").replace(r"\$", "$")
-
-
-_LONGEST_TEXT = 200_000
-_REFUSAL = re.compile(
-    r"(?:(?:i(?: am|'m) (?:sorry|afraid)|sorry|unfortunately|as an ai[\w ]{0,30})\W{1,3}(?:but )?)*"
-    r"(?:i (?:do not|don't|really don't|cannot|can't|can not|am unable to|am not able to|could not|couldn't|won't)"
-    r" (?:know|answer|determine|tell|say|help|assist|provide|find|comply|do that)\b"
-    r"|i(?: am|'m) (?:not sure|unable|not able)\b"
-    r"|i have no idea|idk\b|no answer\b|n/a\W*$|(?:i(?: am|'m) )?sorry\W*$)",
-    re.IGNORECASE,
-)
-_ARTICLES = re.compile(r"(?<![\w'\"])(?:a|an|the)\s+(?=\w)")
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))(?![^\[({]*[\])}])")
-_PUNCTUATION = re.compile(  # what no answer depends on; each exception is where one does
-    r"['\"`()…°?&@]|(?<!\d)\.(?!\d)|\.(?!\d)|(?<=[^\W\d])\.(?=\d)|!(?![\w=])|(?<!\w)_{1,3}(?=\w)|(?<=\w)_{1,3}(?!\w)|(?<!\w)\*{1,3}(?=[^\W\d])|(?<=[^\W\d])\*{1,3}(?!\w)"
-    r"|(?<=[^\W\d])-(?=\w)|(?<=\w)-(?=[^\W\d])|-(?![\w.])|(?<=[^\W\d])/|/(?=[^\W\d])|\\(?=['\"])"
-)
-_SEPARATORS = re.compile(r"[,;]|:(?!\d)|(?<!\d):")
-_SPACED_SIGNS = re.compile(r"\s*([+#<>=≠≤≥¬!±√%$€£¥₹^|\[\]{}])\s*")
-_BULLET = re.compile(r"^(?:#{1,6}\s+|[-*•]\s+|>\s+(?=[^\W\d]))")
-_WRAPS = frozenset((("'", "'"), ('"', '"'), ("`", "`"), ("*", "*"), ("_", "_"), ("$", "$"), ("(", ")")))
-
-
-def canonical_text(answer: str) -> str | None:
-    """Return an answer's text, in small letters and with single spaces; None when it is empty or declines to answer."""
-    return canonicalize_text(answer, stated_text(answer))
-
-
-def canonicalize_text(answer: str, said: str | None) -> str | None:
-    """Return the same, knowing what `stated_text` found."""
-    if said is None:
-        said = answer if len(answer) > _LONGEST_TEXT else strip_reasoning(answer)
-    if len(said) <= _LONGEST_TEXT:
-        said = _strip_emphasis(fold_characters(said))
-    return None if is_refusal(said) else " ".join(said.split()).casefold() or None
-
-
-def stated_text(answer: str) -> str | None:
-    """Return what an answer says to be its answer, letter for letter, or None when it says nothing of the kind."""
-    if len(answer) > _LONGEST_TEXT:
-        return None
-    for place in stated_answers(strip_reasoning(answer)):
-        if place.whole or place.opens:
-            return plain_latex(place.text) if "\\text" in place.text else place.text
-    return None
-
-
-def is_refusal(answer: str) -> bool:
-    """Whether an answer begins by declining to give one."""
-    return _REFUSAL.match(fold_characters(answer[:200]).lstrip(" \n\t\"'*")) is not None
-
-
-def normalize_words(text: str) -> str:
-    """Return a text without case, idle space, leading articles and punctuation, as SQuAD compares answers.
-
-    What SQuAD drops too, but makes another answer of it, stays: signs, decimal points, operators, currency, `%`, and
-    the brackets of lists: `-1` is not `1`, `1.5` not `15`, `C++` not `C`, and `> 42` not `42`.
-    """
-    bare = _ARTICLES.sub("", fold_characters(text).casefold())
-    bare = _THOUSANDS.sub("", _unwrap(bare.strip()))
-    bare = _SEPARATORS.sub(" ", _PUNCTUATION.sub("", bare))
-    return " ".join(_SPACED_SIGNS.sub(r"\1", bare).split())
-
-
-def strip_quotes(text: str) -> str:
-    """Return a text of marks alone without the quotes around it, in small letters and with single spaces."""
-    return _unwrap(" ".join(fold_characters(text).split()).casefold())
-
-
-def _unwrap(text: str) -> str:
-    """Take quotes, emphasis, dollars and a heading's or an item's mark from around a text."""
-    text = _BULLET.sub("", text)
-    while len(text) > 1 and (text[0], text[-1]) in _WRAPS and text[1:-1].strip(" *_`$'\"()"):
-        text = text[1:-1].strip()
-    return text
-
-
-def _strip_emphasis(said: str) -> str:
-    """Take emphasis from around a text and the full stop from behind it; an ellipsis stays."""
-    said = said.strip()
-    for mark in ("**", "__", "`", "*"):
-        inner = said.removeprefix(mark).removesuffix(mark)
-        if len(inner) == len(said) - 2 * len(mark) and mark[0] not in inner:
-            said = inner.strip()
-    if said.endswith(".") and not said.endswith("..") and "." not in said[:-1] and said[-2:-1].isalnum():
-        said = said[:-1]
-    return said

@@ -1,23 +1,16 @@
-"""Canonical forms: what an answer says, written one way, without knowing the right answer.
+r"""Canonical forms: what an answer says, written in one way, without knowing the right answer.
 
-Two answers with the same canonical form agree; conductors, votes and evaluations see by it whether workers do.
-Invariants: pure; never more than linear in the answer's length; nothing is evaluated; None means that no answer of this
-form could be extracted, or that two were given. Deliberately absent: right and wrong (the checkers), and equality that
-needs algebra (`math`).
+Two answers with the same canonical form agree; conductors, votes and evaluations use it to see whether workers agree.
+Invariants: pure, at most linear in the answer's length, and nothing is evaluated. None means that no answer of this
+form could be extracted, or that two were given.
 
-The letter that an answer chooses among lettered options.
+Choices: a letter counts where it is stated as the answer, stands alone, or labels the answer, and never as the article
+"a" or the pronoun "I". An answer with two letters has chosen none: taking the first would reward hedging. A lowercase
+letter in prose counts only where a sentence or label ends with it.
 
-Invariants: a letter counts where it is said to be the answer, stands alone, or labels the answer, and never as the
-article "a" or the pronoun "I"; who names two letters has chosen none, as examiners have it (to take the first of them
-would pay for hedging); a letter beyond the options is no choice. A bare small letter counts, a small letter in prose
-only where a sentence or label ends with it. Deliberately absent: options that are numbered, and matching an option's
-text (`choice`, which knows the options).
-
-The mathematical expression that an answer gives, written one way as far as spelling alone can tell.
-
-`\\dfrac12`, `0.5` and `1/2` are the same here, and so are sets in any order; `(x+1)^2` and `x^2+2x+1` are not: whether
-two expressions are equal is for `math` to find out. Invariants: order counts in pairs and intervals, and so do their
-brackets; bounded work; nothing is evaluated. Deliberately absent: algebra.
+Expressions: `\dfrac12`, `0.5` and `1/2` are the same, and so are sets in any order; order and brackets matter in pairs
+and intervals. Deliberately absent: algebra (`math` decides whether `(x+1)^2` equals `x^2+2x+1`), right and wrong (the
+checkers), numbered options, and matching an option's text (`choice`, which knows the options).
 """
 
 import re
@@ -51,7 +44,33 @@ from shikisha.evals.graders.quantities import (
     strip_math_delimiters,
 )
 
-_AMBIGUOUS = ""  # more than one letter, or one that is no option: nothing else in the text can mend that
+
+class AnswerForm(StrEnum):
+    """What two answers must have in common to be the same."""
+
+    CHOICE = "choice"  # the chosen letter
+    NUMBER = "number"  # the number, whatever its unit
+    TEXT = "text"  # the whole text, except for case and space
+    MATH = "math"  # an expression, except for spelling
+
+
+def canonicalize(answer: str, form: AnswerForm, options: int | None = None) -> str | None:
+    """Return an answer's canonical form, or None when nothing or more than one thing can be extracted.
+
+    `options` is how many a CHOICE has (None: any letter).
+    """
+    match form:
+        case AnswerForm.CHOICE:
+            return extract_choice(answer, options)
+        case AnswerForm.NUMBER:
+            return extract_number(answer)
+        case AnswerForm.TEXT:
+            return canonical_text(answer)
+        case AnswerForm.MATH:
+            return canonical_math(answer)
+
+
+_AMBIGUOUS = ""  # more than one letter, or no valid option: nothing else in the text can repair that
 
 _BARE_LETTER = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
 _ANSWER_WORD = (
@@ -116,15 +135,15 @@ _DENIAL_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _LABEL_MARK = re.compile(r"[*_`\s]*[.):\]]|[*_`]+\s")
-_CHOICE_TAIL = 600  # characters from the end in which letters that nothing announces are looked for
+_CHOICE_TAIL = 600  # characters from the end that are searched for unannounced letters
 _CHOICE_HEAD = 200
-_SHORT_CHOICE = 100  # characters of an answer that can only be meant as one
+_SHORT_CHOICE = 100  # an answer this short is nothing but an answer
 _LONGEST_LINE = 400
 _BARE_LETTER_LINE = 40
 
 
 def extract_choice(answer: str, options: int | None = None) -> str | None:
-    """Return the letter (a capital) that an answer chooses; None for none, two, or one that is no option."""
+    """Return the letter (uppercase) that an answer chooses; None for no letter, two, or an invalid one."""
     if len(answer) == 1 and answer.isascii():
         return _valid_option(answer.upper(), options) or None if answer.isalpha() else None
     found = _read_choice(strip_reasoning(fold_characters(answer)), options)
@@ -154,7 +173,7 @@ def _read_choice(text: str, options: int | None) -> str | None:
 
 
 def _bare_letter(text: str) -> str | None:
-    """Return the letter that a text is, when nothing but marks stands around it, and none of them changes it."""
+    """Return the only letter of a text, if nothing but punctuation surrounds it and none of it negates the letter."""
     found = _BARE_LETTER.fullmatch(text) if len(text) <= _BARE_LETTER_LINE else None
     if found is None:
         return None
@@ -175,7 +194,7 @@ def _choice_in_statement(place: StatedAnswer, options: int | None) -> str | None
 
 
 def _stated_letter(said: str, options: int | None) -> str | None:
-    """Read the letter at the beginning of what was announced as the answer."""
+    """Read the letter at the beginning of an announced answer."""
     found = _CHOSEN_LETTER.match(said)
     if found is None or not _means_a_letter(found):
         return None
@@ -186,7 +205,7 @@ def _stated_letter(said: str, options: int | None) -> str | None:
 
 
 def _is_contested(letter: str, before: str, after: str, options: int | None) -> bool:
-    """Whether the words around a chosen letter deny it, correct it, or choose another too."""
+    """Whether the words around a chosen letter deny it, correct it, or choose a second one."""
     line = after.partition("\n")[0]
     taken_back = is_label_retracted if _LABEL_MARK.match(line) else is_retracted
     if is_negated(before) or taken_back(line) or is_corrected(line):
@@ -214,7 +233,7 @@ def _means_a_letter(found: re.Match[str]) -> bool:
 
 
 def _unstated_letters(text: str) -> Iterator[set[str]]:
-    """Yield the letters of each way to choose without saying "the answer is", the clearest way first."""
+    """Yield the letters of each way to choose without "the answer is", the clearest way first."""
     head, tail = text[:_CHOICE_HEAD], text[-_CHOICE_TAIL:]
     last = text.rpartition("\n")[2][-_LONGEST_LINE:]
     ends = _ENDS_WITH_LETTER.search(text[-_SHORT_CHOICE:]) if len(text) <= _SHORT_CHOICE else None
@@ -243,7 +262,7 @@ def _unstated_letters(text: str) -> Iterator[set[str]]:
 
 
 def _bracketed_letters(text: str) -> set[str]:
-    """Return the letters in brackets; of "the statement that is not true is (C)" that is C, of "not (C)" none."""
+    """Return the letters in brackets: C for "the statement that is not true is (C)", none for "not (C)"."""
     return {
         _AMBIGUOUS if _NEGATING_MARKS[0].search(text, 0, found.start()) else found[1]
         for found in _BRACKETED_LETTER.finditer(text)
@@ -251,7 +270,7 @@ def _bracketed_letters(text: str) -> set[str]:
 
 
 def _matched_letters(found: re.Match[str], text: str) -> set[str]:
-    """Return the letter that was found, and another where it is not the only one; two letters are none."""
+    """Return the matched letter, and a second one where the text around it is ambiguous."""
     letter = str(next(filter(None, found.groups())))
     at = found.start(next(index for index, group in enumerate(found.groups(), 1) if group))
     before = text[max(0, at - _SHORT_CHOICE) : at].rpartition("\n")[2]
@@ -348,7 +367,7 @@ def canonical_expression(latex: str) -> str | None:
 
 
 def to_latex(expression: str) -> str:
-    """Return an expression with LaTeX's commands for the characters that `expression` writes plainly."""
+    """Return an expression with LaTeX commands for the characters that `extract_expression` writes plainly."""
     text = _ROOT_RULE[0].sub(_ROOT_RULE[1], _PI_RULE[0].sub(_PI_RULE[1], expression))
     return text.translate(_LATEX_COMMANDS)
 
@@ -358,9 +377,9 @@ def _tidy(latex: str) -> str:
 
 
 def _expression_in_prose(place: StatedAnswer) -> str:
-    """Return the mathematics at the beginning of announced prose: between delimiters, else up to the clause's end.
+    """Return the mathematics at the beginning of an announced answer: between delimiters, else up to the clause's end.
 
-    Several that "or", "and" or a comma joins are one answer, a list; what the words around it deny or bound is none.
+    Expressions joined by "or", "and" or a comma are one answer, a list; a denied or bounded one is none.
     """
     inline = _INLINE_MATH.search(place.text)
     if inline and len(place.text[: inline.start()].split()) <= _LEADING_WORDS:
@@ -377,7 +396,7 @@ def _last_inline_math(text: str) -> str | None:
 
 
 def _undenied_math(text: str, inline: re.Match[str]) -> str:
-    """Return what is between delimiters, with what is joined to it; empty where the words around it change it."""
+    """Return the delimited expression with those joined to it; empty where the words around it deny or bound it."""
     before, after = text[: inline.start()], text[inline.end() :]
     if is_denied(before, after) or is_compared_before(before) or is_corrected(after):
         return ""
@@ -419,7 +438,7 @@ def expression_quantity(latex: str) -> Quantity | None:
 
 
 def outer_brackets(latex: str) -> str:
-    """Return "{" for a set in braces, "(" for a pair or an interval, and nothing for what has no brackets around it."""
+    """Return "{" for a set in braces, "(" for a pair or an interval, and "" without brackets around the whole."""
     math = _tidy(latex)[:_LONGEST_EXPRESSION]
     assigned = _ASSIGNMENT.match(math)
     math = math[assigned.end() :].strip() if assigned else math
@@ -437,12 +456,12 @@ def outer_brackets(latex: str) -> str:
 
 
 def has_base(latex: str) -> bool:
-    """Whether a number's base is written below it: `1010_2`."""
+    """Whether a number has its base as a subscript: `1010_2`."""
     return _NUMBER_BASE.search(_tidy(latex)[:_LONGEST_EXPRESSION]) is not None
 
 
 def has_contradiction(latex: str) -> bool:
-    """Whether an answer says that two different numbers are equal, or that a number is what holds an unknown."""
+    """Whether an answer equates two different numbers, or a number with an expression in an unknown."""
     sides = _equation_parts(latex)
     numbers = [_math_quantity(side) for side in sides]
     known = {number.text for number in numbers if number is not None}
@@ -452,7 +471,7 @@ def has_contradiction(latex: str) -> bool:
 
 
 def equation_sides(latex: str) -> Iterator[tuple[str, str]]:
-    """Yield the sides of an answer's equations that must be equal: those in no unknown that the last side lacks."""
+    """Yield sides of an answer's equations that must be equal: those without unknowns that the last one lacks."""
     sides = _equation_parts(latex)
     for side in sides[:-1]:
         unknowns = set(_VARIABLE.findall(side))
@@ -466,7 +485,7 @@ def equation_sides(latex: str) -> Iterator[tuple[str, str]]:
 
 
 def _equation_parts(latex: str) -> list[str]:
-    """Return what an answer says to be equal, the sides of all its equations."""
+    """Return the sides of all equations in an answer."""
     math = _tidy(latex)[:_LONGEST_EXPRESSION]
     return [side.strip() for side in _EQUALS_SIGN.split(math)] if "," not in math else [math]
 
@@ -533,28 +552,3 @@ def _respell(math: str) -> str:
     for pattern, same in _SPELLING_RULES:
         math = pattern.sub(same, math)
     return math
-
-
-class AnswerForm(StrEnum):
-    """What two answers must have in common to count as the same."""
-
-    CHOICE = "choice"  # the letter they choose
-    NUMBER = "number"  # the number they come to, whatever its unit
-    TEXT = "text"  # all of what they say, but for case and space
-    MATH = "math"  # an expression, but for spelling
-
-
-def canonicalize(answer: str, form: AnswerForm, options: int | None = None) -> str | None:
-    """Return an answer's canonical form, or None when nothing, or more than one thing, can be extracted.
-
-    `options` is how many a CHOICE has (None: any letter).
-    """
-    match form:
-        case AnswerForm.CHOICE:
-            return extract_choice(answer, options)
-        case AnswerForm.NUMBER:
-            return extract_number(answer)
-        case AnswerForm.TEXT:
-            return canonical_text(answer)
-        case AnswerForm.MATH:
-            return canonical_math(answer)

@@ -1,7 +1,7 @@
-"""The checker of multiple-choice answers: one letter, or exactly one option's own text.
+"""Grade multiple-choice answers: one letter, or exactly one option's own text.
 
-Invariant: who chooses nothing, two options, or one that does not exist has given NO_ANSWER. A letter that is said to be
-the answer goes before any text. Deliberately absent: several right letters, and half marks.
+Invariant: an answer that chooses nothing, two options, or an option that does not exist is NO_ANSWER. A letter stated
+as the answer takes precedence over any text. Deliberately absent: several right letters, and partial credit.
 """
 
 import re
@@ -14,8 +14,8 @@ from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answ
 from shikisha.evals.graders.answer_extraction import normalize_words, stated_answers, strip_reasoning
 from shikisha.evals.graders.canonical_form import AnswerForm, extract_choice
 
-_SHORT = 2_000  # characters of an answer that could be one option's text
-_CONTESTED = re.compile(  # behind an option's text, without punctuation
+_SHORT = 2_000  # characters; longer answers cannot be one option's text
+_CONTESTED = re.compile(  # after an option's text, without punctuation
     r"(?: \w+){0,3}? (?:or|not|no|nor|isnt|wasnt|cant|cannot|wont|doesnt|wrong|incorrect|false|impossible"
     r"|unless|either)(?: |$)"
 )
@@ -37,11 +37,11 @@ class ChoiceSettings(BaseModel):
             return given
         if isinstance(given, list | tuple) and len(given) in _LETTERS and all(isinstance(one, str) for one in given):
             return tuple(given)
-        raise ValueError("expected how many there are (2 to 26), or their texts")
+        raise ValueError("expected their number (2 to 26) or their texts")
 
 
 def build_choice_checker(settings: ChoiceSettings, tools: GraderTools) -> "ChoiceChecker":  # noqa: ARG001 - every checker's signature
-    """Return the checker; ConfigError when the right answer is no letter, or none of the options'."""
+    """Return the checker; ConfigError when the right answer is not the letter of an option."""
     return ChoiceChecker(settings.answer, settings.options)
 
 
@@ -73,7 +73,7 @@ class ChoiceChecker:
         return grade_from_score(self.name, float(right), found, evidence)
 
     def _quoted(self, answer: str) -> str | None:
-        """Return the letter of the only option whose text is the answer, or begins what is said to be the answer."""
+        """Return the letter of the only option whose text is the answer or begins the stated answer."""
         said = [place.text for place in stated_answers(strip_reasoning(answer))] or [answer] if self._texts else []
         for one in said:
             found = _only_option(normalize_words(one[:_SHORT]), [normalize_words(text) for text in self._texts])
@@ -83,7 +83,7 @@ class ChoiceChecker:
 
 
 def _only_option(said: str, texts: Sequence[str]) -> int | None:
-    """Return the place of the text that is said, or with which it begins; None when another text is in it too."""
+    """Return the index of the option that the answer begins with; None when another option's text is in it too."""
     fits = [place for place, text in enumerate(texts) if text and f"{said} ".startswith(f"{text} ")]
     best = max(fits, key=lambda place: len(texts[place]), default=None)
     if best is None or texts.count(texts[best]) > 1:

@@ -1,37 +1,21 @@
-"""Unit tests of a program, in a sandbox. All must pass.
+"""Grade a program by its tests, which run in a sandbox. All of them must pass.
 
-How a program is found in an answer is said in `programs`, the layouts of tests in `code_settings`, how they are run in
-`code_trials`. Invariants: the program runs in the sandbox and nowhere else; what tests expect is compared here whenever
-it can be, and stays out of the sandbox then; no end of a program's process is a pass. A run without a report is the
-program's doing only if the sandbox still answers: otherwise the answer is UNGRADED. What a harness beside the program
-cannot keep apart is said in `inside`. Deliberately absent: a choice of sandbox (`Tools` brings one), partial marks.
+Invariants: the program runs in the sandbox and nowhere else. Expected values are compared here whenever that is
+possible, and then never enter the sandbox. A process that merely ends has passed no test. A report is data that a
+hostile program may have written: whatever it holds becomes a CodeOutcome and never an exception, and what is missing
+from it has not passed. A run without a report counts against the program only if the sandbox still runs an empty one;
+otherwise the answer is UNGRADED. Deliberately absent: a choice of sandbox (`GraderTools` brings one), partial credit,
+and concurrency, which the sandbox bounds itself.
 
-Reading a harness's report: what the tests came to, with the evidence.
-
-Invariant: a report is data that a hostile program may have written; whatever it holds is a Finding and no exception.
-Nothing missing from a report counts as passed. Deliberately absent: how the report was come by (`code`).
-
-Running a program's tests in a sandbox: programs that read and print one way, functions another.
-
-`Printing` has one run a test, up to the first that fails; the program runs as it is. `Testing` takes functions through
-all tests in one run: direct tests in the program's process, whose values are compared here, all others in the judge's,
-with the program in a second process. If that ends without a report, one run a test tells which test it was, so that
-many slow tests are not mistaken for a hanging one. Invariants: a report on tests is believed only of the judge's
-process; before a program is blamed for a run without a result, the sandbox has shown that it still runs what does
-nothing; if it does not, the finding is that nobody can tell. Deliberately absent: concurrency (the sandbox bounds its
-own), and what a report means (`reports`).
-
-What runs inside the sandbox around a program that reads and prints: as little as gives a test its limits.
-
-This file's text is sent there whole. Nothing that is expected is in here, so there is nothing to protect: what the
-program prints is compared outside, and how it ends is what the sandbox itself says. Deliberately absent: a report.
+`StdioTestRun` runs the program once a test, up to the first failure. `FunctionTestRun` runs all tests at once: direct
+tests as calls in the program's process, all others in the test runner's process (`harness_runner`) with the program in
+a second one. Only the test runner's report is believed. If a run ends without a report, each test runs alone, so that
+the failing one can be named and many slow tests are not mistaken for a hanging one.
 """
 
+import inspect
 import json
 import marshal
-import resource
-import signal
-import sys
 from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +23,6 @@ from functools import cache
 from importlib.resources import files
 from importlib.util import MAGIC_NUMBER
 from secrets import token_hex
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from shikisha.core.errors import ConfigError, ShikishaError
@@ -56,38 +39,244 @@ from shikisha.evals.graders.code_tests import (
 )
 from shikisha.evals.graders.program_extraction import extract_program, syntax_problem
 from shikisha.sandbox import Execution, Inputs, Sandbox, SandboxScript
+from shikisha.sandbox.monty import MontySandbox
+
+if TYPE_CHECKING:
+    from shikisha.evals.graders.harness_runner import RunnerRequest
+    from shikisha.evals.graders.harness_solution import SolutionRequest
+
+__all__ = ["CodeChecker", "CodeSettings", "build_code_checker"]
 
 Report = Mapping[str, object]
 
+_PROGRAM_SHOWN = 2_000  # characters of a program in a grade
 _TEXT_SHOWN = 300  # characters of an input, an output or a value
+# From this many expected characters on, a failed run may have met the sandbox's output limit instead of a fault.
+_LARGE_OUTPUT = 50_000
+# The harness files that each process receives, in the order in which they import one another.
+_SOLUTION_MODULES = ("harness_proxy", "harness_codec", "harness_rpc", "harness_solution")
+_RUNNER_MODULES = (*_SOLUTION_MODULES, "harness_runner")
+
+
+def build_code_checker(settings: CodeSettings, tools: GraderTools) -> "CodeChecker":
+    """Return the checker; ConfigError without a sandbox for full Python, or when the settings hold no test."""
+    if tools.sandbox is None:
+        raise ConfigError("tests of code need a sandbox, and there is none (see shikisha doctor --sandbox)")
+    if isinstance(tools.sandbox, MontySandbox):
+        raise ConfigError("tests of code need a sandbox with full Python; Monty would fail correct programs")
+    if settings.style is CodeTestStyle.STDIO:
+        return CodeChecker(settings, StdioTestRun(settings, tools.sandbox))
+    try:
+        tests = read_code_tests(settings)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return CodeChecker(settings, FunctionTestRun(settings, tests, tools.sandbox), tests.entry)
+
+
+class CodeChecker:
+    """Grades programs by one task's tests; `entry` is the function that an answer should define."""
+
+    name = "code"
+
+    def __init__(
+        self, settings: CodeSettings, tests: "StdioTestRun | FunctionTestRun", entry: str | None = None
+    ) -> None:
+        self._settings = settings
+        self._tests = tests
+        self._entry = entry
+
+    async def grade(self, answer: str) -> Grade:
+        """Extract the program, run its tests, and say which one failed and how."""
+        program = extract_program(answer, self._entry, self._settings.prompt)
+        if program is None:
+            return no_answer_grade(self.name, "nothing in the answer looks like Python")
+        if problem := syntax_problem(program):
+            return grade_from_score(self.name, 0.0, program[:_PROGRAM_SHOWN], problem)
+        try:
+            outcome = await self._tests.run(program)
+        except ConfigError:  # the sandbox is refused as a whole: nothing will ever be graded
+            raise
+        except (ShikishaError, OSError, RuntimeError) as error:
+            return ungraded_grade(self.name, f"the sandbox failed: {type(error).__name__}: {error}")
+        if outcome.passed is None:
+            return ungraded_grade(self.name, outcome.why)
+        return grade_from_score(self.name, float(outcome.passed), program[:_PROGRAM_SHOWN], outcome.why)
 
 
 @dataclass(frozen=True, slots=True)
 class CodeOutcome:
-    """What tests came to: passed, not passed, or None where nobody can tell; and why."""
+    """Whether the tests passed (None: cannot be decided), and why."""
 
     passed: bool | None
     why: str
 
 
-def shorten_text(text: str) -> str:
-    """Return a text as it is shown in evidence: quoted, its middle left out when it is long."""
-    if len(text) > _TEXT_SHOWN:
-        text = f"{text[: _TEXT_SHOWN * 2 // 3]} ... {text[-_TEXT_SHOWN // 3 :]}"
-    return repr(text)
+class StdioTestRun:
+    """Tests of a script: the text that it reads, and the text that it must print."""
+
+    def __init__(self, settings: CodeSettings, sandbox: Sandbox) -> None:
+        self._settings = settings
+        self._sandbox = sandbox
+
+    async def run(self, program: str) -> CodeOutcome:
+        """Run the program once for each pair of texts."""
+        pairs = self._settings.pairs
+        for number, pair in enumerate(pairs, 1):
+            given, expected = str(pair.input), str(pair.output)
+            execution = await self._execute(program, given)
+            if execution.error is not None:
+                outcome = await self._blame(execution.error, expected)
+            else:
+                same = same_output(expected, execution.printed, self._settings.tolerance)
+                outcome = CodeOutcome(
+                    same, f"expected {_shortened(expected)!r}, printed {_shortened(execution.printed)!r}"
+                )
+            if not outcome.passed:
+                return CodeOutcome(
+                    outcome.passed, f"test {number} of {len(pairs)}, input {_shortened(given)!r}: {outcome.why}"
+                )
+        return CodeOutcome(True, f"{len(pairs)} tests passed")
+
+    async def _blame(self, error: str, expected: str) -> CodeOutcome:
+        if len(expected) > _LARGE_OUTPUT:
+            return CodeOutcome(
+                None, f"{error} ({len(expected):,} characters are expected: does the sandbox let them out?)"
+            )
+        control = await self._execute("", "")
+        return CodeOutcome(False, error) if control.error is None else _sandbox_down(control)
+
+    async def _execute(self, program: str, stdin: str) -> Execution:
+        settings = self._settings
+        inputs: Inputs = {
+            "setup": settings.setup,
+            "program": program,
+            "seconds": settings.seconds,
+            "memory": settings.memory or 0,
+        }
+        return await self._sandbox.run(_stdio_harness(), inputs, stdin)
 
 
-def format_value(value: object) -> str:
-    """Return a value as evidence shows it."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # a number of too many digits, a list too deep
-        text = f"a {type(value).__name__} too large to show"
-    return text if len(text) <= _TEXT_SHOWN else f"{text[: _TEXT_SHOWN * 2 // 3]} ... {text[-_TEXT_SHOWN // 3 :]}"
+class FunctionTestRun:
+    """Tests of functions: a sequence of steps, or a unittest suite."""
+
+    __test__ = False  # for pytest, which would collect it as a test class
+
+    def __init__(self, settings: CodeSettings, tests: CodeTests, sandbox: Sandbox) -> None:
+        self._settings = settings
+        self._tests = tests
+        self._sandbox = sandbox
+
+    async def run(self, program: str) -> CodeOutcome:
+        """Run all tests at once, or each alone when that gives no report."""
+        report, execution = await self._report(program, self._tests.steps)
+        if report is None:
+            return await self._one_by_one(program, execution)
+        return await self._outcome(self._tests.steps, report, execution)
+
+    async def _outcome(self, steps: Sequence[CodeTestStep], report: Report, execution: Execution) -> CodeOutcome:
+        outcome = suite_outcome(report) if self._tests.suite else steps_outcome(steps, report, self._settings.tolerance)
+        if outcome.passed is None and self._tests.direct:
+            # The program's own process reports it. Does the sandbox do so without the program?
+            control, execution = await self._report("", ())
+            if control is None or blocked_outcome(control) is None:
+                return (
+                    _sandbox_down(execution) if control is None else CodeOutcome(False, "the program forged a report")
+                )
+        if outcome.passed is False and report.get("gone"):
+            # The test runner saw the program's process end; only the sandbox knows how.
+            return await self._blame(execution, f"{outcome.why}: ")
+        return outcome
+
+    async def _one_by_one(self, program: str, execution: Execution) -> CodeOutcome:
+        steps = self._tests.steps
+        tests = [place for place, step in enumerate(steps) if step.test]
+        for place in tests if len(tests) > 1 else ():
+            chosen = [step for step in steps[:place] if not step.test] + [steps[place]]
+            report, execution = await self._report(program, chosen)
+            if report is None:
+                return await self._blame(execution, f"{steps[place].shown}: ")
+            outcome = await self._outcome(chosen, report, execution)
+            if not outcome.passed:
+                return outcome
+        return CodeOutcome(True, f"{len(tests)} tests passed") if len(tests) > 1 else await self._blame(execution)
+
+    async def _blame(self, execution: Execution, where: str = "") -> CodeOutcome:
+        report, control = await self._report("", (), control=True)
+        if report is None or report.get("gone"):
+            return _sandbox_down(control)
+        return CodeOutcome(False, f"{where}{execution.error or 'the process ended before the tests did'}")
+
+    async def _report(
+        self, program: str, steps: Sequence[CodeTestStep], *, control: bool = False
+    ) -> tuple[Report | None, Execution]:
+        """Run the tests; the report is None when there is none. `control`: test nothing but the sandbox."""
+        request = json.dumps(self._solution_request(program, [] if control else steps, control=control))
+        if not self._tests.direct:
+            return await self._runner_report(request, steps, control=control)
+        # The report must begin with the nonce, which the program never sees: so it cannot forge one by printing.
+        nonce = token_hex(16)
+        call = "run_solution(request, globals().pop('nonce'))"
+        execution = await self._sandbox.run(
+            _harness_code(call, *_SOLUTION_MODULES), {"request": request, "nonce": nonce}
+        )
+        text = execution.value or ""
+        return (_parse_report(text[len(nonce) :]) if text.startswith(nonce) else None), execution
+
+    async def _runner_report(
+        self, solution_request: str, steps: Sequence[CodeTestStep], *, control: bool
+    ) -> tuple[Report | None, Execution]:
+        """Run the tests in the test runner's process, which no text of the program ever reaches."""
+        request = json.dumps(self._runner_request(steps, control=control))
+        suite = self._tests.suite and not control
+        call = "run_tests(request, run_unittest_suite)" if suite else "run_tests(request)"
+        runner = SandboxScript(_harness_code(call, *_RUNNER_MODULES), {"request": request})
+        solution = SandboxScript(
+            _harness_code("serve_solution(request)", *_SOLUTION_MODULES), {"request": solution_request}
+        )
+        execution, other = await self._sandbox.run_pair(runner, solution)
+        report = None if execution.error is not None else _parse_report(execution.value or "")
+        return report, other if report is not None else execution
+
+    def _solution_request(self, program: str, steps: Sequence[CodeTestStep], *, control: bool) -> "SolutionRequest":
+        settings = self._settings
+        return {
+            "program": program,
+            "setup": "" if control else self._tests.setup,
+            "behind": "" if control else self._tests.uses.imports,
+            "common": [] if control else list(self._tests.common),
+            "steps": [step.direct for step in steps],
+            "needs": [] if control else list(settings.needs),
+            "follow": self._tests.uses.stateful_modules,
+            "seconds": settings.seconds,
+            "memory": 0 if control else settings.memory or 0,
+        }
+
+    def _runner_request(self, steps: Sequence[CodeTestStep], *, control: bool) -> "RunnerRequest":
+        tests, settings = (CodeTests(None) if control else self._tests), self._settings
+        return {
+            "setup": tests.setup,
+            "before": tests.before,
+            "steps": [step.wire for step in steps],
+            "suite": tests.suite,
+            "methods": tests.methods,
+            "entry": settings.entry or "",
+            "candidate": tests.candidate,
+            "seen": COMPARISON_HOOK,
+            "names": list(tests.uses.names),
+            "allowed": list(tests.uses.own),
+            "called": list(tests.uses.called),
+            "classes": list(tests.uses.classes),
+            "needs": [] if control else list(settings.needs),
+            "follow": self._tests.uses.stateful_modules,
+            "common": list(tests.common),
+            "modules": list(tests.uses.modules),
+            "stored": list(tests.uses.stored),
+            "seconds": settings.seconds,
+        }
 
 
 def blocked_outcome(report: Report) -> CodeOutcome | None:
-    """Return why the tests could not be begun; None when they were."""
+    """Return why the tests could not start; None when they started."""
     if isinstance(missing := report.get("missing"), list):
         return CodeOutcome(None, f"the sandbox lacks what the tests need: {', '.join(map(str, missing))}")
     if "broken" in report:
@@ -99,8 +288,8 @@ def blocked_outcome(report: Report) -> CodeOutcome | None:
 
 def suite_outcome(report: Report) -> CodeOutcome:
     """Read the report of a unittest suite."""
-    if (found := blocked_outcome(report)) is not None:
-        return found
+    if (blocked := blocked_outcome(report)) is not None:
+        return blocked
     passed, first = report.get("passed"), report.get("first")
     if isinstance(passed, int) and passed > 0 and first == []:
         return CodeOutcome(True, f"{passed} tests passed")
@@ -110,8 +299,8 @@ def suite_outcome(report: Report) -> CodeOutcome:
 
 def steps_outcome(steps: Sequence[CodeTestStep], report: Report, tolerance: float | None) -> CodeOutcome:
     """Read the report of these steps."""
-    if (found := blocked_outcome(report)) is not None:
-        return found
+    if (blocked := blocked_outcome(report)) is not None:
+        return blocked
     done = report.get("steps")
     outcomes = done if isinstance(done, list) else []
     for step, outcome in zip(steps, outcomes, strict=False):
@@ -138,181 +327,6 @@ def _step_problem(step: CodeTestStep, outcome: object, tolerance: float | None) 
     return f"expected {format_value(step.expected)}, got {format_value(value)}"
 
 
-if TYPE_CHECKING:
-    from shikisha.evals.graders.harness_runner import RunnerRequest
-    from shikisha.evals.graders.harness_solution import SolutionRequest
-
-_SOLUTION_MODULES = ("inside_proxy", "inside_wire", "inside_peer", "inside")
-_RUNNER_MODULES = (*_SOLUTION_MODULES, "inside_judge")
-_SUITE_MODULES = (*_RUNNER_MODULES, "inside_suite")
-_LARGE_OUTPUT = (
-    50_000  # characters of an expected output from which it may be the sandbox's limit that a program has met
-)
-
-
-class StdioTestRun:
-    """Tests of texts: what is read, what must be printed."""
-
-    def __init__(self, settings: CodeSettings, sandbox: Sandbox) -> None:
-        self._settings = settings
-        self._sandbox = sandbox
-
-    async def run(self, program: str) -> CodeOutcome:
-        """Run the program once for each pair of texts."""
-        pairs = self._settings.pairs
-        for number, pair in enumerate(pairs, 1):
-            given, expected = str(pair.input), str(pair.output)
-            execution = await self._run(program, given)
-            if execution.error is not None:
-                finding = await self._blame(execution.error, expected)
-            else:
-                same = same_output(expected, execution.printed, self._settings.tolerance)
-                finding = CodeOutcome(
-                    same, f"expected {shorten_text(expected)}, printed {shorten_text(execution.printed)}"
-                )
-            if not finding.passed:
-                return CodeOutcome(
-                    finding.passed, f"test {number} of {len(pairs)}, input {shorten_text(given)}: {finding.why}"
-                )
-        return CodeOutcome(True, f"{len(pairs)} tests passed")
-
-    async def _blame(self, error: str, expected: str) -> CodeOutcome:
-        if len(expected) > _LARGE_OUTPUT:
-            return CodeOutcome(
-                None, f"{error} ({len(expected):,} characters are expected: does the sandbox let them out?)"
-            )
-        control = await self._run("", "")
-        return CodeOutcome(False, error) if control.error is None else _sandbox_down(control)
-
-    async def _run(self, program: str, stdin: str) -> Execution:
-        settings = self._settings
-        inputs: Inputs = {
-            "setup": settings.setup,
-            "program": program,
-            "seconds": settings.seconds,
-            "memory": settings.memory or 0,
-        }
-        call = "main(setup, program, seconds, memory)"
-        return await self._sandbox.run(f"{_harness_source('inside_stdio')}\n{call}\n", inputs, stdin)
-
-
-class FunctionTestRun:
-    """Tests of functions: steps to be done, or a unittest suite."""
-
-    __test__ = False  # for pytest: this is no class of tests
-
-    def __init__(self, settings: CodeSettings, trial: CodeTests, sandbox: Sandbox) -> None:
-        self._settings = settings
-        self._trial = trial
-        self._sandbox = sandbox
-
-    async def run(self, program: str) -> CodeOutcome:
-        """Take the program through everything in one run, or else through one test a run."""
-        report, execution = await self._report(program, self._trial.steps)
-        if report is None:
-            return await self._one_by_one(program, execution)
-        return await self._finding(self._trial.steps, report, execution)
-
-    async def _finding(self, steps: Sequence[CodeTestStep], report: Report, execution: Execution) -> CodeOutcome:
-        finding = suite_outcome(report) if self._trial.suite else steps_outcome(steps, report, self._settings.tolerance)
-        if finding.passed is None and self._trial.direct:  # the program's process says so: does it without the program?
-            control, execution = await self._report("", ())
-            if control is None or blocked_outcome(control) is None:
-                return (
-                    _sandbox_down(execution) if control is None else CodeOutcome(False, "the program forged a report")
-                )
-        if finding.passed is False and report.get("gone"):  # the judge says so; how it ended, the sandbox says
-            return await self._blame(execution, f"{finding.why}: ")
-        return finding
-
-    async def _one_by_one(self, program: str, execution: Execution) -> CodeOutcome:
-        steps = self._trial.steps
-        tests = [place for place, step in enumerate(steps) if step.test]
-        for place in tests if len(tests) > 1 else ():
-            chosen = [step for step in steps[:place] if not step.test] + [steps[place]]
-            report, execution = await self._report(program, chosen)
-            if report is None:
-                return await self._blame(execution, f"{steps[place].shown}: ")
-            finding = await self._finding(chosen, report, execution)
-            if not finding.passed:
-                return finding
-        return CodeOutcome(True, f"{len(tests)} tests passed") if len(tests) > 1 else await self._blame(execution)
-
-    async def _blame(self, execution: Execution, where: str = "") -> CodeOutcome:
-        report, control = await self._report("", (), control=True)
-        if report is None or report.get("gone"):
-            return _sandbox_down(control)
-        return CodeOutcome(False, f"{where}{execution.error or 'the process ended before the tests did'}")
-
-    async def _report(
-        self, program: str, steps: Sequence[CodeTestStep], *, control: bool = False
-    ) -> tuple[Report | None, Execution]:
-        """Run the tests; the report is None when there is none. `control`: nothing is tested but the sandbox."""
-        order = self._order(program, [] if control else [step.direct for step in steps], control=control)
-        if not self._trial.direct:
-            return await self._judged(order, steps, control=control)
-        nonce = token_hex(16)
-        inputs = {"order": json.dumps(order), "nonce": nonce}
-        execution = await self._sandbox.run(
-            _harness_code("main(order, globals().pop('nonce'))", *_SOLUTION_MODULES), inputs
-        )
-        text = execution.value or ""
-        return (_parse_report(text[len(nonce) :]) if text.startswith(nonce) else None), execution
-
-    async def _judged(
-        self, order: "SolutionRequest", steps: Sequence[CodeTestStep], *, control: bool
-    ) -> tuple[Report | None, Execution]:
-        """Run the tests in the judge's process; whatever it says is our own harness's word."""
-        judged = json.dumps(self._judge_order(steps, control=control))
-        suite = self._trial.suite and not control
-        code = (
-            _harness_code("judge(order, suited)", *_SUITE_MODULES)
-            if suite
-            else _harness_code("judge(order)", *_RUNNER_MODULES)
-        )
-        follower = SandboxScript(_harness_code("attend(order)", *_SOLUTION_MODULES), {"order": json.dumps(order)})
-        execution, other = await self._sandbox.run_pair(SandboxScript(code, {"order": judged}), follower)
-        report = None if execution.error is not None else _parse_report(execution.value or "")
-        return report, other if report is not None else execution
-
-    def _order(self, program: str, steps: Sequence[dict[str, str]], *, control: bool) -> "SolutionRequest":
-        settings = self._settings
-        return {
-            "program": program,
-            "setup": "" if control else self._trial.setup,
-            "behind": "" if control else self._trial.uses.imports,
-            "common": [] if control else list(self._trial.common),
-            "steps": list(steps),
-            "needs": [] if control else list(settings.needs),
-            "follow": self._trial.uses.stateful_modules,
-            "seconds": settings.seconds,
-            "memory": 0 if control else settings.memory or 0,
-        }
-
-    def _judge_order(self, steps: Sequence[CodeTestStep], *, control: bool) -> "RunnerRequest":
-        trial, settings = (CodeTests(None) if control else self._trial), self._settings
-        return {
-            "setup": trial.setup,
-            "before": trial.before,
-            "steps": [step.wire for step in steps],
-            "suite": trial.suite,
-            "methods": trial.methods,
-            "entry": settings.entry or "",
-            "candidate": trial.candidate,
-            "seen": COMPARISON_HOOK,
-            "names": list(trial.uses.names),
-            "allowed": list(trial.uses.own),
-            "called": list(trial.uses.called),
-            "classes": list(trial.uses.classes),
-            "needs": [] if control else list(settings.needs),
-            "follow": self._trial.uses.stateful_modules,
-            "common": list(trial.common),
-            "modules": list(trial.uses.modules),
-            "stored": list(trial.uses.stored),
-            "seconds": settings.seconds,
-        }
-
-
 def _parse_report(text: str) -> Report | None:
     try:
         report = json.loads(text)
@@ -325,14 +339,30 @@ def _sandbox_down(control: Execution) -> CodeOutcome:
     return CodeOutcome(None, f"the sandbox does not run a program that does nothing: {control.error or 'no report'}")
 
 
+def _shortened(text: str) -> str:
+    """Return a text without its middle when it is too long for evidence."""
+    return text if len(text) <= _TEXT_SHOWN else f"{text[: _TEXT_SHOWN * 2 // 3]} ... {text[-_TEXT_SHOWN // 3 :]}"
+
+
+def format_value(value: object) -> str:
+    """Return a value as evidence shows it."""
+    try:
+        return _shortened(repr(value))
+    except (ValueError, RecursionError):  # a number with too many digits, a list nested too deeply
+        return f"a {type(value).__name__} too large to show"
+
+
 @cache
 def _harness_code(call: str, *names: str) -> str:
-    """Return what is run in the sandbox: files of ours one after the other, and a call.
+    """Return the code that the sandbox runs: harness files one after the other, and a call.
 
-    They go as text, and as what Python made of it here: the sandbox's Python takes that if it is of the same kind.
+    The files travel as source and as bytecode. The sandbox's Python takes the bytecode if its version is the same.
     """
+    package = __name__.rpartition(".")[0]
     lines = "".join(
-        f"\nsys.modules['shikisha.grade.{name}'] = sys.modules[__name__]\n{_harness_source(name)}" for name in names
+        f"\nsys.modules['{package}.{name}'] = sys.modules[__name__]\n"
+        f"{files(package).joinpath(f'{name}.py').read_text(encoding='utf-8')}"
+        for name in names
     )
     whole = f"import sys{lines}"
     ready = b2a_base64(marshal.dumps(compile(whole, "harness", "exec", dont_inherit=True)), newline=False).decode()
@@ -345,69 +375,23 @@ def _harness_code(call: str, *names: str) -> str:
 
 
 @cache
-def _harness_source(name: str) -> str:
-    return files("shikisha.evals.graders").joinpath(f"{name}.py").read_text(encoding="utf-8")
-
-
-__all__ = ["CodeChecker", "CodeSettings", "build_code_checker"]
-
-_PROGRAM_SHOWN = 2_000  # characters of a program in a grade
-
-
-def build_code_checker(settings: CodeSettings, tools: GraderTools) -> "CodeChecker":
-    """Return the checker; ConfigError without a sandbox for full Python, or when the tests hold no test."""
-    from shikisha.sandbox.monty import MontySandbox
-
-    if tools.sandbox is None:
-        raise ConfigError("tests of code need a sandbox, and there is none (see shikisha doctor --sandbox)")
-    if isinstance(tools.sandbox, MontySandbox):
-        raise ConfigError("tests of code need a sandbox with full Python; in Monty right programs would fail")
-    if settings.style is CodeTestStyle.STDIO:
-        return CodeChecker(settings, StdioTestRun(settings, tools.sandbox))
-    try:
-        trial = read_code_tests(settings)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    return CodeChecker(settings, FunctionTestRun(settings, trial, tools.sandbox), trial.entry)
-
-
-class CodeChecker:
-    """Grades programs by one task's tests; `entry` is the function that an answer should define."""
-
-    name = "code"
-
-    def __init__(self, settings: CodeSettings, tests: StdioTestRun | FunctionTestRun, entry: str | None = None) -> None:
-        self._settings = settings
-        self._tests = tests
-        self._entry = entry
-
-    async def grade(self, answer: str) -> Grade:
-        """Find the program, run the tests, say which one failed and how."""
-        program = extract_program(answer, self._entry, self._settings.prompt)
-        if program is None:
-            return no_answer_grade(self.name, "nothing in the answer looks like Python")
-        if problem := syntax_problem(program):
-            return grade_from_score(self.name, 0.0, program[:_PROGRAM_SHOWN], problem)
-        try:
-            finding = await self._tests.run(program)
-        except ConfigError:  # the sandbox is refused as a whole: nothing will ever be graded
-            raise
-        except (ShikishaError, OSError, RuntimeError) as error:
-            return ungraded_grade(self.name, f"the sandbox failed: {type(error).__name__}: {error}")
-        if finding.passed is None:
-            return ungraded_grade(self.name, finding.why)
-        return grade_from_score(self.name, float(finding.passed), program[:_PROGRAM_SHOWN], finding.why)
-
-
-_CALL_DEPTH = 1_000  # calls within calls, as Python itself has it
-
-
-class TimeLimitExceeded(BaseException):
-    """A test has had its time."""
+def _stdio_harness() -> str:
+    return f"{inspect.getsource(run_stdio_program)}\n\nrun_stdio_program(setup, program, seconds, memory)\n"
 
 
 def run_stdio_program(setup: str, program: str, seconds: float, memory: int) -> None:
-    """Run the program as a script; memory in bytes beside what is taken already (0: what the sandbox gives)."""
+    """Run the program as a script. This function's source is sent to the sandbox, so it imports what it needs.
+
+    `memory` is in bytes beyond what the interpreter uses already; 0 leaves it to the sandbox. No expected value is
+    sent, so there is nothing to protect: the output is compared outside, and the sandbox says how the program ended.
+    """
+    import resource
+    import signal
+    import sys
+    from types import ModuleType
+
+    class TimeLimitExceeded(BaseException):
+        """A BaseException, so that a program's `except Exception` does not swallow it."""
 
     def ring(_: int, __: object) -> None:
         raise TimeLimitExceeded(f"no end after {seconds:g} s")
@@ -415,12 +399,13 @@ def run_stdio_program(setup: str, program: str, seconds: float, memory: int) -> 
     if memory:
         most = memory + 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-    sys.setrecursionlimit(_CALL_DEPTH)
+    sys.setrecursionlimit(1_000)  # Python's own default, whatever the sandbox has set
     sys.argv = ["program.py"]
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
-    file = run_stdio_program.__code__.co_filename  # so that an error tells the program's line
+    # Under this function's own file name, so that the sandbox reports the program's line for an error.
+    file = run_stdio_program.__code__.co_filename
     for source in (setup, program):
-        exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - what it is for
+        exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - runs in the sandbox

@@ -1,28 +1,20 @@
-"""What a check of code is told: the style of its tests, the tests themselves, and what one test may use.
+"""Tests of code: how a task writes them, the steps that they become, and how results are compared with expectations.
 
-    style       the layout it takes                       what it needs
+    style       the layout of                             required settings
     stdio       LiveCodeBench, APPS                       `pairs` of texts: what is read, what must be printed
     function    LiveCodeBench (functional), APPS          `entry`, `pairs`: arguments and the value to return
     asserts     MBPP                                      `asserts`: one statement each
     check       HumanEval, EvalPlus                       `entry`, `source` that defines check(candidate), `prompt`
     unittest    BigCodeBench                              `source` that defines a unittest.TestCase; `needs`
 
-Invariant: settings that hold no test, tests of another style, or tests that are no Python or no JSON cannot be made.
-Deliberately absent: other languages, and tests of which only some must pass: all must.
+Tests are direct when each is a call with literal data that must return literal data. Then only the program's process is
+needed: it receives the calls, and the results are compared outside. All other tests run in the test runner's process.
 
-What programs print and return, compared with what was expected, outside the sandbox.
-
-A value travels as JSON: numbers, texts, None, True, False and lists as they are, everything else as an object with one
-key that says what it is (`{"tuple": [...]}`); what is no plain data arrives as Opaque, which equals nothing. Invariant:
-comparing runs no code of the program under test, whatever a program sent. Deliberately absent: pickles, and reading
-values out of their `repr`.
-
-Tests as steps: what is done one after the other, and what is expected, which never comes near the program.
-
-Tests are direct where each is a call of the function with data, and data that it must return: then the program's
-process alone is needed, is sent the calls, and what it returns is compared outside. All other tests (loops, tolerances,
-unittest) are executed in a process of their own, the judge's. Invariant: nothing of a test but the arguments of its
-calls is sent to the program's process. Deliberately absent: running anything.
+Invariants: settings without a test, with tests of another style, or with tests that are not Python or JSON cannot be
+created. The program's process receives nothing of a test but the arguments of its calls. Values cross as JSON; anything
+but numbers, strings, None, booleans and lists is an object with one key that names its type, and what is not plain data
+becomes an OpaqueValue, which equals nothing. Comparing never runs code of the program under test. Deliberately absent:
+other languages, pass marks below all tests, pickles, and running anything.
 """
 
 import ast
@@ -55,11 +47,11 @@ from math import *
 from string import *
 from typing import *
 from builtins import pow
-"""  # for sites that give answers these imports; of the names that two modules have, pow stays the built-in
+"""  # what programming sites import for answers; `pow` stays the built-in
 
 
 class CodeTestStyle(StrEnum):
-    """How the tests are written."""
+    """The layout of the tests."""
 
     STDIO = "stdio"  # a program that reads and prints
     FUNCTION = "function"  # a function, or a method of a class Solution, that takes arguments and returns a value
@@ -97,12 +89,11 @@ class InputOutputPair(BaseModel):
 class CodeSettings(BaseModel):
     """The tests of one task; all must pass.
 
-    `entry`: the function that the task names (with `stdio`: none). `prompt`: code that the answer may be a completion
-    of, and whose imports and helpers it may rely on. `setup`: Python that goes before the program, and before the tests
-    apart from it (`COMMON_SETUP`, say). `needs`: modules that must be there, or the answer is left ungraded. `seconds`
-    and `memory` (bytes; None: what the sandbox gives) are for one test. `tolerance`: None compares texts and values as
-    they are; from 0 on numbers that differ by no more, relative to the expected one where that is above 1, are the same
-    however they are written ("1.0" and "1").
+    `entry`: the function that the task names (not for `stdio`). `prompt`: code that the answer may complete, and whose
+    imports and helpers it may use. `setup`: Python that runs before the program, and before the tests in their process
+    (`COMMON_SETUP`, for example). `needs`: modules that must exist, or the answer stays ungraded. `seconds` and
+    `memory` (bytes; None: the sandbox's limit) are for one test. `tolerance`: None compares exactly; otherwise
+    numbers within it (relative to an expected number above 1) are equal however they are written ("1.0" and "1").
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -121,7 +112,7 @@ class CodeSettings(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> "CodeSettings":
-        """Say what is missing, what does not belong, and which test is not what its style wants."""
+        """Reject settings with missing or misplaced fields, or tests that do not fit their style."""
         wanted = _REQUIRED_FIELDS[self.style]
         for name in ("pairs", "asserts", "source"):
             if bool(getattr(self, name)) is not (name in wanted):
@@ -169,135 +160,10 @@ def _json_problem(pair: InputOutputPair) -> str | None:
     return None
 
 
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
-_LONGEST_NUMBER = 1_000  # digits that are read as a number; beyond that texts are compared
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OpaqueValue:
-    """A value that is no plain data: the name of its type. It equals nothing."""
-
-    type: str
-
-    def __eq__(self, other: object) -> bool:
-        return False
-
-    def __hash__(self) -> int:
-        return hash(self.type)
-
-    def __repr__(self) -> str:
-        return f"<an object of type {self.type}>"
-
-
-def decode_value(wire: object) -> object:
-    """Return the value that was sent; ValueError or TypeError when it is none."""
-    if isinstance(wire, list):
-        return [decode_value(item) for item in wire]
-    if not isinstance(wire, dict):
-        return wire
-    ((kind, body),) = wire.items()
-    if kind in _SCALARS and isinstance(body, str):
-        return _SCALARS[kind](body)
-    if kind in _CONTAINERS and isinstance(body, list):
-        return _CONTAINERS[kind]([decode_value(item) for item in body])
-    raise ValueError(f"no value is written as {kind!r}")
-
-
-def _decode_fraction(items: Sequence[object]) -> Fraction:
-    top, bottom = items
-    if not isinstance(top, int) or not isinstance(bottom, int):
-        raise TypeError("a fraction has two whole numbers")
-    return Fraction(top, bottom)
-
-
-def _decode_dict(items: Sequence[object]) -> dict[object, object]:
-    found: dict[object, object] = {}
-    for item in items:
-        if not isinstance(item, list):
-            raise TypeError("a dictionary has pairs")
-        key, value = item
-        found[key] = value
-    return found
-
-
-_SCALARS: Mapping[str, Callable[[str], object]] = {
-    "int": lambda text: int(text, 16),
-    "float": float,  # inf, -inf, nan
-    "complex": complex,
-    "decimal": lambda text: Decimal(text) if _NUMBER.fullmatch(text) else OpaqueValue("Decimal"),
-    "bytes": bytes.fromhex,
-    "other": OpaqueValue,
-}
-_CONTAINERS: Mapping[str, Callable[[list[object]], object]] = {
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
-    "dict": _decode_dict,
-    "fraction": _decode_fraction,
-}
-
-
-def same_value(expected: object, found: object, tolerance: float | None = None) -> bool:
-    """Whether a value is the expected one: a tuple is as good as a list, a number that is close enough as good as it.
-
-    True and 1 are the same, as they are for Python.
-    """
-    if isinstance(expected, list | tuple) and isinstance(found, list | tuple):
-        return len(expected) == len(found) and all(
-            same_value(one, other, tolerance) for one, other in zip(expected, found, strict=True)
-        )
-    if isinstance(expected, dict) and isinstance(found, dict):
-        return expected.keys() == found.keys() and all(
-            same_value(value, found[key], tolerance) for key, value in expected.items()
-        )
-    if tolerance is not None and isinstance(expected, int | float) and isinstance(found, int | float):
-        return expected == found or _is_close(expected, found, tolerance)
-    return expected == found
-
-
-def same_output(expected: str, printed: str, tolerance: float | None = None) -> bool:
-    """Whether two outputs are the same but for white space at the ends of lines and for blank lines."""
-    wanted, got = _lines(expected), _lines(printed)
-    return len(wanted) == len(got) and all(
-        one == other or (tolerance is not None and _same_tokens(one, other, tolerance))
-        for one, other in zip(wanted, got, strict=True)
-    )
-
-
-def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.split("\n") if line.strip()]
-
-
-def _same_tokens(expected: str, printed: str, tolerance: float) -> bool:
-    wanted, got = expected.split(), printed.split()
-    return len(wanted) == len(got) and all(
-        one == other or _same_number(one, other, tolerance) for one, other in zip(wanted, got, strict=True)
-    )
-
-
-def _same_number(expected: str, printed: str, tolerance: float) -> bool:
-    if max(len(expected), len(printed)) > _LONGEST_NUMBER:
-        return False
-    if not (_NUMBER.fullmatch(expected) and _NUMBER.fullmatch(printed)):
-        return False
-    return Decimal(expected) == Decimal(printed) or _is_close(float(expected), float(printed), tolerance)
-
-
-def _is_close(expected: float, found: float, tolerance: float) -> bool:
-    """Whether two numbers that are not equal are close; without a tolerance above 0 none are, however floats round."""
-    if tolerance <= 0:
-        return False
-    try:
-        gap, room = abs(expected - found), tolerance * max(1.0, abs(expected))
-    except OverflowError:  # a whole number beyond all floats
-        return False
-    return math.isfinite(gap) and gap <= room
-
-
-COMPARISON_HOOK = "_seen_"  # what tests call the function that keeps what they compare, for evidence
+COMPARISON_HOOK = "_seen_"  # the name, inside tests, of the function that records compared values for evidence
 _STATEFUL_MODULES = frozenset(
     {"os", "random", "sys"}
-)  # modules whose state the tests set for the program: seeds, environment, folder
+)  # modules whose state tests set for the program: seeds, environment, folder
 _TEST_SHOWN = 300  # characters of a test
 _DATA_TYPES = (
     str,
@@ -326,11 +192,11 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 @dataclass(frozen=True, slots=True)
 class CodeTestStep:
-    """One thing to do: `wire` goes to the judge, the rest stays; `shown` names it in evidence.
+    """One step of the tests: `wire` goes to the test runner, the rest stays here; `shown` names it in evidence.
 
-    `test`: it is a test and no preparation for one. `valued`: it sends a value back, which must be `expected`; `loose`:
-    as JSON has it (a tuple is as good as a list), otherwise as Python's == has it. `direct`: the same as a call that
-    the program's process can be sent; empty where it is more than that.
+    `test`: it is a test and not preparation for one. `valued`: it returns a value, which must equal `expected`: as JSON
+    if `loose` (tuples equal lists), otherwise by Python's ==. `direct`: the same step as a call for the program's
+    process; empty if it is more than a call.
     """
 
     wire: dict[str, str]
@@ -342,14 +208,14 @@ class CodeTestStep:
     direct: dict[str, str] = field(default_factory=dict)
 
     def passes(self, value: object, tolerance: float | None) -> bool:
-        """Whether this value is the expected one."""
+        """Whether this is the expected value."""
         return same_value(self.expected, value, tolerance) if self.loose else bool(self.expected == value)
 
 
 @dataclass(frozen=True, slots=True)
 class CodeTestNames:
-    """What tests use: names that they do not bind, those that mean the program's whatever else, those that are called,
-    attributes that are set, modules imported, for a suite its imports as they stand, and names used as classes.
+    """Names in tests: free ones, those that always mean the program's (`own`), called ones, attributes that are set
+    (`stored`), imported modules, a suite's imports as source, and names used as classes.
     """
 
     names: tuple[str, ...] = ()
@@ -362,17 +228,17 @@ class CodeTestNames:
 
     @property
     def stateful_modules(self) -> list[str]:
-        """Modules of which the program's process is to have the state that the tests have set."""
+        """Modules whose state, as the tests set it, the program's process must share."""
         return sorted(_STATEFUL_MODULES & {name.partition(".")[0] for name in self.modules})
 
 
 @dataclass(frozen=True, slots=True)
 class CodeTests:
-    """What one program is taken through: the steps, or a unittest `suite` of at least so many `methods`.
+    """The tests of one program: steps, or a unittest `suite` with at least `methods` test methods.
 
-    `setup` is Python that program and tests share, `before` what the tests bring beside it. `entry` is the name of the
-    function asked for, as the settings or the first call in the tests have it; `candidate` is what `check` calls it.
-    `common`: classes that the setup defines, for program and tests apart.
+    `setup` is Python that program and tests share, `before` is further code of the tests. `entry` is the name of the
+    tested function, from the settings or the first call in the tests; `candidate` is its name inside `check`. `common`:
+    classes that the setup defines, once in each process.
     """
 
     entry: str | None
@@ -387,12 +253,12 @@ class CodeTests:
 
     @property
     def direct(self) -> bool:
-        """Whether the tests are calls with data that must return data, and nothing else."""
+        """Whether all tests are calls with data that must return data."""
         return not self.suite and all(step.direct for step in self.steps)
 
 
 def read_code_tests(settings: CodeSettings) -> CodeTests:
-    """Return what these settings take a program through; ValueError when there is no test in them."""
+    """Return the tests in these settings; ValueError when there are none."""
     trial, setup = _tests_of_style(settings), settings.setup
     if settings.prompt and settings.entry:
         setup = f"{prompt_preamble(settings.prompt, settings.entry)}\n{setup}"
@@ -408,7 +274,7 @@ def read_code_tests(settings: CodeSettings) -> CodeTests:
 
 
 def _parse_prompt(prompt: str) -> ast.Module:
-    """Return what a prompt defines, which may end where the body of a function is to be written."""
+    """Parse a prompt, which may end where the body of a function belongs."""
     return parse_python(prompt) or parse_python(f"{prompt.rstrip()}\n    pass\n") or ast.Module([], [])
 
 
@@ -463,7 +329,7 @@ def _tests_from_asserts(settings: CodeSettings) -> CodeTests:
 
 
 def _tests_from_check(settings: CodeSettings) -> CodeTests:
-    """Take `check` apart into its statements, where that changes nothing; otherwise call it as it is."""
+    """Split `check` into its statements where that changes nothing; otherwise call it."""
     body = _statements(settings.source)
     check = next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == "check"), None)
     if check is None or len(check.args.args) != 1:
@@ -495,7 +361,7 @@ def _imports_unittest(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def _make_steps(body: Sequence[ast.stmt], calls: Mapping[str, dict[str, str]]) -> tuple[CodeTestStep, ...]:
-    """Return statements as steps; `calls`: functions of the program by the names that the tests have for them."""
+    """Return statements as steps; `calls`: the program's functions by the names that the tests use."""
     steps = tuple(_make_step(node, calls) for node in body if not _is_no_op(node))
     if not any(step.test for step in steps):
         raise ValueError("there is no assert statement in the tests")
@@ -517,7 +383,7 @@ def _make_step(node: ast.stmt, calls: Mapping[str, dict[str, str]]) -> CodeTestS
 
 
 def _direct_call(node: ast.expr, calls: Mapping[str, dict[str, str]]) -> dict[str, str]:
-    """Return a call of the program's function with literals as the program's process is sent it; else nothing."""
+    """Return a call of the program's function with literals for the program's process; else an empty dict."""
     match node:
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in calls:
             whole = ast.Tuple(arguments, ast.Load())
@@ -534,13 +400,13 @@ def _is_literal(node: ast.expr) -> bool:
 
 
 def _is_no_op(node: ast.stmt) -> bool:
-    """Whether this is `pass`, `assert True` or a text."""
+    """Whether this is `pass`, `assert True` or a bare string."""
     said = node.test if isinstance(node, ast.Assert) else node.value if isinstance(node, ast.Expr) else None
     return isinstance(node, ast.Pass) or (isinstance(said, ast.Constant) and bool(said.value))
 
 
 def _is_flat(check: ast.FunctionDef) -> bool:
-    """Whether the statements of a function mean the same outside it."""
+    """Whether the statements of a function mean the same outside of it."""
     waiting: list[ast.AST] = list(check.body)
     while waiting:
         node = waiting.pop()
@@ -586,11 +452,11 @@ def _names_used(body: Sequence[ast.stmt], own: Sequence[str | None]) -> CodeTest
 
 
 def _class_names(body: Sequence[ast.stmt]) -> set[str]:
-    """Return names that the tests use as classes of the program's.
+    """Return the names that the tests use as classes of the program.
 
-    A name that they only call may be a function, and a program that hands in a class for it must not decide what `in`
-    or `-` of its objects come to. So it must begin as classes do, or be used as functions are not: with an attribute
-    (of its own, or of what it returns, other than those of plain data), as a base, or to ask what something is.
+    A name that is only called may be a function, and a program that defines a class instead must not decide the result
+    of `in` or `-` on its objects. So a class name starts with a capital, or is used as functions are not: with an
+    attribute (its own, or of what it returns, other than those of plain data), as a base, or in an isinstance check.
     """
     nodes = [node for part in body for node in ast.walk(part)]
     made: dict[str, str] = {}
@@ -623,7 +489,7 @@ def _class_names(body: Sequence[ast.stmt]) -> set[str]:
 
 
 def _record_comparisons(body: Iterable[ast.stmt]) -> str:
-    """Return these statements with every value that they compare kept for evidence."""
+    """Return these statements with every compared value recorded for evidence."""
     whole = ast.Module([_ComparisonRecorder().visit(node) for node in body if not _is_no_op(node)], [])
     return ast.unparse(ast.fix_missing_locations(whole))
 
@@ -636,3 +502,128 @@ class _ComparisonRecorder(ast.NodeTransformer):
         name = ast.Name(COMPARISON_HOOK, ast.Load())
         node.left, *node.comparators = [ast.Call(name, [side], []) for side in (node.left, *node.comparators)]  # type: ignore[assignment]
         return node
+
+
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
+_LONGEST_NUMBER = 1_000  # digits; longer numbers are compared as text
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpaqueValue:
+    """A value that is not plain data: the name of its type. It equals nothing."""
+
+    type: str
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
+    def __repr__(self) -> str:
+        return f"<an object of type {self.type}>"
+
+
+def decode_value(wire: object) -> object:
+    """Decode a value from the sandbox; ValueError or TypeError when it is invalid."""
+    if isinstance(wire, list):
+        return [decode_value(item) for item in wire]
+    if not isinstance(wire, dict):
+        return wire
+    ((kind, body),) = wire.items()
+    if kind in _SCALARS and isinstance(body, str):
+        return _SCALARS[kind](body)
+    if kind in _CONTAINERS and isinstance(body, list):
+        return _CONTAINERS[kind]([decode_value(item) for item in body])
+    raise ValueError(f"no value is written as {kind!r}")
+
+
+def _decode_fraction(items: Sequence[object]) -> Fraction:
+    top, bottom = items
+    if not isinstance(top, int) or not isinstance(bottom, int):
+        raise TypeError("a fraction has two whole numbers")
+    return Fraction(top, bottom)
+
+
+def _decode_dict(items: Sequence[object]) -> dict[object, object]:
+    found: dict[object, object] = {}
+    for item in items:
+        if not isinstance(item, list):
+            raise TypeError("a dictionary has pairs")
+        key, value = item
+        found[key] = value
+    return found
+
+
+_SCALARS: Mapping[str, Callable[[str], object]] = {
+    "int": lambda text: int(text, 16),
+    "float": float,  # inf, -inf, nan
+    "complex": complex,
+    "decimal": lambda text: Decimal(text) if _NUMBER.fullmatch(text) else OpaqueValue("Decimal"),
+    "bytes": bytes.fromhex,
+    "other": OpaqueValue,
+}
+_CONTAINERS: Mapping[str, Callable[[list[object]], object]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "dict": _decode_dict,
+    "fraction": _decode_fraction,
+}
+
+
+def same_value(expected: object, found: object, tolerance: float | None = None) -> bool:
+    """Whether a value is the expected one: tuples equal lists, numbers may differ within the tolerance.
+
+    True and 1 are equal, as in Python.
+    """
+    if isinstance(expected, list | tuple) and isinstance(found, list | tuple):
+        return len(expected) == len(found) and all(
+            same_value(one, other, tolerance) for one, other in zip(expected, found, strict=True)
+        )
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return expected.keys() == found.keys() and all(
+            same_value(value, found[key], tolerance) for key, value in expected.items()
+        )
+    if tolerance is not None and isinstance(expected, int | float) and isinstance(found, int | float):
+        return expected == found or _is_close(expected, found, tolerance)
+    return expected == found
+
+
+def same_output(expected: str, printed: str, tolerance: float | None = None) -> bool:
+    """Whether two outputs are equal except for trailing white space and blank lines."""
+    wanted, got = _lines(expected), _lines(printed)
+    return len(wanted) == len(got) and all(
+        one == other or (tolerance is not None and _same_tokens(one, other, tolerance))
+        for one, other in zip(wanted, got, strict=True)
+    )
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.split("\n") if line.strip()]
+
+
+def _same_tokens(expected: str, printed: str, tolerance: float) -> bool:
+    wanted, got = expected.split(), printed.split()
+    return len(wanted) == len(got) and all(
+        one == other or _same_number(one, other, tolerance) for one, other in zip(wanted, got, strict=True)
+    )
+
+
+def _same_number(expected: str, printed: str, tolerance: float) -> bool:
+    if max(len(expected), len(printed)) > _LONGEST_NUMBER:
+        return False
+    if not (_NUMBER.fullmatch(expected) and _NUMBER.fullmatch(printed)):
+        return False
+    return Decimal(expected) == Decimal(printed) or _is_close(float(expected), float(printed), tolerance)
+
+
+def _is_close(expected: float, found: float, tolerance: float) -> bool:
+    """Whether two unequal numbers are close; never without a tolerance above 0, however floats round."""
+    if tolerance <= 0:
+        return False
+    try:
+        gap, room = abs(expected - found), tolerance * max(1.0, abs(expected))
+    except OverflowError:  # an integer beyond all floats
+        return False
+    return math.isfinite(gap) and gap <= room

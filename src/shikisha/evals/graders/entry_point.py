@@ -1,13 +1,13 @@
-"""A user's own Python function as a checker, named `package.module:function`.
+"""Grade by a user's own Python function, named `package.module:function`.
 
 It is called with (answer, prompt, gold) and returns True or False, a number from 0 to 1, a Grade, or None where nothing
-could be extracted; it may be async. Whoever names a function here has its module imported and run, with all rights of
-this process: it is the user's own choice, written into the user's own file, and nothing else leads here.
+could be extracted; it may be async. The module is imported and run with all rights of this process: that is the user's
+own choice, written in the user's own file, and nothing else leads here.
 
-Invariants: whatever the function does, the event loop goes on (a plain function runs in a thread of its own) and the
-outcome is a Grade: what it raises, what it returns that is no grade, and its time-out are UNGRADED. A function that
-does not end in time is left behind in its thread, which nobody can stop and no exit waits for. Deliberately absent: a
-search for functions, changes to Python's path, and a sandbox (code that a model wrote is for the kind `code`).
+Invariants: whatever the function does, the event loop continues (a plain function runs in a thread of its own) and the
+outcome is a Grade. An exception, a return value that is no grade, and a timeout are UNGRADED. A function that does not
+end in time stays behind in its thread, which cannot be stopped and which no exit waits for. Deliberately absent:
+searching for functions, changing Python's path, and a sandbox (the kind `code` runs code that a model wrote).
 """
 
 import asyncio
@@ -28,11 +28,11 @@ GradingFunction: TypeAlias = Callable[[str, str, JsonValue], object]
 
 _NAME = "entry_point"
 _SHOWN = 500
-_GRACE = 1.0  # seconds that an async function has to end when it is cancelled
+_GRACE = 1.0  # seconds for a cancelled async function to end
 
 
 class EntryPointSettings(BaseModel):
-    """The function (`package.module:function`), what it is given beside the answer, and the seconds it may take."""
+    """The function (`package.module:function`), its further arguments, and its time limit in seconds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -62,7 +62,7 @@ def load_function(entry_point: str) -> GradingFunction:
         inspect.signature(function).bind("", "", None)
     except TypeError as error:
         raise ConfigError(f"{entry_point}: expected a function of (answer, prompt, gold): {error}") from None
-    except ValueError:  # written in C, without a signature: the first call will tell
+    except ValueError:  # written in C, without a signature: the first call will show it
         pass
     return function
 
@@ -76,13 +76,13 @@ def _import_user_module(name: str, entry_point: str) -> object:
         raise ConfigError(f"{entry_point}: importing {name} failed: {_describe_error(error)}") from error
     except PROCESS_STOPS:
         raise
-    except BaseException as error:  # a user's module is anyone's code; what it raises is the user's to read
+    except BaseException as error:  # a user's module may raise anything
         raise ConfigError(f"{entry_point}: importing {name} failed: {_describe_error(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class _FunctionError:
-    """What a function raised, in words."""
+    """What a function raised, as text."""
 
     text: str
 
@@ -97,7 +97,7 @@ class EntryPointChecker:
         self._function = function
 
     async def grade(self, answer: str) -> Grade:
-        """Call the function and make a grade of what it returns."""
+        """Call the function and convert its result to a grade."""
         try:
             async with asyncio.timeout(self._settings.seconds):
                 outcome = await self._outcome(answer)
@@ -108,7 +108,7 @@ class EntryPointChecker:
         return self._grade(outcome)
 
     async def _outcome(self, answer: str) -> object:
-        """Call a plain function in a thread, an async one here; what is raised comes back as a value."""
+        """Call a plain function in a thread, an async one here; exceptions are returned as values."""
         settings, function = self._settings, self._function
         if not inspect.iscoroutinefunction(function):
             value = await _call_in_thread(lambda: function(answer, settings.prompt, settings.gold))
@@ -136,7 +136,7 @@ class EntryPointChecker:
                 )
 
     def _checked(self, grade: Grade) -> Grade:
-        """Return the function's own grade under our name, if it is one."""
+        """Return the function's own grade under this checker's name, if it is valid."""
         score = grade.score
         fits = score is None if grade.mark is GradeMark.UNGRADED else score is not None and 0 <= score <= 1
         if not fits:
@@ -146,7 +146,7 @@ class EntryPointChecker:
 
 
 async def _await_outcome(value: Awaitable[object]) -> object:
-    """Return what an awaitable comes to, or _Raised."""
+    """Return the result of an awaitable, or _FunctionError."""
     task = asyncio.ensure_future(_catch_everything(value))
     try:
         await asyncio.wait({task})
@@ -160,17 +160,17 @@ async def _await_outcome(value: Awaitable[object]) -> object:
 
 
 async def _catch_everything(value: Awaitable[object]) -> object:
-    """Return what an awaitable comes to; SystemExit in a task would end the loop, so it is a value here."""
+    """Return the result of an awaitable; SystemExit in a task would end the loop, so it becomes a value."""
     try:
         return await value
     except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
         raise
-    except BaseException as error:  # noqa: BLE001 - a user's function is anyone's code
+    except BaseException as error:  # noqa: BLE001 - a user's function may raise anything
         return _FunctionError(_describe_error(error))
 
 
 async def _call_in_thread(call: Callable[[], object]) -> object:
-    """Return what a call returns in a thread of its own, or _Raised; no exit waits for that thread."""
+    """Return the result of a call in a thread of its own, or _FunctionError; no exit waits for that thread."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[object] = loop.create_future()
 
@@ -181,9 +181,9 @@ async def _call_in_thread(call: Callable[[], object]) -> object:
     def run() -> None:
         try:
             outcome = call()
-        except BaseException as error:  # noqa: BLE001 - a user's function is anyone's code
+        except BaseException as error:  # noqa: BLE001 - a user's function may raise anything, and this ends its thread
             outcome = _FunctionError(_describe_error(error))
-        with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: nothing waits for the result
             loop.call_soon_threadsafe(settle, outcome)
 
     Thread(target=run, name=_NAME, daemon=True).start()
@@ -193,5 +193,5 @@ async def _call_in_thread(call: Callable[[], object]) -> object:
 def _describe_error(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"[:_SHOWN]
-    except BaseException:  # noqa: BLE001 - a user's exception is anyone's code too
+    except BaseException:  # noqa: BLE001 - its __str__ may raise anything too
         return type(error).__name__

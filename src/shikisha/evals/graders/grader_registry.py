@@ -1,14 +1,13 @@
-"""The registry of checkers: which kinds there are, the module that builds each, and the one way to build one.
+"""The registry of checkers: which kinds there are, where each is defined, and the one way to build one.
 
-A module exposes `Settings` (pydantic, closed and frozen) and `build(settings, tools)`. Invariant: what is not in this
-table cannot be built, and whatever is wrong with a checker's settings is a ConfigError that names the place they came
-from and the field, before anything is graded. Deliberately absent: plug-in discovery (a user's own function is the kind
-`entry_point`). A module is imported when its kind is used.
+Invariants: what is not in this table cannot be built. Whatever is wrong with a checker's settings is a ConfigError that
+names the place they came from and the field, before anything is graded. A module is imported when its kind is first
+used. Deliberately absent: plug-in discovery; the kind `entry_point` calls a user's own function.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol, cast
 
 from pydantic import BaseModel
 
@@ -16,41 +15,44 @@ from shikisha.core import toml
 from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
 from shikisha.evals.graders import Checker, GraderTools
 
-CHECKERS: Mapping[str, str] = {
-    "choice": "shikisha.evals.graders.choice",
-    "code": "shikisha.evals.graders.code",
-    "entry_point": "shikisha.evals.graders.entry_point",
-    "json_schema": "shikisha.evals.graders.json_answer",
-    "judge": "shikisha.evals.graders.judge",
-    "math": "shikisha.evals.graders.math",
-    "number": "shikisha.evals.graders.number",
-    "regex": "shikisha.evals.graders.text_match",
-    "text": "shikisha.evals.graders.text_match",
+
+@dataclass(frozen=True, slots=True)
+class CheckerKind:
+    """Where a kind of checker is defined: its module here, its settings class (pydantic) and its build function."""
+
+    module: str
+    settings: str
+    build: str
+
+
+CHECKERS: Mapping[str, CheckerKind] = {
+    "choice": CheckerKind("choice", "ChoiceSettings", "build_choice_checker"),
+    "code": CheckerKind("code", "CodeSettings", "build_code_checker"),
+    "entry_point": CheckerKind("entry_point", "EntryPointSettings", "build_entry_point_checker"),
+    "json_schema": CheckerKind("json_answer", "JsonSchemaSettings", "build_json_schema_checker"),
+    "judge": CheckerKind("judge", "JudgeSettings", "build_judge_checker"),
+    "math": CheckerKind("math", "MathSettings", "build_math_checker"),
+    "number": CheckerKind("number", "NumberSettings", "build_number_checker"),
+    "regex": CheckerKind("text_match", "RegexSettings", "build_regex_checker"),
+    "text": CheckerKind("text_match", "TextSettings", "build_text_checker"),
 }
 
 
-class CheckerModule(Protocol):
-    """What a checker's module exposes."""
-
-    Settings: type[BaseModel]
-
-    def build(self, settings: BaseModel, tools: GraderTools) -> Checker:
-        """Build the checker; ConfigError when it cannot be used."""
-        ...
-
-
 def build_checker(kind: str, spec: Mapping[str, object], tools: GraderTools, where: str) -> Checker:
-    """Build a checker from what somebody wrote.
+    """Build a checker from settings that somebody wrote.
 
     UnknownName when there is no such kind; ConfigError says `where`, which field, and what was expected; MissingExtra
     when the kind needs a library that is not installed.
     """
     if kind not in CHECKERS:
         raise UnknownName(f"kind of checker in {where}", kind, CHECKERS)
-    module = cast("CheckerModule", import_module(CHECKERS[kind]))
-    settings = toml.validate_model(module.Settings, spec, where, kind)
+    entry = CHECKERS[kind]
+    module = import_module(f"{__package__}.{entry.module}")
+    schema: type[BaseModel] = getattr(module, entry.settings)
+    build: Callable[[BaseModel, GraderTools], Checker] = getattr(module, entry.build)
+    settings = toml.validate_model(schema, spec, where, kind)
     try:
-        return module.build(settings, tools)
+        return build(settings, tools)
     except MissingExtra:
         raise  # it says what to install, which is the same everywhere
     except ConfigError as error:

@@ -1,9 +1,9 @@
-"""How values cross between the judge's process and the program's: as JSON, each built anew or named by a number.
+"""Encode values that cross between the test runner's process and the program's: as JSON, copied or named by a number.
 
-This file's text is sent into both processes, so it needs the standard library and nothing else. Plain data (exact
-built-in types) crosses as data and is built anew; an object of any other class stays where it is, and crosses as a
-number. Invariants: nothing here unpickles or evaluates what arrives; what arrives is data of one form or an error.
-Deliberately absent: what stands for the objects that stay (`inside_proxy`), and the talk (`inside_peer`).
+This file's text is sent to both processes, so it needs nothing but the standard library. Plain data (exact built-in
+types) is copied. An object of any other class stays where it is and crosses as a number. Invariants: nothing here
+unpickles or evaluates what arrives; what arrives is data of one form, or an error. Deliberately absent: the proxies for
+objects that stay (`harness_proxy`), and the exchange of messages (`harness_rpc`).
 """
 
 import array
@@ -52,7 +52,7 @@ _CONTAINER_KINDS: dict[type, str] = {
     bytearray: "bytearray",
 }
 _MUTABLE_TYPES = frozenset({list, dict, set, deque, OrderedDict, Counter, defaultdict, bytearray})
-_PLAIN_CONTENTS: dict[type, Callable[..., object]] = {  # what a subclass's object holds, past methods of its own
+_PLAIN_CONTENTS: dict[type, Callable[..., object]] = {  # the contents of a subclass's object, bypassing its own methods
     str: str.__str__,
     int: int.__int__,
     float: float.__float__,
@@ -78,7 +78,7 @@ ERRORS: dict[str, type[BaseException]] = {
 
 
 class MessageEncoder:
-    """Writes the values of one message; a container that occurs again, or that came with the request, is named."""
+    """Encodes the values of one message; a container that occurs again, or came with the request, becomes a number."""
 
     def __init__(self, peer: "RpcPeer", slots: list[object] | None = None) -> None:
         self._peer = peer
@@ -86,7 +86,7 @@ class MessageEncoder:
         self._places = {id(one): place for place, one in enumerate(self.slots)}
 
     def value(self, value: object) -> WireValue:
-        """Return a value as JSON has it."""
+        """Return a value as JSON data."""
         kind = type(value)
         if value is None or kind is str or kind is bool:
             return value  # type: ignore[return-value]
@@ -107,7 +107,7 @@ class MessageEncoder:
         return _encode_scalar(value) or self._object(value)
 
     def _common(self, value: object) -> WireValue:
-        """Return an instance of a class that both sides have; None when it is none."""
+        """Encode an instance of a class that both sides have; None for any other value."""
         kind = type(value)
         if self._peer.common.get(kind.__name__) is not kind or isinstance(value, BaseException):
             return None
@@ -122,7 +122,7 @@ class MessageEncoder:
         return self.contents(value)
 
     def contents(self, one: object) -> WireValue:
-        """Return what is in a container."""
+        """Encode the contents of a container."""
         kind = type(one)
         if self._peer.common.get(kind.__name__) is kind:
             parts: list[WireValue] = [[self.value(name), self.value(value)] for name, value in vars(one).items()]
@@ -151,7 +151,7 @@ class MessageEncoder:
         ]
 
     def _object(self, value: object) -> WireValue:
-        """Return how the other side is to know an object that stays here."""
+        """Encode a reference to an object that stays here."""
         if issubclass(type(value), BaseException):
             return self._error(value)  # type: ignore[arg-type]
         if (known := proxied_object(value)) is not None and known[0] is self._peer:
@@ -188,7 +188,7 @@ class MessageEncoder:
         base = next((one for one in BUILTIN_BASES if issubclass(kind, one)), None)
         contents: WireValue = None
         if base in {list, dict, set}:
-            self.slots.append(value)  # the other side reads a container here
+            self.slots.append(value)  # the other side counts a container here
             contents = self.contents(value)
         elif base is not None:
             contents = self.value(_PLAIN_CONTENTS[base](value))
@@ -200,17 +200,17 @@ class MessageEncoder:
 
     def _error(self, error: BaseException) -> WireValue:
         arguments = self._all(error.args)
-        told: dict[str, WireValue] = {
+        attributes: dict[str, WireValue] = {
             name: self.value(one) for name, one in list(vars(error).items()) if name[:1] != "_" and _is_plain(one)
         }
         try:
             text = str(error)
-        except Exception:  # noqa: BLE001 - this is what is counted
+        except Exception:  # noqa: BLE001 - the program's own __str__ may raise anything
             text = ""
-        return {"error": [self._lineage(type(error)), arguments, told, text]}
+        return {"error": [self._lineage(type(error)), arguments, attributes, text]}
 
     def _lineage(self, kind: type) -> list[WireValue]:
-        """Return an exception class as the other side finds or makes it: itself, and then what it is derived from."""
+        """Encode an exception class so that the other side finds or creates it: itself and its bases."""
         line: list[WireValue] = []
         for one in type.mro(kind):
             if not issubclass(one, BaseException):
@@ -237,7 +237,7 @@ UNSHARED_MODULES = frozenset(
 
 
 def stdlib_location(value: object) -> tuple[str, str] | None:
-    """Return where both sides find the same function or class: in a module of the standard library."""
+    """Return the module and name by which both sides find the same standard library function or class."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(value, BuiltinFunctionType | FunctionType | type) or not isinstance(name, str):
         return None
@@ -255,7 +255,7 @@ def stdlib_location(value: object) -> tuple[str, str] | None:
 
 
 def function_parts(function: FunctionType) -> list[object] | None:
-    """Return a function's parts; None when it needs more than built-ins and modules, or changes anything outside."""
+    """Return a function's parts; None when it needs more than built-ins and standard modules, or has a closure."""
     code = function.__code__
     if code.co_freevars:
         return None
@@ -279,7 +279,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _special_methods(kind: type) -> list[str]:
-    """Return the special methods that objects of a class have."""
+    """Return the special methods of a class's objects."""
     found: list[str] = []
     for one in type.mro(kind):
         if one is not object:
@@ -288,7 +288,7 @@ def _special_methods(kind: type) -> list[str]:
 
 
 def _encode_scalar(value: object) -> WireValue:
-    """Return data of one exact type of the standard library; None for everything else."""
+    """Encode data of one exact standard library type; None for everything else."""
     kind = type(value)
     if kind is bytes:
         return {"bytes": value.hex()}  # type: ignore[attr-defined]
@@ -320,7 +320,7 @@ def _encode_scalar(value: object) -> WireValue:
 
 
 def _encode_numpy(value: object) -> WireValue:
-    """Return numpy's scalars as the numbers that they equal, and its arrays as bytes."""
+    """Encode NumPy's scalars as plain numbers, and its arrays as bytes."""
     if type(value).__module__.partition(".")[0] != "numpy":
         return None
     item, shape = getattr(value, "item", None), getattr(value, "shape", None)
@@ -359,14 +359,14 @@ def _encode_zone(zone: datetime.tzinfo | None) -> WireValue:
 
 
 class MessageDecoder:
-    """Reads the values of one message. Whatever is in it, it comes to a value or to Refused."""
+    """Decodes the values of one message. Any input gives a value or HarnessRefusal."""
 
     def __init__(self, peer: "RpcPeer", slots: list[object] | None = None) -> None:
         self._peer = peer
         self.slots: list[object] = [] if slots is None else list(slots)
 
     def value(self, wire: WireValue) -> object:
-        """Return the value that was sent."""
+        """Decode one value."""
         try:
             return self._value(wire)
         except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError, IndexError, AttributeError) as error:
@@ -407,7 +407,7 @@ class MessageDecoder:
 
     def _pairs(self, made: dict[object, object], body: WireValue) -> object:
         self.slots.append(made)
-        for key, value in body:  # type: ignore[union-attr,misc,str-unpack]  # what is no pair is an error
+        for key, value in body:  # type: ignore[union-attr,misc,str-unpack]  # anything but a pair is an error
             made[self._value(key)] = self._value(value)
         return made
 
@@ -489,15 +489,15 @@ class MessageDecoder:
         return self._derived(body)
 
     def _error(self, body: WireValue) -> object:
-        line, arguments, told, text = body  # type: ignore[misc,str-unpack]
+        line, arguments, attributes, text = body  # type: ignore[misc,str-unpack]
         kind = self._derived(line)
         values = self._each(arguments)
         try:
             error = kind(*values)
-        except Exception:  # noqa: BLE001 - this is what is counted
+        except Exception:  # noqa: BLE001 - classes whose arguments differ from `args`
             error = kind.__new__(kind)
             error.args = tuple(values)
-        for name, one in told.items():  # type: ignore[union-attr]
+        for name, one in attributes.items():  # type: ignore[union-attr]
             if name.isidentifier() and name[:1] != "_":
                 try:
                     setattr(error, name, self._value(one))
@@ -508,7 +508,7 @@ class MessageDecoder:
         return error
 
     def _derived(self, line: WireValue) -> type[BaseException]:
-        """Return the class of an exception: the first that is known here, and below it what the other side made."""
+        """Return an exception's class: its first known base, or stand-ins for the other side's subclasses."""
         made: list[tuple[int, str]] = []
         kind: type[BaseException] = Exception
         for number, module, name in line:  # type: ignore[union-attr,misc,str-unpack]

@@ -1,8 +1,8 @@
-"""What stands for objects of the other process: proxies, by what Python can ask of them.
+"""Proxies: what stands for objects of the other process, by what Python can ask of them.
 
-This file's text is sent into both processes, so it needs the standard library and nothing else. Invariant: a proxy
-decides nothing: whatever Python asks of it goes to its peer, which asks the other side or refuses. Deliberately absent:
-how values and questions are written (`inside_wire`), and the talk (`inside_peer`).
+This file's text is sent to both processes, so it needs nothing but the standard library. Invariant: a proxy decides
+nothing; whatever Python asks of it goes to its RpcPeer, which asks the other side or refuses. Deliberately absent: how
+values are encoded (`harness_codec`), and the exchange of messages (`harness_rpc`).
 """
 
 import builtins
@@ -25,12 +25,12 @@ BUILTIN_BASES = (
     list,
     dict,
     set,
-)  # whose subclasses cross with contents
+)  # their subclasses cross with their contents
 MUTABLE_BASES = frozenset({"list", "dict", "set"})
 
 
 class HarnessRefusal(BaseException):
-    """What may not be: a message of no known form, or a comparison that the program would decide by itself."""
+    """A refusal: of a malformed message, or of a comparison that the program alone would decide."""
 
 
 class PeerGone(BaseException):
@@ -38,7 +38,7 @@ class PeerGone(BaseException):
 
 
 class RemoteClass:
-    """What a peer knows of the class of an object that stays on the other side."""
+    """The class of an object on the other side, as far as it is known here."""
 
     __slots__ = ("methods", "name", "number")
 
@@ -46,11 +46,11 @@ class RemoteClass:
         self.number, self.name, self.methods = number, name, methods
 
 
-# --- what can be asked of an object on the other side: Python's own operations, by name
+# --- the operations on an object of the other side: Python's own, by name
 
 
 def _call(target: object, *arguments: object, **named: object) -> object:
-    return target(*arguments, **named)  # type: ignore[operator]  # whatever it is, it is asked to be callable
+    return target(*arguments, **named)  # type: ignore[operator]  # fails if it is not callable
 
 
 def _enter(target: object) -> object:
@@ -127,7 +127,7 @@ OPERATIONS: dict[str, Callable[..., object]] = {
     "ceil": __import__("math").ceil,
     "fspath": __import__("os").fspath,
 }
-_FORWARDED = {  # special methods that a proxy has where the object has them, and the operation that they ask for
+_FORWARDED = {  # special methods that a proxy has if the object has them, and their operations
     **{f"__{name}__": name for name in ("call", "len", "iter", "next", "reversed", "bool", "format", "enter", "exit")},
     **{f"__{name}__": name for name in ("getitem", "setitem", "delitem", "int", "float", "complex", "round", "abs")},
     **{f"__{name}__": name for name in ("index", "neg", "pos", "invert", "trunc", "floor", "ceil", "bytes", "fspath")},
@@ -150,7 +150,7 @@ _VISIBLE_ATTRIBUTES |= {"__closure__", "__defaults__", "__mro__", "__bases__", "
 
 
 class Proxy:
-    """Stands for an object of the other side. What Python asks of it is asked over there."""
+    """Stands for an object of the other side. Every operation is performed there."""
 
     _shikisha_: "tuple[RpcPeer, int, RemoteClass]"
 
@@ -211,7 +211,7 @@ class Proxy:
 
 
 class ClassProxy(type):
-    """The class of what stands for classes of the other side: real classes, which nothing here is an instance of."""
+    """The metaclass of proxies for classes of the other side: real classes without instances here."""
 
     _shikisha_: "tuple[RpcPeer, int, RemoteClass]"
 
@@ -233,12 +233,12 @@ class ClassProxy(type):
         return proxied_object(one) is not None and bool(cls._shikisha_[0].ask("issubclass", one, cls))
 
     def __call__(cls, *arguments: object, **named: object) -> object:
-        """Make one over there."""
+        """Create an instance on the other side."""
         return cls._shikisha_[0].ask("call", cls, *arguments, **named)
 
 
 def proxied_object(one: object) -> "tuple[RpcPeer, int, RemoteClass] | None":
-    """Return what a proxy of any kind stands for; None for everything else."""
+    """Return the peer, number and class of a proxy of any kind; None for everything else."""
     if isinstance(type(one), type) and (issubclass(type(one), Proxy) or issubclass(type(one), ClassProxy)):
         return one._shikisha_  # type: ignore[attr-defined,no-any-return]
     own = type(one).__dict__.get("_proxy_")
@@ -246,7 +246,7 @@ def proxied_object(one: object) -> "tuple[RpcPeer, int, RemoteClass] | None":
 
 
 def _proxy_generator(proxy: Proxy) -> Generator[object, object, object]:
-    """Stand for a generator: a real one, that takes each step over there."""
+    """Stand for a generator: a real one that performs each step on the other side."""
     peer, _, _ = proxy._shikisha_
     try:
         sent = yield peer.ask("next", proxy)
@@ -257,7 +257,7 @@ def _proxy_generator(proxy: Proxy) -> Generator[object, object, object]:
 
 
 async def _proxy_coroutine(proxy: Proxy) -> object:
-    """Stand for a coroutine: it is awaited over there, in a loop of its own."""
+    """Stand for a coroutine: the other side awaits it in a loop of its own."""
     return proxy._shikisha_[0].ask("await", proxy)
 
 
@@ -292,7 +292,7 @@ _MUTATORS = frozenset(
 
 
 def _refreshing_attribute(self: Proxy, name: str) -> object:
-    """Return an attribute of a container; calling a method of it may change what the container holds."""
+    """Return an attribute of a container; calling a method may change the container's contents."""
     found = Proxy.__getattr__(self, name)
     return _refreshing_method(self, found) if callable(found) else found
 
@@ -346,7 +346,7 @@ def _make_reflector(operation: str) -> Callable[..., object]:
 
 
 def make_proxy_type(kind: RemoteClass, base: str) -> type:
-    """Return a class for proxies: of a subclass of a built-in type, whose own methods and comparisons then hold."""
+    """Return a class for proxies; for a built-in base it is a subclass, whose methods and comparisons work here."""
     body: dict[str, object] = {"__module__": "program"}
     if base not in STATELESS_KINDS:
         (parent,) = [one for one in BUILTIN_BASES if one.__name__ == base] or [None]  # type: ignore[list-item]
@@ -364,7 +364,7 @@ def make_proxy_type(kind: RemoteClass, base: str) -> type:
             body |= {"_refills_": True, "__getattr__": _refreshing_attribute}
             body |= {name: _make_mutator(name) for name in _MUTATORS & set(dir(parent))}
         return type(kind.name, (parent,), body)
-    for name in ("__doc__", "__annotations__"):  # which every class has, so that nothing asks for the object's
+    for name in ("__doc__", "__annotations__"):  # every class has these, so __getattr__ would not be called for them
         body[name] = property(_make_getter(name))
     for name in kind.methods & PROXIED_METHODS:
         if name in _FORWARDED:
@@ -387,4 +387,4 @@ async def _proxy_anext(self: Proxy) -> object:
 
 PROXY_ADAPTERS: dict[str, Callable[[Proxy], object]] = {"generator": _proxy_generator, "coroutine": _proxy_coroutine}
 ITERATION_KINDS: dict[type, str] = {GeneratorType: "generator", CoroutineType: "coroutine"}
-STATELESS_KINDS = frozenset({"", "class", *PROXY_ADAPTERS})  # kinds of proxies that hold nothing themselves
+STATELESS_KINDS = frozenset({"", "class", *PROXY_ADAPTERS})  # kinds of proxies without contents

@@ -1,8 +1,8 @@
-"""How the judge's process and the program's talk: requests and answers as JSON lines.
+"""The protocol between the test runner's process and the program's: requests and answers as JSON lines.
 
-This file's text is sent into both processes behind `inside_proxy` and `inside_wire`. Invariant: a container that a
-request sends is the same container afterwards, with what was done to it. Deliberately absent: which requests are
-granted, and which comparisons are believed (`inside`, `inside_judge`).
+This file's text is sent to both processes, after `harness_proxy` and `harness_codec`. Invariant: a container that a
+request sends is the same container afterwards, with the changes made to it. Deliberately absent: which requests are
+granted and which comparisons are believed (`harness_solution`, `harness_runner`).
 """
 
 import json
@@ -43,24 +43,26 @@ _parse = json.JSONDecoder().raw_decode
 
 
 class RpcPeer:
-    """One end: it asks, answers while it waits for an answer, and knows the objects that the other end holds."""
+    """One end: it asks, answers requests while it waits, and knows the objects that the other end holds."""
 
     def __init__(self, reads: int, writes: int) -> None:
         self._reads, self._writes = reads, writes
         self._taken = b""
-        self._held: list[object] = []  # what the other side knows by number; kept, so that no id comes twice
+        self._held: list[
+            object
+        ] = []  # objects that the other side knows by number; kept alive, so that no id is reused
         self._numbers: dict[int, int] = {}
         self._proxies: dict[int, object] = {}
         self._classes: dict[int, RemoteClass] = {}
         self._made: dict[tuple[frozenset[str], str], type] = {}
         self._errors: dict[int, type[BaseException]] = {}
         self._talking = RLock()
-        self.common: dict[str, type] = {}  # classes of which either side has its own, by name: instances cross as data
+        self.common: dict[str, type] = {}  # classes that both sides define, by name: their instances cross as data
 
-    # what a side decides: by default everything is granted and believed, as in one process
+    # Policies of a side. By default everything is granted and believed, as in one process.
 
     def grant(self, operation: str, arguments: list[object]) -> Callable[..., object]:
-        """Return what is to be done when the other side asks; Refused when it may not."""
+        """Return the operation that the other side requests; HarnessRefusal when it may not."""
         del arguments
         return OPERATIONS[operation]
 
@@ -74,29 +76,29 @@ class RpcPeer:
         return proxy is other or (isinstance(other, Proxy) and bool(self.ask("eq", proxy, other)))
 
     def compare(self, operation: str, proxy: Proxy, other: object) -> object:
-        """Return what `<` and the like come to."""
+        """Return the result of `<` and the like."""
         return self.ask(operation, proxy, other)
 
     def combine(self, operation: str, *operands: object) -> object:
-        """Return what `+`, `in` and the like come to."""
+        """Return the result of `+`, `in` and the like."""
         return self.ask(operation, *operands)
 
     def shared_object(self, module: str, name: str) -> object:
-        """Return a function or class of the standard library that the other side named."""
+        """Return a standard library function or class that the other side named."""
         return getattr(__import__(module, fromlist=[name]), name)
 
     def shareable(self, value: object) -> tuple[str, str] | None:
         """Return where the other side finds the same function or class; None where it does not."""
         return stdlib_location(value)
 
-    sends_code = False  # whether functions that need nothing of this side are sent as they are
+    sends_code = False  # whether functions that need nothing of this side are sent as code
 
     def portable(self, value: object) -> list[object] | None:
-        """Return what a function is made of, where the other side can make the same; None where it cannot."""
+        """Return a function's parts if the other side can rebuild it, else None."""
         return function_parts(value) if self.sends_code and isinstance(value, FunctionType) else None
 
     def function(self, parts: list[object]) -> object:
-        """Make a function of what the other side sent."""
+        """Build a function from the parts that the other side sent."""
         del parts
         raise HarnessRefusal("the program sent code")
 
@@ -105,25 +107,25 @@ class RpcPeer:
         raise HarnessRefusal(f"the program sent the module {name}")
 
     def outgoing_state(self) -> dict[str, WireValue]:
-        """Return what goes with every message: what was printed since the last one, say."""
+        """Return the state that goes with every message: text printed since the last one, for example."""
         return {}
 
     def receive_state(self, carried: dict[str, WireValue]) -> None:
-        """Take what came with a message."""
+        """Apply the state that came with a message."""
 
-    # talking
+    # Messages.
 
     def text(self, operation: str, proxy: Proxy) -> str:
-        """Return what `str` or `repr` say."""
+        """Return the result of `str` or `repr`."""
         return str(self.ask(operation, proxy))
 
     def ask(self, operation: str, *arguments: object, **named: object) -> object:
-        """Have something done over there and return what came of it, or raise what it raised."""
+        """Perform an operation on the other side and return its result, or raise its exception."""
         with self._talking:
             result = self._request(operation, arguments, named)
             if operation != "itself":
                 for one in arguments:
-                    if type(one).__dict__.get("_refills_"):  # what it holds here is a copy
+                    if type(one).__dict__.get("_refills_"):  # its contents here are a copy: refresh them
                         self._request("itself", (one,), {})
             return result
 
@@ -140,7 +142,7 @@ class RpcPeer:
                 return self._settle_answer(message, sent)
 
     def serve(self) -> None:
-        """Answer until the other side has gone."""
+        """Answer requests until the other side has gone."""
         try:
             while True:
                 self._answer(self._receive())
@@ -165,36 +167,36 @@ class RpcPeer:
             if self.must_end(error):
                 raise
             kind, result = "raise", error
-        told = MessageEncoder(self, got.slots)
+        reply = MessageEncoder(self, got.slots)
         try:
-            value = told.value(result)
+            value = reply.value(result)
         except (HarnessRefusal, PeerGone):
             raise
         except BaseException as error:
             if self.must_end(error):
                 raise
-            told = MessageEncoder(self, got.slots)
-            kind, value = "raise", told.value(TypeError(f"a value that cannot be read: {type(error).__name__}"))
+            reply = MessageEncoder(self, got.slots)
+            kind, value = "raise", reply.value(TypeError(f"a value that cannot be read: {type(error).__name__}"))
         changed: list[WireValue] = []
         for place, (one, old) in enumerate(zip(got.slots, before, strict=False)):
             if not _same_contents(_container_contents(one), old):
-                changed.append([place, told.contents(one)])
+                changed.append([place, reply.contents(one)])
         self._send([kind, value, changed, self.outgoing_state()])
 
     def must_end(self, error: BaseException) -> bool:
-        """Whether an error is this side's own affair and none of the other side's."""
+        """Whether an error ends this side instead of being sent to the other."""
         del error
         return False
 
     def _settle_answer(self, message: list[WireValue], sent: MessageEncoder) -> object:
-        """Return the value of an answer, or raise its error, after what was done to the arguments is done here."""
+        """Return the value of an answer, or raise its error, after applying the changes to the arguments."""
         got = MessageDecoder(self, sent.slots)
         kind, wire, changed, carried = message
         value = got.value(wire)
         if not isinstance(changed, list):
             raise HarnessRefusal("the program sent what is no answer")
         own = len(sent.slots)
-        for place, contents in changed:  # type: ignore[misc,str-unpack]  # what is no pair is an error as any other
+        for place, contents in changed:  # type: ignore[misc,str-unpack]  # anything but a pair is an error
             if type(place) is not int or not 0 <= place < own:
                 raise HarnessRefusal("the program changed what it was not given")
             _replace_contents(got.slots[place], got.value(contents))
@@ -237,23 +239,23 @@ class RpcPeer:
             raise HarnessRefusal("the program sent what cannot be read")
         return message
 
-    # objects by number
+    # Objects by number.
 
     def number(self, one: object) -> int:
-        """Return the number by which the other side knows an object of ours."""
+        """Return the number by which the other side knows an object of this side."""
         if id(one) not in self._numbers:
             self._numbers[id(one)] = len(self._held)
             self._held.append(one)
         return self._numbers[id(one)]
 
     def held_object(self, number: WireValue) -> object:
-        """Return an object of ours."""
+        """Return an object of this side by its number."""
         if type(number) is not int or not 0 <= number < len(self._held):
             raise HarnessRefusal("the program named an object that it was not given")
         return self._held[number]
 
     def proxy(self, wire: list[WireValue], got: MessageDecoder) -> object:
-        """Return what stands for an object of the other side: always the same for the same object."""
+        """Return the proxy for an object of the other side: always the same proxy for the same object."""
         number, base, contents, about = wire
         if type(number) is not int or not isinstance(base, str):
             raise HarnessRefusal("the program sent what is no object")
@@ -284,7 +286,7 @@ class RpcPeer:
         return self._proxies[number]
 
     def _new_class(self, made: type, kind: RemoteClass, place: WireValue) -> type:
-        """Return a class that is derived from what the other side's is derived from, if that is known here."""
+        """Return a proxy class with the same base as the other side's class, if that base is known here."""
         module, name = place if isinstance(place, list) else ("", "")
         found = (
             None
@@ -294,7 +296,7 @@ class RpcPeer:
         try:
             bases = (found,) if isinstance(found, type) and type(found) is type else ()
             return made(kind.name, bases, {"__module__": "program"})  # type: ignore[no-any-return]
-        except TypeError:  # a class that nothing can be derived from
+        except TypeError:  # a final class
             return made(kind.name, (), {"__module__": "program"})  # type: ignore[no-any-return]
 
     def _class(self, about: list[WireValue]) -> RemoteClass:
@@ -312,7 +314,7 @@ class RpcPeer:
         return self._made[known]
 
     def error_here(self, number: WireValue, module: str, name: str) -> type[BaseException] | None:
-        """Return the exception class of this name that both sides have; None: there is none."""
+        """Return the exception class of this name that both sides have, or None."""
         if module == "yours":
             found = self.held_object(number)
         elif module == "builtins":
@@ -324,7 +326,7 @@ class RpcPeer:
         return found if isinstance(found, type) and issubclass(found, BaseException) else None
 
     def error_class(self, number: int, name: str, parent: type[BaseException]) -> type[BaseException]:
-        """Return what stands here for an exception class of the other side."""
+        """Return the stand-in for an exception class of the other side."""
         if number not in self._errors:
             body = {"__str__": _error_text, "_text_": None, "_other_": number, "__module__": "program"}
             self._errors[number] = type(name, (parent,), body)
@@ -337,7 +339,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def _container_contents(one: object) -> object:
-    """Return what is in a container now, without looking into it further."""
+    """Return a container's items, without descending into them."""
     match one:
         case dict():
             return [*one.keys(), *one.values()]
@@ -360,7 +362,7 @@ def _same_contents(now: object, then: object) -> bool:
 
 
 def _replace_contents(one: object, contents: object) -> None:
-    """Put these contents in place of what a container holds."""
+    """Replace a container's contents."""
     match one, contents:
         case (list(), list()):
             list.__setitem__(one, slice(None), contents)

@@ -1,20 +1,16 @@
-"""What runs in the judge's process: the tests, of functions and objects that are in another process.
+"""What runs in the test runner's process: the tests, of functions and objects that live in another process.
 
-This file's text is sent into the sandbox behind those of `inside`; no text of the program ever is.
-Invariants: what comes from the program is plain data of built-in types, or a proxy; a proxy is never equal to plain
-data, is never ordered or combined with it, and what could tell the program what is expected (`x in it`,
-`it.startswith(x)`) is not asked of an object, unless its class is one that the tests use as a class, because it is what
-they test; a refusal, a program that has ended and a time-out each fail the tests, whatever the tests catch. A
-comparison of two of the program's own objects is the program's to decide: it could have given equal data for both.
-Deliberately absent: what the verdict is (`reports`).
+This file's text is sent to the sandbox after that of `harness_solution`; no text of the program ever is. Invariants:
+what comes from the program is plain data of built-in types, or a proxy. A proxy never equals plain data, and is never
+ordered or combined with it. What could reveal the expected value (`x in it`, `it.startswith(x)`) is not asked of a
+proxy, unless its class is one that the tests use as a class: then it is what they test. A refusal, a program that has
+ended, and a timeout each fail the tests, whatever the tests catch. The program decides how two of its own objects
+compare: it could have returned equal data for both.
 
-The rest of the judge's process, for unittest suites: runs them and counts. Sent behind `inside_judge`.
-
-Invariants: a test has passed only if unittest says so and the test's own function returned, and nothing that the
-program did was refused meanwhile; a program that raises what unittest itself ends tests with has not passed (where the
-tests themselves skip, skipping is theirs). What tests patch in modules is patched in the program's process too, with a
-stand-in for the tests' own mock, which stays here and counts here. Deliberately absent: pytest, and fixtures of whole
-modules.
+A unittest test has passed only if unittest says so, its function returned, and nothing was refused meanwhile. A program
+that raises what unittest uses to end tests has not passed; tests may skip themselves. What tests patch in modules is
+patched in the program's process too, by a stand-in for the mock, which stays and counts here. Deliberately absent: the
+verdict (`code`), pytest, and module fixtures.
 """
 
 import functools
@@ -65,8 +61,10 @@ from shikisha.evals.graders.harness_solution import (
 )
 
 _SHOWN = 300
-SHARED_STREAMS = frozenset({"sys.stdout", "sys.stderr", "sys.stdin", "sys.argv"})  # what the two processes share anyway
-_TEST_MODULE = "program"  # the module in which tests stand: their layout has them behind the program
+SHARED_STREAMS = frozenset(
+    {"sys.stdout", "sys.stderr", "sys.stdin", "sys.argv"}
+)  # the two processes share these anyway
+_TEST_MODULE = "program"  # the module of the tests: BigCodeBench appends them to the program
 _ALIASES = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot", "sns": "seaborn", "tf": "tensorflow"}
 _REVEALING_METHODS = frozenset(
     {"startswith", "endswith", "issubset", "issuperset", "isdisjoint", "match", "fullmatch", "equals"}
@@ -76,37 +74,35 @@ _MOCK_ATTRIBUTES = frozenset(
 )
 _MOCK_ATTRIBUTES |= {"method_calls", "configure_mock", "reset_mock", "attach_mock", "mock_add_spec"}
 _INTERNAL_TYPES = (GeneratorType, CoroutineType, AsyncGeneratorType, FrameType, TracebackType, CodeType, BaseException)
-_NAME_ATTRIBUTES = (["__name__"], ["__qualname__"], ["__doc__"])  # what decorators copy of a function
-_OPEN_MODULES = (
-    frozenset(  # modules whose objects, handed to the program, may be used by their public parts: none runs text
-        [
-            "io",
-            "_io",
-            "sqlite3",
-            "argparse",
-            "types",
-            "collections",
-            "random",
-            "_random",
-            "queue",
-            "_queue",
-            "threading",
-            "_thread",
-            "logging",
-            "csv",
-            "_csv",
-            "email",
-            "xml",
-            "configparser",
-            "pathlib",
-            "tempfile",
-            "array",
-            "struct",
-            "_struct",
-            "zipfile",
-            "tarfile",
-        ]
-    )
+_NAME_ATTRIBUTES = (["__name__"], ["__qualname__"], ["__doc__"])  # what decorators copy from a function
+_OPEN_MODULES = frozenset(  # the program may use the public parts of objects from these modules: none executes text
+    [
+        "io",
+        "_io",
+        "sqlite3",
+        "argparse",
+        "types",
+        "collections",
+        "random",
+        "_random",
+        "queue",
+        "_queue",
+        "threading",
+        "_thread",
+        "logging",
+        "csv",
+        "_csv",
+        "email",
+        "xml",
+        "configparser",
+        "pathlib",
+        "tempfile",
+        "array",
+        "struct",
+        "_struct",
+        "zipfile",
+        "tarfile",
+    ]
 )
 _READ_OPERATIONS = frozenset(
     {"getattr", "iter", "next", "enter", "exit", "len", "getitem", "contains", "call", "str", "repr"}
@@ -115,7 +111,7 @@ _READ_OPERATIONS |= {"bool", "int", "float", "index", "setitem", "delitem", "fsp
 
 
 class RunnerRequest(TypedDict):
-    """What is to be judged how. Texts are Python; `steps` each hold a `value` or what to `do`."""
+    """The work of the test runner. Texts are Python; a step has a `value` to evaluate or a statement to `do`."""
 
     setup: str
     before: str
@@ -138,20 +134,22 @@ class RunnerRequest(TypedDict):
 
 
 class RunnerPeer(RpcPeer):
-    """The judge's end of the talk with the program."""
+    """The test runner's end of the protocol with the program."""
 
     sends_code = True
 
-    def __init__(self, reads: int, writes: int, order: RunnerRequest) -> None:
+    def __init__(self, reads: int, writes: int, request: RunnerRequest) -> None:
         super().__init__(reads, writes)
-        self.named: set[str] = set()  # classes that the tests name as classes
+        self.named: set[str] = set()  # classes of the program that the tests use as classes
         self.fatal: BaseException | None = None
         self._stored: dict[str, object] = {}
-        self.stored: Callable[[], dict[str, tuple[ModuleType, str, object]]] = dict  # what the tests have set where
-        self._state, self._stdin = SharedState(order["follow"], seeding=True), sys.stdin
+        self.stored: Callable[[], dict[str, tuple[ModuleType, str, object]]] = (
+            dict  # attributes that the tests have set, by place
+        )
+        self._state, self._stdin = SharedState(request["follow"], seeding=True), sys.stdin
 
     def ask(self, operation: str, *arguments: object, **named: object) -> object:
-        """Ask the program; what ends the tests is kept, for tests that catch whatever comes."""
+        """Ask the program; a fatal error is kept, because tests may catch it."""
         if self.fatal is not None:
             raise self.fatal
         try:
@@ -165,13 +163,13 @@ class RunnerPeer(RpcPeer):
             raise
 
     def must_end(self, error: BaseException) -> bool:
-        """A time-out is no answer to the program."""
+        """Whether it is a timeout, which is not an answer to the program."""
         return isinstance(error, SolutionTimeout)
 
-    # what the program may ask for
+    # What the program may request.
 
     def grant(self, operation: str, arguments: list[object]) -> Callable[..., object]:
-        """Grant what the tests handed out: calls of their functions, and public parts of their objects and mocks."""
+        """Grant calls of functions that the tests passed, and public parts of their objects and mocks."""
         if not arguments or id(arguments[0]) not in self._numbers:
             raise HarnessRefusal("the program asked for what it was not given")
         if operation not in OPERATIONS or not self._may(operation, arguments):
@@ -203,16 +201,16 @@ class RunnerPeer(RpcPeer):
         return operation in _READ_OPERATIONS
 
     def shared_object(self, module: str, name: str) -> object:
-        """Return a class of the standard library that holds data; nothing else that the program names."""
+        """Return a standard library class that holds data; refuse anything else that the program names."""
         found = getattr(sys.modules.get(module), name, None) if module in DATA_MODULES else None
         if not isinstance(found, type):
             raise HarnessRefusal(f"the program sent {module}.{name}, which is no data")
         return found
 
-    # what is believed of the program's objects
+    # What is believed about the program's objects.
 
     def attribute(self, proxy: Proxy, kind: RemoteClass, name: str) -> object:
-        """Return an attribute, unless it is a way to be told what is expected."""
+        """Return an attribute, unless using it would reveal the expected value."""
         if name in _REVEALING_METHODS and kind.name not in self.named:
             raise self._refused(kind, f"is asked for {name}")
         return super().attribute(proxy, kind, name)
@@ -234,7 +232,7 @@ class RunnerPeer(RpcPeer):
         return self._truth(self.ask(operation, proxy, other), proxy)
 
     def combine(self, operation: str, *operands: object) -> object:
-        """Ask the program about its own objects; about others too where its class is what is tested."""
+        """Ask the program about its own objects, and about others only if the tests test its class."""
         (proxy, *_) = [one for one in operands if isinstance(one, Proxy)]
         if not all(isinstance(one, Proxy) for one in operands):
             kind = proxy._shikisha_[2]
@@ -251,20 +249,20 @@ class RunnerPeer(RpcPeer):
 
     def _refused(self, kind: RemoteClass, what: str) -> HarnessRefusal:
         self.fatal = self.fatal or HarnessRefusal(f"a value of the program's own class {kind.name} {what}")
-        return self.fatal  # type: ignore[return-value]  # whatever ends the tests
+        return self.fatal  # type: ignore[return-value]  # any fatal error
 
-    # what goes with the messages
+    # State that goes with the messages.
 
     def outgoing_state(self) -> dict[str, WireValue]:
-        """Tell what the tests have set beside the program since the last message."""
-        told = self._state.changes()
+        """Return the shared state that the tests have set since the last message."""
+        state = self._state.changes()
         if sys.stdin is not self._stdin:
             self._stdin = sys.stdin
-            told["stdin"] = str(sys.stdin.read())
-        return told
+            state["stdin"] = str(sys.stdin.read())
+        return state
 
     def receive_state(self, carried: dict[str, WireValue]) -> None:
-        """Print here what was printed there, warn of what was warned of, and go on with its random numbers."""
+        """Repeat the program's output and warnings here, and apply its changes to shared state."""
         for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
             if isinstance(text := carried.get(name), str):
                 stream.write(text)
@@ -280,7 +278,7 @@ class RunnerPeer(RpcPeer):
 
 
 def _is_public(name: str, is_mock: bool) -> bool:
-    """Whether an attribute may be seen: of a mock, those too that stand for private ones of what it mocks."""
+    """Whether an attribute is visible: on a mock, also those that stand for the mocked object's private ones."""
     return name[:1] != "_" or (
         is_mock and name[:2] != "__" and not hasattr(mock.MagicMock, name) and name[:5] != "_mock"
     )
@@ -291,9 +289,9 @@ def _refuse_access(*_: object, **__: object) -> object:
 
 
 class _FixedPathFinder:
-    """Finds modules where they were found when this process began, whatever the program or the tests add to the path.
+    """Finds modules on the path of this process's start, whatever the program or the tests add to it.
 
-    The folder that the program can write in is not there, so no test imports what the program wrote.
+    That path lacks the folder that the program can write in, so no test imports what the program wrote.
     """
 
     _path = tuple(sys.path)
@@ -312,7 +310,7 @@ class _FixedPathFinder:
 
 
 class _DataUnpickler(pickle._Unpickler):
-    """Reads a file that the program may have written: data, and nothing that runs."""
+    """Reads pickles that the program may have written: data, and no code."""
 
     def find_class(self, module: str, name: str) -> object:
         found = getattr(sys.modules.get(module), name, None) if module in DATA_MODULES | {_TEST_MODULE} else None
@@ -327,34 +325,34 @@ _DATA_NAMES = frozenset(
 
 
 def _restrict_pickle() -> None:
-    """Have pickles read as data in this process: whoever wrote the file could run what they like otherwise."""
+    """Restrict unpickling to data: otherwise the program could run code here by writing a file."""
     pickle.Unpickler = _DataUnpickler  # type: ignore[misc,assignment]
     pickle.load = lambda file, **_: _DataUnpickler(file).load()
     pickle.loads = lambda data, **_: _DataUnpickler(io.BytesIO(data)).load()
 
 
 class RunnerSession:
-    """The namespace of the tests, and the judge's end of the talk."""
+    """The namespace of the tests, and their connection to the program."""
 
-    def __init__(self, judge: RunnerPeer, order: RunnerRequest) -> None:
-        self._order = order
-        self.judge = judge
+    def __init__(self, peer: RunnerPeer, request: RunnerRequest) -> None:
+        self._request = request
+        self.peer = peer
         self.last: deque[object] = deque(maxlen=2)
         module = ModuleType(_TEST_MODULE)
         sys.modules[_TEST_MODULE] = module
         self.tests: Namespace = module.__dict__
-        self.tests[order["seen"]] = self._seen
-        if order["stored"]:
-            judge.stored = self._stored
+        self.tests[request["seen"]] = self._seen
+        if request["stored"]:
+            peer.stored = self._stored
 
     def _seen(self, value: object) -> object:
         self.last.append(value)
         return value
 
     def _stored(self) -> dict[str, tuple[ModuleType, str, object]]:
-        """Return the attributes of modules that the tests set somewhere, and what they are now."""
+        """Return the module attributes that the tests set, and their current values."""
         found: dict[str, tuple[ModuleType, str, object]] = {}
-        for place in self._order["stored"]:
+        for place in self._request["stored"]:
             first, *between, name = place.split(".")
             one = self.tests.get(first) or sys.modules.get(first)
             for each in between:
@@ -364,40 +362,42 @@ class RunnerSession:
         return found
 
     def prepare(self) -> None:
-        """Execute what the tests bring."""
-        exec_source(self._order["setup"], "setup.py", self.tests)
-        kinds = {name: self.tests.get(name) for name in self._order["common"]}
-        self.judge.common = {name: kind for name, kind in kinds.items() if isinstance(kind, type)}
-        for name in self._order["modules"]:
+        """Execute the setup and the tests' own definitions."""
+        exec_source(self._request["setup"], "setup.py", self.tests)
+        kinds = {name: self.tests.get(name) for name in self._request["common"]}
+        self.peer.common = {name: kind for name, kind in kinds.items() if isinstance(kind, type)}
+        for name in self._request["modules"]:
             importlib.import_module(name)
-        exec_source(self._order["before"], "tests.py", self.tests)
+        exec_source(self._request["before"], "tests.py", self.tests)
 
     def load(self) -> None:
-        """Have the program loaded, and bind what the tests name of it, built-ins only where they mean its own."""
-        order, judge = self._order, self.judge
-        judge.ask("load")
-        own = set(order["allowed"])
-        wanted = [name for name in order["names"] if name not in self.tests and (name in own or not _is_built_in(name))]
+        """Load the program, and bind its names that the tests use; built-ins only where they mean the program's."""
+        request, peer = self._request, self.peer
+        peer.ask("load")
+        own = set(request["allowed"])
+        wanted = [
+            name for name in request["names"] if name not in self.tests and (name in own or not _is_built_in(name))
+        ]
         for name in [
-            name for name in wanted if name in sys.stdlib_module_names and name not in own | {*order["called"]}
+            name for name in wanted if name in sys.stdlib_module_names and name not in own | {*request["called"]}
         ]:
             self.tests[name] = importlib.import_module(name)
             wanted.remove(name)
-        for name, what, value in judge.ask("names", wanted):  # type: ignore[attr-defined]
+        for name, what, value in peer.ask("names", wanted):  # type: ignore[attr-defined]
             if name not in wanted:
                 raise HarnessRefusal("the program bound a name that it was not asked for")
             if what == "module":
                 value = self._module(name, str(value))
-            elif name in order["classes"] and issubclass(type(value), ClassProxy):
-                judge.named.add(value._shikisha_[2].name)
+            elif name in request["classes"] and issubclass(type(value), ClassProxy):
+                peer.named.add(value._shikisha_[2].name)
             self.tests[name] = value
-        if order["candidate"]:
-            self.tests[order["candidate"]] = judge.ask("target", order["entry"])
+        if request["candidate"]:
+            self.tests[request["candidate"]] = peer.ask("target", request["entry"])
 
     def _module(self, name: str, module: str) -> object:
-        """Return a module that the program imports and the tests rely on: our own one, under a name that means it."""
+        """Return our own copy of a module that the program imports and the tests use, under a usual name."""
         root = module.partition(".")[0]
-        known = root in sys.stdlib_module_names or root in self._order["needs"]
+        known = root in sys.stdlib_module_names or root in self._request["needs"]
         if (
             not known
             or root == "unittest"
@@ -407,7 +407,7 @@ class RunnerSession:
         return importlib.import_module(module)
 
     def step(self, step: dict[str, str]) -> str:
-        """Do one step and return what it came to."""
+        """Run one step and return its result."""
         if "value" in step:
             value = eval(compile(step["value"], "tests.py", "eval", dont_inherit=True), self.tests)  # noqa: S307 - a test
             return f'{{"value":{_encode_value(value)}}}'
@@ -425,46 +425,46 @@ def _is_built_in(name: str) -> bool:
     return hasattr(sys.modules["builtins"], name)
 
 
-def run_test_steps(session: RunnerSession, order: RunnerRequest) -> str:
-    """Do the steps up to the first that fails, and report on each."""
+def run_test_steps(session: RunnerSession, request: RunnerRequest) -> str:
+    """Run the steps up to the first failure, and report each."""
     done: list[str] = []
-    for step in order["steps"]:
-        error = run_guarded(session, order, lambda step=step: done.append(session.step(step)))  # type: ignore[misc]
+    for step in request["steps"]:
+        error = run_guarded(session, request, lambda step=step: done.append(session.step(step)))  # type: ignore[misc]
         if error is not None:
-            done[order["steps"].index(step) :] = [
-                f'{{"error":{to_json(error)},"compared":{_compared_values(session, order)}}}'
+            done[request["steps"].index(step) :] = [
+                f'{{"error":{to_json(error)},"compared":{_compared_values(session, request)}}}'
             ]
             break
     return f'{{"steps":[{",".join(done)}]{gone_suffix(session)}}}'
 
 
-def run_guarded(session: RunnerSession, order: RunnerRequest, do: Callable[[], object]) -> str | None:
-    """Do something in its time and return its error; None when there is none, not even one that was caught in it."""
-    with ErrorTrap(order["seconds"]) as caught:
+def run_guarded(session: RunnerSession, request: RunnerRequest, do: Callable[[], object]) -> str | None:
+    """Run a call within its time and return its error, even one that the tests caught; None without one."""
+    with ErrorTrap(request["seconds"]) as caught:
         do()
-    if session.judge.fatal is not None:
-        with ErrorTrap(order["seconds"]) as again:
-            raise session.judge.fatal
+    if session.peer.fatal is not None:
+        with ErrorTrap(request["seconds"]) as again:
+            raise session.peer.fatal
         return again.error
     return caught.error
 
 
 def gone_suffix(session: RunnerSession) -> str:
-    """Return what a report says when the program's process has ended."""
-    return ',"gone":true' if isinstance(session.judge.fatal, PeerGone) else ""
+    """Return the report's mark for an ended program process."""
+    return ',"gone":true' if isinstance(session.peer.fatal, PeerGone) else ""
 
 
-def _compared_values(session: RunnerSession, order: RunnerRequest) -> str:
-    """Return the last values that the tests compared, so that it can be told what they saw."""
+def _compared_values(session: RunnerSession, request: RunnerRequest) -> str:
+    """Return the last values that the tests compared, as evidence."""
     seen: list[str] = []
-    with ErrorTrap(order["seconds"]):
+    with ErrorTrap(request["seconds"]):
         seen += [_encode_value(value) for value in session.last]
     return f"[{','.join(seen)}]" if sum(map(len, seen)) <= _SHOWN else "[]"
 
 
-def run_tests(order: str, tested: Callable[[RunnerSession, RunnerRequest], str] = run_test_steps) -> str:
+def run_tests(request: str, tested: Callable[[RunnerSession, RunnerRequest], str] = run_test_steps) -> str:
     """Run the tests and return the report, as JSON."""
-    given: RunnerRequest = json.loads(order)
+    given: RunnerRequest = json.loads(request)
     if missing := [name for name in given["needs"] if is_module_missing(name)]:
         return f'{{"missing":{to_json(missing)}}}'
     reads, writes = detach_stdio()
@@ -489,22 +489,22 @@ _SKIPS = re.compile(r"\b[sS]kip(Test|If|Unless)?\(")
 
 
 class UnittestTally(unittest.TestResult):
-    """Counts what passed, keeps the first that did not, and gives each test its time."""
+    """Counts passed tests, keeps the first failure, and limits the time of each test."""
 
-    def __init__(self, order: RunnerRequest) -> None:
+    def __init__(self, request: RunnerRequest) -> None:
         super().__init__()
-        self._seconds = order["seconds"]
-        self._may_skip = _SKIPS.search(order["suite"]) is not None
+        self._seconds = request["seconds"]
+        self._may_skip = _SKIPS.search(request["suite"]) is not None
         self.passed = self.excused = self.returned = 0
         self.first: list[str] = []
 
     @property
     def whole(self) -> bool:
-        """Whether every test ran, and each that passed came to its own end."""
+        """Whether every test ran, and each passed one returned."""
         return self.passed + self.excused == self.testsRun and self.passed <= self.returned
 
     def count_returns(self, method: Callable[..., object]) -> Callable[..., object]:
-        """Return a test that counts its returns: some exceptions end one as if it had passed."""
+        """Wrap a test to count its returns: some exceptions end one as if it had passed."""
 
         @functools.wraps(method)
         def counted(*arguments: object, **named: object) -> object:
@@ -515,12 +515,12 @@ class UnittestTally(unittest.TestResult):
         return counted
 
     def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's names
-        """Begin a test and its time."""
+        """Start a test and its timer."""
         super().startTest(test)
         set_timer(signal.ITIMER_REAL, self._seconds, TIMER_REPEAT)
 
     def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802
-        """End both."""
+        """Stop both."""
         set_timer(signal.ITIMER_REAL, 0)
         super().stopTest(test)
 
@@ -533,14 +533,14 @@ class UnittestTally(unittest.TestResult):
         self.excused += 1
 
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
-        """Count it where the tests themselves skip; a program that skips has not passed."""
+        """Count a skip of the tests themselves; a program that skips has not passed."""
         if self._may_skip:
             self.excused += 1
         else:
             self._failed(test, f"skipped: {reason}")
 
     def addSubTest(self, _: unittest.TestCase, subtest: unittest.TestCase, err: object) -> None:  # noqa: N802
-        """Keep a part that failed."""
+        """Keep a failed subtest."""
         if err is not None:
             self._failed(subtest, err)
 
@@ -559,7 +559,7 @@ class UnittestTally(unittest.TestResult):
 
 
 class _PatchTarget:
-    """Where `mock.patch` finds what it patches, with the name by which the program's process finds it too."""
+    """The target of a `mock.patch`, with the name by which the program's process finds it."""
 
     def __init__(self, name: str, getter: Callable[[], object]) -> None:
         self.name = name
@@ -569,8 +569,8 @@ class _PatchTarget:
         return self._getter()
 
 
-def mirror_patches(judge: RunnerPeer) -> None:
-    """Have every patch of a module, or of a class in one, made in the program's process too."""
+def mirror_patches(peer: RunnerPeer) -> None:
+    """Repeat every patch of a module, or of a class in one, in the program's process."""
     targets, begin, end = mock._get_target, mock._patch.__enter__, mock._patch.__exit__  # type: ignore[attr-defined]
     entered: dict[int, bool] = {}
 
@@ -582,13 +582,13 @@ def mirror_patches(judge: RunnerPeer) -> None:
         value = begin(patch)
         place = _patch_location(patch)
         if place and f"{place}.{patch.attribute}" not in SHARED_STREAMS:
-            judge.ask("patch", place, patch.attribute, getattr(patch.target, patch.attribute))
+            peer.ask("patch", place, patch.attribute, getattr(patch.target, patch.attribute))
             entered[id(patch)] = True
         return value
 
     def leave(patch: "mock._patch[object]", *error: object) -> object:
-        if entered.pop(id(patch), False) and judge.fatal is None:
-            judge.ask("unpatch")
+        if entered.pop(id(patch), False) and peer.fatal is None:
+            peer.ask("unpatch")
         return end(patch, *error)  # type: ignore[arg-type]
 
     mock._get_target = target  # type: ignore[attr-defined]
@@ -596,7 +596,7 @@ def mirror_patches(judge: RunnerPeer) -> None:
 
 
 def _patch_location(patch: "mock._patch[object]") -> str:
-    """Return the name of what is patched; "" for what the tests' process alone has."""
+    """Return the name of a patch's target; "" if only the tests' process has it."""
     if isinstance(patch.getter, _PatchTarget):
         return patch.getter.name
     if isinstance(patch.target, ModuleType):
@@ -604,30 +604,30 @@ def _patch_location(patch: "mock._patch[object]") -> str:
     return f"{patch.target.__module__}.{patch.target.__qualname__}" if isinstance(patch.target, type) else ""
 
 
-def run_unittest_suite(session: RunnerSession, order: RunnerRequest) -> str:
-    """Run the suite and report on it."""
+def run_unittest_suite(session: RunnerSession, request: RunnerRequest) -> str:
+    """Run the suite and return the report."""
     done: list[str] = []
     with ErrorTrap(0) as caught:
-        done.append(_run_suite(session, order))
+        done.append(_run_suite(session, request))
     return done[0] if done else f'{{"passed":0,"first":["tests",{to_json(caught.error)}]}}'
 
 
-def _run_suite(session: RunnerSession, order: RunnerRequest) -> str:
-    """Run the unittest cases that the tests define."""
+def _run_suite(session: RunnerSession, request: RunnerRequest) -> str:
+    """Run the test cases that the suite defines."""
     space = session.tests
     before = set(map(id, space.values()))
-    if "mock" in order["suite"]:
-        mirror_patches(session.judge)
-    tally, loader = UnittestTally(order), unittest.TestLoader()
-    exec_source(order["suite"], "tests.py", space)
+    if "mock" in request["suite"]:
+        mirror_patches(session.peer)
+    tally, loader = UnittestTally(request), unittest.TestLoader()
+    exec_source(request["suite"], "tests.py", space)
     for case in [value for value in space.values() if id(value) not in before]:
         if isinstance(case, type) and issubclass(case, unittest.TestCase) and case.__module__ == "program":
             for name in loader.getTestCaseNames(case):
                 setattr(case, name, tally.count_returns(getattr(case, name)))
             loader.loadTestsFromTestCase(case).run(tally)
-    fatal = session.judge.fatal
+    fatal = session.peer.fatal
     if fatal is not None and not tally.first:
-        tally.first = ["tests", describe_error(fatal, order["seconds"])]
-    whole = tally.whole and tally.testsRun >= order["methods"]
-    first = tally.first or ([] if whole else ["tests", "not all of them ran to their end"])
+        tally.first = ["tests", describe_error(fatal, request["seconds"])]
+    whole = tally.whole and tally.testsRun >= request["methods"]
+    first = tally.first or ([] if whole else ["tests", "not all of them finished"])
     return f'{{"passed":{tally.passed},"first":{to_json(first)}{gone_suffix(session)}}}'

@@ -1,11 +1,10 @@
-"""What runs in the program's own process: it loads the program, calls it, and sends back what came of it.
+"""What runs in the program's own process: load the program, call it, and send back the results.
 
-This file's text is sent into the sandbox behind those of `inside_proxy`, `inside_wire` and `inside_peer`, so it needs
-the standard library and nothing else. Invariant: no test and no expected value is in here, so that there is nothing to
-find, and nothing that is said from here is more than an answer: a program that takes this process over can only answer
-for itself. Either it is handed the calls of direct tests and reports their values, which are compared outside
-(`stepped`), or it answers the judge, which runs the tests in a process of its own (`attend`). Deliberately absent:
-tests, verdicts, and defences.
+This file's text is sent to the sandbox after those of `harness_proxy`, `harness_codec` and `harness_rpc`, so it needs
+nothing but the standard library. Invariant: no test and no expected value is in this process, so there is nothing to
+find, and everything it sends is only an answer: a program that takes this process over can only answer for itself. It
+either receives the calls of direct tests and reports their results, which are compared outside (`run_solution`), or it
+answers the test runner (`serve_solution`). Deliberately absent: tests, verdicts, and defenses.
 """
 
 import ast
@@ -32,10 +31,10 @@ from shikisha.evals.graders.harness_rpc import RpcPeer
 
 Namespace: TypeAlias = dict[str, object]
 
-PROGRAM_FILE = "program.py"  # the file that the program's functions say they are from
+PROGRAM_FILE = "program.py"  # the file name of the program's functions
 _SHOWN = 300
-TIMER_REPEAT = 0.05  # seconds after which a program that swallowed its time-out is told once more
-_CALL_DEPTH = 1_000  # calls within calls, as Python itself has it
+TIMER_REPEAT = 0.05  # seconds between further timeouts, for a program that swallowed the first
+_CALL_DEPTH = 1_000  # Python's own default, whatever the sandbox has set
 _MOST_PRINTED = 1_000_000  # characters between two messages
 _MOST_WARNINGS = 1_000  # warnings between two messages
 
@@ -43,11 +42,11 @@ set_timer = signal.setitimer
 
 
 class SolutionRequest(TypedDict):
-    """What the program's process is to do. Texts are Python.
+    """The work of the program's process. Texts are Python.
 
-    `steps`: each a `call`, and its `arguments` as JSON or as `literals`; `plain`: called by its name alone, and never a
-    method of a Solution. With a judge there are none; `follow` names modules whose state both share, `common` classes
-    of which both have their own, and `behind` are imports of the tests.
+    `steps`: each a `call` with its `arguments` as JSON or as `literals`; `plain`: called by its name alone, never as a
+    method of a Solution class. There are none with a test runner. `follow`: modules whose state both processes share;
+    `common`: classes that both define; `behind`: imports of the tests, which stand behind the program.
     """
 
     program: str
@@ -62,15 +61,15 @@ class SolutionRequest(TypedDict):
 
 
 class SolutionTimeout(BaseException):
-    """A test has had its time."""
+    """A test has exceeded its time. A BaseException, so that `except Exception` in a program does not swallow it."""
 
 
 class MissingDefinition(Exception):
-    """The program lacks what the tests ask of it."""
+    """The program does not define what the tests call."""
 
 
 class ErrorTrap:
-    """A block in which whatever is raised is kept, and which ends after so many seconds (0: whenever it likes)."""
+    """A block that records whatever is raised, and ends after `seconds` (0: no limit)."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -88,17 +87,17 @@ class ErrorTrap:
 
 
 def describe_error(error: BaseException, seconds: float) -> str:
-    """Say what an exception is, without a method of its own."""
+    """Describe an exception without calling any of its own methods."""
     if isinstance(error, SolutionTimeout):
         return f"no end after {seconds:g} s"
     said = ", ".join(str(part) for part in error.args if type(part) in (str, int, float))
     name = type(error).__name__
-    bare = isinstance(error, MissingDefinition) or name in {"Refused", "Gone"}
+    bare = isinstance(error, MissingDefinition) or name in {"HarnessRefusal", "PeerGone"}
     return said if bare and said else f"{name}: {said}"[:_SHOWN] if said else name
 
 
 def encode_result(value: object) -> str:
-    """Return a value as JSON that `values.decoded` reads; of what is no plain data, the name of its type."""
+    """Return a value as JSON for `code_tests.decode_value`; for anything but plain data, the name of its type."""
     match value:
         case None | bool() | str():
             return to_json(value)
@@ -122,7 +121,7 @@ def _encode_items(values: "list[object] | tuple[object, ...] | set[object] | fro
 
 
 def _encode_number(value: object) -> str:
-    """Return a number of any library as JSON: its scalars are what they equal."""
+    """Return a number of any library as JSON: scalars become the numbers that they equal."""
     if getattr(value, "shape", None) == () and callable(item := getattr(value, "item", None)):
         return encode_result(item())
     match value:
@@ -162,19 +161,19 @@ def find_entry(space: Namespace, name: str) -> Callable[..., object]:
     found = found or space.get(name)
     if not callable(found):
         raise MissingDefinition(f"the program defines no function {name}")
-    return found  # type: ignore[no-any-return]  # what a callable returns is looked at in `written`
+    return found  # type: ignore[no-any-return]  # `encode_result` handles any result
 
 
-def load_solution(order: SolutionRequest) -> Namespace:
-    """Execute what the program may rely on, and the program."""
+def load_solution(request: SolutionRequest) -> Namespace:
+    """Execute the setup and the program."""
     module = ModuleType("program")
     sys.modules["program"] = module
     sys.argv = [PROGRAM_FILE]
-    exec_source(order["setup"], "setup.py", module.__dict__)
-    exec_source(order["program"], PROGRAM_FILE, module.__dict__)
+    exec_source(request["setup"], "setup.py", module.__dict__)
+    exec_source(request["program"], PROGRAM_FILE, module.__dict__)
     behind: Namespace = {}
-    exec_source(order["behind"], "tests.py", behind)
-    for name in behind.keys() - module.__dict__.keys():  # in their layout tests stand behind the program, with imports
+    exec_source(request["behind"], "tests.py", behind)
+    for name in behind.keys() - module.__dict__.keys():  # BigCodeBench appends its tests, with imports, to the program
         module.__dict__[name] = behind[name]
     return module.__dict__
 
@@ -191,22 +190,22 @@ def _call_step(space: Namespace, step: dict[str, str]) -> str:
     return f'{{"value":{encode_result(called(*arguments))}}}'
 
 
-def run_call_steps(order: SolutionRequest) -> str:
-    """Load the program, do the steps up to the first that fails, and report on each, as JSON."""
-    if missing := [name for name in order["needs"] if is_module_missing(name)]:
+def run_call_steps(request: SolutionRequest) -> str:
+    """Load the program, run the steps up to the first failure, and report each as JSON."""
+    if missing := [name for name in request["needs"] if is_module_missing(name)]:
         return f'{{"missing":{to_json(missing)}}}'
     sys.stdout = sys.stderr = io.TextIOWrapper(NullStream(), write_through=True)
-    seconds, spaces = order["seconds"], list[Namespace]()
+    seconds, spaces = request["seconds"], list[Namespace]()
     with ErrorTrap(seconds) as ready:
-        exec_source(order["setup"], "setup.py", {"__name__": "program"})
+        exec_source(request["setup"], "setup.py", {"__name__": "program"})
     if ready.error is not None:
         return f'{{"broken":{to_json(ready.error)}}}'
     with ErrorTrap(seconds) as begun:
-        spaces.append(load_solution(order))
+        spaces.append(load_solution(request))
     if begun.error is not None:
         return f'{{"unloaded":{to_json(begun.error)}}}'
     done: list[str] = []
-    for step in order["steps"]:
+    for step in request["steps"]:
         with ErrorTrap(seconds) as caught:
             done.append(_call_step(spaces[0], step))
         if caught.error is not None:
@@ -216,50 +215,50 @@ def run_call_steps(order: SolutionRequest) -> str:
 
 
 class NullStream(io.RawIOBase):
-    """Takes what is printed during tests that look at values, and forgets it."""
+    """Discards text that is printed during tests of values."""
 
     def writable(self) -> bool:
-        """It can be written to."""
+        """Return True."""
         return True
 
     def write(self, data: object) -> int:
-        """Forget it."""
-        return memoryview(data).nbytes  # type: ignore[arg-type]  # what a text stream hands on
+        """Discard the data."""
+        return memoryview(data).nbytes  # type: ignore[arg-type]  # a text stream passes bytes
 
 
 class SolutionPeer(RpcPeer):
-    """The program's end of the talk with the judge: it does what it is asked, and tells what was printed meanwhile."""
+    """The program's end of the protocol: it performs requests, and sends along what was printed meanwhile."""
 
-    def __init__(self, reads: int, writes: int, order: SolutionRequest) -> None:
+    def __init__(self, reads: int, writes: int, request: SolutionRequest) -> None:
         super().__init__(reads, writes)
-        self._order = order
+        self._solution = request
         self._space: Namespace = {}
         self._failed: BaseException | None = None
         self._patched: list[tuple[object, str, object]] = []
-        self._printed = {"stdout": io.StringIO(), "stderr": io.StringIO()}
+        self._streams = {"stdout": io.StringIO(), "stderr": io.StringIO()}
         self._warned: list[WireValue] = []
-        self._state = SharedState(order["follow"], seeding=False)
-        sys.stdout, sys.stderr = self._printed.values()
+        self._state = SharedState(request["follow"], seeding=False)
+        sys.stdout, sys.stderr = self._streams.values()
         warnings.simplefilter("always")
         warnings.showwarning = self._warn  # type: ignore[assignment]
 
     def load(self) -> None:
-        """Load the program; how that ended is told when the judge asks."""
+        """Load the program; an error is kept until the test runner asks for it."""
         try:
-            self._space = load_solution(self._order)
-            kinds = {name: self._space.get(name) for name in self._order["common"]}
+            self._space = load_solution(self._solution)
+            kinds = {name: self._space.get(name) for name in self._solution["common"]}
             self.common = {name: kind for name, kind in kinds.items() if isinstance(kind, type)}
-        except BaseException as error:  # noqa: BLE001 - whatever nobody foresaw is what is looked for
+        except BaseException as error:  # noqa: BLE001 - loading may raise anything
             self._failed = error
 
     def grant(self, operation: str, arguments: list[object]) -> Callable[..., object]:
-        """Do as the judge says."""
+        """Grant every request of the test runner."""
         own = {"load": self._load, "names": self._names, "target": self._target}
         own |= {"patch": self._patch, "unpatch": self._unpatch, "assign": self._assign}
         return own.get(operation) or super().grant(operation, arguments)  # type: ignore[return-value]
 
     def shareable(self, value: object) -> tuple[str, str] | None:
-        """Name classes of data alone: the judge takes nothing else, and calls functions over here."""
+        """Name only data classes: the test runner accepts nothing else, and calls functions in this process."""
         found = super().shareable(value) if isinstance(value, type) else None
         return found if found is not None and found[0] in DATA_MODULES else None
 
@@ -268,7 +267,7 @@ class SolutionPeer(RpcPeer):
             raise self._failed
 
     def _names(self, names: list[str]) -> list[tuple[str, str, object]]:
-        """Return those of these names that the program binds: to a module, whose name is told, or to a value."""
+        """Return the names that the program binds, each to a value or to the name of a module."""
         bound = [(name, self._space[name]) for name in names if name in self._space]
         return [
             (name, "module", one.__name__) if isinstance(one, ModuleType) else (name, "value", one)
@@ -294,20 +293,20 @@ class SolutionPeer(RpcPeer):
             setattr(one, name, before)
 
     def outgoing_state(self) -> dict[str, WireValue]:
-        """Tell what was printed and warned of, and how far the random numbers have come."""
-        told_: dict[str, WireValue] = {}
-        for name, stream in self._printed.items():
+        """Return what was printed, warnings, and the changes to shared state."""
+        state: dict[str, WireValue] = {}
+        for name, stream in self._streams.items():
             if stream.tell():
-                told_[name] = stream.getvalue()[:_MOST_PRINTED]
+                state[name] = stream.getvalue()[:_MOST_PRINTED]
                 stream.seek(0)
                 stream.truncate()
         if self._warned:
-            told_["warnings"] = self._warned[:_MOST_WARNINGS]
+            state["warnings"] = self._warned[:_MOST_WARNINGS]
             self._warned = []
-        return told_ | self._state.changes()
+        return state | self._state.changes()
 
     def receive_state(self, carried: dict[str, WireValue]) -> None:
-        """Take over what the tests have set beside the program."""
+        """Apply the shared state that the tests have set."""
         self._state.apply_changes(carried)
         if "random" in carried:
             version, numbers, gauss = carried["random"]  # type: ignore[misc,str-unpack]
@@ -316,15 +315,15 @@ class SolutionPeer(RpcPeer):
             sys.stdin = io.StringIO(str(carried["stdin"]))
 
     def function(self, parts: list[object]) -> object:
-        """Make a function that the tests hand over; its module is the program's."""
+        """Build a function that the tests pass; its module is the program's."""
         code, name, defaults, named, annotations, needed = parts
         space = self._space | {"__builtins__": builtins} | needed  # type: ignore[operator]
-        made = FunctionType(marshal.loads(code), space, name, defaults)  # type: ignore[arg-type]  # noqa: S302 - the judge's
+        made = FunctionType(marshal.loads(code), space, name, defaults)  # type: ignore[arg-type] # noqa: S302 - from the test runner
         made.__kwdefaults__, made.__annotations__ = named, annotations  # type: ignore[assignment]
         return made
 
     def module(self, name: str) -> object:
-        """Return a module that the tests name."""
+        """Return a module that the tests named."""
         return importlib.import_module(name)
 
     def _warn(self, message: Warning | str, category: type[Warning], *_: object) -> None:
@@ -333,10 +332,10 @@ class SolutionPeer(RpcPeer):
 
 
 class SharedState:
-    """What the two processes have in common beside calls, as far as the tests use it: whoever changes it tells."""
+    """State that both processes share, as far as the tests use it: each side sends its changes."""
 
     def __init__(self, follow: list[str], *, seeding: bool) -> None:
-        """Begin; `seeding`: random numbers here are those of the tests, which seed them for both, and nobody else."""
+        """`seeding`: this is the side of the tests, which seed random numbers for both."""
         self._known: dict[str, object] = {"arguments": list(sys.argv)}
         if "os" in follow:
             self._known |= {"environment": dict(environ), "folder": getcwd()}
@@ -358,9 +357,9 @@ class SharedState:
         return seeds
 
     def changes(self) -> dict[str, WireValue]:
-        """Return what has changed since this was last asked or told."""
+        """Return the changes since the last call or update."""
         found: dict[str, WireValue] = {}
-        if self._seeded:  # a seed is new each time, even if it is the same
+        if self._seeded:  # seeding is a change even with the same seed
             self._known["random"] = None
         for name, known in self._known.items():
             now = self._now(name)
@@ -372,7 +371,7 @@ class SharedState:
         return found
 
     def apply_changes(self, changes: dict[str, WireValue]) -> None:
-        """Change here what the other process changed there."""
+        """Apply changes that the other process made."""
         for name in [name for name in changes if name in self._known and name != "random"]:
             one = changes[name]
             if name == "environment":
@@ -395,7 +394,7 @@ class SharedState:
 
 
 def _resolve_dotted_name(place: str) -> object:
-    """Return what a dotted name means: a module, or a class in one."""
+    """Return the module, or class in a module, of a dotted name."""
     parts = place.split(".")
     for count in range(len(parts), 0, -1):
         try:
@@ -413,7 +412,7 @@ def _raise_timeout(_: int, __: object) -> None:
 
 
 def apply_limits(memory: int) -> None:
-    """Take time and depth as a test has them; memory in bytes beside the interpreter's (0: what the sandbox gives)."""
+    """Set a test's limits; `memory` is in bytes beyond the interpreter's own (0: the sandbox's limit)."""
     signal.signal(signal.SIGALRM, _raise_timeout)
     sys.setrecursionlimit(_CALL_DEPTH)
     if memory:
@@ -422,7 +421,7 @@ def apply_limits(memory: int) -> None:
 
 
 def detach_stdio() -> tuple[int, int]:
-    """Return the two pipes to the other process, out of the way of what prints and reads here."""
+    """Return the two pipes to the other process, moved away from standard input and output."""
     reads, writes = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
@@ -430,16 +429,16 @@ def detach_stdio() -> tuple[int, int]:
     return reads, writes
 
 
-def run_solution(order: str, nonce: str) -> str:
-    """Return the report on the steps behind its nonce."""
-    given: SolutionRequest = json.loads(order)
+def run_solution(request: str, nonce: str) -> str:
+    """Return the nonce followed by the report on the steps."""
+    given: SolutionRequest = json.loads(request)
     apply_limits(given["memory"])
     return nonce + run_call_steps(given)
 
 
-def serve_solution(order: str) -> None:
-    """Load the program and answer the judge until it has gone."""
-    given: SolutionRequest = json.loads(order)
+def serve_solution(request: str) -> None:
+    """Load the program and answer the test runner until it has gone."""
+    given: SolutionRequest = json.loads(request)
     attendant = SolutionPeer(*detach_stdio(), given)
     if "random" in given["follow"]:
         importlib.import_module("random")

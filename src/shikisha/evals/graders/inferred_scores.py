@@ -1,10 +1,10 @@
-"""What other workers' answers to the same question are worth, as far as it follows from the grade of the run's answer.
+"""Infer scores of other workers' answers to the same question from the grade of the run's answer.
 
-A run's grade is about the one answer that it shipped. Another worker that was put the same subtask and whose answer is
-the same in canonical form deserves the same score; where a question has exactly one right answer (a choice, a number)
-and the shipped one is right, an answer that is plainly another is wrong. Invariants: nothing is concluded from answers
-to other subtasks, from answers that were sent back, or without a grade; of numbers that differ by little or in their
-unit nothing is concluded, since a checker may be lenient. Deliberately absent: conclusions from one run to another.
+A run's grade belongs to the one answer that it shipped. Another worker's answer to the same subtask with the same
+canonical form deserves the same score. Where a question has exactly one right answer (a choice, a number) and the
+shipped one is right, a clearly different answer is wrong. Invariants: nothing is inferred from answers to other
+subtasks, from rejected answers, or without a grade; nor from numbers that differ slightly or in their unit, since a
+checker may be lenient. Deliberately absent: inference from one run to another.
 """
 
 import re
@@ -22,13 +22,13 @@ StepPosition = tuple[int, int]  # a round and a step
 _ONE_RIGHT = (AnswerForm.CHOICE, AnswerForm.NUMBER)
 _FORMS = {form.value for form in AnswerForm}
 _OPTION = re.compile(r"^\W{0,3}([A-Z])\W{0,2}[.):]\W{0,2}\s", re.MULTILINE)
-_SHORT = 40  # characters of an answer that is a number and nothing else
-_APART = Fraction(1, 100)  # how far apart numbers are that no checker takes for one another
+_SHORT = 40  # characters; a longer answer is not a bare number
+_APART = Fraction(1, 100)  # relative difference that no checker tolerates
 
 
 @dataclass(frozen=True, slots=True)
 class InferredScore:
-    """What an answer is worth by inference: its score, on whose word, what it says, and if it `agrees` or differs."""
+    """An inferred score, its basis, the canonical answer, and whether it `agrees` with the shipped one."""
 
     score: float
     basis: GradeBasis
@@ -37,7 +37,7 @@ class InferredScore:
 
 
 def infer_scores(run: Run, form: AnswerForm | None = None) -> Mapping[StepPosition, InferredScore]:
-    """Return what follows from the run's grade for other steps' answers; `form` None: as `form_of` finds it."""
+    """Return the scores that follow from the run's grade; `form` None: `answer_form_of` finds it."""
     grade, place = run.grade, shipped_step(run)
     if grade is None or grade.score is None or place is None:
         return {}
@@ -59,10 +59,10 @@ def infer_scores(run: Run, form: AnswerForm | None = None) -> Mapping[StepPositi
 
 
 def answer_form_of(run: Run) -> AnswerForm | None:
-    """Return the form in which answers to a run's task are compared, None where nothing says so.
+    """Return the form in which answers to a run's task are compared, None where it is unknown.
 
-    The checker that graded says so; else lettered options in the prompt, of which every answer chooses one, or answers
-    that are numbers and nothing else.
+    The grade's checker decides; else CHOICE if every answer chooses one of the prompt's lettered options, or NUMBER if
+    every answer is a bare number.
     """
     grade, place = run.grade, shipped_step(run)
     if grade is not None and grade.checker in _FORMS:
@@ -79,7 +79,7 @@ def answer_form_of(run: Run) -> AnswerForm | None:
 
 
 def shipped_step(run: Run) -> StepPosition | None:
-    """Return the round and step whose answer is the run's."""
+    """Return the round and step whose answer the run shipped."""
     end = run.finished
     if end is None or end.answer is None or end.round is None or end.step is None:
         return None
@@ -87,7 +87,7 @@ def shipped_step(run: Run) -> StepPosition | None:
 
 
 def accepted_attempt(record: StepRecord) -> Attempt | None:
-    """Return the call whose answer is the step's."""
+    """Return the attempt whose answer the step kept."""
     end = record.finished
     if end is None or end.fault is not None:
         return None
@@ -95,7 +95,7 @@ def accepted_attempt(record: StepRecord) -> Attempt | None:
 
 
 def _same_question(run: Run, place: StepPosition) -> Iterator[tuple[StepPosition, str]]:
-    """Yield the answers of the steps whose subtask is the shipped step's, that one included."""
+    """Yield the answers of all steps with the shipped step's subtask, including its own."""
     plan = run.round(place[0]).plan
     asked = plan.steps[place[1]].subtask if plan else None
     for turn in run.rounds:
@@ -106,12 +106,12 @@ def _same_question(run: Run, place: StepPosition) -> Iterator[tuple[StepPosition
 
 
 def _comparable_text(text: str, form: AnswerForm | None) -> str | None:
-    """Return the canonical form, or, where there is none, the text to the letter."""
+    """Return the canonical form, or the exact text without a form."""
     return (text.strip() or None) if form is None else canonicalize(text, form)
 
 
 def _may_share_unit(one: str, other: str) -> bool:
-    """Whether two numbers may be of one unit, which `canonical` does not look at."""
+    """Whether two numbers may have the same unit, which `canonicalize` ignores."""
     units = [
         found.unit for found in (extract_quantity(one), extract_quantity(other)) if found is not None and found.unit
     ]

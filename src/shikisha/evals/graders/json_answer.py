@@ -1,34 +1,31 @@
-"""The checker of JSON answers: right when the document follows the schema (JSON Schema, bounded as `schema` says).
+"""Grade JSON answers: right when the document follows a JSON Schema (bounded as `core.json_schema` says).
 
 The document is the whole answer, else the last fenced block that is JSON, else the last object or list in the text.
-Invariants: an answer without JSON is NO_ANSWER; a document that the schema cannot decide in its time is UNGRADED;
-searching is linear in the text. Deliberately absent: repairing JSON, and comparing with a right document (a schema with
+Invariants: an answer without JSON is NO_ANSWER. A document that the schema cannot decide in its time is UNGRADED. The
+search is linear in the text. Deliberately absent: repairing JSON, and comparing with a right document (a schema with
 `const` does that).
 """
 
 import asyncio
 import json
 import re
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from shikisha.core.json_schema import Schema, SchemaCheck, parse_json
 from shikisha.core.text import fenced_blocks
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
+from shikisha.evals.graders.canonical_form import AnswerForm
 
-if TYPE_CHECKING:
-    from shikisha.evals.graders.canonical_form import AnswerForm
-
-_SHORT = 10_000  # characters that the event loop can judge
+_SHORT = 10_000  # characters; longer answers are searched in a thread
 _SHOWN = 200
-_EFFORT = 4  # characters read in search of JSON, for each character of the answer
-_TRY = 50  # what a try costs besides, in characters
+_EFFORT = 4  # characters read per character of the answer, so that searching stays linear
+_TRY = 50  # fixed cost of one attempt, in characters
 _OPENING = re.compile(r"\{(?=\s{0,99}[\"}])|\[(?=\s{0,99}[{\[])")
 
 
 class JsonSchemaSettings(BaseModel):
-    """The schema; the most seconds that judging one answer may take."""
+    """The schema; the time limit in seconds for one answer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -45,13 +42,13 @@ class JsonSchemaChecker:
     """Grades whether the JSON in an answer follows a schema."""
 
     name = "json_schema"
-    form: "AnswerForm | None" = None
+    form: AnswerForm | None = None
 
     def __init__(self, schema: Schema, seconds: float = 1.0) -> None:
         self._schema = SchemaCheck(schema, "schema", seconds)
 
     async def grade(self, answer: str) -> Grade:
-        """Find the document and validate it; the evidence names the place in it."""
+        """Find the document and validate it; the evidence names the place of a mismatch."""
         brief = len(answer) <= _SHORT
         found = find_document(answer) if brief else await asyncio.to_thread(find_document, answer)
         if found is None:
@@ -60,12 +57,12 @@ class JsonSchemaChecker:
         try:
             problem = await self._schema.problem(document)
         except TimeoutError as error:
-            return ungraded_grade(self.name, f"whether it follows the schema is {error}")
+            return ungraded_grade(self.name, f"whether it follows the schema: {error}")
         return grade_from_score(self.name, float(problem is None), written[:_SHOWN], problem or "follows the schema")
 
 
 def find_document(answer: str) -> tuple[JsonValue, str] | None:
-    """Return the JSON document in an answer, and how it is written there; None when there is none."""
+    """Return the JSON document in an answer and its text; None when there is none."""
     for text in (answer, *reversed(fenced_blocks(answer))):
         try:
             return parse_json(text), text.strip()
@@ -75,7 +72,7 @@ def find_document(answer: str) -> tuple[JsonValue, str] | None:
 
 
 def _last_document(text: str) -> tuple[JsonValue, str] | None:
-    """Return the last object, or list that holds some, in prose; what is inside another is no document of its own."""
+    """Return the last object, or list of objects or lists, in prose; one inside another does not count."""
     decoder, found = json.JSONDecoder(), None
     effort = _EFFORT * len(text) + _SHORT
     opening = _OPENING.search(text)

@@ -1,10 +1,10 @@
-"""A language model as a checker: it is shown question, reference and answer, and its last line is the verdict.
+"""Grade by a language model: it sees question, reference and answer, and its last line is the verdict.
 
-Invariants: every grade says that it was judged, and what the judge used; question, reference and answer stand on lines
-that begin with "| ", and none of ours do, so that no answer can speak for us; a verdict is the reply's last line in one
-exact form and nothing else, so that a verdict quoted from an answer is none. A reply without one is shown to the judge
-once more with what was wrong; then the answer is UNGRADED. Deliberately absent: a judge by default, several judges, the
-average of several verdicts, and comparing two answers with each other.
+Invariants: every grade says that it was judged, and what the judge used. Question, reference and answer stand on lines
+that begin with "| ", and our own lines never do, so no answer can speak for us. A verdict is the reply's last line in
+one exact form, so a verdict quoted from an answer does not count. The judge gets one more chance after a reply without
+a verdict; then the answer is UNGRADED. Deliberately absent: a default judge, several judges, averages of verdicts, and
+pairwise comparison.
 """
 
 import re
@@ -19,9 +19,9 @@ from shikisha.core.prompts import QUOTE, quote_lines
 from shikisha.evals.graders import Grade, GradeMark, GraderTools, JudgeAsk, grade_from_score, ungraded_grade
 
 _TRIES = 2
-_LONGEST_ANSWER = 40_000  # characters that are shown; of a longer one, its two ends
+_LONGEST_ANSWER = 40_000  # characters; a longer answer is shown without its middle
 _LONGEST_REASON = 600
-_AROUND = " \t*_`."  # what models like to put around a last line
+_AROUND = " \t*_`."  # what models put around a last line
 
 _BY_REFERENCE = (
     "The answer is right when what it comes to in the end means the same as the reference. "
@@ -63,7 +63,7 @@ class JudgeSettings(BaseModel):
 
 
 def build_judge_checker(settings: JudgeSettings, tools: GraderTools) -> "JudgeChecker":
-    """Return the checker; ConfigError when there is nobody to ask."""
+    """Return the checker; ConfigError without a judge."""
     if tools.judge is None:
         raise ConfigError("an answer is to be judged by a language model, and no judge is named (--judge WORKER)")
     return JudgeChecker(settings, tools.judge)
@@ -71,7 +71,7 @@ def build_judge_checker(settings: JudgeSettings, tools: GraderTools) -> "JudgeCh
 
 @dataclass(frozen=True, slots=True)
 class _JudgeUsage:
-    """What the judge's replies used; dollars None: unknown."""
+    """What the judge's replies used; `dollars` None means unknown."""
 
     tokens: int = 0
     dollars: float | None = 0.0
@@ -91,10 +91,10 @@ class JudgeChecker:
         self._ask = ask
 
     async def grade(self, answer: str) -> Grade:
-        """Ask for a verdict; once more when the reply holds none."""
+        """Ask for a verdict, and once more if the reply has none."""
         if not answer.strip():
             return Grade(
-                self.name, GradeMark.NO_ANSWER, 0.0, None, "the answer is blank: nobody was asked", judged=True
+                self.name, GradeMark.NO_ANSWER, 0.0, None, "the answer is blank: the judge was not asked", judged=True
             )
         turns, bill, reply = judge_messages(self._settings, answer), _JudgeUsage(), ""
         for _ in range(_TRIES):
@@ -127,7 +127,7 @@ class JudgeChecker:
 
 
 def judge_messages(settings: JudgeSettings, answer: str) -> tuple[ChatMessage, ...]:
-    """Return what the judge is asked about an answer."""
+    """Return the messages that ask the judge about an answer."""
     rubric = settings.rubric.strip() or (_BY_ITSELF if settings.gold is None else _BY_REFERENCE)
     shown = "and the answer" if settings.gold is None else "a reference that is right, and the answer"
     system = _SYSTEM.format(shown=shown, quote=QUOTE, rubric=rubric, form=_verdict_form(settings.scale))
@@ -139,7 +139,7 @@ def judge_messages(settings: JudgeSettings, answer: str) -> tuple[ChatMessage, .
 
 
 def parse_verdict(reply: str, scale: int = 1) -> float | None:
-    """Return the score that a reply's last line states; None when it states none in the form asked for."""
+    """Return the score that a reply's last line states; None unless it has the requested form."""
     last = _last_line(reply).strip(_AROUND)
     if scale == 1:
         said = re.fullmatch(r"verdict: *(right|wrong)", last, re.IGNORECASE)
@@ -174,6 +174,6 @@ def _last_line(reply: str) -> str:
 
 
 def _reason(reply: str) -> str:
-    """Return what stands before the verdict, its end left out when it is long."""
+    """Return the text before the verdict, cut when it is long."""
     reason = " ".join(reply.rstrip().removesuffix(_last_line(reply)).split()) or "no reason given"
     return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]} ..."

@@ -1,11 +1,10 @@
-"""The checker of numbers: equal within a tolerance, in whatever unit, as a share or as a percentage.
+"""Grade numbers: equal within a tolerance, in any unit, as a fraction or as a percentage.
 
-What counts as equal: a whole number exactly, another to a millionth, unless a tolerance is given. A `%` on one side
-only lets both readings of the other (50 % is 50 and 0.5, as published answers to "what percentage" have no sign), but
-0.5 % is not 0.5. Units count where both sides have one that is known: 5 km is
-5000 m and not 5 m; an answer's unit is ignored where the right answer has none, and may be left out unless it is
-required. Invariants: values are exact fractions; what is no single number is NO_ANSWER. Deliberately absent:
-significant figures.
+Without a tolerance, whole numbers must be equal and others agree to a millionth. A `%` on one side only allows both
+readings of the other side: 50 % is 50 and 0.5, as published answers to "what percentage" have no sign, but 0.5 % is not
+0.5. Units count where both sides have a known one: 5 km is 5000 m and not 5 m. An answer's unit is ignored where the
+right answer has none, and may be omitted unless it is required. Invariants: values are exact fractions; anything but a
+single number is NO_ANSWER. Deliberately absent: significant figures.
 """
 
 from dataclasses import dataclass
@@ -26,13 +25,13 @@ _NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far a number may be off: by an amount, or by a share of the right one (None: see the module)."""
+    """How far a number may be off: by an amount, or by a share of the right value (None: see the module docstring)."""
 
     absolute: float = 0.0
     relative: float | None = None
 
     def allows(self, found: Fraction, right: Fraction) -> bool:
-        """Whether one value passes for the other."""
+        """Whether one value is close enough to the other."""
         if found == right:
             return True
         relative = self.relative
@@ -63,7 +62,7 @@ class NumberSettings(BaseModel):
 
 
 def build_number_checker(settings: NumberSettings, tools: GraderTools) -> "NumberChecker":  # noqa: ARG001 - every checker's signature
-    """Return the checker; ConfigError when the right answer is no number, or a unit is required and none is given."""
+    """Return the checker; ConfigError when the right answer is not a number, or a required unit is missing."""
     right = extract_quantity(settings.answer)
     if right is None:
         raise ConfigError("answer: expected one number")
@@ -102,14 +101,14 @@ class NumberChecker:
 
 
 def format_quantity(one: Quantity) -> str:
-    """Return a quantity as people write it."""
+    """Return a quantity as text for evidence."""
     return f"{one.text}{'' if one.unit in ('', '%', '°') else ' '}{one.unit}"
 
 
 def quantities_agree(
     found: Quantity, right: Quantity, tolerance: Tolerance = DEFAULT_TOLERANCE, *, strict: bool = False
 ) -> bool:
-    """Whether two quantities are the same. `strict`: units that nobody knows must be the same letters."""
+    """Whether two quantities are the same. `strict`: unknown units must have the same letters."""
     ours, theirs = known_unit(found.unit), known_unit(right.unit)
     if ours is not None and theirs is not None:
         return ours.dimension == theirs.dimension and _agree_in_base_units(found, ours, right, theirs, tolerance)

@@ -1,16 +1,16 @@
-"""Programs in answers: which text of an answer is the Python that it hands in.
+"""Extract the Python program from an answer.
 
-1. Blocks fenced as python, or as nothing, count; others (cpp, bash, json) never do. Of those that are Python the last
-   that defines the function asked for is taken; failing that the last that is more than names and constants; blocks
-   said to be python before all others. A fence that is never closed reaches to the end (an answer that was cut off).
-2. Without such a block the bare text counts, if it is Python that does something, or else its part from the first
-   line that can only be code, without the paragraphs of prose after it.
-3. Where the task's prompt is code, what does not define the function is joined to it as the rest of its body, and
-   what does define it is given the prompt's imports and helpers.
+1. Fenced blocks labelled Python, or not labelled, count; others (cpp, bash, json) never do. Of the blocks that parse,
+   the last one that defines the requested function wins; failing that, the last one that is more than names and
+   constants. Labelled blocks come first. An unclosed fence reaches to the end: such an answer was cut off.
+2. Without such a block the bare text counts if it is Python that does something. Otherwise its part from the first line
+   that can only be code counts, without the paragraphs of prose after it.
+3. If the task's prompt is code, text that does not define the function is joined to the prompt as the rest of its body;
+   text that does define it receives the prompt's imports and helpers.
 
-Invariant: text is parsed and never run; what is returned stands in the answer or in the prompt. A program with a
-mistake in its grammar is returned as it is (it is wrong, not absent); None means that nothing looks like code.
-Deliberately absent: gluing several blocks together, and Python 2.
+Invariant: text is parsed and never run, and the result stands in the answer or the prompt. A program with a syntax
+error is returned as it is, for it is wrong and not absent; None means that nothing looks like code. Deliberately
+absent: joining several blocks, and Python 2.
 """
 
 import ast
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from textwrap import dedent, indent
 
-LONGEST_PROGRAM = 200_000  # characters of a program; what is longer is none
+LONGEST_PROGRAM = 200_000  # characters; a longer text is not a program
 _PYTHON_LABELS = frozenset({"python", "python3", "py", "py3"})
 _CODE_LINE = re.compile(
     r"(async\s+)?def\s+\w+\s*\(|class\s+\w+\s*[(:]|from\s+[\w.]+\s+import\s"
@@ -47,7 +47,7 @@ class _CodeBlock:
 
 
 def extract_program(answer: str, entry: str | None = None, prompt: str = "") -> str | None:
-    """Return the program that an answer hands in, perhaps not good Python; None when nothing in it looks like code."""
+    """Return the program in an answer, perhaps with syntax errors; None when nothing looks like code."""
     source = _from_blocks(answer, entry, prompt)
     if not (prompt and entry):
         return _unfenced_code(answer) if source is None else source
@@ -61,9 +61,9 @@ def extract_program(answer: str, entry: str | None = None, prompt: str = "") -> 
 
 
 def parse_python(source: str) -> ast.Module | None:
-    """Return the syntax tree; None when the text is no Python."""
+    """Return the syntax tree; None when the text is not Python."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a model's backslashes are no concern of whoever runs us
+        warnings.simplefilter("ignore")  # invalid escapes in a model's program are not our warnings
         try:
             return ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -71,7 +71,7 @@ def parse_python(source: str) -> ast.Module | None:
 
 
 def syntax_problem(source: str) -> str | None:
-    """Say why a text is no Python; None when it is."""
+    """Return why a text is not Python; None when it is."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -84,12 +84,12 @@ def syntax_problem(source: str) -> str | None:
 
 
 def defines_name(source: str, entry: str) -> bool:
-    """Whether a program defines or assigns this name at its top level, or as a method of a class there."""
+    """Whether a program binds this name at its top level, or defines it as a method of a top-level class."""
     return entry in bound_names(source, methods=True)
 
 
 def prompt_preamble(prompt: str, entry: str) -> str:
-    """Return what stands before the function in a prompt that is code: imports and helpers. "" when it is no code."""
+    """Return the text before the function in a prompt that is code: imports and helpers. "" when it is not code."""
     tree = parse_python(prompt) or parse_python(f"{prompt.rstrip()}\n    pass\n")
     for node in tree.body if tree else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == entry:
@@ -119,7 +119,7 @@ def _bound_in(body: list[ast.stmt], *, methods: bool) -> set[str]:
 
 
 def _is_active_code(source: str) -> bool:
-    """Whether this is Python with a statement in it that does something."""
+    """Whether this is Python with a statement that does something."""
     tree = parse_python(source)
     return tree is not None and any(map(_does_something, tree.body))
 
@@ -154,7 +154,7 @@ def _from_blocks(answer: str, entry: str | None, prompt: str) -> str | None:
 
 
 def _python_blocks(text: str) -> Iterator[_CodeBlock]:
-    """Yield fenced blocks that may be Python, in one pass; a block inside a list item is moved to the left."""
+    """Yield fenced blocks that may be Python, in one pass; a block inside a list item is dedented."""
     inside: list[str] = []
     fence, label = "", ""
     for line in text.split("\n"):
@@ -189,7 +189,7 @@ def _dedent_if_python(source: str) -> str:
 
 
 def _first_code_line(text: str) -> int | None:
-    """Return the number of the first line that can only be code (+ 1, so that a line is true); None: there is none."""
+    """Return the number (from 1) of the first line that can only be code; None without one."""
     lines = text.split("\n")
     return next((number for number, line in enumerate(lines, 1) if _CODE_LINE.match(line.rstrip()[:1_000])), None)
 

@@ -1,22 +1,13 @@
-"""The number that an answer gives, written one way: `-1234.5`, `1/3`, `inf`, however it was spelled.
+r"""Numbers and units in answers: `-1234.5`, `1/3`, `5 km`, in digits, fractions, powers and LaTeX.
 
-Invariants: a number that is only a part of an expression is none, so neither `2\\pi` nor the 2 in it counts; as graders
-of word problems have it, the last number counts where none is announced, and `%`, currency and unit stand beside the
-number and not in it; `3 or 4` are two answers, hence none. Deliberately absent: numbers in words (five), Roman
-numerals, and a comma's meaning by country: `1,234` is a thousand and more, `1,5` is one and a half.
+Invariants: values and unit factors are exact fractions, so 5 km and 5000 m are the same number. Work is bounded: a
+number with more than 100 digits is compared as text. A number that is only part of an expression does not count, so
+neither `2\pi` nor the 2 in it is an answer. Where no number is announced the last one counts, as is usual for word
+problems; `3 or 4` is no answer. A unit that is not in the table is compared by its letters alone.
 
-Figures: how a number is spelled, in digits, fractions, powers and LaTeX, and what it comes to.
-
-Invariants: values are exact fractions; what is reckoned is bounded (a number of more than 100 digits keeps them and is
-compared by them); a figure is one number and nothing is evaluated beyond a fraction and a power of two whole numbers.
-Deliberately absent: where in a text the figure stands and what surrounds it (`canon_number`).
-
-Units of measure as short answers write them: what a text like `km/h`, `m s^-2` or `square feet` is in base units.
-
-Invariant: factors are exact fractions, so 5 km and 5000 m are the same number and not nearly so. What is not in the
-table has no meaning here (None) and is compared by its letters alone. Deliberately absent: exchange rates, calendars (a
-year is 365.25 days, a month its twelfth), logarithmic units, and telling US from imperial gallons (US is meant). The
-values are the SI brochure's and the international yard and pound's.
+Deliberately absent: numbers in words (five), Roman numerals, and a comma's meaning by country (`1,234` is a thousand
+and more, `1,5` is one and a half); exchange rates, calendars (a year is 365.25 days), logarithmic units, and imperial
+gallons (a gallon is the US gallon). Values are those of the SI brochure and of the international yard and pound.
 """
 
 import re
@@ -39,8 +30,6 @@ from shikisha.evals.graders.answer_extraction import (
     strip_reasoning,
 )
 
-_MAX_DIGITS = 100  # that are reckoned with
-
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
@@ -52,10 +41,228 @@ class Quantity:
 
     @property
     def percent(self) -> bool:
-        """Whether it is so many of a hundred."""
+        """Whether it is a percentage."""
         return self.unit == "%"
 
 
+_NOT_ONE_NUMBER = Quantity("", None)  # an answer is stated, and it is not one number
+
+
+_JUNK = " \t*_`'\"~≈:=#"
+_LEAD_IN = re.compile(
+    r"(?:(?:approximately|approx\.?|about|around|roughly|nearly"
+    r"|exactly|only|therefore|thus|equal to|a total of|is)\b\s*|[-=]>"
+    rf"|[{re.escape(_JUNK)}])+",
+    re.IGNORECASE,
+)
+_MINUS_WORD = re.compile(r"\A(?:minus|negative)\s+(?=\d)", re.IGNORECASE)
+_CLAUSE_END = re.compile(r"\.(?:\s|$)|;|\n|,?\s(?:because|since|as|where|which|so)\s|\s\(")
+_MATH_AFTER = re.compile(
+    r"\s*(?:π|√|\\[A-Za-z{]|[\^!·×÷]|\*(?![*\s.]|$)|\*\s[\d\\(]|\.\d|[+/]\s*[\w\\(]|-\s*(?:\d*[a-z]\b|\\|\()|\((?:[\d\\]|[a-z]\b)|[:][\d]|[)}\]]\s*[\^{])"
+    r"|[a-zA-Z](?![a-zA-Z°])"
+)
+_MATH_BEFORE = re.compile(
+    r"(?:[√^_{±:/÷·×]|\\[A-Za-z]+\s?\{?|[\w)}]\s?[+*]|[\dA-Za-z)}] -|(?:\b[a-z]|[)}])-|\b[a-z]\(|-\("
+    r"|\d[-/]\d{1,2}[-/])\s?[({]?\s?$"
+)
+_EXPONENT_BEFORE = re.compile(r"[\^_]\{?$")
+_EQUALS = re.compile(r"(?<![<>!≠/])[=≈]+")
+_DIGIT = re.compile(r"\d")
+_UNKNOWN = re.compile(r"(?:^|[,;]|\b(?:and|or))\s*\$?([A-Za-z](?:_\w)?)\s*=")
+_REPLACEMENT = re.compile(r"\s*[;,]?\s*[(\[]?\s*(?:(?:or|maybe|perhaps|possibly|also)\s+){0,3}\$?(?=[-\d.])")
+_STATEMENT_END = re.compile(r"\s?[\w%°$]{0,12}\s*[)\].;!?$*]*\s*(?:$|\n|or\b)")
+_ROUNDING_SHARE = Fraction(1, 20)  # "1/3 = 0.33", "1.96 (about 2)"
+_EITHER = re.compile(r"\s*(?:[A-Za-z%°]{1,12}\s+)?,?\s?(?:or|または|或|oder)\s+(?:[a-z]\s*=\s*|\$)?", re.IGNORECASE)
+_SEVERAL = re.compile(r"\s|\s?(?:,|,?\s?and|to|through|thru|until|till|-|,?\s?&)\s?(?:[a-z]\s?=\s?|\$)?")
+_PAIR = re.compile(r"\\?[(\[{].*[,;].*[)\]}]")
+_UNIT_WORDS = re.compile(
+    r"\s?-?([A-Za-z°µμΩ¢$€£¥₹Å]+(?:(?:\^?-?\d)?(?:\s?[/·*]\s?|\s)[A-Za-z°µμΩ$]+){0,3}(?:\^?-?\d)?)"
+)
+_MORE_THAN_NUMBERS = re.compile(r"[^\d\s.,;|&+$%-]")
+_JOINING_WORD = re.compile(r"\b(?:and|or)\b")
+_FINAL_NO = re.compile(r"\n\W*no\W*$", re.IGNORECASE)
+_LIST_SEPARATOR = re.compile(r"\s?[,;]\s?(?:(?:and|or)\s)?")
+_FEW = 2  # two numbers with a comma ("in 2020, 42") may measure two things; more are a list
+_WINDOW, _BEYOND, _SHORT = 300, 80, 400
+
+
+def extract_number(answer: str) -> str | None:
+    """Return the canonical text of the number that an answer gives, or None."""
+    if PLAIN_NUMBER.fullmatch(answer):
+        return strip_idle_zeros(answer)
+    found = extract_quantity(answer)
+    return None if found is None else found.text
+
+
+def extract_quantity(answer: str) -> Quantity | None:
+    """Return the number that an answer gives, with its unit, or None when it gives none, or two."""
+    if PLAIN_NUMBER.fullmatch(answer):
+        return Quantity(strip_idle_zeros(answer), Fraction(answer if "." in answer else int(answer)))
+    text = strip_reasoning(fold_characters(answer))
+    for place in stated_answers(text):
+        found = _read_quantity(place.text, announced=True)
+        if found is None and place.whole:
+            return None  # "infinitely many" in a box: no number elsewhere is the answer
+        if found is not None:
+            return found if found.text else None
+    if len(text) <= _SHORT:
+        if is_refusal(text) or _is_enumeration(text) or _FINAL_NO.search(text):
+            return None
+        if "\n" not in text:
+            found = _read_quantity(text, announced=False)
+            return found if found is not None and found.text else None
+    return _last_quantity(text)
+
+
+def _read_quantity(said: str, announced: bool) -> Quantity | None:
+    """Read a stated answer: None without a number in it, _NOT_ONE_NUMBER when it is not one number."""
+    text = simplify_latex_numbers(said[:_SHORT])
+    lead = _LEAD_IN.match(text)
+    text = _MINUS_WORD.sub("-", text[lead.end() :] if lead else text)
+    infinite = INFINITY_TOKEN.fullmatch(text.strip(" .$"))
+    if infinite:
+        return infinity_from_match(infinite)
+    if _PAIR.fullmatch(text.strip(" .")) and not NUMBER_TOKEN.fullmatch(text.strip(" .()[]{}\\")):
+        return _NOT_ONE_NUMBER
+    clause = _first_clause(text)
+    tokens = [token for token in NUMBER_TOKEN.finditer(clause) if not _EXPONENT_BEFORE.search(clause, 0, token.start())]
+    if not tokens:
+        return None
+    if _two_answers(clause, tokens, announced) or _another_follows(tokens, text[len(clause) :]):
+        return _NOT_ONE_NUMBER
+    tokens = [token for token in tokens if not is_denied(text[: token.start()], text[token.end() :])]
+    if not tokens or (announced and is_corrected(text[tokens[0].end() :])):
+        return _NOT_ONE_NUMBER
+    first = tokens[0].start() <= len(clause) - len(clause.lstrip(" ([")) + 1
+    meant = tokens[0] if first and announced else tokens[-1]
+    if _is_bound(text, meant):
+        return _NOT_ONE_NUMBER
+    return (
+        next(_equation_quantities(clause), _NOT_ONE_NUMBER)
+        if _EQUALS.search(clause)
+        else _quantity_in_context(clause, meant)
+    )
+
+
+def _first_clause(text: str) -> str:
+    for end in _CLAUSE_END.finditer(text):
+        if any(char.isdigit() for char in text[: end.start()]):
+            return text[: end.start()]
+    return text
+
+
+def _two_answers(clause: str, tokens: list[re.Match[str]], announced: bool) -> bool:
+    for one, other in pairwise(tokens):
+        between = clause[one.end() : other.start()]
+        either = _EITHER.fullmatch(between) or is_alternative(between) or (announced and _SEVERAL.fullmatch(between))
+        if either and quantity_from_match(one).text != quantity_from_match(other).text:
+            return True
+    return len(tokens) > _FEW and all(
+        _LIST_SEPARATOR.fullmatch(clause[one.end() : other.start()]) for one, other in pairwise(tokens[-_FEW - 1 :])
+    )
+
+
+def _is_bound(text: str, token: re.Match[str]) -> bool:
+    """Whether the words around a number make it a bound or part of another number."""
+    return is_compared_before(text[: token.start()]) or is_compared_after(text[token.end() :])
+
+
+def _another_follows(tokens: list[re.Match[str]], rest: str) -> bool:
+    """Whether another number follows a clause's last one as a replacement: "42 (43)", "42; 43", "42 (or 43)"."""
+    follows = _REPLACEMENT.match(rest)
+    one = quantity_from_match(tokens[-1])
+    other = quantity_from_match(again) if follows and (again := NUMBER_TOKEN.match(rest, follows.end())) else None
+    if follows is None or other is None or not _STATEMENT_END.match(rest, again.end() if again else 0):
+        return False
+    return not _may_be_same(one, other)
+
+
+def _may_be_same(one: Quantity, other: Quantity) -> bool:
+    """Whether two numbers may be the same, rounded or in another unit."""
+    if one.value is None or other.value is None or one.unit != other.unit:
+        return one.text == other.text or one.unit != other.unit
+    if one.value.denominator == other.value.denominator == 1:
+        return one.value == other.value
+    return abs(one.value - other.value) <= _ROUNDING_SHARE * max(abs(one.value), abs(other.value))
+
+
+def _equation_quantities(clause: str) -> Iterator[Quantity]:
+    """Yield the sides of an equation that are plain numbers, the last side first.
+
+    Yield nothing where two of them differ ("41 = 42"), or with several unknowns ("x = 43, y = 42").
+    """
+    if len({name[1] for name in _UNKNOWN.finditer(clause)}) > 1:
+        return
+    found: list[Quantity] = []
+    alone: list[Quantity] = []
+    for side in reversed(_EQUALS.split(clause)):
+        token = NUMBER_TOKEN.search(side)
+        if token and not side[: token.start()].strip(" ($"):
+            whole = _quantity_in_context(side, token)
+            if whole.text:
+                found.append(whole)
+                alone += [] if _DIGIT.search(side, token.end()) else [whole]
+    if all(_may_be_same(one, other) for one, other in pairwise(alone)):
+        yield from found
+
+
+def _quantity_in_context(text: str, token: re.Match[str]) -> Quantity:
+    """Return the number with its unit, unless it is only part of an expression."""
+    before, after = text[max(0, token.start() - 20) : token.start()], text[token.end() : token.end() + 60]
+    if _MATH_BEFORE.search(before):
+        return _NOT_ONE_NUMBER
+    label = _unit_after(after, alone=token.end() + 60 >= len(text))
+    attached = _MATH_AFTER.match(after)
+    if attached and not (attached[0].isalpha() and label):
+        return _NOT_ONE_NUMBER
+    return quantity_from_match(token, label)
+
+
+def _unit_after(after: str, alone: bool) -> str:
+    """Return the unit after a number: the most words that name one, else the words if nothing else follows."""
+    words = _UNIT_WORDS.match(after)
+    if words is None:
+        return ""
+    rest = after[words.end() :].strip(" .)]*_`$\"'")
+    parts = re.split(r"(?=[\s/·*])", words[1])
+    for count in range(len(parts), 0, -1):
+        candidate = "".join(parts[:count]).strip()
+        last = count == len(parts) and not rest[:1].isalpha()
+        if parse_unit(candidate) and (last or len(candidate) > 3):
+            return candidate
+    single = len(words[1]) == 1
+    return words[1] if alone and not rest and len(parts) <= 3 and not single else ""
+
+
+def _is_enumeration(text: str) -> bool:
+    """Whether a text consists of several numbers."""
+    if _MORE_THAN_NUMBERS.search(_JOINING_WORD.sub(" ", text)):
+        return False
+    return len({quantity_from_match(token).text for token in NUMBER_TOKEN.finditer(text)}) > 1
+
+
+def _last_quantity(text: str) -> Quantity | None:
+    """Return the last number of a text that announces none."""
+    last = max(text.rfind(digit) for digit in "0123456789")
+    if last < 0:
+        return None
+    start = max(0, last - _WINDOW)
+    window = text[start : last + _BEYOND]
+    if start:
+        window = window[re.search(r"\s|$", window).end() :]  # type: ignore[union-attr] # $ always matches
+    window = simplify_latex_numbers(window)
+    tokens = [
+        token
+        for token in NUMBER_TOKEN.finditer(window)
+        if not is_denied(window[: token.start()], window[token.end() :])
+    ]
+    if not tokens or _is_bound(window, tokens[-1]):
+        return None
+    found = _quantity_in_context(window, tokens[-1])
+    return found if found.text else None
+
+
+_MAX_DIGITS = 100  # beyond which a number is compared as text
 PLAIN_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
 _GROUPED_DIGITS = r"[1-9]\d{0,2}(?:,\d{3})+(?!\d)|[1-9]\d{0,2}(?:[ '_]\d{3})+(?!\d)|[1-9]\d?(?:,\d{2})+,\d{3}(?!\d)"
 _DOT_GROUPED_DIGITS = (
@@ -92,7 +299,7 @@ _DOLLAR = re.compile(r"(?<!\\)\$")
 
 
 def lone_quantity(math: str) -> Quantity | None:
-    """Return the number that a piece of mathematics is, when it is nothing else (but for `%`, `°` and currency).
+    """Return the number that a piece of mathematics is, if it is nothing else (except `%`, `°` and currency).
 
     A comma that does not separate thousands separates numbers here: `1,5` is two.
     """
@@ -105,7 +312,7 @@ def lone_quantity(math: str) -> Quantity | None:
 
 
 def strip_idle_zeros(digits: str) -> str:
-    """Return plain digits (as QUICK has them) without idle zeros."""
+    """Return plain digits (as in PLAIN_NUMBER) without leading and trailing zeros."""
     if "." in digits:
         digits = digits.rstrip("0").rstrip(".")
     bare = digits.lstrip("-").lstrip("0")
@@ -125,7 +332,7 @@ def simplify_latex_numbers(text: str) -> str:
 
 
 def strip_math_delimiters(text: str) -> str:
-    """Take LaTeX's delimiters away: `\\(`, `\\[`, `$$`, and `$` where they come in pairs (a single one is money)."""
+    """Remove LaTeX's delimiters: `\\(`, `\\[`, `$$`, and `$` where they come in pairs (a single one is money)."""
     if len(_DOLLAR.findall(text)) % 2 == 0:
         text = _DOLLAR.sub(" ", text)
     return _DELIMITERS.sub(" ", text)
@@ -147,12 +354,12 @@ def _repeating_decimal(decimal: re.Match[str]) -> str:
 
 
 def infinity_from_match(found: re.Match[str]) -> Quantity:
-    """Return what INFINITE found."""
+    """Return the quantity of an INFINITY_TOKEN match."""
     return Quantity("-inf" if found[1] == "-" else "inf", None)
 
 
 def quantity_from_match(token: re.Match[str], label: str = "") -> Quantity:
-    """Return what FIGURE found; its own `%` or currency goes before the label as its unit."""
+    """Return the quantity of a NUMBER_TOKEN match; its own `%` or currency takes precedence over the label as unit."""
     negative = (token["sign"] == "-") != (token["minus"] == "-")
     if token["percent"]:
         label = "%"
@@ -168,7 +375,7 @@ def quantity_from_match(token: re.Match[str], label: str = "") -> Quantity:
 
 
 def _token_value(token: re.Match[str]) -> Fraction | str:
-    """Return a token's value without its sign; as text where it is too long; empty for a division by zero."""
+    """Return a token's value without its sign: as text when it is too long, empty for a division by zero."""
     if token["base"]:
         return _power_value(int(token["base"]), int(token["inner"] or token["power"]))
     scale = 10 ** _SCALES[token["scale"].strip()] if token["scale"] else 1
@@ -189,7 +396,7 @@ def _power_value(base: int, power: int) -> Fraction | str:
 
 
 def _decimal_value(digits: str, exponent: int = 0) -> Fraction | str:
-    """Return the value of digits with separators; too many are returned as text: 1.5e999."""
+    """Return the value of digits with separators; too many digits are returned as text: 1.5e999."""
     if re.fullmatch(_DOT_GROUPED_DIGITS, digits):
         digits = digits.replace(".", "").replace(",", ".")
     elif "," in digits and not re.fullmatch(rf"(?:{_GROUPED_DIGITS})(?:\.\d+)?", digits):
@@ -206,7 +413,7 @@ def _decimal_value(digits: str, exponent: int = 0) -> Fraction | str:
 
 
 def format_fraction(value: Fraction) -> str:
-    """Return a value's canonical text: a decimal where it ends, else a fraction in lowest terms."""
+    """Return a value's canonical text: a finite decimal, else a fraction in lowest terms."""
     rest, twos, fives = value.denominator, 0, 0
     while rest % 2 == 0:
         rest, twos = rest // 2, twos + 1
@@ -226,7 +433,7 @@ Dimension = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a unit measures, as exponents of base units, and how to get there: base = value × factor + offset."""
+    """What a unit measures, as exponents of base units, and its conversion: base = value × factor + offset."""
 
     dimension: Dimension
     factor: Fraction
@@ -361,7 +568,7 @@ def _unit_table() -> Mapping[str, Unit]:
 
 
 def _unit_named(word: str) -> Unit | None:
-    """Return the unit of one word, as written, then as a name in small letters without its plural."""
+    """Return the unit of one word: as written, then in lowercase, then without its plural."""
     table, small = _unit_table(), word.lower()
     for spelling in (word, small, small.removesuffix("s"), small.removesuffix("es")):
         if spelling in table and (spelling == word or len(spelling) > 1):  # mm is not MM, and c is not C
@@ -371,7 +578,7 @@ def _unit_named(word: str) -> Unit | None:
 
 @lru_cache(maxsize=4096)
 def parse_unit(text: str) -> Unit | None:
-    """Return what a text means as a unit; None when it means none that is known here."""
+    """Return the unit that a text names; None for an unknown one."""
     text = " ".join(text.strip(" .").split())
     if not text or len(text) > _LONGEST_UNIT:
         return None
@@ -406,220 +613,3 @@ def _unit_power(part: str) -> tuple[Unit, int] | None:
     match = _UNIT_FACTOR.fullmatch(part)
     known = _unit_named(match[1]) if match else None
     return None if match is None or known is None else (known, int(match[2] or 1))
-
-
-_NOT_ONE_NUMBER = Quantity("", None)  # something is said to be the answer, and it is not one number
-
-
-_JUNK = " \t*_`'\"~≈:=#"
-_LEAD_IN = re.compile(
-    r"(?:(?:approximately|approx\.?|about|around|roughly|nearly"
-    r"|exactly|only|therefore|thus|equal to|a total of|is)\b\s*|[-=]>"
-    rf"|[{re.escape(_JUNK)}])+",
-    re.IGNORECASE,
-)
-_MINUS_WORD = re.compile(r"\A(?:minus|negative)\s+(?=\d)", re.IGNORECASE)
-_CLAUSE_END = re.compile(r"\.(?:\s|$)|;|\n|,?\s(?:because|since|as|where|which|so)\s|\s\(")
-_MATH_AFTER = re.compile(
-    r"\s*(?:π|√|\\[A-Za-z{]|[\^!·×÷]|\*(?![*\s.]|$)|\*\s[\d\\(]|\.\d|[+/]\s*[\w\\(]|-\s*(?:\d*[a-z]\b|\\|\()|\((?:[\d\\]|[a-z]\b)|[:][\d]|[)}\]]\s*[\^{])"
-    r"|[a-zA-Z](?![a-zA-Z°])"
-)
-_MATH_BEFORE = re.compile(
-    r"(?:[√^_{±:/÷·×]|\\[A-Za-z]+\s?\{?|[\w)}]\s?[+*]|[\dA-Za-z)}] -|(?:\b[a-z]|[)}])-|\b[a-z]\(|-\("
-    r"|\d[-/]\d{1,2}[-/])\s?[({]?\s?$"
-)
-_EXPONENT_BEFORE = re.compile(r"[\^_]\{?$")
-_EQUALS = re.compile(r"(?<![<>!≠/])[=≈]+")
-_DIGIT = re.compile(r"\d")
-_UNKNOWN = re.compile(r"(?:^|[,;]|\b(?:and|or))\s*\$?([A-Za-z](?:_\w)?)\s*=")
-_REPLACEMENT = re.compile(r"\s*[;,]?\s*[(\[]?\s*(?:(?:or|maybe|perhaps|possibly|also)\s+){0,3}\$?(?=[-\d.])")
-_STATEMENT_END = re.compile(r"\s?[\w%°$]{0,12}\s*[)\].;!?$*]*\s*(?:$|\n|or\b)")
-_ROUNDING_SHARE = Fraction(1, 20)  # "1/3 = 0.33", "1.96 (about 2)"
-_EITHER = re.compile(r"\s*(?:[A-Za-z%°]{1,12}\s+)?,?\s?(?:or|または|或|oder)\s+(?:[a-z]\s*=\s*|\$)?", re.IGNORECASE)
-_SEVERAL = re.compile(r"\s|\s?(?:,|,?\s?and|to|through|thru|until|till|-|,?\s?&)\s?(?:[a-z]\s?=\s?|\$)?")
-_PAIR = re.compile(r"\\?[(\[{].*[,;].*[)\]}]")
-_UNIT_WORDS = re.compile(
-    r"\s?-?([A-Za-z°µμΩ¢$€£¥₹Å]+(?:(?:\^?-?\d)?(?:\s?[/·*]\s?|\s)[A-Za-z°µμΩ$]+){0,3}(?:\^?-?\d)?)"
-)
-_MORE_THAN_NUMBERS = re.compile(r"[^\d\s.,;|&+$%-]")
-_JOINING_WORD = re.compile(r"\b(?:and|or)\b")
-_FINAL_NO = re.compile(r"\n\W*no\W*$", re.IGNORECASE)
-_LIST_SEPARATOR = re.compile(r"\s?[,;]\s?(?:(?:and|or)\s)?")
-_FEW = 2  # numbers with a comma between ("in 2020, 42") may be of two things; more are a list
-_WINDOW, _BEYOND, _SHORT = 300, 80, 400
-
-
-def extract_number(answer: str) -> str | None:
-    """Return the canonical text of the number that an answer gives, or None."""
-    if PLAIN_NUMBER.fullmatch(answer):
-        return strip_idle_zeros(answer)
-    found = extract_quantity(answer)
-    return None if found is None else found.text
-
-
-def extract_quantity(answer: str) -> Quantity | None:
-    """Return the number that an answer gives, with its unit, or None when it gives none, or two."""
-    if PLAIN_NUMBER.fullmatch(answer):
-        return Quantity(strip_idle_zeros(answer), Fraction(answer if "." in answer else int(answer)))
-    text = strip_reasoning(fold_characters(answer))
-    for place in stated_answers(text):
-        found = _read_quantity(place.text, announced=True)
-        if found is None and place.whole:
-            return None  # "infinitely many" in a box: whatever number stands elsewhere is not the answer
-        if found is not None:
-            return found if found.text else None
-    if len(text) <= _SHORT:
-        if is_refusal(text) or _is_enumeration(text) or _FINAL_NO.search(text):
-            return None
-        if "\n" not in text:
-            found = _read_quantity(text, announced=False)
-            return found if found is not None and found.text else None
-    return _last_quantity(text)
-
-
-def _read_quantity(said: str, announced: bool) -> Quantity | None:
-    """Read what is said to be the answer: None when there is no number in it, _NONE when it is not one number."""
-    text = simplify_latex_numbers(said[:_SHORT])
-    lead = _LEAD_IN.match(text)
-    text = _MINUS_WORD.sub("-", text[lead.end() :] if lead else text)
-    infinite = INFINITY_TOKEN.fullmatch(text.strip(" .$"))
-    if infinite:
-        return infinity_from_match(infinite)
-    if _PAIR.fullmatch(text.strip(" .")) and not NUMBER_TOKEN.fullmatch(text.strip(" .()[]{}\\")):
-        return _NOT_ONE_NUMBER
-    clause = _first_clause(text)
-    tokens = [token for token in NUMBER_TOKEN.finditer(clause) if not _EXPONENT_BEFORE.search(clause, 0, token.start())]
-    if not tokens:
-        return None
-    if _two_answers(clause, tokens, announced) or _another_follows(tokens, text[len(clause) :]):
-        return _NOT_ONE_NUMBER
-    tokens = [token for token in tokens if not is_denied(text[: token.start()], text[token.end() :])]
-    if not tokens or (announced and is_corrected(text[tokens[0].end() :])):
-        return _NOT_ONE_NUMBER
-    first = tokens[0].start() <= len(clause) - len(clause.lstrip(" ([")) + 1
-    meant = tokens[0] if first and announced else tokens[-1]
-    if _is_bound(text, meant):
-        return _NOT_ONE_NUMBER
-    return (
-        next(_equation_quantities(clause), _NOT_ONE_NUMBER)
-        if _EQUALS.search(clause)
-        else _quantity_in_context(clause, meant)
-    )
-
-
-def _first_clause(text: str) -> str:
-    for end in _CLAUSE_END.finditer(text):
-        if any(char.isdigit() for char in text[: end.start()]):
-            return text[: end.start()]
-    return text
-
-
-def _two_answers(clause: str, tokens: list[re.Match[str]], announced: bool) -> bool:
-    for one, other in pairwise(tokens):
-        between = clause[one.end() : other.start()]
-        either = _EITHER.fullmatch(between) or is_alternative(between) or (announced and _SEVERAL.fullmatch(between))
-        if either and quantity_from_match(one).text != quantity_from_match(other).text:
-            return True
-    return len(tokens) > _FEW and all(
-        _LIST_SEPARATOR.fullmatch(clause[one.end() : other.start()]) for one, other in pairwise(tokens[-_FEW - 1 :])
-    )
-
-
-def _is_bound(text: str, token: re.Match[str]) -> bool:
-    """Whether the words around a number make it a bound, or a part of another number."""
-    return is_compared_before(text[: token.start()]) or is_compared_after(text[token.end() :])
-
-
-def _another_follows(tokens: list[re.Match[str]], rest: str) -> bool:
-    """Whether a clause's last number is followed by another in its place: "42 (43)", "42; 43", "42 (or 43)"."""
-    follows = _REPLACEMENT.match(rest)
-    one = quantity_from_match(tokens[-1])
-    other = quantity_from_match(again) if follows and (again := NUMBER_TOKEN.match(rest, follows.end())) else None
-    if follows is None or other is None or not _STATEMENT_END.match(rest, again.end() if again else 0):
-        return False
-    return not _may_be_same(one, other)
-
-
-def _may_be_same(one: Quantity, other: Quantity) -> bool:
-    """Whether two numbers may be the same one, rounded or in another unit."""
-    if one.value is None or other.value is None or one.unit != other.unit:
-        return one.text == other.text or one.unit != other.unit
-    if one.value.denominator == other.value.denominator == 1:
-        return one.value == other.value
-    return abs(one.value - other.value) <= _ROUNDING_SHARE * max(abs(one.value), abs(other.value))
-
-
-def _equation_quantities(clause: str) -> Iterator[Quantity]:
-    """Yield what an equation's sides come to, the last side first, where a side is a number and nothing else.
-
-    Nothing where two of them differ ("41 = 42"), or where several unknowns are given ("x = 43, y = 42").
-    """
-    if len({name[1] for name in _UNKNOWN.finditer(clause)}) > 1:
-        return
-    found: list[Quantity] = []
-    alone: list[Quantity] = []
-    for side in reversed(_EQUALS.split(clause)):
-        token = NUMBER_TOKEN.search(side)
-        if token and not side[: token.start()].strip(" ($"):
-            whole = _quantity_in_context(side, token)
-            if whole.text:
-                found.append(whole)
-                alone += [] if _DIGIT.search(side, token.end()) else [whole]
-    if all(_may_be_same(one, other) for one, other in pairwise(alone)):
-        yield from found
-
-
-def _quantity_in_context(text: str, token: re.Match[str]) -> Quantity:
-    """Return the number with its unit, unless it is but a part of an expression."""
-    before, after = text[max(0, token.start() - 20) : token.start()], text[token.end() : token.end() + 60]
-    if _MATH_BEFORE.search(before):
-        return _NOT_ONE_NUMBER
-    label = _unit_after(after, alone=token.end() + 60 >= len(text))
-    attached = _MATH_AFTER.match(after)
-    if attached and not (attached[0].isalpha() and label):
-        return _NOT_ONE_NUMBER
-    return quantity_from_match(token, label)
-
-
-def _unit_after(after: str, alone: bool) -> str:
-    """Return the unit that follows a number: the most words that are one, else the words if nothing else follows."""
-    words = _UNIT_WORDS.match(after)
-    if words is None:
-        return ""
-    rest = after[words.end() :].strip(" .)]*_`$\"'")
-    parts = re.split(r"(?=[\s/·*])", words[1])
-    for count in range(len(parts), 0, -1):
-        candidate = "".join(parts[:count]).strip()
-        last = count == len(parts) and not rest[:1].isalpha()
-        if parse_unit(candidate) and (last or len(candidate) > 3):
-            return candidate
-    single = len(words[1]) == 1
-    return words[1] if alone and not rest and len(parts) <= 3 and not single else ""
-
-
-def _is_enumeration(text: str) -> bool:
-    """Whether a text is several numbers and nothing else."""
-    if _MORE_THAN_NUMBERS.search(_JOINING_WORD.sub(" ", text)):
-        return False
-    return len({quantity_from_match(token).text for token in NUMBER_TOKEN.finditer(text)}) > 1
-
-
-def _last_quantity(text: str) -> Quantity | None:
-    """Return the last number of a text in which none is announced."""
-    last = max(text.rfind(digit) for digit in "0123456789")
-    if last < 0:
-        return None
-    start = max(0, last - _WINDOW)
-    window = text[start : last + _BEYOND]
-    if start:
-        window = window[re.search(r"\s|$", window).end() :]  # type: ignore[union-attr] # $ always matches
-    window = simplify_latex_numbers(window)
-    tokens = [
-        token
-        for token in NUMBER_TOKEN.finditer(window)
-        if not is_denied(window[: token.start()], window[token.end() :])
-    ]
-    if not tokens or _is_bound(window, tokens[-1]):
-        return None
-    found = _quantity_in_context(window, tokens[-1])
-    return found if found.text else None

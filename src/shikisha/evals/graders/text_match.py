@@ -1,15 +1,10 @@
-"""The checker of short texts: the same, exactly or but for what makes no other answer of it.
+"""Grade short texts: equal to an accepted answer, or matching a regular expression.
 
-Invariants: an accepted answer is compared before anything is read as a refusal, so that "I don't know" can be right;
-an empty answer and one that declines are NO_ANSWER. Deliberately absent: overlap of words (F1), synonyms and spelling
-mistakes: list what is accepted.
-
-The checker of answers by a regular expression: right when it is found in the answer, or covers all of it.
-
-Invariants: no pattern on no answer takes longer than its time; matching begins on the event loop, since nearly all of
-it takes microseconds, and goes on in a thread if it does not; what is still undecided then is UNGRADED, for a pattern
-that cannot decide is the checker's fault. A blank answer is NO_ANSWER. Deliberately absent: options that the pattern's
-own flags have, such as `(?i)`.
+Invariants: an accepted answer is compared before anything is read as a refusal, so that "I don't know" can be right. A
+blank answer is NO_ANSWER; for accepted answers a refusal is too. No pattern takes longer than its time limit on any
+answer: matching starts on the event loop, since nearly all of it takes microseconds, and continues in a thread if
+necessary. A pattern still undecided then is UNGRADED, because the checker is at fault. Deliberately absent: word
+overlap (F1), synonyms and spelling mistakes (list what is accepted), and options that patterns have as flags (`(?i)`).
 """
 
 import asyncio
@@ -23,15 +18,19 @@ from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answ
 from shikisha.evals.graders.answer_extraction import canonicalize_text, normalize_words, stated_text, strip_quotes
 from shikisha.evals.graders.canonical_form import AnswerForm
 
+if TYPE_CHECKING:
+    import regex
+
 _SHOWN = 200
-_SPARE = 500  # characters that may be space and punctuation
+_SECONDS_ON_LOOP = 0.002  # seconds of matching on the event loop
+_SPARE = 500  # characters; room for space and punctuation
 
 
 class TextComparison(StrEnum):
-    """What two texts may differ in and be the same."""
+    """The differences that two equal texts may have."""
 
-    EXACT = "exact"  # space around them
-    NORMALISED = "normalised"  # case, space, punctuation and articles, as SQuAD compares answers
+    EXACT = "exact"  # surrounding space
+    NORMALISED = "normalised"  # case, space, punctuation and articles, as in SQuAD
 
 
 class TextSettings(BaseModel):
@@ -58,7 +57,7 @@ def build_text_checker(settings: TextSettings, tools: GraderTools) -> "TextCheck
 
 
 class TextChecker:
-    """Grades what an answer says, as a text."""
+    """Grades the text of an answer."""
 
     __slots__ = ("_accepted", "_longest", "_mode", "_shown")
     name = "text"
@@ -71,14 +70,14 @@ class TextChecker:
         self._shown = " or ".join(repr(one[:_SHOWN]) for one in accepted[:5])
 
     async def grade(self, answer: str) -> Grade:
-        """Compare the whole answer, and what it says to be its answer, with each accepted one."""
+        """Compare the whole answer, and the answer that it states, with each accepted one."""
         said = stated_text(answer)
         found = canonicalize_text(answer, said)
         candidates = (one for one in (answer, said) if one is not None and len(one) <= self._longest)
         if any(self._comparable(one) in self._accepted for one in candidates):
             return grade_from_score(self.name, 1.0, (found or answer.strip())[:_SHOWN], f"is {self._shown}")
         if found is None:
-            return no_answer_grade(self.name, f"nothing is answered, expected {self._shown}")
+            return no_answer_grade(self.name, f"no answer found, expected {self._shown}")
         return grade_from_score(self.name, 0.0, found[:_SHOWN], f"found {found[:_SHOWN]!r}, expected {self._shown}")
 
     def _comparable(self, one: str) -> str:
@@ -86,16 +85,8 @@ class TextChecker:
         return one if self._mode is TextComparison.EXACT else normalize_words(one) or strip_quotes(one)
 
 
-if TYPE_CHECKING:
-    import regex
-
-    from shikisha.evals.graders.canonical_form import AnswerForm
-
-_SECONDS_ON_LOOP = 0.002  # seconds that the event loop can spare
-
-
 class RegexSettings(BaseModel):
-    """The pattern; whether it must cover the whole answer (but for space around it); the most seconds it may take."""
+    """The pattern; whether it must match the whole answer (except surrounding space); its time limit in seconds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -113,14 +104,14 @@ class RegexChecker:
     """Grades whether an answer fits a pattern."""
 
     name = "regex"
-    form: "AnswerForm | None" = None
+    form: AnswerForm | None = None
 
     def __init__(self, settings: RegexSettings) -> None:
         self._settings = settings
         self._pattern = compile_pattern(settings.pattern, "pattern")
 
     async def grade(self, answer: str) -> Grade:
-        """Look for the pattern."""
+        """Search for the pattern."""
         text, settings = answer.strip(), self._settings
         if not text:
             return no_answer_grade(self.name, "the answer is blank")
@@ -130,8 +121,8 @@ class RegexChecker:
             return ungraded_grade(self.name, f"the pattern was still undecided after {settings.seconds:g} s")
         if found is not None:
             return grade_from_score(self.name, 1.0, found[:_SHOWN], f"fits {settings.pattern}")
-        wish = "is not all" if settings.whole else "does not hold"
-        return grade_from_score(self.name, 0.0, None, f"the answer {wish} {settings.pattern}")
+        verb = "does not match all of" if settings.whole else "does not contain"
+        return grade_from_score(self.name, 0.0, None, f"the answer {verb} {settings.pattern}")
 
 
 def compile_pattern(pattern: str, where: str) -> "regex.Pattern[str]":
@@ -145,7 +136,7 @@ def compile_pattern(pattern: str, where: str) -> "regex.Pattern[str]":
 
 
 async def search_pattern(pattern: "regex.Pattern[str]", text: str, seconds: float, *, whole: bool) -> str | None:
-    """Return the first match's text, or None; TimeoutError when it is undecided after so many seconds."""
+    """Return the first match's text, or None; TimeoutError when it is undecided after `seconds`."""
     try:
         return _match(pattern, text, _SECONDS_ON_LOOP, whole)
     except TimeoutError:

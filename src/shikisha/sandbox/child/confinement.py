@@ -1,32 +1,21 @@
-"""How a process gives up what it could do: first what a launcher gives up, then what a program's process gives up.
+"""How a process gives up its rights: first the fork server's share, then the program's share. Landlock and seccomp.
 
-Invariants: nothing given up can be had back (no_new_privs, hard limits, an empty bounding set); a step that fails
-raises, so that no program starts half confined. As root the launcher becomes `nobody`, unless the interpreter lies
-where only root can read (a Python under /root): then it keeps the number 0 and loses every capability, and what the
-number alone would allow (root's own files, signals to root's processes) Landlock and the filter refuse.
-Deliberately absent: RLIMIT_NPROC, which counts everything that a user runs and nothing that root runs; no process can
-be made in a jail at all, and its threads are counted from outside.
+Invariants: nothing given up can be regained (no_new_privs, hard limits, an empty bounding set). A step that fails
+raises, so no program starts half confined. Every Landlock right that the running kernel knows is handled, hence denied
+where no rule grants it; nothing may be executed. A system call in no list is refused, so that a call of a future kernel
+stays refused until somebody has thought about it; a call in another architecture's way (i386, x32) ends the process.
+Only threads can be created, never processes, and a program can signal only itself. Every block of filter instructions
+ends in a verdict or falls through to the next, so no jump is longer than its block.
 
-Landlock: the kernel's own rules for a process that wants to be kept from files, whoever it runs as.
+As root the fork server becomes `nobody`, unless the interpreter lies where only root can read (a Python under /root):
+then it keeps user 0 without any capability, and Landlock and seccomp refuse what the number alone would allow.
 
-Invariants: every right that the running kernel knows is handled, hence denied where no rule grants it; nothing may be
-executed anywhere. What Landlock leaves open (modes, owners, times, attributes, the existence and size of files, sockets
-before ABI 4 and UDP at all) `seccomp` closes, except that a program can tell whether a file exists and how large it is.
-Source: Documentation/userspace-api/landlock.rst; landlock_create_ruleset(2).
-
-The system calls that a jailed program may make, with their numbers on x86_64 and aarch64.
-
-Invariant: what is in no list here is not allowed, so that a call that a future kernel brings is refused until somebody
-has thought about it. Left out on purpose: everything that makes a process, a socket or a mapping that outlives its
-program, memory that counts towards no limit (memfd, System V), splicing, and whatever reaches another process. Numbers
-are from the kernel's own headers (a test compares them where headers are installed); `-`: there is no such call.
-
-The filter of system calls, as a program for the kernel's classic BPF machine.
-
-Invariants: a call made in another architecture's way (i386, x32) ends the process; a call that no list allows is never
-carried out; a process is never made, only threads; signals go to the program itself alone. Every block of instructions
-ends in a verdict or falls through to the next, so that no jump is longer than its block. Written by hand because
-libseccomp is not everywhere. Sources: seccomp(2), Documentation/userspace-api/seccomp_filter.rst.
+What Landlock leaves open (modes, owners, times, attributes, sockets before ABI 4, UDP) the filter closes; a program can
+still tell whether a file exists and how large it is. Left out of the allowed calls on purpose: processes, sockets,
+mappings that outlive the program, memory that counts towards no limit (memfd, System V), and splicing. Deliberately
+absent: RLIMIT_NPROC, which counts everything a user runs and nothing root runs; threads are counted from outside. The
+filter is written by hand because libseccomp is not everywhere. Call numbers are from the kernel's headers (`-`: no such
+call); a test compares them. Sources: landlock(7), seccomp(2), Documentation/userspace-api of the kernel.
 """
 
 import ctypes
@@ -54,7 +43,7 @@ SystemCall = Callable[..., int]
 
 
 def landlock_version(system: SystemCall) -> int:
-    """Return the ABI that the kernel offers; 0: none."""
+    """Return the kernel's Landlock ABI; 0: none."""
     try:
         return system(_CREATE, None, 0, 1)
     except OSError:
@@ -62,10 +51,10 @@ def landlock_version(system: SystemCall) -> int:
 
 
 def landlock_restrict(system: SystemCall, readable: Sequence[int], devices: Sequence[int], own: int, abi: int) -> None:
-    """Restrict this thread for good to what these open descriptors stand for, and to what lies beneath them.
+    """Restrict this thread permanently to the files behind these open descriptors, and those beneath them.
 
-    `readable` are folders and files, `own` is the one folder to write in, `devices` are files such as /dev/null, to be
-    read and written.
+    `readable` are folders and files, `own` is the only writable folder, `devices` are files such as /dev/null to read
+    and write.
     """
     rights = sum(right for since, right in _RIGHTS_SINCE.items() if abi >= since)
     handled = struct.pack("=QQQ", rights, _TCP, _SCOPES)[: 8 if abi < 4 else 16 if abi < 6 else 24]
@@ -89,7 +78,7 @@ X86_64: Final = "x86_64"
 AARCH64: Final = "aarch64"
 _MACHINE_ORDER = (X86_64, AARCH64)
 
-# allowed whatever their arguments: files (Landlock says which), waiting, memory, threads, signals, clocks
+# Allowed with any arguments: files (Landlock decides which), waiting, memory, threads, signals, clocks.
 ALLOWED_CALLS = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69, pwritev 296 70,
 preadv2 327 286, pwritev2 328 287, lseek 8 62, close 3 57, close_range 436 436, dup 32 23, dup2 33 -, dup3 292 24,
@@ -116,17 +105,17 @@ geteuid 107 175, getgid 104 176, getegid 108 177, getresuid 118 148, getresgid 1
 getpgid 121 155, getpgrp 111 -, getsid 124 156, uname 63 160, sysinfo 99 179, getrusage 98 165, getrlimit 97 163,
 getpriority 140 141, capget 125 90, exit 60 93, exit_group 231 94, wait4 61 260, waitid 247 95
 """
-# allowed with some arguments only: `seccomp` says which
+# Allowed with some arguments only, see _CHECKS.
 CHECKED_CALLS = """
 clone 56 220, socketpair 53 199, sendto 44 206, recvfrom 45 207, kill 62 129, tgkill 234 131,
 rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240, prctl 157 167, ioctl 16 29, fcntl 72 25, prlimit64 302 261,
 open 2 -, openat 257 56, utimensat 280 88
 """
-# answered with success and without effect: Landlock covers no modes, and copying a file sets them
+# Succeed without effect: Landlock does not cover modes, and copying a file sets them.
 IGNORED_CALLS = """
 chmod 90 -, fchmod 91 52, fchmodat 268 53
 """
-# answered with EPERM, which Python tells as "Operation not permitted"; all that is in no list: ENOSYS
+# Fail with EPERM, which Python reports as "Operation not permitted". A call in no list fails with ENOSYS.
 REFUSED_CALLS = """
 fork 57 -, vfork 58 -, execve 59 221, execveat 322 281, socket 41 198, connect 42 203, bind 49 200, listen 50 201,
 accept 43 202, accept4 288 242, sendmsg 46 211, recvmsg 47 212, sendmmsg 307 269, recvmmsg 299 243,
@@ -141,7 +130,7 @@ utime 132 -, utimes 235 -, futimesat 261 -
 
 
 def syscall_numbers(table: str, machine: str) -> dict[str, int]:
-    """Return the numbers of a list's calls on one kind of machine, by name; calls that it lacks are left out."""
+    """Return the numbers of a list's calls on one machine type, by name, without calls that it lacks."""
     rows = [row.split() for row in table.split(",")]
     column = 1 + _MACHINE_ORDER.index(machine)
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
@@ -173,12 +162,12 @@ _DUPLICATES_FLAGS_LOCKS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)  # fc
 
 
 def seccomp_supported(machine: str) -> bool:
-    """Say whether there is a table of system calls for this kind of machine."""
+    """Whether there is a table of system calls for this machine type."""
     return machine in _AUDIT
 
 
 def filter_start(machine: str) -> list[Instruction]:
-    """Return the filter's beginning: what is the same for every process; it decides most calls."""
+    """Return the filter's beginning, which is the same for every process and decides most calls."""
     own = syscall_numbers(CHECKED_CALLS, machine)
     made: list[Instruction] = [(LOAD, 0, 0, _ARCHITECTURE), (EQUAL, 1, 0, _AUDIT[machine]), (VERDICT, 0, 0, KILL)]
     made += [(LOAD, 0, 0, _NUMBER), (GREATER_OR_EQUAL, 0, 1, _X32), (VERDICT, 0, 0, KILL)]
@@ -194,7 +183,7 @@ def filter_start(machine: str) -> list[Instruction]:
 
 
 def filter_end(machine: str, process: int) -> list[Instruction]:
-    """Return the filter's end, for the process with this id: signals and limits are for itself, all else is refused."""
+    """Return the filter's end for a process: signals and limits only for itself, everything else refused."""
     own = syscall_numbers(CHECKED_CALLS, machine)
     made: list[Instruction] = []
     for name in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "prlimit64"):
@@ -209,7 +198,7 @@ def pack_instructions(instructions: Iterable[Instruction]) -> bytes:
 
 
 def seccomp_available(prctl: Callable[..., int]) -> bool:
-    """Say whether the kernel takes filters: it says so by looking for one where there is none."""
+    """Whether the kernel accepts filters: it shows by reading one from a null address."""
     try:
         prctl(_SET_SECCOMP, _FILTER, None, 0, 0)
     except OSError as error:
@@ -218,7 +207,7 @@ def seccomp_available(prctl: Callable[..., int]) -> bool:
 
 
 def install_filter(filter_: bytes, prctl: Callable[..., int]) -> None:
-    """Put this thread, and all threads that it will make, under a filter for good; OSError when the kernel refuses."""
+    """Put this thread and its future threads under a filter permanently; OSError when the kernel refuses."""
 
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
@@ -228,7 +217,7 @@ def install_filter(filter_: bytes, prctl: Callable[..., int]) -> None:
 
 
 def _ranges(allowed: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield the runs of numbers that follow one another, each with the first number after it."""
+    """Yield the ranges of consecutive numbers, with exclusive ends."""
     left = sorted(allowed)
     while left:
         start = end = left[0]
@@ -257,7 +246,7 @@ def _allow_values(argument: int, values: tuple[int, ...]) -> list[Instruction]:
 
 
 def _truncates_only_when_writing(argument: int) -> list[Instruction]:
-    """Return a block that refuses O_TRUNC without writing, for which Landlock before ABI 3 asks for no right."""
+    """Return a block that refuses O_TRUNC without write access, which Landlock before ABI 3 does not check."""
     masked = (AND, 0, 0, _ACCESS_MODE | _OPEN_TRUNCATE)
     return [_low_word(argument), masked, (EQUAL, 1, 0, _OPEN_TRUNCATE), *_allow_or(EPERM)]
 
@@ -278,7 +267,7 @@ _CHECKS: Mapping[str, list[Instruction]] = {
     "fcntl": _allow_values(1, _DUPLICATES_FLAGS_LOCKS),
     "open": _truncates_only_when_writing(1),
     "openat": _truncates_only_when_writing(2),
-    "utimensat": [  # "now" is refused, so that whoever only wants a file to be there goes on to make it
+    "utimensat": [  # "now" is refused, so that Path.touch goes on to create the file
         *(_low_word(2), (EQUAL, 0, 3, 0), _high_word(2), (EQUAL, 0, 1, 0)),
         *((VERDICT, 0, 0, ERRNO | EPERM), (VERDICT, 0, 0, ERRNO)),
     ],
@@ -286,7 +275,7 @@ _CHECKS: Mapping[str, list[Instruction]] = {
 
 
 NOBODY = 65534
-FIRST_FREE_DESCRIPTOR = 10  # the first descriptor that no program is given
+FIRST_FREE_DESCRIPTOR = 10  # the first descriptor that programs never receive
 MOST_FILES, LARGEST_FILE = 64, 16 * 2**20  # open at once; bytes
 _STACK = 64 * 2**20  # for deep recursion; it counts towards the memory
 _SET_PDEATHSIG, _SET_DUMPABLE, _CAPBSET_DROP, _SET_SECUREBITS, _SET_NO_NEW_PRIVS, _CAP_AMBIENT = 1, 4, 24, 28, 38, 47
@@ -294,7 +283,7 @@ _ARENA_MAX = -8
 _KEEP_NOTHING = 0b11101111  # securebits: no root, no fix-up, no kept or ambient capabilities, each locked
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _LIBRARIES = ("/lib64", "/usr/lib64", "/nix/store")
-_SHARED_LIBRARIES = ("/lib", "/usr/lib")  # where systems differ: libraries alone, or in a folder for each architecture
+_SHARED_LIBRARIES = ("/lib", "/usr/lib")  # systems differ: libraries directly, or in a folder per architecture
 _DATA_FILES = ("/etc/ld.so.cache", "/usr/share/zoneinfo")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -302,7 +291,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Allowance:
-    """What one program may use: a folder to write in, bytes of memory beside the interpreter, seconds of processor."""
+    """What one program may use: a writable folder, bytes of memory beyond the interpreter, seconds of CPU time."""
 
     folder: str
     memory: int
@@ -310,7 +299,7 @@ class Allowance:
 
 
 def readable_paths() -> tuple[str, ...]:
-    """Return what a program may read: the interpreter's library, shared libraries, time zones; what there is of it."""
+    """Return the existing paths that a program may read: the interpreter's library, shared libraries, time zones."""
     library = os.path.dirname(os.__file__)
     architecture = getattr(sys.implementation, "_multiarch", "")
     shared = [os.path.join(path, architecture) for path in _SHARED_LIBRARIES]
@@ -320,7 +309,7 @@ def readable_paths() -> tuple[str, ...]:
 
 
 def support_problem() -> str | None:
-    """Say why this system can confine nobody; None when it can."""
+    """Return why this system cannot confine programs; None when it can."""
     machine = platform.machine()
     if sys.platform != "linux" or not seccomp_supported(machine):
         return f"a jail needs Linux on x86_64 or aarch64, not {sys.platform} on {machine}"
@@ -332,8 +321,11 @@ def support_problem() -> str | None:
 
 
 def drop_launcher_privileges(folder: str) -> None:
-    """Give up everything that forking and confining do not need; `folder` is where programs will have theirs."""
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # when memory is short, a program goes first
+    """Give up every right that forking and confining do not need; `folder` will hold the programs' folders."""
+    with (
+        suppress(OSError),
+        open("/proc/self/oom_score_adj", "w") as file,
+    ):  # when memory is short, programs are killed first
         file.write("1000")
     if os.geteuid() == 0:
         strangers = _as_nobody(lambda: _can_reach(folder))
@@ -347,14 +339,14 @@ def drop_launcher_privileges(folder: str) -> None:
 
 
 def end_with_parent(launcher: int) -> None:
-    """Have this process end when the launcher that made it does; ProcessLookupError when that has happened."""
+    """End this process when the fork server ends; ProcessLookupError when it already has."""
     _prctl(_SET_PDEATHSIG, 9, 0, 0, 0)
     if os.getppid() != launcher:
-        raise ProcessLookupError("the launcher has ended")
+        raise ProcessLookupError("the fork server has ended")
 
 
 def open_paths(paths: tuple[str, ...]) -> list[int]:
-    """Return descriptors for Landlock's rules, out of the way of those that a program is given."""
+    """Return descriptors for Landlock's rules, above those that programs receive."""
     opened = [os.open(path, os.O_PATH) for path in paths]
     try:
         return [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE_DESCRIPTOR) for one in opened]
@@ -364,11 +356,11 @@ def open_paths(paths: tuple[str, ...]) -> list[int]:
 
 
 class Confinement:
-    """What is the same for every program of a launcher, prepared once."""
+    """The confinement of programs; what all programs share is prepared once."""
 
     def __init__(self, *, contained: bool = False) -> None:
-        """Prepare; `contained` says that the walls are a container's, so that a kernel without Landlock will do."""
-        if hasattr(_libc, "mallopt"):  # glibc's: else each thread reserves 64 MiB of what a program may map
+        """Prepare; `contained`: we are inside a container, so a kernel without Landlock suffices."""
+        if hasattr(_libc, "mallopt"):  # glibc: otherwise each thread reserves 64 MiB of the program's memory
             _libc.mallopt(_ARENA_MAX, 1)
         self._machine = platform.machine()
         self._contained = contained
@@ -378,7 +370,7 @@ class Confinement:
         self._devices = open_paths(tuple(path for path in _DEVICES if os.path.exists(path)))
 
     def enter(self, allowance: Allowance) -> None:
-        """Confine this process for good. OSError when the system does not let it."""
+        """Confine this process permanently. OSError when the system refuses."""
         os.chdir(allowance.folder)
         _set_limits(allowance)
         _prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -413,7 +405,7 @@ def _can_reach(folder: str) -> bool:
 
 
 def _as_nobody(look: Callable[[], bool]) -> bool:
-    """Say whether nobody in particular could do this too; tried by a process that has become nobody."""
+    """Whether user `nobody` could do this, too; a child process that becomes nobody tries it."""
     child = os.fork()
     if child == 0:
         failed = True
@@ -435,9 +427,9 @@ def _drop_bounding_set() -> None:
     for capability in range(64):
         try:
             _prctl(_CAPBSET_DROP, capability, 0, 0, 0)
-        except OSError:  # past the last one that this kernel knows
+        except OSError:  # beyond the last capability of this kernel
             break
-    with suppress(PermissionError):  # whoever may not set these has no capability to lose
+    with suppress(PermissionError):  # a process that may not set these has no capability to lose
         _prctl(_SET_SECUREBITS, _KEEP_NOTHING, 0, 0, 0)
 
 

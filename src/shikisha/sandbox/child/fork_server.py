@@ -1,13 +1,13 @@
-"""The launcher: one small single-threaded process that forks a process for each program, before any of it is confined.
+"""The fork server: one small single-threaded process that forks a process for each program.
 
-Invariants: the launcher runs no program, reads nothing that a program wrote, and holds nothing of ours (it was started
-with an empty environment); a program's process has its own descriptors and none of the launcher's; when the socket to
-whoever started the launcher closes, the launcher and all programs end. Forking a warm interpreter costs a tenth of
-starting one, and forking from a process without threads is safe, where doing so from a server is not.
+Invariants: it runs no program, reads nothing that a program wrote, and holds nothing of ours (its environment is
+empty). A program's process has its own descriptors and none of the server's. When the socket to its creator closes, the
+server and all programs end. Forking a warm interpreter costs a tenth of starting one. It is safe from a process without
+threads, and unsafe from a server with them.
 
-What comes on the socket: one JSON message for each program (folder, memory, cpu_seconds) with five descriptors: its
-standard input, its output, what is to be run, where it tells how it ended, and a socket for the launcher's own word on
-it, which is first its process (with a pidfd), then its exit code.
+The socket carries one JSON message for each program (folder, memory, cpu_seconds) with five descriptors: the program's
+standard input, its output, what is to run, where it reports its end, and a socket for the server's own replies (first
+the process, with a pidfd; then its exit code).
 """
 
 import fcntl
@@ -19,8 +19,8 @@ import socket
 import sys
 from importlib import import_module
 
-from shikisha.sandbox.child import program
-from shikisha.sandbox.child.confinement import (
+from . import program
+from .confinement import (
     FIRST_FREE_DESCRIPTOR,
     Allowance,
     Confinement,
@@ -32,7 +32,7 @@ from shikisha.sandbox.child.confinement import (
 _LONGEST_MESSAGE = 65_536
 _SENT, _ANSWER = 3, 4
 _MOST_DESCRIPTORS = 4_096
-_PRELOADED_MODULES = (  # what programs import most, so that it is read once
+_PRELOADED_MODULES = (  # often imported by programs, so loaded once
     *("argparse", "bisect", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "enum", "fractions"),
     *("functools", "hashlib", "heapq", "inspect", "itertools", "math", "operator", "pathlib", "random", "re", "shutil"),
     *("statistics", "string", "tempfile", "textwrap", "threading", "time", "traceback", "typing"),
@@ -41,7 +41,7 @@ _PRELOADED_MODULES = (  # what programs import most, so that it is read once
 
 
 def main() -> None:
-    """Serve on the socket whose descriptor is the second argument; the third is the folder of all programs' folders."""
+    """Serve on the socket with the second argument's descriptor; the third is the folder of the programs' folders."""
     control = socket.socket(fileno=fcntl.fcntl(int(sys.argv[2]), fcntl.F_DUPFD_CLOEXEC, FIRST_FREE_DESCRIPTOR))
     os.close(int(sys.argv[2]))
     if trouble := support_problem():
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 class ForkServer:
-    """Knows the programs that run: each one's process and the socket on which its end is told, by pidfd."""
+    """Knows the running programs: each one's process and reply socket, by pidfd."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -64,7 +64,7 @@ class ForkServer:
         self._running: dict[int, tuple[int, socket.socket]] = {}
 
     def serve(self) -> None:
-        """Launch programs and tell of their ends until the socket closes."""
+        """Start programs and report their ends until the socket closes."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         while True:
@@ -81,32 +81,32 @@ class ForkServer:
 
     def _launch(self, message: bytes, descriptors: list[int]) -> int | None:
         *ends, word = descriptors
-        told = socket.socket(fileno=word)
+        reply = socket.socket(fileno=word)
         try:
             process = os.fork()
         except OSError as error:
             process = -1
-            _send_reply(told, {"problem": f"no process could be made: {error.strerror}"})
+            _send_reply(reply, {"problem": f"no process could be created: {error.strerror}"})
         if process == 0:
             self._run_child(message, ends)
         for end in ends:
             os.close(end)
         if process < 0:
-            told.close()
+            reply.close()
             return None
         pidfd = os.pidfd_open(process)
-        _send_reply(told, {"process": process}, pidfd)
-        self._running[pidfd] = process, told
+        _send_reply(reply, {"process": process}, pidfd)
+        self._running[pidfd] = process, reply
         return pidfd
 
     def _reap(self, pidfd: int) -> None:
-        process, told = self._running.pop(pidfd)
+        process, reply = self._running.pop(pidfd)
         os.close(pidfd)
-        with told:
-            _send_reply(told, {"code": os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])})
+        with reply:
+            _send_reply(reply, {"code": os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])})
 
     def _run_child(self, message: bytes, ends: list[int]) -> None:
-        """Be the process of one program, to its end; nothing returns from here into the launcher's loop."""
+        """Run one program in this forked process to its end; this never returns to the server's loop."""
         code = 70
         try:
             allowance = Allowance(**json.loads(message))
@@ -116,7 +116,7 @@ class ForkServer:
                 end_with_parent(self._process)
                 self._confinement.enter(allowance)
             except OSError as error:
-                program.report_end(_ANSWER, None, f"the jail could not be closed: {error}")
+                program.report_end(_ANSWER, None, f"the program could not be confined: {error}")
                 return
             os.closerange(_ANSWER + 1, _MOST_DESCRIPTORS)
             program.prepare_interpreter(allowance.folder, __name__.partition(".")[0])
@@ -137,12 +137,12 @@ def _preload_modules() -> None:
 def _send_reply(word: socket.socket, what: dict[str, object], *descriptors: int) -> None:
     try:
         socket.send_fds(word, [json.dumps(what).encode()], descriptors)
-    except OSError:  # whoever wanted to know has gone; the program ends at its limits
+    except OSError:  # the receiver has gone; the program ends at its limits
         return
 
 
 def _arrange_descriptors(ends: list[int]) -> None:
-    """Put a program's descriptors in their places: input, output, errors (which go nowhere), what is sent, answer."""
+    """Put a program's descriptors in place: input, output, errors (discarded), the sent program, its report."""
     given, printed, sent, answer = (fcntl.fcntl(end, fcntl.F_DUPFD, FIRST_FREE_DESCRIPTOR) for end in ends)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for place, end in enumerate((given, printed, nowhere, sent, answer)):

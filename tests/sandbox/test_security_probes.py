@@ -44,7 +44,7 @@ async def test_an_open_sandbox_fails_the_probe(one: Probe) -> None:
     with probe_scene() as laid:
         finding = await run_probe(one, Open(), laid)
     assert not finding.blocked, finding.what
-    assert finding.what != "it had no time to be tried"
+    assert finding.what != "it had no time to run"
     assert security_probes.processes_named(laid.marker) == []
 
 
@@ -55,7 +55,7 @@ async def test_what_never_ends_and_what_had_no_time_do_not_pass() -> None:
         assert (finding.blocked, finding.what.partition(" after")[0]) == (False, "still running")
         hurried = ScriptedSandbox([Execution(error="TimeoutError: no end")] * 3)
         finding = await run_probe(PROBES[0], hurried, laid)
-        assert (finding.blocked, finding.what, len(hurried.calls)) == (False, "it had no time to be tried", 3)
+        assert (finding.blocked, finding.what, len(hurried.calls)) == (False, "it had no time to run", 3)
         later = ScriptedSandbox([Execution(error="TimeoutError: no end"), Execution("nothing")])
         assert (await run_probe(PROBES[0], later, laid)).blocked
 
@@ -123,7 +123,7 @@ def test_why_not_says_what_got_through_and_what_to_do() -> None:
     findings = (ProbeResult("TCP", False, "it reached our listener: TCP", 1.0), ProbeResult("UDP", True, "", 1.0))
     verdict = SandboxReport("jail", findings)
     assert not verdict.available
-    assert verdict.why_not.startswith("the sandbox jail is not offered here: it did not withstand: TCP (it reached our")
+    assert verdict.why_not.startswith("the sandbox jail is not available here: it did not withstand: TCP (it reached")
     assert "install bubblewrap" in verdict.why_not
     assert SandboxReport("jail", findings[1:]).available
     assert not SandboxReport("jail", (), "no Landlock").available
@@ -147,7 +147,7 @@ def test_what_is_not_installed_is_not_offered_and_the_command_says_so(name: str,
     (record,) = json.loads(told.stdout)["sandboxes"]
     assert (told.returncode, record["name"], record["offered"], record["probes"]) == (3, name, False, [])
     assert trouble in record["trouble"]
-    program = f"from shikisha.sandbox.offer import obtain\nobtain({name!r})"
+    program = f"from shikisha.sandbox.availability import obtain_sandbox\nobtain_sandbox({name!r})"
     assert trouble in without_programs("-c", program).stderr
 
 
@@ -176,11 +176,11 @@ async def test_the_python_worker_runs_full_python_where_it_is_told_to() -> None:
 
 def test_the_python_worker_is_refused_a_sandbox_that_is_not_there() -> None:
     program = (
-        "from shikisha.workers import python\nfrom shikisha.secrets import Vault\n"
-        "python.build(python.Settings(sandbox='bubblewrap'), None, Vault({}))"
+        "from shikisha.workers import python\nfrom shikisha.core.secrets import SecretStore\n"
+        "python.build(python.PythonSettings(sandbox='bubblewrap'), None, SecretStore({}))"
     )
     assert (
-        "the sandbox bubblewrap is not offered here: there is no program bwrap"
+        "the sandbox bubblewrap is not available here: there is no program bwrap"
         in without_programs("-c", program).stderr
     )
 

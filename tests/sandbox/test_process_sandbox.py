@@ -241,7 +241,7 @@ async def test_the_event_loop_goes_on_while_a_program_runs() -> None:
 def test_a_program_of_ours_that_never_closes_its_jail_ends_well() -> None:
     program = (
         "import asyncio\n"
-        "from shikisha.sandbox.jail import Jail\n"
+        "from shikisha.sandbox.process_sandbox import ProcessSandbox as Jail\n"
         "jail = Jail()\n"
         "async def main():\n"
         "    try:\n"

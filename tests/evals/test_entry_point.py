@@ -100,8 +100,10 @@ async def test_cancelling_a_grade_ends_the_waiting(function: str) -> None:
 
 def test_no_exit_waits_for_a_function_that_never_ends() -> None:
     program = (
-        "import asyncio\nfrom shikisha.grade import Tools\nfrom shikisha.grade.entry_point import Settings, build\n"
-        "checker = build(Settings(function='grading_functions:endless', seconds=0.1), Tools())\n"
+        "import asyncio\nfrom shikisha.evals.graders import GraderTools\n"
+        "from shikisha.evals.graders.entry_point import EntryPointSettings, build_entry_point_checker\n"
+        "settings = EntryPointSettings(function='grading_functions:endless', seconds=0.1)\n"
+        "checker = build_entry_point_checker(settings, GraderTools())\n"
         "print(asyncio.run(checker.grade('x')).mark)\n"
     )
     done = subprocess.run(  # noqa: S603 - our own program

@@ -2,7 +2,7 @@
 
     python benchmarks/grading.py [--json]
 
-The edge cases are those of `tests/test_grade_cases.py`. Comparisons that spelling cannot decide go to processes of
+The edge cases are those of `tests/evals/test_grader_cases.py`. Comparisons that spelling cannot decide go to processes of
 math-verify; the first of them starts one.
 """
 
@@ -19,7 +19,7 @@ from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.evals.graders.grader_registry import build_checker
 from shikisha.evals.graders.math import ExpressionComparer, MathChecker
 
-CASES = Path(__file__).parent.parent / "tests" / "test_grade_cases.py"
+CASES = Path(__file__).parent.parent / "tests" / "evals" / "test_grader_cases.py"
 REASONING = (
     "First we look at what is given: 3 apples at $1.25 each, so the second part needs the first one's sum. " * 20
 )

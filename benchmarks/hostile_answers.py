@@ -2,7 +2,7 @@
 
     python benchmarks/hostile_answers.py [--json]
 
-The hostile and the honest answers are those of `tests/test_grade_hostile.py`. Recorded answers are graded from the
+The hostile and the honest answers are those of `tests/evals/test_hostile_answers.py`. Recorded answers are graded from the
 models' full texts and compared with the recorded scores, which other people's extraction gave; `recorded.py` says where
 the files are, and without them these figures are left out. "Lost" are answers that were recorded as right and are not
 graded right here: what a checker that is too strict would lose.
@@ -21,7 +21,7 @@ from shikisha.evals.graders import Checker, GradeMark, GraderTools
 from shikisha.evals.graders.grader_registry import build_checker
 from shikisha.outcomes.log_reader import open_log
 
-ANSWERS = Path(__file__).parent.parent / "tests" / "test_grade_hostile.py"
+ANSWERS = Path(__file__).parent.parent / "tests" / "evals" / "test_hostile_answers.py"
 FOLDER = Path(__file__).parent.parent.parent / "shared" / "recorded"
 Gold = str | Mapping[str, object]
 Block = tuple[str, Gold, str]

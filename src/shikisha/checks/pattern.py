@@ -1,6 +1,6 @@
 """A check that an answer holds, or does not hold, a regular expression.
 
-Invariant: no pattern on no answer takes longer than its time (`grade.pattern`); what is still undecided then has not
+Invariant: no pattern on no answer takes longer than its time (`text_match`); what is still undecided then has not
 passed. Deliberately absent: options that the pattern's own flags have, such as `(?i)`.
 """
 

@@ -50,7 +50,7 @@ Columns: question_id, question, options (a list), answer (a letter), answer_inde
 
 A user's own rows, JSONL by preference: a prompt and how its answers are graded.
 
-Fields: prompt; checker (a kind, see `grade.registry`) with its settings beside it, or in an object `check`; and where
+Fields: prompt; checker (a kind, see `grader_registry`) with its settings beside it, or in an object `check`; and where
 wanted context, id, domain, difficulty, split (train, dev, test), labels (a list). A judge is shown context and prompt.
 Invariant: a row without a checker is refused, unless one is given for the whole file; then the row's further fields
 complete its settings. A field that is neither of these nor the checker's is an error.

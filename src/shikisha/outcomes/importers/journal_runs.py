@@ -6,7 +6,7 @@ that was shown what others found, says nothing of what its worker makes of the t
 grade, the last in a chain of plans that are right would be learned to be right alone. Such calls are left out, and each
 run stands in the table `conducted` with its conductor, grade and cost. A task without an id is named by its content.
 The answer is what a checker extracted, else the text. A grade is of a run's answer, so the call whose text is that
-answer gets the score, and other steps' calls as far as theirs follows from it (`grade.inferring`; such scores are
+answer gets the score, and other steps' calls as far as theirs follows from it (`inferred_scores`; such scores are
 counted apart); where a run of one step ended without an answer, the last worker that was really asked gets it. Executed
 grades go before people's, and those before a language model's, which are counted apart and marked in the column
 `judged`. Handoff checks give no score: they reject some wrong answers and never confirm a right one, so a mean over

@@ -19,7 +19,7 @@ any text, and the engine checks it against pool and caps as it does every plan.
 The schemas in a request: the answer's, which has to be one, and those of the client's tools, which are passed on.
 
 Invariant: a schema that is none, or too large to be worked with, is a 400 that names its place, before anything is
-begun. Deliberately absent: what makes a schema too large (`shikisha.schema`), and holding an answer to it (`handoff`).
+begun. Deliberately absent: what makes a schema too large (`core.json_schema`), and holding an answer to it (`handoff`).
 """
 
 import json

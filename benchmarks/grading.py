@@ -2,8 +2,8 @@
 
     python benchmarks/grading.py [--json]
 
-The edge cases are those of `tests/evals/test_grader_cases.py`. Comparisons that spelling cannot decide go to processes of
-math-verify; the first of them starts one.
+The edge cases are those of `tests/evals/test_grader_cases.py`. Comparisons that spelling cannot decide go to processes
+of math-verify; the first of them starts one.
 """
 
 import asyncio

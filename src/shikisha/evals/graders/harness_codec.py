@@ -523,33 +523,9 @@ class MessageDecoder:
 
 
 _SIMPLE_TYPES = (int, str, float, bool, type(None))
-_STRUCTURES = frozenset(
-    [
-        "instance",
-        "member",
-        "code",
-        "module",
-        "tuple",
-        "frozenset",
-        "set",
-        "dict",
-        "ordered",
-        "counter",
-        "default",
-        "deque",
-        "bytearray",
-        "again",
-        "dict_keys",
-        "dict_values",
-        "dict_items",
-        "type",
-        "global",
-        "yours",
-        "own",
-        "error",
-        "error_class",
-    ]
-)
+_STRUCTURES = frozenset({"instance", "member", "code", "module", "tuple", "frozenset", "set", "dict", "ordered"})
+_STRUCTURES |= {"counter", "default", "deque", "bytearray", "again", "dict_keys", "dict_values", "dict_items"}
+_STRUCTURES |= {"type", "global", "yours", "own", "error", "error_class"}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?|[-+]?(Infinity|s?NaN\d{0,9})", re.ASCII)
 
 

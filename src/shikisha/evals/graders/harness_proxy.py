@@ -85,21 +85,8 @@ def _copy_target(target: object, deep: bool) -> object:
     return copy.deepcopy(target) if deep else copy.copy(target)
 
 
-_ARITHMETIC = [
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "lshift",
-    "rshift",
-    "and",
-    "or",
-    "xor",
-]
+_ARITHMETIC = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "and"]
+_ARITHMETIC += ["or", "xor"]
 OPERATIONS: dict[str, Callable[..., object]] = {
     "call": _call,
     "getattr": getattr,
@@ -261,34 +248,10 @@ async def _proxy_coroutine(proxy: Proxy) -> object:
     return proxy._shikisha_[0].ask("await", proxy)
 
 
-_MUTATORS = frozenset(
-    [
-        "append",
-        "extend",
-        "insert",
-        "pop",
-        "remove",
-        "clear",
-        "sort",
-        "reverse",
-        "update",
-        "setdefault",
-        "popitem",
-        "add",
-        "discard",
-        "difference_update",
-        "intersection_update",
-        "symmetric_difference_update",
-        "__setitem__",
-        "__delitem__",
-        "__iadd__",
-        "__imul__",
-        "__ior__",
-        "__iand__",
-        "__isub__",
-        "__ixor__",
-    ]
-)
+_MUTATORS = frozenset({"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update"})
+_MUTATORS |= {"setdefault", "popitem", "add", "discard", "difference_update", "intersection_update"}
+_MUTATORS |= {"symmetric_difference_update", "__setitem__", "__delitem__", "__iadd__", "__imul__", "__ior__"}
+_MUTATORS |= {"__iand__", "__isub__", "__ixor__"}
 
 
 def _refreshing_attribute(self: Proxy, name: str) -> object:

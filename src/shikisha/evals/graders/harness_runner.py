@@ -75,35 +75,10 @@ _MOCK_ATTRIBUTES = frozenset(
 _MOCK_ATTRIBUTES |= {"method_calls", "configure_mock", "reset_mock", "attach_mock", "mock_add_spec"}
 _INTERNAL_TYPES = (GeneratorType, CoroutineType, AsyncGeneratorType, FrameType, TracebackType, CodeType, BaseException)
 _NAME_ATTRIBUTES = (["__name__"], ["__qualname__"], ["__doc__"])  # what decorators copy from a function
-_OPEN_MODULES = frozenset(  # the program may use the public parts of objects from these modules: none executes text
-    [
-        "io",
-        "_io",
-        "sqlite3",
-        "argparse",
-        "types",
-        "collections",
-        "random",
-        "_random",
-        "queue",
-        "_queue",
-        "threading",
-        "_thread",
-        "logging",
-        "csv",
-        "_csv",
-        "email",
-        "xml",
-        "configparser",
-        "pathlib",
-        "tempfile",
-        "array",
-        "struct",
-        "_struct",
-        "zipfile",
-        "tarfile",
-    ]
-)
+# The program may use the public parts of objects from these modules: none executes text.
+_OPEN_MODULES = frozenset({"io", "_io", "sqlite3", "argparse", "types", "collections", "random", "_random", "queue"})
+_OPEN_MODULES |= {"_queue", "threading", "_thread", "logging", "csv", "_csv", "email", "xml", "configparser"}
+_OPEN_MODULES |= {"pathlib", "tempfile", "array", "struct", "_struct", "zipfile", "tarfile"}
 _READ_OPERATIONS = frozenset(
     {"getattr", "iter", "next", "enter", "exit", "len", "getitem", "contains", "call", "str", "repr"}
 )

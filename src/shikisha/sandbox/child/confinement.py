@@ -150,15 +150,10 @@ _THREAD, _NAMESPACES = 0x00010000, 0x7E020000  # clone(2)
 _UNIX, _STREAM, _TYPE_MASK, _OUT_OF_BAND = 1, 1, 0xF, 1  # socketpair(2), send(2)
 _ACCESS_MODE, _OPEN_TRUNCATE = 0o3, 0o1000  # open(2)
 _SET_NAME, _GET_NAME = 15, 16  # prctl(2)
-_TERMINAL_SIZE_AND_SO_ON = (
-    0x5401,
-    0x5413,
-    0x541B,
-    0x5421,
-    0x5450,
-    0x5451,
-)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIO[N]CLEX
-_DUPLICATES_FLAGS_LOCKS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)  # fcntl(2): no owner, no lease, no signal
+# TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO and FIO[N]CLEX: what Python's own streams ask; TIOCSTI would type for others.
+_HARMLESS_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+# Without F_SETOWN, F_SETSIG and leases, by which the kernel would signal another process.
+_HARMLESS_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
 
 
 def seccomp_supported(machine: str) -> bool:
@@ -263,8 +258,8 @@ _CHECKS: Mapping[str, list[Instruction]] = {
     ],
     "recvfrom": [_low_word(3), (ANY_BIT, 1, 0, _OUT_OF_BAND), *_allow_or(EPERM)],
     "prctl": _allow_values(0, (_SET_NAME, _GET_NAME)),
-    "ioctl": _allow_values(1, _TERMINAL_SIZE_AND_SO_ON),
-    "fcntl": _allow_values(1, _DUPLICATES_FLAGS_LOCKS),
+    "ioctl": _allow_values(1, _HARMLESS_IOCTLS),
+    "fcntl": _allow_values(1, _HARMLESS_FCNTLS),
     "open": _truncates_only_when_writing(1),
     "openat": _truncates_only_when_writing(2),
     "utimensat": [  # "now" is refused, so that Path.touch goes on to create the file

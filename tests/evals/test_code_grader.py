@@ -237,7 +237,7 @@ async def test_what_the_tests_need_and_the_sandbox_lacks_leaves_the_answer_ungra
 async def test_a_setup_that_fails_by_itself_leaves_the_answer_ungraded(jail: ProcessSandbox, style: str) -> None:
     grade_ = await grade(jail, style, RIGHT[style], setup="import nothing_like_it")
     assert grade_.mark is GradeMark.UNGRADED
-    assert "what the tests bring along fails by itself: ModuleNotFoundError" in grade_.evidence
+    assert "the setup of the tests fails: ModuleNotFoundError" in grade_.evidence
 
 
 class Broken:

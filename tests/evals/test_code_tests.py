@@ -151,7 +151,7 @@ STEPS = (VALUED, DONE)
         ({"steps": "all"}, False, "0 of 2 parts"),
         ({}, False, "0 of 2 parts"),
         ({"missing": ["numpy"]}, None, "the sandbox lacks what the tests need: numpy"),
-        ({"broken": "E: x"}, None, "what the tests bring along fails by itself: E: x"),
+        ({"broken": "E: x"}, None, "the setup of the tests fails: E: x"),
         ({"unloaded": "E: x"}, False, "the program cannot be loaded: E: x"),
     ],
 )

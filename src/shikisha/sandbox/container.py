@@ -129,7 +129,7 @@ class _ContainerRun:
         """Kill the container without waiting for it, since a cancelled run must not wait."""
         if self._killing is None:
             self._killing = _start_command([self._engine, "kill", self._name])
-            self._command.kill()  # it may be blocked on output that nobody reads
+            self._command.kill()  # it may be blocked on unread output
 
     def code(self) -> int:
         """Return the exit code; engines report a signal as a code above 128."""

@@ -7,7 +7,7 @@ program and user namespaces, which some systems forbid. This needs neither, nor 
 same processes inside bubblewrap's namespaces, as a second wall.
 
 Invariants: a program has an environment of its own, no file but its own folder and the interpreter's library, no
-network, and no process beside its own. It ends within its limits, and nothing of it remains. The fork server gets an
+network, and no process but its own. It ends within its limits, and nothing of it remains. The fork server gets an
 empty environment and one socket. A program's input is sealed, so nothing has to be written while it runs. Every
 descriptor opened here is closed here, and every folder made here is removed. Processes are killed by pidfd, never by a
 number that another process may have by then.

@@ -574,17 +574,18 @@ async def run_probes(sandbox: Sandbox) -> list[ProbeResult]:
     first = await sandbox.run("print(6 * 7)", {})
     if first.printed != "42\n":
         raise ConfigError(f"it does not run a simple program: {first.error or 'nothing was printed'}")
-    with probe_scene() as laid:
+    with probe_scene() as bait:
         *others, longest = PROBES
-        last = asyncio.create_task(run_probe(longest, sandbox, laid))  # takes all its time: beside the others
+        # An endless loop takes all its time, so it runs next to the others.
+        last = asyncio.create_task(run_probe(longest, sandbox, bait))
         try:
-            return [*[await run_probe(one, sandbox, laid) for one in others], await last]
+            return [*[await run_probe(one, sandbox, bait) for one in others], await last]
         finally:
             last.cancel()
 
 
 async def run_probe(probe: Probe, sandbox: Sandbox, scene: ProbeScene) -> ProbeResult:
-    """Carry out one attack, again if it had no time to run, and say what came of it."""
+    """Carry out one attack, again if it had no time to run, and return the result."""
     return await _ProbeRun(sandbox, scene, probe).finding()
 
 
@@ -598,7 +599,7 @@ class _ProbeRun:
         self._marker = f"{scene.marker}{PROBES.index(probe):02}"
 
     async def finding(self) -> ProbeResult:
-        """Carry out the attack, again if it had no time to run, and say what came of it."""
+        """Run the attack up to three times, until one run had the time, and judge by the evidence."""
         begun = perf_counter()
         for _ in range(_TRIES):
             trace = await self._trace()

@@ -106,7 +106,7 @@ def check_size(schema: Json, where: str, times: int = 1) -> None:
 async def check_bounds(schemas: Mapping[str, Schema]) -> None:
     """Refuse schemas that are only passed on (a client's tools, by their places) when they are too large.
 
-    ConfigError names the place. Unknown keywords in them are accepted: whoever follows the schema decides.
+    ConfigError names the place. Unknown keywords in them are accepted: the receiver of the schema decides.
     """
     letters = [_schema_text(schema, where) for where, schema in schemas.items()]
     if sum(map(len, letters)) > 2 * MOST_CHARACTERS:

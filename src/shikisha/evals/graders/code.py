@@ -280,7 +280,7 @@ def blocked_outcome(report: Report) -> CodeOutcome | None:
     if isinstance(missing := report.get("missing"), list):
         return CodeOutcome(None, f"the sandbox lacks what the tests need: {', '.join(map(str, missing))}")
     if "broken" in report:
-        return CodeOutcome(None, f"what the tests bring along fails by itself: {report['broken']}")
+        return CodeOutcome(None, f"the setup of the tests fails: {report['broken']}")
     if "unloaded" in report:
         return CodeOutcome(False, f"the program cannot be loaded: {report['unloaded']}")
     return None

@@ -39,7 +39,7 @@ CHECKERS: Mapping[str, CheckerKind] = {
 
 
 def build_checker(kind: str, spec: Mapping[str, object], tools: GraderTools, where: str) -> Checker:
-    """Build a checker from settings that somebody wrote.
+    """Build a checker from a user's settings.
 
     UnknownName when there is no such kind; ConfigError says `where`, which field, and what was expected; MissingExtra
     when the kind needs a library that is not installed.

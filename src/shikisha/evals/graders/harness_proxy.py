@@ -62,6 +62,7 @@ def _exit(target: object, *error: object) -> object:
 
 
 def _await(target: Coroutine[object, object, object]) -> object:
+    # Imported only here: few programs await, and each process would pay for the import.
     import asyncio
 
     return asyncio.run(_await_target(target))
@@ -124,16 +125,16 @@ _COMBINED = {"__contains__": "contains"} | {f"__{name}__": name for name in (*_A
 _COMBINED |= {f"__i{name}__": f"i{name}" for name in _ARITHMETIC}
 PROXIED_METHODS = frozenset({*_FORWARDED, *_COMBINED, "__await__", "__aiter__", "__eq__", "__lt__", "__hash__"})
 _VISIBLE_ATTRIBUTES = frozenset({"__name__", "__qualname__", "__doc__", "__module__", "__dict__", "__annotations__"})
+_VISIBLE_ATTRIBUTES |= {"__wrapped__", "__self__", "__members__", "__slots__", "__version__", "__cause__"}
 _VISIBLE_ATTRIBUTES |= {
-    "__wrapped__",
-    "__self__",
-    "__members__",
-    "__slots__",
-    "__version__",
-    "__cause__",
     "__context__",
+    "__closure__",
+    "__defaults__",
+    "__mro__",
+    "__bases__",
+    "__dataclass_fields__",
+    "__aenter__",
 }
-_VISIBLE_ATTRIBUTES |= {"__closure__", "__defaults__", "__mro__", "__bases__", "__dataclass_fields__", "__aenter__"}
 
 
 class Proxy:

@@ -90,7 +90,8 @@ def probe_sandbox(name: str) -> SandboxReport:
     _kind_of(name)
     with _lock:
         if name not in _reports:
-            with ThreadPoolExecutor(1) as thread:  # an event loop of its own, whether or not one runs here
+            # An event loop of its own, whether or not one runs here.
+            with ThreadPoolExecutor(1) as thread:
                 _reports[name] = thread.submit(asyncio.run, _probe_unshared(name)).result()
         return _reports[name]
 

@@ -37,7 +37,8 @@ from shikisha.sandbox.process_sandbox import (
 IMAGE = "python:3-slim"
 _ENGINES = ("docker", "podman")
 _PATIENCE = 20.0  # seconds for an engine to answer
-_INTERPRETER_BYTES = 64 * 2**20  # bytes that Python itself takes of a container's memory
+# Bytes that Python itself takes of a container's memory.
+_INTERPRETER_BYTES = 64 * 2**20
 _UNPRIVILEGED_USER = "65534:65534"
 _SIGNAL_BASE = 128  # exit codes above this are signals
 
@@ -172,7 +173,8 @@ def _prefixed_pipe(first: bytes, reads: io.FileIO) -> io.FileIO:
 
 
 def _copy_stream(first: bytes, source: io.FileIO, sink: io.FileIO) -> None:
-    with source, sink, suppress(OSError):  # the reader has gone: the data is not needed
+    # The reader has gone: the data is not needed.
+    with source, sink, suppress(OSError):
         piece = first
         while piece:
             written = sink.write(piece)

@@ -23,8 +23,10 @@ from shikisha.sandbox import DEFAULT_LIMITS, Execution, Inputs, SandboxLimits, S
 if TYPE_CHECKING:
     from pydantic_monty import CollectString, Monty, MontySession, ResourceLimits
 
-_WORST_EXPANSION = 8  # bytes of the interpreter's memory per character of input, at most
-_GRACE = 1.0  # seconds beyond the limits until an unresponsive process is killed
+# Bytes of the interpreter's memory per character of input, at most.
+_WORST_EXPANSION = 8
+# Seconds beyond the limits until an unresponsive process is killed.
+_GRACE = 1.0
 
 
 class MontySandbox:

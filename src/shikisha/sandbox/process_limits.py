@@ -31,8 +31,10 @@ from time import monotonic
 from shikisha.sandbox import Execution, SandboxLimits
 
 _CHUNK = 65_536
-_LOOK_EVERY = 0.05  # seconds between checks of what has no event: folders, threads
-_LONGEST_DEATH = 10.0  # seconds for a killed process to disappear
+# Seconds between checks of what has no event: folders, threads.
+_LOOK_EVERY = 0.05
+# Seconds for a killed process to disappear.
+_LONGEST_DEATH = 10.0
 _REPORT_OVERHEAD = 65_536  # bytes of a report besides the value
 _LONGEST_CHARACTER = 12  # bytes of one character in JSON
 
@@ -166,7 +168,8 @@ def make_execution(ending: ProcessOutput, code: int, limits: SandboxLimits) -> E
 def _read_report(report: bytes) -> tuple[str | None, str | None, bool]:
     """Return value, error and whether it was a program at all; the report is untrusted."""
     try:
-        ending = json.loads(report.strip().rpartition(b"\n")[2])  # a container engine may have written before it
+        # A container engine may have written before it.
+        ending = json.loads(report.strip().rpartition(b"\n")[2])
         value, error = (
             None if ending[each] is None else _replace_surrogates(str(ending[each])) for each in ("value", "error")
         )
@@ -192,7 +195,8 @@ def _exit_message(code: int, limits: SandboxLimits) -> str | None:
 
 
 MOST_BYTES, MOST_FILES = 64 * 2**20, 5_000
-_LOCK_GRACE = 60.0  # seconds in which a new folder may not be locked yet
+# Seconds in which a new folder may not be locked yet.
+_LOCK_GRACE = 60.0
 
 
 def claim_folder(kind: str, among: Path | None = None) -> tuple[Path, int]:
@@ -235,7 +239,8 @@ def remove_folder(folder: Path) -> None:
     names = (f"{token_hex(8)}-{number}" for number in count())
     with suppress(OSError):
         while waiting := [entry for entry in _folder_entries(folder) if not _try_remove(entry)]:
-            for inner in waiting:  # move its contents up, so that nothing nests deeper
+            # Move its contents up, so that nothing nests deeper.
+            for inner in waiting:
                 for entry in _folder_entries(inner):
                     _make_accessible(entry)
                     entry.rename(folder / next(names))

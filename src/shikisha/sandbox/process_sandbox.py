@@ -53,7 +53,8 @@ from shikisha.sandbox.process_limits import (
 SANDBOX_FOLDER = Path(__file__).parent
 MOST_THREADS = 256
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from child.fork_server import main; main()"
-_PATIENCE = 60.0  # seconds for the fork server to start, or to answer
+# Seconds for the fork server to start, or to answer.
+_PATIENCE = 60.0
 _LONGEST_REPLY = 4_096
 
 
@@ -156,7 +157,8 @@ class ProcessSandbox:
     def _request(self, code: str, inputs: Inputs, stdin: str) -> ProgramRequest:
         limits = self.limits
         sent = {"code": code, "inputs": dict(inputs), "depth": limits.depth, "output": limits.output}
-        cpu_seconds = math.ceil(limits.seconds * (os.cpu_count() or 1)) + 1  # a backstop in case our own watching ends
+        # A backstop in case our own watching ends.
+        cpu_seconds = math.ceil(limits.seconds * (os.cpu_count() or 1)) + 1
         return ProgramRequest(
             json.dumps(sent).encode(), stdin.encode(errors="surrogatepass"), limits.memory, cpu_seconds
         )
@@ -309,7 +311,8 @@ class _ForkServerProcess:
 
     def __init__(self, command: Callable[[Path], Sequence[str]]) -> None:
         self._base, lock = claim_folder("jail")
-        self._base.chmod(0o711)  # the fork server may run as another user; each folder in it is for one program
+        # The fork server may run as another user; each folder in it is for one program.
+        self._base.chmod(0o711)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         errors, errors_end = os.pipe()
         self._errors = io.FileIO(errors)

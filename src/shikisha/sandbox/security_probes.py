@@ -437,11 +437,14 @@ PROBE_LIMITS = SandboxLimits(seconds=1.0, memory=128 * 2**20, output=100_000)  #
 MOST_PROCESSES, MOST_THREADS = 64, 1_000
 NOTHING_GAINED = "it obtained nothing"
 _TRIES = 3
-_LATE_SECONDS = 5.0  # seconds beyond its limit that a run may take on a busy machine
+# Seconds beyond its limit that a run may take on a busy machine.
+_LATE_SECONDS = 5.0
 _MEMORY_BYTES = 2 * PROBE_LIMITS.memory + 192 * 2**20  # bytes, including some interpreters
-_FLOOD_BYTES = 32 * 2**20  # bytes of our own growth while reading a flood
+# Bytes of our own growth while reading a flood.
+_FLOOD_BYTES = 32 * 2**20
 _LOOK_EVERY = 0.02
-_SECONDS_AFTER = 0.1  # seconds after a run until nothing of it may remain
+# Seconds after a run until nothing of it may remain.
+_SECONDS_AFTER = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,7 +529,8 @@ def _time_exceeded(_: ProbeScene, trace: ProbeTrace) -> str | None:
 def _output_exceeded(_: ProbeScene, trace: ProbeTrace) -> str | None:
     if trace.our_growth > _FLOOD_BYTES:
         return f"we grew by {trace.our_growth / 2**20:,.0f} MiB"
-    most = 4 * PROBE_LIMITS.output  # a character may take four bytes, and some count bytes
+    # A character may take four bytes, and some count bytes.
+    most = 4 * PROBE_LIMITS.output
     return f"more than {most:,} characters came out" if len(trace.execution.printed) > most else None
 
 

@@ -46,15 +46,19 @@ if TYPE_CHECKING:
     from pydantic import JsonValue  # the engine starts without pydantic
 
 MOST_CHARACTERS = 200_000  # of a schema as compact JSON
-MOST_VALUES = 10_000  # objects, lists, names of keys and plain values in it
+# Objects, lists, names of keys and plain values in it.
+MOST_VALUES = 10_000
 MOST_LEVELS = 64
 MOST_EXPANDED = 100_000  # schemas, with every reference expanded
-MOST_AT_ONCE = 5_000  # of those, how many may apply to one value
+# Of those, how many may apply to one value.
+MOST_AT_ONCE = 5_000
 MOST_CHAINED = 100  # of these, how many may be nested
 MOST_STEPS = 500_000  # about half a second
-_AT_ONCE_STEPS = 500  # on the event loop: less than a millisecond
+# On the event loop: less than a millisecond.
+_AT_ONCE_STEPS = 500
 _AT_ONCE_SECONDS = 0.002
-_AT_ONCE_LETTERS = 5_000  # of a schema without patterns that the event loop compiles
+# Of a schema without patterns that the event loop compiles.
+_AT_ONCE_LETTERS = 5_000
 _LONGEST_REASON = 500
 Schema: TypeAlias = Mapping[str, Json]
 T = TypeVar("T")

@@ -20,11 +20,15 @@ from shikisha.core.messages import Json
 if TYPE_CHECKING:
     from pydantic import JsonValue  # the engine starts without pydantic
 
-_DEEPEST = 250  # nested schemas; each takes two frames of a stack of a thousand
-_WEIGHT = 10_000  # total size of a schema's patterns with counted repeats expanded; 300 bytes each
+# Nested schemas; each takes two frames of a stack of a thousand.
+_DEEPEST = 250
+# Total size of a schema's patterns with counted repeats expanded; 300 bytes each.
+_WEIGHT = 10_000
 _AT_ONCE_REACH = 20_000
-_REACH = 10**7  # pattern weight times text length: regex checks its clock only now and then
-_PAUSE = 0.001  # seconds to yield after each thousand steps, which take about as long
+# Pattern weight times text length: regex checks its clock only now and then.
+_REACH = 10**7
+# Seconds to yield after each thousand steps, which take about as long.
+_PAUSE = 0.001
 LONGEST_NAME = 200
 
 JsonPlace: TypeAlias = "tuple[JsonPlace, str | int] | None"
@@ -36,7 +40,8 @@ class Mismatch:
     """A mismatch between document and schema, and its place."""
 
     path: JsonPlace
-    what: Callable[[], str]  # lazy: only the reported problem needs a message, not every branch that fails
+    # Lazy: only the reported problem needs a message, not every branch that fails.
+    what: Callable[[], str]
 
 
 class ValueFrame:
@@ -80,7 +85,8 @@ class SchemaValidator:
                 # sleep(0) would end before the event loop, which waits for the interpreter's lock, gets it.
                 begun = monotonic()
                 sleep(_PAUSE)
-                self._deadline += monotonic() - begun  # yielding must not consume the time limit
+                # Yielding must not consume the time limit.
+                self._deadline += monotonic() - begun
 
     def timeout_error(self) -> TimeoutError:
         """Return the error for an exceeded time limit."""
@@ -158,7 +164,8 @@ def _freeze(value: "JsonValue", freeze: "Callable[[JsonValue], Hashable]") -> Ha
         case float() if value.is_integer():
             return "number", str(int(value))
         case _:
-            return "number", str(value)  # hashes of texts are salted, so nobody can make them collide
+            # Hashes of texts are salted, so nobody can make them collide.
+            return "number", str(value)
 
 
 def freeze_value(value: "JsonValue") -> Hashable:
@@ -267,7 +274,8 @@ class SchemaCompiler:
             raise KeywordError(f"expected a schema, which is an object, true or false; not {format_value(raw)}")
         if (known := self.parts.get(id(raw))) is not None:
             return known
-        alone = self.draft <= 7 and "$ref" in raw  # before draft 2019-09, keywords next to a reference are ignored
+        # Before draft 2019-09, keywords next to a reference are ignored.
+        alone = self.draft <= 7 and "$ref" in raw
         if not alone:
             resource = self._identified(raw, resource, place)
         part = self.parts[id(raw)] = SchemaPart(resource, place, raw)
@@ -407,7 +415,8 @@ _QUANTIFIER = re.compile(r"\{(\d{1,9})?(,)?(\d{1,9})?\}", re.ASCII)
 _ESCAPE = re.compile(r"\\(?:[pPuxN]\{[^{}]{1,60}\}|k<\w{1,60}>|.)", re.DOTALL)
 _CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\])+\]", re.DOTALL)
 _GROUP = re.compile(r"\((?:\?(?:[:=!]|<[=!]|P?<[A-Za-z_]\w*>))?")
-_BRACE = re.compile(r"\{(?=[^\w\s,<>=~:+-]|$)")  # a brace that begins neither a count nor an extension of `regex`
+# A brace that begins neither a count nor an extension of `regex`.
+_BRACE = re.compile(r"\{(?=[^\w\s,<>=~:+-]|$)")
 
 
 def _pattern_weight(pattern: str) -> int:

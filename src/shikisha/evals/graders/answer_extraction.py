@@ -24,7 +24,8 @@ from shikisha.core.text import fenced_blocks
 
 _LONGEST_READ = 200_000
 _LONGEST_STATEMENT = 4_000  # characters of one stated answer
-_NEAR_END = 2_000  # characters; an answer is nearly always near the end
+# Characters; an answer is nearly always near the end.
+_NEAR_END = 2_000
 _MAX_BOXES = 20  # that are looked into, from the last
 
 
@@ -262,7 +263,8 @@ def _line_start(text: str, at: int) -> int:
 
 def _announces_answer(text: str, found: re.Match[str]) -> bool:
     groups = found.groupdict()
-    if groups.get("head") is not None:  # a heading: the word is alone on its line
+    # A heading: the word is alone on its line.
+    if groups.get("head") is not None:
         return _HEADING.search(text, max(0, found.start() - 60), found.start()) is not None
     return not _NEGATION_IN_GAP.search(groups.get("gap") or "")
 
@@ -519,7 +521,8 @@ _SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻"
 _SUPERSCRIPT_RUN = re.compile(f"[{_SUPERSCRIPTS}]+")
 _SUPERSCRIPT_TABLE = str.maketrans(_SUPERSCRIPTS, "0123456789+-")
 _SPACED_MINUS = re.compile(r"−\s+(?=\d)")
-_SCRIPT_ZEROS = "٠۰߀०০੦૦୦௦౦೦൦๐໐༠၀០᠐"  # the zero of each script whose digits follow it in order
+# The zero of each script whose digits follow it in order.
+_SCRIPT_ZEROS = "٠۰߀०০੦૦୦௦౦೦൦๐໐༠၀០᠐"
 _EQUIVALENT_CHARACTERS = {
     " \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000": " ",
     "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff": "",

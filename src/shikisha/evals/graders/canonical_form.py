@@ -50,7 +50,8 @@ class AnswerForm(StrEnum):
 
     CHOICE = "choice"  # the chosen letter
     NUMBER = "number"  # the number, whatever its unit
-    TEXT = "text"  # the whole text, except for case and space
+    # The whole text, except for case and space.
+    TEXT = "text"
     MATH = "math"  # an expression, except for spelling
 
 
@@ -70,7 +71,8 @@ def canonicalize(answer: str, form: AnswerForm, options: int | None = None) -> s
             return canonical_math(answer)
 
 
-_AMBIGUOUS = ""  # more than one letter, or no valid option: nothing else in the text can repair that
+# More than one letter, or no valid option: nothing else in the text can repair that.
+_AMBIGUOUS = ""
 
 _BARE_LETTER = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
 _ANSWER_WORD = (
@@ -135,9 +137,11 @@ _DENIAL_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _LABEL_MARK = re.compile(r"[*_`\s]*[.):\]]|[*_`]+\s")
-_CHOICE_TAIL = 600  # characters from the end that are searched for unannounced letters
+# Characters from the end that are searched for unannounced letters.
+_CHOICE_TAIL = 600
 _CHOICE_HEAD = 200
-_SHORT_CHOICE = 100  # an answer this short is nothing but an answer
+# An answer this short is nothing but an answer.
+_SHORT_CHOICE = 100
 _LONGEST_LINE = 400
 _BARE_LETTER_LINE = 40
 

@@ -14,7 +14,8 @@ from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answ
 from shikisha.evals.graders.answer_extraction import normalize_words, stated_answers, strip_reasoning
 from shikisha.evals.graders.canonical_form import AnswerForm, extract_choice
 
-_SHORT = 2_000  # characters; longer answers cannot be one option's text
+# Characters; longer answers cannot be one option's text.
+_SHORT = 2_000
 _CONTESTED = re.compile(  # after an option's text, without punctuation
     r"(?: \w+){0,3}? (?:or|not|no|nor|isnt|wasnt|cant|cannot|wont|doesnt|wrong|incorrect|false|impossible"
     r"|unless|either)(?: |$)"

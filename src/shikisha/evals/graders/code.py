@@ -50,7 +50,8 @@ __all__ = ["CodeChecker", "CodeSettings", "build_code_checker"]
 Report = Mapping[str, object]
 
 _PROGRAM_SHOWN = 2_000  # characters of a program in a grade
-_TEXT_SHOWN = 300  # characters of an input, an output or a value
+# Characters of an input, an output or a value.
+_TEXT_SHOWN = 300
 # From this many expected characters on, a failed run may have met the sandbox's output limit instead of a fault.
 _LARGE_OUTPUT = 50_000
 # The harness files that each process receives, in the order in which they import one another.
@@ -159,7 +160,8 @@ class StdioTestRun:
 class FunctionTestRun:
     """Tests of functions: a sequence of steps, or a unittest suite."""
 
-    __test__ = False  # for pytest, which would collect it as a test class
+    # For pytest, which would collect it as a test class.
+    __test__ = False
 
     def __init__(self, settings: CodeSettings, tests: CodeTests, sandbox: Sandbox) -> None:
         self._settings = settings
@@ -399,7 +401,8 @@ def run_stdio_program(setup: str, program: str, seconds: float, memory: int) -> 
     if memory:
         most = memory + 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-    sys.setrecursionlimit(1_000)  # Python's own default, whatever the sandbox has set
+    # Python's own default, whatever the sandbox has set.
+    sys.setrecursionlimit(1_000)
     sys.argv = ["program.py"]
     module = ModuleType("__main__")
     sys.modules["__main__"] = module

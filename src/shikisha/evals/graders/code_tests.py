@@ -54,9 +54,11 @@ class CodeTestStyle(StrEnum):
     """The layout of the tests."""
 
     STDIO = "stdio"  # a program that reads and prints
-    FUNCTION = "function"  # a function, or a method of a class Solution, that takes arguments and returns a value
+    # A function, or a method of a class Solution, that takes arguments and returns a value.
+    FUNCTION = "function"
     ASSERTS = "asserts"  # assert statements
-    CHECK = "check"  # a function check(candidate) that asserts
+    # A function check(candidate) that asserts.
+    CHECK = "check"
     UNITTEST = "unittest"  # a unittest.TestCase
 
 
@@ -160,7 +162,8 @@ def _json_problem(pair: InputOutputPair) -> str | None:
     return None
 
 
-COMPARISON_HOOK = "_seen_"  # the name, inside tests, of the function that records compared values for evidence
+# The name, inside tests, of the function that records compared values for evidence.
+COMPARISON_HOOK = "_seen_"
 _STATEFUL_MODULES = frozenset(
     {"os", "random", "sys"}
 )  # modules whose state tests set for the program: seeds, environment, folder
@@ -505,7 +508,8 @@ class _ComparisonRecorder(ast.NodeTransformer):
 
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
-_LONGEST_NUMBER = 1_000  # digits; longer numbers are compared as text
+# Digits; longer numbers are compared as text.
+_LONGEST_NUMBER = 1_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)

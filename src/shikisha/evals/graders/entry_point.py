@@ -28,7 +28,8 @@ GradingFunction: TypeAlias = Callable[[str, str, JsonValue], object]
 
 _NAME = "entry_point"
 _SHOWN = 500
-_GRACE = 1.0  # seconds for a cancelled async function to end
+# Seconds for a cancelled async function to end.
+_GRACE = 1.0
 
 
 class EntryPointSettings(BaseModel):
@@ -119,7 +120,8 @@ class EntryPointChecker:
     def _grade(self, value: object) -> Grade:
         said = f"{self._settings.function} returned"
         if getattr(value, "shape", None) == () and callable(item := getattr(value, "item", None)):
-            value = item()  # an array library's own True, False or number
+            # An array library's own True, False or number.
+            value = item()
         match value:
             case None:
                 return no_answer_grade(self.name, f"{said} None")
@@ -183,7 +185,8 @@ async def _call_in_thread(call: Callable[[], object]) -> object:
             outcome = call()
         except BaseException as error:  # noqa: BLE001 - a user's function may raise anything, and this ends its thread
             outcome = _FunctionError(_describe_error(error))
-        with suppress(RuntimeError):  # the loop is closed: nothing waits for the result
+        # The loop is closed: nothing waits for the result.
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, outcome)
 
     Thread(target=run, name=_NAME, daemon=True).start()

@@ -54,6 +54,7 @@ def build_checker(kind: str, spec: Mapping[str, object], tools: GraderTools, whe
     try:
         return build(settings, tools)
     except MissingExtra:
-        raise  # it says what to install, which is the same everywhere
+        # It says what to install, which is the same everywhere.
+        raise
     except ConfigError as error:
         raise ConfigError(f"{where}: {kind}: {error}") from None

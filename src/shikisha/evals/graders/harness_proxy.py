@@ -328,7 +328,8 @@ def make_proxy_type(kind: RemoteClass, base: str) -> type:
             body |= {"_refills_": True, "__getattr__": _refreshing_attribute}
             body |= {name: _make_mutator(name) for name in _MUTATORS & set(dir(parent))}
         return type(kind.name, (parent,), body)
-    for name in ("__doc__", "__annotations__"):  # every class has these, so __getattr__ would not be called for them
+    # Every class has these, so __getattr__ would not be called for them.
+    for name in ("__doc__", "__annotations__"):
         body[name] = property(_make_getter(name))
     for name in kind.methods & PROXIED_METHODS:
         if name in _FORWARDED:

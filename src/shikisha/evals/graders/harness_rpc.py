@@ -57,7 +57,8 @@ class RpcPeer:
         self._made: dict[tuple[frozenset[str], str], type] = {}
         self._errors: dict[int, type[BaseException]] = {}
         self._talking = RLock()
-        self.common: dict[str, type] = {}  # classes that both sides define, by name: their instances cross as data
+        # Classes that both sides define, by name: their instances cross as data.
+        self.common: dict[str, type] = {}
 
     # Policies of a side. By default everything is granted and believed, as in one process.
 
@@ -91,7 +92,8 @@ class RpcPeer:
         """Return where the other side finds the same function or class; None where it does not."""
         return stdlib_location(value)
 
-    sends_code = False  # whether functions that need nothing of this side are sent as code
+    # Whether functions that need nothing of this side are sent as code.
+    sends_code = False
 
     def portable(self, value: object) -> list[object] | None:
         """Return a function's parts if the other side can rebuild it, else None."""
@@ -125,7 +127,8 @@ class RpcPeer:
             result = self._request(operation, arguments, named)
             if operation != "itself":
                 for one in arguments:
-                    if type(one).__dict__.get("_refills_"):  # its contents here are a copy: refresh them
+                    # Its contents here are a copy: refresh them.
+                    if type(one).__dict__.get("_refills_"):
                         self._request("itself", (one,), {})
             return result
 

@@ -64,7 +64,8 @@ _SHOWN = 300
 SHARED_STREAMS = frozenset(
     {"sys.stdout", "sys.stderr", "sys.stdin", "sys.argv"}
 )  # the two processes share these anyway
-_TEST_MODULE = "program"  # the module of the tests: BigCodeBench appends them to the program
+# The module of the tests: BigCodeBench appends them to the program.
+_TEST_MODULE = "program"
 _ALIASES = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot", "sns": "seaborn", "tf": "tensorflow"}
 _REVEALING_METHODS = frozenset(
     {"startswith", "endswith", "issubset", "issuperset", "isdisjoint", "match", "fullmatch", "equals"}
@@ -115,7 +116,8 @@ class RunnerPeer(RpcPeer):
 
     def __init__(self, reads: int, writes: int, request: RunnerRequest) -> None:
         super().__init__(reads, writes)
-        self.named: set[str] = set()  # classes of the program that the tests use as classes
+        # Classes of the program that the tests use as classes.
+        self.named: set[str] = set()
         self.fatal: BaseException | None = None
         self._stored: dict[str, object] = {}
         self.stored: Callable[[], dict[str, tuple[ModuleType, str, object]]] = (

@@ -31,10 +31,13 @@ from shikisha.evals.graders.harness_rpc import RpcPeer
 
 Namespace: TypeAlias = dict[str, object]
 
-PROGRAM_FILE = "program.py"  # the file name of the program's functions
+# The file name of the program's functions.
+PROGRAM_FILE = "program.py"
 _SHOWN = 300
-TIMER_REPEAT = 0.05  # seconds between further timeouts, for a program that swallowed the first
-_CALL_DEPTH = 1_000  # Python's own default, whatever the sandbox has set
+# Seconds between further timeouts, for a program that swallowed the first.
+TIMER_REPEAT = 0.05
+# Python's own default, whatever the sandbox has set.
+_CALL_DEPTH = 1_000
 _MOST_PRINTED = 1_000_000  # characters between two messages
 _MOST_WARNINGS = 1_000  # warnings between two messages
 
@@ -173,7 +176,8 @@ def load_solution(request: SolutionRequest) -> Namespace:
     exec_source(request["program"], PROGRAM_FILE, module.__dict__)
     behind: Namespace = {}
     exec_source(request["behind"], "tests.py", behind)
-    for name in behind.keys() - module.__dict__.keys():  # BigCodeBench appends its tests, with imports, to the program
+    # BigCodeBench appends its tests, with imports, to the program.
+    for name in behind.keys() - module.__dict__.keys():
         module.__dict__[name] = behind[name]
     return module.__dict__
 
@@ -359,7 +363,8 @@ class SharedState:
     def changes(self) -> dict[str, WireValue]:
         """Return the changes since the last call or update."""
         found: dict[str, WireValue] = {}
-        if self._seeded:  # seeding is a change even with the same seed
+        # Seeding is a change even with the same seed.
+        if self._seeded:
             self._known["random"] = None
         for name, known in self._known.items():
             now = self._now(name)

@@ -22,8 +22,10 @@ StepPosition = tuple[int, int]  # a round and a step
 _ONE_RIGHT = (AnswerForm.CHOICE, AnswerForm.NUMBER)
 _FORMS = {form.value for form in AnswerForm}
 _OPTION = re.compile(r"^\W{0,3}([A-Z])\W{0,2}[.):]\W{0,2}\s", re.MULTILINE)
-_SHORT = 40  # characters; a longer answer is not a bare number
-_APART = Fraction(1, 100)  # relative difference that no checker tolerates
+# Characters; a longer answer is not a bare number.
+_SHORT = 40
+# Relative difference that no checker tolerates.
+_APART = Fraction(1, 100)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,13 @@ from shikisha.core.text import fenced_blocks
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.evals.graders.canonical_form import AnswerForm
 
-_SHORT = 10_000  # characters; longer answers are searched in a thread
+# Characters; longer answers are searched in a thread.
+_SHORT = 10_000
 _SHOWN = 200
-_EFFORT = 4  # characters read per character of the answer, so that searching stays linear
-_TRY = 50  # fixed cost of one attempt, in characters
+# Characters read per character of the answer, so that searching stays linear.
+_EFFORT = 4
+# Fixed cost of one attempt, in characters.
+_TRY = 50
 _OPENING = re.compile(r"\{(?=\s{0,99}[\"}])|\[(?=\s{0,99}[{\[])")
 
 

@@ -19,7 +19,8 @@ from shikisha.core.prompts import QUOTE, quote_lines
 from shikisha.evals.graders import Grade, GradeMark, GraderTools, JudgeAsk, grade_from_score, ungraded_grade
 
 _TRIES = 2
-_LONGEST_ANSWER = 40_000  # characters; a longer answer is shown without its middle
+# Characters; a longer answer is shown without its middle.
+_LONGEST_ANSWER = 40_000
 _LONGEST_REASON = 600
 _AROUND = " \t*_`."  # what models put around a last line
 

@@ -48,7 +48,8 @@ from shikisha.evals.graders.canonical_form import (
 )
 from shikisha.evals.graders.number import quantities_agree
 
-_LONGEST = 1_000  # characters of an expression that algebra is asked about
+# Characters of an expression that algebra is asked about.
+_LONGEST = 1_000
 _SHOWN = 200
 _RELATION = re.compile(r"[=<>≤≥≠∈]|\\(?:neq?|leq?|geq?|lt|gt|in|equiv)\b")
 _MEMORY_BYTES = 2**30
@@ -98,7 +99,8 @@ class MathChecker:
         comparer = self._comparer or shared_comparer()
         finding = await comparer.compare(to_latex(self._right), to_latex(written))
         if finding is Equivalence.EQUAL and not _RELATION.search(self._right):
-            for one, other in equation_sides(written):  # "x - 1 = x + 1": sides that the answer equates must be equal
+            # "x - 1 = x + 1": sides that the answer equates must be equal.
+            for one, other in equation_sides(written):
                 finding = (
                     await comparer.compare(to_latex(one), to_latex(other)) if finding is Equivalence.EQUAL else finding
                 )
@@ -152,9 +154,11 @@ class Equivalence(StrEnum):
 
     EQUAL = "equal"
     DIFFERENT = "different"
-    UNREAD = "unread"  # one of them cannot be parsed as mathematics, so only spelling was compared
+    # One of them cannot be parsed as mathematics, so only spelling was compared.
+    UNREAD = "unread"
     UNDECIDED = "undecided"  # too hard for the time and memory limits
-    FAILED = "failed"  # no process could be started, or something else ended it
+    # No process could be started, or something else ended it.
+    FAILED = "failed"
 
 
 @lru_cache(maxsize=1)

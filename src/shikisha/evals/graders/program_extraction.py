@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from textwrap import dedent, indent
 
-LONGEST_PROGRAM = 200_000  # characters; a longer text is not a program
+# Characters; a longer text is not a program.
+LONGEST_PROGRAM = 200_000
 _PYTHON_LABELS = frozenset({"python", "python3", "py", "py3"})
 _CODE_LINE = re.compile(
     r"(async\s+)?def\s+\w+\s*\(|class\s+\w+\s*[(:]|from\s+[\w.]+\s+import\s"
@@ -63,7 +64,8 @@ def extract_program(answer: str, entry: str | None = None, prompt: str = "") -> 
 def parse_python(source: str) -> ast.Module | None:
     """Return the syntax tree; None when the text is not Python."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in a model's program are not our warnings
+        # Invalid escapes in a model's program are not our warnings.
+        warnings.simplefilter("ignore")
         try:
             return ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -45,7 +45,8 @@ class Quantity:
         return self.unit == "%"
 
 
-_NOT_ONE_NUMBER = Quantity("", None)  # an answer is stated, and it is not one number
+# An answer is stated, and it is not one number.
+_NOT_ONE_NUMBER = Quantity("", None)
 
 
 _JUNK = " \t*_`'\"~≈:=#"
@@ -82,7 +83,8 @@ _MORE_THAN_NUMBERS = re.compile(r"[^\d\s.,;|&+$%-]")
 _JOINING_WORD = re.compile(r"\b(?:and|or)\b")
 _FINAL_NO = re.compile(r"\n\W*no\W*$", re.IGNORECASE)
 _LIST_SEPARATOR = re.compile(r"\s?[,;]\s?(?:(?:and|or)\s)?")
-_FEW = 2  # two numbers with a comma ("in 2020, 42") may measure two things; more are a list
+# Two numbers with a comma ("in 2020, 42") may measure two things; more are a list.
+_FEW = 2
 _WINDOW, _BEYOND, _SHORT = 300, 80, 400
 
 
@@ -102,7 +104,8 @@ def extract_quantity(answer: str) -> Quantity | None:
     for place in stated_answers(text):
         found = _read_quantity(place.text, announced=True)
         if found is None and place.whole:
-            return None  # "infinitely many" in a box: no number elsewhere is the answer
+            # "infinitely many" in a box: no number elsewhere is the answer.
+            return None
         if found is not None:
             return found if found.text else None
     if len(text) <= _SHORT:
@@ -262,7 +265,8 @@ def _last_quantity(text: str) -> Quantity | None:
     return found if found.text else None
 
 
-_MAX_DIGITS = 100  # beyond which a number is compared as text
+# Beyond which a number is compared as text.
+_MAX_DIGITS = 100
 PLAIN_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
 _GROUPED_DIGITS = r"[1-9]\d{0,2}(?:,\d{3})+(?!\d)|[1-9]\d{0,2}(?:[ '_]\d{3})+(?!\d)|[1-9]\d?(?:,\d{2})+,\d{3}(?!\d)"
 _DOT_GROUPED_DIGITS = (
@@ -293,7 +297,8 @@ _CURRENCY_CODES = re.compile(r"\b(USD|US\$|EUR|GBP|INR|Rs\.?)\s?(?=\d)")
 _CURRENCY_SIGNS = {"EUR": "€", "GBP": "£", "INR": "₹", "Rs": "₹", "Rs.": "₹"}
 _DELIMITERS = re.compile(r"\\[()\[\]]|(?<!\\)\$\$")
 _LATEX_POWER = re.compile(r"\s?\^\s?\{\s?(-?\d{1,9})\s?\}")
-_CALCULATOR_NOTE = re.compile(r"<<[^<>\n]{0,200}>>")  # GSM8K's notes of what a calculator was asked
+# GSM8K's notes of what a calculator was asked.
+_CALCULATOR_NOTE = re.compile(r"<<[^<>\n]{0,200}>>")
 _SPACES = re.compile(r"[ \t]{2,}")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 

@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 
 _SHOWN = 200
 _SECONDS_ON_LOOP = 0.002  # seconds of matching on the event loop
-_SPARE = 500  # characters; room for space and punctuation
+# Characters; room for space and punctuation.
+_SPARE = 500
 
 
 class TextComparison(StrEnum):
     """The differences that two equal texts may have."""
 
     EXACT = "exact"  # surrounding space
-    NORMALISED = "normalised"  # case, space, punctuation and articles, as in SQuAD
+    # Case, space, punctuation and articles, as in SQuAD.
+    NORMALISED = "normalised"
 
 
 class TextSettings(BaseModel):

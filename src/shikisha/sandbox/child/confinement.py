@@ -36,7 +36,8 @@ _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same numbers on every machine
 _EXECUTE, _WRITE, _READ, _LIST, _CHARACTER, _BLOCK = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 6, 1 << 11
 _TRUNCATE, _DEVICE_IOCTL = 1 << 14, 1 << 15
 _RIGHTS_SINCE = {1: (1 << 13) - 1, 2: 1 << 13, 3: _TRUNCATE, 5: _DEVICE_IOCTL}  # by ABI
-_TCP, _SCOPES = 0b11, 0b11  # bind and connect, since ABI 4; abstract sockets and signals, since ABI 6
+# Bind and connect, since ABI 4; abstract sockets and signals, since ABI 6.
+_TCP, _SCOPES = 0b11, 0b11
 _NO_READING_BACK = _EXECUTE | _CHARACTER | _BLOCK | _DEVICE_IOCTL
 
 SystemCall = Callable[..., int]
@@ -136,13 +137,15 @@ def syscall_numbers(table: str, machine: str) -> dict[str, int]:
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
 
 
-Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
+# Code, jump if true, jump if false, operand.
+Instruction = tuple[int, int, int, int]
 
 LOAD, EQUAL, GREATER_OR_EQUAL, ANY_BIT, AND, VERDICT = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 KILL, ALLOW, ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
 EPERM, ENOSYS = errno.EPERM, errno.ENOSYS
 _SET_SECCOMP, _FILTER = 22, 2  # prctl(2)
-_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data; both machines are little-endian
+# Offsets in struct seccomp_data; both machines are little-endian.
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _AUDIT = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
 _X32 = 0x40000000
 
@@ -270,15 +273,19 @@ _CHECKS: Mapping[str, list[Instruction]] = {
 
 
 NOBODY = 65534
-FIRST_FREE_DESCRIPTOR = 10  # the first descriptor that programs never receive
+# The first descriptor that programs never receive.
+FIRST_FREE_DESCRIPTOR = 10
 MOST_FILES, LARGEST_FILE = 64, 16 * 2**20  # open at once; bytes
-_STACK = 64 * 2**20  # for deep recursion; it counts towards the memory
+# For deep recursion; it counts towards the memory.
+_STACK = 64 * 2**20
 _SET_PDEATHSIG, _SET_DUMPABLE, _CAPBSET_DROP, _SET_SECUREBITS, _SET_NO_NEW_PRIVS, _CAP_AMBIENT = 1, 4, 24, 28, 38, 47
 _ARENA_MAX = -8
-_KEEP_NOTHING = 0b11101111  # securebits: no root, no fix-up, no kept or ambient capabilities, each locked
+# securebits: no root, no fix-up, no kept or ambient capabilities, each locked.
+_KEEP_NOTHING = 0b11101111
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _LIBRARIES = ("/lib64", "/usr/lib64", "/nix/store")
-_SHARED_LIBRARIES = ("/lib", "/usr/lib")  # systems differ: libraries directly, or in a folder per architecture
+# Systems differ: libraries directly, or in a folder per architecture.
+_SHARED_LIBRARIES = ("/lib", "/usr/lib")
 _DATA_FILES = ("/etc/ld.so.cache", "/usr/share/zoneinfo")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -355,7 +362,8 @@ class Confinement:
 
     def __init__(self, *, contained: bool = False) -> None:
         """Prepare; `contained`: we are inside a container, so a kernel without Landlock suffices."""
-        if hasattr(_libc, "mallopt"):  # glibc: otherwise each thread reserves 64 MiB of the program's memory
+        # glibc: otherwise each thread reserves 64 MiB of the program's memory.
+        if hasattr(_libc, "mallopt"):
             _libc.mallopt(_ARENA_MAX, 1)
         self._machine = platform.machine()
         self._contained = contained
@@ -424,7 +432,8 @@ def _drop_bounding_set() -> None:
             _prctl(_CAPBSET_DROP, capability, 0, 0, 0)
         except OSError:  # beyond the last capability of this kernel
             break
-    with suppress(PermissionError):  # a process that may not set these has no capability to lose
+    # A process that may not set these has no capability to lose.
+    with suppress(PermissionError):
         _prctl(_SET_SECUREBITS, _KEEP_NOTHING, 0, 0, 0)
 
 

@@ -21,13 +21,16 @@ from dataclasses import dataclass
 from types import CodeType, ModuleType, TracebackType
 
 CODE_NAME = "<code>"
-_VALUE = "value of the last line"  # not an identifier, so not a name of the program
+# Not an identifier, so not a name of the program.
+_VALUE = "value of the last line"
 _LONGEST_MESSAGE = 2_000
 _MAIN = "__main__"
-_RESERVED = 4 * 2**20  # bytes kept free to report the end of a program that has used all other memory
+# Bytes kept free to report the end of a program that has used all other memory.
+_RESERVED = 4 * 2**20
 _reserve: list[bytearray] = []
 
-LENGTH_DIGITS = 12  # of the length that comes first on a container's standard input
+# Of the length that comes first on a container's standard input.
+LENGTH_DIGITS = 12
 CONTAINER_FOLDER = "/tmp"  # noqa: S108 - the container's own
 
 
@@ -61,7 +64,8 @@ def prepare_interpreter(folder: str, package: str) -> None:
     sys.argv[:] = [""]
     os.environ.clear()
     os.environ.update(HOME=folder, TMPDIR=folder)
-    time.tzset()  # UTC: the machine's time zone file is no longer readable
+    # UTC: the machine's time zone file is no longer readable.
+    time.tzset()
     site.setquit()
     site.sethelper()
     _open_streams()

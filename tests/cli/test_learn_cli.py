@@ -74,7 +74,7 @@ def test_every_rung_is_measured_and_one_is_kept(climbed: tuple[Learning, str]) -
         assert row.split()[-1] == f"{100 * rung.evidence.area:.2f}"
         assert len(row) <= 80
     assert [rung.name for rung in policy.rungs] == ["table", "cascade", "policy"]
-    assert f"The {policy.kept} is kept." in said
+    assert f"The {policy.kept} is selected." in said
     assert f"written: {learning.out} (version {version})" in learning.said
     assert (policy.about.log, policy.about.seed, policy.about.cost_kind) == (str(learning.log), 3, "recorded")
 
@@ -82,7 +82,7 @@ def test_every_rung_is_measured_and_one_is_kept(climbed: tuple[Learning, str]) -
 def test_yardsticks_stand_beside_the_rungs(climbed: tuple[Learning, str]) -> None:
     learning, said = climbed
     found = {one.name for one in load_policy(learning.out)[0].yardsticks}
-    assert {"best single worker", "mix by lot", "majority vote", "oracle"} <= found
+    assert {"best single worker", "random mix", "majority vote", "oracle"} <= found
     assert "for comparison" in said
     assert "best single worker: " in said
 
@@ -113,9 +113,9 @@ def test_the_commands_it_ends_with_work(climbed: tuple[Learning, str], tmp_path:
 
 def test_a_log_too_small_to_learn_from_gives_the_rule_and_a_warning(learning: Learning) -> None:
     said = learning()
-    assert f"warning: {FEW} tasks are too few to learn more than the rule from" in learning.said
+    assert f"warning: {FEW} tasks are too few to learn more than the table" in learning.said
     assert load_policy(learning.out)[0].kept == "table"
-    assert "The table is kept." in said
+    assert "The table is selected." in said
 
 
 def no_costs(held: OutcomeMatrix) -> OutcomeMatrix:
@@ -141,8 +141,8 @@ def all_wrong(held: OutcomeMatrix) -> OutcomeMatrix:
 @pytest.mark.parametrize(
     ("change", "warning"),
     [
-        (no_costs, "the log has no costs, so no budget can be kept"),
-        (free, "every cost is 0, so no budget can be kept"),
+        (no_costs, "the log has no costs, so budgets do not apply"),
+        (free, "every cost is 0, so budgets do not apply"),
         (half_priced, "90 outcomes of 180 without a cost, which count as free"),
         (all_right, "every outcome has the score 1: nothing tells one worker from another but its cost"),
         (all_wrong, "every outcome has the score 0: nothing tells one worker from another but its cost"),
@@ -264,7 +264,7 @@ def test_a_rung_is_kept_because_it_is_asked_for(tmp_path: Path) -> None:
     learning = Learning(tmp_path, 120)
     said = " ".join(learning("--rung", "cascade").split())
     assert load_policy(learning.out)[0].kept == "cascade"
-    assert "The cascade is kept." in said
+    assert "The cascade is selected." in said
 
 
 SLOW = {"slow": Made(0.9, 0.01, seconds=10.0), "quick": Made(0.85, 0.01, seconds=1.0)}
@@ -304,7 +304,7 @@ def test_a_load_limit_is_kept_by_the_table_and_that_is_said(tmp_path: Path) -> N
     learning("--limit", "dear=30%")
     policy, _ = load_policy(learning.out)
     assert policy.kept == "table"
-    assert "load limits are kept by the table alone" in learning.said
+    assert "only the table keeps load limits" in learning.said
     for point in policy.rung().dial.points:
         shares = ask_shares(policy, OperatingMix(point, point, 0.0))
         assert shares is not None
@@ -323,7 +323,7 @@ def test_what_few_were_asked_for_is_no_full_log(learning: Learning) -> None:
     held = panel(tasks=FEW)
     write(missing(held, np.random.default_rng(0).random(held.codes.shape) < 0.6), learning.log)
     learning()
-    assert "no outcome says with what probability its worker was asked" in learning.said
+    assert "no outcome has a propensity" in learning.said
     assert load_policy(learning.out)[0].kept == "table"
 
 

@@ -38,7 +38,7 @@ def words(held: OutcomeMatrix) -> str:
 
 def test_everything_recorded_is_full_with_propensities_or_without() -> None:
     assert log_quality.measure_coverage(HELD).kind is log_quality.measure_coverage(untold(HELD)).kind is LogKind.FULL
-    assert words(HELD) == "2,700 of 2,700 pairs of a task and a worker are recorded (100 %)"
+    assert words(HELD) == "2,700 of 2,700 outcomes are recorded (100 %)"
 
 
 def test_a_newcomer_with_few_outcomes_leaves_a_full_log_full() -> None:
@@ -49,7 +49,7 @@ def test_a_newcomer_with_few_outcomes_leaves_a_full_log_full() -> None:
 def test_a_worker_that_is_asked_for_one_type_only_leaves_a_full_log_full() -> None:
     held = untold(cells(HELD, 2, HELD.batch.types == 1))
     assert log_quality.measure_coverage(held).kind is LogKind.FULL
-    assert "dear was asked for 50 % of the tasks; nothing is known about it on law" in words(held)
+    assert "dear was asked for 50 % of the tasks; too few outcomes on law" in words(held)
 
 
 def test_a_worker_that_is_asked_where_others_fail_makes_a_log_partial() -> None:
@@ -69,9 +69,9 @@ def test_one_worker_a_task_is_partial_and_its_propensities_decide_which_kind() -
     assert found.kind is LogKind.DRAWN
     assert found.least == pytest.approx(0.01)
     assert found.drawn.all()
-    assert "which is little: few outcomes will count for many" in words(held)
+    assert "which is small: few outcomes will count for many" in words(held)
     assert log_quality.measure_coverage(untold(held)).kind is LogKind.UNTOLD
-    assert "what was not asked cannot be judged" in words(untold(held))
+    assert "outcomes that were not recorded cannot be estimated" in words(untold(held))
 
 
 def test_tasks_without_propensities_are_left_out_of_what_was_drawn() -> None:
@@ -81,7 +81,7 @@ def test_tasks_without_propensities_are_left_out_of_what_was_drawn() -> None:
     found = log_quality.measure_coverage(held)
     assert found.kind is LogKind.DRAWN
     assert (found.drawn == ~early).all()
-    assert "300 of 900 outcomes do not say" in words(held)
+    assert "300 of 900 outcomes have no propensity" in words(held)
 
 
 def test_a_task_for_which_nobody_was_drawn_counts_where_several_could_have_been() -> None:
@@ -97,8 +97,8 @@ def test_what_several_did_together_is_counted() -> None:
     pair, three = log_quality.measure_coverage(held).together
     assert pair == (("cheap", "middle"), int(held.there[:, :2].all(axis=1).sum()))
     assert three == (("cheap", "middle", "dear"), int(held.there.all(axis=1).sum()))
-    assert f"cheap and middle did {pair[1]:,} tasks together" in words(held)
-    assert "no two workers did a task together" in words(one_each(HELD, EVEN))
+    assert f"cheap and middle share {pair[1]:,} tasks" in words(held)
+    assert "no two workers did the same task" in words(one_each(HELD, EVEN))
 
 
 def test_answers_that_agree_with_a_scored_one_are_scored() -> None:
@@ -123,14 +123,14 @@ def test_answers_without_scores_are_told() -> None:
     held = replace(held, scores=np.where(np.arange(900)[:, None] % 4 == np.zeros(3), np.nan, held.scores))
     found = log_quality.measure_coverage(held)
     assert found.scored == pytest.approx(0.75)
-    assert "25 % of the recorded answers have no score, and count for nothing" in found.findings
+    assert "25 % of the recorded answers have no score and are ignored" in found.findings
 
 
 def test_outcomes_that_do_not_stand_for_the_tasks_are_not_known() -> None:
     certain = asked(HELD, np.random.default_rng(0).random((900, 3)) < [1.0, 0.5, 0.5], np.ones(3))
     assert (supported_outcomes(certain)[:, 0] > 0).all()
     assert (supported_outcomes(certain)[:, 1:] == 0).all()
-    assert "the outcomes of dear, weighted by their probabilities, stand for 5" in words(certain)
+    assert "the outcomes of dear, weighted by their propensities, represent 5" in words(certain)
     drawn = each_apart(HELD, np.array([1.0, 0.5, 0.05]))
     assert (supported_outcomes(drawn) == log_quality.measure_coverage(drawn).cells).all()
 

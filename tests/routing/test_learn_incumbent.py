@@ -55,7 +55,7 @@ def test_a_journal_of_plans_is_refused_and_nothing_is_written(tmp_path: Path) ->
     said = learn("--from-journal", str(tmp_path / "runs.db"), "--out", str(out), code=ExitCode.CONFIG)
     assert "60 runs of this journal were conducted by rehearsal:rules, with plans of several steps" in said
     assert "cannot be compared with it" in said
-    assert "leave the conductor in force, or run and grade the same tasks with each worker alone" in said
+    assert "keep the conductor in use, or run and grade the same tasks with each worker alone" in said
     assert not out.exists()
 
     CliRunner().invoke(
@@ -84,22 +84,25 @@ def a_log(folder: Path, scores: Mapping[int, float], parted: int = 1, *, more: i
 def test_what_is_shown_to_be_as_good_is_written_beside_the_conductor_in_force(tmp_path: Path) -> None:
     log = a_log(tmp_path / "log", {place: float(place % 3 == 0) for place in range(TASKS)})
     said = learn(str(log), "--out", str(tmp_path / "new.policy"), "--page", str(tmp_path / "page.html"))
-    assert "in force: lm:planner" in (tmp_path / "page.html").read_text()
-    assert "the conductor in force, lm:planner, was right in 33.3% of 90 tasks; what is learned in" in said
+    assert "in use: lm:planner" in (tmp_path / "page.html").read_text()
+    assert "the conductor in use, lm:planner, was right in 33.3% of 90 tasks; the learned policy in" in said
     policy, _ = load_policy(tmp_path / "new.policy")
     (row,) = (one for one in policy.yardsticks if one.name.startswith("in force"))
-    assert (row.name, round(row.area, 3)) == ("in force: lm:planner", 0.333)
-    assert "in force: lm:planner" in said
+    assert (row.name, round(row.area, 3)) == ("in use: lm:planner", 0.333)
+    assert "in use: lm:planner" in said
 
 
 @pytest.mark.parametrize(
     ("scores", "says"),
     [
-        (dict.fromkeys(range(TASKS), 1.0), "it is not shown to be as good, so nothing is written"),
-        ({place: float(place % 5 > 0) for place in range(TASKS)}, "it is not shown to be as good"),  # about the same
+        (dict.fromkeys(range(TASKS), 1.0), "the policy is not shown to be as good. Nothing is written"),
+        (
+            {place: float(place % 5 > 0) for place in range(TASKS)},
+            "the policy is not shown to be as good",
+        ),  # about the same
         (
             dict.fromkeys(range(MIN_COMPARED_TASKS - 1), 0.0),
-            f"{MIN_COMPARED_TASKS - 1} graded tasks of its runs were also put to every",
+            f"{MIN_COMPARED_TASKS - 1} graded tasks of its runs were also done by every",
         ),
     ],
 )
@@ -124,5 +127,5 @@ def test_workers_that_somebody_chose_for_their_tasks_are_not_taken_for_as_good_e
     row = {"conductor": "rules:triage.toml", "task_id": None, "parted": 0, "score": 1.0, "cost_usd": None}
     (tmp_path / "log" / "conducted.jsonl").write_text(json.dumps(row) + "\n")
     said = learn(str(tmp_path / "log"), "--out", str(tmp_path / "new.policy"), code=ExitCode.CONFIG)
-    assert "whom to ask was chosen by rules:triage.toml" in said
+    assert "rules:triage.toml chose whom to ask" in said
     assert not (tmp_path / "new.policy").exists()

@@ -52,7 +52,7 @@ FOUR = {
 }
 NEW, LATE = "late", 3
 RUNGS = (TABLE, CASCADE, POLICY)
-WANTS = LearningOptions(recipe=StoppingConfig(prices=np.geomspace(0.004, 30.0, 12)))
+WANTS = LearningOptions(config=StoppingConfig(prices=np.geomspace(0.004, 30.0, 12)))
 
 
 @cache
@@ -178,7 +178,7 @@ def test_who_was_kept_away_from_a_type_is_hardly_asked_there() -> None:
     assert (excluded_types(held, LATE).tolist(), excluded_types(few(), LATE).tolist()) == ([1], [])
     assert (filled.codes[law, LATE] == NO_ANSWER).all()
     assert (filled.won[law, LATE] == 0).all()
-    assert "late was never asked for law: it is taken to have no answer there" in new_worker_notes(held)
+    assert "late was never asked for law: it counts as not answering there" in new_worker_notes(held)
     made = fit_candidates(held, WANTS, RUNGS, filled)
     for rung, most in ((TABLE, 0.0), (CASCADE, 0.0), (POLICY, 0.5)):  # an induction leans over from type to type
         dearest = made.dials[rung].points[-1]
@@ -244,7 +244,7 @@ def test_all_that_people_are_shown_names_the_newcomers(tmp_path: Path) -> None:
     assert f"warning: new in the pool: late ({count} outcomes);" in " ".join(learned.stderr.split())
     for said in (learned.stdout, shown.stdout):
         assert f"Few outcomes: late {count}." in said
-    assert "measured without late, of whom too few outcomes are known" in " ".join(learned.stdout.split())
+    assert "measured without late, who have too few outcomes" in " ".join(learned.stdout.split())
     (row,) = (line for line in shown.stdout.splitlines() if line.startswith("late "))
     assert "%*" in row
     assert json.loads((tmp_path / "report.json").read_text())["few_outcomes"] == [NEW]

@@ -162,14 +162,14 @@ def test_a_difference_is_told_better_on_the_same_tasks_than_apart() -> None:
 def test_propensities_that_are_not_how_the_log_came_about_are_noticed() -> None:
     log = LOGS["uniform"](0)
     why = refused(terms(replace(log, propensities=log.propensities / 2)))
-    assert "the propensities are not how the log came about" in why.reason
+    assert "the propensities do not match the log" in why.reason
     assert why.overlap.level == pytest.approx(2.0, abs=0.2)
 
 
 def test_a_worker_that_is_never_asked_for_a_type_cannot_be_judged_there() -> None:
     never = np.where(HELD.batch.types[:, None] == 0, [0.5, 0.5, 0.0], [0.3, 0.3, 0.4])
     why = refused(terms(one_each(HELD, never), (2,)))
-    assert why.reason == "for 50% of the tasks it asks workers of whom the log knows nothing there"
+    assert why.reason == "for 50% of the tasks it asks workers without outcomes there"
     assert why.needs is None
 
 
@@ -214,7 +214,7 @@ def test_outcomes_of_a_worker_that_was_picked_for_its_tasks_do_not_count() -> No
     table = expected_outcomes(held)
     assert (table.cells[:, 0] > 0).all()
     assert (table.cells[:, 1:] == 0).all()
-    assert (expected_outcomes(held, told=False).cells[:, 1] > 0).all()
+    assert (expected_outcomes(held, weighted=False).cells[:, 1] > 0).all()
 
 
 def test_an_answer_without_a_score_is_not_followed() -> None:

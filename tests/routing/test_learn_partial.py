@@ -68,7 +68,7 @@ def test_the_evidence_says_that_it_is_off_policy_and_of_how_many_tasks() -> None
     policy = fit_partial_log(one_each(HELD, EVEN))
     assert evidence(policy).note.startswith("off-policy (DR), effective sample ")
     assert evidence(policy).note.endswith("of 3,000 tasks")
-    assert "those who were asked for these tasks came to 0." in notes(policy)
+    assert "the workers asked in the log achieved 0." in notes(policy)
 
 
 def test_a_worker_that_is_rarely_asked_is_not_taken_for_wrong() -> None:
@@ -84,13 +84,13 @@ def test_a_worker_is_not_asked_where_nothing_is_known_of_it() -> None:
     policy = fit_partial_log(one_each(HELD, np.where(law[:, None], [0.5, 0.5, 0.0], EVEN)))
     for part in policy.parts:
         assert not any(replay(part, setting, FRESH).asked[law, 2].any() for setting in range(part.settings))
-    assert "nothing is known about it on law" in notes(policy)
+    assert "too few outcomes on law" in notes(policy)
 
 
 def test_without_propensities_there_is_a_rule_and_no_promise() -> None:
     policy = fit_partial_log(untold(one_each(HELD, EVEN)))
     assert [(rung.name, rung.evidence) for rung in policy.rungs] == [(TABLE, None)]
-    assert "nothing could be judged: nobody knows with what probability these workers were asked" in notes(policy)
+    assert "nothing could be evaluated: the propensities are unknown" in notes(policy)
     assert "promises nothing" in notes(policy)
 
 
@@ -112,7 +112,7 @@ def test_a_log_without_chance_supports_what_was_done_and_nothing_else() -> None:
 def test_the_log_of_a_cascade_says_nothing_of_those_who_are_asked_where_others_fail() -> None:
     there = np.stack([np.ones(3000, bool), np.zeros(3000, bool), HELD.won[:, 0] == 0], axis=1)
     policy = fit_partial_log(asked(HELD, there, np.ones(3)))
-    assert "the outcomes of dear, weighted by their probabilities, stand for 4" in notes(policy)
+    assert "the outcomes of dear, weighted by their propensities, represent 4" in notes(policy)
     for setting in range(rule(policy).settings):
         assert replay(rule(policy), setting, FRESH).asked[:, 0].all()
     assert policy.rung().dial.points[-1].accuracy == pytest.approx(HELD.won[:, 0].mean())
@@ -149,7 +149,7 @@ FRESH_ALIKE = panel(ALIKE, tasks=200, seed=4)
 def test_one_worker_a_task_carries_no_policy_that_asks_several() -> None:
     policy = fit_partial_log(one_each(panel(ALIKE, tasks=1500), EVEN))
     assert [rung.name for rung in policy.rungs] == [TABLE]
-    assert "there is no policy that asks several: no two workers did 300 tasks together" in notes(policy)
+    assert "no stopping rule: no two workers share 300 tasks" in notes(policy)
 
 
 @pytest.mark.parametrize("seed", [0, 5, 6])
@@ -170,7 +170,7 @@ def test_costs_are_counted_in_those_of_the_worker_that_is_named_the_best() -> No
 def test_few_tasks_give_the_rule_without_a_promise() -> None:
     policy = fit_partial_log(one_each(panel(tasks=60), EVEN))
     assert policy.rung().evidence is None
-    assert "60 tasks are too few: 100 are the least" in notes(policy)
+    assert "60 tasks are too few: at least 100 are needed" in notes(policy)
 
 
 def test_a_log_that_is_too_thin_says_how_many_tasks_are_needed() -> None:

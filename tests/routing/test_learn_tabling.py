@@ -153,7 +153,7 @@ def test_load_limits_cost_less_than_asking_anybody() -> None:
         ({"nobody": 0.5}, UnknownName, "unknown worker in the load limits 'nobody'"),
         ({"dear": 1.5}, ConfigError, "dear: expected a share of all tasks, from 0 to 1, found 1.5"),
         ({"dear": nan}, ConfigError, "dear: expected a share of all tasks, from 0 to 1, found nan"),
-        ({"dear": 0.3, "middle": 0.3, "cheap": 0.3}, ConfigError, "together may take 0.9 of the tasks"),
+        ({"dear": 0.3, "middle": 0.3, "cheap": 0.3}, ConfigError, "together may take only 0.9 of the tasks"),
     ],
 )
 def test_limits_that_cannot_be_kept_are_refused(limits: dict[str, float], error: type[ConfigError], said: str) -> None:

@@ -22,7 +22,7 @@ def test_linear_algebra_has_one_thread_while_fits_run_and_what_it_had_afterwards
 
 def test_that_holds_while_a_ladder_is_climbed() -> None:
     said: list[set[int]] = []
-    select_policy(panel(tasks=30), tell=lambda _: said.append(threads()))
+    select_policy(panel(tasks=30), report=lambda _: said.append(threads()))
     assert said
     assert set.union(*said) == {1}
 

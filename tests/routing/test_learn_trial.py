@@ -135,10 +135,18 @@ SAME = {RIGHT: 8, WRONG: 2}
 @pytest.mark.parametrize(
     ("held", "why", "missing"),
     [
-        (many(20, {RIGHT: 10}, SAME), "20 tasks of the canary were graded by checks or people: 50 are the least", 140),
+        (
+            many(20, {RIGHT: 10}, SAME),
+            "20 tasks of the canary were graded by checks or people: at least 50 are needed",
+            140,
+        ),
         (many(200, {RIGHT: 3, WRONG: 7}, SAME), "it is right less often, by 50.0% (41.", None),
         (many(60, SAME, SAME), "it may be right less often, by up to 14.3%", 3000),
-        (many(2000, SAME, SAME, dollars=1.5), "it is dearer, by 50.0% (49.7% to 50.3%): 10.0% is allowed", None),
+        (
+            many(2000, SAME, SAME, dollars=1.5),
+            "it is more expensive, by 50.0% (49.7% to 50.3%): 10.0% is allowed",
+            None,
+        ),
         (many(2000, {RIGHT: 10}, SAME, failed=True), "it is without an answer more often, by 100.0%", None),
     ],
 )
@@ -186,7 +194,7 @@ def test_a_language_models_word_alone_promotes_nobody_unless_one_is_told_to_trus
     found = decide_promotion(tried(judged))
     assert not found.promote
     assert found.reasons[0] == (
-        "0 tasks of the canary were graded by checks or people: 50 are the least; 400 more have a language model's "
+        "0 tasks of the canary were graded by checks or people: at least 50 are needed; 400 more were graded by a language model "
         "word alone, which does not count"
     )
     assert decide_promotion(tried(judged, trusted_bases(trust_judge=True))).promote

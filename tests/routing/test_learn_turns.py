@@ -106,7 +106,9 @@ def test_the_table_is_of_first_asks() -> None:
     log = step_by_step(panel(WORKERS, 12_000, alike=0.6), np.array([0.6, 0.2, 0.2]), 0, SURE)
     assert expected_outcomes(log).success[-1] == pytest.approx(truth, abs=0.025)
     assert expected_outcomes(first_asks(log)).success == pytest.approx(expected_outcomes(log).success)
-    assert (expected_outcomes(log).success[-1, 1:] - expected_outcomes(log, told=False).success[-1, 1:] > 0.03).all()
+    assert (
+        expected_outcomes(log).success[-1, 1:] - expected_outcomes(log, weighted=False).success[-1, 1:] > 0.03
+    ).all()
 
 
 @pytest.mark.parametrize(
@@ -157,26 +159,26 @@ def test_coverage_tells_first_asks_from_others() -> None:
     assert found.kind is LogKind.DRAWN
     assert found.drawn.all()
     assert (found.cells[-1] == first.sum(axis=0)).all()
-    assert f"{later:,} outcomes are not of the first ask of a task: they tell what it is worth to ask several" in said
-    assert "weighted by their probabilities" not in said
+    assert f"{later:,} outcomes are not of the first ask of a task: they show the value of asking several" in said
+    assert "weighted by their propensities" not in said
 
 
 def test_a_worker_that_was_never_asked_first_is_not_known_alone() -> None:
     log = second_opinions(HELD, 0, 2)
     said = "\n".join(log_quality.measure_coverage(log).findings)
-    assert "three was asked first for 0 % of the tasks: too little is known about it on any type" in said
+    assert "three was asked first for 0 % of the tasks: too few outcomes on any type" in said
     assert (expected_outcomes(log).cells[:, 2] == 0).all()
     assert (expected_outcomes(log).later[:, 2] > 0).all()
     terms = CrossFitSplit.of(log, folds(log)).single_ask_terms(np.tile([0.0, 0.0, 1.0], (1200, 1)))
     why = estimate_refusal(terms)
     assert why is not None
-    assert why.reason == "for 100% of the tasks it asks workers of whom the log knows nothing there"
+    assert why.reason == "for 100% of the tasks it asks workers without outcomes there"
 
 
 def test_the_same_log_without_turns_is_not_followed_where_answers_decided() -> None:
     log = replace(second_opinions(HELD, 0, 2), propensities=np.ones(HELD.there.shape), turns=None)
     assert (supported_outcomes(log)[:, 2] == 0).all()
-    assert "its probabilities hang on what others had said" in "\n".join(log_quality.measure_coverage(log).findings)
+    assert "its probabilities depend on earlier answers" in "\n".join(log_quality.measure_coverage(log).findings)
 
 
 def test_tasks_of_which_the_first_chance_is_not_told_are_left_out() -> None:
@@ -185,7 +187,7 @@ def test_tasks_of_which_the_first_chance_is_not_told_are_left_out() -> None:
     part = replace(log, propensities=np.where(early & (_turns(log) == 0), np.nan, log.propensities))
     found = log_quality.measure_coverage(part)
     assert (found.drawn == ~early[:, 0]).all()
-    assert "of 400 tasks nobody knows with what probability the first worker was asked" in "\n".join(found.findings)
+    assert "400 tasks without a propensity of the first ask" in "\n".join(found.findings)
     assert log_quality.measure_coverage(untold(log)).kind is LogKind.UNTOLD
 
 
@@ -194,9 +196,9 @@ def test_first_asks_without_a_score_are_said_not_to_stand_for_the_tasks() -> Non
     lost = (np.arange(1200) % 3 == 0)[:, None] & np.array([False, False, True])
     held = replace(log, scores=np.where(lost, np.nan, log.scores))
     said = "\n".join(log_quality.measure_coverage(held).findings)
-    assert "% of the first answers of three have no score, and its worth may be off by as much" in said
+    assert "% of the first answers of three have no score, and its success may be off by as much" in said
     assert "answers of one have no score" not in said
-    assert "the outcomes of three, weighted by their probabilities, stand for " in said
+    assert "the outcomes of three, weighted by their propensities, represent " in said
     assert "on others it was never asked first, or its answers have no score" in said
 
 
@@ -230,8 +232,8 @@ def test_where_no_further_ask_was_left_to_chance_no_other_way_of_asking_is_promi
     policy = fit_partial_log(second_opinions(panel(unlike, 2000), 0, 2, chances=(0.0, 1.0)))
     notes = "\n".join(policy.about.notes)
     assert [rung.name for rung in policy.rungs] == [TABLE]
-    assert "no further ask was left to chance" in notes
-    assert "there is no policy that asks several: the rule is as good as those of its settings that can be" in notes
+    assert "no further ask was random" in notes
+    assert "no stopping rule: the table is as good as the settings that can be" in notes
 
 
 def test_a_part_of_the_workers_is_judged_by_the_tasks_of_all() -> None:

@@ -49,7 +49,7 @@ def test_more_money_than_can_be_spent_takes_the_best_setting() -> None:
     ("wanted", "says"),
     [
         (OperatingTarget(TargetMetric.COST, 0.05), "below the cheapest setting (0.1, $1 for 1,000 tasks)"),
-        (OperatingTarget(TargetMetric.QUALITY, 1.2), "the most was 0.9000"),
+        (OperatingTarget(TargetMetric.QUALITY, 1.2), "the highest was 0.9000"),
     ],
 )
 def test_what_no_setting_meets_is_refused_and_says_what_would_do(wanted: OperatingTarget, says: str) -> None:

@@ -103,8 +103,8 @@ def test_a_policy_made_to_do_without_a_worker_never_asks_it_though_it_is_there()
     found = remove_workers(policy(), ["dear"])
     there = found.may_ask(tuple(FIVE))
     assert there.tolist() == [True, True, True, True, False]
-    assert "made to do without dear" in found.about.notes
-    assert found.workers[DEAR].shunned == "made to do without dear"
+    assert "without dear" in found.about.notes
+    assert found.workers[DEAR].shunned == "without dear"
     assert all(rung.evidence is None for rung in found.rungs)
     assert policy().may_ask(tuple(FIVE)).all()
 
@@ -138,5 +138,5 @@ def test_a_budget_is_kept_without_the_cheapest_worker_once_the_dial_is_measured_
 
 
 def test_a_panel_of_other_workers_is_no_ground_to_measure_on() -> None:
-    with pytest.raises(UnknownName, match="worker of the policy among the tasks to measure on 'dear'"):
+    with pytest.raises(UnknownName, match="worker of the policy in the log to measure on 'dear'"):
         remeasure_policy(policy(), trained().select_workers(("tiny", "cheap", "middle", "good")))

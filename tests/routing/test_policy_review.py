@@ -100,11 +100,11 @@ def changed(held: bytes, change: Callable[[dict[str, object]], object]) -> bytes
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("kept", "best", "kept: 'best' is none"),
+        ("kept", "best", "kept: 'best' is not among"),
         ("forms", ["choice"], "1 of them for 2 types"),
-        ("form", "poem", "'poem' is none that is known"),
-        ("workers", [], "workers: expected some"),
-        ("rungs", [{"name": "policy", "dial": {"points": [], "unit": 1, "best_single": 1}}], "has no point"),
+        ("form", "poem", "unknown form 'poem'"),
+        ("workers", [], "workers: expected at least one"),
+        ("rungs", [{"name": "policy", "dial": {"points": [], "unit": 1, "best_single": 1}}], "has no points"),
     ],
 )
 def test_a_policy_that_does_not_fit_together_is_refused(held: bytes, field: str, value: object, told: str) -> None:
@@ -149,5 +149,5 @@ def test_a_shelf_whose_history_was_cut_has_nothing_to_go_back_to() -> None:
     by = ChangeAuthor(who="somebody", at=1.0)
     restored = RegistryEntry(by=by, deed=RegistryAction.RESTORED, version="a" * 12)
     held = PolicyRegistry(live="a" * 12, policies=(RegisteredPolicy(version="a" * 12, name="x"),), history=(restored,))
-    with pytest.raises(ConfigError, match="nothing to go back to"):
+    with pytest.raises(ConfigError, match="nothing to roll back to"):
         held.with_rollback(by)

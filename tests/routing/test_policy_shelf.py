@@ -71,7 +71,7 @@ def test_a_name_that_fits_none_or_two_is_unknown(shelf: PolicyRegistry, name: st
     twice = shelf
     for version in ("d0d0d0d0d0d0", "d1d1d1d1d1d1"):
         twice = twice.with_policy(RegisteredPolicy(version=version, name="same.npz"), ME)
-    with pytest.raises(UnknownName, match="unknown policy on the shelf"):
+    with pytest.raises(UnknownName, match="unknown registered policy"):
         twice.resolve(name)
 
 
@@ -109,7 +109,7 @@ def test_rolling_back_goes_back_as_often_as_something_was_promoted(shelf: Policy
     assert (grown.live, grown.previous) == (A, B)
     again = grown.with_rollback(by(7)).with_rollback(by(8))
     assert again.live == A
-    with pytest.raises(ConfigError, match="nothing to go back to"):
+    with pytest.raises(ConfigError, match="nothing to roll back to"):
         again.with_rollback(by(9))
 
 
@@ -122,16 +122,16 @@ def test_another_canary_stays_when_a_shadow_is_promoted(shelf: PolicyRegistry) -
 @pytest.mark.parametrize(
     ("step", "why"),
     [
-        (lambda shelf: shelf.trying(A, 0.1, ME), "is live"),
-        (lambda shelf: shelf.trying(B, 1.0, ME), "between 0 and 1, not 1"),
-        (lambda shelf: shelf.trying(B, float("nan"), ME), "between 0 and 1"),
-        (lambda shelf: shelf.trying("d" * 12, 0.1, ME), "unknown policy"),
-        (lambda shelf: shelf.with_shadow(A, ME), "acts already"),
-        (lambda shelf: shelf.trying(B, 0.1, ME).with_shadow(B, ME), "acts already"),
-        (lambda shelf: shelf.without_shadow(B, ME), "is no shadow"),
+        (lambda shelf: shelf.with_canary(A, 0.1, ME), "is live"),
+        (lambda shelf: shelf.with_canary(B, 1.0, ME), "between 0 and 1, not 1"),
+        (lambda shelf: shelf.with_canary(B, float("nan"), ME), "between 0 and 1"),
+        (lambda shelf: shelf.with_canary("d" * 12, 0.1, ME), "unknown registered policy"),
+        (lambda shelf: shelf.with_shadow(A, ME), "already acts"),
+        (lambda shelf: shelf.with_canary(B, 0.1, ME).with_shadow(B, ME), "already acts"),
+        (lambda shelf: shelf.without_shadow(B, ME), "is not a shadow"),
         (lambda shelf: shelf.without_canary(ME), "there is no canary"),
-        (lambda shelf: shelf.promoted(A, ME), "is live already"),
-        (lambda shelf: shelf.rolled_back(ME), "nothing to go back to"),
+        (lambda shelf: shelf.with_live(A, ME), "is already live"),
+        (lambda shelf: shelf.with_rollback(ME), "nothing to roll back to"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -217,9 +217,9 @@ def test_what_is_no_policy_and_what_is_no_shelf_is_refused(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="not a policy file"):
         add_policy(tmp_path / "shelf", tmp_path / "file", ME)
     assert not (tmp_path / "shelf").exists()
-    with pytest.raises(ConfigError, match="no shelf of policies"):
+    with pytest.raises(ConfigError, match="no policy registry"):
         read_registry(tmp_path / "shelf")
-    with pytest.raises(ConfigError, match="no shelf of policies"):
+    with pytest.raises(ConfigError, match="no policy registry"):
         update_registry(tmp_path / "shelf", lambda shelf: shelf)
     with pytest.raises(ConfigError, match="No such file"):
         add_policy(tmp_path / "shelf", tmp_path / "none", ME)

@@ -52,7 +52,7 @@ def test_it_says_where_the_policy_comes_from_and_why_its_rung_is_kept(tmp_path: 
     said = " ".join(shown(policy(), tmp_path).split())
     for text in ("from made-up (0123456789ab), 2026-11-22", "200 tasks of 2 types, 3 workers; costs as recorded"):
         assert text in said
-    assert "The policy is taken: +2.0 points (+1.0 to +3.0) of area over the table, which excludes harm." in said
+    assert "The policy is selected: +2.0 points (+1.0 to +3.0) of area over the table, which excludes harm." in said
     assert "! a note for the reader" in said
     (best,) = (worker for worker in policy().workers if worker.name == "dear")
     assert f"Best single worker: dear, {100 * best.score:.1f} %" in said
@@ -60,12 +60,12 @@ def test_it_says_where_the_policy_comes_from_and_why_its_rung_is_kept(tmp_path: 
 
 def test_a_rung_that_is_not_taken_says_what_it_needs(tmp_path: Path) -> None:
     said = " ".join(shown(policy("table", 0.005), tmp_path).split())
-    assert "The policy is not taken: +0.5 points (−0.5 to +1.5) of area over the table" in said
-    assert "About 1,234 more outcomes would tell, if the gain is what it seems." in said
+    assert "The policy is rejected: +0.5 points (−0.5 to +1.5) of area over the table" in said
+    assert "About 1,234 more outcomes would decide, if the gain is as estimated." in said
 
 
 def test_a_rung_kept_against_the_evidence_is_said_to_be(tmp_path: Path) -> None:
-    assert "kept because it was asked for; the evidence would keep the policy" in " ".join(
+    assert "selected by request; the evidence would select the policy" in " ".join(
         shown(policy("table"), tmp_path).split()
     )
 
@@ -116,13 +116,13 @@ def test_many_notes_do_not_push_the_rest_off_the_screen(tmp_path: Path) -> None:
 
 
 def test_another_rung_is_said_not_to_be_kept(tmp_path: Path) -> None:
-    assert "Shown is the table, which is not the rung that is kept." in shown(policy(), tmp_path, "--rung", "table")
+    assert "This is the table, which is not the selected candidate." in shown(policy(), tmp_path, "--rung", "table")
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--quality", "1.5"), "was not reached on held-back tasks"),
+        (("--quality", "1.5"), "was not reached on held-out tasks"),
         (("--max-cost", "0.0001"), "below the cheapest setting"),
         (("--max-cost", "much"), "max_cost: expected a number"),
         (("--max-cost", "1", "--quality", "1"), "at a time"),
@@ -145,7 +145,7 @@ def test_what_is_no_policy_is_refused(content: str | None, why: str, tmp_path: P
 
 def test_without_habits_it_says_so_and_shows_the_rest(tmp_path: Path) -> None:
     said = shown(replace(policy(), habits=None), tmp_path)
-    assert "This file does not hold whom it asks." in said
+    assert "This file has no usage statistics." in said
     assert json.loads(shown(replace(policy(), habits=None), tmp_path, "--json"))["ways"] == []
 
 
@@ -154,7 +154,7 @@ def test_a_policy_of_a_log_without_costs_promises_no_dollars(tmp_path: Path) -> 
     said = shown(replace(policy(), rungs=(free,), kept="table"), tmp_path)
     assert "Nothing in this log costs anything." in said
     assert "for 1,000 tasks)" not in said
-    assert "The table is the only rung." in said
+    assert "The table is the only candidate." in said
 
 
 def test_names_move_no_cursor(tmp_path: Path) -> None:

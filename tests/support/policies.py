@@ -173,6 +173,6 @@ def _known(value: float) -> float | None:
 def of_every_kind(held: OutcomeMatrix) -> Policy:
     """A policy with every kind of part, and some evidence."""
     recipe = StoppingConfig(prices=np.array([0.01, 0.05, 0.3, 2.0, 20.0]))
-    made = fit_candidates(held, LearningOptions(recipe=recipe), RUNGS)
+    made = fit_candidates(held, LearningOptions(config=recipe), RUNGS)
     rungs = tuple(Candidate(name, dial, HeldOutEvidence(0.7)) for name, dial in made.dials.items())
     return Policy(PolicyOrigin("log", "hash", len(held)), workers_of(held), held.types, made.parts, rungs, POLICY)

@@ -1,7 +1,9 @@
-"""Learned policies: what to do next for a task, decided from what its workers have said so far. Data, and numpy.
+"""Learned routing policies: which worker to ask next for a task, given the answers so far. Data and numpy.
 
-`batch` holds the state of many tasks at once (a run is a batch of one), `parts` what can act on it, `dial` which of
-the settings meets a budget, `policy` the whole with its evidence, `file` how it is kept. Invariants: the same state
-leads to the same act, on one task and on ten thousand, so that what was measured offline is what is performed; a policy
-is data and never code; a worker that is not there is never asked. Deliberately absent: learning (`learn`).
+`state` describes tasks and the answers given, `table_rule`, `router_rule`, `cascade_rule` and `stopping_rule` decide on
+a state, `trade_off` selects the setting that meets a budget, `policy_data` joins them with their evidence, and
+`policy_file` and `policy_registry` store them. Invariants: the same state leads to the same action, for one task and
+for ten thousand, so what was measured offline is what runs; a policy is data and never code; a worker that is not in
+the pool is never asked. Learning lives in `routing.fit`. Only `config`, `cli`, `conductors` and `routing.fit` import
+this package.
 """

@@ -1,4 +1,4 @@
-"""Names for the arrays that policies are made of; shapes stand where they are used. Nothing else is here."""
+"""Names for the array types of policies. Shapes are documented where the arrays are used."""
 
 from typing import TypeAlias
 

@@ -1,9 +1,9 @@
-"""The cascade: ask cheap workers before dear ones and stop at the first answer one can be confident of (FrugalGPT).
+"""The cascade rule: ask cheap workers before expensive ones and stop at the first confident answer (FrugalGPT).
 
-Each type of task has its order of workers. Confidence in the latest answer is logistic in the task's type, how
-unusually long its output is, how sure it sounds, and whether it agrees with each earlier one (Chen et al., arXiv
-2305.05176, whose scorer reads the text). Invariants: no answer leads on, never stops; the answer shipped is the last
-one asked for, or where that is none, the last one given. Deliberately absent: votes.
+Each task type has its order of workers. Confidence in the latest answer is logistic in the task's type, how unusually
+long the output is, how certain the text sounds, and whether it agrees with each earlier answer (Chen et al., arXiv
+2305.05176, whose scorer reads the text). Invariants: a missing answer never stops the cascade; it ships the last answer
+that was given.
 """
 
 from collections.abc import Mapping
@@ -24,19 +24,17 @@ from shikisha.routing.state import (
     group_by_asked,
 )
 
-END_OF_ORDER = -1  # in an order: nobody comes after
-CascadeSteps: TypeAlias = tuple[
-    tuple[int, float], ...
-]  # workers, each with the confidence from which its answer is shipped
+END_OF_ORDER = -1
+CascadeSteps: TypeAlias = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CascadeRule:
-    """`orders` [L, D + 1, S] of workers, END after the last; `thresholds` likewise, from which confidence a step ships.
+    """`orders` [L, D + 1, S] of workers, padded with END_OF_ORDER, and `thresholds` of the same shape.
 
-    The last row of both is for tasks of unknown type. `confidences` hold the weights of each sequence of workers asked,
-    for what `looks` returns. `spares` [J] are all workers: the first that is there stands in for an order of which
-    nobody is.
+    A step ships from its threshold of confidence on. The last row of types is for unknown types. `confidences` maps
+    each sequence of asked workers to the weights of its `confidence_features`. `spares` [J] lists all workers: the
+    first available one replaces an order of which none is available.
     """
 
     kind: ClassVar[str] = "cascade"
@@ -51,30 +49,30 @@ class CascadeRule:
         """One for each set of orders with their thresholds."""
         return len(self.orders)
 
-    def act(self, seen: DecisionState, setting: int) -> Actions:
-        """Ask the next one in order, or ship where the confidence suffices."""
-        ask, ship = np.full(len(seen), SHIP, np.int64), np.full(len(seen), NO_WORKER, np.int64)
-        for kind in np.unique(seen.batch.types):
-            rows = np.flatnonzero(seen.batch.types == kind)
-            held, steps = seen.at(rows), self.steps(setting, kind, seen.may_ask)
-            for asked, own in group_by_asked(held):
-                ask[rows[own]], ship[rows[own]] = self._act(held.at(own), asked, steps)
+    def act(self, state: DecisionState, setting: int) -> Actions:
+        """Ask the next worker in order, or ship where confidence suffices."""
+        ask, ship = np.full(len(state), SHIP, np.int64), np.full(len(state), NO_WORKER, np.int64)
+        for kind in np.unique(state.batch.types):
+            rows = np.flatnonzero(state.batch.types == kind)
+            group, steps = state.at(rows), self.steps(setting, kind, state.may_ask)
+            for asked, own in group_by_asked(group):
+                ask[rows[own]], ship[rows[own]] = self._act(group.at(own), asked, steps)
         return Actions(ask, ship)
 
     def steps(self, setting: int, kind: int, may_ask: Flags) -> CascadeSteps:
-        """Return whom to ask in turn for tasks of this type, of those who are there."""
+        """Return the available workers to ask in turn for tasks of this type, with their thresholds."""
         order = zip(self.orders[setting, kind].tolist(), self.thresholds[setting, kind].tolist(), strict=True)
-        found = tuple((worker, least) for worker, least in order if worker != END_OF_ORDER and may_ask[worker])
-        return found or tuple((int(worker), 1.0) for worker in self.spares if may_ask[worker])[:1]
+        available = tuple((worker, least) for worker, least in order if worker != END_OF_ORDER and may_ask[worker])
+        return available or tuple((int(worker), 1.0) for worker in self.spares if may_ask[worker])[:1]
 
-    def confidence(self, seen: DecisionState, asked: tuple[int, ...]) -> Floats:
-        """Return [T], how probably the answer of the last of these is right; 0 for a sequence it was not fitted for."""
+    def confidence(self, state: DecisionState, asked: tuple[int, ...]) -> Floats:
+        """Return [T], the probability that the last worker's answer is right; 0 for a sequence without weights."""
         if asked not in self.confidences:
-            return np.zeros(len(seen))
-        return sigmoid(confidence_features(seen, asked, self.scales), self.confidences[asked])
+            return np.zeros(len(state))
+        return sigmoid(confidence_features(state, asked, self.scales), self.confidences[asked])
 
     def to_arrays(self) -> ArrayMap:
-        """Return its arrays; the weights of a sequence are written as `confidence 3 0`."""
+        """Return its arrays; the weights of a sequence are named like `confidence 3 0`."""
         arrays: dict[str, Floats] = {
             "orders": self.orders.astype(float),
             "thresholds": self.thresholds,
@@ -82,57 +80,57 @@ class CascadeRule:
             "spread": self.scales.spread,
             "spares": self.spares.astype(float),
         }
-        return arrays | {" ".join(["confidence", *map(str, at)]): held for at, held in self.confidences.items()}
+        return arrays | {" ".join(["confidence", *map(str, at)]): weights for at, weights in self.confidences.items()}
 
     @classmethod
-    def of(cls, held: ArrayMap) -> "CascadeRule":
-        """Return the cascade that `held` wrote."""
-        known = {
+    def of(cls, arrays: ArrayMap) -> "CascadeRule":
+        """Return the cascade with these arrays."""
+        confidences = {
             tuple(map(int, name.split()[1:])): weights
-            for name, weights in held.items()
+            for name, weights in arrays.items()
             if name.startswith("confidence")
         }
-        scales = LengthScales(held["written"], held["spread"])
-        orders, spares = held["orders"].astype(np.int64), held["spares"].astype(np.int64)
-        return cls(orders, held["thresholds"], known, scales, spares)
+        scales = LengthScales(arrays["written"], arrays["spread"])
+        orders, spares = arrays["orders"].astype(np.int64), arrays["spares"].astype(np.int64)
+        return cls(orders, arrays["thresholds"], confidences, scales, spares)
 
-    def _act(self, seen: DecisionState, asked: tuple[int, ...], steps: CascadeSteps) -> tuple[Ints, Ints]:
+    def _act(self, state: DecisionState, asked: tuple[int, ...], steps: CascadeSteps) -> tuple[Ints, Ints]:
         order = [worker for worker, _ in steps]
         past = [worker for worker in order if worker in asked]
-        ship = _last_answering(seen, [*(worker for worker in asked if worker not in order), *past])
-        place = order.index(past[-1]) if past else -1
-        if place + 1 == len(order):
-            return np.full(len(seen), SHIP, np.int64), ship
+        ship = _last_answering(state, [*(worker for worker in asked if worker not in order), *past])
+        index = order.index(past[-1]) if past else -1
+        if index + 1 == len(order):
+            return np.full(len(state), SHIP, np.int64), ship
         if not past:
-            return np.full(len(seen), order[0], np.int64), ship
-        sure = self.confidence(seen, tuple(past)) >= steps[place][1]
-        return np.where(sure & (seen.codes[:, past[-1]] > NO_ANSWER), SHIP, order[place + 1]), ship
+            return np.full(len(state), order[0], np.int64), ship
+        sure = self.confidence(state, tuple(past)) >= steps[index][1]
+        return np.where(sure & (state.codes[:, past[-1]] > NO_ANSWER), SHIP, order[index + 1]), ship
 
 
-def confidence_features(seen: DecisionState, asked: tuple[int, ...], scales: LengthScales) -> Floats:
-    """Return [T, 3 + D + n (2 + D)], what confidence in the last of these is read from; n have been asked before it.
+def confidence_features(state: DecisionState, asked: tuple[int, ...], scales: LengthScales) -> Floats:
+    """Return [T, 3 + D + n (2 + D)] features of confidence in the last of `asked`, after n others.
 
-    A constant, the length and the sound of its answer, the type; for each earlier one silence, agreement, and agreement
-    by type.
+    A constant, length and certainty of its answer, the type; for each earlier worker, no answer, agreement, and
+    agreement by type.
     """
     last, known = asked[-1], len(scales.written) - 1
-    code, types = seen.codes[:, last], np.eye(known + 1)[seen.batch.types][:, :known]
-    columns = [np.ones((len(seen), 1)), scales.lengths(seen, (last,)), seen.response_log_odds(last)[:, None], types]
-    for one in asked[:-1]:
-        agrees = ((seen.codes[:, one] == code) & (code > NO_ANSWER))[:, None].astype(float)
-        columns += [(seen.codes[:, one] <= NO_ANSWER)[:, None].astype(float), agrees, agrees * types]
+    code, types = state.codes[:, last], np.eye(known + 1)[state.batch.types][:, :known]
+    columns = [np.ones((len(state), 1)), scales.lengths(state, (last,)), state.response_log_odds(last)[:, None], types]
+    for worker in asked[:-1]:
+        agrees = ((state.codes[:, worker] == code) & (code > NO_ANSWER))[:, None].astype(float)
+        columns += [(state.codes[:, worker] <= NO_ANSWER)[:, None].astype(float), agrees, agrees * types]
     return np.concatenate(columns, axis=1)
 
 
 def sigmoid(features: Floats, weights: Floats) -> Floats:
-    """Return [T], the logistic of features times weights."""
-    found: Floats = 1 / (1 + np.exp(-np.clip(features @ weights, -30, 30)))
-    return found
+    """Return [T], the logistic function of features times weights."""
+    probability: Floats = 1 / (1 + np.exp(-np.clip(features @ weights, -30, 30)))
+    return probability
 
 
-def _last_answering(seen: DecisionState, past: list[int]) -> Ints:
-    """[T]: the last of these that gave an answer."""
-    found = np.full(len(seen), NO_WORKER, np.int64)
+def _last_answering(state: DecisionState, past: list[int]) -> Ints:
+    """Return [T], the last of these workers that gave an answer."""
+    last = np.full(len(state), NO_WORKER, np.int64)
     for worker in past:
-        found = np.where(seen.codes[:, worker] > NO_ANSWER, worker, found)
-    return found
+        last = np.where(state.codes[:, worker] > NO_ANSWER, worker, last)
+    return last

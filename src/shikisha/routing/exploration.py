@@ -1,12 +1,10 @@
-"""Exploring: how probably a worker that is hardly known is asked besides, so that something comes to be known of it.
+"""Exploration: the probability of additionally asking a worker with few outcomes, so that more becomes known of it.
 
-A worker is thought as good as it may well be: the upper end of what its outcomes, and before there are any its price,
-say of its success, but no nearer to perfect than half way from the best that is known. Those that even so are no better
-than what costs no more are left alone; the others share a budget by how much better they may be. Which task is explored
-is drawn by its content. Invariants: for every task, what exploring is expected to cost is at most `share` of what a run
-costs in the mean (a worker that was never asked should write as much as the wordiest that is known); no task is
-explored with more than MOST; the same task, policy and pool have the same lot. Deliberately absent: asking
-(`conductors.policy`), and what an explored answer is worth besides its own success.
+A worker is taken to be as good as it may plausibly be: the upper bound of its success given its outcomes, or its price
+before there are any, but at most halfway from the best known worker to perfect. Workers that even so are no better than
+cheaper ones are skipped; the others share a budget in proportion to their potential gain. Invariants: for every task
+the expected cost of exploration is at most `share` of the mean cost of a run; no task is explored with a probability
+above MAX_CHANCE; the same task, policy and pool lead to the same draw. `conductors` does the asking.
 """
 
 from collections.abc import Sequence
@@ -22,18 +20,23 @@ from shikisha.core.errors import ConfigError
 from shikisha.engine.worker import ApprovalMode, Card
 from shikisha.routing.policy_data import KnownWorker, Policy
 
-ENOUGH_OUTCOMES = 100  # outcomes from which on a worker is known
+# With this many outcomes a worker counts as known.
+ENOUGH_OUTCOMES = 100
 MAX_CHANCE = 0.25
-_PARTIAL_WORKERS = frozenset({"conductor", "human", "mcp", "python", "vote"})  # kinds that do not answer a whole task
-_PRIOR = 2.0  # outcomes that a price is worth
-_NORMAL_QUANTILE = 1.64  # standard deviations
-_CHARACTERS = 4  # a token
+# Kinds of workers that do not answer a whole task.
+_PARTIAL_WORKERS = frozenset({"conductor", "human", "mcp", "python", "vote"})
+# The price of a worker counts as much as this many outcomes.
+_PRIOR = 2.0
+# The upper bound is this many standard deviations above the mean (one-sided 95 %).
+_NORMAL_QUANTILE = 1.64
+# Rough characters per token; only used to bound the cost of a prompt.
+_CHARACTERS = 4
 _FREE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class ExplorationChance:
-    """A worker that is hardly known, how probably it is explored, and the dollars that this should cost."""
+    """A worker with few outcomes, the probability of exploring it, and the expected dollars of asking it."""
 
     worker: str
     chance: float
@@ -42,30 +45,30 @@ class ExplorationChance:
 
 @dataclass(frozen=True, slots=True)
 class ExplorationBudget:
-    """Explore with `share` of `run_cost`, the dollars of a run in the mean, while a worker has fewer than `enough`."""
+    """Spend `share` of `run_cost`, the mean dollars of a run, on workers with fewer than `enough` outcomes."""
 
     share: float
     run_cost: float
     enough: int = ENOUGH_OUTCOMES
 
     def chances(self, policy: Policy, cards: Sequence[Card], prompt: str) -> tuple[ExplorationChance, ...]:
-        """Return the lot of each worker of the pool that may be explored on this prompt, by name."""
-        read = max(len(prompt.encode()) // _CHARACTERS, typical_input_tokens(policy, cards))
-        costs = {card.name: self._cost(policy, card, read) for card in cards}
-        told = {name: cost for name, cost in sorted(costs.items()) if cost is not None}
-        hopes = {name: potential_gain(policy, name, cost, self.enough) for name, cost in told.items()}
-        total = sum(hopes.values())
-        found = []
-        for name, cost in told.items():
-            ratio = self.run_cost / cost if cost > _FREE else 1.0  # who costs nothing gets this share of the tasks
-            if hopes[name] > 0 and ratio > 0:
-                found.append(ExplorationChance(name, hopes[name] / total * min(MAX_CHANCE, self.share * ratio), cost))
-        return tuple(found)
+        """Return the chance of each worker of the pool that may be explored on this prompt, by name."""
+        input_tokens = max(len(prompt.encode()) // _CHARACTERS, typical_input_tokens(policy, cards))
+        costs = {card.name: self._cost(policy, card, input_tokens) for card in cards}
+        known_costs = {name: cost for name, cost in sorted(costs.items()) if cost is not None}
+        gains = {name: potential_gain(policy, name, cost, self.enough) for name, cost in known_costs.items()}
+        total = sum(gains.values())
+        result = []
+        for name, cost in known_costs.items():
+            ratio = self.run_cost / cost if cost > _FREE else 1.0  # a free worker gets `share` of the tasks
+            if gains[name] > 0 and ratio > 0:
+                result.append(ExplorationChance(name, gains[name] / total * min(MAX_CHANCE, self.share * ratio), cost))
+        return tuple(result)
 
-    def _cost(self, policy: Policy, card: Card, read: int) -> float | None:
-        """Return what asking this worker should cost, who reads so many tokens.
+    def _cost(self, policy: Policy, card: Card, input_tokens: int) -> float | None:
+        """Return the expected dollars of asking this worker with so many input tokens.
 
-        None for one that is known, or that is not to be explored.
+        None for a worker that has enough outcomes or may not be explored.
         """
         if card.name in policy.names:
             known = policy.workers[policy.names.index(card.name)]
@@ -76,35 +79,35 @@ class ExplorationBudget:
         if card.kind in _PARTIAL_WORKERS or card.approval is not ApprovalMode.NEVER or card.price is None:
             return None
         output = int(max(known.tokens for known in policy.workers)) or card.max_output_tokens
-        return card.price.of(Usage(read, output))
+        return card.price.of(Usage(input_tokens, output))
 
 
 def typical_input_tokens(policy: Policy, cards: Sequence[Card]) -> int:
-    """Return how many tokens workers are shown in the middle, by what known ones cost and their prices; 0: unknown.
+    """Return the median input tokens of workers, derived from known costs and prices; 0 if unknown.
 
-    That may be more than the prompt: instructions, examples, and how a model's tokens are counted come to it.
+    That may exceed the prompt: instructions, examples and different tokenizers add to it.
     """
     prices = {card.name: card.price for card in cards}
-    found = []
+    tokens = []
     for known in policy.workers:
         price = prices.get(known.name)
         if price is not None and price.input > 0 and known.tasks and known.dollars > 0:
-            found.append(1e6 * (known.dollars - price.call) / price.input - known.tokens * price.output / price.input)
-    return max(0, int(median(found))) if found else 0
+            tokens.append(1e6 * (known.dollars - price.call) / price.input - known.tokens * price.output / price.input)
+    return max(0, int(median(tokens))) if tokens else 0
 
 
-def draw_worker(content_hash: str, lots: Sequence[ExplorationChance]) -> ExplorationChance | None:
-    """Return who is explored on the task of this content, or None; the same everywhere and always."""
-    place = int.from_bytes(sha256(f"explore\0{content_hash}".encode()).digest()[:6]) / 2**48
-    for lot in lots:
-        if place < lot.chance:
-            return lot
-        place -= lot.chance
+def draw_worker(content_hash: str, chances: Sequence[ExplorationChance]) -> ExplorationChance | None:
+    """Return the worker to explore on the task with this content, or None; deterministic."""
+    index = int.from_bytes(sha256(f"explore\0{content_hash}".encode()).digest()[:6]) / 2**48
+    for chance in chances:
+        if index < chance.chance:
+            return chance
+        index -= chance.chance
     return None
 
 
 def potential_gain(policy: Policy, name: str, cost: float, enough: int = ENOUGH_OUTCOMES) -> float:
-    """Return how much more success a worker may have than what is known to cost no more; 0 where it has no chance."""
+    """Return how much more successful a worker may be than known workers at its cost; 0 if it cannot be better."""
     known = [worker for worker in policy.workers if worker.tasks >= enough and worker.name != name]
     if not known:
         return 1.0
@@ -118,18 +121,18 @@ def potential_gain(policy: Policy, name: str, cost: float, enough: int = ENOUGH_
 
 
 def parse_share(text: str) -> float:
-    """Return the share that an option states, as `0.05` or `5%`; ConfigError for what is none."""
+    """Return the share that an option states, such as `0.05` or `5%`; ConfigError if it is invalid."""
     try:
         value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise ConfigError(f"explore: expected a share of the mean cost of a run from 0 to 1 (or 100%), not {text!r}")
+        raise ConfigError(f"explore: expected a share of a run's mean cost, from 0 to 1 (or 100%), not {text!r}")
     return value
 
 
 def _expected_score(known: Sequence[KnownWorker], cost: float) -> float:
-    """Return the mean success that workers of this cost should have, by a line through those that are known."""
+    """Return the mean success expected at this cost, by a line fitted to the known workers."""
     paid = [(log(worker.dollars), worker.score) for worker in known if worker.dollars > _FREE]
     mean = sum(worker.score for worker in known) / len(known)
     if len(paid) < 3 or cost <= _FREE:
@@ -137,5 +140,5 @@ def _expected_score(known: Sequence[KnownWorker], cost: float) -> float:
     places, scores = np.array(paid).T
     away = places - places.mean()
     slope = float(away @ (scores - scores.mean()) / (away @ away + 1.0))
-    told = float(scores.mean()) + slope * (log(cost) - float(places.mean()))
-    return min(max(told, float(scores.min())), float(scores.max()))
+    expected = float(scores.mean()) + slope * (log(cost) - float(places.mean()))
+    return min(max(expected, float(scores.min())), float(scores.max()))

@@ -1,18 +1,8 @@
-"""A policy: the ladder of what was learned from a log, which rung is kept, and the evidence for it.
+"""A learned policy: its decision rules, the candidates built on them, which one is selected, and the evidence.
 
-Invariants: a policy is frozen data; who was known when it was fitted stands in it by name, and a pool that lacks some
-of them, or has others, is no error: who is not there is not asked. Deliberately absent: files (`file`), runs
-(`conductors.policy`), and anything that changes by being used.
-
-Habits: what a policy's settings do with the tasks of each type, as counted on the log it was fitted on.
-
-P settings, D task types and a last row for unknown ones, J workers. Invariants: everything is a count of tasks or a sum
-of scores, so that a mixture's habits are its settings' by their shares; what workers say together was counted on all
-tasks that both answered, whomever the policy would have asked. Deliberately absent: counting (`learn.habits`), words.
-
-What a policy's plan does, in a few words that stand in journals: acts are the same where their words are.
-
-Deliberately absent: reading the words back (one asks which worker's words they would be).
+Invariants: a policy is frozen data; the workers known at fitting time are stored by name, and a pool that lacks some of
+them or has others is no error (missing workers are not asked); usage statistics are counts of tasks and sums of scores,
+so the usage of a mixture is the weighted sum of its settings. Files are in `policy_file`, runs in `conductors`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,15 +17,18 @@ from shikisha.routing.state import Actions, DecisionRule, DecisionState, TaskTyp
 from shikisha.routing.text_features import ResponseModel
 from shikisha.routing.trade_off import OperatingMix, OperatingPoint, OperatingTarget, TradeOff
 
+# Prefix of the description where a policy cannot act, before a colon and the reason.
+CANNOT_ACT = "cannot act"
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyUsage:
-    """`places` [P, 2] (part, setting); `tasks` [D + 1] of the log, and how many of them were `played`.
+    """`places` [P, 2] (rule, setting); `tasks` [D + 1] of the log, and how many of them were `played`.
 
-    `first`, `second`, `asked` [P, D + 1, J]: in how many of those played each worker is asked first, second, at all.
-    `scored` and `won` [D + 1, J]: a worker's graded tasks, and the score it won in them. `agree` and `agreed`
-    [D + 1, J, J]: in how many a worker and another gave the same answer, and the score it won; `differ` and
-    `differed`: the same where the two gave different ones, and what the former won.
+    `first`, `second`, `asked` [P, D + 1, J]: in how many of those each worker is asked first, second, at all. `scored`
+    and `won` [D + 1, J]: a worker's graded tasks, and its total score in them. `agree` and `agreed` [D + 1, J, J]: in
+    how many two workers gave the same answer, and its total score; `differ` and `differed`: the same where they differ,
+    and the first one's score. Pairs are counted on all tasks that both answered.
     """
 
     places: Floats
@@ -52,12 +45,12 @@ class PolicyUsage:
     differed: Floats
 
     def at(self, mix: OperatingMix) -> "AskCounts | None":
-        """Return who is asked by this mixture; None where its settings were not counted."""
+        """Return the expected asks of this mix; None where its settings were not counted."""
         low, high = self._place(mix.low), self._place(mix.high)
         if low is None or high is None:
             return None
         first, second, asked = (
-            (1 - mix.share) * held[low] + mix.share * held[high] for held in (self.first, self.second, self.asked)
+            (1 - mix.share) * counts[low] + mix.share * counts[high] for counts in (self.first, self.second, self.asked)
         )
         return AskCounts(first, second, asked)
 
@@ -70,21 +63,21 @@ class PolicyUsage:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
-    def of(cls, held: Mapping[str, Floats]) -> "PolicyUsage":
-        """Return the habits that `held` wrote; KeyError where an array is missing, ValueError: one does not fit."""
-        found = cls(**{each.name: held[each.name] for each in fields(cls)})
-        (kinds, workers), settings = found.scored.shape, len(found.places)
+    def of(cls, arrays: Mapping[str, Floats]) -> "PolicyUsage":
+        """Return the usage with these arrays; KeyError where one is missing, ValueError where one does not fit."""
+        usage = cls(**{each.name: arrays[each.name] for each in fields(cls)})
+        (kinds, workers), settings = usage.scored.shape, len(usage.places)
         shapes = [(settings, 2), (kinds,), (kinds,), *[(settings, kinds, workers)] * 3]
         shapes += [*[(kinds, workers)] * 2, *[(kinds, workers, workers)] * 4]
         for each, shape in zip(fields(cls), shapes, strict=True):
-            if held[each.name].shape != shape:
-                raise ValueError(f"{each.name}: expected the shape {shape}, found {held[each.name].shape}")
-        return found
+            if arrays[each.name].shape != shape:
+                raise ValueError(f"{each.name}: expected the shape {shape}, found {arrays[each.name].shape}")
+        return usage
 
 
 @dataclass(frozen=True, slots=True)
 class AskCounts:
-    """[D + 1, J]: in how many tasks of each type a worker is asked first, second, and at all, in expectation."""
+    """[D + 1, J]: expected number of tasks of each type in which a worker is asked first, second, and at all."""
 
     first: Floats
     second: Floats
@@ -93,9 +86,9 @@ class AskCounts:
 
 @dataclass(frozen=True, slots=True)
 class KnownWorker:
-    """A worker as the log knew it: mean score, dollars and seconds a task, over how many tasks.
+    """A worker as the log knows it: mean score, dollars and seconds a task, over how many tasks.
 
-    `shunned` says why it is not to be asked any more; nothing: it may be.
+    `shunned` says why it must not be asked any more; empty: it may be.
     """
 
     name: str
@@ -109,14 +102,14 @@ class KnownWorker:
 
 
 def best_worker(workers: Sequence[KnownWorker]) -> KnownWorker:
-    """Return the worker that is right most often; one that did not even half as much as others is not known."""
+    """Return the most accurate worker among those with at least half as many outcomes as others."""
     most = max(worker.tasks for worker in workers)
     return max((worker for worker in workers if 2 * worker.tasks >= most), key=lambda worker: worker.score)
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """What a budget came to on held-back tasks: `budget` and `spent` in units, accuracy with its 95 % interval."""
+    """The result of a budget on held-out tasks: `budget` and `spent` in units, accuracy with its 95 % interval."""
 
     budget: float
     spent: float
@@ -127,7 +120,7 @@ class FrontierPoint:
 
 @dataclass(frozen=True, slots=True)
 class AreaGain:
-    """The mean paired difference against `over` on held-back tasks, with its 95 % interval."""
+    """The mean paired difference to `over` on held-out tasks, with its 95 % interval."""
 
     over: str
     mean: float
@@ -137,10 +130,10 @@ class AreaGain:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutEvidence:
-    """What a rung came to on held-back tasks: its frontier, the area under it (`budgets`), and its gains in area.
+    """The results of a candidate on held-out tasks: its frontier, the area under it, and its gains in area.
 
-    `promised` is how far the dial's word was off in the mean over budgets (accuracy, cost), `needs` how many more
-    outcomes the rung would need before it can be told from the one below (0: none, None: nobody can say).
+    `promised` is the mean absolute error of the trade-off over budgets (accuracy, cost), `needs` how many more outcomes
+    would separate the candidate from the simpler one (0: none, None: unknown).
     """
 
     area: float
@@ -153,7 +146,7 @@ class HeldOutEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Something else on the same held-back tasks, to compare with: what it came to at its budgets or settings."""
+    """Another strategy on the same held-out tasks, for comparison."""
 
     name: str
     area: float
@@ -163,7 +156,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A way to decide: its dial over the policy's parts, and its evidence. `name`: table, cascade, policy, ..."""
+    """A candidate policy: its trade-off over the policy's rules, and its evidence. Names: table, cascade, policy."""
 
     name: str
     dial: TradeOff
@@ -172,7 +165,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class PolicyOrigin:
-    """Where a policy comes from: the log and its hash, how many tasks, when, and what a reader must know."""
+    """Where a policy comes from: the log and its hash, number of tasks, date, and notes for readers."""
 
     log: str
     log_hash: str
@@ -186,10 +179,10 @@ class PolicyOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`workers` in the order of all arrays, task `types`, `parts`, `rungs` from the simplest, and the one `kept`.
+    """Workers in the order of all arrays, task types, rules (`parts`), candidates (`rungs`), the selected one (`kept`).
 
-    `yardsticks` are what else was measured on the same held-back tasks, `habits` what its settings do with the log,
-    `hearing` what the texts of answers tell.
+    Candidates start with the simplest. `yardsticks` are baselines on the same held-out tasks, `habits` usage statistics
+    on the log, `hearing` the response model. Field names are those of policy files.
     """
 
     about: PolicyOrigin
@@ -209,11 +202,11 @@ class Policy:
 
     @property
     def best_single(self) -> KnownWorker:
-        """The worker that all costs and qualities are measured by."""
+        """The worker that all costs and qualities are relative to."""
         return best_worker(self.workers)
 
     def rung(self, name: str = "") -> Candidate:
-        """Return the rung of this name, by default the one that is kept; UnknownName when there is none."""
+        """Return the candidate of this name, by default the selected one; UnknownName when there is none."""
         wanted = name or self.kept
         for rung in self.rungs:
             if rung.name == wanted:
@@ -221,33 +214,33 @@ class Policy:
         raise UnknownName("rung", wanted, [rung.name for rung in self.rungs])
 
     def mix(self, wish: OperatingTarget, rung: str = "") -> OperatingMix:
-        """Return what meets the wish."""
+        """Return the mix that meets the target."""
         return self.rung(rung).dial.at(wish)
 
     def may_ask(self, there: Mapping[str, object] | tuple[str, ...]) -> Flags:
-        """Return [J]: which of the policy's workers are there and not shunned."""
+        """Return [J]: which of the policy's workers are available and not excluded."""
         return np.array([worker.name in there and not worker.shunned for worker in self.workers], bool)
 
-    def act(self, seen: DecisionState, part: int, setting: int) -> Actions:
-        """Return what a part does for each task at this setting."""
-        return self.parts[part].act(seen, setting)
-
-
-CANNOT_ACT = "cannot act"  # begins the words for a policy that has no act to offer, before a colon and why
+    def act(self, state: DecisionState, part: int, setting: int) -> Actions:
+        """Return the actions of a rule for each task at this setting."""
+        return self.parts[part].act(state, setting)
 
 
 def describe_ask(workers: Sequence[str]) -> str:
-    """Say that these workers are asked."""
+    """Describe asking these workers."""
     return f"asks {', '.join(map(repr, workers))}"
 
 
 def describe_ship(worker: str) -> str:
-    """Say that this worker's answer becomes the run's."""
+    """Describe shipping this worker's answer."""
     return f"ships the answer of {worker!r}"
 
 
 def describe_action(plan: Plan, keeps: int | None, before: Sequence[Plan], names: Sequence[str]) -> str:
-    """Say what a plan does after those before it; `names` are the pool's workers, by ordinal."""
+    """Describe what a plan does after earlier ones; `names` are the pool's workers, by ordinal.
+
+    Actions are equal where their descriptions in the journal are.
+    """
     if not plan.ships:
         return describe_ask([names[step.worker] for step in plan.steps])
     performed = [each for each in before if not each.ships]

@@ -1,15 +1,11 @@
-"""A shelf of policies: which version acts, which are tried, and who changed that, when and why.
+"""The policy registry: which policy version is live, which are on trial, and who changed that, when and why.
 
-The live policy acts; the canary, if there is one, acts for its share of the tasks, drawn by their content; shadows
-decide beside whoever acts. Invariants: a shelf is frozen, and a change of it is another shelf with one more entry in
-its history; once there is a policy one is live, and the canary is another. Deliberately absent: taking policies off a
-shelf (runs that they began may go on), files (`shelf_file`), and any opinion on which should act (`learn.trial`).
-
-Shelves on disk: a folder of policy files by version, and `shelf.json`, which says which of them acts.
-
-Invariants: `shelf.json` is replaced whole or not at all, by one process at a time (where the system has file locks); a
-policy file is never changed, and its version, a hash of its bytes, is checked whenever it is read. Deliberately absent:
-what may be changed (`shelf`), and watching for changes: whoever reads, reads what is there now.
+The live policy acts; the canary acts for its share of the tasks, drawn by their content; shadows decide next to the
+policy that acts, without effect. A registry is a folder of policy files by version and `shelf.json`. Invariants: a
+registry is frozen, and a change creates a new one with one more history entry; as soon as there is a policy, one is
+live, and the canary is another; `shelf.json` is replaced atomically, by one process at a time where the system has file
+locks; a policy file never changes, and its version is checked on every read. Policies are never removed, since runs
+that they began may continue.
 """
 
 import os
@@ -26,24 +22,30 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.routing.policy_file import parse_policy, policy_version, read_policy_bytes
 
-_MIN_PREFIX = 4  # characters by which a version may be named
+# Shortest prefix that may name a version.
+_MIN_PREFIX = 4
+REGISTRY_FILE = "shelf.json"
+_SUFFIX = ".policy"
+# Its history grows by a few hundred bytes per change.
+_MAX_REGISTRY_BYTES = 2**23
 
 
 class RegistryAction(StrEnum):
     """What was done with a policy."""
 
-    ADDED = "added"  # it was put on the shelf
-    SHADOWED = "shadowed"  # it decides beside the live one
-    UNSHADOWED = "unshadowed"  # it does so no more
-    TRIED = "tried"  # it became the canary, or got another share
-    STOPPED = "stopped"  # it is no canary any more
-    PROMOTED = "promoted"  # it became the live one
-    RESTORED = "restored"  # it became the live one again: the one after it was rolled back
+    ADDED = "added"  # it was added to the registry
+    SHADOWED = "shadowed"  # it became a shadow of the live policy
+    UNSHADOWED = "unshadowed"  # it is no longer a shadow
+    TRIED = "tried"  # it became the canary, or its share changed
+    STOPPED = "stopped"  # it is no longer the canary
+    PROMOTED = "promoted"  # it became live
+    RESTORED = "restored"  # it became live again by a rollback
 
 
 _TRAFFIC_ACTIONS = frozenset(
     {RegistryAction.TRIED, RegistryAction.STOPPED, RegistryAction.PROMOTED, RegistryAction.RESTORED}
-)  # who acts for which tasks changed
+    # Actions that change which policy acts for which tasks.
+)
 
 
 class _RegistryRecord(BaseModel):
@@ -51,7 +53,7 @@ class _RegistryRecord(BaseModel):
 
 
 class ChangeAuthor(_RegistryRecord):
-    """Who changes a shelf, when (Unix time), and why."""
+    """Who changes the registry, when (Unix time), and why."""
 
     who: str
     at: float
@@ -59,7 +61,7 @@ class ChangeAuthor(_RegistryRecord):
 
 
 class RegistryEntry(_RegistryRecord):
-    """A change: by whom, what, with which policy. `share` is a canary's; `forced`: against what the trial said."""
+    """A change: by whom, what, of which policy. `share` is a canary's; `forced`: against the trial's verdict."""
 
     by: ChangeAuthor
     deed: RegistryAction
@@ -76,14 +78,14 @@ class Canary(_RegistryRecord):
 
 
 class RegisteredPolicy(_RegistryRecord):
-    """A policy on the shelf, and the name of the file that it came from."""
+    """A policy in the registry, and the name of its original file."""
 
     version: str = Field(pattern=r"^[0-9a-f]{12}$")
     name: str
 
 
 class PolicyRegistry(_RegistryRecord):
-    """What `shelf.json` says. `live` is empty before anything was put on the shelf."""
+    """The content of `shelf.json`. `live` is empty before the first policy is added."""
 
     format: Literal[1] = 1
     live: str = ""
@@ -105,18 +107,18 @@ class PolicyRegistry(_RegistryRecord):
         return self
 
     def contains(self, version: str) -> bool:
-        """Whether this version is on the shelf."""
+        """Return whether this version is registered."""
         return any(policy.version == version for policy in self.policies)
 
     def resolve(self, name: str) -> str:
-        """Return the version of this name, beginning or file name; UnknownName where none fits, or several do."""
+        """Return the version of this name, prefix or file name; UnknownName where none or several match."""
         fitting = [
             policy.version
             for policy in self.policies
             if policy.name == name or (len(name) >= _MIN_PREFIX and policy.version.startswith(name))
         ]
         if len(fitting) != 1:
-            raise UnknownName("policy on the shelf", name, [policy.version for policy in self.policies])
+            raise UnknownName("registered policy", name, [policy.version for policy in self.policies])
         return fitting[0]
 
     @property
@@ -127,19 +129,19 @@ class PolicyRegistry(_RegistryRecord):
         return {self.live: 1 - self.canary.share, self.canary.version: self.canary.share}
 
     def assign(self, content_hash: str) -> str:
-        """Return which policy acts for the task of this content: always the same while the shares are."""
+        """Return which policy acts for the task of this content: constant while the shares are."""
         if self.canary is not None and _canary_draw(self.canary.version, content_hash) < self.canary.share:
             return self.canary.version
         return self.live
 
     @property
     def since(self) -> float:
-        """Since when the shares are what they are."""
+        """The time of the last change of shares."""
         return max((entry.by.at for entry in self.history if entry.deed in _TRAFFIC_ACTIONS), default=0.0)
 
     @property
     def previous(self) -> str:
-        """The version that was live before the present one; empty where there was none."""
+        """The version that was live before the present one; empty if there was none."""
         lives: list[str] = []
         for entry in self.history:
             if entry.deed is RegistryAction.PROMOTED:
@@ -149,18 +151,18 @@ class PolicyRegistry(_RegistryRecord):
         return lives[-2] if len(lives) > 1 else ""
 
     def with_policy(self, policy: RegisteredPolicy, by: ChangeAuthor) -> "PolicyRegistry":
-        """Return the shelf with one policy more; the first is live at once."""
+        """Return the registry with one more policy; the first one becomes live."""
         if self.contains(policy.version):
             return self
         added = RegistryEntry(by=by, deed=RegistryAction.ADDED, version=policy.version)
         grown = self._after(added, policies=(*self.policies, policy))
-        first = ChangeAuthor(who=by.who, at=by.at, why="the first on the shelf")
+        first = ChangeAuthor(who=by.who, at=by.at, why="the first policy")
         return grown if self.live else grown.with_live(policy.version, first)
 
     def with_shadow(self, version: str, by: ChangeAuthor) -> "PolicyRegistry":
-        """Return the shelf with this policy among the shadows."""
+        """Return the registry with this policy among the shadows."""
         if version in self.shares:
-            raise ConfigError(f"{version} acts already: a shadow is a policy that does not")
+            raise ConfigError(f"{version} already acts: a shadow is a policy that does not")
         if version in self.shadows:
             return self
         return self._after(
@@ -168,17 +170,17 @@ class PolicyRegistry(_RegistryRecord):
         )
 
     def without_shadow(self, version: str, by: ChangeAuthor) -> "PolicyRegistry":
-        """Return the shelf with this policy not among the shadows."""
+        """Return the registry with this policy not among the shadows."""
         if version not in self.shadows:
-            raise ConfigError(f"{version} is no shadow")
+            raise ConfigError(f"{version} is not a shadow")
         return self._after(
             RegistryEntry(by=by, deed=RegistryAction.UNSHADOWED, version=version), shadows=self._shadows_but(version)
         )
 
     def with_canary(self, version: str, share: float, by: ChangeAuthor) -> "PolicyRegistry":
-        """Return the shelf with this policy as its canary."""
+        """Return the registry with this policy as its canary."""
         if version == self.live:
-            raise ConfigError(f"{version} is live: a canary is another policy")
+            raise ConfigError(f"{version} is live: the canary must be another policy")
         if not 0 < share < 1:
             raise ConfigError(f"a canary's share of the tasks is between 0 and 1, not {share:g}")
         canary = Canary(version=version, share=share)
@@ -188,21 +190,21 @@ class PolicyRegistry(_RegistryRecord):
         return self._after(tried, canary=canary, shadows=self._shadows_but(version))
 
     def without_canary(self, by: ChangeAuthor) -> "PolicyRegistry":
-        """Return the shelf without a canary."""
+        """Return the registry without a canary."""
         if self.canary is None:
             raise ConfigError("there is no canary")
         return self._after(RegistryEntry(by=by, deed=RegistryAction.STOPPED, version=self.canary.version), canary=None)
 
     def with_live(self, version: str, by: ChangeAuthor, *, forced: bool = False) -> "PolicyRegistry":
-        """Return the shelf with this policy live; `forced`: whatever the trial said."""
+        """Return the registry with this policy live; `forced`: against the trial's verdict."""
         if version == self.live:
-            raise ConfigError(f"{version} is live already")
+            raise ConfigError(f"{version} is already live")
         return self._live(RegistryEntry(by=by, deed=RegistryAction.PROMOTED, version=version, forced=forced))
 
     def with_rollback(self, by: ChangeAuthor) -> "PolicyRegistry":
-        """Return the shelf with the policy live that was so before the present one."""
+        """Return the registry with the previously live policy live again."""
         if not self.previous:
-            raise ConfigError(f"{self.live} is the first that was live: there is nothing to go back to")
+            raise ConfigError(f"{self.live} was the first live policy: there is nothing to roll back to")
         return self._live(RegistryEntry(by=by, deed=RegistryAction.RESTORED, version=self.previous))
 
     def _live(self, entry: RegistryEntry) -> "PolicyRegistry":
@@ -216,66 +218,61 @@ class PolicyRegistry(_RegistryRecord):
     def _after(self, entry: RegistryEntry, **after: object) -> "PolicyRegistry":
         changed = self.model_copy(update={**after, "history": (*self.history, entry)})
         if not changed.contains(entry.version):
-            raise UnknownName("policy on the shelf", entry.version, [policy.version for policy in self.policies])
+            raise UnknownName("registered policy", entry.version, [policy.version for policy in self.policies])
         return changed
 
 
-def _canary_draw(salt: str, content_hash: str) -> float:
-    """Return a task's place in [0, 1), the same everywhere and always, and another one for each canary."""
-    return int.from_bytes(sha256(f"canary\0{salt}\0{content_hash}".encode()).digest()[:6]) / 2**48
-
-
-REGISTRY_FILE = "shelf.json"
-_SUFFIX = ".policy"
-_MAX_REGISTRY_BYTES = 2**23  # bytes of what a shelf says: its history grows by some hundred a change
+def _canary_draw(canary: str, content_hash: str) -> float:
+    """Return a task's position in [0, 1): deterministic, and different for each canary."""
+    return int.from_bytes(sha256(f"canary\0{canary}\0{content_hash}".encode()).digest()[:6]) / 2**48
 
 
 def read_registry(folder: Path) -> PolicyRegistry:
-    """Return what the shelf in this folder says now; ConfigError where there is none, or it is damaged."""
+    """Return the registry of this folder; ConfigError where there is none, or it is damaged."""
     path = folder / REGISTRY_FILE
     try:
         stat = path.stat()
         return _parse_registry(path, (stat.st_mtime_ns, stat.st_size, stat.st_ino))
     except OSError as error:
-        raise ConfigError(f"{path}: no shelf of policies: {error.strerror} (shikisha policy add makes one)") from None
+        raise ConfigError(f"{path}: no policy registry: {error.strerror} (`shikisha policy add` creates one)") from None
 
 
 def update_registry(folder: Path, by: Callable[[PolicyRegistry], PolicyRegistry]) -> PolicyRegistry:
-    """Change what the shelf in this folder says, and return that."""
+    """Change the registry of this folder, and return the new one."""
     with _locked_folder(folder):
         return _apply_change(folder, by)
 
 
 def add_policy(folder: Path, file: Path, by: ChangeAuthor) -> tuple[str, PolicyRegistry]:
-    """Put a policy file on the shelf, which is made if need be; return its version and what the shelf says then."""
+    """Add a policy file to the registry, creating it if needed; return its version and the new registry."""
     try:
-        held = read_policy_bytes(file)
-        parse_policy(held, str(file))
+        data = read_policy_bytes(file)
+        parse_policy(data, str(file))
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{error.filename}: {error.strerror}") from None
-    version = policy_version(held)
+    version = policy_version(data)
     with _locked_folder(folder):
         if not policy_path(folder, version).exists():
-            _write_atomically(policy_path(folder, version), held)
+            _write_atomically(policy_path(folder, version), data)
         return version, _apply_change(
             folder, lambda shelf: shelf.with_policy(RegisteredPolicy(version=version, name=file.name), by)
         )
 
 
 def policy_path(folder: Path, version: str) -> Path:
-    """Return where the shelf keeps a version."""
+    """Return the path of a version."""
     return folder / f"{version}{_SUFFIX}"
 
 
 @lru_cache(maxsize=8)
 def _parse_registry(path: Path, stamp: tuple[int, int, int]) -> PolicyRegistry:  # noqa: ARG001 - another stamp, another shelf
     try:
-        with path.open("rb") as opened:
-            held = opened.read(_MAX_REGISTRY_BYTES + 1)
-        if len(held) > _MAX_REGISTRY_BYTES:
-            raise ConfigError(f"{path}: more than {_MAX_REGISTRY_BYTES:,} bytes are no shelf's")
-        return PolicyRegistry.model_validate_json(held)
+        with path.open("rb") as file:
+            data = file.read(_MAX_REGISTRY_BYTES + 1)
+        if len(data) > _MAX_REGISTRY_BYTES:
+            raise ConfigError(f"{path}: more than {_MAX_REGISTRY_BYTES:,} bytes: not a policy registry")
+        return PolicyRegistry.model_validate_json(data)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -292,11 +289,11 @@ def _apply_change(folder: Path, by: Callable[[PolicyRegistry], PolicyRegistry]) 
 
 @contextmanager
 def _locked_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the system lets go of when the process ends."""
+    """Hold the folder's lock; the system releases it when the process ends."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise ConfigError(f"{folder}: no shelf of policies: {error.strerror}") from None
+        raise ConfigError(f"{folder}: no policy registry: {error.strerror}") from None
     try:
         with suppress(ImportError):
             import fcntl
@@ -307,14 +304,14 @@ def _locked_folder(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _write_atomically(path: Path, held: bytes) -> None:
-    """Write a file that is there whole or not at all, also after a crash."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+def _write_atomically(path: Path, data: bytes) -> None:
+    """Write a file completely or not at all, also after a crash."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with fresh.open("wb") as file:
-            file.write(held)
+        with temporary.open("wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(path)
+        temporary.replace(path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None

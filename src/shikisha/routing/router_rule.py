@@ -1,15 +1,9 @@
-"""The router: the rule of a task's type, moved by what the prompt says; one worker is asked, and its answer shipped.
+"""The router rule: the table rule, adjusted by what the prompt says. It asks one worker and ships its answer.
 
-R(T) = success(type, M) + moved(prompt, M) - price * cost(type, M). For logs that have scores only, where nothing can be
-learned from whether answers agree. Invariant: with maps that move nothing it does what its table does, to the task.
-Deliberately absent: second opinions, and what a prompt does to cost.
-
-Maps: how far a prompt moves what each worker's success is thought to be, by its words and by its looks.
-
-A map is linear in words, in standardised looks (`shapes`) and in products of two of them; one is for every task, others
-are for the tasks of one type. Invariants: what a prompt says that was never seen moves nothing (unknown words, far-off
-looks, an unknown type); one prompt is moved alike alone and among others. Deliberately absent: fitting, and how far the
-maps are trusted (both in `learn`).
+Utility(T, M) = success(type, M) + adjustment(prompt, M) - price * cost(type, M). For logs with scores but without
+answers, where agreement cannot be learned. An adjustment is linear in hashed words and in standardized surface features
+and quadratic in the latter; one map holds for all tasks, others for one type. Invariants: with zero maps it decides as
+its table does; unknown words, outlying features and unknown types adjust nothing.
 """
 
 from collections.abc import Mapping
@@ -23,43 +17,47 @@ from shikisha.routing.state import NO_ANSWER, NO_WORKER, SHIP, Actions, ArrayMap
 from shikisha.routing.table_rule import TableRule
 from shikisha.routing.text_features import NUM_SHAPE_FEATURES, HashedWords
 
-MAX_DEVIATIONS = 3.0  # standard deviations beyond which looks are not told apart
-WORD_BUCKETS = 2**12  # places of words in a map: what few tasks can tell needs no more
-ALL_TYPES = -1  # the kind of a map that is for every task
+# Features are clipped at this many standard deviations.
+MAX_DEVIATIONS = 3.0
+# Fewer buckets suffice for what the few tasks of a type can tell.
+WORD_BUCKETS = 2**12
+# The kind of a map for all tasks.
+ALL_TYPES = -1
+_TABLE, _MAPS = "table/", "maps/"
 
 
 @dataclass(frozen=True, slots=True)
 class PromptVocabulary:
-    """The words that count: `places` [V], ascending, and how rare each is, `rarity` [V]."""
+    """The words that count: `places` [V], ascending, and their inverse document frequency, `rarity` [V]."""
 
     places: Ints
     rarity: Floats
 
     def read(self, words: HashedWords) -> HashedWords:
-        """Return the known words by their index here, weighed by rarity; a row has length 1, or no word."""
+        """Return the known words by their index here, weighted by rarity; a row has length 1, or no word."""
         if not len(self.places):
             return HashedWords(np.zeros_like(words.starts), words.places[:0], words.weights[:0])
-        found = np.minimum(np.searchsorted(self.places, words.places), len(self.places) - 1)
-        known = self.places[found] == words.places
+        index = np.minimum(np.searchsorted(self.places, words.places), len(self.places) - 1)
+        known = self.places[index] == words.places
         starts = np.concatenate([[0], np.cumsum(known)])[words.starts].astype(np.int64)
-        return HashedWords(starts, found[known].astype(np.int64), words.weights[known]).scaled(self.rarity)
+        return HashedWords(starts, index[known].astype(np.int64), words.weights[known]).scaled(self.rarity)
 
     def bucketed(self, read: HashedWords) -> HashedWords:
-        """Return what was `read` with its words in BUCKETS places."""
+        """Return what was `read` with its words in WORD_BUCKETS places."""
         return HashedWords(read.starts, self.places[read.places] % WORD_BUCKETS, read.weights)
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureScale:
-    """What looks are usual: `middle` [SHAPES], and one over the `spread`, 0 for looks that hardly ever differ."""
+    """Standardization of surface features: `middle` [NUM_SHAPE_FEATURES], and `inverse` spread, 0 for constant ones."""
 
     middle: Floats
     inverse: Floats
 
-    def of(self, looks: Floats) -> Floats:
-        """Return looks [T, SHAPES] in standard deviations, all divided by what makes rows about 1 long."""
+    def of(self, features: Floats) -> Floats:
+        """Return standardized features [T, NUM_SHAPE_FEATURES], divided so that rows have about unit length."""
         differ = max(1, int((self.inverse > 0).sum()))
-        scaled: Floats = np.clip((looks - self.middle) * self.inverse, -MAX_DEVIATIONS, MAX_DEVIATIONS) / np.sqrt(
+        scaled: Floats = np.clip((features - self.middle) * self.inverse, -MAX_DEVIATIONS, MAX_DEVIATIONS) / np.sqrt(
             differ
         )
         return scaled
@@ -67,9 +65,10 @@ class FeatureScale:
 
 @dataclass(frozen=True, slots=True)
 class SuccessMap:
-    """For tasks of one `kind`, or ALL: `lines` [SHAPES, J], `squares` [J, SHAPES, SHAPES], `words` [BUCKETS, J].
+    """Adjustment for tasks of one `kind`, or ALL_TYPES, with S = NUM_SHAPE_FEATURES.
 
-    `shift` [J] is what it moves a task that has nothing to go by.
+    `lines` [S, J], `squares` [J, S, S] and `words` [WORD_BUCKETS, J] are weights; `shift` [J] is the adjustment of a
+    task without features.
     """
 
     kind: int
@@ -79,42 +78,42 @@ class SuccessMap:
     words: Floats
     shift: Floats
 
-    def of(self, looks: Floats, words: HashedWords) -> Floats:
+    def of(self, features: Floats, words: HashedWords) -> Floats:
         """Return [T, J]."""
-        moved: Floats = (
-            evaluate_quadratic(self.scale.of(looks), self.lines, self.squares)
+        adjustment: Floats = (
+            evaluate_quadratic(self.scale.of(features), self.lines, self.squares)
             + _words_times(words, self.words)
             + self.shift
         )
-        return moved
+        return adjustment
 
     def times(self, share: float) -> "SuccessMap":
-        """Return a map that moves this share as far."""
+        """Return the map scaled by this share."""
         arrays = (self.lines, self.squares, self.words, self.shift)
         return SuccessMap(self.kind, self.scale, *(share * array for array in arrays))
 
 
 @dataclass(frozen=True, slots=True)
 class SuccessMaps:
-    """The words that count, each one's own weights for every task, [V, J], and the maps."""
+    """The vocabulary, the weights of its words for all tasks [V, J], and the maps."""
 
     lexicon: PromptVocabulary
     weights: Floats
     maps: tuple[SuccessMap, ...] = ()
 
     def of(self, batch: TaskBatch) -> Floats:
-        """Return [T, J]: how far each prompt moves each worker's success."""
-        moved = np.zeros((len(batch), self.weights.shape[1]))
+        """Return [T, J]: the adjustment of each worker's success by each prompt."""
+        adjustment = np.zeros((len(batch), self.weights.shape[1]))
         if not len(self.lexicon.places) and not self.maps:
-            return moved
+            return adjustment
         read = self.lexicon.read(batch.grams)
-        moved += _words_times(read, self.weights)
+        adjustment += _words_times(read, self.weights)
         words = self.lexicon.bucketed(read)
-        for one in self.maps:
-            rows = np.flatnonzero((batch.types == one.kind) | (one.kind == ALL_TYPES))
+        for success_map in self.maps:
+            rows = np.flatnonzero((batch.types == success_map.kind) | (success_map.kind == ALL_TYPES))
             if len(rows):
-                moved[rows] += one.of(batch.looks[rows], words.at(rows))
-        return moved
+                adjustment[rows] += success_map.of(batch.looks[rows], words.at(rows))
+        return adjustment
 
     def to_arrays(self) -> dict[str, Floats]:
         """Return their arrays; those of the maps are stacked."""
@@ -123,55 +122,56 @@ class SuccessMaps:
             "places": self.lexicon.places.astype(np.float64),
             "rarity": self.lexicon.rarity,
             "weights": self.weights,
-            "kinds": np.array([one.kind for one in maps], float),
-            "middles": _stack_arrays([one.scale.middle for one in maps], (NUM_SHAPE_FEATURES,)),
-            "inverses": _stack_arrays([one.scale.inverse for one in maps], (NUM_SHAPE_FEATURES,)),
-            "lines": _stack_arrays([one.lines for one in maps], (NUM_SHAPE_FEATURES, workers)),
-            "squares": _stack_arrays([one.squares for one in maps], (workers, NUM_SHAPE_FEATURES, NUM_SHAPE_FEATURES)),
-            "words": _stack_arrays([one.words for one in maps], (WORD_BUCKETS, workers)),
-            "shifts": _stack_arrays([one.shift for one in maps], (workers,)),
+            "kinds": np.array([success_map.kind for success_map in maps], float),
+            "middles": _stack_arrays([success_map.scale.middle for success_map in maps], (NUM_SHAPE_FEATURES,)),
+            "inverses": _stack_arrays([success_map.scale.inverse for success_map in maps], (NUM_SHAPE_FEATURES,)),
+            "lines": _stack_arrays([success_map.lines for success_map in maps], (NUM_SHAPE_FEATURES, workers)),
+            "squares": _stack_arrays(
+                [success_map.squares for success_map in maps], (workers, NUM_SHAPE_FEATURES, NUM_SHAPE_FEATURES)
+            ),
+            "words": _stack_arrays([success_map.words for success_map in maps], (WORD_BUCKETS, workers)),
+            "shifts": _stack_arrays([success_map.shift for success_map in maps], (workers,)),
         }
 
     @classmethod
-    def from_arrays(cls, held: Mapping[str, Floats]) -> "SuccessMaps":
-        """Return the maps that `held` wrote."""
+    def from_arrays(cls, arrays: Mapping[str, Floats]) -> "SuccessMaps":
+        """Return the maps with these arrays."""
         maps = [
-            SuccessMap(int(kind), FeatureScale(held["middles"][place], held["inverses"][place]), *arrays)
-            for place, (kind, *arrays) in enumerate(
-                zip(*(held[name] for name in ("kinds", "lines", "squares", "words", "shifts")), strict=True)
+            SuccessMap(int(kind), FeatureScale(arrays["middles"][place], arrays["inverses"][place]), *weights)
+            for place, (kind, *weights) in enumerate(
+                zip(*(arrays[name] for name in ("kinds", "lines", "squares", "words", "shifts")), strict=True)
             )
         ]
-        return cls(PromptVocabulary(held["places"].astype(np.int64), held["rarity"]), held["weights"], tuple(maps))
+        return cls(
+            PromptVocabulary(arrays["places"].astype(np.int64), arrays["rarity"]), arrays["weights"], tuple(maps)
+        )
 
 
 def evaluate_quadratic(scaled: Floats, lines: Floats, squares: Floats) -> Floats:
-    """Return [T, J], what lines and squares come to on scaled looks."""
+    """Return [T, J], linear plus quadratic terms of scaled features."""
     curved = [((scaled @ square) * scaled).sum(axis=1) for square in squares]
     return np.asarray(scaled @ lines + np.stack(curved, axis=1), np.float64)
 
 
 def zero_maps(workers: int) -> SuccessMaps:
-    """Return maps that move nothing."""
+    """Return maps that adjust nothing."""
     return SuccessMaps(PromptVocabulary(np.zeros(0, np.int64), np.zeros(0)), np.zeros((0, workers)))
 
 
-def _words_times(words: HashedWords, matrix: Floats) -> Floats:
-    """Return [T, J], words times a matrix by place; of one prompt at once, since a decision is about one."""
-    if len(words) == 1:
-        return np.asarray((words.weights @ matrix[words.places])[None], np.float64)
-    return words.times(matrix)
+def _words_times(rows: HashedWords, matrix: Floats) -> Floats:
+    """Return [T, J], words times a matrix by place, with a fast path for one prompt: a live decision is about one."""
+    if len(rows) == 1:
+        return np.asarray((rows.weights @ matrix[rows.places])[None], np.float64)
+    return rows.times(matrix)
 
 
 def _stack_arrays(arrays: list[Floats], shape: tuple[int, ...]) -> Floats:
     return np.array(arrays, float).reshape(len(arrays), *shape)
 
 
-_TABLE, _MAPS = "table/", "maps/"
-
-
 @dataclass(frozen=True, slots=True)
 class RouterRule:
-    """A rule by type, whose prices are the settings, and maps by prompt."""
+    """A table, whose prices are the settings, and maps of prompts."""
 
     kind: ClassVar[str] = "router"
     table: TableRule
@@ -183,24 +183,24 @@ class RouterRule:
         return self.table.settings
 
     def success(self, batch: TaskBatch) -> Floats:
-        """Return [T, J], what each worker's success is thought to be."""
+        """Return [T, J], the estimated success of each worker."""
         success: Floats = self.table.success[batch.types] + self.maps.of(batch)
         return success
 
     def worker_offsets(self, batch: TaskBatch) -> Floats:
-        """Return [T, J], how far each task moves each worker's worth for its type."""
+        """Return [T, J], the adjustment of each worker's utility for its type."""
         moved: Floats = self.maps.of(batch) + self.table.task_offsets(batch)
         return moved
 
-    def act(self, seen: DecisionState, setting: int) -> Actions:
-        """Ask the one that is worth most of those who are there; then ship what it said."""
-        asked = seen.asked
-        said = asked & (seen.codes > NO_ANSWER)
-        ship = np.where(said.any(axis=1), said.argmax(axis=1), NO_WORKER)
-        ask = np.full(len(seen), SHIP, np.int64)
+    def act(self, state: DecisionState, setting: int) -> Actions:
+        """Ask the available worker with the highest utility, then ship its answer."""
+        asked = state.asked
+        answered = asked & (state.codes > NO_ANSWER)
+        ship = np.where(answered.any(axis=1), answered.argmax(axis=1), NO_WORKER)
+        ask = np.full(len(state), SHIP, np.int64)
         rows = np.flatnonzero(~asked.any(axis=1))
-        if len(rows) and seen.may_ask.any():
-            ask[rows] = self._best(seen.batch.at(rows), setting, seen.may_ask)
+        if len(rows) and state.may_ask.any():
+            ask[rows] = self._best(state.batch.at(rows), setting, state.may_ask)
         return Actions(ask, ship)
 
     def _best(self, batch: TaskBatch, setting: int, may_ask: Flags) -> Ints:
@@ -214,10 +214,10 @@ class RouterRule:
         }
 
     @classmethod
-    def of(cls, held: ArrayMap) -> "RouterRule":
-        """Return the router that `held` wrote."""
-        return cls(TableRule.of(_strip_prefix(_TABLE, held)), SuccessMaps.from_arrays(_strip_prefix(_MAPS, held)))
+    def of(cls, arrays: ArrayMap) -> "RouterRule":
+        """Return the router with these arrays."""
+        return cls(TableRule.of(_strip_prefix(_TABLE, arrays)), SuccessMaps.from_arrays(_strip_prefix(_MAPS, arrays)))
 
 
-def _strip_prefix(prefix: str, held: ArrayMap) -> dict[str, Floats]:
-    return {name.removeprefix(prefix): array for name, array in held.items() if name.startswith(prefix)}
+def _strip_prefix(prefix: str, arrays: ArrayMap) -> dict[str, Floats]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,25 +1,11 @@
-"""States: tasks, and what their workers have said so far, many at once.
+"""Decision states: tasks with their types, the answers so far, and the features and protocol that rules decide by.
 
-T tasks, J workers in the policy's order. Invariant: an answer is known by its canonical form alone, as a code that is
-the same for answers that agree within a task and means nothing beyond it; what has not been asked is NOT_ASKED and is
-told apart from NOTHING, an asked worker without an answer. Deliberately absent: right answers, scores and costs.
-
-What an induction looks at: numbers about a task and about the answers of those who have been asked.
-
-Invariant: the features of one set of asked workers have the same columns whoever asks, one task or many; the first
-`light` columns are those that a fit should hardly hold back. Deliberately absent: which worker comes next.
-
-What can act on a state: the parts that policies are put together from.
-
-A part decides by one of its settings, which stand for prices of accuracy in ascending or any other order. Invariants: a
-part is pure; it asks nobody twice and nobody who is not there (`may_ask`); it ships an answer that was given, or none.
-Deliberately absent: which setting to take (`dial`).
-
-Task types: which type a task is of, and in which canonical form answers of that type are compared.
-
-A type is the task's own domain; where a log has none, it is the nearest of some clusters of hashed words. Invariant: a
-task is of a type that the log had, or of an unknown one (-1), and never of a guessed domain. Deliberately absent:
-finding the clusters (`learn`).
+T tasks, J workers in the policy's order, D task types. A `DecisionRule` maps a state to actions at one of its settings.
+Invariants: an answer is represented by the code of its canonical form, which is equal for answers that agree within a
+task and means nothing beyond it; NOT_ASKED differs from NO_ANSWER; a task has a type from the log or UNKNOWN_TYPE,
+never a guessed one; features of one set of asked workers have the same columns for one task and for many. A rule is
+pure, never asks a worker twice or one that is missing from the pool, and ships an answer that was given, or none.
+Correct answers, scores and costs are deliberately absent: a policy must not see them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,14 +28,25 @@ from shikisha.routing.text_features import (
 )
 
 NOT_ASKED, NO_ANSWER = -2, -1
-SHIP = -1  # the act of asking nobody
+# The action of asking no further worker.
+SHIP = -1
 NO_WORKER = -1
 _FORMULA_SIGNS = "\\^="
+# Leading columns of a state after the first ask.
+WEAKLY_PENALIZED = 8
+WEAKLY_PENALIZED_AT_START = 5
+# The upper bound is this many standard deviations above the mean (one-sided 95 %).
+_MAX_DEVIATIONS = 3.0
+# The content of a rule as a file stores it: arrays by name.
+ArrayMap = Mapping[str, Floats]
+UNKNOWN_TYPE = -1
+# Answers have no canonical form.
+OPEN_FORM = "open"
 
 
 @dataclass(frozen=True)
 class TaskBatch:
-    """Tasks before anyone is asked: prompts and types ([T], -1 unknown)."""
+    """Tasks before any worker is asked: prompts and types ([T], -1 unknown)."""
 
     prompts: tuple[str, ...]
     types: Ints
@@ -59,7 +56,7 @@ class TaskBatch:
 
     @cached_property
     def shape(self) -> Floats:
-        """[T, 4]: log length, share of digits, whether there are formulas, how many lettered options; each about 1."""
+        """[T, 4]: log length, share of digits, whether there are formulas, number of lettered options; each about 1."""
         return np.array([_prompt_shape(prompt) for prompt in self.prompts], float).reshape(len(self), 4)
 
     @cached_property
@@ -69,7 +66,7 @@ class TaskBatch:
 
     @cached_property
     def looks(self) -> Floats:
-        """[T, SHAPES]: what the prompts look like (`shapes`)."""
+        """[T, NUM_SHAPE_FEATURES]: the surface features of the prompts."""
         return prompt_shapes(self.prompts)
 
     @cached_property
@@ -78,23 +75,23 @@ class TaskBatch:
         return hash_ngrams([truncate_prompt(prompt) for prompt in self.prompts])
 
     def at(self, rows: Ints | Flags) -> "TaskBatch":
-        """Return these tasks; what was computed for the whole is not computed again."""
+        """Return these tasks; features already computed are reused."""
         places = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        part = TaskBatch(tuple(self.prompts[place] for place in places), self.types[places])
+        batch = TaskBatch(tuple(self.prompts[index] for index in places), self.types[places])
         for name in ("shape", "words", "looks", "grams"):
             if name in self.__dict__:
                 known = self.__dict__[name]
-                part.__dict__[name] = known[places] if isinstance(known, np.ndarray) else known.at(places)
-        return part
+                batch.__dict__[name] = known[places] if isinstance(known, np.ndarray) else known.at(places)
+        return batch
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionState:
-    """A batch and what has been seen of it.
+    """A batch and the answers so far.
 
-    `codes` [T, J] say which answers agree, `lengths` [T, J] how many characters an answer has, `tokens` [T, J] what was
-    written for it (NaN: unknown), `tells` [T, J] how sure it sounds (`hearing`; None: nobody listened). `may_ask` [J]
-    are the workers that are there.
+    `codes` [T, J] say which answers agree, `lengths` [T, J] are in characters, `tokens` [T, J] of output (NaN:
+    unknown), `tells` [T, J] log odds by a response model (None: there is none). `may_ask` [J] are the available
+    workers.
     """
 
     batch: TaskBatch
@@ -121,35 +118,37 @@ class DecisionState:
         )
 
     def response_log_odds(self, worker: int) -> Floats:
-        """[T]: how sure this worker's answer sounds; 0 where nobody listened."""
+        """Return [T]: the log odds of this worker's text; 0 without a response model."""
         return np.zeros(len(self)) if self.tells is None else self.tells[:, worker]
 
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What to do for each task: `ask` [T] a worker, or SHIP; `ship` [T] whose answer is shipped then, or NOBODY."""
+    """What to do for each task: `ask` [T] a worker, or SHIP; `ship` [T] that worker's answer, or NO_WORKER."""
 
     ask: Ints
     ship: Ints
 
 
-def group_by_asked(seen: DecisionState) -> list[tuple[tuple[int, ...], Ints]]:
-    """Return the rows of each set of workers that have been asked."""
-    if len(seen) == 1:
-        return [(tuple(np.flatnonzero(seen.asked[0]).tolist()), np.zeros(1, np.int64))]
-    sets, places = np.unique(seen.asked, axis=0, return_inverse=True)
+def group_by_asked(state: DecisionState) -> list[tuple[tuple[int, ...], Ints]]:
+    """Return the rows of each set of asked workers."""
+    if len(state) == 1:
+        return [(tuple(np.flatnonzero(state.asked[0]).tolist()), np.zeros(1, np.int64))]
+    sets, places = np.unique(state.asked, axis=0, return_inverse=True)
     flat = places.reshape(-1)
-    return [(tuple(np.flatnonzero(one).tolist()), np.flatnonzero(flat == place)) for place, one in enumerate(sets)]
+    return [
+        (tuple(np.flatnonzero(workers).tolist()), np.flatnonzero(flat == index)) for index, workers in enumerate(sets)
+    ]
 
 
-def best_supporter(seen: DecisionState, among: Sequence[int], code: Ints) -> Ints:
-    """Return [T] who of these gave the answer of this code in the fewest characters; the first of equals, or NOBODY."""
+def best_supporter(state: DecisionState, among: Sequence[int], code: Ints) -> Ints:
+    """Return [T] which of these gave this code's answer in the fewest characters, or NO_WORKER; ties: the first."""
     if not among:
-        return np.full(len(seen), NO_WORKER, np.int64)
+        return np.full(len(state), NO_WORKER, np.int64)
     columns = np.array(among)
-    said = (seen.codes[:, columns] == code[:, None]) & (code >= 0)[:, None]
-    lengths = np.where(said, seen.lengths[:, columns], np.iinfo(np.int64).max)
-    return np.where(said.any(axis=1), columns[lengths.argmin(axis=1)], NO_WORKER)
+    matching = (state.codes[:, columns] == code[:, None]) & (code >= 0)[:, None]
+    lengths = np.where(matching, state.lengths[:, columns], np.iinfo(np.int64).max)
+    return np.where(matching.any(axis=1), columns[lengths.argmin(axis=1)], NO_WORKER)
 
 
 def _prompt_shape(prompt: str) -> tuple[float, float, float, float]:
@@ -160,30 +159,25 @@ def _prompt_shape(prompt: str) -> tuple[float, float, float, float]:
 
 
 def _count_digits(prompt: str) -> int:
-    if prompt.isascii():  # the same, and many times as quick
+    if prompt.isascii():  # the same result, many times faster
         return sum(map(prompt.count, "0123456789"))
     return sum(map(str.isdigit, prompt))
 
 
-WEAKLY_PENALIZED = 8  # leading columns of a state in which somebody has been asked
-WEAKLY_PENALIZED_AT_START = 5
-_MAX_DEVIATIONS = 3.0  # standard deviations
-
-
 @dataclass(frozen=True, slots=True)
 class LengthScales:
-    """What is usual: `written` [D + 1, J] and `spread` [J] of log output tokens, the last row for unknown types."""
+    """Mean `written` [D + 1, J] and `spread` [J] of log output tokens, the last row for unknown types."""
 
     written: Floats
     spread: Floats
 
-    def lengths(self, seen: DecisionState, workers: Sequence[int]) -> Floats:
-        """Return [T, n], how unusually long each one's output is, in standard deviations; 0 where not known."""
+    def lengths(self, state: DecisionState, workers: Sequence[int]) -> Floats:
+        """Return [T, n], standardized output lengths; 0 where unknown."""
         columns = np.array(workers, np.int64)
-        usual = self.written[seen.batch.types][:, columns]
-        away = (np.log1p(seen.tokens[:, columns]) - usual) / self.spread[columns]
-        held: Floats = np.clip(np.nan_to_num(away), -_MAX_DEVIATIONS, _MAX_DEVIATIONS)
-        return held
+        mean = self.written[state.batch.types][:, columns]
+        deviation = (np.log1p(state.tokens[:, columns]) - mean) / self.spread[columns]
+        clipped: Floats = np.clip(np.nan_to_num(deviation), -_MAX_DEVIATIONS, _MAX_DEVIATIONS)
+        return clipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,24 +201,24 @@ class AnswerBelief:
         return best
 
 
-def initial_features(seen: DecisionState, scales: LengthScales) -> Floats:
-    """Return [T, p] for tasks of which nobody has been asked."""
-    return np.concatenate([np.ones((len(seen), 1)), seen.batch.shape, _type_one_hot(seen, scales)], axis=1)
+def initial_features(state: DecisionState, scales: LengthScales) -> Floats:
+    """Return [T, p] for tasks before the first ask."""
+    return np.concatenate([np.ones((len(state), 1)), state.batch.shape, _type_one_hot(state, scales)], axis=1)
 
 
-def state_features(seen: DecisionState, asked: tuple[int, ...], belief: AnswerBelief, scales: LengthScales) -> Floats:
-    """Return [T, p] for tasks of which these workers (ascending) have been asked."""
-    best, types = belief.best, _type_one_hot(seen, scales)
-    held = np.clip(best, 0.01, 0.99)
-    odds = np.log(held / (1 - held)) / 3
-    lengths = scales.lengths(seen, asked)
-    columns = [_belief_features(belief, best, odds), seen.batch.shape, types, types * (best - 0.6)[:, None]]
-    for place, worker in enumerate(asked):
-        codes = seen.codes[:, worker]
+def state_features(state: DecisionState, asked: tuple[int, ...], belief: AnswerBelief, scales: LengthScales) -> Floats:
+    """Return [T, p] for tasks after these workers (ascending) were asked."""
+    best, types = belief.best, _type_one_hot(state, scales)
+    clipped = np.clip(best, 0.01, 0.99)
+    odds = np.log(clipped / (1 - clipped)) / 3
+    lengths = scales.lengths(state, asked)
+    columns = [_belief_features(belief, best, odds), state.batch.shape, types, types * (best - 0.6)[:, None]]
+    for index, worker in enumerate(asked):
+        codes = state.codes[:, worker]
         silent, supports = codes < 0, (codes == belief.top) & (codes >= 0)
-        z, told = lengths[:, place], seen.response_log_odds(worker)
+        z, log_odds = lengths[:, index], state.response_log_odds(worker)
         columns.append(np.stack([supports - 0.5, silent, supports * best, z * supports, z * ~supports], axis=1))
-        columns.append(np.stack([told * supports, told * ~supports], axis=1))
+        columns.append(np.stack([log_odds * supports, log_odds * ~supports], axis=1))
     return np.concatenate(columns, axis=1)
 
 
@@ -251,43 +245,39 @@ def _entropy(belief: AnswerBelief) -> Floats:
     return entropy
 
 
-def _type_one_hot(seen: DecisionState, scales: LengthScales) -> Floats:
-    """[T, D]: one where the task is of this type; nothing but zeros where its type is not known."""
+def _type_one_hot(state: DecisionState, scales: LengthScales) -> Floats:
+    """Return [T, D]: one where the task is of this type; all zeros for an unknown type."""
     known = len(scales.written) - 1
-    return np.eye(known + 1)[seen.batch.types][:, :known]
-
-
-ArrayMap = Mapping[str, Floats]  # what a file keeps of a part: arrays by name
+    return np.eye(known + 1)[state.batch.types][:, :known]
 
 
 class DecisionRule(Protocol):
-    """Something that acts: a table, a cascade, an induction."""
+    """Decides on states: a table, a router, a cascade or a stopping rule.
+
+    Settings are prices of accuracy. Which one to use is up to the trade-off.
+    """
 
     kind: ClassVar[str]
 
     @property
     def settings(self) -> int:
-        """How many settings it has."""
+        """The number of settings."""
         ...
 
-    def act(self, seen: DecisionState, setting: int) -> Actions:
+    def act(self, state: DecisionState, setting: int) -> Actions:
         """Return what to do for each task."""
         ...
 
     def to_arrays(self) -> ArrayMap:
-        """Return all there is to it, as arrays."""
+        """Return its complete content as arrays."""
         ...
-
-
-UNKNOWN_TYPE = -1
-OPEN_FORM = "open"  # answers have no canonical form: they agree by nothing
 
 
 @dataclass(frozen=True, slots=True)
 class TaskTypes:
-    """The types' names, the form (a Form, or OPEN) of each, and of tasks of unknown type.
+    """The types' names, the form (a Form, or OPEN_FORM) of each, and of tasks of unknown type.
 
-    `centres` [D, SIZE], rows of length 1, are there where types are clusters.
+    `centres` [D, PROMPT_BUCKETS], rows of length 1, exist where types are clusters; a task's type is the nearest one.
     """
 
     names: tuple[str, ...]
@@ -300,7 +290,7 @@ class TaskTypes:
         if len(self.centres):
             nearest: Ints = hash_prompts(prompts).times(self.centres.T).argmax(axis=1).astype(np.int64)
             return nearest
-        places = {name: place for place, name in enumerate(self.names)}
+        places = {name: index for index, name in enumerate(self.names)}
         return np.array([places.get(domain, UNKNOWN_TYPE) for domain in domains], np.int64)
 
     def form_of(self, kind: int) -> str:
@@ -310,7 +300,7 @@ class TaskTypes:
     def canonical(self, answer: str | None, kind: int) -> str | None:
         """Return an answer's canonical form, or None where there is no answer in it.
 
-        Answers of an open type are themselves, or what is marked at their end: two agree only to the letter.
+        Answers of an open type are themselves, or what is marked at their end: they agree only if identical.
         """
         if answer is None:
             return None
@@ -322,7 +312,7 @@ class TaskTypes:
         )
 
 
-def encode_answers(answers: Sequence[str | None], nothing: int) -> list[int]:
+def encode_answers(answers: Sequence[str | None], missing: int) -> list[int]:
     """Return codes that are equal where answers are, by first appearance; `nothing` for None."""
     known: dict[str, int] = {}
-    return [nothing if answer is None else known.setdefault(answer, len(known)) for answer in answers]
+    return [missing if answer is None else known.setdefault(answer, len(known)) for answer in answers]

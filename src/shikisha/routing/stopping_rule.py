@@ -1,15 +1,11 @@
-"""The step by step policy: from who was asked and what they said, whom to ask next, or that it is time to ship.
+"""The stopping rule: given which workers were asked and what they answered, ask another worker or ship now.
 
-For each set of asked workers it holds a linear estimate of what asking each other one is worth beyond shipping now, at
-every price of money it was fitted for (Longstaff and Schwartz 2001; fitted in `learn`). Invariant: it asks where the
-estimate is above 0, and ships the most probable answer otherwise. Deliberately absent: fitting, and what money costs.
-
-The answer scorer: how probably each answer that has been given is right, and how probably none is.
-
-A conditional logit (McFadden 1974) over the answers that differ and "none of them": an answer's score is the sum of its
-supporters' weights, each of its task type and more where its text sounds sure (`hearing`), and of what each pair of
-supporters counts more or less because they err alike. Invariants: no answer's probability hangs on what its code is;
-probabilities and "none" sum to 1. Deliberately absent: anything that is not a sum.
+For each set of asked workers, a linear estimate says what asking each other worker is worth beyond shipping now, at
+each price (least-squares Monte Carlo for optimal stopping, Longstaff and Schwartz 2001; fitted in `routing.fit`). A
+conditional logit (McFadden 1974) scores the distinct answers and "none of them": the sum of the weights of an answer's
+supporters, by task type and by how certain their texts sound, and of pair weights for workers that err alike.
+Invariants: it asks while the best estimate is above 0 and otherwise ships the most probable answer; probabilities do
+not depend on how answers are numbered, and sum to 1 with "none".
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,16 +28,20 @@ from shikisha.routing.state import (
     state_features,
 )
 
-_UNSUPPORTED_SCORE = -1e9  # the score of an answer that nobody gave
+# The score of a code that nobody gave.
+_UNSUPPORTED_SCORE = -1e9
+_NEVER = -np.inf
+# Gains are rounded: rounding errors must not decide where the order of asking makes no difference.
+_GAIN_DIGITS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerScorer:
-    """D task types and a last row for unknown ones; J workers.
+    """Scores of answers by D task types, with a last row for unknown ones, and J workers.
 
-    `none` [D + 1] is the score of "no answer is right", `support` [D + 1, J] what a supporter counts, `pairs` [J, J]
-    (symmetric, 0 on the diagonal) what two supporters of one answer count besides, `sound` [J] what it counts that a
-    supporter's text sounds surer than usual by one in log odds.
+    `none` [D + 1] is the score of "no answer is right", `support` [D + 1, J] that of a supporter, `pairs` [J, J]
+    (symmetric, 0 on the diagonal) what two supporters of one answer add, `sound` [J] what one unit of a supporter's
+    text log odds adds.
     """
 
     none: Floats
@@ -49,31 +49,31 @@ class AnswerScorer:
     pairs: Floats
     sound: Floats
 
-    def posterior(self, seen: DecisionState, among: Sequence[int] | None = None) -> tuple[Floats, Floats]:
-        """Return ([T, K], [T]): the probability of each of K candidate codes, and of none; 0 for those nobody gave.
+    def posterior(self, state: DecisionState, workers: Sequence[int] | None = None) -> tuple[Floats, Floats]:
+        """Return ([T, K], [T]): the probability of each of K candidate codes, and of none; 0 for codes nobody gave.
 
-        `among` are the workers whose answers count; by default all that have been asked.
+        `among` are the workers whose answers count; by default all that were asked.
         """
-        among = range(seen.codes.shape[1]) if among is None else among
-        held, types = seen.codes[:, list(among)], seen.batch.types
-        count = max(1, int(held.max(initial=0)) + 1)
-        base = np.arange(len(held)) * count
-        scores, given = np.zeros(len(held) * count), np.zeros(len(held) * count, bool)
-        said = held >= 0
-        for place, worker in enumerate(among):
-            rows = np.flatnonzero(said[:, place])
-            cells = base[rows] + held[rows, place]
+        workers = range(state.codes.shape[1]) if workers is None else workers
+        codes, types = state.codes[:, list(workers)], state.batch.types
+        count = max(1, int(codes.max(initial=0)) + 1)
+        base = np.arange(len(codes)) * count
+        scores, given = np.zeros(len(codes) * count), np.zeros(len(codes) * count, bool)
+        answered = codes >= 0
+        for index, worker in enumerate(workers):
+            rows = np.flatnonzero(answered[:, index])
+            cells = base[rows] + codes[rows, index]
             scores[cells] += (
-                self.support[types[rows], worker] + self.sound[worker] * seen.response_log_odds(worker)[rows]
+                self.support[types[rows], worker] + self.sound[worker] * state.response_log_odds(worker)[rows]
             )
             given[cells] = True
-        for place, worker in enumerate(among):
-            for earlier in range(place):
-                weight = self.pairs[worker, among[earlier]]
+        for index, worker in enumerate(workers):
+            for earlier in range(index):
+                weight = self.pairs[worker, workers[earlier]]
                 if weight:
-                    rows = np.flatnonzero(said[:, place] & (held[:, place] == held[:, earlier]))
-                    scores[base[rows] + held[rows, place]] += weight
-        table = np.where(given, scores, _UNSUPPORTED_SCORE).reshape(len(held), count)
+                    rows = np.flatnonzero(answered[:, index] & (codes[:, index] == codes[:, earlier]))
+                    scores[base[rows] + codes[rows, index]] += weight
+        table = np.where(given, scores, _UNSUPPORTED_SCORE).reshape(len(codes), count)
         none = self.none[types]
         top = np.maximum(table.max(axis=1), none)
         weights, nothing = np.exp(table - top[:, None]), np.exp(none - top)
@@ -81,15 +81,11 @@ class AnswerScorer:
         return weights / total[:, None], nothing / total
 
 
-_NEVER = -np.inf
-_GAIN_DIGITS = 5  # of a gain: where the order of asking makes no difference, rounding errors must not either
-
-
 @dataclass(frozen=True, slots=True)
 class StoppingRule:
-    """`workers` are those of the policy that it asks (places), `gains` [p, n, L] by the set of places asked.
+    """`workers` (indices) that it asks, and `gains` [p, n, L] by the tuple of those already asked.
 
-    n counts the workers of `workers` that are not in the set, in order; L its settings.
+    n counts the remaining workers, in order; L the settings.
     """
 
     kind: ClassVar[str] = "induction"
@@ -100,46 +96,46 @@ class StoppingRule:
 
     @property
     def settings(self) -> int:
-        """One for each price of money."""
+        """One for each price."""
         return int(next(iter(self.gains.values())).shape[2])
 
-    def act(self, seen: DecisionState, setting: int) -> Actions:
-        """Ask whoever is worth most, or ship the most probable answer."""
-        ask = np.full(len(seen), SHIP, np.int64)
-        ship = np.full(len(seen), -1, np.int64)
-        for asked, rows in group_by_asked(seen):
-            ask[rows], ship[rows] = self._act(seen.at(rows) if len(rows) < len(seen) else seen, asked, setting)
+    def act(self, state: DecisionState, setting: int) -> Actions:
+        """Ask the worker with the highest gain, or ship the most probable answer."""
+        ask = np.full(len(state), SHIP, np.int64)
+        ship = np.full(len(state), -1, np.int64)
+        for asked, rows in group_by_asked(state):
+            ask[rows], ship[rows] = self._act(state.at(rows) if len(rows) < len(state) else state, asked, setting)
         return Actions(ask, ship)
 
-    def _act(self, seen: DecisionState, asked: tuple[int, ...], setting: int) -> tuple[Ints, Ints]:
-        belief = AnswerBelief.of(self.scorer.posterior(seen, asked))
-        ship = best_supporter(seen, asked, np.where(belief.best > 0, belief.top, -1))
+    def _act(self, state: DecisionState, asked: tuple[int, ...], setting: int) -> tuple[Ints, Ints]:
+        belief = AnswerBelief.of(self.scorer.posterior(state, asked))
+        ship = best_supporter(state, asked, np.where(belief.best > 0, belief.top, -1))
         known = tuple(worker for worker in asked if worker in self.workers)
         others = [worker for worker in self.workers if worker not in known]
         if known not in self.gains or not others:
-            return np.full(len(seen), SHIP, np.int64), ship
-        if not asked and not seen.may_ask[others].any():
-            return self._stand_in(seen), ship
-        features = state_features(seen, known, belief, self.scales) if known else initial_features(seen, self.scales)
+            return np.full(len(state), SHIP, np.int64), ship
+        if not asked and not state.may_ask[others].any():
+            return self._stand_in(state), ship
+        features = state_features(state, known, belief, self.scales) if known else initial_features(state, self.scales)
         worth = np.round(features @ self.gains[known][:, :, setting], _GAIN_DIGITS)
-        worth[:, ~seen.may_ask[others]] = _NEVER
+        worth[:, ~state.may_ask[others]] = _NEVER
         best = worth.argmax(axis=1)
-        least = 0.0 if known else _NEVER  # while there is nothing to ship, the least bad one is asked
+        least = 0.0 if known else _NEVER  # without an answer to ship, the best one is asked even at a loss
         asks = worth.max(axis=1) > least
         return np.where(asks, np.array(others)[best], SHIP), ship
 
-    def _stand_in(self, seen: DecisionState) -> Ints:
-        """Return whom to ask where none of its own workers is there: of the others, whose word counts most."""
-        counts = np.where(seen.may_ask, self.scorer.support[seen.batch.types], _NEVER)
-        return np.where(seen.may_ask.any(), counts.argmax(axis=1), SHIP)
+    def _stand_in(self, state: DecisionState) -> Ints:
+        """Return whom to ask where none of its own workers is available: the other one with the highest support."""
+        counts = np.where(state.may_ask, self.scorer.support[state.batch.types], _NEVER)
+        return np.where(state.may_ask.any(), counts.argmax(axis=1), SHIP)
 
     def select_settings(self, settings: Sequence[int]) -> "StoppingRule":
-        """Return the induction of these settings alone, in this order."""
+        """Return the rule with these settings alone, in this order."""
         chosen = {asked: worth[:, :, list(settings)] for asked, worth in self.gains.items()}
         return replace(self, gains=chosen)
 
     def to_arrays(self) -> ArrayMap:
-        """Return its arrays; a set of asked workers is written as `gains 1 4`."""
+        """Return its arrays; a set of asked workers is named like `gains 1 4`."""
         arrays: dict[str, Floats] = {
             "workers": np.array(self.workers, float),
             "none": self.scorer.none,
@@ -152,12 +148,12 @@ class StoppingRule:
         return arrays | {" ".join(["gains", *map(str, asked)]): worth for asked, worth in self.gains.items()}
 
     @classmethod
-    def of(cls, held: ArrayMap) -> "StoppingRule":
-        """Return the induction that `held` wrote."""
-        gains = {tuple(map(int, name.split()[1:])): worth for name, worth in held.items() if name.startswith("gains")}
+    def of(cls, arrays: ArrayMap) -> "StoppingRule":
+        """Return the rule with these arrays."""
+        gains = {tuple(map(int, name.split()[1:])): worth for name, worth in arrays.items() if name.startswith("gains")}
         return cls(
-            tuple(int(worker) for worker in held["workers"]),
-            AnswerScorer(held["none"], held["support"], held["pairs"], held["sound"]),
-            LengthScales(held["written"], held["spread"]),
+            tuple(int(worker) for worker in arrays["workers"]),
+            AnswerScorer(arrays["none"], arrays["support"], arrays["pairs"], arrays["sound"]),
+            LengthScales(arrays["written"], arrays["spread"]),
             gains,
         )

@@ -1,8 +1,8 @@
-"""The rule: for each task type the worker that is worth most at a price, asked once, and its answer shipped.
+"""The table rule: for each task type, ask the worker with the highest utility at a price and ship its answer.
 
-R(T) = success(T, M) + speed / latency(M) - price * cost(T, M) - crowding(M), by type and by worker (ToolOrchestra's
-preference, arXiv 2511.21689, in one line). Invariant: one worker is asked, whatever it says; which one hangs on the
-task alone. Deliberately absent: second opinions.
+Utility(T, M) = success(T, M) + speed / latency(M) - price * cost(T, M) - congestion(M), by type and worker
+(ToolOrchestra's preference, arXiv 2511.21689). Invariant: exactly one worker is asked, and the choice depends on the
+task alone.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ from shikisha.routing.state import NO_ANSWER, NO_WORKER, SHIP, Actions, ArrayMap
 class TableRule:
     """[D + 1, J] each, the last row for unknown types: `success` in [0, 1], `cost` in units.
 
-    `prices` [L] are the settings; `bonus` [L, J] is what speed is worth less what crowding takes away. `sway` is how
-    far a task's own lot moves a worker's worth: 0, unless workers have load limits, for which a type has to be shared.
+    `prices` [L] are the settings; `bonus` [L, J] is the value of speed less the congestion offset. `sway` is the range
+    of random offsets by task: 0 without load limits, which require splitting a type.
     """
 
     kind: ClassVar[str] = "table"
@@ -37,26 +37,26 @@ class TableRule:
         return len(self.prices)
 
     def worth(self, setting: int) -> Floats:
-        """Return [D + 1, J], what each worker is worth for each type."""
+        """Return [D + 1, J], the utility of each worker for each type."""
         worth: Floats = self.success + self.bonus[setting] - self.prices[setting] * self.cost
         return worth
 
     def task_offsets(self, batch: TaskBatch) -> Floats:
-        """Return [T, J] (or [1, 1] without load limits), how far each task's lot moves each worker's worth."""
+        """Return [T, J] (or [1, 1] without load limits), the random offset of each worker's utility."""
         return self.sway * random_offsets(batch.prompts, len(self.success.T)) if self.sway else np.zeros((1, 1))
 
     def choose(self, batch: TaskBatch, setting: int, may_ask: Flags | None = None) -> Ints:
-        """Return [T], who is worth most of those who are there; SHIP when nobody is."""
+        """Return [T], the available worker with the highest utility; SHIP when there is none."""
         worth = self.worth(setting)[batch.types] + self.task_offsets(batch)
-        there = np.ones(worth.shape[1], bool) if may_ask is None else may_ask
-        return np.where(there.any(), np.where(there, worth, -np.inf).argmax(axis=1), SHIP)
+        available = np.ones(worth.shape[1], bool) if may_ask is None else may_ask
+        return np.where(available.any(), np.where(available, worth, -np.inf).argmax(axis=1), SHIP)
 
-    def act(self, seen: DecisionState, setting: int) -> Actions:
-        """Ask the one that is worth most of those who are there; then ship what it said."""
-        asked = seen.asked
-        said = asked & (seen.codes > NO_ANSWER)
-        ship = np.where(said.any(axis=1), said.argmax(axis=1), NO_WORKER)
-        return Actions(np.where(asked.any(axis=1), SHIP, self.choose(seen.batch, setting, seen.may_ask)), ship)
+    def act(self, state: DecisionState, setting: int) -> Actions:
+        """Ask the available worker with the highest utility, then ship its answer."""
+        asked = state.asked
+        answered = asked & (state.codes > NO_ANSWER)
+        ship = np.where(answered.any(axis=1), answered.argmax(axis=1), NO_WORKER)
+        return Actions(np.where(asked.any(axis=1), SHIP, self.choose(state.batch, setting, state.may_ask)), ship)
 
     def to_arrays(self) -> ArrayMap:
         """Return its arrays."""
@@ -64,12 +64,12 @@ class TableRule:
         return arrays | {"sway": np.array([self.sway])}
 
     @classmethod
-    def of(cls, held: ArrayMap) -> "TableRule":
-        """Return the table that `held` wrote."""
-        return cls(held["success"], held["cost"], held["bonus"], held["prices"], held["sway"].item())
+    def of(cls, arrays: ArrayMap) -> "TableRule":
+        """Return the table with these arrays."""
+        return cls(arrays["success"], arrays["cost"], arrays["bonus"], arrays["prices"], arrays["sway"].item())
 
 
 def random_offsets(prompts: Sequence[str], workers: int) -> Floats:
-    """Return [T, J] numbers from -0.5 to 0.5 that are drawn by each prompt, the same everywhere and always."""
-    drawn = b"".join(shake_256(prompt.encode()).digest(4 * workers) for prompt in prompts)
-    return np.frombuffer(drawn, ">u4").reshape(len(prompts), workers) / 2**32 - 0.5
+    """Return [T, J] numbers from -0.5 to 0.5, a deterministic hash of each prompt."""
+    digest = b"".join(shake_256(prompt.encode()).digest(4 * workers) for prompt in prompts)
+    return np.frombuffer(digest, ">u4").reshape(len(prompts), workers) / 2**32 - 0.5

@@ -1,19 +1,10 @@
-"""Hashed words: which words and pairs of words stand in a prompt, as places in a table of fixed size.
+"""Features of prompts and responses: hashed words, surface features of a prompt, how certain a response sounds.
 
-Invariant: the same text has the same places on every machine and in every version of Python (CRC-32, not `hash`).
-Deliberately absent: a vocabulary, so that there is nothing to keep and nothing to leak. (Weinberger et al. 2009.)
-
-Hearing: how sure the text of an answer sounds, from its words ("however", "none of the options", "closest").
-
-A logistic model for each worker over the hashed words of what it wrote, fitted in `learn`. Invariant: what is told is
-relative to what is usual for the worker and the task's type, so that an answer without a text, or a worker that was
-never heard, tells nothing (0). Deliberately absent: what the words mean, and the prompt.
-
-Shapes: numbers about how a prompt looks and asks, whatever it is about: sizes, options, marks, signal words.
-
-Invariants: a prompt is read in pieces of fixed length from both ends, so that a long one takes no longer than a short
-one; the same text gives the same SHAPES numbers in the same order everywhere. Deliberately absent: what the prompt is
-about (`words`), and any scaling, which is the reader's business.
+Words and pairs of words are hashed into tables of fixed size (Weinberger et al. 2009), so there is no vocabulary to
+store or leak. The response model is a logistic regression per worker on the words of its answers ("however", "none of
+the options", "closest"), fitted in `routing.fit`. Invariants: the same text has the same features on every machine and
+in every version of Python (CRC-32, not `hash`); long prompts are read at both ends only, so they take no longer than
+short ones; an answer without a text, or a worker without a response model, contributes 0.
 """
 
 import re
@@ -29,18 +20,40 @@ import numpy as np
 
 from shikisha.routing.arrays import Flags, Floats, Ints
 
-PROMPT_BUCKETS = 2**14  # of prompts' words and pairs of words
-RESPONSE_BUCKETS = 2**16  # of answers' words, numbers and marks
-NGRAM_BUCKETS = 2**24  # places so many that hardly two words share one; single precision still holds each exactly
+# Buckets for words and pairs of words of prompts.
+PROMPT_BUCKETS = 2**14
+# Buckets for words, numbers and marks of responses.
+RESPONSE_BUCKETS = 2**16
+# So many that hardly two words share one; single precision still holds each number exactly.
+NGRAM_BUCKETS = 2**24
 _WORD_OR_DIGIT = re.compile(r"[^\W\d_]{2,}|\d")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-_MAX_CHARACTERS = 20_000  # characters that are read
-_ENDING_CHARACTERS = 340  # of them are near the end
+# Characters that are read, to bound the time.
+_MAX_CHARACTERS = 20_000
+# Pairs of words count in this last part only.
+_ENDING_CHARACTERS = 340
+# Sizes of a fall, in log odds.
+MAX_LOG_ODDS = 3.0
+# Characters that are read at either end, to bound the time.
+PROMPT_END_CHARACTERS = 1000
+_OPTION = re.compile(r"\n\(?([A-J])[.)] ?(.*)")
+_WORD = re.compile(r"[A-Za-z]+")
+_NUMBER = re.compile(r"\d+")
+_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
+_ITEM = re.compile(r"\n\d+\. ")
+_NUMERIC = re.compile(r"[\s$\\(]*-?[\d.,/ ]+.{0,12}")
+_UPPERCASE_NEGATION = re.compile(r"\b(?:NOT|EXCEPT|LEAST)\b")
+_STATEMENT_LABEL = re.compile(r"Statement 1|\bII\b")
+_NEGATION = re.compile(r"\b(?:not|except|least|false|incorrect)\b")
+_CALCULATION = re.compile(r"\b(?:find|compute|calculate|evaluate|how many|what is the (?:value|probability|area))\b")
+_SIGNALS = ("following", "best", "most", "which", "what", "how", "why", "if ", "according", "is ")
+_FORMULA = "\\^="
+NUM_SHAPE_FEATURES = 45
 
 
 @dataclass(frozen=True, slots=True)
 class HashedWords:
-    """Rows of places and weights, one after another: row t is at starts[t] to starts[t + 1]."""
+    """Sparse rows of places and weights (CSR): row t is at starts[t] to starts[t + 1]."""
 
     starts: Ints
     places: Ints
@@ -67,7 +80,7 @@ class HashedWords:
         return HashedWords(starts, self.places[entries], self.weights[entries])
 
     def scaled(self, rarity: Floats) -> "HashedWords":
-        """Return the rows with each entry times its place's rarity, each row of length 1."""
+        """Return the rows with each entry times its place's rarity, normalized to length 1."""
         weights = self.weights * rarity[self.places]
         squares: Floats = np.bincount(self.rows, weights**2, len(self)).astype(np.float64)
         lengths = np.sqrt(squares)
@@ -83,7 +96,7 @@ class HashedWords:
 
 
 def hash_prompts(prompts: Sequence[str]) -> HashedWords:
-    """Return words and pairs in SIZE places, each counting the log of how often it occurs; rows have length 1."""
+    """Return words and pairs in PROMPT_BUCKETS places, weighted by log counts; rows have length 1."""
     return _stack_rows(
         [
             _hash_row([*words, *map(" ".join, pairwise(words))], PROMPT_BUCKETS)
@@ -93,9 +106,9 @@ def hash_prompts(prompts: Sequence[str]) -> HashedWords:
 
 
 def hash_responses(answers: Sequence[str | None]) -> HashedWords:
-    """Return the words, numbers and marks of answers, and the pairs of those near the end, in HEARD places.
+    """Return the words, numbers and marks of answers, and the pairs of those near the end, in RESPONSE_BUCKETS places.
 
-    The end of a long one is read. Near its end an answer says how it came to its conclusion.
+    Long answers are read at the end, where an answer says how it reached its conclusion.
     """
     texts = [(answer or "")[-_MAX_CHARACTERS:] for answer in answers]
     ends = _tokenize(_TOKEN, [text[-_ENDING_CHARACTERS:] for text in texts])
@@ -109,7 +122,7 @@ def hash_responses(answers: Sequence[str | None]) -> HashedWords:
 
 
 def hash_ngrams(texts: Sequence[str]) -> HashedWords:
-    """Return words, numbers and marks and the pairs of them in GRAMS places, by the log of how often each occurs."""
+    """Return words, numbers and marks and the pairs of them in NGRAM_BUCKETS places, weighted by log counts."""
     return _stack_rows(
         [_hash_row([*words, *map(" ".join, pairwise(words))], NGRAM_BUCKETS) for words in _tokenize(_TOKEN, texts)]
     )
@@ -131,12 +144,13 @@ def _stack_rows(rows: Sequence[tuple[Ints, Floats]]) -> HashedWords:
     return HashedWords(starts, places, np.concatenate([np.zeros(0), *(weights for _, weights in rows)]))
 
 
-MAX_LOG_ODDS = 3.0  # in log odds
-
-
 @dataclass(frozen=True, slots=True)
 class ResponseModel:
-    """`weights` [J, HEARD] by worker, `rarity` [HEARD] of words, `usual` [D + 1, J] log odds by type, `heard` [J]."""
+    """`weights` [J, RESPONSE_BUCKETS] by worker, `rarity` [RESPONSE_BUCKETS], `usual` [D + 1, J], `heard` [J].
+
+    `usual` are mean log odds by type, and `heard` the workers with a model. Log odds are relative to the mean of the
+    worker and type, so that a missing text contributes 0.
+    """
 
     weights: Floats
     rarity: Floats
@@ -144,14 +158,14 @@ class ResponseModel:
     heard: Flags
 
     def log_odds(self, texts: Sequence[HashedWords | None], types: Ints) -> Floats:
-        """Return [T, J]: how much surer than usual each worker's text sounds, in log odds; 0 where there is no text."""
-        found = np.zeros((len(types), len(self.weights)))
+        """Return [T, J]: each text's log odds of being right, relative to the mean; 0 where there is no text."""
+        relative_odds = np.zeros((len(types), len(self.weights)))
         for worker, words in enumerate(texts):
             if words is not None and self.heard[worker]:
                 odds = words.scaled(self.rarity).dot(self.weights[worker])
-                told = np.clip(odds - self.usual[types, worker], -MAX_LOG_ODDS, MAX_LOG_ODDS)
-                found[:, worker] = np.where(words.empty, 0.0, told)
-        return found
+                relative = np.clip(odds - self.usual[types, worker], -MAX_LOG_ODDS, MAX_LOG_ODDS)
+                relative_odds[:, worker] = np.where(words.empty, 0.0, relative)
+        return relative_odds
 
     def log_odds_of(self, worker: int, text: str, kind: int) -> float:
         """Return the same for one text."""
@@ -165,13 +179,13 @@ class ResponseModel:
         return {"weights": self.weights, "rarity": self.rarity, "usual": self.usual, "heard": heard}
 
     @classmethod
-    def of(cls, held: dict[str, Floats]) -> "ResponseModel":
-        """Return the hearing that `held` wrote."""
-        return cls(held["weights"], held["rarity"], held["usual"], held["heard"] > 0)
+    def of(cls, arrays: dict[str, Floats]) -> "ResponseModel":
+        """Return the response model with these arrays."""
+        return cls(arrays["weights"], arrays["rarity"], arrays["usual"], arrays["heard"] > 0)
 
 
 def empty_response_model(workers: int, types: int) -> ResponseModel:
-    """Return a hearing that hears nobody."""
+    """Return a response model for no worker."""
     return ResponseModel(
         np.zeros((workers, RESPONSE_BUCKETS)),
         np.ones(RESPONSE_BUCKETS),
@@ -182,33 +196,17 @@ def empty_response_model(workers: int, types: int) -> ResponseModel:
 
 @lru_cache(maxsize=64)
 def _hash_response(text: str) -> HashedWords:
-    """Return the words of one text; a run's next decision asks for those of its earlier answers again."""
+    """Return the words of one text; a run's next decision reads its earlier answers again."""
     return hash_responses([text])
 
 
-PROMPT_END_CHARACTERS = 1000  # characters that are read at either end
-_OPTION = re.compile(r"\n\(?([A-J])[.)] ?(.*)")
-_WORD = re.compile(r"[A-Za-z]+")
-_NUMBER = re.compile(r"\d+")
-_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
-_ITEM = re.compile(r"\n\d+\. ")
-_NUMERIC = re.compile(r"[\s$\\(]*-?[\d.,/ ]+.{0,12}")
-_UPPERCASE_NEGATION = re.compile(r"\b(?:NOT|EXCEPT|LEAST)\b")
-_STATEMENT_LABEL = re.compile(r"Statement 1|\bII\b")
-_NEGATION = re.compile(r"\b(?:not|except|least|false|incorrect)\b")
-_CALCULATION = re.compile(r"\b(?:find|compute|calculate|evaluate|how many|what is the (?:value|probability|area))\b")
-_SIGNALS = ("following", "best", "most", "which", "what", "how", "why", "if ", "according", "is ")
-_FORMULA = "\\^="
-NUM_SHAPE_FEATURES = 45
-
-
 def prompt_shapes(prompts: Sequence[str]) -> Floats:
-    """Return [T, SHAPES]."""
+    """Return [T, NUM_SHAPE_FEATURES]."""
     return np.array([_shape_row(prompt) for prompt in prompts], float).reshape(len(prompts), NUM_SHAPE_FEATURES)
 
 
 def truncate_prompt(prompt: str) -> str:
-    """Return what is read of a prompt: all of it, or its two ends."""
+    """Return a prompt's relevant text: all of it, or its two ends."""
     return (
         prompt
         if len(prompt) <= 2 * PROMPT_END_CHARACTERS
@@ -218,7 +216,7 @@ def truncate_prompt(prompt: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _ParsedPrompt:
-    """A prompt as it is read: `text` of it all, its `stem` before the options, and the `options`."""
+    """A prompt: its `text`, its `stem` before the options, and the `options`."""
 
     text: str
     stem: str
@@ -227,9 +225,9 @@ class _ParsedPrompt:
     @classmethod
     def of(cls, prompt: str) -> "_ParsedPrompt":
         text = truncate_prompt(prompt)
-        found = list(_OPTION.finditer(text))
-        start = found[0].start() if found and found[0][1] == "A" else len(text)
-        return cls(text, text[:start] or text, tuple(option[2] for option in found))
+        options_found = list(_OPTION.finditer(text))
+        start = options_found[0].start() if options_found and options_found[0][1] == "A" else len(text)
+        return cls(text, text[:start] or text, tuple(option[2] for option in options_found))
 
 
 def _shape_row(prompt: str) -> list[float]:
@@ -244,14 +242,14 @@ def _shape_row(prompt: str) -> list[float]:
 
 
 def _length_features(prompt: str, read: _ParsedPrompt) -> list[float]:
-    """How long it is: the whole, the stem, and in how many lines, items and sentence parts."""
+    """Lengths: of the prompt, of the stem, and counts of lines, items and commas."""
     stem = read.stem
     counts = (len(prompt), len(stem), stem.count("\n"), stem.count(","), len(_ITEM.findall(read.text)))
     return [log1p(count) for count in counts]
 
 
 def _option_features(read: _ParsedPrompt) -> list[float]:
-    """How many options, how long and how alike they are, and what they look like."""
+    """Number, lengths, similarity and format of the options."""
     sizes = [len(option) for option in read.options] or [0]
     shortest, longest = log1p(min(sizes)), log1p(max(sizes))
     count = max(1, len(read.options))
@@ -271,7 +269,7 @@ def _option_features(read: _ParsedPrompt) -> list[float]:
 
 
 def _punctuation_features(read: _ParsedPrompt) -> list[float]:
-    """Which marks stand in it: of formulas, quotations, blanks, and the last one of the stem."""
+    """Marks: of formulas, quotations, blanks, and the last one of the stem."""
     text, stem = read.text, read.stem
     end = stem.rstrip()[-1:]
     return [
@@ -287,25 +285,25 @@ def _punctuation_features(read: _ParsedPrompt) -> list[float]:
 
 
 def _spelling_features(read: _ParsedPrompt) -> list[float]:
-    """Which characters and words it is made of: digits, numbers, capitals, names, long words."""
+    """Characters and words: digits, numbers, capitals, names, long words."""
     text, stem = read.text, read.stem
     size = max(1, len(stem))
-    own, every = _WORD.findall(stem), _WORD.findall(text)
-    letters = sum(map(len, own))
+    stem_words, words = _WORD.findall(stem), _WORD.findall(text)
+    letters = sum(map(len, stem_words))
     return [
         sum(map(str.isdigit, stem)) / size,
         log1p(len(_NUMBER.findall(stem))),
         sum(map(str.isupper, text)) / max(1, len(text)),
         log1p(len(_NAME.findall(stem))),
-        letters / max(1, len(own)),
-        log1p(max(map(len, every), default=0)),
-        len({word.lower() for word in own}) / max(1, len(own)),
+        letters / max(1, len(stem_words)),
+        log1p(max(map(len, words), default=0)),
+        len({word.lower() for word in stem_words}) / max(1, len(stem_words)),
         text[:1].isupper(),
     ]
 
 
 def _question_features(read: _ParsedPrompt) -> list[float]:
-    """How it asks: signal words, what it rules out, what is to be reckoned, what it refers to."""
+    """The question: signal words, negations, calculations, references."""
     lower = read.stem.lower()
     return [
         _NEGATION.search(lower) is not None,

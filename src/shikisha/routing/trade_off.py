@@ -1,9 +1,9 @@
-"""The dial: which settings of a policy meet a budget, as measured on tasks that they were not fitted on.
+"""The cost-quality trade-off: which settings of a policy meet a target, as measured on held-out tasks.
 
-A budget between two settings is met by taking each for a share of the tasks; which task gets which is drawn by the
-task's content, so that the same task is always treated the same. Invariants: points stand on the upper hull of
-(cost, accuracy), from the cheapest to the most accurate; cost 1.0 is what the best single worker costs in the mean.
-Deliberately absent: hard caps (a run's budget holds those; a dial holds a mean).
+A budget between two operating points is met by mixing them: each task draws its point by its content hash, so the same
+task is always treated the same. Invariants: points are on the upper convex hull of (cost, accuracy), from the cheapest
+to the most accurate; cost 1.0 is the mean cost of the best single worker. Hard caps are the run's budget, not this one,
+which holds on average.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,7 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """A setting of a part, and what it came to on held-back tasks: mean cost (units), accuracy, its error."""
+    """A setting of a rule, and its results on held-out tasks: mean cost (units), accuracy, standard error."""
 
     part: int
     setting: int
@@ -30,7 +30,7 @@ class OperatingPoint:
 
 @dataclass(frozen=True, slots=True)
 class OperatingMix:
-    """Take `high` for this share of the tasks and `low` for the others; what that should come to."""
+    """Take `high` for this share of the tasks and `low` for the others, with the expected results."""
 
     low: OperatingPoint
     high: OperatingPoint
@@ -52,18 +52,18 @@ class OperatingMix:
 
 
 class TargetMetric(StrEnum):
-    """What a wish is stated in."""
+    """The quantity that a target states."""
 
-    COST = "max_cost"  # mean cost, as a share of what the best single worker costs
+    COST = "max_cost"  # mean cost, as a share of the best single worker's
     QUALITY = "quality"  # accuracy, as a share of the best single worker's
     BUDGET = "budget_per_1k"  # dollars for a thousand tasks
-    PRICE = "lambda"  # accuracy that one unit of cost must bring
+    PRICE = "lambda"  # Prices: the accuracy that one unit of cost must bring.
     BEST = "best"  # the most accurate setting
 
 
 @dataclass(frozen=True, slots=True)
 class OperatingTarget:
-    """Where the dial is to stand."""
+    """The cost or quality to aim for."""
 
     aim: TargetMetric = TargetMetric.BEST
     value: float = 0.0
@@ -78,13 +78,13 @@ class TradeOff:
     best_single: float
 
     def at(self, wish: OperatingTarget) -> OperatingMix:
-        """Return what meets the wish; ConfigError where nothing does, which says what would."""
+        """Return the mix that meets the target; ConfigError, with the nearest possible, where none does."""
         match wish.aim:
             case TargetMetric.COST:
                 return self.for_cost(wish.value)
             case TargetMetric.BUDGET:
                 if self.unit <= 0:
-                    raise ConfigError("budget_per_1k: this policy's log has no costs, so no budget can be kept")
+                    raise ConfigError("budget_per_1k: this policy's log has no costs, so budgets do not apply")
                 return self.for_cost(wish.value / 1000 / self.unit)
             case TargetMetric.QUALITY:
                 return self.for_accuracy(wish.value * self.best_single)
@@ -101,19 +101,19 @@ class TradeOff:
             dollars = f", ${1000 * cheapest * self.unit:.3g} for 1,000 tasks" if self.unit > 0 else ""
             wanted = f"a mean cost of {cost:.3g} of the best single worker's"
             raise ConfigError(f"{wanted} is below the cheapest setting ({cheapest:.3g}{dollars})")
-        place = bisect_right([point.cost for point in self.points], cost) - 1
-        low = self.points[max(0, place)]
-        if place + 1 >= len(self.points):
+        index = bisect_right([point.cost for point in self.points], cost) - 1
+        low = self.points[max(0, index)]
+        if index + 1 >= len(self.points):
             return OperatingMix(low, low, 0.0)
-        high = self.points[place + 1]
+        high = self.points[index + 1]
         return OperatingMix(low, high, max(0.0, min(1.0, (cost - low.cost) / max(_TINY, high.cost - low.cost))))
 
     def for_accuracy(self, accuracy: float) -> OperatingMix:
-        """Return the cheapest mix whose accuracy is at least this; ConfigError where no setting has it."""
+        """Return the cheapest mix whose accuracy is at least this; ConfigError where no setting reaches it."""
         if accuracy > self.points[-1].accuracy + _TINY:
             most = self.points[-1].accuracy
             raise ConfigError(
-                f"an accuracy of {accuracy:.4f} was not reached on held-back tasks: the most was {most:.4f}, "
+                f"an accuracy of {accuracy:.4f} was not reached on held-out tasks: the highest was {most:.4f}, "
                 f"which is a quality of {most / max(_TINY, self.best_single):.3f}"
             )
         for low, high in zip(self.points, self.points[1:], strict=False):
@@ -126,18 +126,18 @@ class TradeOff:
 
 def upper_hull(points: Iterable[OperatingPoint]) -> tuple[OperatingPoint, ...]:
     """Return the points on the upper left convex hull, from the cheapest to the most accurate."""
-    held: list[OperatingPoint] = []
+    hull: list[OperatingPoint] = []
     for point in sorted(points, key=lambda point: (point.cost, -point.accuracy)):
-        if held and point.accuracy <= held[-1].accuracy:
+        if hull and point.accuracy <= hull[-1].accuracy:
             continue
-        while len(held) > 1 and _is_below(held[-2], held[-1], point):
-            held.pop()
-        held.append(point)
-    return tuple(held)
+        while len(hull) > 1 and _is_below(hull[-2], hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    return tuple(hull)
 
 
 def hash_to_unit(content_hash: str) -> float:
-    """Return a task's place in [0, 1), the same everywhere and always."""
+    """Return a task's position in [0, 1), deterministic everywhere."""
     return int.from_bytes(sha256(f"dial\0{content_hash}".encode()).digest()[:6]) / 2**48
 
 
@@ -147,7 +147,7 @@ def _is_below(first: OperatingPoint, middle: OperatingPoint, last: OperatingPoin
 
 
 def parse_target(options: Sequence[tuple[str, str]]) -> OperatingTarget:
-    """Return the wish that an option states, as (`quality`, `0.99`) or (`max_cost`, `20%`); none: the best setting."""
+    """Return the target of an option such as (`quality`, `0.99`) or (`max_cost`, `20%`); default: the best setting."""
     if len(options) > 1:
         raise ConfigError(
             f"one of {', '.join(_TARGET_OPTIONS)} at a time, not {' and '.join(name for name, _ in options)}"

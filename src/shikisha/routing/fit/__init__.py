@@ -1,6 +1,7 @@
-"""Learning policies from outcome logs: numpy and scikit-learn, minutes on a CPU, no graphics card.
+"""Fitting routing policies from outcome logs: numpy and scikit-learn, minutes on a CPU.
 
-`panel` turns a log into arrays, `scoring`, `inducing`, `tabling`, `cascading` fit parts, `play` performs a part on a
-panel, `ladder` fits every rung and keeps the best that can be defended. Invariant: nothing is reported on a task that
-it was fitted or chosen on. Deliberately absent: language models (those are trained elsewhere), and the engine.
+`outcome_matrix` turns a log into arrays, the `fit_*` modules fit one decision rule each, `log_replay` runs a rule on a
+log, and `model_selection` fits all candidates and selects the best one that the evidence supports. `partial_logs` and
+`off_policy` do the same for logs in which few workers were asked. Invariant: no figure is reported for a task that the
+figure's rule was fitted or chosen on. Only `config`, `cli`, `plots` and benchmarks import this package.
 """

@@ -1,8 +1,8 @@
-"""Frontiers: what budgets come to, task by task, and the area under accuracy that one number sums them up in.
+"""Cost-accuracy frontiers: what budgets achieve, task by task, and the area under them that summarizes a policy.
 
-A budget is met by a mixture of two settings chosen on one part of the tasks and judged on another. Invariants: figures
-are expectations over the mixture's lot, task by task, so that two frontiers on the same tasks can be compared in pairs;
-BUDGETS and POINTS are in units (1.0 is the best single worker's mean cost). Deliberately absent: fitting.
+A budget is met by a mixture of two settings chosen on one part of the tasks and evaluated on another. Invariants:
+figures are expectations over the mixture, task by task, so frontiers on the same tasks can be compared in pairs;
+budgets are in units (1.0 is the mean cost of the best single worker).
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Frontier:
 
     @property
     def by_task(self) -> Floats:
-        """[T]: each task's part in the area."""
+        """[T]: each task's contribution to the area."""
         mean: Floats = self.won.mean(axis=1)
         return mean
 
@@ -39,27 +39,27 @@ class Frontier:
         return float(self.won.mean())
 
     def points(self) -> tuple[FrontierPoint, ...]:
-        """Return what each budget came to."""
-        found = []
+        """Return the point of each budget."""
+        result = []
         for place, budget in enumerate(self.budgets):
             won = self.won[:, place]
             low, high = score_interval(won.tolist())
-            found.append(FrontierPoint(float(budget), float(self.cost[:, place].mean()), float(won.mean()), low, high))
-        return tuple(found)
+            result.append(FrontierPoint(float(budget), float(self.cost[:, place].mean()), float(won.mean()), low, high))
+        return tuple(result)
 
 
 def compute_frontier(
-    dial: TradeOff, won: Floats, cost: Floats, places: Sequence[tuple[int, int]], budgets: Floats
+    trade_off: TradeOff, won: Floats, cost: Floats, places: Sequence[tuple[int, int]], budgets: Floats
 ) -> Frontier:
-    """Return the frontier of a dial on tasks where each (part, setting) of `places` came to `won`, `cost` [T, n].
+    """Return a trade-off's frontier on tasks where each (rule, setting) of `places` has results `won`, `cost` [T, n].
 
-    A budget below the cheapest setting is met by the cheapest setting for as many of the tasks as it pays for.
+    A budget below the cheapest setting pays for that setting on a part of the tasks.
     """
     column = {place: index for index, place in enumerate(places)}
     out_won, out_cost = np.zeros((len(won), len(budgets))), np.zeros((len(won), len(budgets)))
     for index, budget in enumerate(budgets):
-        mix, paid = mix_for_budget(dial, float(budget)), affordable_share(dial, float(budget))
-        for point, share in ((mix.low, paid * (1 - mix.share)), (mix.high, paid * mix.share)):
+        mix, share_paid = mix_for_budget(trade_off, float(budget)), affordable_share(trade_off, float(budget))
+        for point, share in ((mix.low, share_paid * (1 - mix.share)), (mix.high, share_paid * mix.share)):
             if share:
                 at = column[point.part, point.setting]
                 out_won[:, index] += share * won[:, at]
@@ -67,20 +67,20 @@ def compute_frontier(
     return Frontier(np.asarray(budgets, np.float64), out_won, out_cost)
 
 
-def mix_for_budget(dial: TradeOff, budget: float) -> OperatingMix:
-    """Return what meets this budget, or the cheapest setting where none does."""
-    return dial.for_cost(max(budget, dial.points[0].cost))
+def mix_for_budget(trade_off: TradeOff, budget: float) -> OperatingMix:
+    """Return the mix that meets this budget, or the cheapest setting where none does."""
+    return trade_off.for_cost(max(budget, trade_off.points[0].cost))
 
 
-def affordable_share(dial: TradeOff, budget: float) -> float:
-    """Return for which share of the tasks a budget pays for the cheapest setting."""
-    return min(1.0, budget / dial.points[0].cost) if dial.points[0].cost > 0 else 1.0
+def affordable_share(trade_off: TradeOff, budget: float) -> float:
+    """Return the share of the tasks for which a budget pays for the cheapest setting."""
+    return min(1.0, budget / trade_off.points[0].cost) if trade_off.points[0].cost > 0 else 1.0
 
 
 def paired_gain(name: str, one: Frontier, other: Frontier, contents: Sequence[str] = ()) -> AreaGain:
-    """Return the paired difference in area of one over the other, which is called `name`.
+    """Return the paired difference in area of `one` over `other`, which is called `name`.
 
-    `contents` say which tasks are copies of one another: together these are one piece of evidence.
+    Tasks with equal `contents` are copies and count as one piece of evidence.
     """
     difference = one.by_task - other.by_task
     low, high = difference_interval((_mean_by_content(difference, contents) if contents else difference).tolist())
@@ -88,7 +88,7 @@ def paired_gain(name: str, one: Frontier, other: Frontier, contents: Sequence[st
 
 
 def _mean_by_content(difference: Floats, contents: Sequence[str]) -> Floats:
-    """Return a number for each content whose mean is that of all tasks."""
+    """Return one number for each content; their mean is that of all tasks."""
     known, places = np.unique(np.array(contents), return_inverse=True)
     sums: Floats = np.bincount(places.reshape(-1), difference).astype(np.float64)
     return sums * (len(known) / len(difference))

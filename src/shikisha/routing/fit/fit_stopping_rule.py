@@ -1,23 +1,12 @@
-"""Fitting inductions: backward over every set of asked workers, for all prices of money at once.
+"""Fitting the stopping rule: backward induction over all sets of asked workers, at all prices at once.
 
-From the last worker back to the first: for each set of asked workers a ridge regression says what asking each other
-worker is worth beyond shipping now. Its targets are what the fitted policy downstream really brings (Longstaff and
-Schwartz 2001), not its estimates, which a maximum would make too hopeful. Invariant: every estimate that decides a
-task's fate during fitting comes from folds that the task is not in, so that the curve found on the way is honest
-but for the choice of settings. Deliberately absent: which workers to take (`pools`), and what a budget buys (`dial`).
-
-Fitting the answer scorer: a penalised conditional logit, on all answers and on random subsets of them.
-
-A task is seen with every worker's answer and again with random subsets, because that is what the scorer will see when
-only some have been asked. Invariant: the fit is the maximum of a concave likelihood less a quadratic penalty, so equal
-data give equal scorers. Deliberately absent: calibration by subset (what is built on it, `inducing`, does that).
-
-Which workers an induction gets: the pools that bring most, found by adding and exchanging one worker at a time.
-
-It begins with the best single worker and adds whoever widens the area under accuracy over cost most, on tasks that the
-fit has not seen; before a pool is kept, each of its workers is tried against the most promising of the others. Workers
-drop out of the search as they turn out to bring little. Invariant: the search sees the training part and nothing else.
-Deliberately absent: searching every subset.
+For each set of asked workers, a ridge regression estimates what asking each other worker is worth beyond shipping now.
+Its targets are what the fitted policy downstream really earns (Longstaff and Schwartz 2001), not its estimates, whose
+maximum would be too optimistic. Pools of workers grow greedily: the worker that adds most area under the accuracy-cost
+curve, then exchanges of one worker at a time. The answer scorer is a penalized conditional logit on all answers and on
+random subsets of them, as it will see partial states. Invariants: every estimate that decides a task's fate during
+fitting comes from folds that exclude the task; the likelihood is concave, so equal data give equal scorers; the pool
+search sees training tasks only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,13 +37,28 @@ from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-_NONE_PENALTY, _WORKER_PENALTY, _SOUND_PENALTY = 0.1, 0.01, 1.0  # penalties that merely keep the fit finite
-_MAX_LOG_ODDS = 40.0  # log odds beyond which nothing changes
+# These penalties merely keep the fit finite.
+_NONE_PENALTY, _WORKER_PENALTY, _SOUND_PENALTY = 0.1, 0.01, 1.0
+# Beyond these log odds probabilities no longer change, and exp would overflow.
+_MAX_LOG_ODDS = 40.0
+AskedWorkers: TypeAlias = tuple[int, ...]
+# Prices: the accuracy that one unit of cost must bring.
+PRICES = np.geomspace(0.004, 30.0, 32)
+# The constant is hardly penalized.
+_CONSTANT_PENALTY = 1e-3
+# Sizes of the pools that are fitted in full.
+MIN_POOL, MAX_POOL = 4, 6
+# Fewer prices suffice to compare pools.
+_SEARCH_PRICES = np.geomspace(0.01, 4.0, 8)
+# Large pools are expensive to fit, so only these many candidates are tried.
+_SHORTLIST = 7
+# An exchange must gain this much area; less is noise.
+_MIN_AREA_GAIN = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
 class ScorerPenalties:
-    """What is held back (ridge): a worker's weight for one type, what a pair counts besides, and one worker's sound."""
+    """Ridge penalties: of a worker's weight for one type, of pairs, and of one worker's text certainty."""
 
     types: float = 12.0
     pairs: float = 15.0
@@ -65,12 +69,12 @@ class ScorerPenalties:
 
 @dataclass(frozen=True, slots=True)
 class _DesignMatrix:
-    """A row for each candidate answer of each task as seen: `matrix` [R, p], `owner` [R] its task, `right` [R].
+    """One row per candidate answer of each partial state: `matrix` [R, p], `owner` [R] its state, `right` [R].
 
-    `some` [N]: whether a right answer was given; `types` [N]; `weight` of each task as seen.
+    `some` [N]: whether a right answer was given; `types` [N]; `weight` of each state.
     """
 
-    matrix: "csr_matrix"
+    entries_matrix: "csr_matrix"
     owner: Ints
     right: Floats
     some: Floats
@@ -78,70 +82,78 @@ class _DesignMatrix:
     weight: float
 
 
-def fit_scorer(panel: OutcomeMatrix, penalties: ScorerPenalties | None = None) -> AnswerScorer:
-    """Return the scorer of a panel; outcomes without a score count as not right."""
+def fit_scorer(matrix: OutcomeMatrix, penalties: ScorerPenalties | None = None) -> AnswerScorer:
+    """Return the scorer of a matrix; outcomes without a score count as wrong."""
     try:
         from scipy.optimize import minimize
     except ImportError:
         raise MissingExtra("learn", "fitting a scorer") from None
-    held = penalties or ScorerPenalties()
-    kinds, workers = len(panel.types.names), len(panel.workers)
-    design = _build_design(panel, held)
+    settings = penalties or ScorerPenalties()
+    kinds, workers = len(matrix.types.names), len(matrix.workers)
+    design = _build_design(matrix, settings)
     sizes = _parameter_sizes(kinds, workers)
-    strengths = (_NONE_PENALTY, _NONE_PENALTY, _WORKER_PENALTY, held.types, held.pairs, _SOUND_PENALTY, held.sound)
+    strengths = (
+        _NONE_PENALTY,
+        _NONE_PENALTY,
+        _WORKER_PENALTY,
+        settings.types,
+        settings.pairs,
+        _SOUND_PENALTY,
+        settings.sound,
+    )
     penalty = np.repeat(strengths, sizes)
     start = np.repeat((0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0), sizes)
-    across = design.matrix.T.tocsr()
-    found = minimize(
+    across = design.entries_matrix.T.tocsr()
+    solution = minimize(
         lambda theta: _scorer_loss(theta, design, across, penalty),
         start,
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": 100, "ftol": 1e-7, "maxcor": 10},
     ).x
-    return _unpack_scorer(found, kinds, workers)
+    return _unpack_scorer(solution, kinds, workers)
 
 
-def answer_correctness(panel: OutcomeMatrix) -> Floats:
-    """[T, K]: how right each candidate answer is, the mean score of those who gave it."""
-    count = max(1, int(panel.codes.max(initial=0)) + 1)
-    total, given = np.zeros((len(panel), count)), np.zeros((len(panel), count))
-    for column in range(len(panel.workers)):
-        rows = np.flatnonzero((panel.codes[:, column] >= 0) & ~np.isnan(panel.scores[:, column]))
-        np.add.at(total, (rows, panel.codes[rows, column]), panel.scores[rows, column])
-        np.add.at(given, (rows, panel.codes[rows, column]), 1.0)
+def answer_correctness(matrix: OutcomeMatrix) -> Floats:
+    """Return [T, K]: the correctness of each candidate answer, the mean score of those who gave it."""
+    count = max(1, int(matrix.codes.max(initial=0)) + 1)
+    total, given = np.zeros((len(matrix), count)), np.zeros((len(matrix), count))
+    for column in range(len(matrix.workers)):
+        rows = np.flatnonzero((matrix.codes[:, column] >= 0) & ~np.isnan(matrix.scores[:, column]))
+        np.add.at(total, (rows, matrix.codes[rows, column]), matrix.scores[rows, column])
+        np.add.at(given, (rows, matrix.codes[rows, column]), 1.0)
     return np.divide(total, given, out=np.zeros_like(total), where=given > 0)
 
 
 def _parameter_sizes(kinds: int, workers: int) -> tuple[int, ...]:
-    """Return how many parameters there are: none, none by type, support, by type, pairs, sound, sound by worker."""
+    """Return the number of parameters: none, none by type, support, by type, pairs, sound, sound by worker."""
     return 1, kinds, workers, kinds * workers, workers * (workers - 1) // 2, 1, workers
 
 
-def _build_design(panel: OutcomeMatrix, held: ScorerPenalties) -> _DesignMatrix:
-    """Lay out the tasks, seen whole and in random subsets."""
+def _build_design(matrix: OutcomeMatrix, settings: ScorerPenalties) -> _DesignMatrix:
+    """Lay out all tasks, complete and as random subsets."""
     from scipy.sparse import csr_matrix
 
-    codes, copies = _sample_subsets(panel, held)
-    types = np.tile(panel.batch.types, copies)
-    right = np.tile(np.greater(answer_correctness(panel), 0.5), (copies, 1))
-    tells = None if panel.tells is None else np.tile(panel.tells, (copies, 1))
+    codes, copies = _sample_subsets(matrix, settings)
+    types = np.tile(matrix.batch.types, copies)
+    right = np.tile(np.greater(answer_correctness(matrix), 0.5), (copies, 1))
+    tells = None if matrix.tells is None else np.tile(matrix.tells, (copies, 1))
     base, entries = np.arange(len(codes)) * right.shape[1], _SparseEntries()
-    kinds, workers = len(panel.types.names), codes.shape[1]
+    kinds, workers = len(matrix.types.names), codes.shape[1]
     by_type, by_pair = workers, workers * (1 + kinds)
     sound = by_pair + workers * (workers - 1) // 2
     pair = by_pair
     for worker in range(workers):
-        said = np.flatnonzero(codes[:, worker] >= 0)
-        cells = base[said] + codes[said, worker]
+        answered = np.flatnonzero(codes[:, worker] >= 0)
+        cells = base[answered] + codes[answered, worker]
         entries.add(cells, worker)
-        typed = types[said] >= 0
-        entries.add(cells[typed], by_type + types[said][typed] * workers + worker)
+        typed = types[answered] >= 0
+        entries.add(cells[typed], by_type + types[answered][typed] * workers + worker)
         if tells is not None:
-            entries.add(cells, sound, tells[said, worker])
-            entries.add(cells, sound + 1 + worker, tells[said, worker])
+            entries.add(cells, sound, tells[answered, worker])
+            entries.add(cells, sound + 1 + worker, tells[answered, worker])
         for other in range(worker):
-            both = said[codes[said, worker] == codes[said, other]]
+            both = answered[codes[answered, worker] == codes[answered, other]]
             entries.add(base[both] + codes[both, worker], pair)
             pair += 1
     cells, columns, values = entries.joined()
@@ -149,21 +161,21 @@ def _build_design(panel: OutcomeMatrix, held: ScorerPenalties) -> _DesignMatrix:
     given[cells] = True
     there, places = np.flatnonzero(given), np.cumsum(given) - 1
     shape = (len(there), sound + 1 + workers)
-    matrix = csr_matrix((values, (places[cells], columns)), shape=shape)
+    entries_matrix = csr_matrix((values, (places[cells], columns)), shape=shape)
     owner = there // right.shape[1]
     hits = right.ravel()[there].astype(float)
     some = np.bincount(owner, hits, len(codes)) > 0
-    return _DesignMatrix(matrix, owner, hits, some.astype(float), types, 1 / copies)
+    return _DesignMatrix(entries_matrix, owner, hits, some.astype(float), types, 1 / copies)
 
 
-def _sample_subsets(panel: OutcomeMatrix, held: ScorerPenalties) -> tuple[Ints, int]:
-    """Return the codes of all tasks, whole and with random workers left out, and how many times they are there."""
-    random = np.random.default_rng(held.seed)
-    seen = [panel.codes]
-    for _ in range(held.subsets):
-        share = random.uniform(0.1, 0.9, (len(panel), 1))
-        seen.append(np.where(random.random(panel.codes.shape) < share, panel.codes, -1))
-    return np.concatenate(seen), len(seen)
+def _sample_subsets(matrix: OutcomeMatrix, settings: ScorerPenalties) -> tuple[Ints, int]:
+    """Return the codes of all tasks, complete and with random workers left out, and the number of copies."""
+    random = np.random.default_rng(settings.seed)
+    states = [matrix.codes]
+    for _ in range(settings.subsets):
+        share = random.uniform(0.1, 0.9, (len(matrix), 1))
+        states.append(np.where(random.random(matrix.codes.shape) < share, matrix.codes, -1))
+    return np.concatenate(states), len(states)
 
 
 class _SparseEntries:
@@ -182,17 +194,17 @@ class _SparseEntries:
 
 
 def _scorer_loss(theta: Floats, design: _DesignMatrix, across: "csr_matrix", penalty: Floats) -> tuple[float, Floats]:
-    """Return the penalised negative log-likelihood and its gradient."""
-    free = len(theta) - design.matrix.shape[1]
+    """Return the penalized negative log-likelihood and its gradient."""
+    free = len(theta) - design.entries_matrix.shape[1]
     count, types = len(design.types), design.types
     by_type = np.append(theta[0] + theta[1:free], theta[0])
     nothing = np.exp(by_type[types])
-    worth = np.exp(np.clip(design.matrix @ theta[free:], -_MAX_LOG_ODDS, _MAX_LOG_ODDS))
+    worth = np.exp(np.clip(design.entries_matrix @ theta[free:], -_MAX_LOG_ODDS, _MAX_LOG_ODDS))
     total = nothing + np.bincount(design.owner, worth, count)
-    hit = np.where(design.some > 0, np.bincount(design.owner, worth * design.right, count), nothing)
-    loss = -np.log(hit / total).sum() * design.weight
+    correct_mass = np.where(design.some > 0, np.bincount(design.owner, worth * design.right, count), nothing)
+    loss = -np.log(correct_mass / total).sum() * design.weight
     owner = design.owner
-    target = np.where(design.some[owner] > 0, worth * design.right / hit[owner], 0.0)
+    target = np.where(design.some[owner] > 0, worth * design.right / correct_mass[owner], 0.0)
     slope = (worth / total[owner] - target) * design.weight
     missed = (nothing / total - (design.some == 0)) * design.weight
     none = np.bincount(types % free, missed, free)
@@ -209,14 +221,9 @@ def _unpack_scorer(theta: Floats, kinds: int, workers: int) -> AnswerScorer:
     return AnswerScorer(np.append(overall + none, overall), support, table + table.T, sound + by_worker)
 
 
-AskedWorkers: TypeAlias = tuple[int, ...]
-PRICES = np.geomspace(0.004, 30.0, 32)  # accuracy that one unit of cost must bring
-_CONSTANT_PENALTY = 1e-3  # the penalty of the constant
-
-
 @dataclass(frozen=True, slots=True)
 class StoppingConfig:
-    """How a fit is held back (ridge), and how much of a label every vote decides (`soft`)."""
+    """Ridge penalties of a fit, and the share of a label that the votes of all workers decide (`soft`)."""
 
     prices: Floats = field(default_factory=lambda: PRICES)
     light: float = 10.0
@@ -227,53 +234,53 @@ class StoppingConfig:
 
 @dataclass(frozen=True)
 class StoppingData:
-    """What fits on one panel share: folds ([T]), a scorer for each fold (fitted on the others) and one on all."""
+    """What fits on one matrix share: folds ([T]), a scorer per fold (fitted on the others) and one on all tasks."""
 
-    panel: OutcomeMatrix
+    matrix: OutcomeMatrix
     folds: Ints
-    recipe: StoppingConfig
+    config: StoppingConfig
     scorers: tuple[AnswerScorer, ...]
     scorer: AnswerScorer
     unit: float
 
     @classmethod
-    def of(cls, panel: OutcomeMatrix, folds: Ints, recipe: StoppingConfig | None = None) -> "StoppingData":
-        """Fit the scorers of a panel."""
-        held = recipe or StoppingConfig()
+    def of(cls, matrix: OutcomeMatrix, folds: Ints, config: StoppingConfig | None = None) -> "StoppingData":
+        """Fit the scorers of a matrix."""
+        settings = config or StoppingConfig()
         count = int(folds.max()) + 1
-        scorers = tuple(fit_scorer(panel.at(folds != fold), held.penalties) for fold in range(count))
-        return cls(panel, folds, held, scorers, fit_scorer(panel, held.penalties), panel.cost_unit())
+        scorers = tuple(fit_scorer(matrix.at(folds != fold), settings.penalties) for fold in range(count))
+        return cls(matrix, folds, settings, scorers, fit_scorer(matrix, settings.penalties), matrix.cost_unit())
 
     @cached_property
     def scales(self) -> LengthScales:
-        """What is usual on this panel."""
-        return fit_length_scales(self.panel)
+        """The scales of output lengths."""
+        return fit_length_scales(self.matrix)
 
     @cached_property
     def by_fold(self) -> tuple[tuple[Ints, DecisionState], ...]:
-        """The rows of each fold, and those tasks when everyone has been asked."""
-        whole = self.panel.state_after(np.ones(self.panel.codes.shape, bool))
+        """The rows of each fold, and those tasks with all workers asked."""
+        complete = self.matrix.state_after(np.ones(self.matrix.codes.shape, bool))
         rows = [np.flatnonzero(self.folds == fold) for fold in range(len(self.scorers))]
-        return tuple((own, whole.at(own)) for own in rows)
+        return tuple((fold_rows, complete.at(fold_rows)) for fold_rows in rows)
 
     @cached_property
     def teacher(self) -> Floats:
-        """[T, K]: the probability of each candidate given every vote, by scorers that have not seen the task."""
-        return self.belief(tuple(range(len(self.panel.workers)))).answers
+        """[T, K]: the probability of each candidate given all votes, by scorers that exclude the task."""
+        return self.belief(tuple(range(len(self.matrix.workers)))).answers
 
     def belief(self, asked: AskedWorkers) -> AnswerBelief:
-        """Return what is believed when these have been asked, by scorers that have not seen the task."""
-        count = max(1, int(self.panel.codes.max(initial=0)) + 1)
-        answers, none = np.zeros((len(self.panel), count)), np.zeros(len(self.panel))
+        """Return the belief after these were asked, by scorers that exclude the task."""
+        count = max(1, int(self.matrix.codes.max(initial=0)) + 1)
+        answers, none = np.zeros((len(self.matrix), count)), np.zeros(len(self.matrix))
         for (rows, seen), scorer in zip(self.by_fold, self.scorers, strict=True):
-            found, none[rows] = scorer.posterior(seen, asked)
-            answers[rows, : found.shape[1]] = found
+            probabilities, none[rows] = scorer.posterior(seen, asked)
+            answers[rows, : probabilities.shape[1]] = probabilities
         return AnswerBelief.of((answers, none))
 
 
 @dataclass(frozen=True, slots=True)
 class FittedStopping:
-    """An induction, and what it came to on tasks that were not in the fit: won and cost (units), [T, L]."""
+    """A stopping rule, and its results on tasks outside the fit: won and cost (units), [T, L]."""
 
     part: StoppingRule
     won: Floats
@@ -282,7 +289,7 @@ class FittedStopping:
 
 @dataclass(frozen=True, slots=True)
 class _Continuation:
-    """What goes on from a set of asked workers, for each price [T, L]: value, score won, and cost to come."""
+    """The continuation from a set of asked workers at each price [T, L]: value, score won, and cost to come."""
 
     value: Floats32
     won: Floats32
@@ -290,14 +297,14 @@ class _Continuation:
 
 
 def fit_stopping(
-    ground: StoppingData, workers: Sequence[int], prices: Floats | None = None, states: "StateCache | None" = None
+    data: StoppingData, workers: Sequence[int], prices: Floats | None = None, states: "StateCache | None" = None
 ) -> FittedStopping:
-    """Fit an induction over these workers (places in the panel), at these prices or the recipe's.
+    """Fit a stopping rule over these workers (indices), at these prices or the configured ones.
 
-    `states` are what several fits on this ground share; without it, each state is looked at anew.
+    `states` are shared by several fits on the same data.
     """
-    order, states = tuple(sorted(workers)), states or StateCache(ground)
-    held = ground.recipe.prices if prices is None else prices
+    order, states = tuple(sorted(workers)), states or StateCache(data)
+    price_grid = data.config.prices if prices is None else prices
     gains: dict[AskedWorkers, Floats] = {}
     ahead: dict[AskedWorkers, _Continuation] = {}
     for size in range(len(order), -1, -1):
@@ -305,50 +312,50 @@ def fit_stopping(
         for asked in combinations(order, size):
             state = states.at(asked)
             if size == len(order):
-                current[asked] = state.shipped(len(held))
+                current[asked] = state.shipped(len(price_grid))
                 continue
             others = [worker for worker in order if worker not in asked]
-            current[asked], gains[asked] = _fit_step(state, others, ahead, held)
+            current[asked], gains[asked] = _fit_step(state, others, ahead, price_grid)
         ahead = current
     start = ahead[()]
-    part = StoppingRule(order, ground.scorer, ground.scales, gains)
-    return FittedStopping(part, start.won.astype(np.float64), start.cost.astype(np.float64))
+    rule = StoppingRule(order, data.scorer, data.scales, gains)
+    return FittedStopping(rule, start.won.astype(np.float64), start.cost.astype(np.float64))
 
 
 @dataclass(frozen=True, slots=True)
 class _StoppingState:
-    """All tasks when the same workers have been asked: features, what shipping brings, and the same as a soft label."""
+    """All tasks after the same workers were asked: features, score of shipping now, and the same as a soft label."""
 
-    ground: StoppingData
+    data: StoppingData
     asked: AskedWorkers
     features: Floats32
     ship: Floats
     label: Floats
 
     @classmethod
-    def at(cls, ground: StoppingData, asked: AskedWorkers) -> "_StoppingState":
-        panel = ground.panel
+    def at(cls, data: StoppingData, asked: AskedWorkers) -> "_StoppingState":
+        matrix = data.matrix
         if not asked:
-            nothing = np.zeros(len(panel))
+            nothing = np.zeros(len(matrix))
             return cls(
-                ground,
+                data,
                 asked,
-                _to_float32(initial_features(_state_after(panel, asked), ground.scales)),
+                _to_float32(initial_features(_state_after(matrix, asked), data.scales)),
                 nothing,
                 nothing,
             )
-        seen, belief = _state_after(panel, asked), ground.belief(asked)
+        seen, belief = _state_after(matrix, asked), data.belief(asked)
         shipped = best_supporter(seen, asked, np.where(belief.best > 0, belief.top, -1))
-        rows = np.arange(len(panel))
-        ship = np.where(shipped >= 0, panel.won[rows, shipped], 0.0)
-        soft = ground.recipe.soft
-        taught = ground.teacher[rows, belief.top]
-        label = np.where(shipped >= 0, (1 - soft) * ship + soft * taught, 0.0)
-        features = _to_float32(state_features(seen, asked, belief, ground.scales))
-        return cls(ground, asked, features, ship, label.astype(np.float32))
+        rows = np.arange(len(matrix))
+        ship = np.where(shipped >= 0, matrix.won[rows, shipped], 0.0)
+        soft = data.config.soft
+        by_votes = data.teacher[rows, belief.top]
+        label = np.where(shipped >= 0, (1 - soft) * ship + soft * by_votes, 0.0)
+        features = _to_float32(state_features(seen, asked, belief, data.scales))
+        return cls(data, asked, features, ship, label.astype(np.float32))
 
     def shipped(self, prices: int) -> _Continuation:
-        """Return what shipping now comes to at every price."""
+        """Return the continuation of shipping now, at every price."""
         label, ship = (
             np.repeat(column[:, None].astype(np.float32), prices, axis=1) for column in (self.label, self.ship)
         )
@@ -356,18 +363,18 @@ class _StoppingState:
 
 
 class StateCache:
-    """The states of a ground; those in which none but the `shared` workers have been asked are kept once looked at."""
+    """The states of a fit; those with only `shared` workers asked are cached."""
 
-    def __init__(self, ground: StoppingData) -> None:
-        self._ground, self._shared, self._kept = ground, frozenset[int](), dict[AskedWorkers, _StoppingState]()
+    def __init__(self, data: StoppingData) -> None:
+        self._ground, self._shared, self._kept = data, frozenset[int](), dict[AskedWorkers, _StoppingState]()
 
     def share(self, workers: Sequence[int]) -> None:
-        """Keep the states of these workers from now on, and forget those of others."""
+        """Cache the states of these workers from now on, and drop the others."""
         self._shared = frozenset(workers)
         self._kept = {asked: state for asked, state in self._kept.items() if self._shared.issuperset(asked)}
 
     def at(self, asked: AskedWorkers) -> _StoppingState:
-        """Return the state in which these have been asked."""
+        """Return the state in which these were asked."""
         state = self._kept.get(asked) or _StoppingState.at(self._ground, asked)
         if self._shared.issuperset(asked):
             self._kept[asked] = state
@@ -377,36 +384,36 @@ class StateCache:
 def _fit_step(
     state: _StoppingState, others: Sequence[int], ahead: Mapping[AskedWorkers, _Continuation], prices: Floats
 ) -> tuple[_Continuation, Floats]:
-    """Return what goes on from here, and the fitted gains [p, n, L]."""
-    ground = state.ground
-    costs = (ground.panel.paid / ground.unit).astype(np.float32)
-    reached = [ahead[tuple(sorted((*state.asked, worker)))] for worker in others]
+    """Return the continuation from this state, and the fitted gains [p, n, L]."""
+    data = state.data
+    costs = (data.matrix.paid / data.unit).astype(np.float32)
+    next_states = [ahead[tuple(sorted((*state.asked, worker)))] for worker in others]
     targets = np.stack(
         [
-            after.value - costs[:, worker, None] * prices.astype(np.float32) - state.label[:, None]
-            for after, worker in zip(reached, others, strict=True)
+            next_state.value - costs[:, worker, None] * prices.astype(np.float32) - state.label[:, None]
+            for next_state, worker in zip(next_states, others, strict=True)
         ],
         axis=1,
     )
     flat = targets.reshape(len(targets), -1)
-    fitted, found = _cross_fit_ridge(state.features, flat, _feature_penalties(state), ground.folds)
-    worth = found.reshape(targets.shape)
+    fitted, predictions = _cross_fit_ridge(state.features, flat, _feature_penalties(state), data.folds)
+    worth = predictions.reshape(targets.shape)
     best = worth.argmax(axis=1)
     asks = worth.max(axis=1) > 0 if state.asked else np.ones(best.shape, bool)
-    now = state.shipped(len(prices))
-    for place, (after, worker) in enumerate(zip(reached, others, strict=True)):
-        rows, columns = np.nonzero(asks & (best == place))
+    continuation = state.shipped(len(prices))
+    for index, (next_state, worker) in enumerate(zip(next_states, others, strict=True)):
+        rows, columns = np.nonzero(asks & (best == index))
         price = costs[rows, worker]
-        now.value[rows, columns] = targets[rows, place, columns] + state.label[rows]
-        now.won[rows, columns] = after.won[rows, columns]
-        now.cost[rows, columns] = after.cost[rows, columns] + price
-    return now, fitted.reshape(-1, len(others), len(prices))
+        continuation.value[rows, columns] = targets[rows, index, columns] + state.label[rows]
+        continuation.won[rows, columns] = next_state.won[rows, columns]
+        continuation.cost[rows, columns] = next_state.cost[rows, columns] + price
+    return continuation, fitted.reshape(-1, len(others), len(prices))
 
 
 def _feature_penalties(state: _StoppingState) -> Floats:
-    recipe = state.ground.recipe
-    penalty = np.full(state.features.shape[1], recipe.heavy)
-    penalty[: WEAKLY_PENALIZED if state.asked else WEAKLY_PENALIZED_AT_START] = recipe.light
+    config = state.data.config
+    penalty = np.full(state.features.shape[1], config.heavy)
+    penalty[: WEAKLY_PENALIZED if state.asked else WEAKLY_PENALIZED_AT_START] = config.light
     penalty[0] = _CONSTANT_PENALTY
     return penalty
 
@@ -414,53 +421,49 @@ def _feature_penalties(state: _StoppingState) -> Floats:
 def _cross_fit_ridge(features: Floats32, targets: Floats, penalty: Floats, folds: Ints) -> tuple[Floats, Floats]:
     """Return ridge coefficients on all rows, and for each row the prediction of the fit without its fold."""
     rows = [np.flatnonzero(folds == fold) for fold in range(int(folds.max()) + 1)]
-    own = [features[held] for held in rows]
-    grams = [(each.T @ each).astype(np.float64) for each in own]
-    crosses = [(each.T @ targets[held]).astype(np.float64) for each, held in zip(own, rows, strict=True)]
+    fold_features = [features[fold_rows] for fold_rows in rows]
+    grams = [(block.T @ block).astype(np.float64) for block in fold_features]
+    crosses = [
+        (block.T @ targets[fold_rows]).astype(np.float64) for block, fold_rows in zip(fold_features, rows, strict=True)
+    ]
     gram, cross = np.sum(grams, axis=0) + np.diag(penalty), np.sum(crosses, axis=0)
-    found = np.empty_like(targets)
-    for held, each, less, without in zip(rows, own, grams, crosses, strict=True):
-        found[held] = each @ np.linalg.solve(gram - less, cross - without).astype(np.float32)
-    return np.asarray(np.linalg.solve(gram, cross), np.float64), found
+    predictions = np.empty_like(targets)
+    for fold_rows, block, less, without in zip(rows, fold_features, grams, crosses, strict=True):
+        predictions[fold_rows] = block @ np.linalg.solve(gram - less, cross - without).astype(np.float32)
+    return np.asarray(np.linalg.solve(gram, cross), np.float64), predictions
 
 
 def _to_float32(features: Floats) -> Floats32:
     return features.astype(np.float32)
 
 
-def _state_after(panel: OutcomeMatrix, asked: AskedWorkers) -> DecisionState:
-    mask = np.zeros(panel.codes.shape, bool)
+def _state_after(matrix: OutcomeMatrix, asked: AskedWorkers) -> DecisionState:
+    mask = np.zeros(matrix.codes.shape, bool)
     mask[:, list(asked)] = True
-    return panel.state_after(mask)
+    return matrix.state_after(mask)
 
 
-def fit_length_scales(panel: OutcomeMatrix) -> LengthScales:
-    """Return what is usual on a panel: log output tokens by type and worker, and their spread."""
-    written = np.log1p(panel.tokens)
-    types, kinds = panel.batch.types, len(panel.types.names)
+def fit_length_scales(matrix: OutcomeMatrix) -> LengthScales:
+    """Return mean log output tokens by type and worker, and their spread."""
+    written = np.log1p(matrix.tokens)
+    types, kinds = matrix.batch.types, len(matrix.types.names)
     overall = _column_means(written)
     rows = [_column_means(written[types == kind], overall) for kind in range(kinds)]
     return LengthScales(np.array([*rows, overall]), np.sqrt(_column_means((written - overall) ** 2)) + 1e-3)
 
 
 def _column_means(values: Floats, otherwise: Floats | None = None) -> Floats:
-    """[J]: the mean of what is known in each column."""
+    """Return [J]: the mean of the known values of each column."""
     count = (~np.isnan(values)).sum(axis=0)
     spare = np.zeros(values.shape[1]) if otherwise is None else otherwise
     return np.where(count > 0, np.nan_to_num(values).sum(axis=0) / np.maximum(1, count), spare)
 
 
-MIN_POOL, MAX_POOL = 4, 6  # workers in the smallest and largest pool that is kept
-_SEARCH_PRICES = np.geomspace(0.01, 4.0, 8)  # prices while searching
-_SHORTLIST = 7  # candidates that are looked at once pools grow dear to fit
-_MIN_AREA_GAIN = 1e-4  # of area, which an exchange must bring
-
-
 class _PoolSearch:
-    """Areas of pools, each fitted once; what pools that are compared have in common is looked at once."""
+    """Areas of pools, each fitted once; states that compared pools have in common are computed once."""
 
-    def __init__(self, ground: StoppingData) -> None:
-        self._ground, self._states, self._known = ground, StateCache(ground), dict[tuple[int, ...], float]()
+    def __init__(self, data: StoppingData) -> None:
+        self._ground, self._states, self._known = data, StateCache(data), dict[tuple[int, ...], float]()
 
     def worth(self, pool: Sequence[int]) -> float:
         key = tuple(sorted(pool))
@@ -469,29 +472,29 @@ class _PoolSearch:
         return self._known[key]
 
     def grown(self, pool: list[int], rest: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the pool with one worker more, and the others from the most promising."""
+        """Return the pool with one more worker, and the others from the most promising."""
         self._states.share(pool)
         ranked = sorted(rest, key=lambda worker: -self.worth([*pool, worker]))
         return [*pool, ranked[0]], ranked[1:]
 
     def exchanged(self, pool: list[int], rest: Sequence[int]) -> list[int]:
-        """Return the pool after one worker after another was exchanged for a better one."""
-        for place in range(len(pool)):
+        """Return the pool after replacing workers one by one by better ones."""
+        for index in range(len(pool)):
             others = [worker for worker in rest if worker not in pool]
-            self._states.share([*pool[:place], *pool[place + 1 :]])
-            tried = [[*pool[:place], worker, *pool[place + 1 :]] for worker in others]
-            best = max(tried, key=self.worth, default=pool)
+            self._states.share([*pool[:index], *pool[index + 1 :]])
+            pools = [[*pool[:index], worker, *pool[index + 1 :]] for worker in others]
+            best = max(pools, key=self.worth, default=pool)
             if self.worth(best) > self.worth(pool) + _MIN_AREA_GAIN:
                 pool = best
         return pool
 
 
-def search_pools(ground: StoppingData) -> tuple[tuple[int, ...], ...]:
+def search_pools(data: StoppingData) -> tuple[tuple[int, ...], ...]:
     """Return the pools to fit, each with one worker more; one pool of all where there are few workers."""
-    everyone = _rank_by_skill(ground.panel)
+    everyone = _rank_by_skill(data.matrix)
     if len(everyone) <= MIN_POOL:
         return (tuple(sorted(everyone)),)
-    search, found = _PoolSearch(ground), []
+    search, pools = _PoolSearch(data), []
     pool, rest = everyone[:1], everyone[1:]
     while rest and len(pool) < MAX_POOL:
         pool, rest = search.grown(pool, rest)
@@ -502,12 +505,12 @@ def search_pools(ground: StoppingData) -> tuple[tuple[int, ...], ...]:
             pool = search.exchanged(pool, rest)
             rest = [worker for worker in (*rest, *before) if worker not in pool]
         if len(pool) >= MIN_POOL:
-            found.append(tuple(sorted(pool)))
-    return tuple(found)
+            pools.append(tuple(sorted(pool)))
+    return tuple(pools)
 
 
 def area_under_frontier(fitted: FittedStopping) -> float:
-    """Return the area under what a fit came to on tasks that it has not seen."""
+    """Return the area under the frontier of a fit on tasks outside it."""
     points = [
         OperatingPoint(0, setting, float(cost), float(won))
         for setting, (cost, won) in enumerate(zip(fitted.cost.mean(axis=0), fitted.won.mean(axis=0), strict=True))
@@ -518,5 +521,5 @@ def area_under_frontier(fitted: FittedStopping) -> float:
     return compute_frontier(dial, mean_won, mean_cost, places, BUDGETS).area
 
 
-def _rank_by_skill(panel: OutcomeMatrix) -> list[int]:
-    return [int(worker) for worker in np.argsort(-panel.mean_scores(), kind="stable")]
+def _rank_by_skill(matrix: OutcomeMatrix) -> list[int]:
+    return [int(worker) for worker in np.argsort(-matrix.mean_scores(), kind="stable")]

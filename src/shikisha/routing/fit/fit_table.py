@@ -1,15 +1,9 @@
-"""Fitting the rule: success and cost by task type and worker, shrunk to the worker's own mean.
+"""Fitting the table rule: success and cost by task type and worker, shrunk to the worker's mean.
 
-Invariant: a type with few tasks says little: some tasks at the worker's mean stand beside those that there are, as many
-as tell held-back scores best. Deliberately absent: anything about the prompt but its type.
-
-Crowding: what is taken off a worker's worth, so that no more than its share of all tasks goes to it.
-
-The offsets are the dual prices of the limits. A linear programme over types finds them but for the lots by which a type
-is shared out; then each is raised, or let down, until its worker's share is its limit, in turn, until none moves (dual
-ascent by coordinates: a worker's margin over the best of the others gives its exact step). Invariant: a worker has an
-offset above 0 only where its share is its limit. Deliberately absent: limits by the minute or by tokens, which are the
-engine's.
+How strongly types shrink is chosen by held-out error. Load limits are kept by one offset per worker, the dual price of
+its limit: a linear program over types gives a start, then coordinate ascent raises or lowers each offset until its
+worker's share equals its limit. Invariant: a worker has a positive offset only where its share reaches its limit.
+Limits per minute or in tokens are the engine's.
 """
 
 from collections.abc import Mapping
@@ -24,17 +18,25 @@ from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.state import NO_ANSWER
 from shikisha.routing.table_rule import TableRule
 
-TIE_MARGIN = 0.02  # between workers whose worth differs by less, a type is shared out by its tasks' lots
-_CONVERGED = 1e-6  # a move of an offset that is the last
+# Workers whose utilities differ by less share a type at random.
+TIE_MARGIN = 0.02
+# Offsets that move less have converged.
+_CONVERGED = 1e-6
 _ROUNDS = 40
 _EPSILON = 1e-9
+PRICES = np.geomspace(0.002, 20.0, 60)
+# Pseudo-tasks for costs, which vary less by type than success.
+COST_SHRINKAGE = 20.0
+SHRINKAGES = (2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
+# No worker is faster than this many seconds; it bounds the value of speed.
+_MIN_SECONDS = 1e-3
 
 
-def capacity_offsets(free: TableRule, panel: OutcomeMatrix, limits: Mapping[str, float]) -> Floats:
-    """Return [L, J] the offsets with which a table keeps each worker's share of this panel's tasks within its limit."""
-    most = _capacity_limits(panel.workers, limits)
-    moved, types = free.task_offsets(panel.batch), panel.batch.types
-    offsets = np.zeros((free.settings, len(panel.workers)))
+def capacity_offsets(free: TableRule, matrix: OutcomeMatrix, limits: Mapping[str, float]) -> Floats:
+    """Return [L, J], the offsets that keep each worker's share of these tasks within its limit."""
+    most = _capacity_limits(matrix.workers, limits)
+    moved, types = free.task_offsets(matrix.batch), matrix.batch.types
+    offsets = np.zeros((free.settings, len(matrix.workers)))
     for setting in range(free.settings):
         worth = free.worth(setting)
         start = _dual_prices(worth, np.bincount(types % len(worth), minlength=len(worth)) / max(1, len(types)), most)
@@ -43,21 +45,19 @@ def capacity_offsets(free: TableRule, panel: OutcomeMatrix, limits: Mapping[str,
 
 
 def _capacity_limits(workers: tuple[str, ...], limits: Mapping[str, float]) -> dict[int, float]:
-    """Return each limited worker's place and limit; refuse limits that nobody could keep."""
-    for name, share in limits.items():
+    """Return each limited worker's index and limit; refuse limits that cannot be kept."""
+    for name, limit in limits.items():
         if name not in workers:
             raise UnknownName("worker in the load limits", name, workers)
-        if not 0 <= share <= 1:
-            raise ConfigError(f"load limits: {name}: expected a share of all tasks, from 0 to 1, found {share!r}")
+        if not 0 <= limit <= 1:
+            raise ConfigError(f"load limits: {name}: expected a share of all tasks, from 0 to 1, found {limit!r}")
     if len(limits) == len(workers) and sum(limits.values()) < 1 - _EPSILON:
-        raise ConfigError(
-            f"load limits: all workers together may take {sum(limits.values()):.3g} of the tasks, not all"
-        )
-    return {workers.index(name): share for name, share in limits.items()}
+        raise ConfigError(f"load limits: all workers together may take only {sum(limits.values()):.3g} of the tasks")
+    return {workers.index(name): limit for name, limit in limits.items()}
 
 
 def _dual_prices(worth: Floats, sizes: Floats, most: Mapping[int, float]) -> Floats:
-    """Return [J] the prices of the limits, were types shared out at will; `sizes` [D + 1] are the types' shares."""
+    """Return [J], the dual prices of the limits if types could be split at will; `sizes` [D + 1] are their shares."""
     try:
         from scipy.optimize import linprog
     except ImportError:
@@ -65,7 +65,7 @@ def _dual_prices(worth: Floats, sizes: Floats, most: Mapping[int, float]) -> Flo
     kinds, workers = worth.shape
     everybody = np.kron(np.eye(kinds), np.ones(workers))
     loads = np.array([np.kron(sizes, np.arange(workers) == worker) for worker in most])
-    found = linprog(
+    solution = linprog(
         -(sizes[:, None] * worth).ravel(),
         A_ub=loads,
         b_ub=np.array(list(most.values())) + _EPSILON,
@@ -74,12 +74,12 @@ def _dual_prices(worth: Floats, sizes: Floats, most: Mapping[int, float]) -> Flo
         bounds=(0, 1),
     )
     offsets = np.zeros(workers)
-    offsets[list(most)] = np.maximum(0.0, -found.ineqlin.marginals)
+    offsets[list(most)] = np.maximum(0.0, -solution.ineqlin.marginals)
     return offsets
 
 
 def _solve_offsets(worth: Floats, most: Mapping[int, float], start: Floats) -> Floats:
-    """Return [J] the offsets for tasks on which the workers are worth this much, [T, J]."""
+    """Return [J], the offsets for tasks with this utility of the workers, [T, J]."""
     offsets = start.copy()
     for _ in range(_ROUNDS):
         before = offsets.copy()
@@ -91,7 +91,7 @@ def _solve_offsets(worth: Floats, most: Mapping[int, float], start: Floats) -> F
 
 
 def _solve_offset(worth: Floats, offsets: Floats, worker: int, share: float) -> float:
-    """Return the least offset with which this worker is best on no more than its share of the tasks."""
+    """Return the smallest offset with which this worker is best on no more than its share of the tasks."""
     others = worth - offsets
     others[:, worker] = -np.inf
     margin = worth[:, worker] - others.max(axis=1)
@@ -99,20 +99,14 @@ def _solve_offset(worth: Floats, offsets: Floats, worker: int, share: float) -> 
     if allowed >= len(margin):
         return 0.0
     ranked = np.partition(-margin, [max(0, allowed - 1), allowed])
-    first = -ranked[allowed]  # the best of those that it may not have
-    last = -ranked[allowed - 1] if allowed else first + TIE_MARGIN
-    return max(0.0, float(first + last) / 2)
-
-
-PRICES = np.geomspace(0.002, 20.0, 60)
-COST_SHRINKAGE = 20.0  # for costs
-SHRINKAGES = (2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
-_MIN_SECONDS = 1e-3  # seconds; nobody is faster
+    outside = -ranked[allowed]  # the best task beyond its share
+    inside = -ranked[allowed - 1] if allowed else outside + TIE_MARGIN
+    return max(0.0, float(outside + inside) / 2)
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingPreference:
-    """What counts besides success and money: `speed` / seconds is added, `limits` are the most shares of all tasks."""
+    """Preferences besides success and cost: `speed` / seconds is added, `limits` are maximum shares of all tasks."""
 
     speed: float = 0.0
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -120,7 +114,7 @@ class RoutingPreference:
 
 @dataclass(frozen=True, slots=True)
 class FittedTable:
-    """A table, and what it came to on tasks that were not in the fit: won and cost (units), [T, L]."""
+    """A table, and its results on tasks outside the fit: won and cost (units), [T, L]."""
 
     part: TableRule
     won: Floats
@@ -128,82 +122,83 @@ class FittedTable:
 
 
 def fit_table(
-    panel: OutcomeMatrix, folds: Ints, unit: float = 0.0, preference: RoutingPreference | None = None
+    matrix: OutcomeMatrix, folds: Ints, unit: float = 0.0, preference: RoutingPreference | None = None
 ) -> FittedTable:
-    """Fit the rule; `unit` is what one unit of cost is in dollars (0: the panel's own).
+    """Fit the table; `unit` is the dollars of one unit of cost (0: the matrix's own).
 
     UnknownName or ConfigError for load limits that cannot be kept.
     """
-    dollars, strength = unit or panel.cost_unit(), choose_shrinkage(panel, folds)
-    won, cost = np.zeros((len(panel), len(PRICES))), np.zeros((len(panel), len(PRICES)))
+    dollars, strength = unit or matrix.cost_unit(), choose_shrinkage(matrix, folds)
+    won, cost = np.zeros((len(matrix), len(PRICES))), np.zeros((len(matrix), len(PRICES)))
     for fold in range(int(folds.max()) + 1):
         rows = folds == fold
-        part = build_table(panel.at(~rows), dollars, strength, preference)
-        won[rows], cost[rows] = evaluate_table(part, panel.at(rows), dollars)
-    return FittedTable(build_table(panel, dollars, strength, preference), won, cost)
+        table = build_table(matrix.at(~rows), dollars, strength, preference)
+        won[rows], cost[rows] = evaluate_table(table, matrix.at(rows), dollars)
+    return FittedTable(build_table(matrix, dollars, strength, preference), won, cost)
 
 
 def build_table(
-    panel: OutcomeMatrix, unit: float, strength: float = COST_SHRINKAGE, preference: RoutingPreference | None = None
+    matrix: OutcomeMatrix, unit: float, strength: float = COST_SHRINKAGE, preference: RoutingPreference | None = None
 ) -> TableRule:
-    """Return the rule of all tasks of a panel."""
-    held = preference or RoutingPreference()
-    success = _shrink_to_mean(_sum_by_type(panel, panel.won, ~np.isnan(panel.scores)), strength)
+    """Return the table of all tasks of a matrix."""
+    preferences = preference or RoutingPreference()
+    success = _shrink_to_mean(_sum_by_type(matrix, matrix.won, ~np.isnan(matrix.scores)), strength)
     cost = (
-        _shrink_to_mean(_sum_by_type(panel, panel.paid, panel.there | ~np.isnan(panel.dollars)), COST_SHRINKAGE) / unit
+        _shrink_to_mean(_sum_by_type(matrix, matrix.paid, matrix.there | ~np.isnan(matrix.dollars)), COST_SHRINKAGE)
+        / unit
     )
-    bonus = np.tile(held.speed / np.maximum(_MIN_SECONDS, _mean_seconds(panel)), (len(PRICES), 1))
-    if not held.limits:
+    bonus = np.tile(preferences.speed / np.maximum(_MIN_SECONDS, _mean_seconds(matrix)), (len(PRICES), 1))
+    if not preferences.limits:
         return TableRule(success, cost, bonus, PRICES)
     free = TableRule(success, cost, bonus, PRICES, TIE_MARGIN)
-    return TableRule(success, cost, bonus - capacity_offsets(free, panel, held.limits), PRICES, TIE_MARGIN)
+    return TableRule(success, cost, bonus - capacity_offsets(free, matrix, preferences.limits), PRICES, TIE_MARGIN)
 
 
-def evaluate_table(part: TableRule, panel: OutcomeMatrix, unit: float) -> tuple[Floats, Floats]:
-    """Return [T, L] what each setting wins and costs (units) on a panel: what `play` would find, for all at once."""
-    moved, types = part.task_offsets(panel.batch), panel.batch.types
-    best = np.stack([(part.worth(setting)[types] + moved).argmax(axis=1) for setting in range(part.settings)], axis=1)
-    rows = np.arange(len(panel))[:, None]
-    return np.where(panel.codes > NO_ANSWER, panel.won, 0.0)[rows, best], panel.paid[rows, best] / unit
+def evaluate_table(table: TableRule, matrix: OutcomeMatrix, unit: float) -> tuple[Floats, Floats]:
+    """Return [T, L] what each setting wins and costs (units): what `replay` would find, for all settings at once."""
+    moved, types = table.task_offsets(matrix.batch), matrix.batch.types
+    best = np.stack([(table.worth(setting)[types] + moved).argmax(axis=1) for setting in range(table.settings)], axis=1)
+    rows = np.arange(len(matrix))[:, None]
+    return np.where(matrix.codes > NO_ANSWER, matrix.won, 0.0)[rows, best], matrix.paid[rows, best] / unit
 
 
-def choose_shrinkage(panel: OutcomeMatrix, folds: Ints) -> float:
-    """Return how many tasks at a worker's mean stand beside a type's own: with it, differences are told best.
+def choose_shrinkage(matrix: OutcomeMatrix, folds: Ints) -> float:
+    """Return how many pseudo-tasks at the worker's mean to add to a type's own, by held-out error.
 
-    Only differences between workers count (each task's mean is taken off), because the rule compares workers.
+    Only differences between workers count (each task's mean is subtracted), because the rule compares workers.
     """
     wrong = np.zeros(len(SHRINKAGES))
-    won, known = panel.won, ~np.isnan(panel.scores)
+    won, known = matrix.won, ~np.isnan(matrix.scores)
     for fold in range(int(folds.max()) + 1):
         rows = folds == fold
-        own, rest = known[rows], panel.at(~rows)
+        own, rest = known[rows], matrix.at(~rows)
         by_type = _sum_by_type(rest, won[~rows], known[~rows])
-        for place, strength in enumerate(SHRINKAGES):
-            off = (won[rows] - _shrink_to_mean(by_type, strength)[panel.batch.types[rows]]) * own
+        for index, strength in enumerate(SHRINKAGES):
+            off = (won[rows] - _shrink_to_mean(by_type, strength)[matrix.batch.types[rows]]) * own
             off -= own * (off.sum(axis=1) / np.maximum(1, own.sum(axis=1)))[:, None]
-            wrong[place] += (off**2).sum()
+            wrong[index] += (off**2).sum()
     return SHRINKAGES[int(wrong.argmin())]
 
 
-def _sum_by_type(panel: OutcomeMatrix, values: Floats, known: Flags) -> tuple[Floats, Floats, Floats]:
-    """Return sums and counts by type of what is known [D, J], and the worker's means [J]."""
-    types, held = panel.batch.types, values * known
-    rows = [types == kind for kind in range(len(panel.types.names))]
+def _sum_by_type(matrix: OutcomeMatrix, values: Floats, known: Flags) -> tuple[Floats, Floats, Floats]:
+    """Return sums and counts of known values by type [D, J], and the worker's means [J]."""
+    types, values_known = matrix.batch.types, values * known
+    rows = [types == kind for kind in range(len(matrix.types.names))]
     shape = (len(rows), values.shape[1])
-    sums = np.array([held[row].sum(axis=0) for row in rows]).reshape(shape)
+    sums = np.array([values_known[row].sum(axis=0) for row in rows]).reshape(shape)
     counts = np.array([known[row].sum(axis=0) for row in rows]).reshape(shape)
-    return sums, counts, held.sum(axis=0) / np.maximum(1, known.sum(axis=0))
+    return sums, counts, values_known.sum(axis=0) / np.maximum(1, known.sum(axis=0))
 
 
 def _shrink_to_mean(by_type: tuple[Floats, Floats, Floats], strength: float) -> Floats:
-    """[D + 1, J]: means by type, shrunk to the worker's mean, which is the last row."""
+    """Return [D + 1, J]: means by type, shrunk to the worker's mean, which is the last row."""
     sums, counts, means = by_type
     return np.vstack([(sums + strength * means) / (counts + strength), means])
 
 
-def _mean_seconds(panel: OutcomeMatrix) -> Floats:
-    """[J]: mean seconds a task; without end where nothing is known, so that nothing is gained by it."""
-    known = ~np.isnan(panel.seconds)
-    total = np.nan_to_num(panel.seconds).sum(axis=0)
+def _mean_seconds(matrix: OutcomeMatrix) -> Floats:
+    """Return [J]: mean seconds a task; infinite where unknown, so that speed adds nothing."""
+    known = ~np.isnan(matrix.seconds)
+    total = np.nan_to_num(matrix.seconds).sum(axis=0)
     means: Floats = np.divide(total, known.sum(axis=0), out=np.full(len(total), np.inf), where=known.any(axis=0))
     return means

@@ -1,14 +1,8 @@
-"""What a log supports: which pairs of a task and a worker are recorded, why the others are not, and what may be said.
+"""Log quality: which outcomes a log holds, why others are missing, and what can be concluded from it.
 
-A log is full, or only what somebody chose to ask is known; then the probability with which it was asked decides whether
-the rest can be judged. Invariant: a missing pair is unknown, never wrong. Deliberately absent: any estimate of how good
-a worker or a policy is (`offpolicy`).
-
-What must be said of a log before anybody learns from it: scores that are all the same, no costs, open answers.
-
-Invariants: nothing is mended here, only said, with counts; what nothing can be learned from is refused. Deliberately
-absent: what is malformed (the reader of logs refuses that with file and row), what a log in which few were asked
-supports (`coverage`), and logs that are too small (`ladder`).
+A log is full, or partial, where only some workers were asked; then the recorded propensities decide whether the rest
+can be evaluated. Invariants: a missing outcome is unknown, never wrong; problems are reported with counts and never
+repaired; a log without any score is refused. Malformed files are refused by the reader of logs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,39 +27,41 @@ from shikisha.routing.fit.outcome_matrix import (
 )
 from shikisha.routing.state import NO_ANSWER, OPEN_FORM
 
-FULL_SHARE = 0.98  # share of pairs from which nothing is taken to be missing
-MIN_SUPPORT = 5  # outcomes of a worker on a type below which nothing is known of it there
-MIN_SHARED_TASKS = 300  # tasks below which no policy is fitted on those that several workers did
-WEIGHT_TOLERANCE, WEIGHT_STANDARD_ERRORS = (
-    0.02,
-    3.5,
-)  # how far from 1 the weights' mean may be: so much, and so many standard errors
-_SEVERAL_SHARE = 0.05  # share of tasks with several workers from which a task with none was drawn as well
-_MIN_SCORE_GAP, _MIN_GAP_ERRORS = (
-    0.05,
-    4.0,
-)  # how far, and by how many standard errors, scores differ where a worker was chosen for it
+# A log with this share of its outcomes counts as full.
+FULL_SHARE = 0.98
+# With fewer outcomes of a worker on a type it is unknown there.
+MIN_SUPPORT = 5
+# A stopping rule needs this many tasks done by the same workers.
+MIN_SHARED_TASKS = 300
+# The mean weight may differ from 1 by this much plus this many standard errors.
+WEIGHT_TOLERANCE, WEIGHT_STANDARD_ERRORS = 0.02, 3.5
+# With this share of tasks with several workers, workers were drawn independently, so a task may have none.
+_SEVERAL_SHARE = 0.05
+# Others' scores differ by this much and this many standard errors where a worker was selected by them.
+_MIN_SCORE_GAP, _MIN_GAP_ERRORS = 0.05, 4.0
 _RARE_SHARE, _SMALL_PROPENSITY = 0.1, 0.02
 _MAX_SHARED_WORKERS = 4
+# A sentence lists at most this many types.
+_MAX_LISTED_TYPES = 3
 
 
 class LogKind(StrEnum):
     """How a log came about."""
 
-    FULL = "full"  # the workers that matter did every task, or miss some for reasons that have nothing to do with it
-    DRAWN = "drawn"  # partial, and each outcome says with what probability its worker was asked
-    UNTOLD = "untold"  # partial, and nobody knows why those who were asked were asked
+    FULL = "full"  # relevant workers did every task, or miss some for unrelated reasons
+    DRAWN = "drawn"  # partial, and each outcome has its propensity
+    UNTOLD = "untold"  # partial, with unknown propensities
 
 
 @dataclass(frozen=True, slots=True)
 class LogCoverage:
-    """What a panel supports.
+    """What a matrix supports.
 
-    `recorded` [J] are shares of the tasks, `cells` [D + 1, J] outcomes whose worth is known, by type (last row: all),
-    `drawn` [T] the tasks whose outcomes all say with what probability they came about, `least` the smallest such
-    probability (1 where there is none), `scored` the share of recorded pairs whose worth is known, `together` the sets
-    of workers, one of each size, that did most tasks together, and how many. Of a partial log with turns, `cells` are
-    first asks, and `drawn` the tasks whose first ask says so.
+    `recorded` [J] are shares of the tasks, `cells` [D + 1, J] outcomes of known value by type (last row: all), `drawn`
+    [T] tasks whose outcomes all have propensities, `least` the smallest propensity (1 where there is none), `scored`
+    the share of recorded outcomes of known value, `together` the sets of workers, one of each size, that share most
+    tasks, and how many. Of a partial log with turns, `cells` are first asks, and `drawn` the tasks whose first ask has
+    a propensity.
     """
 
     kind: LogKind
@@ -78,164 +74,164 @@ class LogCoverage:
     findings: tuple[str, ...]
 
 
-def measure_coverage(panel: OutcomeMatrix) -> LogCoverage:
-    """Return what a panel supports."""
-    held = propagate_scores(panel)
-    worth = known_outcomes(held)
-    recorded: Floats = held.there.mean(axis=0)
-    drawn = known_first_asks(held) if has_turns(held) else _tasks_with_propensities(held)
-    picked = _selected_workers(held, recorded)
-    pairs = int(held.there.sum())
-    told = held.there & ~np.isnan(held.propensities)
-    least = float(held.propensities[told].min()) if told.any() else 1.0
-    scored = float(worth.sum() / max(1, pairs))
-    together = _largest_shared_sets(held)
-    kind = _classify_log(held, recorded, picked, drawn)
-    first = first_asks(ordered_asks(held)) if kind is LogKind.DRAWN else held
+def measure_coverage(matrix: OutcomeMatrix) -> LogCoverage:
+    """Return what a matrix supports."""
+    scored_matrix = propagate_scores(matrix)
+    known = known_outcomes(scored_matrix)
+    recorded: Floats = scored_matrix.there.mean(axis=0)
+    with_propensity = (
+        known_first_asks(scored_matrix) if has_turns(scored_matrix) else _tasks_with_propensities(scored_matrix)
+    )
+    selected = _selected_workers(scored_matrix, recorded)
+    pairs = int(scored_matrix.there.sum())
+    recorded_propensity = scored_matrix.there & ~np.isnan(scored_matrix.propensities)
+    least = float(scored_matrix.propensities[recorded_propensity].min()) if recorded_propensity.any() else 1.0
+    scored = float(known.sum() / max(1, pairs))
+    together = _largest_shared_sets(scored_matrix)
+    kind = _classify_log(scored_matrix, recorded, selected, with_propensity)
+    first = first_asks(ordered_asks(scored_matrix)) if kind is LogKind.DRAWN else scored_matrix
     cells = count_by_type(first, known_outcomes(first))
-    findings = [
-        f"{pairs:,} of {held.there.size:,} pairs of a task and a worker are recorded ({_format_percent(recorded.mean())})"
-    ]
-    findings += _propensity_findings(kind, int(told.sum()), pairs, least)
+    findings = [f"{pairs:,} of {scored_matrix.there.size:,} outcomes are recorded ({_format_percent(recorded.mean())})"]
+    findings += _propensity_findings(kind, int(recorded_propensity.sum()), pairs, least)
     if scored < FULL_SHARE:
-        findings.append(f"{_format_percent(1 - scored)} of the recorded answers have no score, and count for nothing")
-    if kind is not LogKind.FULL and has_turns(held):
-        findings += _turn_findings(held, drawn)
+        findings.append(f"{_format_percent(1 - scored)} of the recorded answers have no score and are ignored")
+    if kind is not LogKind.FULL and has_turns(scored_matrix):
+        findings += _turn_findings(scored_matrix, with_propensity)
     findings += _worker_findings(first, cells)
-    findings += [_selection_finding(held.workers[worker], *means) for worker, means in picked.items()]
+    findings += [_selection_finding(scored_matrix.workers[worker], *means) for worker, means in selected.items()]
     if kind is LogKind.DRAWN:
-        findings += _weight_findings(first.at(drawn))
+        findings += _weight_findings(first.at(with_propensity))
     if kind is not LogKind.FULL:
         findings += _shared_set_findings(together)
-    return LogCoverage(kind, recorded, cells, drawn, least, scored, together, tuple(findings))
+    return LogCoverage(kind, recorded, cells, with_propensity, least, scored, together, tuple(findings))
 
 
-def propagate_scores(panel: OutcomeMatrix) -> OutcomeMatrix:
-    """Return the panel with answers scored that agree with a scored one of the same task."""
-    if not (panel.there & np.isnan(panel.scores) & (panel.codes > NO_ANSWER)).any():
-        return panel
-    count = int(panel.codes.max()) + 1
-    sums, sizes = np.zeros((len(panel), count)), np.zeros((len(panel), count))
-    for column in range(len(panel.workers)):
-        rows = np.flatnonzero((panel.codes[:, column] > NO_ANSWER) & ~np.isnan(panel.scores[:, column]))
-        sums[rows, panel.codes[rows, column]] += panel.scores[rows, column]
-        sizes[rows, panel.codes[rows, column]] += 1
+def propagate_scores(matrix: OutcomeMatrix) -> OutcomeMatrix:
+    """Return the matrix with scores copied to equal answers of the same task."""
+    if not (matrix.there & np.isnan(matrix.scores) & (matrix.codes > NO_ANSWER)).any():
+        return matrix
+    count = int(matrix.codes.max()) + 1
+    sums, sizes = np.zeros((len(matrix), count)), np.zeros((len(matrix), count))
+    for column in range(len(matrix.workers)):
+        rows = np.flatnonzero((matrix.codes[:, column] > NO_ANSWER) & ~np.isnan(matrix.scores[:, column]))
+        sums[rows, matrix.codes[rows, column]] += matrix.scores[rows, column]
+        sizes[rows, matrix.codes[rows, column]] += 1
     means = np.divide(sums, sizes, out=np.full_like(sums, np.nan), where=sizes > 0)
-    found = np.take_along_axis(means, np.maximum(0, panel.codes), axis=1)
-    lacks = np.isnan(panel.scores) & (panel.codes > NO_ANSWER)
-    return replace(panel, scores=np.where(lacks, found, panel.scores))
+    mean_scores = np.take_along_axis(means, np.maximum(0, matrix.codes), axis=1)
+    unscored = np.isnan(matrix.scores) & (matrix.codes > NO_ANSWER)
+    return replace(matrix, scores=np.where(unscored, mean_scores, matrix.scores))
 
 
-def known_outcomes(panel: OutcomeMatrix) -> Flags:
-    """[T, J]: pairs of which it is known what shipping them brings; nothing where an asked worker has no answer."""
-    worth: Flags = panel.there & (~np.isnan(panel.scores) | (panel.codes <= NO_ANSWER))
-    return worth
+def known_outcomes(matrix: OutcomeMatrix) -> Flags:
+    """Return [T, J]: outcomes whose value when shipped is known; 0 where an asked worker has no answer."""
+    known: Flags = matrix.there & (~np.isnan(matrix.scores) | (matrix.codes <= NO_ANSWER))
+    return known
 
 
-def count_by_type(panel: OutcomeMatrix, cells: Flags) -> Ints:
-    """[D + 1, J]: how many of these pairs there are by type; the last row: of all types."""
-    kinds = len(panel.types.names)
-    rows = [cells[panel.batch.types == kind].sum(axis=0) for kind in range(kinds)]
+def count_by_type(matrix: OutcomeMatrix, cells: Flags) -> Ints:
+    """Return [D + 1, J]: the number of these outcomes by type; the last row: of all types."""
+    kinds = len(matrix.types.names)
+    rows = [cells[matrix.batch.types == kind].sum(axis=0) for kind in range(kinds)]
     return np.array([*rows, cells.sum(axis=0)], np.int64).reshape(kinds + 1, -1)
 
 
-def recorded_propensities(panel: OutcomeMatrix) -> Floats:
-    """[T, J]: the probability with which each recorded pair came about; 1 where none is known, and for others."""
-    told: Flags = panel.there & (panel.propensities > 0)
-    return np.where(told, panel.propensities, 1.0)
+def recorded_propensities(matrix: OutcomeMatrix) -> Floats:
+    """Return [T, J]: the propensity of each recorded outcome; 1 where unknown or not recorded."""
+    valid: Flags = matrix.there & (matrix.propensities > 0)
+    return np.where(valid, matrix.propensities, 1.0)
 
 
-def supported_outcomes(panel: OutcomeMatrix) -> Ints:
-    """[D + 1, J]: how many outcomes are known, by type (last row: of all); 0 where they do not stand for the tasks.
+def supported_outcomes(matrix: OutcomeMatrix) -> Ints:
+    """Return [D + 1, J]: known outcomes by type (last row: all); 0 where they do not represent the tasks.
 
-    Weighted by one over their probability they would come to as many as there are tasks, had they been drawn so.
+    Weighted by inverse propensity they must add up to the number of tasks.
     """
-    level, error = _mean_weights(panel)
+    level, error = _mean_weights(matrix)
     return np.where(
         np.abs(level - 1) > WEIGHT_TOLERANCE + WEIGHT_STANDARD_ERRORS * error,
         0,
-        count_by_type(panel, known_outcomes(panel)),
+        count_by_type(matrix, known_outcomes(matrix)),
     )
 
 
-def _mean_weights(panel: OutcomeMatrix) -> tuple[Floats, Floats]:
-    """[D + 1, J] each: the mean weight of a worker's outcomes by type (last row: of all), and its standard error."""
-    weights, kinds = known_outcomes(panel) / recorded_propensities(panel), len(panel.types.names)
-    member = np.vstack([np.eye(kinds + 1)[panel.batch.types % (kinds + 1)].T[:kinds], np.ones(len(panel))])
+def _mean_weights(matrix: OutcomeMatrix) -> tuple[Floats, Floats]:
+    """Return [D + 1, J] each: the mean weight of outcomes by type (last row: all), and its standard error."""
+    weights, kinds = known_outcomes(matrix) / recorded_propensities(matrix), len(matrix.types.names)
+    member = np.vstack([np.eye(kinds + 1)[matrix.batch.types % (kinds + 1)].T[:kinds], np.ones(len(matrix))])
     sizes = np.maximum(1.0, member.sum(axis=1))[:, None]
     level, squares = member @ weights / sizes, member @ weights**2 / sizes
-    drawn = np.divide(squares, level, out=np.zeros_like(level), where=level > 0) - 1  # variance, were the level 1
+    drawn = np.divide(squares, level, out=np.zeros_like(level), where=level > 0) - 1  # variance if the level were 1
     return level, np.sqrt(np.maximum(np.maximum(drawn, squares - level**2), 0.0) / sizes)
 
 
-def tasks_done_by_all(panel: OutcomeMatrix, workers: tuple[int, ...]) -> Flags:
-    """[T]: tasks that all of these workers (places) did, and of which it is known what each answer is worth."""
-    return np.asarray(known_outcomes(panel)[:, list(workers)].all(axis=1), bool)
+def tasks_done_by_all(matrix: OutcomeMatrix, workers: tuple[int, ...]) -> Flags:
+    """Return [T]: tasks with known outcomes of all these workers (indices)."""
+    return np.asarray(known_outcomes(matrix)[:, list(workers)].all(axis=1), bool)
 
 
-def _tasks_with_propensities(panel: OutcomeMatrix) -> Flags:
-    """[T]: tasks of which each recorded pair has a propensity, and those with none where none could be drawn."""
-    told = np.asarray((~panel.there | ~np.isnan(panel.propensities)).all(axis=1), bool)
-    asked = panel.there.sum(axis=1)
+def _tasks_with_propensities(matrix: OutcomeMatrix) -> Flags:
+    """Return [T]: tasks whose recorded outcomes all have a propensity, and empty ones where none could be drawn."""
+    complete = np.asarray((~matrix.there | ~np.isnan(matrix.propensities)).all(axis=1), bool)
+    asked = matrix.there.sum(axis=1)
     several = float((asked > 1).sum()) >= _SEVERAL_SHARE * max(1, int((asked > 0).sum()))
-    return told if several else told & (asked > 0)
+    return complete if several else complete & (asked > 0)
 
 
 def _classify_log(
-    panel: OutcomeMatrix, recorded: Floats, picked: dict[int, tuple[float, float]], drawn: Flags
+    matrix: OutcomeMatrix, recorded: Floats, picked: dict[int, tuple[float, float]], drawn: Flags
 ) -> LogKind:
-    """Full is: most of the workers that have outcomes did all tasks, and the others do not look picked for theirs.
+    """Return FULL where most workers with outcomes did all tasks, and the others do not look selected.
 
-    Newcomers do not count, since it is said what they would have said (`joining`).
+    New workers do not count, since their outcomes are imputed.
     """
     core, some = recorded >= FULL_SHARE, recorded > 0
-    late = _late_workers(panel, picked)
-    some[late] = False
-    picked = {worker: means for worker, means in picked.items() if worker not in late}
-    if panel.there[:, some].mean() >= FULL_SHARE if some.any() else False:
+    new_workers = _late_workers(matrix, picked)
+    some[new_workers] = False
+    picked = {worker: means for worker, means in picked.items() if worker not in new_workers}
+    if matrix.there[:, some].mean() >= FULL_SHARE if some.any() else False:
         return LogKind.FULL
     if core.sum() >= max(2, some.sum() / 2) and not picked:
         return LogKind.FULL
-    told = drawn & panel.there.any(axis=1)
+    supported = drawn & matrix.there.any(axis=1)
     return (
         LogKind.DRAWN
-        if told.sum() >= min(MIN_SHARED_TASKS, FULL_SHARE * panel.there.any(axis=1).sum()) > 0
+        if supported.sum() >= min(MIN_SHARED_TASKS, FULL_SHARE * matrix.there.any(axis=1).sum()) > 0
         else LogKind.UNTOLD
     )
 
 
-def _late_workers(panel: OutcomeMatrix, picked: Mapping[int, tuple[float, float]]) -> list[int]:
-    """Return the newcomers whose own outcomes are too few, or came about too plainly, for a partial log's learning.
+def _late_workers(matrix: OutcomeMatrix, picked: Mapping[int, tuple[float, float]]) -> list[int]:
+    """Return the new workers whose own outcomes cannot support learning from a partial log.
 
-    That can do something with COMPLETE of them where their probabilities are told, or others' outcomes decided.
+    That takes MIN_SHARED_TASKS of them, with propensities or chosen by others' outcomes.
     """
-    worth = known_outcomes(panel).sum(axis=0)
-    told = (panel.there & ~np.isnan(panel.propensities)).sum(axis=0) == panel.there.sum(axis=0)
+    known = known_outcomes(matrix).sum(axis=0)
+    with_propensity = (matrix.there & ~np.isnan(matrix.propensities)).sum(axis=0) == matrix.there.sum(axis=0)
     return [
         worker
-        for worker in find_new_workers(panel)
-        if worth[worker] < MIN_SHARED_TASKS or not (told[worker] or worker in picked)
+        for worker in find_new_workers(matrix)
+        if known[worker] < MIN_SHARED_TASKS or not (with_propensity[worker] or worker in picked)
     ]
 
 
-def _selected_workers(panel: OutcomeMatrix, recorded: Floats) -> dict[int, tuple[float, float]]:
-    """Return workers that seem to have been asked because of what others said: others' mean score there and elsewhere.
+def _selected_workers(matrix: OutcomeMatrix, recorded: Floats) -> dict[int, tuple[float, float]]:
+    """Return workers that seem to have been asked because of others' answers: others' mean score there and elsewhere.
 
-    Others are those that did nearly all tasks; means are compared within types, so that a worker that is only asked for
+    Others are workers that did nearly all tasks. Means are compared within types, so a worker that is only asked for
     some types is not among these.
     """
-    found, core = {}, np.flatnonzero(recorded >= FULL_SHARE)
+    selected, core = {}, np.flatnonzero(recorded >= FULL_SHARE)
     for worker in np.flatnonzero((recorded > 0) & (recorded < FULL_SHARE)):
-        scores = panel.scores[:, core[core != worker]]
-        rated = ~np.isnan(scores).all(axis=1) if scores.size else np.zeros(len(panel), bool)
-        there = panel.there[rated, worker]
-        if min(there.sum(), (~there).sum()) < MIN_SUPPORT:
+        scores = matrix.scores[:, core[core != worker]]
+        rated = ~np.isnan(scores).all(axis=1) if scores.size else np.zeros(len(matrix), bool)
+        asked = matrix.there[rated, worker]
+        if min(asked.sum(), (~asked).sum()) < MIN_SUPPORT:
             continue
         level = np.nansum(scores[rated], axis=1) / (~np.isnan(scores[rated])).sum(axis=1)
-        gap, error = _level_gap(level, there, panel.batch.types[rated])
+        gap, error = _level_gap(level, asked, matrix.batch.types[rated])
         if abs(gap) > max(_MIN_SCORE_GAP, _MIN_GAP_ERRORS * error):
-            found[int(worker)] = (float(level[there].mean()), float(level[there].mean() - gap))
-    return found
+            selected[int(worker)] = (float(level[asked].mean()), float(level[asked].mean() - gap))
+    return selected
 
 
 def _level_gap(level: Floats, there: Flags, types: Ints) -> tuple[float, float]:
@@ -252,106 +248,108 @@ def _level_gap(level: Floats, there: Flags, types: Ints) -> tuple[float, float]:
     return gap, float(np.sqrt(((flag * (centred - gap * flag)) ** 2).sum())) / spread
 
 
-def _largest_shared_sets(panel: OutcomeMatrix) -> tuple[tuple[tuple[str, ...], int], ...]:
-    """Return those that did most tasks together: the best pair, and whoever is best added to it, one by one."""
-    worth = known_outcomes(panel)
-    both = worth.T.astype(np.int64) @ worth
-    np.fill_diagonal(both, -1)
-    if len(both) < 2:
+def _largest_shared_sets(matrix: OutcomeMatrix) -> tuple[tuple[tuple[str, ...], int], ...]:
+    """Return the pair that shares most tasks, then greedily extended sets."""
+    known = known_outcomes(matrix)
+    shared = known.T.astype(np.int64) @ known
+    np.fill_diagonal(shared, -1)
+    if len(shared) < 2:
         return ()
-    chosen = [int(place) for place in np.unravel_index(both.argmax(), both.shape)]
-    found = [_shared_set(panel, chosen)]
-    while len(chosen) < min(_MAX_SHARED_WORKERS, len(both)):
-        counts = worth[tasks_done_by_all(panel, tuple(chosen))].sum(axis=0)
+    chosen = [int(index) for index in np.unravel_index(shared.argmax(), shared.shape)]
+    sets = [_shared_set(matrix, chosen)]
+    while len(chosen) < min(_MAX_SHARED_WORKERS, len(shared)):
+        counts = known[tasks_done_by_all(matrix, tuple(chosen))].sum(axis=0)
         counts[chosen] = -1
         chosen.append(int(counts.argmax()))
-        found.append(_shared_set(panel, chosen))
-    return tuple(found)
+        sets.append(_shared_set(matrix, chosen))
+    return tuple(sets)
 
 
-def _shared_set(panel: OutcomeMatrix, workers: list[int]) -> tuple[tuple[str, ...], int]:
-    return tuple(panel.workers[place] for place in sorted(workers)), int(tasks_done_by_all(panel, tuple(workers)).sum())
+def _shared_set(matrix: OutcomeMatrix, workers: list[int]) -> tuple[tuple[str, ...], int]:
+    return tuple(matrix.workers[index] for index in sorted(workers)), int(
+        tasks_done_by_all(matrix, tuple(workers)).sum()
+    )
 
 
-def _propensity_findings(kind: LogKind, told: int, pairs: int, least: float) -> list[str]:
+def _propensity_findings(kind: LogKind, known_pairs: int, pairs: int, least: float) -> list[str]:
     if kind is LogKind.FULL:
         return []
-    if not told:
-        return ["no outcome says with what probability its worker was asked: what was not asked cannot be judged"]
+    if not known_pairs:
+        return ["no outcome has a propensity: outcomes that were not recorded cannot be estimated"]
     words = []
-    if told < pairs:
-        words.append(f"{pairs - told:,} of {pairs:,} outcomes do not say with what probability their worker was asked")
-    small = ", which is little: few outcomes will count for many" if least < _SMALL_PROPENSITY else ""
-    return [*words, f"the smallest probability with which a recorded worker was asked is {least:.3g}{small}"]
+    if known_pairs < pairs:
+        words.append(f"{pairs - known_pairs:,} of {pairs:,} outcomes have no propensity")
+    small = ", which is small: few outcomes will count for many" if least < _SMALL_PROPENSITY else ""
+    return [*words, f"the smallest propensity is {least:.3g}{small}"]
 
 
-def _turn_findings(panel: OutcomeMatrix, drawn: Flags) -> list[str]:
-    left, later = int((~drawn & panel.there.any(axis=1)).sum()), int((panel.there & ~first_asks(panel).there).sum())
+def _turn_findings(matrix: OutcomeMatrix, drawn: Flags) -> list[str]:
+    left, later = int((~drawn & matrix.there.any(axis=1)).sum()), int((matrix.there & ~first_asks(matrix).there).sum())
     words = []
     if left:
-        words.append(
-            f"of {left:,} tasks nobody knows with what probability the first worker was asked: they are left out"
-        )
+        words.append(f"{left:,} tasks without a propensity of the first ask are left out")
     if later:
         words.append(
-            f"{later:,} outcomes are not of the first ask of a task: they tell what it is worth to ask several, and "
-            "nothing of a worker alone"
+            f"{later:,} outcomes are not of the first ask of a task: they show the value of asking several "
+            "and say nothing about a worker alone"
         )
-    first = first_asks(panel)
+    first = first_asks(matrix)
     lost = 1 - known_outcomes(first).sum(axis=0) / np.maximum(1, first.there.sum(axis=0))
     words += [
-        f"{lost[worker]:.0%} of the first answers of {panel.workers[worker]} have no score, and its worth may be off "
-        "by as much: a grade of another answer tells nothing of them"
+        f"{lost[worker]:.0%} of the first answers of {matrix.workers[worker]} have no score, and its success may be "
+        "off by as much: grades of other answers say nothing about them"
         for worker in np.flatnonzero((lost > WEIGHT_TOLERANCE) & first.there.any(axis=0))
     ]
-    chosen = panel.there & ~first.there & ~(panel.propensities >= 1)
+    chosen = matrix.there & ~first.there & ~(matrix.propensities >= 1)
     if later and not chosen.any():
-        words.append(
-            "no further ask was left to chance: whether more of them, or fewer, would be better nobody can tell"
-        )
+        words.append("no further ask was random: the log cannot show whether more or fewer would be better")
     return words
 
 
-def _worker_findings(panel: OutcomeMatrix, cells: Ints) -> list[str]:
-    """Return a line for each worker that is rarely asked, or not at all for some type that there is."""
-    types, recorded, how = panel.batch.types, panel.there.mean(axis=0), "asked first" if has_turns(panel) else "asked"
-    sizes = np.array([(types == kind).sum() for kind in range(len(panel.types.names))])
+def _worker_findings(matrix: OutcomeMatrix, cells: Ints) -> list[str]:
+    """Return a line for each worker that is rarely asked, or never for some type."""
+    types, recorded, how = (
+        matrix.batch.types,
+        matrix.there.mean(axis=0),
+        "asked first" if has_turns(matrix) else "asked",
+    )
+    sizes = np.array([(types == kind).sum() for kind in range(len(matrix.types.names))])
     words = []
-    for column, name in enumerate(panel.workers):
-        dark = [
-            panel.types.names[kind]
+    for column, name in enumerate(matrix.workers):
+        unknown = [
+            matrix.types.names[kind]
             for kind in np.flatnonzero((cells[:-1, column] < MIN_SUPPORT) & (sizes >= MIN_SUPPORT))
         ]
-        told = f"{name} was {how} for {_format_percent(recorded[column])} of the tasks"
-        if len(dark) == (sizes >= MIN_SUPPORT).sum() > 0 or not cells[-1, column]:
-            words.append(f"{told}: too little is known about it on any type")
-        elif dark:
-            more = f" and {len(dark) - 3} more types" if len(dark) > 3 else ""
-            words.append(f"{told}; nothing is known about it on {', '.join(dark[:3])}{more}")
+        summary = f"{name} was {how} for {_format_percent(recorded[column])} of the tasks"
+        if len(unknown) == (sizes >= MIN_SUPPORT).sum() > 0 or not cells[-1, column]:
+            words.append(f"{summary}: too few outcomes on any type")
+        elif unknown:
+            more = f" and {len(unknown) - 3} more types" if len(unknown) > 3 else ""
+            words.append(f"{summary}; too few outcomes on {', '.join(unknown[:3])}{more}")
         elif recorded[column] < min(_RARE_SHARE, recorded.mean() / 2):
-            words.append(told)
+            words.append(summary)
     return words
 
 
-def _weight_findings(panel: OutcomeMatrix) -> list[str]:
-    level, error = _mean_weights(panel)
-    why = "its probabilities hang on what others had said"
-    if has_turns(panel):
+def _weight_findings(matrix: OutcomeMatrix) -> list[str]:
+    level, error = _mean_weights(matrix)
+    why = "its probabilities depend on earlier answers"
+    if has_turns(matrix):
         why = "its answers have no score"
     off = np.flatnonzero(
         (np.abs(level[-1] - 1) > WEIGHT_TOLERANCE + WEIGHT_STANDARD_ERRORS * error[-1]) & (level[-1] > 0)
     )
     return [
-        f"the outcomes of {panel.workers[worker]}, weighted by their probabilities, stand for {level[-1, worker]:.0%} "
-        f"of the tasks: on others it was never asked{' first' * has_turns(panel)}, or {why}"
+        f"the outcomes of {matrix.workers[worker]}, weighted by their propensities, represent {level[-1, worker]:.0%} "
+        f"of the tasks: on others it was never asked{' first' * has_turns(matrix)}, or {why}"
         for worker in off
     ]
 
 
 def _shared_set_findings(together: Sequence[tuple[tuple[str, ...], int]]) -> list[str]:
     if together and not together[0][1]:
-        return ["no two workers did a task together: nothing is known about asking several"]
-    return [f"{' and '.join(names)} did {count:,} tasks together" for names, count in together if count]
+        return ["no two workers did the same task: nothing is known about asking several"]
+    return [f"{' and '.join(names)} share {count:,} tasks" for names, count in together if count]
 
 
 def _selection_finding(name: str, there: float, elsewhere: float) -> str:
@@ -365,93 +363,94 @@ def _format_percent(share: float) -> str:
     return f"{min(100 * share, 99.9 if share < 1 else 100):.{2 if share < 0.99 else 3}g} %"
 
 
-_MAX_LISTED_TYPES = 3  # types that a sentence lists
-
-
-def find_caveats(panel: OutcomeMatrix) -> tuple[str, ...]:
-    """Return sentences about a panel; ConfigError when none of its outcomes is graded."""
-    known = ~np.isnan(panel.scores)
+def find_caveats(matrix: OutcomeMatrix) -> tuple[str, ...]:
+    """Return caveats about a matrix; ConfigError when none of its outcomes is graded."""
+    known = ~np.isnan(matrix.scores)
     if not known.any():
-        outcomes = plural(int(panel.there.sum()), "outcome")
+        outcomes = plural(int(matrix.there.sum()), "outcome")
         raise ConfigError(f"none of the {outcomes} has a score: there is nothing to learn from")
-    return (*_score_caveats(panel), *_cost_caveats(panel), *_open_answer_caveats(panel))
+    return (*_score_caveats(matrix), *_cost_caveats(matrix), *_open_answer_caveats(matrix))
 
 
-def _score_caveats(panel: OutcomeMatrix) -> Iterator[str]:
-    known = panel.scores[~np.isnan(panel.scores)]
+def _score_caveats(matrix: OutcomeMatrix) -> Iterator[str]:
+    known = matrix.scores[~np.isnan(matrix.scores)]
     if (known == known[0]).all():
-        yield f"every outcome has the score {known[0]:g}: nothing tells one worker from another but its cost"
+        yield f"every outcome has the score {known[0]:g}: workers differ in cost only"
 
 
-def _cost_caveats(panel: OutcomeMatrix) -> Iterator[str]:
-    there = int(panel.there.sum())
-    unknown = int((panel.there & np.isnan(panel.dollars)).sum())
+def _cost_caveats(matrix: OutcomeMatrix) -> Iterator[str]:
+    there = int(matrix.there.sum())
+    unknown = int((matrix.there & np.isnan(matrix.dollars)).sum())
     if unknown == there:
-        yield "the log has no costs, so no budget can be kept and the dial has one end: accuracy"
-    elif not panel.paid.any():
-        yield "every cost is 0, so no budget can be kept and the dial has one end: accuracy"
+        yield "the log has no costs, so budgets do not apply and only accuracy counts"
+    elif not matrix.paid.any():
+        yield "every cost is 0, so budgets do not apply and only accuracy counts"
     elif unknown:
         yield f"{plural(unknown, 'outcome')} of {there:,} without a cost, which count as free"
 
 
-def _open_answer_caveats(panel: OutcomeMatrix) -> Iterator[str]:
-    forms = np.array([*panel.types.forms, panel.types.form])
-    tasks = int((forms[panel.batch.types] == OPEN_FORM).sum())
-    if tasks and panel.answers:
+def _open_answer_caveats(matrix: OutcomeMatrix) -> Iterator[str]:
+    forms = np.array([*matrix.types.forms, matrix.types.form])
+    tasks = int((forms[matrix.batch.types] == OPEN_FORM).sum())
+    if tasks and matrix.answers:
         yield (
-            f"the answers to {plural(tasks, 'task')} ({percent(tasks / len(panel))}) have no canonical form: two of "
-            "them agree only to the letter, so there only checks, judges and feedback count"
+            f"the answers to {plural(tasks, 'task')} ({percent(tasks / len(matrix))}) have no canonical form: "
+            "they agree only if identical, so there only checks, judges and feedback count"
         )
 
 
-def find_gaps(panel: OutcomeMatrix) -> tuple[str, ...]:
-    """Return sentences about what a full log lacks here and there, and what that counts as."""
-    missing, pairs = int((~panel.there).sum()), panel.there.size
-    ungraded = int((panel.there & np.isnan(panel.scores)).sum())
-    found = []
+def find_gaps(matrix: OutcomeMatrix) -> tuple[str, ...]:
+    """Return sentences about outcomes missing from a full log, and how they are treated."""
+    missing, pairs = int((~matrix.there).sum()), matrix.there.size
+    ungraded = int((matrix.there & np.isnan(matrix.scores)).sum())
+    notes = []
     if missing:
-        found.append(f"{percent(missing / pairs)} of all pairs of task and worker are not in the log: no answer there")
-    found += _missing_notes(panel)
+        notes.append(
+            f"{percent(missing / pairs)} of all pairs of task and worker are not in the log and count as no answer"
+        )
+    notes += _missing_notes(matrix)
     if ungraded:
-        found.append(f"{plural(ungraded, 'outcome')} without a score, which count as not right")
-    return tuple(found)
+        notes.append(f"{plural(ungraded, 'outcome')} without a score, which count as wrong")
+    return tuple(notes)
 
 
-def _missing_notes(panel: OutcomeMatrix) -> Iterator[str]:
-    """Yield who lacks a good part of some types: there it is taken to say nothing, for nothing."""
-    for worker, lacks in zip(panel.workers, missing_shares(panel).T.tolist(), strict=True):
-        ranked = sorted(zip(lacks, panel.types.names, strict=True), reverse=True)
-        much = [f"{100 * share:.0f} % of {name}" for share, name in ranked if share > MISSING_SHARE]
-        if much:
-            some = _join_names([*much[:_MAX_LISTED_TYPES], *(["other types"] if len(much) > _MAX_LISTED_TYPES else [])])
-            yield f"{worker} lacks {some}: silent there"
+def _missing_notes(matrix: OutcomeMatrix) -> Iterator[str]:
+    """Yield workers that lack a good part of some types: they count as not answering there."""
+    for worker, lacks in zip(matrix.workers, missing_shares(matrix).T.tolist(), strict=True):
+        ranked = sorted(zip(lacks, matrix.types.names, strict=True), reverse=True)
+        listed = [f"{100 * share:.0f} % of {name}" for share, name in ranked if share > MISSING_SHARE]
+        if listed:
+            joined = _join_names(
+                [*listed[:_MAX_LISTED_TYPES], *(["other types"] if len(listed) > _MAX_LISTED_TYPES else [])]
+            )
+            yield f"{worker} lacks {joined}: it counts as not answering there"
 
 
-def new_worker_notes(panel: OutcomeMatrix) -> tuple[str, ...]:
-    """Return sentences about workers that joined late: what was filled in, and what is to be done about that."""
-    late = find_new_workers(panel)
-    if not late:
+def new_worker_notes(matrix: OutcomeMatrix) -> tuple[str, ...]:
+    """Return sentences about new workers: what was imputed, and what to do about it."""
+    new = find_new_workers(matrix)
+    if not new:
         return ()
-    counts = (panel.there & ~np.isnan(panel.scores)).sum(axis=0)
-    named = _join_names([f"{panel.workers[worker]} ({plural(int(counts[worker]), 'outcome')})" for worker in late])
-    explore = counts[list(late)].min() < ENOUGH_OUTCOMES
-    filled = (
-        f"new in the pool: {named}; what other tasks would have brought was filled in by likeness to those that are "
-        "known, and the dial and what is asked are of all workers"
+    counts = (matrix.there & ~np.isnan(matrix.scores)).sum(axis=0)
+    named = _join_names([f"{matrix.workers[worker]} ({plural(int(counts[worker]), 'outcome')})" for worker in new])
+    explore = counts[list(new)].min() < ENOUGH_OUTCOMES
+    imputed = (
+        f"new in the pool: {named}; their outcomes on other tasks were imputed by similarity to known workers, "
+        "and the trade-off covers all workers"
     )
     next_step = (
-        "what was measured on held-back tasks is of the known workers alone: before newcomers are relied on, try this "
+        "results on held-out tasks cover the known workers only: before relying on new workers, try this "
         "policy as a canary or a shadow (`policy add`, `policy trial`)"
         + (f", or gather {ENOUGH_OUTCOMES} outcomes of each with ?explore=5%" if explore else "")
     )
-    return (filled, next_step, *_excluded_type_notes(panel))
+    return (imputed, next_step, *_excluded_type_notes(matrix))
 
 
-def _excluded_type_notes(panel: OutcomeMatrix) -> Iterator[str]:
-    for worker in find_new_workers(panel):
-        kinds = [panel.types.names[kind] for kind in excluded_types(panel, worker).tolist()]
+def _excluded_type_notes(matrix: OutcomeMatrix) -> Iterator[str]:
+    for worker in find_new_workers(matrix):
+        kinds = [matrix.types.names[kind] for kind in excluded_types(matrix, worker).tolist()]
         if kinds:
-            yield f"{panel.workers[worker]} was never asked for {_join_names(kinds)}: it is taken to have no answer there"
+            yield f"{matrix.workers[worker]} was never asked for {_join_names(kinds)}: it counts as not answering there"
 
 
 def _join_names(names: Sequence[str]) -> str:

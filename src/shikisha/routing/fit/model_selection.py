@@ -1,31 +1,12 @@
-"""The ladder: fit every rung, measure each on tasks that it has not seen, keep the best that can be defended.
+"""Model selection: fit all candidates, evaluate each on held-out tasks, select the best that the evidence supports.
 
-Every rung is fitted anew for each of five outer folds and judged on the fold left out; a higher rung is kept only when
-the 95 % interval of its paired gain in area, at equal spending, over the rung kept so far excludes harm. Then all is
-fitted on all tasks. Invariant: whatever is said of a rung was found on tasks that neither its fit nor its dial has
-seen; where workers joined late (`joining`), that is of the others, and only the last fit and its dials hold newcomers.
-Deliberately absent: partial logs (`partial`), files, and words for people (the CLI and the page).
-
-Fitting every rung on one set of tasks: the parts, and a dial over them for each rung.
-
-Invariants: a dial's points are measured on tasks that were not in the fit (folds inside these tasks); folds hang on the
-tasks' content, so that copies of a task are never on both sides; copies that filling in made are no more tasks, and
-what was filled in is neither heard nor what costs are measured by. Deliberately absent: which rung to keep (`ladder`).
-
-What the few outcomes of newcomers leave open: it comes on top of the error of every setting that asks them.
-
-How probably a newcomer is right is a logistic model whose weights are known so well and no better (`borrowing`). Tasks
-are filled in and played twice with lots of their own; where both a newcomer and the outcome differ, half the product of
-the two differences, times the features, is in the mean how accuracy moves with those weights (the likelihood ratio
-identity), so that a setting which never asks a newcomer is not in doubt. Invariant: errors only grow. Deliberately
-absent: doubt about costs, and about whose wrong answers a newcomer shares.
-
-Threads: fits run side by side, one on each core, and the linear algebra inside them has no threads of its own.
-
-The matrices of a fit are small. A linear algebra library that starts a thread for each core spends its time waiting for
-them, the more so where every core is busy already: five times the processor time on two cores. Invariant: what a fit
-comes to hangs neither on how many cores there are nor on what runs beside it. Deliberately absent: processes, which
-would each need the whole panel.
+Candidates from simple to complex are fitted for each of five outer folds and evaluated on the fold left out. A more
+complex candidate is selected only where the 95 % interval of its paired gain in area over the one selected so far, at
+equal spending, excludes harm. Then all are fitted on all tasks. Invariants: every figure reported of a candidate comes
+from tasks that neither its fit nor its operating points have seen; folds depend on the content of tasks, so copies of a
+task share a fold; where workers are new, evidence covers the others, and only the final fit includes new workers, whose
+uncertainty widens the errors of settings that ask them; results depend neither on the number of cores nor on what runs
+at the same time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,20 +69,27 @@ from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
 TABLE, ROUTER, CASCADE, POLICY = "table", "router", "cascade", "policy"
 FOLDS = 5
+# Replaying more tasks takes time without changing the errors much.
+MAX_REPLAYED_TASKS = 3_000
+# With fewer tasks only the table is fitted.
+MIN_TASKS = 100
+_Z = 1.96
+_MEASURED_BUDGETS = (*REPORTED_BUDGETS, *BUDGETS)
+ProgressCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class LearningOptions:
-    """What a user wants of learning: which folds, and what the rule prefers besides."""
+    """Options of learning: the seed of the folds, routing preferences, and the configuration of the stopping rule."""
 
     seed: int = 0
     preference: RoutingPreference | None = None
-    recipe: StoppingConfig = field(default_factory=StoppingConfig)
+    config: StoppingConfig = field(default_factory=StoppingConfig)
 
 
 @dataclass(frozen=True, slots=True)
 class CrossFittedRule:
-    """A part, and what each of its settings came to on tasks that were not in the fit, [T, L]."""
+    """A rule, and the results of its settings on tasks outside the fit, [T, L]."""
 
     part: DecisionRule
     won: Floats
@@ -110,7 +98,7 @@ class CrossFittedRule:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFit:
-    """The parts, and the dial of each rung over them, from the simplest rung."""
+    """The rules, and the trade-off of each candidate over them, from the simplest candidate."""
 
     parts: tuple[DecisionRule, ...]
     dials: Mapping[str, TradeOff]
@@ -118,103 +106,110 @@ class PolicyFit:
 
 
 def fit_candidates(
-    panel: OutcomeMatrix, wants: LearningOptions, rungs: Sequence[str], filled: OutcomeMatrix | None = None
+    matrix: OutcomeMatrix, options: LearningOptions, names: Sequence[str], filled: OutcomeMatrix | None = None
 ) -> PolicyFit:
-    """Fit these rungs on all tasks of a panel, as it was `filled` in where workers joined late (`joining`)."""
-    unit, best, recorded = panel.cost_unit(), float(panel.mean_scores()[panel.best_worker()]), panel
-    panel = panel if filled is None else filled
-    folds = assign_folds(panel.hashes, f"fit {wants.seed}")
+    """Fit these candidates on all tasks of a matrix, with imputed outcomes from `filled` for new workers."""
+    unit, best_score, recorded = matrix.cost_unit(), float(matrix.mean_scores()[matrix.best_worker()]), matrix
+    matrix = matrix if filled is None else filled
+    folds = assign_folds(matrix.hashes, f"fit {options.seed}")
     scale = unit if filled is None else _fitting_unit(recorded, filled)
-    made: dict[str, list[CrossFittedRule]] = {}
-    hearing: ResponseModel | None = None
-    induced: list[CrossFittedRule] = []
-    if POLICY in rungs:
-        ground = replace(StoppingData.of(panel, folds, wants.recipe), unit=scale)
-        chosen = search_pools(ground)
-        hearing, ground = _fit_responses(ground, chosen[0], recorded)
-        panel = ground.panel
-        fitted = (fit_stopping(ground, pool) for pool in chosen)
-        induced = [CrossFittedRule(one.part, one.won, one.cost * (scale / unit)) for one in fitted]
-    tabled = fit_table(fill_missing_as_silent(panel), folds, scale, wants.preference)
-    made[TABLE] = [CrossFittedRule(tabled.part, tabled.won, tabled.cost * (scale / unit))]
-    if ROUTER in rungs:
-        routed = fit_router(panel, folds, scale, wants.preference.speed if wants.preference else 0.0)
-        made[ROUTER] = [CrossFittedRule(routed.part, routed.won, routed.cost * (scale / unit))]
-    if CASCADE in rungs:
-        cascaded = fit_cascade(panel, folds, scale)
-        made[CASCADE] = [CrossFittedRule(cascaded.part, cascaded.won, cascaded.cost * (scale / unit))]
-    if POLICY in rungs:
-        made[POLICY] = [*induced, *made[TABLE]]  # not the cascade: its promises are the more hopeful ones
-    dials = TradeOff((), unit if panel.paid.any() else 0.0, best)
-    return replace(_trim_unused(made, dials, len(panel) // len(recorded)), hearing=hearing)
+    by_candidate: dict[str, list[CrossFittedRule]] = {}
+    response_model: ResponseModel | None = None
+    stopping_rules: list[CrossFittedRule] = []
+    if POLICY in names:
+        data = replace(StoppingData.of(matrix, folds, options.config), unit=scale)
+        chosen = search_pools(data)
+        response_model, data = _fit_responses(data, chosen[0], recorded)
+        matrix = data.matrix
+        fitted = (fit_stopping(data, pool) for pool in chosen)
+        stopping_rules = [CrossFittedRule(one.part, one.won, one.cost * (scale / unit)) for one in fitted]
+    table = fit_table(fill_missing_as_silent(matrix), folds, scale, options.preference)
+    by_candidate[TABLE] = [CrossFittedRule(table.part, table.won, table.cost * (scale / unit))]
+    if ROUTER in names:
+        router = fit_router(matrix, folds, scale, options.preference.speed if options.preference else 0.0)
+        by_candidate[ROUTER] = [CrossFittedRule(router.part, router.won, router.cost * (scale / unit))]
+    if CASCADE in names:
+        cascade = fit_cascade(matrix, folds, scale)
+        by_candidate[CASCADE] = [CrossFittedRule(cascade.part, cascade.won, cascade.cost * (scale / unit))]
+    if POLICY in names:
+        by_candidate[POLICY] = [
+            *stopping_rules,
+            *by_candidate[TABLE],
+        ]  # not the cascade, whose promises are more optimistic
+    dials = TradeOff((), unit if matrix.paid.any() else 0.0, best_score)
+    return replace(_trim_unused(by_candidate, dials, len(matrix) // len(recorded)), hearing=response_model)
 
 
 def _fitting_unit(recorded: OutcomeMatrix, filled: OutcomeMatrix) -> float:
-    """Return what one unit of cost is while fitting: the mean dollars of the best single worker, or of a newcomer.
+    """Return the unit of cost while fitting: mean dollars of the best single worker, or of a better new worker.
 
-    That is where one is thought better than the best and is dearer: prices in units of a cheap worker would bar it.
+    A new worker that is better and more expensive than the best would be ruled out by prices in units of a cheap
+    worker.
     """
-    best, thought = recorded.best_worker(), replace(filled, there=filled.there | imputed_mask(filled))
-    hoped = thought.best_worker()
+    best, with_imputed = recorded.best_worker(), replace(filled, there=filled.there | imputed_mask(filled))
+    best_imputed = with_imputed.best_worker()
     paid = float(recorded.paid[:, best].sum() / max(1, recorded.there[:, best].sum()))
-    return max(paid, float(thought.paid[:, hoped].sum() / max(1, thought.there[:, hoped].sum()))) or 1.0
+    return (
+        max(paid, float(with_imputed.paid[:, best_imputed].sum() / max(1, with_imputed.there[:, best_imputed].sum())))
+        or 1.0
+    )
 
 
 def _fit_responses(
-    deaf: StoppingData, pool: Sequence[int], recorded: OutcomeMatrix
+    data: StoppingData, pool: Sequence[int], recorded: OutcomeMatrix
 ) -> tuple[ResponseModel | None, StoppingData]:
-    """Return a hearing, and what fits share with it; without one where the texts bring this pool nothing."""
-    hearing, told = fit_response_model(recorded, deaf.folds[: len(recorded)])
-    if hearing is None or told is None:
-        return None, deaf
-    tells = np.tile(told, (len(deaf.panel) // len(recorded), 1))
-    ground = replace(StoppingData.of(replace(deaf.panel, tells=tells), deaf.folds, deaf.recipe), unit=deaf.unit)
-    better = area_under_frontier(fit_stopping(ground, pool)) > area_under_frontier(fit_stopping(deaf, pool))
-    return (hearing, ground) if better else (None, deaf)
+    """Return a response model and the data with its log odds; without one where texts do not help this pool."""
+    response_model, log_odds = fit_response_model(recorded, data.folds[: len(recorded)])
+    if response_model is None or log_odds is None:
+        return None, data
+    tells = np.tile(log_odds, (len(data.matrix) // len(recorded), 1))
+    with_texts = replace(StoppingData.of(replace(data.matrix, tells=tells), data.folds, data.config), unit=data.unit)
+    better = area_under_frontier(fit_stopping(with_texts, pool)) > area_under_frontier(fit_stopping(data, pool))
+    return (response_model, with_texts) if better else (None, data)
 
 
 def assign_folds(hashes: Sequence[str], salt: str, count: int = FOLDS) -> Ints:
-    """[T]: the fold of each task, by its content; every fold has tasks where there are enough."""
+    """Return [T]: the fold of each task, by its content; every fold has tasks where there are enough."""
     keys = [sha256(f"{salt}\0{content}".encode()).digest() for content in hashes]
     ranks = {key: rank for rank, key in enumerate(sorted(set(keys)))}
     return np.array([ranks[key] % count for key in keys], np.int64)
 
 
-def setting_points(tried: Sequence[CrossFittedRule], first: int = 0, copies: int = 1) -> list[OperatingPoint]:
-    """Return a point for each setting of each part, which are counted from `first`; tasks are there so many times."""
-    found = []
-    for place, one in enumerate(tried, first):
-        errors = one.won.std(axis=0) / np.sqrt(max(1, len(one.won) // copies))
-        for setting in range(one.won.shape[1]):
-            cost, won = float(one.cost[:, setting].mean()), float(one.won[:, setting].mean())
-            found.append(OperatingPoint(place, setting, cost, won, float(errors[setting])))
-    return found
+def setting_points(rules: Sequence[CrossFittedRule], first: int = 0, copies: int = 1) -> list[OperatingPoint]:
+    """Return an operating point per setting of each rule, numbered from `first`; `copies` of each task count as one."""
+    operating_points = []
+    for place, rule in enumerate(rules, first):
+        errors = rule.won.std(axis=0) / np.sqrt(max(1, len(rule.won) // copies))
+        for setting in range(rule.won.shape[1]):
+            cost, won = float(rule.cost[:, setting].mean()), float(rule.won[:, setting].mean())
+            operating_points.append(OperatingPoint(place, setting, cost, won, float(errors[setting])))
+    return operating_points
 
 
-def _trim_unused(made: Mapping[str, list[CrossFittedRule]], empty: TradeOff, copies: int) -> PolicyFit:
-    """Return the parts and settings that some dial stands on, and nothing else; dials are `empty` with points."""
-    every: list[CrossFittedRule] = []
-    for tried in made.values():
-        every += [one for one in tried if not any(one is other for other in every)]
+def _trim_unused(by_candidate: Mapping[str, list[CrossFittedRule]], empty: TradeOff, copies: int) -> PolicyFit:
+    """Drop rules and settings that are on no trade-off; trade-offs are `empty` with points."""
+    rules: list[CrossFittedRule] = []
+    for fitted in by_candidate.values():
+        rules += [one for one in fitted if not any(one is other for other in rules)]
     hulls = {}
-    for rung, tried in made.items():
-        places = [next(place for place, other in enumerate(every) if other is one) for one in tried]
+    for candidate, fitted in by_candidate.items():
+        places = [next(place for place, other in enumerate(rules) if other is one) for one in fitted]
         points = [
-            point for one, place in zip(tried, places, strict=True) for point in setting_points([one], place, copies)
+            point for one, place in zip(fitted, places, strict=True) for point in setting_points([one], place, copies)
         ]
-        hulls[rung] = upper_hull(points)
+        hulls[candidate] = upper_hull(points)
     used = sorted({(point.part, point.setting) for hull in hulls.values() for point in hull})
     parts: list[DecisionRule] = []
     moved: dict[tuple[int, int], tuple[int, int]] = {}
     for place in sorted({part for part, _ in used}):
         settings = [setting for part, setting in used if part == place]
-        held = every[place].part
+        rule = rules[place].part
         for index, setting in enumerate(settings):
-            moved[place, setting] = (len(parts), index if isinstance(held, StoppingRule) else setting)
-        parts.append(held.select_settings(settings) if isinstance(held, StoppingRule) else held)
+            moved[place, setting] = (len(parts), index if isinstance(rule, StoppingRule) else setting)
+        parts.append(rule.select_settings(settings) if isinstance(rule, StoppingRule) else rule)
     dials = {
-        rung: replace(empty, points=tuple(_relocate_point(point, moved) for point in hull))
-        for rung, hull in hulls.items()
+        candidate: replace(empty, points=tuple(_relocate_point(point, moved) for point in hull))
+        for candidate, hull in hulls.items()
     }
     return PolicyFit(tuple(parts), dials)
 
@@ -224,45 +219,51 @@ def _relocate_point(point: OperatingPoint, moved: Mapping[tuple[int, int], tuple
     return OperatingPoint(part, setting, point.cost, point.accuracy, point.error)
 
 
-MAX_REPLAYED_TASKS = 3_000  # tasks that are played
+def widen_errors(fitted: PolicyFit, matrix: OutcomeMatrix, seed: int = 0) -> PolicyFit:
+    """Return the fit with errors widened by the uncertainty of new workers; unchanged without any.
 
-
-def widen_errors(fitted: PolicyFit, panel: OutcomeMatrix, seed: int = 0) -> PolicyFit:
-    """Return the fit with errors that hold how little is known of a panel's newcomers; without any as it is."""
-    if not find_new_workers(panel):
+    How probably a new worker is right is a logistic model with a covariance of its weights. Tasks are imputed twice and
+    replayed with independent draws. Where both a new worker's outcome and the result differ, half the product of the
+    differences, times the features, is on average the gradient of accuracy by those weights (likelihood-ratio
+    identity), so a setting that never asks a new worker gets no wider. Uncertainty about costs is not included.
+    """
+    if not find_new_workers(matrix):
         return fitted
-    twice = _PairedImputations.of(replace(panel.with_response_model(fitted.hearing), texts=()), seed)
-    places = {(point.part, point.setting) for dial in fitted.dials.values() for point in dial.points}
-    more = {place: twice.error(fitted.parts[place[0]], place[1]) for place in sorted(places)}
+    imputations = _PairedImputations.of(replace(matrix.with_response_model(fitted.hearing), texts=()), seed)
+    places = {(point.part, point.setting) for trade_off in fitted.dials.values() for point in trade_off.points}
+    extra_errors = {place: imputations.error(fitted.parts[place[0]], place[1]) for place in sorted(places)}
 
-    def wider(dial: TradeOff) -> TradeOff:
-        points = [replace(point, error=hypot(point.error, more[point.part, point.setting])) for point in dial.points]
-        return replace(dial, points=tuple(points))
+    def wider(trade_off: TradeOff) -> TradeOff:
+        points = [
+            replace(point, error=hypot(point.error, extra_errors[point.part, point.setting]))
+            for point in trade_off.points
+        ]
+        return replace(trade_off, points=tuple(points))
 
-    return replace(fitted, dials={rung: wider(dial) for rung, dial in fitted.dials.items()})
+    return replace(fitted, dials={candidate: wider(trade_off) for candidate, trade_off in fitted.dials.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class _PairedImputations:
-    """The same tasks filled in twice; `doubts` are, for each newcomer, its place, features [T, p] and covariance."""
+    """The same tasks imputed twice; `doubts` are the index, features [T, p] and covariance of each new worker."""
 
     one: OutcomeMatrix
     other: OutcomeMatrix
     doubts: tuple[tuple[int, Floats, Floats], ...]
 
     @classmethod
-    def of(cls, panel: OutcomeMatrix, seed: int) -> "_PairedImputations":
-        """Fill in, with lots that no fit has seen, and keep at most MOST tasks, drawn by their content."""
-        both, count, likeness = impute_outcomes(panel, seed + 1, 2), len(panel), fit_similarity(panel)
-        rows = np.sort(np.argsort(np.array(panel.hashes), kind="stable")[:MAX_REPLAYED_TASKS])
+    def of(cls, matrix: OutcomeMatrix, seed: int) -> "_PairedImputations":
+        """Impute with draws that no fit has seen, and keep at most MAX_REPLAYED_TASKS tasks, drawn by content."""
+        both, count, likeness = impute_outcomes(matrix, seed + 1, 2), len(matrix), fit_similarity(matrix)
+        rows = np.sort(np.argsort(np.array(matrix.hashes), kind="stable")[:MAX_REPLAYED_TASKS])
         doubts = []
-        for worker in find_new_workers(panel):
+        for worker in find_new_workers(matrix):
             features, covariance = likeness.doubt(worker)
             doubts.append((worker, features[rows], covariance))
         return cls(both.at(rows), both.at(rows + count), tuple(doubts))
 
     def error(self, part: DecisionRule, setting: int) -> float:
-        """Return the standard error that newcomers add to what this setting wins."""
+        """Return the standard error that new workers add to this setting's score."""
         apart = replay(part, setting, self.one).won - replay(part, setting, self.other).won
         variance = 0.0
         for worker, features, covariance in self.doubts:
@@ -273,13 +274,17 @@ class _PairedImputations:
 
 
 def core_executor() -> ThreadPoolExecutor:
-    """Return what runs as many functions at a time as there are cores, in the order in which they are submitted."""
+    """Return an executor with one thread per core."""
     return ThreadPoolExecutor(len(sched_getaffinity(0)))
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Keep linear algebra to the thread that calls it; also a decorator."""
+    """Limit linear algebra to the calling thread; also a decorator.
+
+    Matrices of a fit are small. A library that starts a thread per core spends its time waiting for them: five times
+    the processor time on two cores.
+    """
     try:
         import scipy.linalg  # noqa: F401  brings a library of its own, which must be there to be limited
         from threadpoolctl import threadpool_limits
@@ -289,14 +294,9 @@ def single_threaded_blas() -> Iterator[None]:
         yield
 
 
-MIN_TASKS = 100  # tasks below which nothing but the rule is fitted
-_Z = 1.96
-_MEASURED_BUDGETS = (*REPORTED_BUDGETS, *BUDGETS)
-
-
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """Where a panel comes from: the log's name and hash, how its costs came about, and what must be said of it."""
+    """Where a matrix comes from: the log's name and hash, how its costs came about, and notes for readers."""
 
     log: str = "outcomes"
     log_hash: str = ""
@@ -304,111 +304,110 @@ class LogSource:
     notes: tuple[str, ...] = ()
 
 
-ProgressCallback = Callable[[str], None]
-
-
 @single_threaded_blas()
 def select_policy(
-    panel: OutcomeMatrix,
-    wants: LearningOptions | None = None,
+    matrix: OutcomeMatrix,
+    options: LearningOptions | None = None,
     source: LogSource | None = None,
-    tell: ProgressCallback = lambda _: None,
+    report: ProgressCallback = lambda _: None,
 ) -> Policy:
-    """Fit the ladder on a full panel and return the policy; `tell` hears how it goes."""
-    held, come = wants or LearningOptions(), source or LogSource()
-    others = without_new_workers(panel)
-    rungs, notes = candidate_names(others)
-    if held.preference and held.preference.limits:
-        rungs, notes = (TABLE,), (*notes, f"load limits are kept by the {TABLE} alone, which is kept for that")
-    if ROUTER in rungs:
-        cache_prompt_features(panel)  # once for all folds
-    tell("fitting on all tasks")
+    """Fit and evaluate all candidates on a full matrix and return the policy; `tell` receives progress."""
+    settings, log_source = options or LearningOptions(), source or LogSource()
+    established = without_new_workers(matrix)
+    names, notes = candidate_names(established)
+    if settings.preference and settings.preference.limits:
+        names, notes = (TABLE,), (*notes, f"only the {TABLE} keeps load limits, so it is selected")
+    if ROUTER in names:
+        cache_prompt_features(matrix)  # once for all folds
+    report("fitting on all tasks")
     with core_executor() as threads:
-        fitting = threads.submit(_fit_final, panel, held, rungs)
-        evidence = _cross_validate(others, _options_without_new_workers(panel, others, held), rungs, (tell, threads))
-        final = fitting.result()
-    kept = choose_candidate(rungs, evidence)
+        final_fit = threads.submit(_fit_final, matrix, settings, names)
+        evidence = _cross_validate(
+            established, _options_without_new_workers(matrix, established, settings), names, (report, threads)
+        )
+        final = final_fit.result()
+    selected = choose_candidate(names, evidence)
     about = PolicyOrigin(
-        come.log,
-        come.log_hash,
-        len(panel),
+        log_source.log,
+        log_source.log_hash,
+        len(matrix),
         f"{datetime.now(UTC):%Y-%m-%d}",
-        come.cost_kind,
-        held.seed,
-        (*new_worker_notes(panel), *come.notes, *notes),
+        log_source.cost_kind,
+        settings.seed,
+        (*new_worker_notes(matrix), *log_source.notes, *notes),
     )
-    evidence = _note_new_workers(evidence, [name for name in panel.workers if name not in others.workers])
-    made = tuple(Candidate(name, final.dials[name], evidence.get(name)) for name in rungs)
-    return Policy(about, known_workers(panel), panel.types, final.parts, made, kept, hearing=final.hearing)
+    evidence = _note_new_workers(evidence, [name for name in matrix.workers if name not in established.workers])
+    candidates = tuple(Candidate(name, final.dials[name], evidence.get(name)) for name in names)
+    return Policy(about, known_workers(matrix), matrix.types, final.parts, candidates, selected, hearing=final.hearing)
 
 
-def _fit_final(panel: OutcomeMatrix, wants: LearningOptions, rungs: Sequence[str]) -> PolicyFit:
-    """Fit on all tasks, with all that newcomers were not asked filled in."""
-    if not find_new_workers(panel):
-        return fit_candidates(panel, wants, rungs)
-    filled = impute_outcomes(replace(panel, texts=()), wants.seed, num_imputations(panel))
-    return widen_errors(fit_candidates(panel, wants, rungs, filled), panel, wants.seed)
+def _fit_final(matrix: OutcomeMatrix, options: LearningOptions, names: Sequence[str]) -> PolicyFit:
+    """Fit on all tasks, with imputed outcomes of new workers."""
+    if not find_new_workers(matrix):
+        return fit_candidates(matrix, options, names)
+    imputed = impute_outcomes(replace(matrix, texts=()), options.seed, num_imputations(matrix))
+    return widen_errors(fit_candidates(matrix, options, names, imputed), matrix, options.seed)
 
 
 def _options_without_new_workers(
-    panel: OutcomeMatrix, others: OutcomeMatrix, wants: LearningOptions
+    matrix: OutcomeMatrix, established: OutcomeMatrix, options: LearningOptions
 ) -> LearningOptions:
-    """Return what is wanted of the others alone: where all have load limits, they share what newcomers would take."""
-    held = wants.preference
-    if held is None or not held.limits or others is panel:
-        return wants
-    late = set(panel.workers).difference(others.workers)
-    limits = {name: share for name, share in held.limits.items() if name not in late}
-    total = sum(limits.values()) if len(limits) == len(others.workers) else 1.0
+    """Return the options for established workers: where all have load limits, they share those of new ones."""
+    stated = options.preference
+    if stated is None or not stated.limits or established is matrix:
+        return options
+    late = set(matrix.workers).difference(established.workers)
+    limits = {name: share for name, share in stated.limits.items() if name not in late}
+    total = sum(limits.values()) if len(limits) == len(established.workers) else 1.0
     if 0 < total < 1:
         limits = {name: share / total for name, share in limits.items()}
-    return replace(wants, preference=replace(held, limits=limits))
+    return replace(options, preference=replace(stated, limits=limits))
 
 
 def _note_new_workers(evidence: dict[str, HeldOutEvidence], late: Sequence[str]) -> dict[str, HeldOutEvidence]:
-    """Return the evidence with whom it leaves out."""
-    note = f"measured without {', '.join(late)}, of whom too few outcomes are known; the dial has them" if late else ""
+    """Return the evidence with a note about the workers it leaves out."""
+    note = f"measured without {', '.join(late)}, who have too few outcomes; the trade-off includes them" if late else ""
     return {name: replace(one, note=note) for name, one in evidence.items()}
 
 
-def candidate_names(panel: OutcomeMatrix) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return which rungs this panel can carry, and what must be said of those that it cannot."""
-    if len(panel) < MIN_TASKS:
+def candidate_names(matrix: OutcomeMatrix) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return which candidates this matrix supports, and notes about those that it does not."""
+    if len(matrix) < MIN_TASKS:
         return (TABLE,), (
-            f"{len(panel)} tasks are too few to learn more than the rule from: {MIN_TASKS} are the least",
+            f"{len(matrix)} tasks are too few to learn more than the table: at least {MIN_TASKS} are needed",
         )
-    if len(panel.workers) < 2:
-        return (TABLE,), ("one worker leaves nothing to choose",)
-    if not panel.answers:
-        return (TABLE, ROUTER), ("the log has no answers, so nothing can be learned from whether they agree",)
+    if len(matrix.workers) < 2:
+        return (TABLE,), ("with one worker there is nothing to choose",)
+    if not matrix.answers:
+        return (TABLE, ROUTER), ("the log has no answers, so agreement cannot be learned",)
     return (TABLE, CASCADE, POLICY), ()
 
 
-def known_workers(panel: OutcomeMatrix) -> tuple[KnownWorker, ...]:
-    """Return the workers as the panel knows them."""
-    means, found = panel.mean_scores(), []
-    for column, name in enumerate(panel.workers):
-        there = panel.there[:, column]
-        seconds = panel.seconds[there, column]
-        tokens = panel.tokens[there, column]
-        found.append(
+def known_workers(matrix: OutcomeMatrix) -> tuple[KnownWorker, ...]:
+    """Return the workers with their mean figures."""
+    means, result = matrix.mean_scores(), []
+    for column, name in enumerate(matrix.workers):
+        recorded = matrix.there[:, column]
+        seconds = matrix.seconds[recorded, column]
+        tokens = matrix.tokens[recorded, column]
+        result.append(
             KnownWorker(
                 name,
                 float(means[column]),
-                float(panel.paid[there, column].mean()) if there.any() else 0.0,
-                int((~np.isnan(panel.scores[:, column])).sum()),
+                float(matrix.paid[recorded, column].mean()) if recorded.any() else 0.0,
+                int((~np.isnan(matrix.scores[:, column])).sum()),
                 float(np.nanmean(seconds)) if not np.isnan(seconds).all() else None,
                 float(np.nanmean(tokens)) if not np.isnan(tokens).all() else 0.0,
             )
         )
-    return tuple(found)
+    return tuple(result)
 
 
 @dataclass(frozen=True, slots=True)
 class _FoldEvaluation:
-    """What the rungs came to on one outer fold: what budgets came to, and what the dial had promised ([B, 2]).
+    """Results of the candidates on one outer fold: by budget, and as the trade-off promised ([B, 2]).
 
-    `alike` are frontiers at equal spending: a rung whose dial overspends must not look better for that.
+    `alike` are frontiers at equal spending: a candidate whose trade-off overspends must not look better for it.
     """
 
     contents: tuple[str, ...]
@@ -418,100 +417,106 @@ class _FoldEvaluation:
 
 
 def _cross_validate(
-    panel: OutcomeMatrix,
-    wants: LearningOptions,
-    rungs: Sequence[str],
-    beside: tuple[ProgressCallback, ThreadPoolExecutor],
+    matrix: OutcomeMatrix,
+    options: LearningOptions,
+    names: Sequence[str],
+    runtime: tuple[ProgressCallback, ThreadPoolExecutor],
 ) -> dict[str, HeldOutEvidence]:
-    """Return the evidence for each rung; none where there are too few tasks to hold some back."""
-    tell, threads = beside
-    if len(set(panel.hashes)) < 2 * FOLDS:
+    """Return the evidence for each candidate; none where there are too few tasks to hold some out."""
+    report, threads = runtime
+    if len(set(matrix.hashes)) < 2 * FOLDS:
         return {}
-    folds = assign_folds(panel.hashes, f"outer {wants.seed}")
+    folds = assign_folds(matrix.hashes, f"outer {options.seed}")
 
     def one(fold: int) -> _FoldEvaluation:
-        tell(f"fold {fold + 1} of {FOLDS}")
-        return _evaluate_fold(panel, folds == fold, wants, rungs)
+        report(f"fold {fold + 1} of {FOLDS}")
+        return _evaluate_fold(matrix, folds == fold, options, names)
 
-    judged = list(threads.map(one, range(FOLDS)))
-    return _build_evidence(judged, rungs, len(panel.workers))
+    evaluations = list(threads.map(one, range(FOLDS)))
+    return _build_evidence(evaluations, names, len(matrix.workers))
 
 
-def _evaluate_fold(panel: OutcomeMatrix, held: Flags, wants: LearningOptions, rungs: Sequence[str]) -> _FoldEvaluation:
-    train, rest = panel.at(np.flatnonzero(~held)), panel.at(np.flatnonzero(held))
-    fitted, unit = fit_candidates(train, wants, rungs), train.cost_unit()
-    judged = _FoldEvaluation(rest.hashes, {}, {}, {})
-    for rung in rungs:
-        dial = fitted.dials[rung]
-        trial = replay_settings(fitted, dial.points, rest, unit)
-        judged.frontiers[rung] = trial.frontier(dial, np.array(_MEASURED_BUDGETS))
-        judged.alike[rung] = trial.frontier(trial.corrected(dial), BUDGETS)
-        mixes = [mix_for_budget(dial, budget) for budget in _MEASURED_BUDGETS]
-        paid = [affordable_share(dial, budget) for budget in _MEASURED_BUDGETS]
-        judged.promised[rung] = np.array(
-            [(share * mix.accuracy, share * mix.cost) for share, mix in zip(paid, mixes, strict=True)]
+def _evaluate_fold(
+    matrix: OutcomeMatrix, held_out: Flags, options: LearningOptions, names: Sequence[str]
+) -> _FoldEvaluation:
+    train, test = matrix.at(np.flatnonzero(~held_out)), matrix.at(np.flatnonzero(held_out))
+    fitted, unit = fit_candidates(train, options, names), train.cost_unit()
+    evaluation = _FoldEvaluation(test.hashes, {}, {}, {})
+    for candidate in names:
+        trade_off = fitted.dials[candidate]
+        outcomes = replay_settings(fitted, trade_off.points, test, unit)
+        evaluation.frontiers[candidate] = outcomes.frontier(trade_off, np.array(_MEASURED_BUDGETS))
+        evaluation.alike[candidate] = outcomes.frontier(outcomes.corrected(trade_off), BUDGETS)
+        mixes = [mix_for_budget(trade_off, budget) for budget in _MEASURED_BUDGETS]
+        shares = [affordable_share(trade_off, budget) for budget in _MEASURED_BUDGETS]
+        evaluation.promised[candidate] = np.array(
+            [(share * mix.accuracy, share * mix.cost) for share, mix in zip(shares, mixes, strict=True)]
         )
-    return judged
+    return evaluation
 
 
 @dataclass(frozen=True, slots=True)
 class SettingOutcomes:
-    """What (part, setting) pairs came to on some tasks: won and cost (units), [T, n]."""
+    """Results of (rule, setting) pairs on some tasks: won and cost (units), [T, n]."""
 
     places: tuple[tuple[int, int], ...]
     won: Floats
     cost: Floats
 
-    def frontier(self, dial: TradeOff, budgets: Floats) -> Frontier:
-        """Return what a dial's budgets come to."""
-        return compute_frontier(dial, self.won, self.cost, self.places, budgets)
+    def frontier(self, trade_off: TradeOff, budgets: Floats) -> Frontier:
+        """Return the frontier of a trade-off."""
+        return compute_frontier(trade_off, self.won, self.cost, self.places, budgets)
 
-    def corrected(self, dial: TradeOff) -> TradeOff:
-        """Return the dial with what its points cost on these tasks; what they win stays as it was promised."""
+    def corrected(self, trade_off: TradeOff) -> TradeOff:
+        """Return the trade-off with the observed costs of its points; accuracies stay as promised."""
         costs = dict(zip(self.places, self.cost.mean(axis=0).tolist(), strict=True))
-        points = [replace(point, cost=costs[point.part, point.setting]) for point in dial.points]
-        return replace(dial, points=upper_hull(points))
+        points = [replace(point, cost=costs[point.part, point.setting]) for point in trade_off.points]
+        return replace(trade_off, points=upper_hull(points))
 
 
 def replay_settings(
-    fitted: PolicyFit, points: Sequence[OperatingPoint], panel: OutcomeMatrix, unit: float
+    fitted: PolicyFit, points: Sequence[OperatingPoint], matrix: OutcomeMatrix, unit: float
 ) -> SettingOutcomes:
-    """Play these points on the tasks of a panel."""
+    """Replay these points on the tasks of a matrix."""
     places = tuple(sorted({(point.part, point.setting) for point in points}))
-    heard = panel.with_response_model(fitted.hearing)
-    runs = [replay(fitted.parts[part], setting, heard) for part, setting in places]
+    with_texts = matrix.with_response_model(fitted.hearing)
+    runs = [replay(fitted.parts[part], setting, with_texts) for part, setting in places]
     won, cost = (np.stack([getattr(run, name) for run in runs], axis=1) for name in ("won", "paid"))
     return SettingOutcomes(places, won, cost / unit)
 
 
-def replay_frontier(fitted: PolicyFit, dial: TradeOff, panel: OutcomeMatrix, unit: float, budgets: Floats) -> Frontier:
-    """Return what a dial's budgets come to on these tasks."""
-    mixes = [mix_for_budget(dial, float(budget)) for budget in budgets]
+def replay_frontier(
+    fitted: PolicyFit, trade_off: TradeOff, matrix: OutcomeMatrix, unit: float, budgets: Floats
+) -> Frontier:
+    """Return the frontier of a trade-off on these tasks."""
+    mixes = [mix_for_budget(trade_off, float(budget)) for budget in budgets]
     points = [point for mix in mixes for point in (mix.low, mix.high)]
-    return replay_settings(fitted, points, panel, unit).frontier(dial, budgets)
+    return replay_settings(fitted, points, matrix, unit).frontier(trade_off, budgets)
 
 
 def _build_evidence(
-    judged: Sequence[_FoldEvaluation], rungs: Sequence[str], workers: int
+    evaluations: Sequence[_FoldEvaluation], names: Sequence[str], workers: int
 ) -> dict[str, HeldOutEvidence]:
-    whole = {rung: concat_frontiers([fold.frontiers[rung] for fold in judged]) for rung in rungs}
-    areas = {rung: concat_frontiers([fold.alike[rung] for fold in judged]) for rung in rungs}
-    contents = [content for fold in judged for content in fold.contents]
-    found = {}
-    for place, rung in enumerate(rungs):
-        below = rungs[:place]
-        gains = tuple(paired_gain(name, areas[rung], areas[name], contents) for name in reversed(below))
-        promised = np.mean([fold.promised[rung] for fold in judged], axis=0)
-        front = whole[rung]
+    frontiers = {
+        candidate: concat_frontiers([fold.frontiers[candidate] for fold in evaluations]) for candidate in names
+    }
+    areas = {candidate: concat_frontiers([fold.alike[candidate] for fold in evaluations]) for candidate in names}
+    contents = [content for fold in evaluations for content in fold.contents]
+    evidence = {}
+    for place, candidate in enumerate(names):
+        below = names[:place]
+        gains = tuple(paired_gain(name, areas[candidate], areas[name], contents) for name in reversed(below))
+        promised = np.mean([fold.promised[candidate] for fold in evaluations], axis=0)
+        front = frontiers[candidate]
         off = np.abs(promised - np.stack([front.won.mean(axis=0), front.cost.mean(axis=0)], axis=1)).mean(axis=0)
-        found[rung] = HeldOutEvidence(
-            areas[rung].area,
+        evidence[candidate] = HeldOutEvidence(
+            areas[candidate].area,
             _sorted_points(front),
             gains,
             (float(off[0]), float(off[1])),
             _outcomes_needed(gains, len(front.won), workers),
         )
-    return found
+    return evidence
 
 
 def concat_frontiers(parts: Sequence[Frontier]) -> Frontier:
@@ -525,7 +530,7 @@ def _sorted_points(front: Frontier) -> tuple[FrontierPoint, ...]:
 
 
 def _outcomes_needed(gains: Sequence[AreaGain], tasks: int, workers: int) -> int | None:
-    """Return how many more outcomes it would take for the gain over the rung below to show, if it is what it seems."""
+    """Return how many more outcomes would show the gain over the simpler candidate, if it is as estimated."""
     if not gains or gains[0].low > 0:
         return 0
     nearest = gains[0]
@@ -535,11 +540,11 @@ def _outcomes_needed(gains: Sequence[AreaGain], tasks: int, workers: int) -> int
     return ceil(max(0.0, tasks * ((_Z * error / nearest.mean) ** 2 - 1)) * workers)
 
 
-def choose_candidate(rungs: Sequence[str], evidence: Mapping[str, HeldOutEvidence]) -> str:
-    """Return the highest rung whose gain over the one kept before it excludes harm."""
-    kept = rungs[0]
-    for rung in rungs[1:]:
-        proof = evidence.get(rung)
-        if proof and any(one.over == kept and one.low > 0 for one in proof.gains):
-            kept = rung
-    return kept
+def choose_candidate(names: Sequence[str], evidence: Mapping[str, HeldOutEvidence]) -> str:
+    """Return the most complex candidate whose gain over the one chosen before it excludes harm."""
+    selected = names[0]
+    for candidate in names[1:]:
+        support = evidence.get(candidate)
+        if support and any(one.over == selected and one.low > 0 for one in support.gains):
+            selected = candidate
+    return selected

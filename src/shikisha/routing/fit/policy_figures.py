@@ -1,14 +1,8 @@
-"""A policy's figures as tables and drawings quote them: what a budget buys, where an accuracy is reached, who gained.
+"""Figures of a policy as tables and plots show them: results by budget, cost of an accuracy, gains, usage by type.
 
-Invariants: a figure between two measured budgets is the mixture of both, which is what the dial would perform; nothing
-is said of budgets that pay for a part of the tasks only, although the area counts them. Deliberately absent: words
-(`summary`) and measuring (`ladder`).
-
-Ways: how a setting goes about each type of task, read from a policy's habits.
-
-Invariants: shares are of the tasks of the type; what agreement is worth was counted on every task that both workers
-answered, so it does not hang on when the policy asks. Deliberately absent: playing (`habits`), and accuracy, which the
-log cannot tell honestly of settings that were fitted on it.
+Invariants: a figure between two measured budgets is the mixture of both, which is what the policy would run; budgets
+that pay for a part of the tasks only are left out, although the area counts them; usage shares are of the tasks of one
+type, and rates of agreement come from all tasks that both workers answered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,14 +26,17 @@ from shikisha.routing.policy_data import (
 )
 from shikisha.routing.trade_off import OperatingMix, OperatingTarget, TargetMetric
 
-CONSOLE_BUDGETS = tuple(budget for budget in REPORTED_BUDGETS if budget <= 1)  # the terminal's; the page has them all
-_OVERSPENT_FACTOR = 1.1  # spending so much of a budget is said to be too much
+# The terminal shows these budgets; the page shows all.
+CONSOLE_BUDGETS = tuple(budget for budget in REPORTED_BUDGETS if budget <= 1)
+# Spending this much of a budget counts as overspending.
+_OVERSPENT_FACTOR = 1.1
 _TINY, _RELATIVE_TOLERANCE = 1e-9, 1e-6
+NO_TYPE_LABEL = "(no type)"
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierLine:
-    """A rung or a yardstick as a row: what it came to, and whether it is the rung that is kept."""
+    """A candidate or a baseline as a row: its results, and whether it is the selected candidate."""
 
     name: str
     area: float
@@ -49,13 +46,13 @@ class FrontierLine:
     note: str = ""
 
     def at(self, budget: float) -> FrontierPoint | None:
-        """Return what this budget bought, None where nothing so cheap was measured."""
+        """Return the point of this budget, None below the cheapest measured one."""
         return interpolate_budget(self.frontier, budget)
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionStep:
-    """A rung above the first, its gain over the one kept before it (None: not measured), and whether it was taken."""
+    """A candidate after the first, its gain over the one selected before (None: not measured), and the outcome."""
 
     rung: str
     gain: AreaGain | None
@@ -64,35 +61,35 @@ class SelectionStep:
 
 
 def frontier_lines(policy: Policy) -> tuple[FrontierLine, ...]:
-    """Return every rung that was measured, then every yardstick whose cost can be turned."""
+    """Return all measured candidates, then the baselines whose cost can be varied."""
     rungs = [
         FrontierLine(
-            rung.name,
-            rung.evidence.area,
-            affordable_points(rung.evidence),
+            candidate.name,
+            candidate.evidence.area,
+            affordable_points(candidate.evidence),
             True,
-            rung.name == policy.kept,
-            rung.evidence.note,
+            candidate.name == policy.kept,
+            candidate.evidence.note,
         )
-        for rung in policy.rungs
-        if rung.evidence is not None
+        for candidate in policy.rungs
+        if candidate.evidence is not None
     ]
-    others = [
+    baselines = [
         FrontierLine(one.name, one.area, affordable_points(one), False, note=one.note) for one in policy.yardsticks
     ]
-    return (*rungs, *(line for line in others if not _has_fixed_cost(line.frontier)))
+    return (*rungs, *(line for line in baselines if not _has_fixed_cost(line.frontier)))
 
 
 def fixed_cost_baselines(policy: Policy) -> tuple[tuple[str, FrontierPoint], ...]:
-    """Return the yardsticks that cost the same whatever the budget: a name and what it came to."""
-    bought = [(one.name, affordable_points(one)) for one in policy.yardsticks]
-    return tuple((name, frontier[0]) for name, frontier in bought if _has_fixed_cost(frontier))
+    """Return the baselines of fixed cost: a name and a point."""
+    points = [(one.name, affordable_points(one)) for one in policy.yardsticks]
+    return tuple((name, frontier[0]) for name, frontier in points if _has_fixed_cost(frontier))
 
 
 def affordable_points(measured: HeldOutEvidence | Baseline) -> tuple[FrontierPoint, ...]:
     """Return the frontier without the first budgets that pay for a part of the tasks only.
 
-    There what is won rises as the budget does, since the cheapest setting is taken for as many tasks as it pays for.
+    There the score is proportional to the budget, since the cheapest setting is used for as many tasks as it pays for.
     """
     frontier = measured.frontier
     rates = [met.accuracy / met.budget for met in frontier if met.budget > 0]
@@ -101,7 +98,7 @@ def affordable_points(measured: HeldOutEvidence | Baseline) -> tuple[FrontierPoi
     parts = sum(isclose(rate, rates[0], rel_tol=_RELATIVE_TOLERANCE) for rate in rates)
     ends = frontier[parts - 1 : parts + 1]
     if len(ends) > 1 and isclose(ends[0].accuracy, ends[1].accuracy, rel_tol=_RELATIVE_TOLERANCE):
-        parts -= 1  # that budget is just enough for all tasks: more brings no more
+        parts -= 1  # that budget is just enough for all tasks
     return frontier[parts:]
 
 
@@ -111,7 +108,7 @@ def _has_fixed_cost(frontier: Sequence[FrontierPoint]) -> bool:
 
 
 def interpolate_budget(frontier: Sequence[FrontierPoint], budget: float) -> FrontierPoint | None:
-    """Return what this budget bought: as measured, mixed from its neighbours, or all that the dearest could use."""
+    """Return the point of this budget: as measured, mixed from its neighbors, or the most expensive one."""
     below = [met for met in frontier if met.budget <= budget + _TINY]
     above = [met for met in frontier if met.budget >= budget - _TINY]
     if not below:
@@ -134,12 +131,12 @@ def interpolate_budget(frontier: Sequence[FrontierPoint], budget: float) -> Fron
 
 
 def is_overspent(met: FrontierPoint, budget: float) -> bool:
-    """Whether it cost clearly more than the budget: its cheapest setting does, or its dial was wrong about it."""
+    """Return whether the cost clearly exceeds the budget: the cheapest setting does, or the trade-off was wrong."""
     return met.spent > _OVERSPENT_FACTOR * budget
 
 
 def cost_to_reach(frontier: Sequence[FrontierPoint], accuracy: float) -> float | None:
-    """Return at which cost this accuracy was first reached, between two budgets in proportion; None: never."""
+    """Return the cost at which this accuracy is first reached, by linear interpolation; None: never."""
     before: FrontierPoint | None = None
     for met in frontier:
         if met.accuracy >= accuracy:
@@ -152,60 +149,57 @@ def cost_to_reach(frontier: Sequence[FrontierPoint], accuracy: float) -> float |
 
 
 def selection_steps(policy: Policy) -> tuple[SelectionStep, ...]:
-    """Climb the ladder once more by its evidence: what was gained over the rung kept before, and what followed."""
-    found, base = [], policy.rungs[0].name
-    for rung in policy.rungs[1:]:
-        proof = rung.evidence
-        gained = next((gain for gain in proof.gains if gain.over == base), None) if proof else None
-        taken = gained is not None and gained.low > 0
-        found.append(SelectionStep(rung.name, gained, taken, proof.needs if proof else None))
-        base = rung.name if taken else base
-    return tuple(found)
+    """Repeat the selection by the evidence: each gain over the candidate selected before, and what followed."""
+    steps, base = [], policy.rungs[0].name
+    for candidate in policy.rungs[1:]:
+        evidence = candidate.evidence
+        gain_found = next((gain for gain in evidence.gains if gain.over == base), None) if evidence else None
+        taken = gain_found is not None and gain_found.low > 0
+        steps.append(SelectionStep(candidate.name, gain_found, taken, evidence.needs if evidence else None))
+        base = candidate.name if taken else base
+    return tuple(steps)
 
 
 def defended_candidate(policy: Policy) -> str:
-    """Return the rung that the evidence alone would keep."""
+    """Return the candidate that the evidence alone selects."""
     taken = [step.rung for step in selection_steps(policy) if step.taken]
     return taken[-1] if taken else policy.rungs[0].name
 
 
 def best_single_worker(policy: Policy) -> KnownWorker:
-    """Return the worker that all costs and qualities are measured by."""
+    """Return the worker that all costs and qualities are relative to."""
     return policy.best_single
 
 
 def workers_with_few_outcomes(policy: Policy) -> tuple[KnownWorker, ...]:
-    """Return workers with less than half of the outcomes that others have: none of them can be the best single one."""
+    """Return workers with less than half as many outcomes as others: never the best single worker."""
     most = max(worker.tasks for worker in policy.workers)
     return tuple(worker for worker in policy.workers if 0 < 2 * worker.tasks < most)
 
 
-def default_setting(rung: Candidate) -> tuple[OperatingMix, OperatingTarget]:
-    """Return the setting to show unless told: as good as the best single worker, or the best there is."""
+def default_setting(candidate: Candidate) -> tuple[OperatingMix, OperatingTarget]:
+    """Return the setting to show by default: as good as the best single worker, or the best there is."""
     wish = OperatingTarget(TargetMetric.QUALITY, 1.0)
-    if rung.dial.points[-1].accuracy < rung.dial.best_single:
+    if candidate.dial.points[-1].accuracy < candidate.dial.best_single:
         wish = OperatingTarget(TargetMetric.BEST)
-    return rung.dial.at(wish), wish
+    return candidate.dial.at(wish), wish
 
 
 def trade_off_settings(
-    rung: Candidate, budgets: Sequence[float] = REPORTED_BUDGETS
+    candidate: Candidate, budgets: Sequence[float] = REPORTED_BUDGETS
 ) -> tuple[tuple[str, OperatingMix], ...]:
-    """Return the dial's marks: its cheapest setting, the budgets between, and its best, each with what it is."""
-    points, dial = rung.dial.points, rung.dial
+    """Return named settings: the cheapest, the budgets between, and the best."""
+    points, trade_off = candidate.dial.points, candidate.dial
     inside = [budget for budget in budgets if points[0].cost < budget < points[-1].cost]
     first = ("cheapest", OperatingMix(points[0], points[0], 0.0))
     last = ("best", OperatingMix(points[-1], points[-1], 0.0))
-    between = [(f"{100 * budget:g} %", dial.for_cost(budget)) for budget in inside]
+    between = [(f"{100 * budget:g} %", trade_off.for_cost(budget)) for budget in inside]
     return (first, *between, last) if len(points) > 1 else (last,)
-
-
-NO_TYPE_LABEL = "(no type)"
 
 
 @dataclass(frozen=True, slots=True)
 class SuccessRate:
-    """How often something was right, over how many tasks; None where it never was the case."""
+    """How often something was right, over how many tasks; None where it never occurred."""
 
     tasks: int
     right: float | None
@@ -213,10 +207,10 @@ class SuccessRate:
 
 @dataclass(frozen=True, slots=True)
 class TypeUsage:
-    """A type of task: who is asked first, in which share of the tasks a second one, who that mostly is.
+    """A type of task: who is asked first, in which share of the tasks a second worker, and mostly which one.
 
-    `share` is how often it is `first` who begins. Right: the first alone, where the second agrees, and where it differs
-    the first and the second.
+    `share` is how often `first` is asked first. Rates: the first alone, where the second agrees, and where it differs,
+    of the first and the second.
     """
 
     kind: str
@@ -232,18 +226,18 @@ class TypeUsage:
 
 
 def usage_by_type(policy: Policy, mix: OperatingMix) -> tuple[TypeUsage, ...]:
-    """Return how a setting goes about each type, the most frequent type first; nothing where it was not counted."""
+    """Return how a setting treats each type, the most frequent type first; empty where not counted."""
     habits = policy.habits
     asks = habits.at(mix) if habits else None
     if habits is None or asks is None:
         return ()
     kinds = [*policy.types.names, NO_TYPE_LABEL]
-    there = [place for place in np.argsort(-habits.tasks, kind="stable").tolist() if habits.played[place]]
-    return tuple(_type_usage(kinds[place], place, policy.names, habits, asks) for place in there)
+    present = [index for index in np.argsort(-habits.tasks, kind="stable").tolist() if habits.played[index]]
+    return tuple(_type_usage(kinds[index], index, policy.names, habits, asks) for index in present)
 
 
 def ask_shares(policy: Policy, mix: OperatingMix) -> Mapping[str, float] | None:
-    """Return in which share of all tasks each worker is asked; None where that was not counted."""
+    """Return the share of all tasks in which each worker is asked; None where not counted."""
     asks = policy.habits.at(mix) if policy.habits else None
     if policy.habits is None or asks is None:
         return None
@@ -251,34 +245,34 @@ def ask_shares(policy: Policy, mix: OperatingMix) -> Mapping[str, float] | None:
     return dict(zip(policy.names, shares.tolist(), strict=True))
 
 
-def _type_usage(kind: str, place: int, names: tuple[str, ...], habits: PolicyUsage, asks: AskCounts) -> TypeUsage:
-    played = float(habits.played[place])
-    first = int(asks.first[place].argmax())
-    seconds = asks.second[place].copy()
-    more = float(seconds.sum()) / played
-    seconds[first] = 0.0  # who is asked second where somebody else began
+def _type_usage(kind: str, index: int, names: tuple[str, ...], habits: PolicyUsage, asks: AskCounts) -> TypeUsage:
+    played = float(habits.played[index])
+    first = int(asks.first[index].argmax())
+    seconds = asks.second[index].copy()
+    second_share = float(seconds.sum()) / played
+    seconds[first] = 0.0  # the second worker where another one was asked first
     second = int(seconds.argmax()) if seconds.any() else None
     return TypeUsage(
         kind,
-        round(float(habits.tasks[place])),
+        round(float(habits.tasks[index])),
         names[first],
-        float(asks.first[place, first]) / played,
-        float(asks.asked[place].sum()) / played,
-        more,
+        float(asks.first[index, first]) / played,
+        float(asks.asked[index].sum()) / played,
+        second_share,
         None if second is None else names[second],
-        _success_rate(habits.scored[place, first], habits.won[place, first]),
-        _pair_rate(habits.agree, habits.agreed, place, first, second),
+        _success_rate(habits.scored[index, first], habits.won[index, first]),
+        _pair_rate(habits.agree, habits.agreed, index, first, second),
         (
-            _pair_rate(habits.differ, habits.differed, place, first, second),
-            _pair_rate(habits.differ, habits.differed, place, second, first),
+            _pair_rate(habits.differ, habits.differed, index, first, second),
+            _pair_rate(habits.differ, habits.differed, index, second, first),
         ),
     )
 
 
-def _pair_rate(times: Floats, won: Floats, place: int, one: int | None, other: int | None) -> SuccessRate:
+def _pair_rate(times: Floats, won: Floats, index: int, one: int | None, other: int | None) -> SuccessRate:
     if one is None or other is None:
         return SuccessRate(0, None)
-    return _success_rate(times[place, one, other], won[place, one, other])
+    return _success_rate(times[index, one, other], won[index, one, other])
 
 
 def _success_rate(times: float, won: float) -> SuccessRate:

@@ -1,8 +1,7 @@
-"""The page of a learned policy: one HTML file that needs nothing else, in the style of an evaluation's page.
+"""The HTML page of a learned policy: one file that loads nothing else.
 
-Invariants: every text from a log is cleaned and escaped where the templates are rendered (`evaluate.page`); the page
-loads nothing and runs no script but its own; every figure in a drawing also stands in a table or a text. Deliberately
-absent: counting, and any figure that the policy file does not hold.
+Invariants: log texts are cleaned and escaped where templates are rendered; the page runs no script but its own; every
+figure in a plot is also in a table or text, and comes from the policy file.
 """
 
 from base64 import b64encode
@@ -40,7 +39,8 @@ from shikisha.routing.policy_data import AreaGain, Policy
 from shikisha.routing.trade_off import TargetMetric
 
 _WIDE, _NARROW = ChartSize(1200, 560), ChartSize(350, 420, 11, 19)
-_EDGES = (8.0, 92.0)  # per cent of an axis' width
+# Percent of an axis' width, so that labels have room.
+_EDGES = (8.0, 92.0)
 
 
 def render_policy_page(policy: Policy, version: str, uses: tuple[tuple[str, str], ...] = ()) -> str:
@@ -67,12 +67,16 @@ def _text_values(policy: Policy) -> Mapping[str, object]:
         "yardstick": policy_report.describe_best_single(policy),
         "headline": policy_report.describe_result(policy),
         "kept_word": policy_report.describe_promises(evidence) if evidence else "",
-        "needs": {rung.name: _format_needed(rung.evidence.needs) for rung in policy.rungs[1:] if rung.evidence},
+        "needs": {
+            candidate.name: _format_needed(candidate.evidence.needs)
+            for candidate in policy.rungs[1:]
+            if candidate.evidence
+        },
     }
 
 
 def _format_needed(outcomes: int | None) -> str:
-    return "nobody can say" if outcomes is None else f"about {outcomes:,}" if outcomes else "none"
+    return "unknown" if outcomes is None else f"about {outcomes:,}" if outcomes else "none"
 
 
 def _figure_values(policy: Policy) -> Mapping[str, object]:
@@ -86,22 +90,27 @@ def _figure_values(policy: Policy) -> Mapping[str, object]:
         "marks": fixed_cost_baselines(policy),
         "wide": frontier_chart(policy, _WIDE),
         "narrow": frontier_chart(policy, _NARROW, named=False),
-        "gains": [(rung.name, gain) for rung in policy.rungs if rung.evidence for gain in rung.evidence.gains],
+        "gains": [
+            (candidate.name, gain)
+            for candidate in policy.rungs
+            if candidate.evidence
+            for gain in candidate.evidence.gains
+        ],
         "gain_axis": gain_axis(policy),
     }
 
 
 def _trade_off_values(policy: Policy) -> Mapping[str, object]:
-    rung = policy.rung()
-    held = budget_checks(rung)
-    mix, wish = default_setting(rung)
+    candidate = policy.rung()
+    budgets = budget_checks(candidate)
+    mix, wish = default_setting(candidate)
     return {
-        "kept": held,
-        "accuracy_promises": accuracy_promises(held) if held else None,
-        "cost_promises": cost_promises(held),
-        "shares": setting_shares(policy, rung),
-        "wide_stack": worker_stack(policy, rung, 760.0),
-        "narrow_stack": worker_stack(policy, rung, 350.0),
+        "kept": budgets,
+        "accuracy_promises": accuracy_promises(budgets) if budgets else None,
+        "cost_promises": cost_promises(budgets),
+        "shares": setting_shares(policy, candidate),
+        "wide_stack": worker_stack(policy, candidate, 760.0),
+        "narrow_stack": worker_stack(policy, candidate, 350.0),
         "mix": mix,
         "setting": "its best setting"
         if wish.aim is TargetMetric.BEST
@@ -112,16 +121,16 @@ def _trade_off_values(policy: Policy) -> Mapping[str, object]:
 
 
 def gain_axis(policy: Policy) -> IntervalChart:
-    """Return the gains of the rungs on one axis that holds 0, by `rung over other`; tick texts are points."""
-    found = {
-        f"{rung.name} over {gain.over}": gain
-        for rung in policy.rungs
-        if rung.evidence is not None
-        for gain in rung.evidence.gains
+    """Return the gains of the candidates on one axis that includes 0, by `candidate over other`, in points."""
+    gains = {
+        f"{candidate.name} over {gain.over}": gain
+        for candidate in policy.rungs
+        if candidate.evidence is not None
+        for gain in candidate.evidence.gains
     }
-    scale = even_scale([0.0, *(end for gain in found.values() for end in (gain.low, gain.high))], _EDGES, 4)
+    scale = even_scale([0.0, *(end for gain in gains.values() for end in (gain.low, gain.high))], _EDGES, 4)
     ticks = tuple(Tick(scale(value), points(value).removesuffix(".0") if value else "0") for value in scale.ticks(4))
-    return IntervalChart(ticks, scale(0.0), {name: _interval_positions(scale, gain) for name, gain in found.items()})
+    return IntervalChart(ticks, scale(0.0), {name: _interval_positions(scale, gain) for name, gain in gains.items()})
 
 
 def _interval_positions(scale: AxisScale, gain: AreaGain) -> Place:

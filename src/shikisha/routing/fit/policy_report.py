@@ -1,21 +1,8 @@
-"""A learned policy in words: what the kept rung comes to, why it is kept, what the others lack, and how to use it.
+"""Reports on a learned policy: sentences, plain values for JSON, and tables for the terminal.
 
-Invariants: nothing is called better unless its interval excludes 0; every figure is of tasks that were held back from
-what it judges; where nothing could be held back, that is said. Deliberately absent: markup and layout.
-
-Short names for workers and types, for columns of a fixed width.
-
-Invariant: two names never become the same, and a name that fits stays as it is. Deliberately absent: what is known of
-models' names (`-Instruct` is not taken for less telling than `70B`).
-
-A policy's report as plain values for JSON: what `learn --json` and `policy show --json` print.
-
-Invariant: what is not known is null and not 0. Deliberately absent: the arrays that decide (the policy file has them).
-
-The terminal's sides of a policy: the ladder that was climbed (`climbed`), and what a policy does (`portrait`).
-
-Invariants: every text from a log is cleaned and printed without markup; a row is one line in 80 columns, names are cut
-before figures; what was not counted is a dash. Deliberately absent: figures of its own, and plots (the page has them).
+Invariants: a result is called better only where its interval excludes 0; every figure is of held-out tasks, and where
+none could be held out the report says so; unknown is null in JSON and a dash in tables; log texts are cleaned and
+printed without markup; a table row is one line in 80 columns, with unique short names.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,96 +38,107 @@ from shikisha.routing.fit.policy_figures import (
 from shikisha.routing.policy_data import AreaGain, Candidate, FrontierPoint, HeldOutEvidence, Policy, PolicyOrigin
 from shikisha.routing.trade_off import OperatingMix, TradeOff
 
-_EXAMPLE_COST = 0.2  # of the best single worker's cost
+# The example's share of the best single worker's cost.
+_EXAMPLE_COST = 0.2
 _QUALITIES = (1.0, 0.99, 0.97, 0.95)
+# Characters kept at the start of a name cut in its middle, and before the first difference.
+_HEAD_LETTERS, _CONTEXT_LETTERS = 5, 3
+# The page has all rows; the terminal shows these many.
+_MAX_WORKERS, _MAX_TYPES, _MAX_NOTES = 13, 15, 2
+# A larger pool shows its most asked workers.
+_ROWS_OF_LARGE_POOL = 10
+# Column widths that fit 80 columns.
+_NAME_CELLS, _TYPE_CELLS = 16, 14
+_MAX_LINE = 2_000
+_Z = 1.96
 
 
 def log_name(about: PolicyOrigin) -> str:
-    """Return what the log is called: the last part of its path."""
+    """Return the name of the log: the last part of its path."""
     return about.log.rstrip("/").rpartition("/")[2] or about.log or "outcomes"
 
 
 def describe_source(policy: Policy) -> str:
-    """Say what it was learned from."""
+    """Describe what the policy was learned from."""
     about = policy.about
     kinds = f" of {plural(len(policy.types.names), 'type')}" if policy.types.names else ""
     return f"{plural(about.tasks, 'task')}{kinds}, {plural(len(policy.workers), 'worker')}; {describe_costs(about)}"
 
 
 def describe_costs(about: PolicyOrigin) -> str:
-    """Say how costs came about."""
+    """Describe the origin of costs."""
     return {
         "recorded": "costs as recorded",
         "derived": "costs derived from list prices",
-        "": "where its costs come from is not said",
+        "": "the origin of its costs is unknown",
     }.get(about.cost_kind, f"costs {about.cost_kind}")
 
 
 def describe_best_single(policy: Policy) -> str:
-    """Say what costs and qualities are measured by."""
-    best, dial = best_single_worker(policy), policy.rung().dial
-    if dial.unit <= 0:
+    """Describe the worker that costs and qualities are relative to."""
+    best, trade_off = best_single_worker(policy), policy.rung().dial
+    if trade_off.unit <= 0:
         return f"Best single worker: {best.name}, {percent(best.score)}. Nothing in this log costs anything."
-    price = f"{format_dollars(1000 * dial.unit)} for 1,000 tasks"
+    price = f"{format_dollars(1000 * trade_off.unit)} for 1,000 tasks"
     return f"Best single worker: {best.name}, {percent(best.score)} at {price}, which is a cost of 100 %."
 
 
 def describe_few_outcomes(policy: Policy) -> str:
-    """Say whom few outcomes tell of, and how many; nothing where there is nobody."""
+    """Name the workers with few outcomes; empty if there are none."""
     named = [f"{worker.name} {worker.tasks:,}" for worker in workers_with_few_outcomes(policy)]
     return f"Few outcomes: {', '.join(named)}." if named else ""
 
 
 def describe_result(policy: Policy) -> tuple[str, ...]:
-    """Say what the kept rung comes to, then why it is kept."""
+    """Describe the result of the selected candidate, then why it is selected."""
     return (*_result_sentences(policy), *describe_selection(policy))
 
 
 def _result_sentences(policy: Policy) -> Iterator[str]:
     evidence = policy.rung().evidence
     if evidence is None:
-        yield f"The {policy.kept} is kept. No task could be held back, so nobody knows how well it does on others."
+        yield f"The {policy.kept} is selected. No task could be held out, so its results on other tasks are unknown."
         return
     met, best = interpolate_budget(affordable_points(evidence), _EXAMPLE_COST), best_single_worker(policy)
     if met is not None and not is_overspent(met, _EXAMPLE_COST):
         yield (
-            f"The {policy.kept} is kept. At {percent(met.spent)} of the best single worker's cost it was right in "
-            f"{percent(met.accuracy)} ({span(ConfidenceInterval(met.low, met.high))}) of held-back tasks; {best.name}, the best "
-            f"single worker, in {percent(best.score)} at its full cost."
+            f"The {policy.kept} is selected. At {percent(met.spent)} of the best single worker's cost it was right in "
+            f"{percent(met.accuracy)} ({span(ConfidenceInterval(met.low, met.high))}) of held-out tasks; "
+            f"{best.name}, the best single worker, in {percent(best.score)} at its full cost."
         )
     else:
-        yield f"The {policy.kept} is kept. {best.name}, the best single worker, was right in {percent(best.score)}."
+        yield f"The {policy.kept} is selected. {best.name}, the best single worker, was right in {percent(best.score)}."
     cost = cost_to_reach(affordable_points(evidence), policy.rung().dial.best_single)
     where = "never reached" if cost is None else f"reached at {percent(cost)} of its cost"
     yield f"The best single worker's accuracy is {where}."
 
 
 def describe_selection(policy: Policy) -> tuple[str, ...]:
-    """Say of every rung above the first why it was taken or was not, and what it still needs."""
-    said = [_selection_sentence(step) for step in selection_steps(policy)]
+    """Describe for each candidate after the first why it is selected or not, and what it still needs."""
+    sentences = [_selection_sentence(step) for step in selection_steps(policy)]
     if policy.kept != (by_evidence := defended_candidate(policy)):
-        said.append(f"The {policy.kept} is kept because it was asked for; the evidence would keep the {by_evidence}.")
-    return tuple(said)
+        sentences.append(f"The {policy.kept} is selected by request; the evidence would select the {by_evidence}.")
+    return tuple(sentences)
 
 
 def _selection_sentence(step: SelectionStep) -> str:
     if step.gain is None:
-        return f"The {step.rung} was not measured, so it is not taken."
+        return f"The {step.rung} was not measured, so it is not selected."
     against = f"{format_gain(step.gain)} of area over the {step.gain.over}"
     if step.taken:
-        return f"The {step.rung} is taken: {against}, which excludes harm."
+        return f"The {step.rung} is selected: {against}, which excludes harm."
     if step.gain.high < 0:
-        return f"The {step.rung} is not taken: {against}, which is harm."
-    return f"The {step.rung} is not taken: {against}, which does not exclude harm. {describe_needs(step.needs)}"
+        return f"The {step.rung} is rejected: {against}, which is harm."
+    return f"The {step.rung} is rejected: {against}, which does not exclude harm. {describe_needs(step.needs)}"
 
 
 def describe_needs(outcomes: int | None) -> str:
-    """Say how many more outcomes would tell."""
+    """Say how many more outcomes would decide."""
     if outcomes is None:
-        return "Nobody can say how many more outcomes it needs: on these it gains nothing."
+        return "The number of outcomes it needs is unknown: on these it gains nothing."
     if not outcomes:
-        return "It needs no more outcomes to be told from the rung below."
-    return f"About {outcomes:,} more outcomes would tell, if the gain is what it seems."
+        return "It needs no more outcomes."
+    return f"About {outcomes:,} more outcomes would decide, if the gain is as estimated."
 
 
 def format_gain(gain: AreaGain) -> str:
@@ -149,87 +147,86 @@ def format_gain(gain: AreaGain) -> str:
 
 
 def describe_promises(evidence: HeldOutEvidence) -> str:
-    """Say how far the dial's promises were from what was found; nothing where that was not measured."""
+    """Say how far promises were from results; empty where that was not measured."""
     accuracy, cost = evidence.promised
     if not any(evidence.promised):
         return ""
     return (
-        f"The dial promised what was found to within {100 * accuracy:.1f} points of accuracy and {percent(cost)} of "
-        "the best single worker's cost, in the mean over budgets."
+        f"Promised and measured results differ by {100 * accuracy:.1f} points of accuracy and {percent(cost)} of "
+        "the best single worker's cost, on average over budgets."
     )
 
 
 def usage_commands(
     policy: Policy, file: str, log: str = "", workers: tuple[str, ...] = ()
 ) -> tuple[tuple[str, str], ...]:
-    """Return how to use a policy file: commands, and what each is for."""
-    dial = policy.rung().dial
-    options = dict(_feasible_options(dial))
+    """Return commands that use a policy file, and the purpose of each."""
+    trade_off = policy.rung().dial
+    options = dict(_feasible_options(trade_off))
     first = next(iter(options), "")
-    found = [(f"shikisha policy show {quote(file)}", "whom it asks, and when")]
+    commands = [(f"shikisha policy show {quote(file)}", "whom it asks, and when")]
     for option, meaning in options.items():
-        found.append((f'shikisha run "..." --conductor {quote(f"policy:{file}{option}")}', meaning))
+        commands.append((f'shikisha run "..." --conductor {quote(f"policy:{file}{option}")}', meaning))
     if not options:
-        found.append((f'shikisha run "..." --conductor {quote(f"policy:{file}")}', "its best setting"))
+        commands.append((f'shikisha run "..." --conductor {quote(f"policy:{file}")}', "its best setting"))
     if log:
         pool = f" --workers {quote(','.join(workers))}" if workers else ""
         conductor = quote(f"policy:{file}{first}")
         texts = " --reply both" if policy.hearing else ""
-        found.append((f"shikisha eval --log {quote(log)}{pool}{texts} --conductor {conductor}", "through the engine"))
-    return tuple(found)
+        commands.append(
+            (f"shikisha eval --log {quote(log)}{pool}{texts} --conductor {conductor}", "through the engine")
+        )
+    return tuple(commands)
 
 
-def _feasible_options(dial: TradeOff) -> Iterator[tuple[str, str]]:
-    """Yield options that this dial can fulfil, and what they mean."""
-    ends = dial.points[0], dial.points[-1]
-    quality = next((one for one in _QUALITIES if one * dial.best_single <= ends[1].accuracy), None)
-    if quality is not None and dial.best_single > 0:
-        cost = dial.for_accuracy(quality * dial.best_single).cost
-        of_it = f"{quality:.0%} of the best single worker's accuracy".replace("%", " %")
-        yield f"?quality={quality:g}", f"{of_it}, at {percent(cost)} of its cost"
+def _feasible_options(trade_off: TradeOff) -> Iterator[tuple[str, str]]:
+    """Yield targets that this trade-off can meet, and what they mean."""
+    ends = trade_off.points[0], trade_off.points[-1]
+    quality = next((one for one in _QUALITIES if one * trade_off.best_single <= ends[1].accuracy), None)
+    if quality is not None and trade_off.best_single > 0:
+        cost = trade_off.for_accuracy(quality * trade_off.best_single).cost
+        share_text = f"{quality:.0%} of the best single worker's accuracy".replace("%", " %")
+        yield f"?quality={quality:g}", f"{share_text}, at {percent(cost)} of its cost"
     cost = min(max(_EXAMPLE_COST, 1.2 * ends[0].cost), ends[1].cost)
     stated = next((text for text in (f"{cost:.2g}", f"{cost:.4g}") if float(text) >= ends[0].cost), "")
-    if stated and len(dial.points) > 1 and dial.unit > 0:
-        yield f"?max_cost={stated}", f"{percent(dial.for_cost(float(stated)).accuracy)}, for so much of its cost"
-
-
-_HEAD_LETTERS, _CONTEXT_LETTERS = (
-    5,
-    3,
-)  # letters of a name that is cut in its middle: at its beginning, and before what sets it apart
+    if stated and len(trade_off.points) > 1 and trade_off.unit > 0:
+        yield (
+            f"?max_cost={stated}",
+            f"{percent(trade_off.for_cost(float(stated)).accuracy)}, for that share of its cost",
+        )
 
 
 def short_labels(names: Iterable[str], longest: int) -> Mapping[str, str]:
-    """Return a name of at most so many letters for each, all different.
+    """Return a distinct name of at most `longest` characters for each name.
 
-    A long name is cut at its end, or before and behind the first letter in which it differs from one that would be cut
-    to the same.
+    A long name is cut at its end, or around the first character in which it differs from one that would be cut the
+    same.
     """
     plain = {name: one_line(name) for name in names}
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for name, line in plain.items():
-        cut = line if len(line) <= longest else f"{line[: longest - 1]}…"
-        alike = [other for other in plain.values() if other != line and other[: longest - 1] == line[: longest - 1]]
-        if alike and len(line) > longest:
-            start = max(_HEAD_LETTERS, min(_common_prefix_length(line, other) for other in alike) - _CONTEXT_LETTERS)
-            cut = f"{line[:_HEAD_LETTERS]}…{line[start : start + longest - _HEAD_LETTERS - 1]}"
-        number, unique = 2, cut
-        while unique in found.values():
+        short = line if len(line) <= longest else f"{line[: longest - 1]}…"
+        similar = [other for other in plain.values() if other != line and other[: longest - 1] == line[: longest - 1]]
+        if similar and len(line) > longest:
+            start = max(_HEAD_LETTERS, min(_common_prefix_length(line, other) for other in similar) - _CONTEXT_LETTERS)
+            short = f"{line[:_HEAD_LETTERS]}…{line[start : start + longest - _HEAD_LETTERS - 1]}"
+        number, unique = 2, short
+        while unique in labels.values():
             ending = f"#{number}"
-            unique = cut[: longest - len(ending)] + ending
+            unique = short[: longest - len(ending)] + ending
             number += 1
-        found[name] = unique
-    return found
+        labels[name] = unique
+    return labels
 
 
 def _common_prefix_length(one: str, other: str) -> int:
-    """Return how many letters two names begin with alike."""
-    apart = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    """Return the length of the common prefix."""
+    apart = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(apart, min(len(one), len(other)))
 
 
 def policy_as_json(policy: Policy, version: str) -> Mapping[str, object]:
-    """Return what is known of a policy: source, pool, rungs with their evidence and dials, yardsticks."""
+    """Return what is known of a policy: source, pool, candidates with evidence and trade-offs, baselines."""
     best = best_single_worker(policy)
     return {
         "version": version,
@@ -237,51 +234,51 @@ def policy_as_json(policy: Policy, version: str) -> Mapping[str, object]:
         "best_single": {"name": best.name, "accuracy": best.score, "dollars": best.dollars},
         "workers": [asdict(worker) for worker in policy.workers],
         "few_outcomes": [worker.name for worker in workers_with_few_outcomes(policy)],
-        "types": [{"name": name, "form": policy.types.form_of(place)} for place, name in enumerate(policy.types.names)],
+        "types": [{"name": name, "form": policy.types.form_of(index)} for index, name in enumerate(policy.types.names)],
         "kept": policy.kept,
         "defended": defended_candidate(policy),
         "said": list(describe_result(policy)),
-        "rungs": [_candidate_as_json(policy, rung) for rung in policy.rungs],
+        "rungs": [_candidate_as_json(policy, candidate) for candidate in policy.rungs],
         "yardsticks": [asdict(yardstick) for yardstick in policy.yardsticks],
     }
 
 
-def _candidate_as_json(policy: Policy, rung: Candidate) -> Mapping[str, object]:
-    evidence = rung.evidence
-    reached = cost_to_reach(affordable_points(evidence), rung.dial.best_single) if evidence else None
+def _candidate_as_json(policy: Policy, candidate: Candidate) -> Mapping[str, object]:
+    evidence = candidate.evidence
+    reached = cost_to_reach(affordable_points(evidence), candidate.dial.best_single) if evidence else None
     return {
-        "name": rung.name,
-        "unit_dollars": rung.dial.unit,
-        "best_single": rung.dial.best_single,
+        "name": candidate.name,
+        "unit_dollars": candidate.dial.unit,
+        "best_single": candidate.dial.best_single,
         "evidence": asdict(evidence) if evidence else None,
         "reaches_best_single_at": reached,
         "dial": [
-            {"name": name, **_mix_as_json(policy, rung, mix)}
-            for name, mix in trade_off_settings(rung, REPORTED_BUDGETS)
+            {"name": name, **_mix_as_json(policy, candidate, mix)}
+            for name, mix in trade_off_settings(candidate, REPORTED_BUDGETS)
         ],
     }
 
 
-def _mix_as_json(policy: Policy, rung: Candidate, mix: OperatingMix) -> Mapping[str, object]:
+def _mix_as_json(policy: Policy, candidate: Candidate, mix: OperatingMix) -> Mapping[str, object]:
     counted = ask_shares(policy, mix)
     return {
         "cost": mix.cost,
         "accuracy": mix.accuracy,
         "error": max(mix.low.error, mix.high.error),
-        "dollars_per_1k": 1000 * mix.cost * rung.dial.unit if rung.dial.unit > 0 else None,
+        "dollars_per_1k": 1000 * mix.cost * candidate.dial.unit if candidate.dial.unit > 0 else None,
         "asks": None if counted is None else sum(counted.values()),
         "asked": counted,
     }
 
 
 def setting_as_json(policy: Policy, version: str, at: tuple[Candidate, OperatingMix, str]) -> Mapping[str, object]:
-    """Return the same with one setting of one rung in full: whom it asks, type by type."""
-    rung, mix, called = at
-    found = [asdict(way) for way in usage_by_type(policy, mix)]
+    """Return the same with one setting of one candidate in full: whom it asks, by type."""
+    candidate, mix, called = at
+    usage = [asdict(way) for way in usage_by_type(policy, mix)]
     return {
         **policy_as_json(policy, version),
-        "shown": {"rung": rung.name, "at": called, **_mix_as_json(policy, rung, mix)},
-        "ways": found,
+        "shown": {"rung": candidate.name, "at": called, **_mix_as_json(policy, candidate, mix)},
+        "ways": usage,
     }
 
 
@@ -289,23 +286,17 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_MAX_WORKERS, _MAX_TYPES, _MAX_NOTES = 13, 15, 2  # rows
-_ROWS_OF_LARGE_POOL = 10  # rows of a larger pool, those first that are asked
-_NAME_CELLS, _TYPE_CELLS = 16, 14  # cells
-_MAX_LINE = 2_000
-_Z = 1.96
-
 
 def print_selection(policy: Policy, console: "Console") -> None:
-    """Print the ladder: every rung's accuracy at its budgets, what is kept, and why."""
+    """Print the selection: every candidate's accuracy at its budgets, which one is selected, and why."""
     _print_line(console, f"{one_line(log_name(policy.about))}: {describe_source(policy)}", "bold")
     _print_line(console, describe_best_single(policy))
-    if told := describe_few_outcomes(policy):
-        _print_line(console, told, "yellow")
+    if text := describe_few_outcomes(policy):
+        _print_line(console, text, "yellow")
     measured = frontier_lines(policy)
     if measured:
         console.print()
-        _print_line(console, "Accuracy on held-back tasks, % ± half the 95 % interval, at a mean cost of", "dim")
+        _print_line(console, "Accuracy on held-out tasks, % ± half the 95 % interval, at a mean cost of", "dim")
         console.print(_selection_table(measured, console.width))
         if any(
             met and is_overspent(met, budget)
@@ -313,15 +304,15 @@ def print_selection(policy: Policy, console: "Console") -> None:
             for budget in CONSOLE_BUDGETS
             for met in (line.at(budget),)
         ):
-            _print_line(console, "! Its dial was wrong: it spent clearly more than that.", "dim")
+            _print_line(console, "! It spent clearly more than that budget.", "dim")
         for name, met in fixed_cost_baselines(policy):
             _print_line(console, f"{one_line(name)}: {percent(met.accuracy)} at a cost of {percent(met.spent)}")
     console.print()
-    for place, sentence in enumerate(describe_result(policy)):
-        _print_line(console, sentence, "bold" if not place else "")
+    for index, sentence in enumerate(describe_result(policy)):
+        _print_line(console, sentence, "bold" if not index else "")
     evidence = policy.rung().evidence
-    if evidence is not None and (told := describe_promises(evidence)):
-        _print_line(console, told)
+    if evidence is not None and (text := describe_promises(evidence)):
+        _print_line(console, text)
     for note in dict.fromkeys(line.note for line in measured if line.rung and line.note):
         _print_line(console, f"{', '.join(line.name for line in measured if line.note == note)}: {note}")
 
@@ -334,8 +325,8 @@ def _selection_table(measured: Sequence[FrontierLine], width: int) -> "Table":
     table.add_column("", no_wrap=True, overflow="ellipsis")
     for head in (*(f"{100 * budget:g} % " for budget in CONSOLE_BUDGETS), "area"):
         table.add_column(head, justify="right", no_wrap=True)
-    for place, line in enumerate(measured):
-        if not line.rung and place and measured[place - 1].rung:
+    for index, line in enumerate(measured):
+        if not line.rung and index and measured[index - 1].rung:
             table.add_row(Text("for comparison", "dim italic"))
         style = "bold" if line.kept else ""
         cells = [_format_point(line.at(budget), budget) for budget in CONSOLE_BUDGETS]
@@ -352,36 +343,36 @@ def _format_point(met: FrontierPoint | None, budget: float) -> str:
 
 
 def print_policy(policy: Policy, version: str, shown: tuple[Candidate, OperatingMix, str], console: "Console") -> None:
-    """Print a policy on one screen: whence, the pool, the dial, and whom it asks for each type of task.
+    """Print a policy on one screen: source, pool, trade-off, and whom it asks for each type of task.
 
-    `shown` are the rung, the mixture at which its ways are shown, and what that mixture is called.
+    `shown` are the candidate, the mix whose usage is shown, and the name of that mix.
     """
     from rich.table import Table
 
-    rung, mix, called = shown
+    candidate, mix, called = shown
     about = policy.about
     _print_line(console, f"policy {version} from {one_line(log_name(about))} ({about.log_hash}), {about.made}", "bold")
     _print_line(console, f"{describe_source(policy)}. {describe_best_single(policy)}")
-    for sentence in describe_selection(policy) or (f"The {policy.kept} is the only rung.",):
+    for sentence in describe_selection(policy) or (f"The {policy.kept} is the only candidate.",):
         _print_line(console, sentence)
-    if rung.name != policy.kept:
-        _print_line(console, f"Shown is the {rung.name}, which is not the rung that is kept.", "yellow")
+    if candidate.name != policy.kept:
+        _print_line(console, f"This is the {candidate.name}, which is not the selected candidate.", "yellow")
     console.print()
-    both = Table.grid(padding=(0, 3, 0, 0))
-    both.add_row(_worker_table(policy, mix), _trade_off_table(policy, rung))
-    console.print(both)
-    if told := describe_few_outcomes(policy):
-        _print_line(console, f"* {told}", "yellow")
+    tables = Table.grid(padding=(0, 3, 0, 0))
+    tables.add_row(_worker_table(policy, mix), _trade_off_table(policy, candidate))
+    console.print(tables)
+    if text := describe_few_outcomes(policy):
+        _print_line(console, f"* {text}", "yellow")
     console.print()
-    _print_line(console, f"{rung.name} at {called}: {_format_promise(mix, rung)}", "bold")
-    found = usage_by_type(policy, mix)
-    if found:
-        console.print(_usage_table(found, policy.names))
+    _print_line(console, f"{candidate.name} at {called}: {_format_promise(mix, candidate)}", "bold")
+    usage = usage_by_type(policy, mix)
+    if usage:
+        console.print(_usage_table(usage, policy.names))
         _print_line(
             console, "Right, in %: the first alone, both where they agree, first/second where they differ.", "dim"
         )
     else:
-        _print_line(console, "This file does not hold whom it asks.")
+        _print_line(console, "This file has no usage statistics.")
     for note in about.notes[:_MAX_NOTES]:
         _print_line(console, f"! {note}", "yellow")
     if len(about.notes) > _MAX_NOTES:
@@ -390,8 +381,10 @@ def print_policy(policy: Policy, version: str, shown: tuple[Candidate, Operating
         )
 
 
-def _format_promise(mix: OperatingMix, rung: Candidate) -> str:
-    price = f" ({format_dollars(1000 * mix.cost * rung.dial.unit)} for 1,000 tasks)" if rung.dial.unit > 0 else ""
+def _format_promise(mix: OperatingMix, candidate: Candidate) -> str:
+    price = (
+        f" ({format_dollars(1000 * mix.cost * candidate.dial.unit)} for 1,000 tasks)" if candidate.dial.unit > 0 else ""
+    )
     return f"{percent(mix.accuracy)} expected for {percent(mix.cost)} of the best single worker's cost{price}"
 
 
@@ -421,39 +414,41 @@ def _worker_table(policy: Policy, mix: OperatingMix) -> "Table":
     return table
 
 
-def _trade_off_table(policy: Policy, rung: Candidate) -> "Table":
+def _trade_off_table(policy: Policy, candidate: Candidate) -> "Table":
     table = _plain_table()
     for head in ("cost", "accuracy", "$/1,000", "asks"):
         table.add_column(head, justify="right", no_wrap=True)
-    for _, mix in trade_off_settings(rung):
+    for _, mix in trade_off_settings(candidate):
         counted = ask_shares(policy, mix)
         error = _Z * max(mix.low.error, mix.high.error)
         table.add_row(
             f"{100 * mix.cost:.3g} %",
             f"{100 * mix.accuracy:.1f} ±{100 * error:.1f}",
-            format_dollars(1000 * mix.cost * rung.dial.unit).removeprefix("$") if rung.dial.unit > 0 else UNKNOWN,
+            format_dollars(1000 * mix.cost * candidate.dial.unit).removeprefix("$")
+            if candidate.dial.unit > 0
+            else UNKNOWN,
             UNKNOWN if counted is None else f"{sum(counted.values()):.2f}",
         )
     return table
 
 
-def _usage_table(found: Sequence[TypeUsage], workers: Sequence[str]) -> "Table":
+def _usage_table(usage: Sequence[TypeUsage], workers: Sequence[str]) -> "Table":
     from rich.text import Text
 
-    names, kinds = short_labels(workers, _NAME_CELLS), short_labels([way.kind for way in found], _TYPE_CELLS)
+    names, kinds = short_labels(workers, _NAME_CELLS), short_labels([way.kind for way in usage], _TYPE_CELLS)
     table = _plain_table(1)
     heads = ("task type", "asked first", "in", "asked second", "in", "alone", "agree", "differ")
-    for place, head in enumerate(heads):
-        table.add_column(head, justify="left" if place in (0, 1, 3) else "right", no_wrap=True, overflow="ellipsis")
-    for way in found[:_MAX_TYPES]:
+    for index, head in enumerate(heads):
+        table.add_column(head, justify="left" if index in (0, 1, 3) else "right", no_wrap=True, overflow="ellipsis")
+    for way in usage[:_MAX_TYPES]:
         pair = "" if way.second is None else "/".join(_format_rate(one) for one in way.differ)
         table.add_row(
             *map(Text, (kinds[way.kind], names[way.first], _format_share(way.share))),
             *map(Text, (names[way.second] if way.second else UNKNOWN, _format_share(way.more))),
             *map(Text, (_format_rate(way.alone), _format_rate(way.agree) if way.second else "", pair)),
         )
-    if len(found) > _MAX_TYPES:
-        table.add_row(Text(f"and {plural(len(found) - _MAX_TYPES, 'more type')}", "dim"))
+    if len(usage) > _MAX_TYPES:
+        table.add_row(Text(f"and {plural(len(usage) - _MAX_TYPES, 'more type')}", "dim"))
     return table
 
 
@@ -472,9 +467,9 @@ def _plain_table(gap: int = 2) -> "Table":
 
 
 def _print_line(console: "Console", text: str, style: str = "") -> None:
-    """Print a text cleaned, wrapped at words; lines that go on are indented."""
+    """Print a cleaned text, wrapped at words, with indented continuation lines."""
     from rich.text import Text
 
-    for place, line in enumerate(Text(one_line(text, _MAX_LINE), style).wrap(console, max(20, console.width - 2))):
+    for index, line in enumerate(Text(one_line(text, _MAX_LINE), style).wrap(console, max(20, console.width - 2))):
         line.rstrip()
-        console.print(Text("  " if place else "").append_text(line), soft_wrap=True)
+        console.print(Text("  " if index else "").append_text(line), soft_wrap=True)

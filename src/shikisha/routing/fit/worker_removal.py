@@ -1,10 +1,8 @@
-"""Getting on without a worker, or with less of it, when nothing can be fitted anew: shunned, discounted, measured.
+"""Worker removal: continuing without a worker, or with a worse one, when nothing can be refitted.
 
-A worker that fell (`drift`) is worth less by its fall in log odds: to the rule, to confidence in its answers, and to
-whoever decides whether to ask it; where hardly anything is left of it, it is not asked any more. Then the dial is
-measured again, because settings that leaned on it now cost and bring something else. Invariants: parts keep their
-settings; what was measured before (evidence, habits) is not carried over to what is another policy now. Deliberately
-absent: fitting.
+A worker that drifted is discounted by its fall in log odds in every rule; one that kept less than half of its success
+is not asked any more. Then the operating points are measured again. Invariants: rules keep their settings; evidence and
+usage of the earlier policy are dropped, since they describe another policy.
 """
 
 from collections.abc import Sequence
@@ -26,93 +24,99 @@ from shikisha.routing.stopping_rule import StoppingRule
 from shikisha.routing.table_rule import TableRule
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
-MIN_REMAINING_SUCCESS = 0.5  # of its usual success must be left of a worker that is still to be asked
-_EDGE = 1e-3  # success is thought at least this far from 0 and 1
-_REMEASURED_NOTE = "the dial was measured again on tasks that the policy was fitted on: rather too good"
+# A worker that keeps a smaller share of its expected success is not asked any more.
+MIN_REMAINING_SUCCESS = 0.5
+# Success is kept this far from 0 and 1, where log odds are infinite.
+_EDGE = 1e-3
+_REMEASURED_NOTE = "the trade-off was measured again on tasks that the policy was fitted on, so it is too optimistic"
 
 
-def reroute_policy(policy: Policy, fallen: Sequence[WorkerDrift], panel: OutcomeMatrix | None = None) -> Policy:
-    """Return the policy that makes do with what these workers have become.
+def reroute_policy(policy: Policy, fallen: Sequence[WorkerDrift], matrix: OutcomeMatrix | None = None) -> Policy:
+    """Return the policy adjusted to what these workers have become.
 
-    `panel` is of tasks on which to measure the dial again, as they would be now; without one the dial's costs and
-    accuracies are those from before.
+    `panel` are tasks on which to measure the operating points again, as they would be now; without it, costs and
+    accuracies stay as they were.
     """
-    found, now = policy, panel
+    adjusted, current = policy, matrix
     for drift in fallen:
-        place = policy.names.index(drift.worker)
-        words = f"{drift.worker} fell from {drift.usual:.3f} to {drift.found:.3f} from {drift.since} on"
+        index = policy.names.index(drift.worker)
+        note = f"{drift.worker} fell from {drift.usual:.3f} to {drift.found:.3f} from {drift.since} on"
         if drift.found < MIN_REMAINING_SUCCESS * drift.usual:
-            found = _exclude_workers(found, (drift.worker,), words)
+            adjusted = _exclude_workers(adjusted, (drift.worker,), note)
         else:
-            parts = tuple(_discount_rule(part, place, drift) for part in found.parts)
-            found = _with_note(replace(found, parts=parts), words)
-        now = None if now is None else simulate_drift(now, drift)
-    return found if now is None else remeasure_policy(found, now)
+            parts = tuple(_discount_rule(part, index, drift) for part in adjusted.parts)
+            adjusted = _with_note(replace(adjusted, parts=parts), note)
+        current = None if current is None else simulate_drift(current, drift)
+    return adjusted if current is None else remeasure_policy(adjusted, current)
 
 
-def remove_workers(policy: Policy, names: Sequence[str], panel: OutcomeMatrix | None = None) -> Policy:
-    """Return the policy that never asks these workers; `panel` as for `routed_around`."""
-    found = _exclude_workers(policy, names, f"made to do without {', '.join(names)}")
-    return found if panel is None else remeasure_policy(found, panel)
+def remove_workers(policy: Policy, names: Sequence[str], matrix: OutcomeMatrix | None = None) -> Policy:
+    """Return the policy that never asks these workers; `panel` as for `reroute_policy`."""
+    adjusted = _exclude_workers(policy, names, f"without {', '.join(names)}")
+    return adjusted if matrix is None else remeasure_policy(adjusted, matrix)
 
 
-def remeasure_policy(policy: Policy, panel: OutcomeMatrix) -> Policy:
-    """Return the policy with its dials measured on this panel, of the workers that it may ask and the panel has.
+def remeasure_policy(policy: Policy, matrix: OutcomeMatrix) -> Policy:
+    """Return the policy with operating points measured on this matrix, of the workers that both have.
 
-    UnknownName where the panel is not of this policy's workers.
+    UnknownName where the matrix lacks a worker of the policy.
     """
     for name in policy.names:
-        if name not in panel.workers:
-            raise UnknownName("worker of the policy among the tasks to measure on", name, panel.workers)
-    heard = panel.select_workers(policy.names).with_response_model(policy.hearing)
-    there = policy.may_ask(tuple(name for place, name in enumerate(policy.names) if heard.there[:, place].any()))
-    rungs = []
-    for rung in policy.rungs:
-        unit = rung.dial.unit or 1.0
+        if name not in matrix.workers:
+            raise UnknownName("worker of the policy in the log to measure on", name, matrix.workers)
+    with_texts = matrix.select_workers(policy.names).with_response_model(policy.hearing)
+    available = policy.may_ask(
+        tuple(name for index, name in enumerate(policy.names) if with_texts.there[:, index].any())
+    )
+    candidates = []
+    for candidate in policy.rungs:
+        unit = candidate.dial.unit or 1.0
         points = []
-        for place in sorted({point.part for point in rung.dial.points}):
-            part = policy.parts[place]
+        for index in sorted({point.part for point in candidate.dial.points}):
+            part = policy.parts[index]
             for setting in range(part.settings):
-                played = replay(part, setting, heard, there)
+                played = replay(part, setting, with_texts, available)
                 error = float(played.won.std()) / len(played) ** 0.5
                 points.append(
-                    OperatingPoint(place, setting, float(played.paid.mean()) / unit, float(played.won.mean()), error)
+                    OperatingPoint(index, setting, float(played.paid.mean()) / unit, float(played.won.mean()), error)
                 )
-        rungs.append(replace(rung, dial=TradeOff(upper_hull(points), rung.dial.unit, rung.dial.best_single)))
-    return _with_note(replace(policy, rungs=tuple(rungs)), _REMEASURED_NOTE)
+        candidates.append(
+            replace(candidate, dial=TradeOff(upper_hull(points), candidate.dial.unit, candidate.dial.best_single))
+        )
+    return _with_note(replace(policy, rungs=tuple(candidates)), _REMEASURED_NOTE)
 
 
-def simulate_drift(panel: OutcomeMatrix, drift: WorkerDrift) -> OutcomeMatrix:
-    """Return the panel as if the worker had been as it is now: some of its right answers are wrong, each in its way.
+def simulate_drift(matrix: OutcomeMatrix, drift: WorkerDrift) -> OutcomeMatrix:
+    """Return the matrix as if the worker had drifted before: some of its right answers become distinct wrong ones.
 
-    Which ones is drawn by the tasks' content.
+    The tasks' content draws which ones.
     """
-    column = panel.workers.index(drift.worker)
-    lost = 1 - drift.found / max(drift.usual, _EDGE)
-    drawn = np.array([_hash_to_unit(f"{drift.worker}\0{content}") for content in panel.hashes]) < lost
-    rows = np.flatnonzero(drawn & (panel.won[:, column] > 0) & (panel.codes[:, column] >= 0))
-    codes, scores = panel.codes.copy(), panel.scores.copy()
-    codes[rows, column], scores[rows, column] = panel.codes[rows].max(axis=1) + 1, 0.0
-    return replace(panel, codes=codes, scores=scores)
+    column = matrix.workers.index(drift.worker)
+    share_lost = 1 - drift.found / max(drift.usual, _EDGE)
+    changed = np.array([_hash_to_unit(f"{drift.worker}\0{content}") for content in matrix.hashes]) < share_lost
+    rows = np.flatnonzero(changed & (matrix.won[:, column] > 0) & (matrix.codes[:, column] >= 0))
+    codes, scores = matrix.codes.copy(), matrix.scores.copy()
+    codes[rows, column], scores[rows, column] = matrix.codes[rows].max(axis=1) + 1, 0.0
+    return replace(matrix, codes=codes, scores=scores)
 
 
-def _discount_rule(part: DecisionRule, worker: int, drift: WorkerDrift) -> DecisionRule:
-    match part:
+def _discount_rule(rule: DecisionRule, worker: int, drift: WorkerDrift) -> DecisionRule:
+    match rule:
         case TableRule():
-            return _discount_table(part, worker, drift)
+            return _discount_table(rule, worker, drift)
         case RouterRule():
-            return replace(part, table=_discount_table(part.table, worker, drift))
+            return replace(rule, table=_discount_table(rule.table, worker, drift))
         case CascadeRule():
             weights = {
-                asked: _discount_confidence(own, asked, worker, drift) for asked, own in part.confidences.items()
+                asked: _discount_confidence(own, asked, worker, drift) for asked, own in rule.confidences.items()
             }
-            return replace(part, confidences=weights)
+            return replace(rule, confidences=weights)
         case StoppingRule():
-            support = part.scorer.support.copy()
+            support = rule.scorer.support.copy()
             support[:, worker] += drift.shift
-            gains = {asked: _discount_gains(part, asked, worker, drift) for asked in part.gains}
-            return replace(part, scorer=replace(part.scorer, support=support), gains=gains)
-    return part
+            gains = {asked: _discount_gains(rule, asked, worker, drift) for asked in rule.gains}
+            return replace(rule, scorer=replace(rule.scorer, support=support), gains=gains)
+    return rule
 
 
 def _discount_table(table: TableRule, worker: int, drift: WorkerDrift) -> TableRule:
@@ -122,45 +126,45 @@ def _discount_table(table: TableRule, worker: int, drift: WorkerDrift) -> TableR
 
 
 def _discount_confidence(weights: Floats, asked: tuple[int, ...], worker: int, drift: WorkerDrift) -> Floats:
-    """Return the weights of confidence in the last of those asked; the first is the constant."""
-    found = weights.copy()
-    found[0] += drift.shift if asked[-1] == worker else 0.0
-    return found
+    """Return the weights of confidence in the last worker asked; the first weight is the constant."""
+    adjusted = weights.copy()
+    adjusted[0] += drift.shift if asked[-1] == worker else 0.0
+    return adjusted
 
 
-def _discount_gains(part: StoppingRule, asked: tuple[int, ...], worker: int, drift: WorkerDrift) -> Floats:
+def _discount_gains(rule: StoppingRule, asked: tuple[int, ...], worker: int, drift: WorkerDrift) -> Floats:
     """Return gains [p, n, L] in which asking the worker brings less.
 
-    At first, when its answer may be all there is, by its fall in success (the first feature is 1); later in proportion.
+    At first, when its answer may be the only one, by its fall in success (feature 0 is 1); later in proportion.
     """
-    others = [other for other in part.workers if other not in asked]
-    found = part.gains[asked].copy()
+    others = [other for other in rule.workers if other not in asked]
+    gains = rule.gains[asked].copy()
     if worker in others:
-        place = others.index(worker)
+        index = others.index(worker)
         if asked:
-            found[:, place] *= drift.found / max(drift.usual, _EDGE)
+            gains[:, index] *= drift.found / max(drift.usual, _EDGE)
         else:
-            found[0, place] -= drift.usual - drift.found
-    return found
+            gains[0, index] -= drift.usual - drift.found
+    return gains
 
 
 def _exclude_workers(policy: Policy, names: Sequence[str], words: str) -> Policy:
-    def shunned(worker: KnownWorker) -> KnownWorker:
+    def exclude(worker: KnownWorker) -> KnownWorker:
         return replace(worker, shunned=words) if worker.name in names else worker
 
-    return _with_note(replace(policy, workers=tuple(map(shunned, policy.workers))), words)
+    return _with_note(replace(policy, workers=tuple(map(exclude, policy.workers))), words)
 
 
-def _with_note(policy: Policy, words: str) -> Policy:
-    """Return the policy without what was measured of the one that it was, and with a note of what it is now."""
-    rungs = tuple(replace(rung, evidence=None) for rung in policy.rungs)
-    about = replace(policy.about, notes=(*policy.about.notes, words))
-    return replace(policy, about=about, rungs=rungs, habits=None)
+def _with_note(policy: Policy, note: str) -> Policy:
+    """Return the policy without the measurements of its predecessor, and with a note of the change."""
+    candidates = tuple(replace(candidate, evidence=None) for candidate in policy.rungs)
+    about = replace(policy.about, notes=(*policy.about.notes, note))
+    return replace(policy, about=about, rungs=candidates, habits=None)
 
 
 def _shift_log_odds(success: Floats, shift: float) -> Floats:
-    held = np.clip(success, _EDGE, 1 - _EDGE)
-    return np.asarray(1 / (1 + (1 - held) / held * np.exp(-shift)), np.float64)
+    clipped = np.clip(success, _EDGE, 1 - _EDGE)
+    return np.asarray(1 / (1 + (1 - clipped) / clipped * np.exp(-shift)), np.float64)
 
 
 def _hash_to_unit(text: str) -> float:

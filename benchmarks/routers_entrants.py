@@ -10,6 +10,14 @@ from time import perf_counter
 
 import numpy as np
 
+from router_baselines import (
+    EstimatorFitter,
+    best_by_price,
+    fit_factored_router,
+    fit_logistic_router,
+    fit_nearest_neighbors,
+    route_by_estimate,
+)
 from routers_sets import Split
 from shikisha.routing.arrays import Floats, Ints
 from shikisha.routing.fit.baselines import (
@@ -33,14 +41,6 @@ from shikisha.routing.fit.fit_table import fit_table
 from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.model_selection import select_policy
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
-from shikisha.routing.fit.router_baselines import (
-    EstimatorFitter,
-    best_by_price,
-    fit_factored_router,
-    fit_logistic_router,
-    fit_nearest_neighbors,
-    route_by_estimate,
-)
 from shikisha.routing.state import SHIP, DecisionRule, TaskBatch
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 

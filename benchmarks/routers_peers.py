@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from router_baselines import ReducedTexts
 from routers_entrants import Measured, by_trial
 from routers_sets import Split
 from shikisha.routing.arrays import Ints
 from shikisha.routing.fit.baselines import BaselineTrial, score_picks
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
-from shikisha.routing.fit.router_baselines import ReducedTexts
 
 SCRIPT = Path(__file__).parent / "peers_routers.py"
 DIRECTIONS = 256

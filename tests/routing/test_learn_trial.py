@@ -194,8 +194,8 @@ def test_a_language_models_word_alone_promotes_nobody_unless_one_is_told_to_trus
     found = decide_promotion(tried(judged))
     assert not found.promote
     assert found.reasons[0] == (
-        "0 tasks of the canary were graded by checks or people: at least 50 are needed; 400 more were graded by a language model "
-        "word alone, which does not count"
+        "0 tasks of the canary were graded by checks or people: at least 50 are needed; 400 more were graded by a "
+        "language model alone, which does not count"
     )
     assert decide_promotion(tried(judged, trusted_bases(trust_judge=True))).promote
 

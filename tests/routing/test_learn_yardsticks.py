@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from panels import POOL, Made, folds, missing, panel, scores_only, untyped
 
+from router_baselines import ReducedTexts, TfidfFeatures, router_baselines
 from shikisha.routing.fit.baselines import (
     BEST_SINGLE,
     LEARNED_VOTE,
@@ -36,7 +37,6 @@ from shikisha.routing.fit.baselines import (
 )
 from shikisha.routing.fit.cost_frontier import BUDGETS, Frontier
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
-from shikisha.routing.fit.router_baselines import ReducedTexts, TfidfFeatures, router_baselines
 from shikisha.routing.state import NO_ANSWER, TaskBatch
 from shikisha.routing.stopping_rule import AnswerScorer
 
@@ -259,4 +259,4 @@ def test_what_is_told_is_the_area_from_a_budget_on_and_every_budget() -> None:
     (mix,) = [one for one in baseline_records(found, first=1) if one.name == SINGLE_MIX]
     assert mix.area == pytest.approx(found[SINGLE_MIX].won[:, 1].mean())
     assert [met.budget for met in mix.frontier] == [0.02, 1.0]
-    assert "lot" in mix.note
+    assert "drawn at random" in mix.note

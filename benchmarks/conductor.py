@@ -40,21 +40,21 @@ from shikisha.simulation.worker_profiles import GENERALIST, HELD_OUT_NAMES, JUDG
 
 TRAINED, BEFORE = "trained", "before GRPO"
 MOST = 9  # shapes and workers that are printed
-_NEW = TaskDistribution(auditions=PoolDistribution(single=0.3, only_new=True))
+_NEW = TaskDistribution(pool=PoolDistribution(single=0.3, only_new=True))
 _DEV = 300  # tasks to choose a topology by
 
 
 def asks_new(item: SimulatedTask) -> bool:
     """Whether the optimal policy asks a worker that training never meets."""
     plan = best_plan(item.question, profiles_of(item.pool.cards)).plan
-    return any(item.casting[step.worker][0] in HELD_OUT_NAMES for step in plan.steps)
+    return any(item.workers[step.worker][0] in HELD_OUT_NAMES for step in plan.steps)
 
 
 CUTS: dict[str, tuple[TaskDistribution, Callable[[SimulatedTask], bool]]] = {
     STANDARD_CUT: (SMALL_TASKS, lambda _: True),
-    "pool of 3": (TaskDistribution(auditions=PoolDistribution((3,))), lambda _: True),
-    "pool of 7": (TaskDistribution(auditions=PoolDistribution((7,))), lambda _: True),
-    "pool of 8": (TaskDistribution(auditions=PoolDistribution((8,))), lambda _: True),
+    "pool of 3": (TaskDistribution(pool=PoolDistribution((3,))), lambda _: True),
+    "pool of 7": (TaskDistribution(pool=PoolDistribution((7,))), lambda _: True),
+    "pool of 8": (TaskDistribution(pool=PoolDistribution((8,))), lambda _: True),
     "unseen pair of families": (TaskDistribution(only_pair=True), lambda _: True),
     "new two-skilled workers": (_NEW, lambda item: item.new_workers),
     "new two-skilled workers, asked by the optimum": (_NEW, asks_new),
@@ -161,7 +161,7 @@ def arguments() -> argparse.Namespace:
 
 
 def _held_out(recipe: TaskDistribution) -> bool:
-    return recipe.only_pair or recipe.auditions.only_new
+    return recipe.only_pair or recipe.pool.only_new
 
 
 def learned_of(given: argparse.Namespace) -> dict[str, list[Author]]:

@@ -42,21 +42,21 @@ SHOWN = ("right", SHARE, "valid", f"less {RULES}", f"less {SINGLE}")
 
 
 def _sizes(*sizes: int) -> PoolDistribution:
-    return replace(LARGE_TASKS.auditions, sizes=sizes)
+    return replace(LARGE_TASKS.pool, sizes=sizes)
 
 
 def idle(item: SimulatedTask) -> int:
     """Return how many workers of no use stand in the pool."""
-    return sum(name in IDLE for name, _ in item.casting)
+    return sum(name in IDLE for name, _ in item.workers)
 
 
 CUTS: dict[str, tuple[TaskDistribution, Callable[[SimulatedTask], bool]]] = {
     STANDARD_CUT: (LARGE_TASKS, lambda _: True),
-    "pool of 9": (replace(LARGE_TASKS, auditions=_sizes(9)), lambda _: True),
-    "pool of 10": (replace(LARGE_TASKS, auditions=_sizes(10)), lambda _: True),
+    "pool of 9": (replace(LARGE_TASKS, pool=_sizes(9)), lambda _: True),
+    "pool of 10": (replace(LARGE_TASKS, pool=_sizes(10)), lambda _: True),
     "unseen pairs of families": (replace(LARGE_TASKS, only_pair=True), lambda _: True),
     "new workers of several skills": (
-        replace(LARGE_TASKS, auditions=replace(LARGE_TASKS.auditions, single=0.2, only_new=True)),
+        replace(LARGE_TASKS, pool=replace(LARGE_TASKS.pool, single=0.2, only_new=True)),
         lambda item: item.new_workers,
     ),
     "a specialist missing": (replace(LARGE_TASKS, lacking=1.0), lambda _: True),

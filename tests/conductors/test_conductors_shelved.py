@@ -147,7 +147,7 @@ async def test_where_the_version_that_began_a_run_is_gone_the_live_one_goes_on_a
 async def test_a_promotion_holds_from_the_next_run_on_without_a_new_conductor(folder: Path) -> None:
     _, other = shelf_of(folder, asking("ann"), asking("bob"))
     conductor, answers = registry_conductor(str(folder)), []
-    for step in (lambda shelf: shelf, lambda shelf: shelf.promoted(other, ME), lambda shelf: shelf.rolled_back(ME)):
+    for step in (lambda shelf: shelf, lambda shelf: shelf.with_live(other, ME), lambda shelf: shelf.with_rollback(ME)):
         update_registry(folder, step)
         run = await engine().run(Task("What is it?"), pool(), conductor)
         answers.append(run.answer)

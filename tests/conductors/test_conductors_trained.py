@@ -144,13 +144,13 @@ import asyncio, sys
 for name in ("torch", "transformers", "safetensors"):
     sys.modules[name] = None  # an import of it is an ImportError
 from pathlib import Path
-import shikisha.conductors.trained
-from shikisha.config.load import load
-composition = load(Path(sys.argv[2]))
+import shikisha.conductors.trained_model
+from shikisha.config.container import load_config
+composition = load_config(Path(sys.argv[2]))
 pool = composition.pool(())
 conductor = composition.conductor(f"lm:{sys.argv[1]}?temperature=0.9&unknown=1", pool)
-from shikisha.conductor import Situation
-from shikisha.task import Task
+from shikisha.engine.conductor import Situation
+from shikisha.core.task import Task
 proposal = asyncio.run(conductor.propose(Situation(Task("what is it"), pool.cards)))
 assert proposal.plan.steps
 print(proposal.text)

@@ -309,7 +309,7 @@ async def test_a_loop_over_a_real_endpoint_and_a_journal_on_disk_goes_on_in_anot
     task = replace(TASK, history=(ChatMessage(Speaker.SYSTEM, "Be brief."),), parallel_tool_calls=False)
     async with chat_server(choose) as url:
         settings = chat.ChatSettings(model="m", base_url=url, tools=True)
-        card = chat.fitted(settings, Card("w", price=Price(1.0, 2.0), max_output_tokens=99))
+        card = chat.fit_card(settings, Card("w", price=Price(1.0, 2.0), max_output_tokens=99))
         for turn in range(2):
             worker = chat.build(settings, card, SecretStore({}))
             async with open_journal(f"sqlite:///{tmp_path}/j.db") as journal:

@@ -47,7 +47,7 @@ def optimal(item: SimulatedTask) -> Plan:
 
 
 def whoever_is_of_no_use(item: SimulatedTask) -> Plan:
-    asked = next((place for place, (name, _) in enumerate(item.casting) if name in IDLE), 0)
+    asked = next((place for place, (name, _) in enumerate(item.workers) if name in IDLE), 0)
     return Plan((Step("answer the question", asked),))
 
 
@@ -77,7 +77,7 @@ def test_every_cut_has_tasks_of_its_own(cut: str) -> None:
     recipe, counts = CUTS[cut]
     assert len(found) == 12
     assert all(counts(item) for item in found)
-    assert {len(item.pool) for item in found} <= set(recipe.auditions.sizes)
+    assert {len(item.pool) for item in found} <= set(recipe.pool.sizes)
     assert all(item.unseen_pair for item in found) or not recipe.only_pair
 
 

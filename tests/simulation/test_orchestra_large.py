@@ -9,14 +9,12 @@ from itertools import product
 
 import pytest
 
-from shikisha.core.errors import UnknownName
 from shikisha.engine.worker import Request
 from shikisha.evals.tasksets.simulated import SIMULATED_DISTRIBUTIONS
 from shikisha.evals.tasksets.taskset_loader import NAMES, SIMULATED_SETS, load_taskset
 from shikisha.simulation import chain_of_thought, plan_templates, sft_examples
-from shikisha.simulation.editions import ALL_PROFILES, LARGE, SMALL, edition_named
-from shikisha.simulation.families import FAMILIES, OPERATIONS, SMALL_FAMILIES
-from shikisha.simulation.questions import question_readings
+from shikisha.simulation.editions import ALL_PROFILES, LARGE, SMALL
+from shikisha.simulation.questions import FAMILIES, OPERATIONS, SMALL_FAMILY_NAMES, question_readings
 from shikisha.simulation.sft_examples import SFTMixture, generate_example, plan_subtasks
 from shikisha.simulation.simulated_workers import CANNOT_PREFIX, LACK_PREFIX, SimulatedWorker, apply_with_tool
 from shikisha.simulation.task_generator import (
@@ -35,8 +33,8 @@ from shikisha.simulation.worker_profiles import IRRELEVANT_WORKERS, WorkerProfil
 
 MANY = 400
 TRAINED = TaskDistribution(parts=(0.3, 0.35, 0.35), lacking=0.2)
-EIGHT = TaskDistribution(parts=(0, 0, 0, 1), lacking=0.0, auditions=PoolDistribution(sizes=(8,)))
-OURS = sorted(set(FAMILIES) - set(SMALL_FAMILIES))
+EIGHT = TaskDistribution(parts=(0, 0, 0, 1), lacking=0.0, pool=PoolDistribution(sizes=(8,)))
+OURS = sorted(set(FAMILIES) - set(SMALL_FAMILY_NAMES))
 
 
 @cache
@@ -58,7 +56,7 @@ def digest(texts: Iterable[object]) -> str:
         (WordingSplit.HELDOUT, EIGHT, "febc62429bb76f01"),
         (
             WordingSplit.HELDOUT,
-            TaskDistribution(auditions=PoolDistribution(single=0.3, only_new=True)),
+            TaskDistribution(pool=PoolDistribution(single=0.3, only_new=True)),
             "4959367b00c90fc5",
         ),
     ],
@@ -67,7 +65,7 @@ def test_the_small_editions_tasks_are_what_they_were_before_there_was_a_large_on
     split: WordingSplit, recipe: TaskDistribution, known: str
 ) -> None:
     found = generate_tasks(split, 1, recipe, 60)
-    assert digest((one.task.id, one.task.prompt, one.gold, one.casting, one.lacking) for one in found) == known
+    assert digest((one.task.id, one.task.prompt, one.gold, one.workers, one.lacking) for one in found) == known
 
 
 @pytest.mark.parametrize(
@@ -135,10 +133,10 @@ def test_training_never_meets_what_is_held_out() -> None:
 def test_a_split_asks_about_its_own_names_in_its_own_words(split: WordingSplit) -> None:
     places, keepers = split_names()
     others = {name for of in (places, keepers) for other in WordingSplit if other is not split for name in of[other]}
-    said = {words for other in WordingSplit if other is not split for one in drawn(other) for _, words in one.casting}
+    said = {words for other in WordingSplit if other is not split for one in drawn(other) for _, words in one.workers}
     for one in drawn(split):
         assert not others & {*one.task.prompt.lower().rstrip("?.").replace(",", "").split(), one.gold}
-        assert not said & {words for _, words in one.casting}
+        assert not said & {words for _, words in one.workers}
 
 
 def test_every_slip_makes_a_wrong_answer_and_no_answer_stands_in_its_question() -> None:
@@ -218,13 +216,6 @@ def test_the_skills_of_the_simulated_models_go_to_five_parts() -> None:
         skills = ALL_PROFILES[name].skill_by_parts
         assert len(skills) == 5
         assert list(skills) == sorted(skills, reverse=True)
-
-
-def test_an_unknown_edition_lists_the_known_ones() -> None:
-    assert edition_named("large") is LARGE
-    assert edition_named("small") is SMALL
-    with pytest.raises(UnknownName, match="large, small"):
-        edition_named("huge")
 
 
 async def test_it_is_a_taskset_by_name() -> None:

@@ -9,9 +9,8 @@ import pytest
 from shikisha.core.budget import Usage
 from shikisha.core.task import Task
 from shikisha.engine.worker import GrantedStep, Request
-from shikisha.simulation.families import FAMILIES, OPERATIONS
 from shikisha.simulation.instructions import CANONICAL_PHRASES, NUMBERED_PHRASES, InstructionKind, parse_instruction
-from shikisha.simulation.questions import ComposedQuestion, PartReference, parse_question
+from shikisha.simulation.questions import FAMILIES, OPERATIONS, ComposedQuestion, PartReference, parse_question
 from shikisha.simulation.seeded_random import seeded_generator
 from shikisha.simulation.simulated_workers import FactNotFound, SimulatedWorker, apply_with_tool, simulated_usage
 from shikisha.simulation.task_generator import draw_question, generate_tasks, shape_groups

@@ -8,8 +8,14 @@ import pytest
 
 from shikisha.core.task import Task
 from shikisha.engine.worker import Request
-from shikisha.simulation.families import FAMILIES, OPERATIONS
-from shikisha.simulation.questions import ComposedQuestion, PartReference, QuestionPart, has_shortcut
+from shikisha.simulation.questions import (
+    FAMILIES,
+    OPERATIONS,
+    ComposedQuestion,
+    PartReference,
+    QuestionPart,
+    has_shortcut,
+)
 from shikisha.simulation.seeded_random import seeded_generator
 from shikisha.simulation.simulated_workers import SimulatedWorker
 from shikisha.simulation.task_generator import (
@@ -35,7 +41,7 @@ def drawn(split: WordingSplit, count: int = MANY, recipe: TaskDistribution = SMA
 
 
 def same(one: SimulatedTask, other: SimulatedTask) -> bool:
-    return (one.task, one.gold, one.question, one.casting) == (other.task, other.gold, other.question, other.casting)
+    return (one.task, one.gold, one.question, one.workers) == (other.task, other.gold, other.question, other.workers)
 
 
 @pytest.mark.parametrize("split", WordingSplit)
@@ -63,7 +69,7 @@ def test_splits_share_no_question_and_no_description() -> None:
         (WordingSplit.DEV, WordingSplit.HELDOUT),
     ):
         prompts = [{drawn.task.prompt for drawn in by_split[split]} for split in (one, other)]
-        said = [{words for drawn in by_split[split] for _, words in drawn.casting} for split in (one, other)]
+        said = [{words for drawn in by_split[split] for _, words in drawn.workers} for split in (one, other)]
         assert not prompts[0] & prompts[1]
         assert not said[0] & said[1]
 
@@ -162,9 +168,9 @@ def test_cards_show_price_and_description_and_no_skills() -> None:
 
 
 def test_a_recipe_changes_what_is_drawn() -> None:
-    large = TaskDistribution(parts=(0, 0, 0, 1), lacking=0.0, auditions=PoolDistribution(sizes=(8,)))
+    large = TaskDistribution(parts=(0, 0, 0, 1), lacking=0.0, pool=PoolDistribution(sizes=(8,)))
     assert {(len(one.kinds), len(one.pool)) for one in drawn(WordingSplit.TRAIN, 50, recipe=large)} == {(4, 8)}
-    pair = TaskDistribution(only_pair=True, auditions=PoolDistribution(only_new=True))
+    pair = TaskDistribution(only_pair=True, pool=PoolDistribution(only_new=True))
     assert all({"text", "date"} <= set(one.kinds) for one in drawn(WordingSplit.HELDOUT, 50, recipe=pair))
     lacking = TaskDistribution(lacking=1.0)
     assert all(one.lacking for one in drawn(WordingSplit.DEV, 50, recipe=lacking))
@@ -188,10 +194,10 @@ def test_a_recipe_may_ask_for_noisy_work_and_somebody_who_takes_votes() -> None:
     ("split", "recipe", "why"),
     [
         (WordingSplit.TRAIN, TaskDistribution(only_pair=True), "no held-out pair"),
-        (WordingSplit.TRAIN, TaskDistribution(auditions=PoolDistribution(only_new=True)), "no new two-skilled workers"),
+        (WordingSplit.TRAIN, TaskDistribution(pool=PoolDistribution(only_new=True)), "no new two-skilled workers"),
         (
             WordingSplit.DEV,
-            TaskDistribution(lacking=1.0, auditions=PoolDistribution(generalist=0, novice=0)),
+            TaskDistribution(lacking=1.0, pool=PoolDistribution(generalist=0, novice=0)),
             "no pool and question fit",
         ),
     ],

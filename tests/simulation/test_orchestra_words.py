@@ -5,11 +5,12 @@ from itertools import combinations
 
 import pytest
 
-from shikisha.simulation.families import FAMILIES, OPERATIONS
-from shikisha.simulation.operations import Operation
+from shikisha.simulation.question_families import Operation
 from shikisha.simulation.questions import (
+    FAMILIES,
     JOINED_CLAUSES,
     ONE_CLAUSE,
+    OPERATIONS,
     THREE_CLAUSES,
     TWO_CLAUSES,
     PartReference,

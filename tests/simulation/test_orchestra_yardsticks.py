@@ -30,9 +30,8 @@ from shikisha.simulation.baseline_conductors import (
 )
 from shikisha.simulation.baseline_conductors import read_description as offer_in
 from shikisha.simulation.demo_run import SimulatedRun, run_tasks, summarize_runs
-from shikisha.simulation.families import FAMILIES
 from shikisha.simulation.plan_templates import PlanBlock, compose_plan
-from shikisha.simulation.questions import parse_question
+from shikisha.simulation.questions import FAMILIES, parse_question
 from shikisha.simulation.task_generator import generate_tasks
 from shikisha.simulation.vocabulary import WordingSplit, split_names
 from shikisha.simulation.worker_profiles import (

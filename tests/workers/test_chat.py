@@ -263,12 +263,12 @@ def test_wrong_settings_say_where(settings: dict[str, object], where: str) -> No
 
 CALL = """
 import asyncio, sys
-from shikisha.secrets import Vault
-from shikisha.task import Task
-from shikisha.worker import Card, Request
-from shikisha.workers.chat import Settings, build
+from shikisha.core.secrets import SecretStore
+from shikisha.core.task import Task
+from shikisha.core.call import Card, Request
+from shikisha.workers.chat import ChatSettings, build
 
-worker = build(Settings(model="m", base_url=sys.argv[1]), Card("w", max_output_tokens=9), Vault())
+worker = build(ChatSettings(model="m", base_url=sys.argv[1]), Card("w", max_output_tokens=9), SecretStore())
 asyncio.run(worker.perform(Request(Task("q"), "s")))
 """
 

@@ -16,7 +16,7 @@ from shikisha.core.messages import Attachment, ChatMessage, Json, MediaKind, Spe
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.testing import InjectedFault, ReceivedChatRequest, ScriptedAnswer, ScriptedToolCall, chat_server
-from shikisha.workers.chat import ChatSettings, build, chat_message, fitted
+from shikisha.workers.chat import ChatSettings, build, chat_message, fit_card
 from shikisha.workers.chat_reply import ChatReply
 
 TOOL: Mapping[str, Json] = {
@@ -236,7 +236,7 @@ async def test_a_schema_is_sent_where_the_endpoint_can_be_held_to_it_and_said_in
 
 
 def test_what_the_settings_say_stands_on_the_card() -> None:
-    card = fitted(ChatSettings.model_validate({"model": "m", "tools": True, "takes": ["image", "file"]}), Card("x"))
+    card = fit_card(ChatSettings.model_validate({"model": "m", "tools": True, "takes": ["image", "file"]}), Card("x"))
     assert (card.tools, card.takes) == (True, (MediaKind.IMAGE, MediaKind.FILE))
 
 

@@ -178,11 +178,11 @@ async def test_the_event_loop_goes_on_while_code_runs(sandbox: MontySandbox) -> 
 def test_a_program_that_never_closes_its_sandbox_ends_well() -> None:
     program = (
         "import asyncio\n"
-        "from shikisha.sandbox.monty import shared_monty as shared\n"
+        "from shikisha.sandbox.monty import shared_monty\n"
         "async def main():\n"
         "    try:\n"
-        "        async with asyncio.timeout(0.1): await shared().run('while True: pass', {})\n"
-        "    except TimeoutError: print((await shared().run('6 * 7', {})).value)\n"
+        "        async with asyncio.timeout(0.1): await shared_monty().run('while True: pass', {})\n"
+        "    except TimeoutError: print((await shared_monty().run('6 * 7', {})).value)\n"
         "asyncio.run(main())\n"
     )
     ended = subprocess.run([sys.executable, "-Werror", "-c", program], capture_output=True, text=True, timeout=30)  # noqa: S603 - our own code

@@ -1,21 +1,11 @@
-"""Conductors that plan by a fixed rule: a named topology, a cascade, or plans given beforehand.
+"""Conductors that follow a fixed rule: topologies, cascades, random plans and plans given beforehand.
 
-A name like `fixed:vote` stands bare or with options, `fixed:vote?workers=a,b&join=c`; the whole of it is the
-conductor's name, so a journal tells what was conducted and a resumed run gets the same conductor. Invariant: the same
-situation leads to the same plan. Deliberately absent: anything learned, and any chance.
+A name like `fixed:vote` stands alone or with options, `fixed:vote?workers=a,b&join=c`. The whole text is the
+conductor's name, so a journal says what conducted a run and a resumed run gets the same conductor. An agreement cascade
+asks two workers and a third where the two differ; it needs neither a check nor the right answer.
 
-The agreement cascade: two workers answer side by side; where they agree that is the answer, else a third is asked.
-
-It needs no check and no right answer, only the canonical form of answers. Two answers agree when they are the same but
-for case and space, choose the same letter, or come to the same number; `by=text` (or `choice`, `number`, `math`) counts
-that form alone. Invariant: two rounds at most, and the second
-only where the first has no agreement. Deliberately absent: confidence learned from outcomes.
-
-Plans drawn by lot: the control that shows what structure and choice are worth by themselves.
-
-Length (1 to as many as are allowed), workers, and access lists (a coin for each earlier step) are drawn; the last step
-gives the answer. Invariant: the same seed, task and pool size lead to the same plan, on any machine and in any order.
-Deliberately absent: any look at descriptions or prices, and invented subtasks: every step is to answer the question.
+Invariant: the same situation leads to the same plan. A random plan depends on its seed, the task and the pool size
+only. Deliberately absent: anything learned from outcomes (see `learned_policy`).
 """
 
 from collections.abc import Sequence
@@ -116,7 +106,7 @@ def fixed_conductor(spec: str, options: TopologyOptions | None = None, name: str
 
 
 class FixedConductor:
-    """Performs one topology in one round."""
+    """Plans one topology in one round."""
 
     def __init__(self, name: str, topology: Topology, options: TopologyOptions = NO_TOPOLOGY_OPTIONS) -> None:
         reject_unused_options(name, options, topology.roles, topology.takes)
@@ -135,7 +125,7 @@ class FixedConductor:
         return self._made[1]
 
     async def propose(self, situation: Situation) -> Proposal:
-        """Propose the topology's plan, and after it keep the answer."""
+        """Propose the topology's plan in the first round; keep the answer in the second."""
         if situation.rounds:
             return Proposal(Plan(), note=f"{self._name} has one round", final=True)
         note = f"the fixed topology {self._name}"
@@ -143,9 +133,9 @@ class FixedConductor:
 
 
 class CascadeConductor:
-    """Asks one worker, and the next dearer one when there is no answer or a check did not pass (FrugalGPT's shape).
+    """Asks one worker, and the next more expensive one when there is no answer or a check failed (as FrugalGPT does).
 
-    Its ladder is `workers` in the order given, else the cheapest and the dearest talker. Without checks on the workers
+    Its order is `workers` as given, else the cheapest and the most expensive text worker. Without checks on the workers
     it stops at the first answer.
     """
 
@@ -166,7 +156,7 @@ class CascadeConductor:
         return tuple(dict.fromkeys((cast.cheapest, cast.most_expensive)))
 
     async def propose(self, situation: Situation) -> Proposal:
-        """Propose one step for the next rung, or keep the answer."""
+        """Propose one step for the next worker, or keep the answer."""
         ladder, rung = self.ladder(situation.cards), len(situation.rounds)
         trouble = _failure_reason(situation.rounds[-1]) if situation.rounds else ""
         if situation.rounds and not trouble:
@@ -214,14 +204,14 @@ def _require_cards(cards: tuple[Card, ...]) -> tuple[Card, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RandomPlanConductor:
-    """Proposes one plan by lot. `longest` bounds its steps; 1 makes it a random router."""
+    """Proposes one random plan. `longest` bounds its steps; 1 makes it a random router."""
 
     seed: int = 0
     longest: int = 5
     name: str = "random"
 
     async def propose(self, situation: Situation) -> Proposal:
-        """Draw a plan, and after it keep the answer."""
+        """Draw a plan in the first round; keep the answer in the second."""
         if situation.rounds:
             return Proposal(Plan(), note="one random plan is enough", final=True)
         draw = Random(f"{self.seed}:{situation.task.content_hash}")  # noqa: S311 - a control, not a secret

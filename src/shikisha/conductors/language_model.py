@@ -1,10 +1,10 @@
-"""A conductor that asks a language model for the plan: any chat endpoint, with our prompt (see `prompt`).
+"""A conductor that asks a language model behind any chat endpoint for the plan.
 
-Where the endpoint can be held to a JSON Schema it is; everywhere its text goes through the one strict parser. A text
-that is no plan is shown to the model once more with the error; then the configured fallback conductor proposes.
-Invariants: what the model writes can name workers of the pool and nothing else (1, 5); every rejected text, and the
-fallback's name, are in the Proposal, so that no substitution is hidden (9). Deliberately absent: any memory between
-calls, repair of near-misses, and retries after faults (the engine's attempts do that).
+Endpoints that support it are held to a JSON Schema; every text goes through the one strict parser. A text that is no
+plan goes back to the model once, with the error; then the configured fallback conductor plans. Invariants: the model
+can name workers of the pool and nothing else (1, 5); every rejected text, and the fallback's name, are in the
+`Proposal`, so no substitution is hidden (9). Deliberately absent: memory between calls, repair of near misses, and
+retries after faults, which the engine's attempts do.
 """
 
 from collections.abc import Mapping
@@ -43,9 +43,9 @@ class LanguageModelConductor:
     rounds: int = 3
 
     async def propose(self, situation: Situation) -> Proposal:
-        """Ask for a plan; without a fallback PlanError when there is none, WorkerError when there is no answer.
+        """Ask for a plan; without a fallback, PlanError for no plan and WorkerError for no answer.
 
-        A call that waits for a person is waited for: WorkerError goes through, fallback or not.
+        A call that waits for a person keeps waiting: its WorkerError is raised even where there is a fallback.
         """
         if situation.ask is None:
             raise PlanError("nobody let this conductor ask its model", self.name)

@@ -1,23 +1,17 @@
-"""A conductor that decides by a learned policy: ask one more worker, or ship an answer, round by round.
+"""Conductors that act by policies fitted to outcomes: ask one more worker, or keep an answer, round by round.
 
-`policy:FILE` takes the most accurate setting; `policy:FILE?quality=0.99` (of the best single worker's accuracy),
-`?max_cost=20%` (of its mean cost), `?budget_per_1k=1.50` (dollars for a thousand tasks) or `?lambda=0.5` turn the dial,
-and `?rung=table` takes a simpler rung. With `?explore=5%`, workers of the pool that the policy does not know, or hardly
-knows, are asked first on some tasks, beside the usual course, for that share of what a run costs (`policy.exploring`).
-Invariants: the same task and the same answers lead to the same plan; workers that the pool lacks are not asked; whoever
-is explored changes neither whom the policy asks nor what it ships, but that a worker it would ask anyway is not asked
-twice, and that the answer of one it explored is better than none. Deliberately absent: learning, and any cap: the run's
-budget holds those.
+`policy:FILE` takes the most accurate setting. `policy:FILE?quality=0.99` (of the best single worker's accuracy),
+`?max_cost=20%` (of its mean cost), `?budget_per_1k=1.50` (dollars for a thousand tasks) or `?lambda=0.5` choose a
+cost-quality trade-off, and `?rung=table` a simpler candidate. With `?explore=5%`, workers that the policy hardly knows
+are asked first on some tasks, for that share of what a run costs. `policy:DIR` acts by a registry: the live policy, its
+canary on a share of the tasks, and shadows that only say what they would do.
 
-A conductor that acts by a shelf of policies: the live one, or its canary for a share of the tasks; shadows beside.
-
-`policy:DIR`, with the options of `policy:FILE`, which hold for every policy on the shelf. Invariants: the shelf is read
-at every decision, so a promotion holds from the next run on; a run keeps to the version that began it, which stands in
-its journal, for as long as the shelf holds it; whoever does not act calls nothing, and what goes wrong with it is told
-in its words beside the plan and hurts nobody; a canary that cannot begin a task leaves it to the live policy. The
-propensity of a plan is the probability with which the lot would have led to it after all that happened before: none is
-written where every policy that may have begun the run would do the same. Deliberately absent: who is live and why
-(`policy.shelf`), and statistics (`learn.trial`).
+Invariants: the same task and the same answers lead to the same plan; workers that the pool lacks are not asked; an
+explored worker changes neither whom the policy asks nor what it keeps, except that it is not asked twice and that its
+answer is better than none. The registry is read at every decision, so a promotion holds from the next run on; a run
+keeps the version that began it. A shadow calls nothing, and its errors harm nobody. A plan's propensity is the
+probability with which chance would have led to it; it is absent where every policy would do the same. The run's budget
+holds the caps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,14 +50,14 @@ from shikisha.routing.trade_off import OperatingMix, OperatingPoint, parse_targe
 _RUNG, _EXPLORE = "rung", "explore"
 _TARGET_OPTIONS = ("max_cost", "quality", "budget_per_1k", "lambda")
 _MIN_ROUNDS_TO_EXPLORE = (
-    3  # that a run must have left to be explored: one for that, one to ask whom the policy asks, one to ship
+    3  # rounds left before exploring: one for that, one for the policy's own worker, one to keep an answer
 )
-_BUDGET_MARGIN = 10.0  # times what exploring should cost must be left under a cap
+_BUDGET_MARGIN = 10.0  # times the cost of exploring must be left under a cap
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyConductor:
-    """Acts by `policy`, whose file is of this `version`, with the settings of `mix`; `exploring` None: never is."""
+    """Acts by `policy`, whose file is of this `version`, with the settings of `mix`; `exploring` may be None."""
 
     name: str
     policy: Policy
@@ -72,7 +66,7 @@ class PolicyConductor:
     exploring: ExplorationBudget | None = None
 
     async def propose(self, situation: Situation) -> Proposal:
-        """Propose a step for the worker to ask next, or the empty plan that keeps the answer to ship."""
+        """Propose a step for the worker to ask next, or the empty plan that keeps an answer."""
         point = self.mix.of(situation.task.content_hash)
         lots = self._lots(situation)
         acts = self._act(self._seen(situation, point, lots), point)
@@ -90,7 +84,7 @@ class PolicyConductor:
     def _asks(
         self, situation: Situation, point: OperatingPoint, usual: str, lots: Sequence[ExplorationChance]
     ) -> Proposal:
-        """Propose to ask the usual one; or at first, by lot, somebody to explore. The chance is that of the plan."""
+        """Propose the policy's worker or, at random in the first round, one to explore."""
         worker, what, chance = usual, "asks", None
         if lots and not situation.rounds and _has_budget_to_explore(situation.left, lots):
             lot = draw_worker(situation.task.content_hash, lots)
@@ -103,7 +97,7 @@ class PolicyConductor:
         return Proposal(plan, note=note, version=self.version, propensity=chance)
 
     def _seen(self, situation: Situation, point: OperatingPoint, lots: Sequence[ExplorationChance]) -> DecisionState:
-        """Return what the policy is to see: what was explored only once the policy itself would have asked for it."""
+        """Return what the policy sees: an explored answer only once the policy itself would have asked that worker."""
         seen = policy_state(self.policy, situation)
         lot = draw_worker(situation.task.content_hash, lots)
         if lot is None or lot.worker not in self.policy.names or not situation.rounds:
@@ -170,7 +164,7 @@ def policy_state(policy: Policy, situation: Situation) -> DecisionState:
 def _results_by_worker(
     policy: Policy, rounds: Sequence[RoundResult], cards: tuple[Card, ...]
 ) -> list[tuple[int, Result]]:
-    """Return each result by the policy's place of the worker that was asked (whoever stood in for it)."""
+    """Return each result with the policy's index of the worker that was asked, even where a fallback answered."""
     found = []
     for performed in rounds:
         for step, result in zip(performed.plan.steps, performed.results, strict=True):
@@ -188,7 +182,7 @@ def _without_worker(seen: DecisionState, column: int) -> DecisionState:
 
 
 def _has_budget_to_explore(left: Caps, lots: Sequence[ExplorationChance]) -> bool:
-    """Whether the run's caps leave room to explore whichever of these the lot names, and to go on as usual."""
+    """Whether the run's caps leave room to explore any of these workers and then continue as usual."""
     dearest = max(lot.dollars for lot in lots)
     paid = left.dollars is None or left.dollars >= _BUDGET_MARGIN * dearest
     return paid and min(left.rounds, left.steps) >= _MIN_ROUNDS_TO_EXPLORE
@@ -207,20 +201,20 @@ def _round_asking(rounds: Sequence[RoundResult], cards: tuple[Card, ...], worker
 
 
 PolicyDecision: TypeAlias = Proposal | str  # what a policy would do, or why it has nothing to offer
-_POLICY_ERRORS = (ShikishaError, ValueError, LookupError, ArithmeticError)  # what a policy may raise that does not act
+_POLICY_ERRORS = (ShikishaError, ValueError, LookupError, ArithmeticError)  # what a shadow may raise without harm
 _CACHED_POLICIES = 16  # policies held in memory
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryConductor:
-    """Acts by the shelf in `folder`; `query` are the options of all its policies."""
+    """Acts by the registry in `folder`; `query` holds the options of all its policies."""
 
     name: str
     folder: Path
     query: str = ""
 
     async def propose(self, situation: Situation) -> Proposal:
-        """Propose what the policy does that acts for this task, and tell what the others would do."""
+        """Propose the action of the policy that acts for this task, and report what the others would do."""
         shelf = read_registry(self.folder)
         begun = situation.rounds[0].version if situation.rounds else ""
         there = dict.fromkeys([*shelf.shares, *shelf.shadows, *([begun] if shelf.contains(begun) else [])])
@@ -246,7 +240,7 @@ class RegistryConductor:
     async def _chance(
         self, shelf: PolicyRegistry, acting: str, decided: Mapping[str, PolicyDecision], situation: Situation
     ) -> float | None:
-        """Return the share of those that do this, among the shares of those that may have acted till now."""
+        """Return the share of policies that do this among those that may have acted so far."""
         own = decided[acting]
         if acting not in shelf.shares or len(shelf.shares) == 1 or isinstance(own, str):
             return own.propensity if isinstance(own, Proposal) else None
@@ -262,7 +256,7 @@ class RegistryConductor:
         return None if chance >= 1 else chance
 
     async def _may_have_begun(self, version: str, now: PolicyDecision, situation: Situation) -> bool:
-        """Whether this policy, had it been drawn, would have led to where the run is."""
+        """Whether this policy, had it been drawn, would have led to the present state of the run."""
         if not situation.rounds:
             return isinstance(now, Proposal)
         left = situation.left
@@ -277,9 +271,9 @@ class RegistryConductor:
 
 
 def registry_conductor(spec: str, name: str = "") -> RegistryConductor:
-    """Return the conductor of `DIR` or `DIR?OPTION=VALUE&...`; ConfigError where no policy there can act so.
+    """Return the conductor of `DIR` or `DIR?OPTION=VALUE&...`; ConfigError where no policy there can act.
 
-    One that can may have begun the run that is to go on.
+    Any policy that can act counts: it may have begun the run that is resumed.
     """
     path, _, query = spec.partition("?")
     folder = Path(path)

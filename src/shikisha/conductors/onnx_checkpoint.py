@@ -1,9 +1,8 @@
-"""A checkpoint that was exported (`train.export`): `model.onnx` and `tokenizer.json`, run without torch on one core.
+"""An exported checkpoint (`model.onnx` and `tokenizer.json`), run by ONNX Runtime on one core, without torch.
 
-ONNX Runtime computes, numpy chooses, `tokenizers` reads and writes; the prompt is the briefing of few words (`brief`).
-The file of the model says of which weights and tokenizer it was made. Invariants: a tokenizer other than the model's, a
-model of another version, and weights beside it that it was not made of are ConfigErrors; nothing is sent anywhere.
-Deliberately absent: anything that decides (`trained`), and other prompts.
+ONNX Runtime computes, numpy samples, `tokenizers` encodes and decodes; the prompt is the compact one. The metadata in
+the model file say which weights and tokenizer it was made of. Invariants: a tokenizer other than the model's, a model
+of another format, and weights beside it that it was not made of are ConfigErrors; nothing leaves the machine.
 """
 
 import json
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 ONNX_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "model.onnx", "tokenizer.json", "model.safetensors"
 ONNX_FORMAT = "1"
-PLAN_TOKENS = 256  # that a plan may have with its thought, where nobody says more
+PLAN_TOKENS = 256  # of a plan with its thought, unless configured
 SHIPPED = "shipped"
 _PACKAGE = "shikisha"
 _VERSION_DIGITS = 12
@@ -58,7 +57,7 @@ class KVCacheShape:
 
 @dataclass(frozen=True, slots=True)
 class OnnxModel:
-    """An exported model; `told` is what its file says of itself."""
+    """An exported model; `metadata` is what its file states."""
 
     session: OnnxSession
     caches: KVCacheShape
@@ -96,7 +95,7 @@ class _OnnxDecodingSession:
 
 
 def open_onnx(held: bytes, where: str) -> OnnxModel:
-    """Return the model of a file's bytes; ConfigError, naming `where`, when it is none that we exported."""
+    """Return the model of a file's bytes; ConfigError, naming `where`, for a model that this package did not export."""
     import onnxruntime  # type: ignore[import-untyped]
     from onnxruntime.capi import onnxruntime_pybind11_state as raised  # type: ignore[import-untyped]
 
@@ -110,7 +109,7 @@ def open_onnx(held: bytes, where: str) -> OnnxModel:
         shapes = {one.name: one.shape for one in session.get_inputs()}
     except (raised.Fail, raised.InvalidArgument, raised.InvalidGraph, raised.InvalidProtobuf, raised.NotImplemented):
         raise ConfigError(f"{where}: cannot be read as an ONNX model") from None
-    except (raised.RuntimeException, UnicodeDecodeError):  # what is in it cannot be made, or has a name that is no text
+    except (raised.RuntimeException, UnicodeDecodeError):  # the graph cannot be built, or has a name that is not UTF-8
         raise ConfigError(f"{where}: cannot be read as an ONNX model") from None
     if told.get("format") != ONNX_FORMAT:
         raise ConfigError(
@@ -127,7 +126,7 @@ def open_onnx(held: bytes, where: str) -> OnnxModel:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFacts:
-    """What there is to know of a checkpoint besides its weights.
+    """The facts about a checkpoint that are stored beside its weights.
 
     Hashes of weights and tokenizer, the tokens that end a text, those without a text, how many rounds it was trained to
     plan, and how many tokens a plan may have.
@@ -141,14 +140,14 @@ class CheckpointFacts:
     longest: int = PLAN_TOKENS
 
     def metadata(self) -> dict[str, str]:
-        """Return it as it stands in an exported file."""
+        """Return the metadata for an exported file."""
         ends, silent = (" ".join(map(str, tokens)) for tokens in (self.ends, self.silent))
         numbers = {"ends": ends, "silent": silent, "rounds": str(self.rounds), "plan_tokens": str(self.longest)}
         return {"format": ONNX_FORMAT, "weights": self.weights, "tokenizer": self.tokenizer, **numbers}
 
     @classmethod
     def read(cls, told: Mapping[str, str], where: str) -> "CheckpointFacts":
-        """Read what stands in an exported file; ConfigError where something is missing."""
+        """Read the metadata of an exported file; ConfigError where something is missing."""
         try:
             ends, silent = (tuple(int(token) for token in told[key].split()) for key in ("ends", "silent"))
             rounds, longest = int(told["rounds"]), int(told["plan_tokens"])
@@ -158,7 +157,7 @@ class CheckpointFacts:
 
 
 class BriefPromptModel:
-    """A model with its tokenizer that reads briefings of few words: an author of plans (`trained.Author`)."""
+    """A model with its tokenizer that reads the compact prompt: a `PlanModel`."""
 
     def __init__(self, model: CausalModel, tokenizer: "Tokenizer", facts: CheckpointFacts, where: str) -> None:
         self.model = model
@@ -174,7 +173,7 @@ class BriefPromptModel:
         self.words = None if self._unknown is None else tokenizer.get_vocab_size()
 
     def prompt(self, situation: Situation) -> Sequence[int]:
-        """Return the tokens of the briefing."""
+        """Return the tokens of the compact prompt."""
         return self.encode(compact_prompt(situation.task, situation.cards, situation.rounds))
 
     def encode(self, text: str) -> Sequence[int]:
@@ -186,7 +185,7 @@ class BriefPromptModel:
         return self._tokenizer.decode(list(tokens), skip_special_tokens=False)
 
     def unknown(self, text: str) -> tuple[int, int]:
-        """Return how many of a text's tokens stand for what it does not know, and how many there are."""
+        """Return how many of a text's tokens are unknown, and how many there are."""
         return unknown_count(self.encode(text), self._unknown)
 
 
@@ -215,7 +214,7 @@ def read_tokenizer(path: Path) -> "tuple[Tokenizer, str]":
 
 
 def unknown_token(tokenizer: "Tokenizer") -> int | None:
-    """Return the token for what a tokenizer does not know; None where it knows every byte."""
+    """Return a tokenizer's unknown token; None where it knows every byte."""
     model = json.loads(tokenizer.to_str())["model"]
     named, place = model.get("unk_token"), model.get("unk_id")
     if isinstance(named, str):
@@ -233,8 +232,8 @@ def shipped_checkpoint() -> Path:
     folder = Path(str(files(_PACKAGE) / SHIPPED))
     if not (folder / ONNX_FILE).is_file():
         raise ConfigError(
-            f"lm:{SHIPPED}: this build of {_PACKAGE} has no {SHIPPED}/{ONNX_FILE}; `{_PACKAGE} export DIR --out {folder}` "
-            "puts a checkpoint there"
+            f"lm:{SHIPPED}: this build of {_PACKAGE} has no {SHIPPED}/{ONNX_FILE}; "
+            f"`{_PACKAGE} export DIR --out {folder}` puts a checkpoint there"
         )
     return folder
 

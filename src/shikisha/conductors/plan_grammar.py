@@ -1,19 +1,14 @@
-"""What may be written next, so that only plans can be written: the three lists for one pool, after a free thought.
+"""Constrained decoding: which token may come next, so that only plans can be written after a free thought.
 
-A `Grammar` says of a text so far (a state) and a piece of text whether they begin a plan that `parse_plan` takes: a
-thought of any words, `model_id = [` at the beginning of a line, ordinals of the pool, as many subtasks in quotes, as
-many access lists of earlier steps, and nothing after the last bracket; or, where there is an answer to keep, three
-empty lists. A thought can hold no list of those names and no JSON, so the lists at the end are the ones that count. It
-is about text, so it fits every tokenizer (`lexicon` tries which pieces keep to it). Invariants: what comes to an end in
-it parses, for its pool and cap; there are few states, whatever was written before. Deliberately absent: what is worth
-writing, and texts that parse but are written in another way.
+`PlanGrammar` decides for a text so far (a state) and a further piece of text whether they begin a plan that
+`parse_plan` accepts: any thought, then `model_id = [` at the start of a line, ordinals of the pool, as many quoted
+subtasks, as many access lists of earlier steps, and nothing after the last bracket. Where there is an answer to keep,
+three empty lists are a plan too. A thought may contain neither these names with `=` nor JSON, so the last lists count.
+The grammar works on text, so it fits every tokenizer: `TokenPieces` tries which tokens keep a text within it. Most
+tokens of a large vocabulary are plain words that are allowed without a look; the others are tried once per state.
 
-A tokenizer's pieces, and which of them keep a text within a grammar.
-
-A token is allowed where its piece of text leads the grammar to a state. Most pieces of a large vocabulary are plain
-words, which a thought or the inside of quotes takes without a look at them; the others are tried, and what was found is
-remembered by state. Invariants: a token without text (padding, the end, half a character that decodes to nothing) is
-never allowed; a lexicon may be used by several threads. Deliberately absent: tokenizers themselves.
+Invariants: what the grammar completes parses, for its pool and cap; the number of states does not grow with the text; a
+token without text is never allowed; several threads may share a `TokenPieces`.
 """
 
 import re
@@ -42,7 +37,7 @@ _NONBLANK = re.compile(r'(?:\s|\\[nt])*(?:[^\s\\]|\\["\\])')
 
 @dataclass(frozen=True, slots=True)
 class ThoughtState:
-    """In a thought; `tail` is its end, as far as it could be the beginning of something that counts."""
+    """In a thought; `tail` is its end, as far as it may begin a list or JSON."""
 
     tail: str = ""
 
@@ -56,7 +51,7 @@ class OrdinalsState:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskState:
-    """Inside the quotes of a subtask: which, of how many, whether it says anything yet, whether half an escape came."""
+    """Inside a quoted subtask: which, of how many, whether it has a word yet, whether it is in an escape."""
 
     place: int
     count: int
@@ -102,22 +97,22 @@ class PlanGrammar:
         return frozenset([("", ThoughtState()), (MODEL_ID_OPENING, OrdinalsState(0))])
 
     def after(self, state: GrammarState, piece: str, *, hurried: bool = False) -> GrammarState:
-        """Return the state after this piece, empty where no plan goes on like that.
+        """Return the state after this piece, empty where no plan continues like that.
 
-        `hurried`: where it does not bring the end nearer either, and without the branches that do not.
+        `hurried`: only branches that bring the end nearer.
         """
         found = frozenset(branch for before in state for branch in self._went(before, piece))
         return _ending_branches(state, found) if hurried else found
 
     def longest_end(self) -> str:
-        """Return the longest text that may have to be written when a thought is broken off."""
+        """Return the longest text that may be needed to finish after an interrupted thought."""
         ordinals = ", ".join([str(self.workers - 1)] * self.steps)
         access = ", ".join(f"[{', '.join(map(str, range(step)))}]" for step in range(self.steps))
         subtasks = ", ".join(['"a"'] * self.steps)
         return f"\n{MODEL_ID_OPENING}{ordinals}{SUBTASKS_OPENING}{subtasks}{ACCESS_OPENING}{access}{LIST_END}"
 
     def _went(self, branch: GrammarBranch, piece: str) -> Iterator[GrammarBranch]:
-        """Yield where a branch leads by this piece."""
+        """Yield the branches after this piece."""
         rest, node = branch
         if len(piece) < len(rest):
             if rest.startswith(piece):
@@ -126,7 +121,7 @@ class PlanGrammar:
             yield from self._within(node, piece[len(rest) :])
 
     def _within(self, node: GrammarNode, text: str) -> Iterator[GrammarBranch]:
-        """Yield where this text leads in a node that is reached."""
+        """Yield the branches after this text from a node that is reached."""
         match node:
             case ThoughtState():
                 yield from self._thought(node.tail, text)
@@ -140,7 +135,7 @@ class PlanGrammar:
                     yield from self._went(way, text)
 
     def _thought(self, tail: str, text: str) -> Iterator[GrammarBranch]:
-        """A thought goes on; wherever a line begins, so may the lists."""
+        """A thought continues; at every start of a line the lists may begin."""
         whole = tail + text
         broken = _FORBIDDEN.search(whole)
         until = broken.end() - len(tail) if broken else len(text)
@@ -195,7 +190,7 @@ def _access_lists(place: int) -> Iterator[str]:
 
 
 def _ending_branches(before: GrammarState, after: GrammarState) -> GrammarState:
-    """Return the branches that bring the end nearer: no further thought, word or, if it can be helped, step."""
+    """Return the branches that bring the end nearer: no further thought, word or, where possible, step."""
     inside = {node.seat: node for rest, node in before if not rest and isinstance(node, SubtaskState)}
     kept = {(rest, node) for rest, node in after if rest or not _prolongs(node, inside)}
     ending = {branch for branch in kept if not isinstance(branch[1], OrdinalsState) or not branch[1].count}
@@ -203,7 +198,7 @@ def _ending_branches(before: GrammarState, after: GrammarState) -> GrammarState:
 
 
 def _prolongs(node: GrammarNode, inside: Mapping[tuple[int, int], SubtaskState]) -> bool:
-    """Whether a thought goes on, or quotes that could be closed, or that say nothing yet and still do not."""
+    """Whether a thought continues, or a subtask that could be closed, or one that gained no word."""
     if not isinstance(node, SubtaskState):
         return isinstance(node, ThoughtState)
     begun = inside.get(node.seat)
@@ -224,21 +219,21 @@ def _thought_tail(text: str) -> str:
     return ""
 
 
-_PLAIN_THOUGHT = re.compile(r'[^"=]+')  # makes nothing but a thought of a thought
+_PLAIN_THOUGHT = re.compile(r'[^"=]+')  # cannot end a thought
 _PLAIN_QUOTED = re.compile(r'[^"\\\x00-\x1f\x7f-\x9f\u2028\u2029]+')  # stays inside quotes
 _ESCAPED = '"\\nt'
 _CACHE_BYTES = 1 << 25  # bytes
 _CACHED_STATES = 100_000
 _QUOTED = re.compile(r'"[^"\\\n]*\w[^"\\\n]*"')
 _FRAME = "model_id = []\nsubtasks = []\naccess_list = []"
-_MAX_ORDINALS = 100  # workers that anybody looks for ordinals of
+_MAX_ORDINALS = 100  # ordinals beyond any real pool
 
 DecodeTokens = Callable[[Sequence[int]], str]
 EncodeText = Callable[[str], Sequence[int]]
 
 
 class TokenPieces:
-    """The pieces by token; an empty one for a token that is never to be written."""
+    """The text of each token; empty for a token that must never be written."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
         self.pieces = tuple(pieces)
@@ -266,9 +261,9 @@ class TokenPieces:
         return grammar.after(state, piece, hurried=hurried) if piece else frozenset()
 
     def _ends(self, grammar: PlanGrammar, state: GrammarState) -> bool:
-        """Say whether these pieces can bring a plan to its end from here: a tokenizer may lack a part of a word.
+        """Say whether these tokens can complete a plan from here: a tokenizer may lack part of a word.
 
-        In a hurry every piece brings the end nearer, so the search, depth first, is over at some time.
+        In a hurry every piece brings the end nearer, so this depth-first search ends.
         """
         if len(self._ending) > _CACHED_STATES:
             self._ending = {}
@@ -304,7 +299,7 @@ class TokenPieces:
         return found
 
     def _near(self, state: GrammarState, *, hurried: bool) -> Iterable[int]:
-        """Return the tokens that have to be tried one by one: what all others come to is known."""
+        """Return the tokens that need to be tried one by one; the result of all others is known."""
         within = _open_node(state)
         if within is None:
             return self._beginning({rest[0] for rest, _ in state if rest} or set(_ESCAPED))
@@ -343,7 +338,7 @@ class TokenPieces:
 
 
 def _open_node(state: GrammarState) -> ThoughtState | SubtaskState | None:
-    """Return the thought, or the inside of quotes, that may go on; None where all is prescribed."""
+    """Return the thought or subtask that may continue; None where every character is prescribed."""
     for rest, node in state:
         if not rest and (isinstance(node, ThoughtState) or (isinstance(node, SubtaskState) and not node.half)):
             return node
@@ -351,7 +346,7 @@ def _open_node(state: GrammarState) -> ThoughtState | SubtaskState | None:
 
 
 class GrammarConstraint:
-    """Limits (`decoding`) of one text: within the grammar, and hurried once `reserve` tokens are left."""
+    """A `TokenConstraint` for one text: within the grammar, and hurried once `reserve` tokens are left."""
 
     def __init__(self, lexicon: TokenPieces, grammar: PlanGrammar, reserve: int) -> None:
         self._lexicon = lexicon
@@ -381,7 +376,7 @@ class GrammarConstraint:
 def read_token_pieces(
     encode: EncodeText, decode: DecodeTokens, size: int, silent: Collection[int], where: str
 ) -> TokenPieces:
-    """Return the lexicon of a tokenizer of `size` tokens, of which the `silent` ones are never to be written.
+    """Return the pieces of a tokenizer of `size` tokens; the `silent` ones must never be written.
 
     ConfigError where it cannot write plans: names and brackets of the lists, an ordinal, a subtask in quotes.
     """
@@ -406,6 +401,6 @@ def _token_texts(decode: DecodeTokens, size: int, silent: Collection[int], ancho
 
 
 def count_ordinals(encode: EncodeText, decode: DecodeTokens) -> int:
-    """Return how many ordinals, from 0 on, this tokenizer can write; `_MOST` at most."""
+    """Return how many ordinals, from 0 on, this tokenizer can write; at most `_MAX_ORDINALS`."""
     written = (decode(encode(str(ordinal))).strip() == str(ordinal) for ordinal in range(_MAX_ORDINALS))
     return next((count for count, well in enumerate(written) if not well), _MAX_ORDINALS)

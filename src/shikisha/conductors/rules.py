@@ -1,4 +1,4 @@
-"""A conductor by rules from a TOML file: the first rule that fits the task says who answers it, or in which topology.
+"""A conductor that follows rules from a TOML file: the first rule that fits the task names a worker or a topology.
 
     [[rule]]
     name = "sums"
@@ -7,7 +7,7 @@
     worker = "calculator"
 
     [[rule]]
-    language = "de"                   # a guess, see `language`
+    language = "de"                   # a guess, see `guess_language`
     longer_than = 2000                # characters of prompt and context
     topology = "vote?n=3"
 
@@ -15,13 +15,9 @@
     topology = "single"
 
 All conditions of a rule must hold; of a list, one entry must. Invariant: the same task meets the same rule in every
-round. Deliberately absent: regular expressions and scores; a rule is something one can read aloud.
-
-A light guess at a text's language, for rules: by script, and by frequent short words where scripts are shared.
-
-It is a guess from a few signs and says so by returning "" when they do not speak clearly: short texts, code and
-mixtures stay unknown. Latin script is told apart for eight languages. Deliberately absent: a model, and confidence
-values that nobody calibrated.
+round. The language is guessed here because a classifier such as py3langid names a language for every text ("42" is
+Afrikaans) and loads for 0.6 s; a rule needs "unclear" as an answer. Deliberately absent:
+regular expressions and scores; people must be able to read a rule aloud.
 """
 
 import re
@@ -41,7 +37,7 @@ from shikisha.core.task import Task
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 
 _LETTERS = re.compile(r"[^\W\d_]+")
-_MAX_CHARACTERS = 4_000  # characters: a guess does not get better by reading a book
+_MAX_CHARACTERS = 4_000  # a longer text does not improve the guess
 
 _SCRIPTS = (
     ("ja", "\u3040", "\u30ff"),
@@ -69,7 +65,7 @@ _COMMON_WORDS = {language: frozenset(words.split()) for language, words in _COMM
 
 
 def guess_language(text: str) -> str:
-    """Return an ISO 639-1 code (`en`, `de`, `ja`, …), or "" when the signs are unclear."""
+    """Return an ISO 639-1 code (`en`, `de`, `ja`, …), or "" when the evidence is unclear."""
     words = _LETTERS.findall(text[:_MAX_CHARACTERS].casefold())
     letters = Counter(_script(letter) for word in words for letter in word)
     if letters["ja"]:
@@ -87,7 +83,7 @@ def _script(letter: str) -> str:
 
 
 def _latin_language(words: list[str]) -> str:
-    """Return the language whose frequent words lead: two of them at least, and half as many again as the next."""
+    """Return the language with most frequent words: at least two, and 1.5 times as many as the next language."""
     hits = Counter({language: sum(word in known for word in words) for language, known in _COMMON_WORDS.items()})
     (best, most), (_, next_most) = hits.most_common(2)
     return best if most >= 2 and most >= 1.5 * next_most else ""

@@ -1,10 +1,9 @@
-"""Named plan builders: who does what and who sees whom, as pure functions from a cast to a plan.
+"""Named topologies: which worker does which step and sees which results, as pure functions that build a plan.
 
-A Cast answers "who plays this part": the worker that the options name, or a default from the cards (price stands for
-strength: the dearest is asked to judge, the cheapest to do the bulk). Only workers that can be told anything in words
-are cast by default; a tool, a person or a vote is cast when it is named, and a `vote` worker is the default join.
-Deliberately absent: the question's text, which every worker is shown anyway; any look at results (see `fixed.Cascade`);
-and a cap on steps, which is the engine's to refuse.
+A `RoleAssignment` answers which worker takes a role: the one that the options name, or a default by price. The most
+expensive worker judges, the cheapest does the bulk. Only workers that take instructions in words get a role by default;
+tools and people need to be named, and a `vote` worker is the default join. Deliberately absent: the question's text,
+which every worker sees anyway; results (see `CascadeConductor`); and a cap on steps, which the engine enforces.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,7 @@ _WHOLE_TASK_PHRASES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TopologyOptions:
-    """Who plays: `workers` by name and in order, `n` how many parts they share out, `roles` a worker for each role."""
+    """`workers` by name and in order, `n` steps to share out among them, and a worker for each of the `roles`."""
 
     workers: tuple[str, ...] = ()
     n: int | None = None
@@ -75,7 +74,7 @@ def reject_unused_options(name: str, options: TopologyOptions, roles: Sequence[s
 
 @dataclass(frozen=True, slots=True)
 class RoleAssignment:
-    """The pool's cards and the options: who plays which part, by ordinal."""
+    """The pool's cards and the options: which worker takes which role, by ordinal."""
 
     cards: tuple[Card, ...]
     options: TopologyOptions = NO_TOPOLOGY_OPTIONS
@@ -89,13 +88,13 @@ class RoleAssignment:
 
     @property
     def text_workers(self) -> tuple[int, ...]:
-        """The workers that can be told anything in words; all of them where there is none."""
+        """The workers that take instructions in words; all workers where there is none."""
         everyone = range(len(self.cards))
         return tuple(i for i in everyone if self.cards[i].kind not in _NON_TEXT_KINDS) or tuple(everyone)
 
     @property
     def by_price(self) -> tuple[int, ...]:
-        """The talkers, cheapest first; of equal price the earlier one; those without a known price last."""
+        """The text workers, cheapest first; the earlier of equals; those without a known price last."""
         return tuple(sorted(self.text_workers, key=self._dollars))
 
     @property

@@ -1,22 +1,13 @@
-"""A conductor that was trained: a checkpoint writes the plan in this process, token after token.
+"""A conductor that runs a trained checkpoint in this process and decodes the plan token by token.
 
-`lm:DIR` and `lm:shipped`, with `?temperature=0.7&seed=1&rounds=2&constrained=false`. The likeliest text is taken, or
-one by lot: then the lot hangs on the seed, the task and the round, so a resumed run draws the same. Unless told
-otherwise, only plans can be written (`grammar`). An `Author` is a model with its tokenizer and its prompt: `exported`
-runs one without torch, `train.serving` by transformers. Invariants: what was written goes through the one strict
-parser, limits or not; a text that is no plan and the fallback's name are in the Proposal (9); the same situation leads
-to the same proposal; a model whose tokenizer has words writes nothing about a task, or for workers, in words that it
-does not know, since held to plans it would write a valid one by chance (Unreadable). The propensity is that of the
-text, thought included: other thoughts may lead to the same plan. Deliberately absent: a second try (the likeliest text
-would be the same), calls to anybody.
+`lm:DIR` and `lm:shipped` take `?temperature=0.7&seed=1&rounds=2&constrained=false`. Decoding is greedy, or samples from
+a seed that depends on the option, the task and the round, so a resumed run draws the same tokens. Unless told
+otherwise, `plan_grammar` allows only plans. A `PlanModel` is a model with its tokenizer and prompt: `onnx_checkpoint`
+runs one without torch, `training.serving` with transformers.
 
-Writing token after token: a model that reads on from what it has read, greedy or by lot, with or without limits.
-
-A `Model` is one method, `begin`; a `Reading` keeps keys and values of what it was fed, so each token is computed once.
-What is written by lot hangs on the seed given and on nothing else. Invariants: a model holds no state between readings
-and may be used by several threads; a token that `Limits` refuses is never written, and its probability goes to the
-others. Deliberately absent: batches (training samples groups, `train.rollout`), beams, penalties. Models are in
-`exported` (ONNX Runtime, no torch) and in `train.serving` (transformers).
+Invariants: a generated text goes through the one strict parser, so it names workers of the pool only (1, 5);
+a model holds no state between sessions and several threads may use it; a token that the constraint forbids is never
+written, and its probability goes to the others. Deliberately absent: batches (see `training.rollout`) and beams.
 """
 
 import asyncio
@@ -196,7 +187,7 @@ class PlanModel(Protocol):
         ...
 
     def unknown(self, text: str) -> tuple[int, int]:
-        """Return how many of a text's tokens stand for what it does not know, and how many there are."""
+        """Return how many of a text's tokens are unknown, and how many there are."""
         ...
 
     def prompt(self, situation: Situation) -> Sequence[int]:

@@ -223,8 +223,8 @@ class Container:
             )  # whoever answered, it may bear them all
             return card if seconds is None or "timeout" in table.model_fields_set else replace(card, timeout=seconds)
         module = adapters.worker_module(table.kind)
-        fitted = getattr(module, "fitted", None)
-        return fitted(self._own(module.Settings, table), card) if fitted else card
+        fit_card = getattr(module, "fit_card", None)
+        return fit_card(self._own(module.Settings, table), card) if fit_card else card
 
     def _handoff(self, entry: HandoffTable) -> OutputCheck:
         table = self.checks[entry.check]

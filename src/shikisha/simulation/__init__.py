@@ -1,11 +1,12 @@
-"""The embedded orchestra: real small tools, two simulated models, and questions that can be checked. No key needed.
+"""The simulation: workers, questions with known answers, and demo tasks that need no key and no network.
 
-Read in this order. `values` and `world`: what there is to know. `wording`, `operation`, `families`: kinds of work, and
-how they are spoken of. `question`, `grammar`: a question as parts, and as text. `cast`, `extras`, `edition`: who plays,
-and what each edition draws from. `shapes`, `arrangements`, `pools`, `tasks`: what is drawn. `instructions`, `scene`,
-`tools`, `players`: what workers understand and do. `compose`, `odds`, `optimal`, `reading`, `rules`, `yardsticks`: what
-conductors are held against. `thought`, `forms`, `lessons`, `encore`: a warm start. `trials`, `demo`: rehearsing it all.
+Read in this order. `values` and `vocabulary` hold what there is to know. `question_families`, `question_families_large`
+and `questions` hold the kinds of work, and questions as parts and as text. `worker_profiles` and `editions` say who can
+do what. `task_generator` draws tasks. `instructions` and `simulated_workers` understand and do subtasks.
+`plan_templates`, `chain_of_thought` and `sft_examples` make data for supervised fine-tuning. `baseline_conductors` and
+`demo_run` compare conductors.
 
-Invariant: all of it is a function of seeds, names and words; a rehearsal can be repeated to the letter. What is
-simulated says so: the models' names, and the slips, drawn by lot at each worker's nominal skill on top of real work.
+Everything is a function of seeds, names and words, so any run can be repeated exactly. The shipped model was trained on
+these texts: a changed wording, seed or order of draws means training it again. What is simulated says so in its name.
+Only `config`, `cli`, `evals.tasksets` and `training`'s callers in `config` import this package.
 """

@@ -1,36 +1,15 @@
-"""What a learned conductor is held against: rules that a person wrote, simple topologies, chance.
+"""What a learned conductor is compared with: hand-written rules, simple topologies, random plans, and the optimum.
 
-Each is a Conductor with one round and makes a real plan through the same contract as any other. Invariant: all of them
-see what every conductor sees, the question and the cards; none reads a worker's name but `Single`, which is given one.
-Only `optimal` knows skills. Deliberately absent: anything learned.
+Each is a `Conductor` of one round that plans through the same contract as any other. All of them see the question and
+the cards, as every conductor does. The rules read questions and descriptions by keyword lists, as a careful person
+would write them who knows the families; where words mislead they err, and that is their point. A kind of work goes to a
+specialist, else to the strongest model; a noisy part is read several times and voted on where a judge and the steps
+allow it. Only `OptimalConductor` knows kinds of work, skills and prices: it tries every way to split the parts, every
+worker for each, and, for noisy work, every number of readings with a vote.
 
-What a plan can be expected to come to, computed and not simulated.
-
-Invariant: these are the exact chances under the workers' nominal skills: blocks of a plan succeed independently, a
-wrong reading is one of SLIPS values with equal chance, and a vote takes one of the most common readings.
-
-The best plan for a question and a pool, when kinds of work, skills and prices are known: the yardstick at the top.
-
-It looks through every way to split the parts (some done one by one, the rest in one call), every worker for each, and,
-for noisy work, every number of readings with a vote. Invariant: `Choice.success` is exact under nominal skills
-(`odds`). Deliberately absent: plans that can only do worse here, as a vote where asking again brings the same answer.
-
-What a person's rules can read: kinds of work from a question's words, and what a worker offers from its description.
-
-Invariant: word lists only (the families' `cues`); the world's own grammar is not used, so this is what a careful person
-would write who knows the families and their usual words. It errs where the words mislead, and that is its point.
-
-What a person's rules can read of the large edition's questions: kinds of work in order, and which feeds which.
-
-Kinds are told by key words as in `reading`; new here is where a phrase opens, since key words of the newer families
-often stand at a phrase's end ("the value of ... in octal numerals"), and which clauses are arms of a join ("as one",
-"two means"). Invariant: word lists and clauses only, never the world's grammar. It errs where the words mislead.
-
-The best rules that we would write by hand: kinds of work from key words, a worker for each, a chain or a join.
-
-They know the families and how a plan is told, and read questions and descriptions by word lists (`reading`). Invariant:
-a plan for every question and pool, whatever the words are. Where no specialist offers itself the strongest model does
-the part; a noisy part is read several times and voted on where a judge is at hand and the steps allow it.
+Invariants: the rules have a plan for every question and pool; `BestPlan.success` is the exact probability under nominal
+skills, where blocks succeed independently, a wrong reading is one of SLIP_COUNT equally likely values, and a vote takes
+one of the most common readings. Deliberately absent: anything learned.
 """
 
 import re
@@ -47,10 +26,9 @@ from shikisha.core.task import Task
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.worker import Card
 from shikisha.simulation.editions import ALL_PROFILES, LARGE, SMALL, Edition
-from shikisha.simulation.families import FAMILIES
 from shikisha.simulation.instructions import CANONICAL_PHRASES, NUMBERED_PHRASES, InstructionKind
 from shikisha.simulation.plan_templates import PlanBlock, compose_plan
-from shikisha.simulation.questions import ComposedQuestion, parse_question
+from shikisha.simulation.questions import FAMILIES, ComposedQuestion, parse_question
 from shikisha.simulation.seeded_random import seeded_generator
 from shikisha.simulation.values import SLIP_COUNT
 from shikisha.simulation.vocabulary import word_set
@@ -59,7 +37,7 @@ from shikisha.simulation.worker_profiles import GENERALIST, NOVICE, WorkerProfil
 
 @cache
 def vote_success(skills: tuple[float, ...]) -> float:
-    """Return the chance that the most common of independent readings is the right one; ties are drawn by lot."""
+    """Return the chance that the most common of independent readings is the right one; ties are broken at random."""
     return sum(
         _outcome_probability(skills, right) * _win_probability(sum(right), len(right) - sum(right))
         for right in _outcomes(len(skills))
@@ -79,7 +57,7 @@ def _outcome_probability(skills: tuple[float, ...], right: tuple[bool, ...]) -> 
 
 @cache
 def _win_probability(right: int, wrong: int) -> float:
-    """Return the chance that `right` equal readings prevail against `wrong` ones, each one of SLIPS values."""
+    """Return the chance that `right` equal readings win against `wrong` ones, each one of SLIP_COUNT values."""
     if not right:
         return 0.0
     if right > wrong:
@@ -93,13 +71,13 @@ def _win_probability(right: int, wrong: int) -> float:
     return won / float(SLIP_COUNT**wrong)
 
 
-_CONTEXT_WORDS = 16  # words that a model is shown beside the question, about
-_REPLY_WORDS = 3  # words that it says, about
+_CONTEXT_WORDS = 16  # words that a model sees besides the question, roughly
+_REPLY_WORDS = 3  # words that it replies, roughly
 
 
 @dataclass(frozen=True, slots=True)
 class BlockOption:
-    """A way to do a block: its chance given right inputs, and its dollars (a model's: about)."""
+    """A way to do a block: its success probability given right inputs, and its dollars (an estimate for models)."""
 
     block: PlanBlock
     success: float
@@ -108,7 +86,7 @@ class BlockOption:
 
 @dataclass(frozen=True, slots=True)
 class BestPlan:
-    """The best plan, its chance of a right answer, and its dollars."""
+    """The best plan, its probability of a right answer, and its dollars."""
 
     plan: Plan
     success: float
@@ -117,7 +95,7 @@ class BestPlan:
 
 @dataclass(frozen=True, slots=True)
 class OptimalConductor:
-    """Knows the families, the skills and the prices. `thrift` is how much success a dollar must bring (0: any)."""
+    """Knows families, skills and prices. `thrift` is how much success a dollar must buy (0: any amount)."""
 
     thrift: float = 0.0
 
@@ -127,7 +105,7 @@ class OptimalConductor:
         return "rehearsal:optimal"
 
     async def propose(self, situation: Situation) -> Proposal:
-        """Propose the best plan, and after it keep the answer."""
+        """Propose the best plan in the first round; keep the answer in the second."""
         if situation.rounds:
             return Proposal(Plan(), final=True)
         question = parse_question(situation.task.prompt)
@@ -139,7 +117,7 @@ class OptimalConductor:
 
 
 def profiles_of(cards: Sequence[Card]) -> tuple[WorkerProfile, ...]:
-    """Return the profiles behind the cards; PlanError for a worker that is none of the orchestra's."""
+    """Return the profiles behind the cards; PlanError for a worker that is not simulated."""
     strangers = [card.name for card in cards if card.name not in ALL_PROFILES]
     if strangers:
         raise PlanError(f"not of the embedded orchestra: {', '.join(strangers)}", "pool")
@@ -149,7 +127,7 @@ def profiles_of(cards: Sequence[Card]) -> tuple[WorkerProfile, ...]:
 def best_plan(
     question: ComposedQuestion, pool: Sequence[WorkerProfile], most_steps: int = MAX_STEPS, thrift: float = 0.0
 ) -> BestPlan:
-    """Return the plan with the best chance; of equal ones the cheapest."""
+    """Return the plan with the highest success probability; the cheapest of equals."""
     words = len(question) * _CONTEXT_WORDS
     found = [
         (round(success - thrift * dollars, 9), -dollars, number, blocks, success)
@@ -214,7 +192,7 @@ def _best_option(
 def _vote_options(
     parts: tuple[int, ...], family: str, pool: Sequence[WorkerProfile], most_steps: int, words: int
 ) -> Iterator[BlockOption]:
-    """Yield readings with a vote: the cheapest good reader some times, each model at most once beside it."""
+    """Yield readings with a vote: the cheapest good reader several times, each model at most once more."""
     judges = [ordinal for ordinal, profile in enumerate(pool) if profile.vote]
     readers = [ordinal for ordinal, profile in enumerate(pool) if family in profile.skills]
     models = [ordinal for ordinal, profile in enumerate(pool) if profile.is_model]
@@ -273,7 +251,7 @@ def read_description(description: str) -> WorkerOffer:
 
 
 def read_families(question: str) -> tuple[str, ...]:
-    """Return the kinds of work that the words speak of, in the order in which they must probably be done."""
+    """Return the families that the words mention, in their probable order of work."""
     text = question.lower()
     clauses = [clause for clause in _CLAUSE.split(text) if clause.strip()]
     explained = [clause for clause in clauses if _SAYS_WHAT.search(clause)]
@@ -289,7 +267,7 @@ def read_families(question: str) -> tuple[str, ...]:
 
 
 def reads_as_join(question: str) -> bool:
-    """Whether the words speak of two things that are brought together."""
+    """Whether the words mention two things that are combined."""
     return _BRINGS_TOGETHER.search(question.lower()) is not None
 
 
@@ -313,7 +291,7 @@ _LINK_WORDS = re.compile(r"\b(?:after that|from that|at last|to begin|first|then
 _ARM_CLAUSES = (re.compile(r"\bas one\b|\bone (?:is|means)\b"), re.compile(r"\bas two\b|\btwo (?:is|means)\b"))
 _SAYS_WHAT_LARGE = re.compile(r"\b(?:it|that|this) (?:is|means)\b")
 _MIN_JOIN_PARTS = 2
-_OPENING_WORDS = {  # words that a phrase of this kind begins with, where its key word may stand at the end
+_OPENING_WORDS = {  # first words of a family's phrase, where its keyword may be the last
     "unit": word_set("length span volume content money sterling feet pints shillings"),
     "numeral": word_set("value form roman octal hexadecimal"),
     "week": word_set("weekday name rank place"),
@@ -326,7 +304,7 @@ PartUses = list[tuple[int, ...]]
 
 
 def read_parts(question: str) -> tuple[tuple[str, ...], PartUses]:
-    """Return the kinds of work in an order of work, and for each the places of those that feed it."""
+    """Return the families in an order of work, and for each the places of those that feed it."""
     clauses = [clause for clause in _CLAUSE.split(_LINK_WORDS.sub(" ", question.lower())) if clause.strip()]
     arms = [next((clause for clause in clauses if arm.search(clause)), None) for arm in _ARM_CLAUSES]
     if arms[0] is not None and arms[1] is not None:
@@ -341,7 +319,7 @@ def read_parts(question: str) -> tuple[tuple[str, ...], PartUses]:
 
 
 def _join_of_arms(one: str, two: str, others: list[str]) -> tuple[tuple[str, ...], PartUses]:
-    """Return two arms and what brings them together."""
+    """Return two arms and the family that joins them."""
     last = next((name for clause in others for name in reversed(_families_innermost_first(clause))), None)
     left = [name for name in _families_innermost_first(one) if name != last]
     right = [name for name in _families_innermost_first(two) if name != last and name not in left]
@@ -357,7 +335,7 @@ def _chain_uses(count: int) -> PartUses:
 
 
 def _families_innermost_first(clause: str) -> list[str]:
-    """Return the kinds that a clause speaks of, the innermost first."""
+    """Return the families that a clause mentions, the innermost first."""
     words = _WORD.findall(clause)
     found = [name for name, family in FAMILIES.items() if not family.keywords.isdisjoint(words)]
     places = {
@@ -389,7 +367,7 @@ def plan_by_rules(task: Task, cards: tuple[Card, ...]) -> Plan:
 
 
 def plan_by_rules_large(task: Task, cards: tuple[Card, ...]) -> Plan:
-    """Return the plan that the rules make of a question of the large edition."""
+    """Return the plan that the rules make for a question of the large edition."""
     offers = [read_description(card.description) for card in cards]
     families, uses = read_parts(task.prompt)
     if not families:
@@ -406,7 +384,7 @@ def _rule_block(at: int, family: str, offers: Sequence[WorkerOffer], count: int)
     able = sorted((len(said.families), ordinal) for ordinal, said in enumerate(offers) if family in said.families)
     worker = able[0][1] if able else _strongest_or_first(offers)
     judge = next((ordinal for ordinal, said in enumerate(offers) if said.judges), None)
-    votes = MAX_STEPS - count  # what is left beside a step for every other part and one for the judge
+    votes = MAX_STEPS - count  # after a step for every other part and one for the judge
     if FAMILIES[family].noisy and able and judge is not None and votes >= _MIN_VOTES:
         return PlanBlock((at,), (worker,) * votes, judge)
     return PlanBlock((at,), (worker,))
@@ -429,7 +407,7 @@ class BaselineConductor:
     note: str = ""
 
     async def propose(self, situation: Situation) -> Proposal:
-        """Propose the plan, and after it keep the answer."""
+        """Propose the plan in the first round; keep the answer in the second."""
         if situation.rounds:
             return Proposal(Plan(), final=True)
         return Proposal(self.plan(situation.task, situation.cards), note=self.note, final=True)
@@ -448,7 +426,7 @@ def single_worker(worker: str) -> BaselineConductor:
 
 
 def _keyword_router(task: Task, cards: tuple[Card, ...]) -> Plan:
-    """Ask the worker whose description fits most of the kinds of work that the question's words speak of."""
+    """Ask the worker whose description covers most of the families that the question mentions."""
     wanted = set(read_families(task.prompt))
     return _answer_with(max(range(len(cards)), key=lambda ordinal: _match_score(cards[ordinal], wanted)))
 
@@ -459,7 +437,7 @@ def _match_score(card: Card, wanted: set[str]) -> tuple[int, bool, bool, int]:
 
 
 def _random_plan(task: Task, cards: tuple[Card, ...], edition: Edition = SMALL) -> Plan:
-    """Return a plan whose length, workers, instructions and access lists are all drawn by lot."""
+    """Return a plan whose length, workers, instructions and access lists are all random."""
     draw = seeded_generator("random plan", task.prompt)
     said = [phrase for phrases in CANONICAL_PHRASES.values() for phrase in phrases]
     said += [*NUMBERED_PHRASES[:3], *(phrase for name in edition.families for phrase in FAMILIES[name].instructions)]
@@ -468,7 +446,7 @@ def _random_plan(task: Task, cards: tuple[Card, ...], edition: Edition = SMALL) 
             Step(
                 draw.choice(said),
                 draw.randrange(len(cards)),
-                tuple(seen for seen in range(index) if draw.random() < 0.5),  # a coin for every earlier step
+                tuple(seen for seen in range(index) if draw.random() < 0.5),  # a fair coin for every earlier step
             )
             for index in range(draw.randint(1, MAX_STEPS))
         )
@@ -499,7 +477,7 @@ def _planner_executor_verifier(_task: Task, cards: tuple[Card, ...]) -> Plan:
 
 
 def _strongest(cards: Sequence[Card], offers: Sequence[WorkerOffer]) -> int:
-    """Return the dearest model; the dearest worker where there is no model."""
+    """Return the most expensive model; the most expensive worker where there is no model."""
     return max(range(len(cards)), key=lambda ordinal: (offers[ordinal].is_model, _typical_dollars(cards[ordinal])))
 
 
@@ -535,10 +513,10 @@ RANDOM_LARGE = BaselineConductor("rehearsal:random-large", partial(_random_plan,
 
 
 def random_baseline(edition: Edition) -> BaselineConductor:
-    """Return plans by lot out of an edition's phrases."""
+    """Return the baseline of random plans that uses an edition's phrases."""
     return RANDOM if edition is SMALL else RANDOM_LARGE
 
 
 def rules_baseline(edition: Edition) -> BaselineConductor:
-    """Return the hand-written rules that know an edition."""
+    """Return the hand-written rules for an edition."""
     return RULES if edition is SMALL else RULES_LARGE

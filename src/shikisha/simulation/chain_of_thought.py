@@ -1,4 +1,4 @@
-"""What a conductor may think before it writes its lists: who does what, kinds of work, who is fit for each.
+"""The chain of thought that a trained conductor writes before its lists: which kinds of work, and who can do each.
 
     0=date
     1=fact+text
@@ -10,15 +10,16 @@
     work fact=1 then date=0, none=-, last alone
     so 2, in a row, steady
 
-First every worker and what its description says that it does. Then the models and the judge by ordinal. `work` has
-the kinds of work in order (`then` where one takes up the one before, `and` where they are independent), each with
-whoever does it and little else, and is filled up to the same length, so that who is named there stands at the same
-distance from the lists whatever the question is; at its end stands which ones are done by whoever does the last
-("last with 1"). `so` sums up in as many words again how many kinds there are, how they hang together, and which is read
-with noise by somebody whom somebody else could take a vote on ("noisy 2"; "dear 2" where whoever reads it does more,
-and costs more); it is one token right before the plan, whose form hangs on it. Invariant: `thought_of`
-says what a careful reader finds in the words of the question and of the descriptions, and nothing about what to do with
-it: how many steps, who gets which, whether to vote. No parser and no reward reads it.
+The first lines say what each worker's description offers, then which ordinals are the models and the judge. `work` has
+the kinds of work in order (`then` where one uses the one before, `and` where they are independent), each with the most
+specialized worker for it. It is padded to one length, so that a worker named there stands at the same distance from the
+lists whatever the question is, and ends with the kinds that the last kind's worker does too ("last with 1"). `so` sums
+up: how many kinds, how they are connected, and which of them are noisy and can be voted on ("noisy 2"; "dear 2" where
+the reader does other work too and costs more). It is one token right before the plan, because the plan's form depends
+on it.
+
+Invariant: `true_chain_of_thought` says what a careful reader finds in the question and the descriptions, and nothing
+about what to do with it: how many steps, which worker gets which, whether to vote. No parser and no reward reads it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ from functools import lru_cache
 from itertools import chain, combinations
 
 from shikisha.simulation.editions import ALL_PROFILES, EDITIONS, SMALL, Edition
-from shikisha.simulation.families import FAMILIES
+from shikisha.simulation.questions import FAMILIES
 from shikisha.simulation.task_generator import PoolWorkers, QuestionShape
 from shikisha.simulation.worker_profiles import JUDGE
 
@@ -53,10 +54,10 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class ChainOfThought:
-    """`roll`: what each worker does; `kinds` in order of work, `joined` where the last brings the others together.
+    """`roll`: what each worker does; `kinds` in order of work, `joined` where the last combines the others.
 
-    `can` are who is fit for each kind; they and `strong`, `weak`, `judge` are ordinals (None: nobody). `arm` is how
-    many kinds there are in the first of two arms.
+    `can` is the best worker for each kind; it and `strong`, `weak`, `judge` are ordinals (None: no worker). `arm` is
+    how many kinds the first of two arms has.
     """
 
     roll: tuple[tuple[str, ...], ...]
@@ -71,23 +72,24 @@ class ChainOfThought:
 
     @property
     def slots(self) -> int:
-        """How many kinds of work there is room for."""
+        """How many kinds of work the text has room for."""
         return self.edition.slots
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The kinds of work that there are."""
+        """All kinds of work of the edition."""
         return self.edition.families
 
     def text(self) -> str:
-        """Write it down; ends with a line break, after which the lists follow."""
+        """Return the text; it ends with a line break, and the lists follow."""
         work = "".join(chain.from_iterable(self._work()))
         work += f", {NONE}={NOBODY}" * (self.slots - len(self.kinds))
-        return f"{self._roles()}{work}{self._together()}\n{_SUMMARY_PREFIX}{len(self.kinds)}{self._linked()}{self._noise()}\n"
+        summary = f"{_SUMMARY_PREFIX}{len(self.kinds)}{self._linked()}{self._noise()}"
+        return f"{self._roles()}{work}{self._together()}\n{summary}\n"
 
     @property
     def votable(self) -> list[int]:
-        """Return which kinds are read with noise, by somebody, where somebody takes votes."""
+        """Return the places of noisy kinds that a worker of the pool reads and a judge can vote on."""
         if self.judge is None:
             return []
         read = (
@@ -98,19 +100,20 @@ class ChainOfThought:
         return [place for place, kind in read if FAMILIES[kind].noisy]
 
     def before(self, place: int) -> tuple[str, str]:
-        """Return what is written before the kind of work at this place, and that kind with whoever does it."""
+        """Return the text before the kind of work at this place, and that kind with its worker."""
         work = self._work()
         link, kind = work[place]
         return self._roles() + "".join(chain.from_iterable(work[:place])) + link, kind
 
     def _roles(self) -> str:
-        """Return everything that is written before the kinds of work."""
+        """Return the lines before the kinds of work."""
         roll = "".join(f"{ordinal}={'+'.join(said)}\n" for ordinal, said in enumerate(self.roll))
-        models = f"{STRONG}={_ordinal_text(self.strong)}\n{WEAK}={_ordinal_text(self.weak)}\n{VOTES}={_ordinal_text(self.judge)}\n"
+        labels = ((STRONG, self.strong), (WEAK, self.weak), (VOTES, self.judge))
+        models = "".join(f"{label}={_ordinal_text(who)}\n" for label, who in labels)
         return f"{roll}{models}work "
 
     def _work(self) -> list[tuple[str, str]]:
-        """Return each kind of work with whoever does it, after what links it to the one before."""
+        """Return each kind of work with its worker, after the word that links it to the one before."""
         after = (" and " if self.joined and place == self.arm else " then " for place in range(1, len(self.kinds)))
         said = (f"{kind}={_ordinal_text(who)}" for kind, who in zip(self.kinds, self.can, strict=True))
         return list(zip(("", *after), said, strict=True))
@@ -133,11 +136,11 @@ class ChainOfThought:
         return _numbered(_LAST_WITH, along) if along else _LAST_ALONE
 
 
-def true_chain_of_thought(shape: QuestionShape, casting: PoolWorkers, edition: Edition = SMALL) -> ChainOfThought:
+def true_chain_of_thought(shape: QuestionShape, workers: PoolWorkers, edition: Edition = SMALL) -> ChainOfThought:
     """Return what a careful reader of a question of this shape, and of this pool's descriptions, finds in them."""
-    names = [name for name, _ in casting]
+    names = [name for name, _ in workers]
     return ChainOfThought(
-        tuple(_families_described(name, description) for name, description in casting),
+        tuple(_families_described(name, description) for name, description in workers),
         shape.families,
         shape.operations[-1].joins,
         tuple(best_worker_for(family, names) for family in shape.families),
@@ -150,7 +153,7 @@ def true_chain_of_thought(shape: QuestionShape, casting: PoolWorkers, edition: E
 
 
 def best_worker_for(family: str, names: Sequence[str]) -> int | None:
-    """Return who does this kind of work and little else: fewest kinds, first in the pool."""
+    """Return the most specialized worker for a family: fewest families, first in the pool."""
     able = [
         (len(ALL_PROFILES[name].skills), place)
         for place, name in enumerate(names)
@@ -160,7 +163,7 @@ def best_worker_for(family: str, names: Sequence[str]) -> int | None:
 
 
 def _noisy_family_count(edition: Edition) -> int:
-    """Return how many kinds of work are noisy: no question with sense has more of them."""
+    """Return how many families are noisy; no question has more noisy parts."""
     return sum(FAMILIES[kind].noisy for kind in edition.families)
 
 
@@ -169,7 +172,7 @@ def _numbered(what: str, places: Sequence[int]) -> str:
 
 
 def _numbered_variants(what: str, count: int, most: int) -> Iterator[str]:
-    """Yield it of any places, up to `most` of the first `count`."""
+    """Yield the text for every choice of up to `most` of the first `count` places."""
     for several in range(1, most + 1):
         yield from (_numbered(what, places) for places in combinations(range(1, count + 1), several))
 
@@ -181,7 +184,7 @@ def thought_tokens(edition: Edition = SMALL) -> tuple[str, ...]:
     heads = [f"{number}=" for number in numbers] + [f"\n{number}=" for number in numbers]
     lines = (f"\n{STRONG}=", f"\n{WEAK}=", f"\n{VOTES}=", "\nwork ", "\n")
     so = (
-        f"\n{_SUMMARY_PREFIX}{count}{link}{noise}"  # in sight of what follows
+        f"\n{_SUMMARY_PREFIX}{count}{link}{noise}"  # one token, right before the plan that depends on it
         for count in range(1, edition.slots + 1)
         for link in ((_IN_A_ROW, _JOINED) if count > 1 else (_ALONE,))
         for noise in (
@@ -200,7 +203,7 @@ def thought_tokens(edition: Edition = SMALL) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 15)
 def _families_described(name: str, description: str) -> tuple[str, ...]:
-    """Return what a worker does, in the order in which its description says so."""
+    """Return a worker's families in the order of its description."""
     profile = ALL_PROFILES[name]
     if name in _LABELS or not profile.skills:
         return (_LABELS.get(name, NONE),)

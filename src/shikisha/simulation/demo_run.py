@@ -1,21 +1,12 @@
-"""The demo: held-out questions through every yardstick, live, then one run shown from the inside.
+"""The demo: held-out questions through every baseline, live, and one run shown from the inside.
 
-Invariant: every figure is counted from runs that the engine performed here and now; the workers are simulated, which
-the demo says before anything else, and their seconds are made to pass (`pace`), so that waiting and parallel steps are
-real. The run that is shown is the last of `more`'s, which is how the command line adds a learned conductor, and else
-the hand-written rules'. Deliberately absent: learned conductors, which other libraries run.
+Every figure is counted from runs that the engine performs here and now. The workers are simulated, which the demo says
+first, and their seconds really pass (`pace`), so waiting and parallel steps are real. The run shown at the end is one
+of the last contender in `more` (how the command line adds a learned conductor), or else of the hand-written rules; it
+is drawn from its events alone.
 
-Rehearsing: items through a conductor and the real engine, many at once, and what came of it in figures.
-
-Invariant: a trial's run id is made of its conductor and its item, so that gauge readings (which hang on the key of the
-call) are the same every time it is rehearsed. Runs are kept in memory and dropped by the journal once they are counted.
-Deliberately absent: paired statistics between conductors (evaluation's business).
-
-One run from the inside, for the demo: the question, who was at hand, what the conductor thought, each step, and why.
-
-Invariant: what is shown is read from the run's events alone; only the gold beside the answer and what the workers say
-of themselves (a run keeps their names) come from the item. Deliberately absent: a reading of thoughts; they are shown
-as they were written, which is in the form that the model was taught.
+Invariant: a run's id is made of its conductor and its task, so gauge readings, which depend on the key of the call, are
+the same every time. Runs stay in memory until they are counted.
 """
 
 import asyncio
@@ -47,7 +38,7 @@ from shikisha.simulation.worker_profiles import GENERALIST, JUDGE, NOVICE
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
-    """An item, the run that a conductor made of it, whether its answer is right, and its seconds from start to end."""
+    """A task, its run under a conductor, whether the answer is right, and the seconds from start to end."""
 
     item: SimulatedTask
     run: Run
@@ -67,7 +58,7 @@ class SimulatedRun:
 
 @dataclass(frozen=True, slots=True)
 class SimulationSummary:
-    """Trials in figures: the share of right answers with its 95 % interval (Wilson), and means per task."""
+    """A summary of runs: the share of right answers with its 95 % interval (Wilson), and means per task."""
 
     count: int = 0
     right: int = 0
@@ -87,7 +78,7 @@ class SimulationSummary:
 
 
 def summarize_runs(trials: Sequence[SimulatedRun]) -> SimulationSummary:
-    """Count the trials."""
+    """Summarize the runs."""
     count = len(trials)
     if not count:
         return SimulationSummary()
@@ -105,9 +96,9 @@ async def run_tasks(
     conductor: Conductor,
     *,
     at_once: int = 24,
-    heard: Callable[[SimulatedRun], None] | None = None,
+    on_run: Callable[[SimulatedRun], None] | None = None,
 ) -> list[SimulatedRun]:
-    """Perform every item, `at_once` at a time, and return the trials in the items' order; `heard` is told of each."""
+    """Perform every task, `at_once` at a time; return the runs in order of the tasks, and report each to `on_run`."""
     gate, recorder = asyncio.Semaphore(at_once), MemoryRecorder()
     engine = Engine(recorder)
 
@@ -117,8 +108,8 @@ async def run_tasks(
             run = await engine.run(item.task, item.pool, conductor, run_id=f"{conductor.name}-{item.task.id}")
             recorder.forget(run.id)
             trial = SimulatedRun(item, run, item.grade(run.answer), perf_counter() - begun)
-        if heard is not None:
-            heard(trial)
+        if on_run is not None:
+            on_run(trial)
         return trial
 
     async with asyncio.TaskGroup() as group:
@@ -131,7 +122,7 @@ _LONGEST_THOUGHT_LINE = 300  # characters of a line of thought
 
 
 def most_telling_run(trials: Sequence[SimulatedRun]) -> SimulatedRun | None:
-    """Return the trial that has most to show: right, several kinds of work, many steps in one round."""
+    """Return the most instructive run: right, several kinds of work, many steps in one round."""
     return max(trials, key=lambda trial: (trial.right, len(trial.item.kinds) + _longest_round(trial.run)), default=None)
 
 
@@ -140,13 +131,13 @@ def _longest_round(run: Run) -> int:
 
 
 def render_run(trial: SimulatedRun, conductor: str) -> RenderableType:
-    """Draw the run of a trial, conducted by whom the table calls so, and explain it."""
+    """Render a run as a tree, with its explanation; `conductor` is its label in the table."""
     told = explain_text(explain(trial.run)).rstrip().split("\n")
     return Group(_run_tree(trial, conductor), Text("\nThe same run, explained\n", "bold"), *map(_hanging_indent, told))
 
 
 def _hanging_indent(line: str) -> Padding:
-    """Return a line that stays under its own beginning where it is wrapped."""
+    """Return a line that keeps its indentation where it wraps."""
     text = line.lstrip()
     return Padding(Text(text, "dim"), (0, 0, 0, len(line) - len(text)), expand=False)
 
@@ -179,7 +170,7 @@ def _add_round(tree: Tree, run: Run, record: RoundRecord) -> None:
 
 
 def _thought_text(record: RoundRecord) -> str:
-    """Return what was written before the plan; its lines stand one after another, and break at their ends only."""
+    """Return the text before the plan on one line that wraps between its lines only."""
     text = record.proposed.text if record.proposed is not None else ""
     before, lists, _ = text.partition(_PLAN_OPENING)
     lines = [one_line(line, _LONGEST_THOUGHT_LINE).replace(" ", "\N{NO-BREAK SPACE}") for line in before.split("\n")]
@@ -206,7 +197,7 @@ def _result_text(record: StepRecord) -> str:
 
 
 _SPLIT_NAMES = {WordingSplit.TRAIN: "training", WordingSplit.DEV: "development", WordingSplit.HELDOUT: "held-out"}
-_BAR_WIDTH = 8  # characters, so that how many were played fits beside it on a narrow terminal
+_BAR_WIDTH = 8  # characters, so that the count of runs fits next to it on a narrow terminal
 _CONCURRENT_BASELINE, _CONCURRENT_LEARNED = (
     24,
     8,
@@ -215,7 +206,7 @@ _CONCURRENT_BASELINE, _CONCURRENT_LEARNED = (
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A row of the table: who conducts, and over which workers (none named: over each question's own pool)."""
+    """A row of the table: a conductor and its workers (none named: each question's own pool)."""
 
     label: str
     conductor: Conductor
@@ -237,14 +228,14 @@ BASELINE_CONTENDERS = (
 
 @dataclass(slots=True)
 class DemoRow:
-    """A contender and its trials so far."""
+    """A contender and its runs so far."""
 
     contender: Contender
     trials: list[SimulatedRun] = field(default_factory=list)
 
     @property
     def tally(self) -> SimulationSummary:
-        """The figures so far."""
+        """The summary so far."""
         return summarize_runs(self.trials)
 
 
@@ -265,7 +256,7 @@ async def run_demo(
         for row in rows:
             staged, conductor = _tasks_for(questions, row.contender, pace), row.contender.conductor
             at_once = _CONCURRENT_BASELINE if row.contender in BASELINE_CONTENDERS else _CONCURRENT_LEARNED
-            await run_tasks(staged, conductor, at_once=at_once, heard=row.trials.append)
+            await run_tasks(staged, conductor, at_once=at_once, on_run=row.trials.append)
     console.print(_footer_text(perf_counter() - begun, learned=bool(more)))
     shown = rows[-1] if more else next(row for row in rows if row.contender is RULES_CONTENDER)
     told = most_telling_run(shown.trials)

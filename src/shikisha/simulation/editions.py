@@ -1,18 +1,17 @@
-"""Editions of the orchestra: which kinds of work questions have, who stands in pools, how much a thought holds.
+"""Editions: which families, workers and lengths of questions a family of tasks draws from.
 
-SMALL is what the shipped conductor was trained on. LARGE has twice as many kinds of work, questions of up to five
-parts, pools of up to ten with workers of three skills and workers who are of no use, for models that a GPU trains.
-Invariants: an edition's draws hang on nothing outside it, so that what is added to one changes no other; whatever is
-looked up by name (`EVERYONE`, the families) holds both. Deliberately absent: draws (`pools`, `shapes`, `tasks`).
+SMALL is what the shipped conductor was trained on. LARGE has twice as many families, questions of up to five parts, and
+pools of up to ten with three-skilled and irrelevant workers, for models that a GPU trains. Invariant: the draws of an
+edition depend on nothing outside it, so an addition to one edition changes no other; lookups by name (`ALL_PROFILES`,
+the families) hold both.
 """
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
-from shikisha.core.errors import UnknownName
-from shikisha.simulation.families import FAMILIES, OPERATIONS, SMALL_FAMILIES
-from shikisha.simulation.operations import Operation
+from shikisha.simulation.question_families import Operation
+from shikisha.simulation.questions import FAMILIES, OPERATIONS, SMALL_FAMILY_NAMES
 from shikisha.simulation.seeded_random import shuffle_by_hash
 from shikisha.simulation.vocabulary import WordingSplit
 from shikisha.simulation.worker_profiles import (
@@ -36,10 +35,10 @@ _TRAINING_TWO_FAMILY, _TRAINING_THREE_FAMILY, _HELD_OUT_THREE_FAMILY = (
 
 @dataclass(frozen=True, eq=False)
 class Edition:
-    """What is drawn from. `parts` are weights of questions' lengths; `sizes` those of tasks' pools.
+    """Everything that tasks are drawn from. `parts` are weights of questions' lengths; `sizes` those of pools.
 
-    `known` and `new` are workers of several skills, the new ones only in the held-out split; `extras` are of no use,
-    and `extra` are weights of how many stand in a pool. `held_out` are pairs of families that training never sees in
+    `known` and `new` are workers of several skills, the new ones only in the held-out split; `extras` do no work,
+    and `extra` are weights of how many a pool has. `held_out` are pairs of families that training never sees in
     one question. `listed`: compositions are few enough to list them all.
     """
 
@@ -61,7 +60,7 @@ class Edition:
 
     @cached_property
     def operations(self) -> tuple[Operation, ...]:
-        """What questions are made of."""
+        """The operations that questions are made of."""
         return tuple(operation for operation in OPERATIONS.values() if operation.family in self.families)
 
     @cached_property
@@ -86,7 +85,7 @@ class Edition:
 
 SMALL = Edition(
     name="small",
-    families=SMALL_FAMILIES,
+    families=SMALL_FAMILY_NAMES,
     specialists=SPECIALISTS,
     known=TRAINING_PAIRS,
     new=HELD_OUT_PAIRS,
@@ -144,10 +143,3 @@ ALL_PROFILES: dict[str, WorkerProfile] = {
         *IRRELEVANT_WORKERS,
     )
 }
-
-
-def edition_named(name: str) -> Edition:
-    """Return the edition of this name; UnknownName lists them."""
-    if name not in EDITIONS:
-        raise UnknownName("edition", name, EDITIONS)
-    return EDITIONS[name]

@@ -1,7 +1,7 @@
-"""What workers can be told, in short words, and how they understand whatever they are told.
+"""Subtasks as short instructions, and how workers understand whatever subtask they get.
 
-Invariant: `understand` is a function of the subtask's words alone. It hears the canonical phrases (`PHRASES`, and the
-families' own `tell`) and most plain English that means the same; what says none of this means "answer the question".
+Invariant: `parse_instruction` is a function of the subtask's words alone. It knows the canonical phrases and most plain
+English that means the same. What says none of this means "answer the question".
 """
 
 import re
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from shikisha.simulation.families import FAMILIES
+from shikisha.simulation.questions import FAMILIES
 from shikisha.simulation.vocabulary import word_set
 
 
@@ -21,13 +21,13 @@ class InstructionKind(StrEnum):
     NEXT = "next"  # the one part that follows what is granted
     FINISH = "finish"  # all that is left
     VOTE = "vote"  # the most common of the granted results
-    CHECK = "check"  # the last granted result once more
+    CHECK = "check"  # do the part of the last granted result again
     PLAN = "plan"  # say what kinds of work the question needs
 
 
 @dataclass(frozen=True, slots=True)
 class SubtaskInstruction:
-    """A subtask as understood. `previous`: it speaks of results that the worker must have been granted."""
+    """A parsed subtask. `previous`: it refers to results that the worker must have been granted."""
 
     verb: InstructionKind
     families: frozenset[str] = frozenset()

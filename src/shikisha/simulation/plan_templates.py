@@ -1,15 +1,9 @@
-"""From who does what to a plan: the blocks of a question's parts become steps, short instructions and access lists.
+"""Plans from templates: blocks of a question's parts become steps, instructions and access lists.
 
-Invariant: a step is granted what it needs and nothing else: the steps whose values its parts take, and where these were
-voted on and the step must know of which part they are, the readings too. Blocks stand in order of work; all but the
-last are single parts. Used by the optimal policy, by the hand-written rules, and wherever demonstrations are wanted.
-
-The shapes of plans that lessons show, as plans of given workers, and the line that names one before its lists.
-
-The name is for whoever writes the lists: their first one, the workers, could be that of several forms. No parser and no
-reward reads it. Invariant: a form is a plan for any workers, whatever the question; its subtasks are the canonical
-phrases. An edition's forms are as long as its thoughts (`forms_of`). Deliberately absent: who is put where, and how
-often (`lessons`).
+Invariant: a step may see what it needs and nothing else: the steps whose values its parts take, and the readings behind
+a vote where it must know which part they are of. Blocks stand in order of work; all but the last are single parts. A
+form is the shape of a plan for any workers and any question, with canonical phrases as subtasks. SFT examples name the
+form in a line before the lists, which no parser and no reward reads: the list of workers alone fits several forms.
 """
 
 from collections.abc import Sequence
@@ -18,8 +12,8 @@ from enum import StrEnum
 
 from shikisha.core.plan import Plan, Step
 from shikisha.simulation.editions import Edition
-from shikisha.simulation.families import FAMILIES
 from shikisha.simulation.instructions import CANONICAL_PHRASES, InstructionKind
+from shikisha.simulation.questions import FAMILIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +62,7 @@ _SMALL_SLOTS = 3
 
 
 class PlanForm(StrEnum):
-    """The shapes of plans that lessons show, in equal shares."""
+    """The shapes of plans that SFT examples show, in equal shares."""
 
     ONE = "one"
     CHAIN_2 = "chain of two"
@@ -80,7 +74,7 @@ class PlanForm(StrEnum):
 
 
 class LongPlanForm(StrEnum):
-    """Those of more steps, which only editions with longer questions have; two arms of any length before a join."""
+    """Forms of more steps, only in editions with longer questions; two arms of any length before a join."""
 
     CHAIN_4 = "chain of four"
     CHAIN_5 = "chain of five"
@@ -103,7 +97,7 @@ _LONG_FORM_STEPS = {LongPlanForm.CHAIN_4: 4, LongPlanForm.CHAIN_5: 5, LongPlanFo
 
 @dataclass(frozen=True, slots=True)
 class WorkerAssignment:
-    """Who does each kind of work, who votes, how many readings there are; `beside` is who takes one of them.
+    """The worker for each kind of work, the judge, the number of readings; `beside` takes one of the readings.
 
     `arm` is how many kinds the first arm of a long join has (its other arm has the rest).
     """
@@ -122,7 +116,7 @@ def edition_forms(edition: Edition) -> tuple[PlanForm | LongPlanForm, ...]:
 
 
 def form_line(form: PlanForm | LongPlanForm) -> str:
-    """Return the line that says of which form a plan is; its lists follow."""
+    """Return the line that names a plan's form; the lists follow."""
     return f"{_FORM_PREFIX}{form}\n"
 
 
@@ -132,7 +126,7 @@ def form_tokens(edition: Edition) -> tuple[str, ...]:
 
 
 def plain_form(count: int, *, joined: bool) -> PlanForm | LongPlanForm:
-    """Return the form that does so many kinds of work one by one, the last of them bringing the others together."""
+    """Return the form that does `count` kinds of work one by one; `joined`: the last one combines the others."""
     return _JOIN_FORMS[count] if joined else _CHAIN_FORMS[count - 1]
 
 

@@ -1,14 +1,11 @@
-"""A question as its parts: which operation, on which inputs, with which constants, and which part feeds which.
+"""Questions as parts and as text: writing one in many ways, and the one parser that reads them all.
 
-Invariant: parts stand in an order in which each comes after what it uses, and the last one's value is the answer.
-Deliberately absent: wording (`grammar`) and gold (`solve` computes it; workers compute only what they are told).
+A question is parts in an order of work: which operation, on which inputs, with which constants, and which part feeds
+which. The last part's value is the answer. In text, a phrase ("the tally listed for kalo") stands for a part. A part
+that uses an earlier one contains that part's phrase, or a pointer ("it") that another clause explains.
 
-Questions as text: many ways to ask for a chain or a join of parts, and one reader for all of them.
-
-A phrase ("the tally listed for kalo") stands for a part; a part that uses an earlier one holds that one's phrase, or
-a word that points at it ("it"), in which case the sentence says what it stands for. Invariant: `parse(write(q)) == q`
-for every question, wording and order of clauses (a test goes through all of them); workers read questions with `parse`
-and have nothing else to go by.
+Invariant: `parse_question(write_question(q)) == q` for every question, wording and order of clauses. Workers read
+questions with `parse_question` and have nothing else to go by.
 """
 
 import itertools
@@ -19,10 +16,14 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
-from shikisha.simulation.families import FAMILIES, OPERATIONS
-from shikisha.simulation.operations import Operation
+from shikisha.simulation.question_families import SMALL_FAMILIES, Operation, QuestionFamily
+from shikisha.simulation.question_families_large import LARGE_FAMILIES
 from shikisha.simulation.values import SimulatedValue, ValueKind, format_value, parse_value, spell_value
 from shikisha.simulation.vocabulary import WordingSplit, compile_paraphrases
+
+FAMILIES: dict[str, QuestionFamily] = {family.name: family for family in (*SMALL_FAMILIES, *LARGE_FAMILIES)}
+SMALL_FAMILY_NAMES = tuple(family.name for family in SMALL_FAMILIES)
+OPERATIONS: dict[str, Operation] = {each.name: each for family in FAMILIES.values() for each in family.operations}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ FIVE_CLAUSES = compile_paraphrases(
 )
 _CHAIN_WORDINGS = {3: THREE_CLAUSES, 4: FOUR_CLAUSES, 5: FIVE_CLAUSES}
 _QUESTION_WORDINGS = (ONE_CLAUSE, TWO_CLAUSES, JOINED_CLAUSES, THREE_CLAUSES, FOUR_CLAUSES, FIVE_CLAUSES)
-_LONGEST_QUESTION = 2_000  # characters: nothing of this world is longer, and patterns take their time on what is
+_LONGEST_QUESTION = 2_000  # characters: no question is longer, and the patterns are slow on long texts
 _MAX_NESTED_PARTS = 3  # parts that one phrase may hold, where questions can be spread out
 _SEVERAL_CLAUSES_SHARE = 0.6  # of the compositions are asked in several clauses, the others in one nested phrase
 _Clause: TypeAlias = "tuple[int, dict[int, str]]"
@@ -162,7 +163,7 @@ class Pointer:
 
 
 def write_question(question: ComposedQuestion, split: WordingSplit, dice: random.Random, most: int = 3) -> str:
-    """Ask the question in one of the split's wordings, of so many clauses at most.
+    """Write the question in one of the split's wordings, with at most `most` clauses.
 
     Where more than three are allowed, questions of more than three parts are never asked in one phrase.
     """
@@ -179,7 +180,7 @@ def write_question(question: ComposedQuestion, split: WordingSplit, dice: random
 def _choose_wording(
     question: ComposedQuestion, split: WordingSplit, dice: random.Random
 ) -> tuple[str, dict[str, _Clause]]:
-    """Choose a wording, and for each of its clauses the part that it asks for and what points at earlier ones."""
+    """Choose a wording, and for each clause the part that it asks for and the pointers to earlier parts."""
     last = len(question) - 1
     if not last or dice.random() > _SEVERAL_CLAUSES_SHARE:
         return dice.choice(ONE_CLAUSE.by_split[split]), {"A": (last, {})}
@@ -210,7 +211,7 @@ def _choose_long_wording(
 
 
 def pointer_in(form: str) -> str | None:
-    """Return the word that the form itself explains ("where it is ..."), which its other clause must then use."""
+    """Return the pointer that the wording itself explains ("where it is ..."), which the other clause must use."""
     found = re.search(rf"\b({_POINTERS}) (?:is|means)\b", form)
     return found[1] if found else None
 
@@ -233,14 +234,14 @@ def _write_phrase(
 
 @lru_cache(maxsize=4096)
 def parse_question(text: str) -> ComposedQuestion | None:
-    """Return the question that the text asks; None when it is none of this world's."""
+    """Return the question that the text asks; None for any other text."""
     if len(text) > _LONGEST_QUESTION:
         return None
     return next(question_readings(text), None)
 
 
 def question_readings(text: str) -> Iterator[ComposedQuestion]:
-    """Yield every question that the text can be read as (a test holds that there is at most one)."""
+    """Yield every question that the text can mean; a test checks that there is at most one."""
     text = " ".join(text.lower().split())
     for form in _QUESTION_WORDINGS:
         for clauses in form.matches(text):
@@ -250,7 +251,7 @@ def question_readings(text: str) -> Iterator[ComposedQuestion]:
 
 
 def _questions_of_clauses(clauses: dict[str, Phrase]) -> Iterator[ComposedQuestion]:
-    """Yield the question that the clauses make, if every clause has its use, joins are last and no kind comes twice."""
+    """Yield the question of these clauses if all are used, a join comes last and no family occurs twice."""
     parts: list[QuestionPart] = []
     used: set[str] = set()
 

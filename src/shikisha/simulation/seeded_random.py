@@ -1,7 +1,7 @@
-"""Reproducible chance: a number that depends on what it is drawn for, and on nothing else.
+"""Reproducible random numbers that depend on what they are drawn for, and on nothing else.
 
-Invariant: no state. Whether a worker slips, what a gauge shows, which words belong to a split: each is a hash of its
-own circumstances, so the same run has the same luck wherever, in whatever order and however often it is performed.
+Invariant: there is no state. Whether a worker slips, what a gauge shows and which words belong to a split are hashes of
+their own circumstances. The same run has the same luck wherever, in whatever order and however often it is performed.
 """
 
 import random

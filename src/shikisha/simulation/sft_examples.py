@@ -1,38 +1,24 @@
-"""Lessons for a warm start: how questions and descriptions are read, how plans are written, and never which to write.
+"""Examples for supervised fine-tuning: how to read questions and descriptions and to write plans, not which plan.
 
-A lesson is a prompt, a thought and a plan. *Readings* teach the thought that is true of the prompt, with some words of
-the prompt struck out, of descriptions above all those that say nothing of a kind of work. *Drills* show a random
-thought, which is not taught, and teach a plan that follows it. *Plans* teach the true thought and a plan whose workers,
-and half of whose kinds, are drawn by lot; *encores* the same after a first round, whose answer half of them keep. A
-plan's shape is drawn by lot in every lesson, whatever the question, and named before the lists; only votes need
-somebody in the pool who takes them, and their readings are one worker's, whoever that is. So after the lessons a model
-reads, and can do what a thought says, but does not know which shape a question needs, or that following a thought pays:
-that is left for outcomes to teach. *Turns* teach to read one kind of work after others that are drawn by lot, so that
-none is ruled out by what never came before it. A share of the questions makes no sense (`odd`), so that kinds of work
-are read one by one and not by which of them usually come together; for the same reason readings describe some workers
-twofold, those beside reinforcement more. `follow` is the share of plans that follow a true thought nevertheless.
-Invariant: a lesson is a function of (seed, index, recipe); only the training split's words, names and workers are in
-it, and in its question only compositions of that split. Deliberately absent, unless asked for: best plans. Their share,
-`best`, is zero; it is there for controls, which are shown what reinforcement has to find out.
-
-Second rounds for lessons: a first plan is played, what came of it is read, then a new plan, or none, is written.
+An example is a prompt, a chain of thought and a plan. *Readings* teach the thought that is true of the prompt, with
+some words masked. *Drills* show a random thought, which is not taught, and teach a plan that follows it. *Plans* teach
+the true thought and a plan with random workers. *Second rounds* do the same after a first plan was performed:
 
     came ok+cannot+lack
     model_id = []
-    ...
 
-`came` says of each step whether it gave a result, the same one as an earlier step, could not do its part, or lacked
-something, and of a vote whether two readings at least agreed with it or it was torn; that is reading. Whether the
-answer is then kept or another plan written is drawn by lot. Invariant: what the prompt shows was really done by the
-workers of the pool, by their own rules. Deliberately absent: whether the answer was right, which nobody knows then.
+The `came` line says of each step whether it gave a result, repeated an earlier one, could not do its part or lacked
+something, and of a vote whether readings agreed; whether the answer is then kept is random. *One-kind* examples teach
+to read a kind of work after random others, so that no order is ruled out. A plan's shape is random and named before the
+lists. After these examples a model can read, and can do what a thought says. It does not know which shape a question
+needs, nor that following a thought pays: reinforcement learning finds that out.
 
-Questions that make no sense: any kind of work after any other, only to learn how questions are read.
+A share of the questions makes no sense on purpose. Values must fit where they are used, so few kinds of work follow one
+another in real questions, and a model trained on these alone would rule the other pairs out.
 
-Values must fit where they are used, so of the pairs of kinds that could follow one another training meets few: after a
-date nothing but arithmetic and comparisons. A reader that learned from these alone reads a third kind after a date as
-one of the two. Here a part may stand wherever the words allow it ("the tally listed for the days until 3 may"), and a
-kind may come twice. Invariant: pairs that training must not meet are not met here either. Deliberately absent:
-answers: such a question has none, so it is nobody's task.
+Invariants: an example is a function of (seed, index, mixture); it has only the training split's words, names, workers
+and compositions; what a second round shows was really done by the pool's workers. Best plans are absent unless asked
+for (`best`): they serve experiments that show the model what it otherwise has to find out.
 """
 
 import random
@@ -52,9 +38,7 @@ from shikisha.engine.pool import Pool
 from shikisha.simulation.baseline_conductors import best_plan, profiles_of
 from shikisha.simulation.chain_of_thought import ChainOfThought, best_worker_for, true_chain_of_thought
 from shikisha.simulation.editions import ALL_PROFILES, LARGE, SMALL, Edition
-from shikisha.simulation.families import FAMILIES
 from shikisha.simulation.instructions import CANONICAL_PHRASES, InstructionKind
-from shikisha.simulation.operations import Operation
 from shikisha.simulation.plan_templates import (
     VOTE_FORMS,
     LongPlanForm,
@@ -66,7 +50,8 @@ from shikisha.simulation.plan_templates import (
     plain_form,
     plan_of_form,
 )
-from shikisha.simulation.questions import ComposedQuestion, PartReference, QuestionPart, write_question
+from shikisha.simulation.question_families import Operation
+from shikisha.simulation.questions import FAMILIES, ComposedQuestion, PartReference, QuestionPart, write_question
 from shikisha.simulation.seeded_random import seeded_generator
 from shikisha.simulation.simulated_workers import CANNOT_PREFIX, LACK_PREFIX, SimulatedWorker
 from shikisha.simulation.task_generator import (
@@ -110,7 +95,7 @@ _AGREEING_READINGS = 2  # readings that agree with a vote
 
 
 def perform_plan(plan: Plan, task: Task, pool: Pool, draw: random.Random) -> RoundResult:
-    """Let the pool's workers do the plan, one step after another."""
+    """Perform the plan with the pool's workers, one step after another."""
     said: list[str] = []
     salt = draw.random()
     for index, step in enumerate(plan.steps):
@@ -124,7 +109,7 @@ def perform_plan(plan: Plan, task: Task, pool: Pool, draw: random.Random) -> Rou
 
 
 def outcome_line(performed: RoundResult) -> str:
-    """Return the line that says what each step came to."""
+    """Return the line that says how each step ended."""
     return f"{_OUTCOME_PREFIX}{'+'.join(_step_outcome(performed, place) for place in range(len(performed.results)))}\n"
 
 
@@ -146,7 +131,7 @@ _JOIN_SHARE = 0.5  # of the questions with three parts or more
 
 
 def nonsense_shape(edition: Edition, count: int, draw: random.Random) -> QuestionShape:
-    """Draw an operation for each of so many parts, whatever the sorts of values are."""
+    """Draw an operation for each of `count` parts, whether or not the kinds of values fit."""
     while True:
         first = draw.randint(1, count - 2) if count > 2 and draw.random() < _JOIN_SHARE else 0
         families = draw.choices(edition.families, k=count)
@@ -162,7 +147,7 @@ def nonsense_shape(edition: Edition, count: int, draw: random.Random) -> Questio
 
 
 def nonsense_question(shape: QuestionShape, split: WordingSplit, draw: random.Random) -> ComposedQuestion:
-    """Return a question of this shape; what no part gives is drawn."""
+    """Return a question of this shape; inputs that no part provides are drawn."""
     parts = []
     for operation, uses in zip(shape.operations, shape.uses, strict=True):
         inputs, constants = _draw_inputs(operation, split, draw)
@@ -173,7 +158,7 @@ def nonsense_question(shape: QuestionShape, split: WordingSplit, draw: random.Ra
 def _draw_inputs(
     operation: Operation, split: WordingSplit, draw: random.Random
 ) -> tuple[tuple[SimulatedValue, ...], tuple[SimulatedValue, ...]]:
-    """Draw inputs of the right sorts, and constants that go with them."""
+    """Draw inputs of the right kinds, and constants that go with them."""
     while True:
         inputs = tuple(draw_value(sort, split, draw) for sort in operation.takes)
         constants = operation.draw(draw, inputs)
@@ -185,30 +170,30 @@ def _operations_of(family: str, *, joins: bool, edition: Edition) -> list[Operat
     return [one for one in FAMILIES[family].operations if one.joins is joins and one in edition.operations]
 
 
-MASKED_WORD = "~"  # stands for a word that was struck out
-_CONSTANT_SHARE, _DECAY_SHARE = 0.5, 0.3  # of the lessons: `follow` stays as it begins, then falls
-_MASK_FACTOR = 5.0  # times as often as others, words of descriptions are struck out that several kinds of work share
+MASKED_WORD = "~"  # replaces a masked word
+_CONSTANT_SHARE, _DECAY_SHARE = 0.5, 0.3  # of the examples: `follow` is constant, then falls
+_MASK_FACTOR = 5.0  # how much oftener words are masked that descriptions of several families share
 _LIST_OPENING = "model_id = ["  # how a plan's lists begin
-_READING_SEED_OFFSET = 1_000  # added to the seed of readings beside reinforcement
-_SMALLEST_POOL = 2  # workers of a pool in which there is next to nothing to read
+_READING_SEED_OFFSET = 1_000  # added to the seed of readings during reinforcement learning
+_SMALLEST_POOL = 2  # a pool with almost nothing to read
 _SHORT_POOL_SIZES = (2, 3)  # workers in a drill's prompt
 _MODEL_READING_SHARE = 0.1  # of the votes: a model takes one of the readings
-_VOTE_READINGS = 4  # readings that are voted on, where there is room: two that differ decide nothing
-_FIRST_ROUND_VOTE_SHARE = 0.4  # of the first rounds of encores
-_VOTABLE_SHARE = 0.15  # of questions, besides: something is read with noise, and somebody takes votes
-_JUDGE_SHARE = 0.8  # of drills: somebody takes votes
-_DOUBLE_DESCRIPTION_SHARE = 0.5  # of the workers with one skill, in a reading with twofold ones
-_MISSING_SPECIALIST_SHARE = 0.2  # of demonstrations: a specialist is missing, and a model stands in
+_VOTE_READINGS = 4  # readings to vote on, where there is room: two that differ decide nothing
+_FIRST_ROUND_VOTE_SHARE = 0.4  # of the first rounds
+_VOTABLE_SHARE = 0.15  # of questions: a part is noisy, and a worker takes votes
+_JUDGE_SHARE = 0.8  # of drills: a worker takes votes
+_DOUBLE_DESCRIPTION_SHARE = 0.5  # of the one-skill workers, in examples with double descriptions
+_MISSING_SPECIALIST_SHARE = 0.2  # of demonstrations: a model replaces a missing specialist
 
 
 @dataclass(frozen=True, slots=True)
 class SFTMixture:
-    """What lessons are drawn: shares of drills, plans, second rounds and turns (the rest: readings).
+    """Shares of drills, plans, second rounds (`encores`) and one-kind examples (`turns`); the rest are readings.
 
-    `follow` is how often a plan follows; `noise` is the share of the prompt's words that are struck out in readings and
+    `follow` is how often a plan follows; `noise` is the share of the prompt's words that are masked in readings and
     drills; `sizes` of pools. `best` is the share of plans that are demonstrations: the optimal policy's plan for a task
     that the pool can do. `odd` is the share of questions without sense, `twofold` that of readings in which workers
-    with one skill are described twofold (`_twofold`).
+    with one skill are described twice (`_double_description_example`).
     """
 
     drills: float = 0.22
@@ -230,23 +215,23 @@ LARGE_MIXTURE = SFTMixture(sizes=tuple(range(3, 11)), parts=(0.15, 0.2, 0.2, 0.2
 
 @dataclass(frozen=True, slots=True)
 class SimulatedExample:
-    """A prompt, what is shown after it but not taught, and what is taught."""
+    """A prompt, the completion that is shown but carries no loss, and the completion that is taught."""
 
     prompt: str
     shown: str
     taught: str
-    whole: bool = True  # whether the text ends there
+    whole: bool = True  # whether the text ends after it
 
 
 def generate_examples(seed: int, curriculum: SFTMixture = SFTMixture(), first: int = 0) -> Iterator[SimulatedExample]:
-    """Yield lessons without end."""
+    """Yield examples without end."""
     return (generate_example(seed, index, curriculum) for index in counting(first))
 
 
 def example_schedule(
     seed: int, begin: float, end: float, best: float = 0.0, edition: Edition = SMALL
 ) -> Callable[[int, float], SimulatedExample]:
-    """Return the lesson of each index when a share of the lessons is done: `follow` falls from begin to end at last."""
+    """Return a function of index and progress to an example; `follow` falls from `begin` to `end` late in training."""
 
     drawn = mixture_of(edition)
 
@@ -258,9 +243,9 @@ def example_schedule(
 
 
 def reading_examples(seed: int, edition: Edition = SMALL) -> Callable[[int, float], SimulatedExample]:
-    """Return lessons by index that teach to read, and nothing else, pools of the sizes that tasks do not bring.
+    """Return a function of the index to readings only, with pools of sizes that tasks do not have.
 
-    A few are turns, whose pools are small.
+    A few are one-kind examples, whose pools are small.
     """
     drawn = mixture_of(edition)
     sizes = tuple(size for size in drawn.sizes if size > _SMALLEST_POOL and size not in edition.sizes)
@@ -269,9 +254,9 @@ def reading_examples(seed: int, edition: Edition = SMALL) -> Callable[[int, floa
 
 
 def copy_examples(seed: int, edition: Edition = SMALL) -> Callable[[int, float], SimulatedExample]:
-    """Return lessons by index in writing down an ordinal of the thought, in pools larger than any of the tasks.
+    """Return a function of the index to examples that copy an ordinal of the thought, in pools larger than any task's.
 
-    The list is shown up to there; what is taught is the ordinal alone, neither whether the list goes on nor what of.
+    The list is shown up to the ordinal, and the ordinal alone is taught.
     """
     drawn, least = mixture_of(edition), max(edition.sizes)
     sizes = tuple(size for size in drawn.sizes if size > least)
@@ -279,13 +264,13 @@ def copy_examples(seed: int, edition: Edition = SMALL) -> Callable[[int, float],
     def copied(index: int, _: float) -> SimulatedExample:
         draw = seeded_generator("copy", seed, index)
         while True:
-            casting, shape = _draw_pool_and_shape(sizes, drawn, draw)
-            thought = true_chain_of_thought(shape, casting, edition)
+            workers, shape = _draw_pool_and_shape(sizes, drawn, draw)
+            thought = true_chain_of_thought(shape, workers, edition)
             able = list(takewhile(lambda ordinal: ordinal is not None, thought.can))
             if able:
                 place = draw.randrange(len(able))
                 begun = "".join(f"{ordinal}, " for ordinal in able[:place])
-                prompt = _prompt_text(casting, draw_question(shape, WordingSplit.TRAIN, draw)[0], drawn, draw)
+                prompt = _prompt_text(workers, draw_question(shape, WordingSplit.TRAIN, draw)[0], drawn, draw)
                 form = plain_form(len(thought.kinds), joined=thought.joined)
                 return SimulatedExample(
                     prompt, f"{thought.text()}{form_line(form)}{_LIST_OPENING}{begun}", str(able[place]), whole=False
@@ -295,18 +280,18 @@ def copy_examples(seed: int, edition: Edition = SMALL) -> Callable[[int, float],
 
 
 def mixture_of(edition: Edition) -> SFTMixture:
-    """Return what an edition's lessons are drawn by."""
+    """Return the mixture for an edition."""
     return SFTMixture() if edition is SMALL else LARGE_MIXTURE
 
 
 def plan_subtasks(edition: Edition = SMALL) -> tuple[str, ...]:
-    """Return every subtask that lessons' plans may have."""
+    """Return every subtask that plans in examples may have."""
     told = (phrase for name in edition.families for phrase in FAMILIES[name].instructions)
     return (*told, *chain.from_iterable(CANONICAL_PHRASES.values()))
 
 
 def generate_example(seed: int, index: int, curriculum: SFTMixture = SFTMixture()) -> SimulatedExample:
-    """Return one lesson."""
+    """Return one example."""
     draw = seeded_generator("lesson", seed, index)
     kind = draw.random()
     if kind < curriculum.drills:
@@ -317,36 +302,36 @@ def generate_example(seed: int, index: int, curriculum: SFTMixture = SFTMixture(
     rounds = curriculum.drills + curriculum.plans + curriculum.encores
     if not is_plan and kind < rounds + curriculum.turns:
         return _second_round_example(curriculum, draw) if kind < rounds else _one_kind_example(curriculum, draw)
-    casting, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, draw)
+    workers, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, draw)
     if draw.random() < curriculum.odd:
         shape = nonsense_shape(curriculum.edition, len(shape.operations), draw)
         question = nonsense_question(shape, WordingSplit.TRAIN, draw)
     else:
         question, _ = draw_question(shape, WordingSplit.TRAIN, draw)
     if not is_plan and curriculum.twofold and draw.random() < curriculum.twofold:
-        return _double_description_example(casting, shape, question, curriculum, draw)
+        return _double_description_example(workers, shape, question, curriculum, draw)
     prompt, thought = (
-        _prompt_text(casting, question, curriculum, draw),
-        true_chain_of_thought(shape, casting, curriculum.edition),
+        _prompt_text(workers, question, curriculum, draw),
+        true_chain_of_thought(shape, workers, curriculum.edition),
     )
     if is_plan:
-        plan = _plan_text(*_draw_plan(thought, len(casting), curriculum.follow, draw))
+        plan = _plan_text(*_draw_plan(thought, len(workers), curriculum.follow, draw))
         return SimulatedExample(prompt, "", thought.text() + plan)
     return SimulatedExample(_mask_words(prompt, curriculum, draw), "", thought.text()[:-1], whole=False)
 
 
 def _double_description_example(
-    casting: PoolWorkers, shape: QuestionShape, question: ComposedQuestion, curriculum: SFTMixture, draw: random.Random
+    workers: PoolWorkers, shape: QuestionShape, question: ComposedQuestion, curriculum: SFTMixture, draw: random.Random
 ) -> SimulatedExample:
-    """Return a reading in which workers with one skill are described twice over, or as somebody of the pool besides.
+    """Return a reading in which one-skill workers are described twice, or as another worker of the pool as well.
 
-    Training knows few pairs of skills in one worker, and who reads many lessons comes to tell the second skill by the
-    first. Here anything may follow that is no skill of another kind. Who is fit for what is as it was.
+    Few pairs of skills occur in one worker, so a model would learn to infer the second skill from the
+    first. Here anything that is not another skill may follow. The best worker for each kind stays.
     """
-    thought = true_chain_of_thought(shape, casting, curriculum.edition)
-    said, roll = list(casting), list(thought.roll)
-    others = [(text, *does) for (name, text), does in zip(casting, roll, strict=True) if not ALL_PROFILES[name].skills]
-    for place, (name, text) in enumerate(casting):
+    thought = true_chain_of_thought(shape, workers, curriculum.edition)
+    said, roll = list(workers), list(thought.roll)
+    others = [(text, *does) for (name, text), does in zip(workers, roll, strict=True) if not ALL_PROFILES[name].skills]
+    for place, (name, text) in enumerate(workers):
         if len(ALL_PROFILES[name].skills) == 1 and draw.random() < _DOUBLE_DESCRIPTION_SHARE:
             again = (describe_worker(ALL_PROFILES[name], WordingSplit.TRAIN, draw), *roll[place])
             both = [(text, *roll[place]), draw.choice([again, *others])]
@@ -360,25 +345,25 @@ def _double_description_example(
 
 
 def _one_kind_example(curriculum: SFTMixture, draw: random.Random) -> SimulatedExample:
-    """Return a lesson in reading one kind of work, whatever was named before it: those kinds are drawn by lot.
+    """Return an example of reading one kind of work after random other kinds.
 
-    Some kinds never follow one another in training, and who goes by what it wrote itself comes to rule that out,
+    Some kinds never follow one another in training, and a model that conditions on its own text would rule that out,
     whatever the question says.
     """
     parts = (0.0, *curriculum.parts[1:])
-    casting, shape = _draw_pool_and_shape(_SHORT_POOL_SIZES, replace(curriculum, parts=parts), draw)
+    workers, shape = _draw_pool_and_shape(_SHORT_POOL_SIZES, replace(curriculum, parts=parts), draw)
     shape = nonsense_shape(curriculum.edition, len(shape.operations), draw)
-    prompt = _prompt_text(casting, nonsense_question(shape, WordingSplit.TRAIN, draw), curriculum, draw)
-    thought = true_chain_of_thought(shape, casting, curriculum.edition)
+    prompt = _prompt_text(workers, nonsense_question(shape, WordingSplit.TRAIN, draw), curriculum, draw)
+    thought = true_chain_of_thought(shape, workers, curriculum.edition)
     place = draw.randrange(1, len(thought.kinds))
     kinds = (*draw.choices(thought.known, k=place), *thought.kinds[place:])
-    can = tuple(best_worker_for(kind, [name for name, _ in casting]) for kind in kinds)
+    can = tuple(best_worker_for(kind, [name for name, _ in workers]) for kind in kinds)
     shown, taught = replace(thought, kinds=kinds, can=can).before(place)
     return SimulatedExample(_mask_words(prompt, curriculum, draw), shown, taught, whole=False)
 
 
 def _demonstration_example(seed: int, index: int, curriculum: SFTMixture) -> SimulatedExample:
-    """Return a task as reinforcement would draw it, its true thought, and the plan with the best chance."""
+    """Return a task as reinforcement learning draws it, its true thought, and the best plan."""
     one = generate_task(
         WordingSplit.TRAIN,
         seed,
@@ -393,36 +378,36 @@ def _demonstration_example(seed: int, index: int, curriculum: SFTMixture) -> Sim
     return SimulatedExample(
         compact_prompt(one.task, one.pool.cards),
         "",
-        true_chain_of_thought(shape, one.casting, one.edition).text() + _plan_text(plan, nearest_form(plan)),
+        true_chain_of_thought(shape, one.workers, one.edition).text() + _plan_text(plan, nearest_form(plan)),
     )
 
 
 def _second_round_example(curriculum: SFTMixture, draw: random.Random) -> SimulatedExample:
-    """Return a lesson whose prompt shows a first round; whether its answer is kept is drawn by lot.
+    """Return an example whose prompt shows a first round; whether its answer is kept is random.
 
-    A share of the first rounds are votes on noisy readings, so that there are some that readings do not agree with.
+    A share of the first rounds are votes on noisy readings, so that some votes find no agreement.
     """
-    casting, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, draw)
+    workers, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, draw)
     voted = draw.random() < _FIRST_ROUND_VOTE_SHARE
-    while voted and not _can_vote(true_chain_of_thought(shape, casting, curriculum.edition)):
-        casting, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, draw)
-    thought, pool = true_chain_of_thought(shape, casting, curriculum.edition), build_pool(casting)
+    while voted and not _can_vote(true_chain_of_thought(shape, workers, curriculum.edition)):
+        workers, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, draw)
+    thought, pool = true_chain_of_thought(shape, workers, curriculum.edition), build_pool(workers)
     question, _ = draw_question(shape, WordingSplit.TRAIN, draw)
     task = Task(write_question(question, WordingSplit.TRAIN, draw, curriculum.edition.slots))
     if voted:
-        first = _plan_following(thought, draw.choice((PlanForm.VOTE, PlanForm.VOTE_FIRST)), len(casting), draw)
+        first = _plan_following(thought, draw.choice((PlanForm.VOTE, PlanForm.VOTE_FIRST)), len(workers), draw)
     else:
-        first, _ = _draw_plan(thought, len(casting), 0.5, draw)
+        first, _ = _draw_plan(thought, len(workers), 0.5, draw)
     performed = perform_plan(first, task, pool, draw)
     prompt = compact_prompt(task, pool.cards, (performed,))
     if draw.random() < 0.5:
         return SimulatedExample(prompt, "", outcome_line(performed) + KEEP_ANSWER_LISTS)
-    plan = _plan_text(*_draw_plan(thought, len(casting), curriculum.follow, draw))
+    plan = _plan_text(*_draw_plan(thought, len(workers), curriculum.follow, draw))
     return SimulatedExample(prompt, "", outcome_line(performed) + thought.text() + plan)
 
 
 def _can_vote(thought: ChainOfThought) -> bool:
-    """Whether the first kind of work is noisy, and there is somebody to read and somebody to take the vote."""
+    """Whether the first kind of work is noisy, and the pool has a reader for it and a judge."""
     return FAMILIES[thought.kinds[0]].noisy and thought.can[0] is not None and thought.judge is not None
 
 
@@ -435,41 +420,41 @@ def _draw_plan(
 
 
 def _plan_text(plan: Plan, form: PlanForm | LongPlanForm) -> str:
-    """Return what is written of a plan: its form, in words that nobody reads, and its lists."""
+    """Return a plan's text: the name of its form, which no parser reads, and its lists."""
     return form_line(form) + render_plan_lists(plan)
 
 
 def _draw_form(thought: ChainOfThought, draw: random.Random) -> PlanForm | LongPlanForm:
-    """Draw a form, whatever the question: one with a vote only where somebody takes votes."""
+    """Draw a form whatever the question is; one with a vote only where the pool has a judge."""
     forms = edition_forms(thought.edition)
     return draw.choice([form for form in forms if thought.judge is not None or form not in VOTE_FORMS])
 
 
 def _drill_example(curriculum: SFTMixture, draw: random.Random) -> SimulatedExample:
     """Return a random thought and a plan that follows it, after a short prompt that has nothing to do with either."""
-    casting, shape = _draw_pool_and_shape(_SHORT_POOL_SIZES, curriculum, draw)
+    workers, shape = _draw_pool_and_shape(_SHORT_POOL_SIZES, curriculum, draw)
     size, thought = _random_thought(curriculum, draw)
     form = _draw_form(thought, draw)
     plan = _plan_following(thought, form, size, draw)
-    prompt = _prompt_text(casting, draw_question(shape, WordingSplit.TRAIN, draw)[0], curriculum, draw)
+    prompt = _prompt_text(workers, draw_question(shape, WordingSplit.TRAIN, draw)[0], curriculum, draw)
     return SimulatedExample(_mask_words(prompt, curriculum, draw), thought.text()[:-1], f"\n{_plan_text(plan, form)}")
 
 
-def _prompt_text(casting: PoolWorkers, question: ComposedQuestion, curriculum: SFTMixture, draw: random.Random) -> str:
+def _prompt_text(workers: PoolWorkers, question: ComposedQuestion, curriculum: SFTMixture, draw: random.Random) -> str:
     return compact_prompt(
-        Task(write_question(question, WordingSplit.TRAIN, draw, curriculum.edition.slots)), build_pool(casting).cards
+        Task(write_question(question, WordingSplit.TRAIN, draw, curriculum.edition.slots)), build_pool(workers).cards
     )
 
 
 def _draw_pool_and_shape(
     sizes: tuple[int, ...], curriculum: SFTMixture, draw: random.Random
 ) -> tuple[PoolWorkers, QuestionShape]:
-    """Draw a pool and a question's shape; a share of them are drawn until something can be voted on."""
+    """Draw a pool and a question's shape; a share is drawn again until a part can be voted on."""
     votable = max(sizes) > _SMALLEST_POOL and draw.random() < _VOTABLE_SHARE
     while True:
-        casting, shape = _draw_any_pool_and_shape(sizes, curriculum, draw)
-        if not votable or true_chain_of_thought(shape, casting, curriculum.edition).votable:
-            return casting, shape
+        workers, shape = _draw_any_pool_and_shape(sizes, curriculum, draw)
+        if not votable or true_chain_of_thought(shape, workers, curriculum.edition).votable:
+            return workers, shape
 
 
 def _draw_any_pool_and_shape(
@@ -477,13 +462,11 @@ def _draw_any_pool_and_shape(
 ) -> tuple[PoolWorkers, QuestionShape]:
     edition, parts = curriculum.edition, curriculum.parts
     count = 1 + draw.choices(range(len(parts)), parts)[0]
-    auditions = PoolDistribution(sizes, judge=0.5, single=draw.choice((0.3, 0.65)))
+    pools = PoolDistribution(sizes, judge=0.5, single=draw.choice((0.3, 0.65)))
     if not edition.listed:
-        return draw_pool_workers(auditions, WordingSplit.TRAIN, draw, edition), _draw_training_shape(
-            edition, count, draw
-        )
+        return draw_pool_workers(pools, WordingSplit.TRAIN, draw, edition), _draw_training_shape(edition, count, draw)
     known = [group for group in shape_groups(count, edition) if not group.held_out]
-    return draw_pool_workers(auditions, WordingSplit.TRAIN, draw, edition), draw.choice(draw.choice(known).shapes)
+    return draw_pool_workers(pools, WordingSplit.TRAIN, draw, edition), draw.choice(draw.choice(known).shapes)
 
 
 def _draw_training_shape(edition: Edition, count: int, draw: random.Random) -> QuestionShape:
@@ -494,7 +477,7 @@ def _draw_training_shape(edition: Edition, count: int, draw: random.Random) -> Q
 
 
 def _mask_words(prompt: str, curriculum: SFTMixture, draw: random.Random) -> str:
-    """Strike out words of what others wrote; in descriptions those oftener that say nothing of a kind of work."""
+    """Mask words of the question and the descriptions; oftener those that say nothing about a kind of work."""
     noise, shared = curriculum.noise, _shared_words(curriculum.edition)
     lines = []
     for line in prompt.split("\n"):
@@ -520,21 +503,21 @@ def _shared_words(edition: Edition) -> frozenset[str]:
 
 
 def _random_thought(curriculum: SFTMixture, draw: random.Random) -> tuple[int, ChainOfThought]:
-    """Draw a pool's size and a thought by lot: the true one of some other question and pool.
+    """Draw a pool's size and a random thought: the true one of another question and pool.
 
-    Mostly somebody there takes votes, so that plans with a vote are shown about as often as others.
+    Most of these pools have a judge, so that plans with a vote are shown about as often as others.
     """
     judged = draw.random() < _JUDGE_SHARE
     while True:
         size = draw.choice(curriculum.sizes)
-        casting, shape = _draw_pool_and_shape((size,), curriculum, draw)
-        thought = true_chain_of_thought(shape, casting, curriculum.edition)
+        workers, shape = _draw_pool_and_shape((size,), curriculum, draw)
+        thought = true_chain_of_thought(shape, workers, curriculum.edition)
         if thought.judge is not None or not judged:
             return size, thought
 
 
 def _plan_following(thought: ChainOfThought, form: PlanForm | LongPlanForm, size: int, draw: random.Random) -> Plan:
-    """Return the plan of this form that does what the thought says; whoever it does not name is drawn by lot."""
+    """Return the plan of this form that does what the thought says; workers that it does not name are random."""
     stand_ins = [ordinal for ordinal in (thought.strong, thought.weak) if ordinal is not None]
     can = [
         draw.choice(stand_ins) if ordinal is None and stand_ins and draw.random() < 0.8 else ordinal
@@ -550,10 +533,10 @@ def _plan_following(thought: ChainOfThought, form: PlanForm | LongPlanForm, size
 
 
 def _random_plan(thought: ChainOfThought, form: PlanForm | LongPlanForm, size: int, draw: random.Random) -> Plan:
-    """Return a plan of this form with workers drawn by lot, and half of the time other kinds of work too.
+    """Return a plan of this form with random workers, and half of the time random kinds of work too.
 
-    Readings that are voted on are one worker's, but for one at times, as where a thought is followed: drawn by lot each
-    for itself, outcomes hardly ever find two alike.
+    Readings to vote on come from one worker, with at most one exception, as in plans that follow: if each were random
+    by itself, two readings would hardly ever agree.
     """
     kinds = _fill_kinds(thought, draw)
     if draw.random() < 0.5:
@@ -567,12 +550,12 @@ def _random_plan(thought: ChainOfThought, form: PlanForm | LongPlanForm, size: i
 
 
 def _fill_kinds(thought: ChainOfThought, draw: random.Random) -> list[str]:
-    """Return the thought's kinds of work, and others by lot up to as many as a thought holds."""
+    """Return the thought's kinds of work, padded with random ones to the length of a thought."""
     return [*thought.kinds, *draw.sample(thought.known, thought.slots)][: thought.slots]
 
 
 def _arm_length(thought: ChainOfThought, form: PlanForm | LongPlanForm, draw: random.Random) -> int:
-    """Return how long the first arm of a long join is: as in the thought where that joins as many, else by lot."""
+    """Return how long the first arm of a long join is: as in the thought where that joins as many, else random."""
     if not isinstance(form, LongPlanForm):
         return 1
     longest = {LongPlanForm.JOIN_4: 2, LongPlanForm.JOIN_5: 3}.get(form, 1)

@@ -1,22 +1,14 @@
-"""The workers: tools that do what they are told if it is their trade, and two simulated language models.
+"""The simulated workers: what they know from a request, the real tools they use, and how they answer.
 
-Invariant: a reply is a function of the request (task, subtask, granted, remarks; for noisy work also its key) and of
-the worker's own `luck`. A worker that is told something outside its skill, or to use a result that it was not granted,
-says so in a sentence, as does a tool that finds nothing left to do; none answers with another part's value. A simulated
-model does honest work on what it was given and then, as often as its profile says, gets it wrong; told to finish what
-is finished, it hands it on. Deliberately absent: retries, and any look at gold.
+A worker parses the question and its subtask, works out which parts it was granted and which it has to do, does honest
+work, and then slips as often as its profile says. Facts come from SQLite full-text search, arithmetic from Monty, the
+rest from plain Python. A worker that is told to do something outside its skill, or to use a result that it was not
+granted, says so in a sentence; none answers with another part's value.
 
-What a worker can know from its request: the question's parts, which of them it was granted, what it is to do.
-
-Invariant: everything comes from the request's own words. Granted results count for the part that their subtask speaks
-of; one whose subtask does not say which ("go on with the previous result", shown alone) is `loose` and stands for
-whatever feeds the part at hand. Texts that say that a worker could not do its part are no results.
-
-The real tools behind the specialists: full-text search for facts, Monty for arithmetic, plain Python for the rest.
-
-Invariant: nothing from a question is run as code or as a query: Monty gets the operation's own formula and numbers as
-inputs, FTS5 gets one quoted word. One set of tools serves a process; what it opened is closed when the process ends.
-Deliberately absent: noise and slips (the workers' own, see `players`).
+Invariants: a reply is a function of the request (task, subtask, granted results, remarks; for noisy work its key too)
+and of the worker's `luck`. Nothing from a question is run as code or as a query: Monty gets the operation's own formula
+with numbers as inputs, FTS5 one quoted word. Granted results count for the part that their subtask names; one that
+names none is `loose` and stands for whatever feeds the part to be done.
 """
 
 import asyncio
@@ -35,11 +27,9 @@ from shikisha.core.budget import Usage
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.visibility import request_messages
 from shikisha.engine.worker import Reply, Request
-from shikisha.simulation.families import FAMILIES
-from shikisha.simulation.families.arithmetic import FORMULAS
 from shikisha.simulation.instructions import InstructionKind, SubtaskInstruction, parse_instruction
-from shikisha.simulation.operations import Operation
-from shikisha.simulation.questions import ComposedQuestion, PartReference, QuestionPart, parse_question
+from shikisha.simulation.question_families import FORMULAS, Operation
+from shikisha.simulation.questions import FAMILIES, ComposedQuestion, PartReference, QuestionPart, parse_question
 from shikisha.simulation.seeded_random import hash_fraction
 from shikisha.simulation.values import (
     SimulatedValue,

@@ -1,27 +1,14 @@
-"""The generator: item `index` of a split and seed is a question, its task, its gold and a pool to answer it with.
+"""The task generator: task `index` of a split and seed is a question, its correct answer and a pool to answer it with.
 
-Invariant: an item is a pure function of (split, seed, index, recipe), and its Task holds no gold, no kinds and no hint
-of them. The pool is drawn first; the question is then one for which it has the specialists, but for the recipe's share
-in which one is missing. Rejected: a question whose answer stands in it or is an earlier part's value. Training never
-sees the two families of the held-out pair in one question.
+Three things are drawn, in this order: a pool, the shape of a question that this pool can answer, and the question. A
+shape says which operations follow one another, in a chain or joined at the end. Small editions list all their shapes;
+large ones have too many, so `sample_shape` tries orders of families until the kinds of values fit.
 
-Shapes: which operations can follow one another, in a chain or joined at the end, and which families that takes.
-
-Invariant: in a shape every operation gets the sort of value that it takes, and no family comes twice. Shapes are
-grouped by their families in order, so that a draw is even over combinations of families and not over operations.
-Deliberately absent: editions with too many compositions to list (`arrangements`).
-
-Shapes of an edition whose compositions are too many to list: drawn, and each combination worked out when it is met.
-
-A chain, or two arms and an operation that joins them, of families in a random order, until the sorts of values fit.
-Invariants: even over the families' orders that fit, as where they are listed, and not over operations; no family comes
-twice; nothing is computed when the module is read. Deliberately absent: which pool a question is for (`tasks`).
-
-Pools: which of the cast stand ready for a question, in which order, and how each is described.
-
-Invariant: a pool is drawn without a look at the question, so it gives no hint of it. The order is random, the dear
-generalist is often absent, and a worker's description is one of its split's wordings. Names are unique in a pool and
-say what a worker is: conductors that are to read descriptions must not be shown names (`prompt` never shows them).
+Invariants: a task is a pure function of (split, seed, index, distribution), and its `Task` holds neither the answer nor
+a hint of it. A pool is drawn without a look at the question. No family occurs twice in a shape, and draws are even over
+combinations of families, not over operations. Training never sees two families of a held-out pair in one question. A
+question is rejected when its answer stands in it or is an earlier part's value. Names of workers say what they do, so
+conductors that read descriptions must not be shown names (the prompt never shows them).
 """
 
 import random
@@ -37,9 +24,15 @@ from shikisha.core.task import Task
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.worker import Card
 from shikisha.simulation.editions import ALL_PROFILES, LARGE, SMALL, Edition
-from shikisha.simulation.families import FAMILIES
-from shikisha.simulation.operations import Operation
-from shikisha.simulation.questions import ComposedQuestion, PartReference, QuestionPart, has_shortcut, write_question
+from shikisha.simulation.question_families import Operation
+from shikisha.simulation.questions import (
+    FAMILIES,
+    ComposedQuestion,
+    PartReference,
+    QuestionPart,
+    has_shortcut,
+    write_question,
+)
 from shikisha.simulation.seeded_random import seeded_generator
 from shikisha.simulation.simulated_workers import SimulatedWorker
 from shikisha.simulation.values import (
@@ -245,19 +238,23 @@ class PoolDistribution:
 
 
 def draw_pool_workers(
-    auditions: PoolDistribution, split: WordingSplit, dice: random.Random, edition: Edition = SMALL
+    distribution: PoolDistribution, split: WordingSplit, dice: random.Random, edition: Edition = SMALL
 ) -> PoolWorkers:
     """Draw who stands in the pool and how each is described."""
-    size = dice.choice(auditions.sizes)
-    shares = ((edition.generalist, auditions.generalist), (edition.novice, auditions.novice), (JUDGE, auditions.judge))
+    size = dice.choice(distribution.sizes)
+    shares = (
+        (edition.generalist, distribution.generalist),
+        (edition.novice, distribution.novice),
+        (JUDGE, distribution.judge),
+    )
     chosen = [ALL_PROFILES[name] for name, often in shares if dice.random() < often]
     if edition.extras:
         chosen += dice.sample(edition.extras, dice.choices(range(len(edition.extra)), edition.extra)[0])
     dice.shuffle(chosen)
     del chosen[max(size - 2, 0) :]
-    skilled = _held_out_workers(split, edition) if auditions.only_new else edition.skilled(split)
+    skilled = _held_out_workers(split, edition) if distribution.only_new else edition.skilled(split)
     while len(chosen) < size:
-        profile = dice.choice(edition.specialists if dice.random() < auditions.single else skilled)
+        profile = dice.choice(edition.specialists if dice.random() < distribution.single else skilled)
         if profile not in chosen:
             chosen.append(profile)
     dice.shuffle(chosen)
@@ -277,9 +274,9 @@ def describe_worker(profile: WorkerProfile, split: WordingSplit, dice: random.Ra
     return " and ".join(offers)
 
 
-def build_pool(casting: Sequence[tuple[str, str]], luck: int = 0, pace: float = 0.0) -> Pool:
+def build_pool(workers: Sequence[tuple[str, str]], luck: int = 0, pace: float = 0.0) -> Pool:
     """Return the pool of these workers."""
-    return Pool([_pool_member(name, description, luck, pace) for name, description in casting])
+    return Pool([_pool_member(name, description, luck, pace) for name, description in workers])
 
 
 @lru_cache(maxsize=1 << 15)
@@ -301,21 +298,30 @@ class TaskDistribution:
 
     `lacking` is the share of questions for one of whose parts the pool has no specialist. `only_pair` draws nothing but
     compositions that training never meets (held-out split only). `noisy` is the share of questions that are drawn until
-    a part is noisy work and somebody in the pool takes votes. Neither that nor the edition shows (`repr`), since what
-    is drawn without them hangs on how the other fields show.
+    a part is noisy work and a worker of the pool takes votes.
     """
 
     parts: tuple[float, ...] = (0.4, 0.35, 0.25)
     lacking: float = 0.12
-    auditions: PoolDistribution = field(default_factory=PoolDistribution)
+    pool: PoolDistribution = field(default_factory=PoolDistribution)
     only_pair: bool = False
-    edition: Edition = field(default=SMALL, repr=False)
-    noisy: float = field(default=0.0, repr=False)
+    edition: Edition = SMALL
+    noisy: float = 0.0
+
+    @property
+    def seed_text(self) -> str:
+        """What seeds the draws: the words of version 0.1, so that every task stays the same; never change them."""
+        pool = self.pool
+        pools = (
+            f"Auditions(sizes={pool.sizes}, generalist={pool.generalist}, novice={pool.novice}, judge={pool.judge}, "
+            f"single={pool.single}, only_new={pool.only_new})"
+        )
+        return f"Recipe(parts={self.parts}, lacking={self.lacking}, auditions={pools}, only_pair={self.only_pair})"
 
 
 SMALL_TASKS = TaskDistribution()
 LARGE_TASKS = TaskDistribution(
-    parts=LARGE.parts, auditions=PoolDistribution(LARGE.sizes, judge=0.5, single=LARGE.single), edition=LARGE
+    parts=LARGE.parts, pool=PoolDistribution(LARGE.sizes, judge=0.5, single=LARGE.single), edition=LARGE
 )
 _POOLS_TRIED = 1_000
 _QUESTIONS_TRIED = 40
@@ -329,7 +335,7 @@ class SimulatedTask:
     pool: Pool
     question: ComposedQuestion
     gold: str
-    casting: PoolWorkers
+    workers: PoolWorkers
     luck: int
     lacking: bool
     edition: Edition = SMALL
@@ -347,7 +353,7 @@ class SimulatedTask:
     @property
     def new_workers(self) -> bool:
         """Whether a worker that training never meets stands in the pool."""
-        return any(name in self.edition.new_names for name, _ in self.casting)
+        return any(name in self.edition.new_names for name, _ in self.workers)
 
     def grade(self, answer: str | None) -> bool:
         """Whether the answer is right: its normal form is the gold's."""
@@ -355,13 +361,13 @@ class SimulatedTask:
 
     def with_luck(self, luck: int, pace: float = 0.0) -> "SimulatedTask":
         """Return the item with workers of other luck, or that take their time: the same question played once more."""
-        return replace(self, pool=build_pool(self.casting, luck, pace), luck=luck)
+        return replace(self, pool=build_pool(self.workers, luck, pace), luck=luck)
 
-    def with_workers(self, *workers: str, pace: float = 0.0) -> "SimulatedTask":
+    def with_workers(self, *names: str, pace: float = 0.0) -> "SimulatedTask":
         """Return the item with a pool of these workers, whether they stood in its pool or not."""
         draw = seeded_generator("cast", self.task.prompt)
-        casting = tuple((name, describe_worker(ALL_PROFILES[name], WordingSplit.HELDOUT, draw)) for name in workers)
-        return replace(self, pool=build_pool(casting, self.luck, pace), casting=casting)
+        workers = tuple((name, describe_worker(ALL_PROFILES[name], WordingSplit.HELDOUT, draw)) for name in names)
+        return replace(self, pool=build_pool(workers, self.luck, pace), workers=workers)
 
 
 def answer_matches(gold: str, answer: str | None) -> bool:
@@ -370,52 +376,58 @@ def answer_matches(gold: str, answer: str | None) -> bool:
 
 
 def generate_tasks(
-    split: WordingSplit, seed: int = 0, recipe: TaskDistribution = SMALL_TASKS, count: int | None = None
+    split: WordingSplit, seed: int = 0, distribution: TaskDistribution = SMALL_TASKS, count: int | None = None
 ) -> Iterator[SimulatedTask]:
-    """Yield the split's items from index 0, `count` of them or without end; ValueError if the recipe cannot be met."""
-    return (generate_task(split, seed, index, recipe) for index in islice(counting(), count))
+    """Yield the split's tasks from index 0, `count` of them or without end.
+
+    ValueError where no pool and question fit the distribution.
+    """
+    return (generate_task(split, seed, index, distribution) for index in islice(counting(), count))
 
 
-def generate_task(split: WordingSplit, seed: int, index: int, recipe: TaskDistribution = SMALL_TASKS) -> SimulatedTask:
+def generate_task(
+    split: WordingSplit, seed: int, index: int, distribution: TaskDistribution = SMALL_TASKS
+) -> SimulatedTask:
     """Return one item."""
-    draw = seeded_generator("item", split, seed, index, *((recipe,) if recipe != SMALL_TASKS else ()))
-    weights = (0.0, *recipe.parts[1:]) if recipe.only_pair else recipe.parts
+    settings = () if distribution == SMALL_TASKS else (distribution.seed_text,)
+    draw = seeded_generator("item", split, seed, index, *settings)
+    weights = (0.0, *distribution.parts[1:]) if distribution.only_pair else distribution.parts
     count = 1 + draw.choices(range(len(weights)), weights)[0]
-    lacking = draw.random() < recipe.lacking
-    noisy = recipe.noisy > 0 and draw.random() < recipe.noisy
-    edition = recipe.edition
-    casting, shape = _draw_pool_and_shape(split, count, recipe, lacking, noisy, draw)
+    lacking = draw.random() < distribution.lacking
+    noisy = distribution.noisy > 0 and draw.random() < distribution.noisy
+    edition = distribution.edition
+    workers, shape = _draw_pool_and_shape(split, count, distribution, lacking, noisy, draw)
     question, gold = draw_question(shape, split, draw)
     while not (edition.listed or every_slip_matters(question, gold)):
-        casting, shape = _draw_pool_and_shape(split, count, recipe, lacking, noisy, draw)
+        workers, shape = _draw_pool_and_shape(split, count, distribution, lacking, noisy, draw)
         question, gold = draw_question(shape, split, draw)
     name = "rehearsal" if edition is SMALL else f"rehearsal-{edition.name}"
     code = f"{split}-{seed}-{index}" if edition is SMALL else f"{edition.name}-{split}-{seed}-{index}"
     task = Task(write_question(question, split, draw, edition.slots), id=code, domain=name)
-    return SimulatedTask(task, build_pool(casting, seed), question, gold, casting, seed, lacking, edition)
+    return SimulatedTask(task, build_pool(workers, seed), question, gold, workers, seed, lacking, edition)
 
 
 def _draw_pool_and_shape(
-    split: WordingSplit, count: int, recipe: TaskDistribution, lacking: bool, noisy: bool, draw: random.Random
+    split: WordingSplit, count: int, distribution: TaskDistribution, lacking: bool, noisy: bool, draw: random.Random
 ) -> tuple[PoolWorkers, QuestionShape]:
-    if recipe.only_pair and split is not WordingSplit.HELDOUT:
+    if distribution.only_pair and split is not WordingSplit.HELDOUT:
         raise ValueError(f"the {split} split has no held-out pair of families")
-    held_out = True if recipe.only_pair else None if split is WordingSplit.HELDOUT else False
-    edition = recipe.edition
+    held_out = True if distribution.only_pair else None if split is WordingSplit.HELDOUT else False
+    edition = distribution.edition
     for _ in range(_POOLS_TRIED):
-        casting = draw_pool_workers(recipe.auditions, split, draw, edition)
-        able = frozenset(family for name, _ in casting for family in ALL_PROFILES[name].skills)
-        if lacking and not any(ALL_PROFILES[name].is_model for name, _ in casting):
+        workers = draw_pool_workers(distribution.pool, split, draw, edition)
+        able = frozenset(family for name, _ in workers for family in ALL_PROFILES[name].skills)
+        if lacking and not any(ALL_PROFILES[name].is_model for name, _ in workers):
             continue  # nobody could stand in
         shape = draw_shape(edition, count, able, int(lacking), held_out, draw)
-        if shape is not None and (not noisy or _can_be_voted_on(shape, casting)):
-            return casting, shape
-    raise ValueError(f"no pool and question fit together: {count} parts, {recipe}")
+        if shape is not None and (not noisy or _can_be_voted_on(shape, workers)):
+            return workers, shape
+    raise ValueError(f"no pool and question fit together: {count} parts, {distribution}")
 
 
-def _can_be_voted_on(shape: QuestionShape, casting: PoolWorkers) -> bool:
+def _can_be_voted_on(shape: QuestionShape, workers: PoolWorkers) -> bool:
     """Whether a part is noisy and somebody takes votes."""
-    return any(FAMILIES[name].noisy for name in shape.families) and any(name == JUDGE for name, _ in casting)
+    return any(FAMILIES[name].noisy for name in shape.families) and any(name == JUDGE for name, _ in workers)
 
 
 def draw_shape(

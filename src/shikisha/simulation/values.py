@@ -1,8 +1,8 @@
-"""What parts of a question come to: numbers, days, names and words; how they are written, read and compared.
+"""Values of a question's parts: numbers, days, names and words; how they are written, parsed and compared.
 
-Invariant: `read(show(value), sort)` gives the value back for every sort that the value fits. Grading compares normal
-forms, so "37", "37." and "0037" are one number and "3 may 2031" and "2031-05-03" one day; nothing else is forgiven.
-A simulated slip (`spoilt`) is always a different value of the same sort, near the right one.
+Invariant: `parse_value(format_value(value), kind)` returns the value for every kind that the value fits. Grading
+compares normal forms: "37", "37." and "0037" are one number, "3 may 2031" and "2031-05-03" one day; nothing else is
+forgiven. A simulated slip (`corrupt_value`) is always a different value of the same kind, near the right one.
 """
 
 import re
@@ -38,8 +38,8 @@ _NUMBER = re.compile(r"\d{1,12}")
 _WORD = re.compile(r"[a-z0-9]{1,64}")
 _ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 _WRITTEN = re.compile(rf"(\d{{1,2}}) ({'|'.join(MONTHS)}) (\d{{4}})")
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_DIGITS = "0123456789"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+DIGITS = "0123456789"
 
 
 def format_value(value: SimulatedValue) -> str:
@@ -81,6 +81,16 @@ def normalize_answer(text: str) -> str:
     return str(int(text)) if _NUMBER.fullmatch(text) else text
 
 
+def to_int(value: SimulatedValue) -> int:
+    """Return a value as a number; ValueError for one that is none."""
+    return int(str(value))
+
+
+def to_day(value: SimulatedValue) -> date:
+    """Return a value as a day; ValueError for one that is none."""
+    return value if isinstance(value, date) else date.fromisoformat(str(value))
+
+
 def corrupt_value(value: SimulatedValue, luck: float) -> SimulatedValue:
     """Return a wrong value near the right one; `luck` (0 up to 1) says which of SLIPS."""
     place = int(luck * SLIP_COUNT)
@@ -90,6 +100,6 @@ def corrupt_value(value: SimulatedValue, luck: float) -> SimulatedValue:
     if isinstance(value, int):
         return value + offset
     at = place % len(value)
-    signs = _DIGITS if value[at].isdigit() else _LETTERS
+    signs = DIGITS if value[at].isdigit() else LETTERS
     letter = signs[(signs.index(value[at]) + 1 + place % 9) % len(signs)]
     return value[:at] + letter + value[at + 1 :]

@@ -1,15 +1,12 @@
-"""Paraphrases: one template stands for many wordings, is dealt to disjoint splits, and reads all of them back.
+"""The vocabulary: wordings, names and facts, each assigned to one of three disjoint splits.
 
-A template has alternatives, `the (tally|count) of {x}`, and slots: `{x}` and `{y}` for inputs (a phrase of their own),
-`{a}` to `{c}` for numbers and `{d}` for a day. Invariant: no wording is in two splits, and every word of a held-out
-wording occurs in a training wording of the same thing: what is new is the combination, so it can be understood by a
-reader who never saw it but not by one who learned sentences by heart.
+One template stands for many wordings and reads all of them back. It has alternatives, `the (tally|count) of {x}`, and
+slots: `{x}` and `{y}` for inputs (phrases of their own), `{a}` to `{c}` for numbers and `{d}` for a day. Facts and
+gauge readings follow from a place's name alone; names are made of syllables, so no model can have memorized them.
 
-The world that questions are about: names nobody has met, a table of facts, and what the gauges would truly show.
-
-Invariant: everything here is a function of the name alone, and a name belongs to one split. Names are syllable words,
-so nothing about them can have been memorised. Deliberately absent: noise (the reader's, see `cast`) and any
-text from outside.
+Invariant: no wording and no name is in two splits, and every word of a held-out wording occurs in a training wording of
+the same thing. Only the combination is new: a reader who knows the words understands it, one who learned sentences by
+heart does not. Deliberately absent: noise, which belongs to the worker that reads.
 """
 
 import itertools

@@ -1,16 +1,11 @@
-"""Who plays: every worker's profile, with its nominal skill, price and the ways to describe it.
+"""Profiles of all simulated workers: nominal skill, price and the ways to describe each.
 
-Invariant: a profile is what a worker can do, and the optimal policy and the tests hold the workers to it. Tools are
-specialists of one family, or two; the gauge reader reads with noise; the judge takes the most common result and
-sometimes spoils it, so a needless re-check is not free. The two models are simulated and named so: their skill depends
-on how many parts they do in one call, and asking one again in the same run brings the same answer. Slips of all of
-them are drawn (`chance`) on top of honest work by real tools. Deliberately absent: names in descriptions, and who of
-the cast an edition draws (`edition`).
+A profile is what a worker can do; the optimal conductor and the tests rely on it. Tools are specialists of one to three
+families. Gauge and sensor readers are noisy. The judge takes the most common result and sometimes spoils it, so a vote
+is not free. Two simulated language models try everything: their skill depends on how many parts they do in one call,
+and the same question in the same run brings the same answer. A third group has trades that no question needs.
 
-Workers whose trade no question needs: they stand in large pools and can only say that they cannot.
-
-Invariant: no word of theirs is a cue of a kind of work, so whoever reads descriptions can tell that they are of no use.
-Deliberately absent: skills.
+Invariants: no description contains a worker's name, and no word of an irrelevant worker is a keyword of a family.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +13,7 @@ from functools import cached_property
 from itertools import combinations
 
 from shikisha.core.budget import Price
-from shikisha.simulation.families import FAMILIES, SMALL_FAMILIES
+from shikisha.simulation.questions import FAMILIES, SMALL_FAMILY_NAMES
 from shikisha.simulation.seeded_random import shuffle_by_hash
 from shikisha.simulation.vocabulary import Paraphrases, compile_paraphrases
 
@@ -117,8 +112,8 @@ _NOVICE = WorkerProfile(
     seconds=0.04,
 )
 
-SPECIALISTS = tuple(tool_profile(name) for name in SMALL_FAMILIES)
-_PAIRS = shuffle_by_hash(list(combinations(SMALL_FAMILIES, 2)), "two-skilled workers")
+SPECIALISTS = tuple(tool_profile(name) for name in SMALL_FAMILY_NAMES)
+_PAIRS = shuffle_by_hash(list(combinations(SMALL_FAMILY_NAMES, 2)), "two-skilled workers")
 TRAINING_PAIRS = tuple(tool_profile(*pair) for pair in _PAIRS[:_TRAINING_PAIR_COUNT])
 HELD_OUT_PAIRS = tuple(tool_profile(*pair) for pair in _PAIRS[_TRAINING_PAIR_COUNT:])
 HELD_OUT_NAMES = frozenset(profile.name for profile in HELD_OUT_PAIRS)

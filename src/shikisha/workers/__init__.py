@@ -1,8 +1,7 @@
-"""Workers, one small file each: a pydantic `Settings`, `build(settings, card, vault)`, and the class behind it.
+"""Workers: one module for each kind in the configuration, with its settings, `build(settings, card, vault)` and class.
 
-`scripted` is the shipped double. Siblings without a `Settings` hold what two adapters share: `address` (where to, and
-headers that carry keys), `wire` (bounded HTTP), `outward` (certificates and proxies), `refusals` (what an HTTP status
-means), `arguments` (a subtask as a tool's arguments), `billing` and `hearing` (what a chat reply used and said),
-`wording` (words of others in our messages), `mcp_session` and `mcp_http` (a connection that many calls share, and its
-HTTP). A worker that holds connections has `aclose()`. Deliberately absent: discovery; `config` names each adapter.
+`scripted` is the shipped fake. `chat_reply`, `endpoint`, `http_client` and `mcp_session` hold what several kinds share:
+reading a chat reply, addresses and faults of endpoints, bounded HTTP, and MCP connections. A worker that holds
+connections has `aclose()`. To add a kind, write such a module and register it in `config.kinds`; only `config` and
+tests import this package.
 """

@@ -1,14 +1,10 @@
-"""Any OpenAI-compatible chat endpoint.
+"""A worker behind any OpenAI-compatible chat endpoint.
 
 Invariants: one call is one HTTP request under the attempt's idempotency key; only the headers named here leave; the
-body that is read is bounded; what comes back is an answer with a bill, or a typed fault with what had arrived.
-Deliberately absent: the openai SDK (half a second to import, for what is one POST), tools of our own (those of a client
-are passed on, and their calls handed back), several choices, log-probabilities, provider quirks beyond `extra_body`.
-
-Turns as the messages of the chat API: calls of tools, their results, and attachments as content parts.
-
-Invariant: a turn of text alone is a message whose content is that text; nothing that a turn holds is left out, and a
-link is passed on as it is. Deliberately absent: reading messages (the server reads those of its clients).
+body that is read is bounded; what comes back is an answer with a bill, or a typed fault with the text received so far.
+Nothing of a message is left out on its way. Deliberately absent: the openai SDK (half a second to import, for one
+POST), tools of our own (a client's tools are passed on and their calls returned), several choices, log-probabilities,
+and provider quirks beyond `extra_body`.
 """
 
 import asyncio
@@ -150,7 +146,10 @@ class ChatSettings(BaseModel):
         return extra
 
 
-def fitted(settings: ChatSettings, card: Card) -> Card:
+Settings = ChatSettings  # the name that `config.kinds` looks up
+
+
+def fit_card(settings: ChatSettings, card: Card) -> Card:
     """Return the card with what the settings say that the endpoint can do."""
     return replace(card, tools=settings.tools, takes=settings.takes)
 

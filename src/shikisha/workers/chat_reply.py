@@ -1,24 +1,14 @@
-"""What arrives of a chat reply, checked piece by piece.
+"""Reading a chat reply: server-sent events, chunks put together, finish reasons, and what the reply says it used.
 
-Invariant: text is text, a finish reason is text, calls of tools are put together from pieces that belong to one call,
-and what is none of these makes the reply a bad one; an answer is whole only when it ends with a word that says so, and
-any other word makes it a truncated, a refused or a failed one. Everything that is not needed is ignored, so that
-endpoints may add fields. Deliberately absent: choices after the first (none is asked for).
+An answer is complete only when it ends with a finish reason that says so; any other reason makes it a truncated, a
+refused or a failed one. Unknown fields are ignored, so endpoints may add some. Stated usage is believed only as far as
+it can be true: a number far beyond what request and limit allow counts as absent, and one below what any tokenizer
+needs for these texts is replaced by an estimate, so no endpoint is free because it says so. The bounds are generous
+(an endpoint may add a long prompt of its own): they catch nonsense, they do not audit.
 
-What a chat reply says it used, believed only as far as it can be true.
-
-Invariants: tokens and dollars are counts from zero; a number far beyond what request and limit allow is absurd and is
-taken for absent, and one below what any tokenizer makes of the texts that went and came is replaced by an estimate, so
-that no endpoint is free for saying so. The bounds are generous (an endpoint may add a long prompt of its own), because
-their purpose is to catch nonsense, not to audit. Tokens that an orchestrating endpoint bills besides its own are added
-in, and those that are in the total alone (reasoning, at some) are output. Deliberately absent: a tokenizer; no
-byte-level tokenizer makes more tokens than bytes, and that is the only upper bound that always holds.
-
-Server-sent events as a chat endpoint sends them (WHATWG HTML, 9.2), from bytes as they come.
-
-Invariant: an event is given the moment its blank line is there, however the bytes were cut; comments, ids and event
-names are passed over, and a byte order mark at the beginning is none of the first line. Deliberately absent:
-reconnecting, and any care for what the data say.
+Invariants: an event is delivered as soon as its blank line arrives, however the bytes were cut; tokens and dollars are
+never negative. Deliberately absent: reconnecting, choices after the first, and a tokenizer: no byte-level tokenizer
+makes more tokens than bytes, which is the only upper bound that always holds.
 """
 
 from codecs import BOM_UTF8

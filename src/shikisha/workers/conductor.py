@@ -1,8 +1,8 @@
-"""A worker that is a conductor: it answers its subtask by a child run.
+"""A worker that is a conductor: it answers its subtask with a child run.
 
-Invariants: the child's task is the subtask, and its context exactly what this step may know (the parent's question and
-the granted results), so nothing is seen below that was withheld above (2); depth, pool and budget are the engine's
-business, in `Request.spawn` (1, 3). Deliberately absent: `build`. A conductor is wired by `config`, which knows them.
+Invariants: the child's task is the subtask, and its context exactly what this step may see (the parent's question and
+the granted results), so nothing is seen below that was withheld above (2). The engine bounds depth, pool and budget in
+`Request.spawn` (1, 3). Deliberately absent: `build`; `config` knows the conductors and creates this worker itself.
 """
 
 from collections.abc import Sequence

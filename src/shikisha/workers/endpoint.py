@@ -1,23 +1,9 @@
-"""Where a worker is called and which headers carry its keys, as the configuration says it.
+"""What workers behind an endpoint share: address and key headers, arguments from a subtask, faults, and safe messages.
 
 Invariants: an address comes from the configuration and from nowhere else; a key is named by its environment variable
-and never written into an address or a header (8). Deliberately absent: any address made from text.
-
-A subtask read as a tool's arguments: a JSON object that fits the tool's schema, or a fault that says what and where.
-
-Invariants: nothing is repaired, guessed or filled in; a schema, which may come from a server, is bounded as `schema`
-says. Deliberately absent: arguments taken from granted results.
-
-Words from outside, made fit for a message of ours.
-
-Invariant: keys are masked before anything is cut, and pieces of keys too, which endpoints like to repeat (8).
-Deliberately absent: any judgement of what the words say.
-
-The one place that says which fault an HTTP status other than success is.
-
-Invariant: no key and no header is in a message; what an endpoint says of an authorisation failure is left out, since
-endpoints like to repeat parts of the key in it. Deliberately absent: any HTTP library, and what fails before there is
-a status (`wire`, `mcp_http`).
+and never written into an address, a header of the configuration or a message (8); keys are masked before a text is cut.
+Arguments are a JSON object that fits the tool's schema, or a fault that says what does not fit and where: nothing is
+repaired or guessed. `status_error` is the one place that maps an HTTP status to a fault. No HTTP library is imported.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""A JSON tool behind one URL.
+"""A worker that calls a JSON tool behind one URL.
 
-Invariants: the URL, the method and the headers come from the configuration and from nowhere else; what a subtask
-contributes are arguments that fit a schema; redirects are not followed and the reply is bounded. Deliberately absent:
-templates in the URL, other methods than GET, POST and PUT, and replies that are not JSON.
+Invariants: URL, method and headers come from the configuration and from nowhere else; a subtask contributes arguments
+that fit a schema; redirects are not followed and the reply is bounded. Deliberately absent: templates in the URL,
+methods other than GET, POST and PUT, and replies that are not JSON.
 """
 
 import asyncio
@@ -48,6 +48,9 @@ class HttpSettings(BaseModel):
     argument: str | None = None
     result: Annotated[str, AfterValidator(_check_pointer)] | None = None
     max_bytes: Annotated[int, Field(ge=1024)] = 4 * 2**20
+
+
+Settings = HttpSettings  # the name that `config.kinds` looks up
 
 
 def build(settings: HttpSettings, card: Card, vault: SecretStore) -> "HttpWorker":

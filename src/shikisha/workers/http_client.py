@@ -1,16 +1,11 @@
-"""HTTP that cannot run away, and the one place that says which fault a failure of it is.
+"""Bounded HTTP on aiohttp: certificates, proxies, and which fault a failed request is.
 
-Invariants: no more than `max_bytes` of a body are ever read, and none that is compressed (a small body could then be a
-large one); redirects are not followed, so a call goes where the configuration says; one call is one request, whatever
-its method; no header leaves that nobody named, and a message of ours holds none. Deliberately absent: retries (see
-`attempt`), cookies, and the shapes of any particular API. aiohttp, because its parser is C: a call through one in
-Python took three times as much of a server's time.
-
-What this machine says of the way out: which certificates are trusted, and through which proxy an address is reached.
-
-Invariant: both come from the system and its environment, read when they are first needed. `SSL_CERT_FILE` and
-`SSL_CERT_DIR` name other certificates, `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` the proxies, as most
-programs have it. Deliberately absent: switching verification off, keys of `.netrc`, SOCKS.
+Invariants: no more than `max_bytes` of a body are read, and no compressed one (a small body could become a large one);
+redirects are not followed, so a call goes where the configuration says; one call is one request, whatever its method;
+only named headers leave, and no message of ours contains one. Certificates and proxies come from the system and its
+environment (`SSL_CERT_FILE`, `SSL_CERT_DIR`, `HTTPS_PROXY`, `NO_PROXY` and the like). Deliberately absent: retries (see
+`engine.attempt`), cookies, SOCKS, and a switch for verification. aiohttp because its parser is written in C: a client
+in Python cost a server three times as much time per call.
 """
 
 import asyncio

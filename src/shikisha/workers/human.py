@@ -1,8 +1,8 @@
-"""A worker that is a person: whoever sits at the engine's desk answers the subtask.
+"""A worker that is a person: the answer comes through the engine's approver.
 
-Invariant: nothing is asked here. The adapter says that the answer has to be waited for; the engine asks its desk under
-the hash of the exact call and journals the answer, so that it is asked once, whatever dies meanwhile. Deliberately
-absent: how people are reached (see `approval`), and any time limit on them.
+Invariant: this module asks nobody. It raises WAITING with the text to show; the engine asks its `Approver` under the
+hash of the exact call and journals the answer, so a person is asked once, whatever dies meanwhile. Deliberately absent:
+how people are reached (see `engine.approvals`), and any time limit on them.
 """
 
 from pydantic import BaseModel, ConfigDict
@@ -18,6 +18,9 @@ class HumanSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     instruction: str = ""
+
+
+Settings = HumanSettings  # the name that `config.kinds` looks up
 
 
 def build(settings: HumanSettings, card: Card, vault: SecretStore) -> "HumanWorker":  # noqa: ARG001 - every adapter's signature

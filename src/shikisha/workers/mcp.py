@@ -1,9 +1,8 @@
-"""One tool of an MCP server, over stdio or streamable HTTP, through the official SDK (extra `mcp`).
+"""A worker that calls one tool of an MCP server, over stdio or streamable HTTP, through the official SDK (extra `mcp`).
 
-Invariants: the server is named by the configuration and a child process is given only the environment variables listed
-there; when the tool's hash is pinned, a tool that looks otherwise is not called; a tool's description is data, cut to
-500 characters, and decides nothing. Deliberately absent: prompts, resources, pictures, and anything a server may ask of
-us (sampling, elicitation, roots).
+Invariants: the configuration names the server, and a child process gets only the environment variables listed there; a
+tool whose pinned hash no longer fits is not called; a tool's description is data, cut to 500 characters, and decides
+nothing. Deliberately absent: prompts, resources, images, and anything a server may ask of us (sampling, elicitation).
 """
 
 import asyncio
@@ -67,6 +66,9 @@ class McpSettings(BaseModel):
         if self.url is None and self.headers:
             raise ValueError("headers belong to a url")
         return self
+
+
+Settings = McpSettings  # the name that `config.kinds` looks up
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,12 @@
-"""One connection to an MCP server, kept open for a worker and shared by its calls.
+"""One connection to an MCP server, kept open for a worker and shared by its calls, over stdio or bounded HTTP.
 
-The SDK's contexts hold cancel scopes, which must be left by the task that entered them, while calls come from many
-tasks and any of them may be cancelled at any time. So a task of its own enters them, waits, and leaves them: a
-cancelled call ends that call and not the connection, and the next call does not pay for a new process. Invariants: a
-connection that breaks is replaced at the next call, never in the middle of one; whatever broke it is a typed fault.
-Deliberately absent: several servers behind one session, and any answer to what a server asks of us.
+The SDK's contexts hold cancel scopes, which the task that entered them must leave, while calls come from many tasks and
+any of them may be cancelled. So a task of its own enters them, waits, and leaves them: a cancelled call ends that call
+and not the connection, and the next call does not pay for a new process.
 
-The HTTP under an MCP session, bounded: the SDK speaks it through httpx2, so this does.
-
-Invariants: no more than `max_bytes` of a body are ever read, and none that is compressed; redirects are not followed; a
-message of ours holds no header. What is got with GET is a stream of notifications that has no end to count towards.
-Deliberately absent: what other workers speak (`wire`).
+Invariants: a broken connection is replaced at the next call, never in the middle of one; whatever broke it becomes a
+typed fault; no more than `max_bytes` of an HTTP body are read, except of a GET, which is an endless stream of
+notifications. The HTTP client is httpx2 because the SDK uses it. Deliberately absent: answers to what a server asks.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""A worker that runs code: what is written in its subtask, or in the last result that it is granted.
+"""A worker that runs code: the code in its subtask, or in the last result that it is granted.
 
 Invariant: the code runs in a sandbox and sees `question`, `context` and `results` (the granted answers in order; None
-for a step that has none), which is what a Request holds and nothing else (invariant 2). Deliberately absent: writing
-the code, and keeping anything between two calls.
+for a step that has none), which is what a Request holds and nothing else (2). Deliberately absent: state between calls.
 """
 
 from typing import Literal
@@ -32,6 +31,9 @@ class PythonSettings(BaseModel):
     seconds: float = Field(default=5.0, gt=0, le=600)
     memory: int | None = Field(default=None, ge=2**20)
     output: int = Field(default=100_000, ge=1)
+
+
+Settings = PythonSettings  # the name that `config.kinds` looks up
 
 
 def build(settings: PythonSettings, card: Card, vault: SecretStore) -> "PythonWorker":  # noqa: ARG001 - every adapter's signature

@@ -1,8 +1,7 @@
 """A worker that answers from an outcome log: what this worker really answered to this very task.
 
-Invariants: the record is found by the task's id and the worker's name and by nothing else, so a replay answers the
-whole task whatever its subtask says; usage and dollars are the recorded ones; what nobody recorded is NO_RECORD and
-never a guess. Deliberately absent: scores. Whether a recorded answer is right is for graders (see `outcomes`).
+Invariants: a record is found by the task's id and the worker's name only, so a replay answers the whole task whatever
+its subtask says; usage and dollars are the recorded ones; a missing record is NO_RECORD and never a guess.
 """
 
 from dataclasses import replace
@@ -31,12 +30,15 @@ class ReplaySettings(BaseModel):
     reply: ReplayContent = Field(default="answer", description="the extracted answer, the full text, or both")
 
 
+Settings = ReplaySettings  # the name that `config.kinds` looks up
+
+
 def build(settings: ReplaySettings, card: Card, vault: SecretStore) -> "ReplayWorker":  # noqa: ARG001 - every adapter's signature
     """Return the worker; UnknownName when the log has no such worker."""
     return ReplayWorker(open_log(settings.log), settings.worker or card.name, settings.reply)
 
 
-def fitted(settings: ReplaySettings, card: Card) -> Card:
+def fit_card(settings: ReplaySettings, card: Card) -> Card:
     """Return a configured card with the price and the bounds that the log gives, so that caps hold for its records."""
     return replay_card(open_log(settings.log), settings.worker or card.name, card)
 

@@ -1,8 +1,8 @@
-"""The shipped double: a worker whose answers, pauses and faults are given beforehand.
+"""The shipped fake: a worker whose answers, pauses and faults are given beforehand.
 
-Invariant: with the same script and the same calls in the same order it does the same, chance included (seeded). It
-costs a few microseconds a call, so that what is measured around it is the engine. Deliberately absent: any look at what
-a subtask means (see `orchestra` for workers that understand their own small language).
+Invariant: the same script and the same calls in the same order give the same result, random choices included (seeded).
+A call costs a few microseconds, so measurements around it measure the engine. Workers that understand subtasks are in
+`simulation`.
 """
 
 import asyncio
@@ -34,6 +34,9 @@ class ScriptedSettings(BaseModel):
     seed: int | None = Field(default=None, description="take answers by chance, from this seed, instead of in turn")
     input_tokens: int = Field(default=0, ge=0)
     output_tokens: int = Field(default=0, ge=0)
+
+
+Settings = ScriptedSettings  # the name that `config.kinds` looks up
 
 
 def build(settings: ScriptedSettings, card: Card, vault: SecretStore) -> "ScriptedWorker":  # noqa: ARG001 - every adapter's signature

@@ -1,8 +1,7 @@
-"""A worker that counts: it answers with what most of its granted results say.
+"""A worker that counts votes: it answers with what most of its granted results say.
 
-Invariant: its answer is one of the granted answers, letter for letter, so a vote cannot introduce anything; of equally
-many votes the earliest answer wins. A step without a result has no vote. Deliberately absent: votes weighted by who
-gave them (a Request does not say), and judging.
+Invariant: its answer is one of the granted answers, letter for letter, so a vote cannot introduce anything. In a tie
+the earliest answer wins; a step without a result has no vote.
 """
 
 from collections.abc import Sequence
@@ -25,6 +24,9 @@ class VoteSettings(BaseModel):
 
     by: VoteForm = VoteForm.TEXT
     weights: tuple[NonNegativeFloat, ...] = ()
+
+
+Settings = VoteSettings  # the name that `config.kinds` looks up
 
 
 def build(settings: VoteSettings, card: Card, vault: SecretStore) -> "VoteWorker":  # noqa: ARG001 - every adapter's signature

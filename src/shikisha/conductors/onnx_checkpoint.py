@@ -65,7 +65,7 @@ class OnnxModel:
     metadata: Mapping[str, str]
 
     def begin(self) -> DecodingSession:
-        """Begin a text."""
+        """Start a session."""
         return _OnnxDecodingSession(self)
 
 

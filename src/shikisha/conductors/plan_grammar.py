@@ -364,7 +364,7 @@ class GrammarConstraint:
         return self._lexicon.allowed(self._grammar, self._state, hurried=self._hurried)
 
     def take(self, token: int, left: int) -> bool:
-        """Note that this token was written; say whether the plan is complete."""
+        """Record that this token was written; say whether the plan is complete."""
         self._state = self._after(token)
         self._hurried = left <= self._reserve
         return self._state == COMPLETE_STATE

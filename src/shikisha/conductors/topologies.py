@@ -99,18 +99,18 @@ class RoleAssignment:
 
     @property
     def cheapest(self) -> int:
-        """The cheapest talker."""
+        """The cheapest text worker."""
         return self.by_price[0]
 
     @property
     def most_expensive(self) -> int:
-        """The dearest talker: the last word where nobody else is named."""
+        """The most expensive text worker, which decides where no other worker is named."""
         highest = self._dollars(self.by_price[-1])
         return next(i for i in self.by_price if self._dollars(i) == highest)
 
     @property
     def joiner(self) -> int:
-        """The pool's vote worker if it has one, else the dearest talker."""
+        """The pool's vote worker if it has one, else the most expensive text worker."""
         votes = (i for i, card in enumerate(self.cards) if card.kind == VOTE)
         return next(votes, self.most_expensive)
 
@@ -120,16 +120,16 @@ class RoleAssignment:
         return default if name is None else self.ordinal(name)
 
     def members(self, count: int, default: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """Return who shares out the like parts: the workers named, else the default, else the talkers.
+        """Return the workers for equal steps: those named, else the default, else the text workers.
 
-        As many as `n` says, else as many as were named, else `count`; the first come again where there are too few.
+        Their number is `n`, else the number of names, else `count`; workers repeat where there are too few.
         """
         named = tuple(map(self.ordinal, self.options.workers))
         parts = self.options.n or len(named) or count
         return tuple(islice(cycle(named or default or self.text_workers), parts))
 
     def pair(self) -> tuple[int, int]:
-        """Return two workers for two like parts; one worker plays both where there is no other."""
+        """Return two workers for two equal steps; one worker does both where there is no other."""
         if len(self.options.workers) > 2:
             raise ConfigError(f"two workers play here, not {len(self.options.workers)}")
         one, other = (self.members(2) * 2)[:2]
@@ -141,7 +141,7 @@ class RoleAssignment:
 
 
 def asks_whole(step: Step, prompt: str) -> bool:
-    """Whether a step puts the task itself to its worker: in words that say no more than that, and nothing to see."""
+    """Whether a step asks its worker for the whole task: its subtask says only that, and it sees no results."""
     told = " ".join(step.subtask.split()).casefold()
     return not step.access and (told.rstrip(".") in _WHOLE_TASK_PHRASES or told == " ".join(prompt.split()).casefold())
 
@@ -152,7 +152,7 @@ def single(cast: RoleAssignment) -> Plan:
 
 
 def chain(cast: RoleAssignment) -> Plan:
-    """Each works on from everything before it."""
+    """Each worker continues from everything before it."""
     members = cast.members(3)
     if len(members) == 1:
         return Plan((Step(ANSWER, members[0]),))
@@ -164,14 +164,14 @@ def chain(cast: RoleAssignment) -> Plan:
 
 
 def fan_out_join(cast: RoleAssignment) -> Plan:
-    """Independent answers, then one who sees them all."""
+    """Independent answers, then one worker that sees them all."""
     members = cast.members(3)
     task = "Compare these answers, take the best of each, and give one final answer to the question."
     return _with_join([Step(ANSWER_ALONE, member) for member in members], task, cast.role("join", cast.joiner))
 
 
 def planner_executor_verifier(cast: RoleAssignment) -> Plan:
-    """One plans, one carries out, one checks."""
+    """One worker plans, one carries out, one checks."""
     plan = "Make a short plan for answering the question: the parts, their order, what to watch out for. No answer yet."
     carry_out = "Carry out this plan and answer the question."
     verify = "Check this answer against the question. If it holds, repeat it; if not, give the right one. Answer only."
@@ -185,7 +185,7 @@ def planner_executor_verifier(cast: RoleAssignment) -> Plan:
 
 
 def vote(cast: RoleAssignment) -> Plan:
-    """Independent answers and the one most given; self-consistency where there is one worker."""
+    """Independent answers, then the most frequent one; self-consistency where there is one worker."""
     members = cast.members(3)
     task = "State the answer that most of these give. Do not judge and do not add anything."
     return _with_join([Step(ANSWER_ALONE, member) for member in members], task, cast.role("join", cast.joiner))
@@ -208,7 +208,7 @@ def mixture_of_agents(cast: RoleAssignment) -> Plan:
 
 
 def debate(cast: RoleAssignment) -> Plan:
-    """Two answer, each replies to the other, a judge decides (Du et al., arXiv 2305.14325, one exchange)."""
+    """Two workers answer, each replies to the other, a judge decides (Du et al., arXiv 2305.14325, one exchange)."""
     one, other = cast.pair()
     reply = "You see your answer and another's. Say where they differ and who is right, then state your answer."
     decide = "You see two debaters' answers and replies. Decide who is right and give the final answer only."
@@ -224,14 +224,14 @@ def debate(cast: RoleAssignment) -> Plan:
 
 
 def best_of_n(cast: RoleAssignment) -> Plan:
-    """Independent attempts of one worker and a judge who picks one."""
+    """Independent attempts of one worker, and a judge that picks one."""
     members = cast.members(3, (cast.cheapest,))
     task = "Pick the best of these attempts and repeat its answer unchanged. Make no new one."
     return _with_join([Step(ANSWER_ALONE, member) for member in members], task, cast.role("judge", cast.most_expensive))
 
 
 def role_team(cast: RoleAssignment) -> Plan:
-    """Analyst, maker, critic, editor; what is handed over has agreed fields."""
+    """Analyst, maker, critic and editor, with agreed fields in what they pass on."""
     brief = (
         "You are the analyst. Hand over a JSON object with the keys goal, facts, constraints and open_points. "
         "Do not answer the question."
@@ -261,9 +261,9 @@ PlanBuilder: TypeAlias = Callable[[RoleAssignment], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A builder, the roles that a worker can be named for, and which of `workers` and `n` it takes.
+    """A plan builder, the roles that options can name, and which of `workers` and `n` it takes.
 
-    `joins`: its last step only chooses among the answers that it sees, so it need not be asked where they are the same.
+    `joins`: its last step only chooses among the answers that it sees, so the engine may skip it where they agree.
     """
 
     build: PlanBuilder

@@ -30,28 +30,28 @@ from shikisha.routing.arrays import Flags, Floats, Floats32
 
 
 class DecodingSession(Protocol):
-    """A text that is being read."""
+    """A decoding session: a text with its KV cache."""
 
     def feed(self, tokens: Sequence[int]) -> Floats32:
-        """Read these tokens too; return the logits [V] of the next one."""
+        """Append these tokens; return the logits [V] of the next one."""
         ...
 
 
 class CausalModel(Protocol):
-    """What tells how texts go on."""
+    """A causal language model."""
 
     @property
     def longest(self) -> int:
-        """How many tokens a text may have, what is written included."""
+        """The maximum number of tokens of a text, generated ones included."""
         ...
 
     def begin(self) -> DecodingSession:
-        """Begin a text."""
+        """Start a session."""
         ...
 
 
 class TokenConstraint(Protocol):
-    """What may be written, as it is being written."""
+    """A constraint on the next token, updated as tokens are written."""
 
     def allows(self, token: int) -> bool:
         """Say whether this token may come next."""
@@ -62,13 +62,13 @@ class TokenConstraint(Protocol):
         ...
 
     def take(self, token: int, left: int) -> bool:
-        """Note that this token was written and that so many more can be; say whether the text is complete."""
+        """Record that this token was written and that `left` more may follow; say whether the text is complete."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
-    """Tokens are drawn at this temperature, by this seed."""
+    """Sampling at this temperature, from this seed."""
 
     temperature: float
     seed: int
@@ -76,7 +76,7 @@ class SamplingSettings:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedTokens:
-    """Tokens without the end; `logprob` (nats) of all that was drawn, the end too; whether it came to an end."""
+    """Tokens without the end token; their `logprob` in nats, the end included; whether the text ended."""
 
     tokens: tuple[int, ...]
     logprob: float
@@ -85,7 +85,7 @@ class GeneratedTokens:
 
 @dataclass(frozen=True, slots=True)
 class GenerationSettings:
-    """How to write: at most `longest` tokens, until one of `ends`; by lot or the likeliest; within limits or not."""
+    """How to generate: at most `longest` tokens, until one of `ends`; greedy without `lot`; free without `limits`."""
 
     longest: int
     ends: frozenset[int]
@@ -94,7 +94,7 @@ class GenerationSettings:
 
 
 def generate_tokens(model: CausalModel, prompt: Sequence[int], order: GenerationSettings) -> GeneratedTokens:
-    """Write on from the prompt; PlanError where a logit is no number, or nothing at all may be written."""
+    """Generate after the prompt; PlanError where a logit is NaN, or the constraint allows no token."""
     reading, dice = model.begin(), np.random.default_rng(order.lot.seed if order.lot else 0)
     logits = reading.feed(prompt)
     tokens: list[int] = []
@@ -113,14 +113,14 @@ def generate_tokens(model: CausalModel, prompt: Sequence[int], order: Generation
 
 
 def _next_token(logits: Floats32, order: GenerationSettings, dice: np.random.Generator) -> tuple[int, float]:
-    """Return the next token and its log-probability (0 where nothing is left to chance)."""
+    """Return the next token and its log-probability (0 for greedy decoding)."""
     if np.isnan(logits).any():
         raise PlanError("the model's logits are no numbers: its weights are damaged", "model")
     best = int(logits.argmax())
     if order.lot is None and (order.limits is None or order.limits.allows(best)):
         return best, 0.0
     if order.limits is not None:
-        allowed = order.limits.allowed()[: len(logits)]  # a model may have more places than there are tokens
+        allowed = order.limits.allowed()[: len(logits)]  # a model may have more logits than the tokenizer has tokens
         logits = np.where(allowed, logits[: len(allowed)], np.float32(-np.inf))
     if logits.max() == -np.inf:
         raise PlanError("no token of the vocabulary may come next", "text")
@@ -128,7 +128,7 @@ def _next_token(logits: Floats32, order: GenerationSettings, dice: np.random.Gen
         return int(logits.argmax()), 0.0
     spread = _softmax(logits.astype(np.float64) / order.lot.temperature)
     token = int(np.searchsorted(np.cumsum(spread), dice.random(), side="right"))
-    token = min(token, int(np.flatnonzero(spread)[-1]))  # what rounding leaves beyond the last
+    token = min(token, int(np.flatnonzero(spread)[-1]))  # rounding may leave the draw beyond the last token
     return token, float(np.log(spread[token]))
 
 
@@ -140,30 +140,30 @@ def _softmax(logits: Floats) -> Floats:
 
 _ERROR_PLACE = "prompt"
 _MIN_TEMPERATURE, _MAX_TEMPERATURE = 0.01, 10.0
-_QUESTION_UNKNOWN_FACTOR = 4  # times as many unknown words in a question alone: it is short, and its names are its own
+_QUESTION_UNKNOWN_FACTOR = 4  # a question alone may have more unknown words: it is short, and has names
 
 
 class PlanModel(Protocol):
-    """A model that writes plans, with how it is addressed."""
+    """A model that writes plans, with its tokenizer and prompt."""
 
     @property
     def model(self) -> CausalModel:
-        """What tells how texts go on."""
+        """A causal language model."""
         ...
 
     @property
     def version(self) -> str:
-        """The checkpoint's."""
+        """The checkpoint's version."""
         ...
 
     @property
     def rounds(self) -> int:
-        """How many rounds it was trained to plan."""
+        """How many rounds the model was trained to plan."""
         ...
 
     @property
     def longest(self) -> int:
-        """How many tokens it may write for a plan."""
+        """The maximum number of tokens of a plan."""
         ...
 
     @property
@@ -173,17 +173,17 @@ class PlanModel(Protocol):
 
     @property
     def ordinals(self) -> int:
-        """How many ordinals it can write."""
+        """How many ordinals the tokenizer can write."""
         ...
 
     @property
     def lexicon(self) -> TokenPieces:
-        """What each token writes."""
+        """The text of each token."""
         ...
 
     @property
     def words(self) -> int | None:
-        """How many words it knows, where it has a token for all others; None where it reads any text."""
+        """The size of the vocabulary where unknown words share a token; None where the tokenizer reads any text."""
         ...
 
     def unknown(self, text: str) -> tuple[int, int]:
@@ -191,7 +191,7 @@ class PlanModel(Protocol):
         ...
 
     def prompt(self, situation: Situation) -> Sequence[int]:
-        """Return the tokens after which it writes."""
+        """Return the tokens of the prompt."""
         ...
 
     def encode(self, text: str) -> Sequence[int]:
@@ -205,9 +205,9 @@ class PlanModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlanDecoding:
-    """How it writes: at a `temperature` (0: the likeliest) by this `seed`, and whether only plans can be written.
+    """Decoding: a `temperature` (0: greedy) and a `seed`; `constrained`: only plans can be written.
 
-    `unknown` is the share of what it reads that it may not know; above that it refuses.
+    `unknown` is the largest share of unknown tokens in the prompt; the conductor refuses more.
     """
 
     temperature: float = 0.0
@@ -226,7 +226,7 @@ class PlanDecoding:
 class TrainedConductor:
     """Asks `author` for each plan; `fallback` proposes when it writes none. It plans `rounds` times at most.
 
-    `taskset` is what it was trained on, as far as its card says so.
+    `taskset` is what its model card says it was trained on.
     """
 
     name: str
@@ -238,7 +238,7 @@ class TrainedConductor:
 
     @property
     def purpose(self) -> str:
-        """What it is for, in words; empty where it reads any text and nobody says what it was trained on."""
+        """The purpose in words; empty where the model reads any text and its card names no taskset."""
         tasks = f"for tasks like those of {self.taskset!r}, which it was trained on" if self.taskset else ""
         if self.author.words is None:
             return tasks
@@ -247,7 +247,7 @@ class TrainedConductor:
         return f"{tasks}; {known}" if tasks else known
 
     async def propose(self, situation: Situation) -> Proposal:
-        """Write a plan; without a fallback PlanError where it is none, Unreadable where words are unknown."""
+        """Generate a plan; without a fallback, PlanError for no plan and Unreadable for unknown words."""
         try:
             return await self._written(situation)
         except PlanError as error:
@@ -259,9 +259,9 @@ class TrainedConductor:
             return replace(proposal, note=note, substituted=self.fallback.name, rejected=rejected)
 
     def unreadable(self, cards: Sequence[Card], task: Task | None = None) -> str | None:
-        """Return why it cannot plan for these workers, or this task of theirs, in words that it knows; None if it can.
+        """Return why the model cannot read these workers' descriptions or this task; None if it can.
 
-        Question and descriptions are held to the limit apart too: each could hide behind the length of the other.
+        The limit holds for question and descriptions separately too: a long one must not hide the other's words.
         """
         if self.author.words is None:
             return None
@@ -307,7 +307,7 @@ class TrainedConductor:
         return generate_tokens(self.author.model, prompt, order)
 
     def _order(self, at: Situation) -> tuple[Sequence[int], GenerationSettings]:
-        """Return the prompt and how to write on; PlanError where the model cannot plan for pool or text."""
+        """Return the prompt and the settings; PlanError where the model cannot plan for this pool or text."""
         if len(at.cards) > self.author.ordinals:
             known = f"the model can write the ordinals of {self.author.ordinals}"
             raise PlanError(f"a pool of {len(at.cards)} workers is too large: {known}", _ERROR_PLACE)
@@ -329,7 +329,7 @@ class TrainedConductor:
         return int.from_bytes(sha256(drawn.encode()).digest()[:8])
 
     def _chance(self, written: GeneratedTokens) -> float | None:
-        """Return the probability of what was written; None where chance had no part, or it is below all numbers."""
+        """Return the probability of the text; None for greedy decoding, or where it underflows."""
         return exp(written.logprob) or None if self.manner.temperature else None
 
 

@@ -15,22 +15,22 @@ _SCALE = 1.0 / (1 << 64)
 
 
 def hash_number(*circumstances: object) -> int:
-    """Return 64 bits that these circumstances fix."""
+    """Return a 64-bit hash of these circumstances."""
     text = "\x1f".join(map(str, circumstances))
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def hash_fraction(*circumstances: object) -> float:
-    """Return a number from 0 up to (not including) 1, evenly spread over circumstances."""
+    """Return a number in [0, 1), uniformly distributed over circumstances."""
     return hash_number(*circumstances) * _SCALE
 
 
 def shuffle_by_hash(things: Sequence[T], *circumstances: object) -> list[T]:
-    """Return the things in an order that the circumstances fix (the same in every Python version)."""
+    """Return the things in an order fixed by the circumstances, the same in every Python version."""
     keyed = sorted((hash_number(*circumstances, place), place) for place in range(len(things)))
     return [things[place] for _, place in keyed]
 
 
 def seeded_generator(*circumstances: object) -> random.Random:
     """Return a generator of many draws, seeded by the circumstances."""
-    return random.Random(hash_number(*circumstances))  # noqa: S311  (a rehearsal, no secret)
+    return random.Random(hash_number(*circumstances))  # noqa: S311 - a simulation, no secret

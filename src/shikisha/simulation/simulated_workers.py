@@ -47,12 +47,12 @@ CANNOT_PREFIX, LACK_PREFIX = "I cannot ", "I lack "
 
 
 class CannotPerform(Exception):
-    """The worker cannot do what it was told; the text says why."""
+    """The worker cannot do its subtask; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestView:
-    """The question, and the granted results in order, each with the part that it is the value of (None: loose)."""
+    """The question and the granted results in order, each with its part (None: loose)."""
 
     question: ComposedQuestion
     results: tuple[tuple[int | None, str], ...]
@@ -64,11 +64,11 @@ class RequestView:
 
     @property
     def loose(self) -> str | None:
-        """The last result of which nobody says whose it is."""
+        """The last result that names no part."""
         return next((text for part, text in reversed(self.results) if part is None), None)
 
     def missing(self, part: int, known: dict[int, str]) -> tuple[int, ...]:
-        """Return the parts that must be done to come to this one's value, in order of work."""
+        """Return the parts that this part's value still needs, itself included, in order of work."""
         needed, waiting = set[int](), [part]
         while waiting:
             at = waiting.pop()
@@ -78,7 +78,7 @@ class RequestView:
         return tuple(sorted(needed))
 
     def given(self, part: QuestionPart, done: dict[int, SimulatedValue]) -> tuple[SimulatedValue, ...]:
-        """Return a part's inputs, from what is done, granted or in the question; Unable when one is lacking."""
+        """Return a part's inputs from what is done, granted or in the question; CannotPerform when one is missing."""
         return tuple(
             self._value(given, sort, part, done) if isinstance(given, PartReference) else given
             for given, sort in zip(part.inputs, part.operation.takes, strict=True)
@@ -99,7 +99,7 @@ class RequestView:
 
 
 def view_request(question: ComposedQuestion, request: Request) -> RequestView:
-    """Return the scene that a request's granted steps make; a value that its subtask states is a loose result."""
+    """Return what a request shows; a value that its subtask states is a loose result."""
     prompt = request.task.prompt
     results: list[tuple[int | None, str]] = []
     last: int | None = None
@@ -119,7 +119,7 @@ def view_request(question: ComposedQuestion, request: Request) -> RequestView:
 
 
 def read_instruction(subtask: str, prompt: str) -> SubtaskInstruction:
-    """Return what a subtask asks for; the question itself, repeated in it, is no part of the order."""
+    """Return what a subtask asks for, without the question that it may repeat."""
     return parse_instruction(subtask.replace(prompt, " "))
 
 
@@ -139,7 +139,7 @@ def _part_covered(order: SubtaskInstruction, question: ComposedQuestion, last: i
 
 
 def parts_to_do(order: SubtaskInstruction, scene: RequestView, able: Callable[[str], bool]) -> tuple[int, ...]:
-    """Return the parts that the order asks for, in order of work; none when the answer was granted already."""
+    """Return the parts that the instruction asks for, in order of work; none when the answer was already granted."""
     question, known = scene.question, scene.known
     match order.verb:
         case InstructionKind.ANSWER:
@@ -191,7 +191,7 @@ class FactLookup:
         self._connection.executemany("INSERT INTO facts VALUES (?, ?, ?)", _fact_rows())
 
     def find(self, place: str, quality: str) -> str:
-        """Return what the table says; NotFound when it says nothing."""
+        """Return the table's value; FactNotFound where there is none."""
         with self._lock:
             found = self._connection.execute(
                 "SELECT value FROM facts WHERE facts MATCH ?", (f'place:"{_escape_quotes(place)}" quality:"{quality}"',)
@@ -222,20 +222,20 @@ def _fact_rows() -> list[tuple[str, str, str]]:
 
 
 class Calculator:
-    """Computes formulas in Monty, a sandbox by construction, in a warm process of its own.
+    """Computes formulas in Monty, which is a sandbox by construction, in a warm process.
 
-    `sandbox.monty` is for code that somebody else wrote: it limits, kills and threads, for 0.3 ms a run. These formulas
-    are ours and the calls short, so Monty is asked directly, in 0.05 ms: training makes millions of such calls.
+    `sandbox.monty` is for untrusted code: its limits, kills and threads cost 0.3 ms a run. These formulas
+    are our own and short, so Monty is called directly, in 0.05 ms: training makes millions of such calls.
     """
 
     def __init__(self) -> None:
-        from pydantic_monty import Monty  # heavy: only who calculates pays for it
+        from pydantic_monty import Monty  # heavy: only a process that calculates pays for it
 
         self._monty = Monty(max_processes=1)
         self._monty.__enter__()
 
     def compute(self, formula: str, **numbers: int) -> int:
-        """Return what the formula comes to; WorkerError when Monty failed."""
+        """Return the formula's value; WorkerError when Monty failed."""
         from pydantic_monty import MontyError
 
         try:
@@ -270,7 +270,7 @@ def _close_at_exit(tool: Tool, process: int) -> Tool:
 def apply_with_tool(
     operation: Operation, inputs: Sequence[SimulatedValue], constants: Sequence[SimulatedValue]
 ) -> SimulatedValue:
-    """Do the operation with its tool; NotFound when the table has no such entry."""
+    """Do the operation with its tool; FactNotFound when the table has no such entry."""
     if operation.family == "fact":
         text = fact_lookup(os.getpid()).find(str(inputs[0]), operation.name.removeprefix("fact."))
         value = parse_value(text, operation.gives)
@@ -286,11 +286,11 @@ def _named_numbers(slots: str, values: Sequence[SimulatedValue]) -> dict[str, in
 
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-_KEEP_CHECKED_SHARE = 0.5  # how often a model that comes to another result than the one it checks lets that one stand
+_KEEP_CHECKED_SHARE = 0.5  # how often a model keeps a result that differs from its own
 
 
 class SimulatedWorker:
-    """A worker with a profile; `luck` seeds its slips, `pace` stretches its seconds (0: answers at once)."""
+    """A worker with a profile; `luck` seeds its slips, `pace` scales its seconds (0: it answers at once)."""
 
     def __init__(self, profile: WorkerProfile, luck: int = 0, pace: float = 0.0) -> None:
         self.profile = profile
@@ -417,6 +417,6 @@ _RESULT_KINDS = (ValueKind.NUMBER, ValueKind.DAY, ValueKind.WORD)
 
 
 def simulated_usage(request: Request, text: str) -> Usage:
-    """Count words and signs in everything shown and in the reply: the simulated models' tokenizer."""
+    """Count words and punctuation in the prompt and in the reply: the simulated models' tokenizer."""
     shown = sum(len(_TOKEN.findall(turn.text)) for turn in request_messages(request))
     return Usage(shown, len(_TOKEN.findall(text)))

@@ -142,14 +142,14 @@ def _distinct_families(*operations: Operation) -> bool:
 
 
 _JOIN_SHARE = 0.4  # of the questions with three parts or more
-_FAMILY_ORDERS_TRIED = 80  # orders of families that are looked at for one form
+_FAMILY_ORDERS_TRIED = 80  # orders of families to try for one form
 _CACHE_SIZE = 1 << 16
 
 
 def sample_shape(
     edition: Edition, count: int, able: Sequence[str], held_out: bool | None, draw: random.Random, lacking: int = 0
 ) -> QuestionShape | None:
-    """Return a shape of so many parts for which `lacking` of the families are not among the able; None: none found.
+    """Return a shape of `count` parts for which the pool lacks `lacking` families; None where none was found.
 
     `held_out` True: only combinations that training never meets; False: none of them; None: either.
     """
@@ -169,7 +169,7 @@ def sample_shape(
 def _sample_families(
     able: Sequence[str], others: Sequence[str], count: int, lacking: int, draw: random.Random
 ) -> tuple[str, ...]:
-    """Draw families in an order; noisy ones twice as often where there is one only."""
+    """Draw families in an order; for one part, noisy families twice as often."""
     if count > 1:
         chosen = draw.sample(able, count - lacking)
         if lacking:
@@ -224,7 +224,7 @@ PoolWorkers: TypeAlias = tuple[tuple[str, str], ...]  # (profile's name, descrip
 
 @dataclass(frozen=True, slots=True)
 class PoolDistribution:
-    """How a pool is drawn: its size, how often the extras stand in it, how often a specialist has one skill only.
+    """How a pool is drawn: its size, how often it has models and a judge, how often a specialist has one skill.
 
     `only_new` takes workers of several skills from those that training never meets (held-out split only).
     """
@@ -240,7 +240,7 @@ class PoolDistribution:
 def draw_pool_workers(
     distribution: PoolDistribution, split: WordingSplit, dice: random.Random, edition: Edition = SMALL
 ) -> PoolWorkers:
-    """Draw who stands in the pool and how each is described."""
+    """Draw the pool's workers and how each is described."""
     size = dice.choice(distribution.sizes)
     shares = (
         (edition.generalist, distribution.generalist),
@@ -294,9 +294,9 @@ def _pool_member(name: str, description: str, luck: int, pace: float) -> Member:
 
 @dataclass(frozen=True, slots=True)
 class TaskDistribution:
-    """What is drawn. `parts` are weights of one-, two-, three-part questions and so on.
+    """How tasks are drawn. `parts` are weights of one-, two-, three-part questions and so on.
 
-    `lacking` is the share of questions for one of whose parts the pool has no specialist. `only_pair` draws nothing but
+    `lacking` is the share of questions with a part for which the pool has no specialist. `only_pair` draws nothing but
     compositions that training never meets (held-out split only). `noisy` is the share of questions that are drawn until
     a part is noisy work and a worker of the pool takes votes.
     """
@@ -329,7 +329,7 @@ _QUESTIONS_TRIED = 40
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTask:
-    """A question with everything that a rehearsal needs. The task and the pool are for those who answer it."""
+    """A task with everything that a simulation needs; conductors and workers see only `task` and `pool`."""
 
     task: Task
     pool: Pool
@@ -352,19 +352,19 @@ class SimulatedTask:
 
     @property
     def new_workers(self) -> bool:
-        """Whether a worker that training never meets stands in the pool."""
+        """Whether the pool has a worker that training never meets."""
         return any(name in self.edition.new_names for name, _ in self.workers)
 
     def grade(self, answer: str | None) -> bool:
-        """Whether the answer is right: its normal form is the gold's."""
+        """Whether the answer is right: its normal form is that of the correct answer."""
         return answer_matches(self.gold, answer)
 
     def with_luck(self, luck: int, pace: float = 0.0) -> "SimulatedTask":
-        """Return the item with workers of other luck, or that take their time: the same question played once more."""
+        """Return the same task with workers of other luck or pace."""
         return replace(self, pool=build_pool(self.workers, luck, pace), luck=luck)
 
     def with_workers(self, *names: str, pace: float = 0.0) -> "SimulatedTask":
-        """Return the item with a pool of these workers, whether they stood in its pool or not."""
+        """Return the same question with a pool of these workers."""
         draw = seeded_generator("cast", self.task.prompt)
         workers = tuple((name, describe_worker(ALL_PROFILES[name], WordingSplit.HELDOUT, draw)) for name in names)
         return replace(self, pool=build_pool(workers, self.luck, pace), workers=workers)
@@ -388,7 +388,7 @@ def generate_tasks(
 def generate_task(
     split: WordingSplit, seed: int, index: int, distribution: TaskDistribution = SMALL_TASKS
 ) -> SimulatedTask:
-    """Return one item."""
+    """Return one task."""
     settings = () if distribution == SMALL_TASKS else (distribution.seed_text,)
     draw = seeded_generator("item", split, seed, index, *settings)
     weights = (0.0, *distribution.parts[1:]) if distribution.only_pair else distribution.parts
@@ -418,7 +418,7 @@ def _draw_pool_and_shape(
         workers = draw_pool_workers(distribution.pool, split, draw, edition)
         able = frozenset(family for name, _ in workers for family in ALL_PROFILES[name].skills)
         if lacking and not any(ALL_PROFILES[name].is_model for name, _ in workers):
-            continue  # nobody could stand in
+            continue  # no worker could replace the missing specialist
         shape = draw_shape(edition, count, able, int(lacking), held_out, draw)
         if shape is not None and (not noisy or _can_be_voted_on(shape, workers)):
             return workers, shape
@@ -426,14 +426,14 @@ def _draw_pool_and_shape(
 
 
 def _can_be_voted_on(shape: QuestionShape, workers: PoolWorkers) -> bool:
-    """Whether a part is noisy and somebody takes votes."""
+    """Whether a part is noisy and the pool has a judge."""
     return any(FAMILIES[name].noisy for name in shape.families) and any(name == JUDGE for name, _ in workers)
 
 
 def draw_shape(
     edition: Edition, count: int, able: frozenset[str], lacking: int, held_out: bool | None, draw: random.Random
 ) -> QuestionShape | None:
-    """Draw a shape of so many parts for which `lacking` of the families are not among the able; None: there is none."""
+    """Draw a shape of `count` parts for which the pool lacks `lacking` families; None where there is none."""
     if not edition.listed:
         found = sample_shape(edition, count, sorted(able), held_out, draw, lacking)
         return found if found is not None and has_valid_questions(found) else None
@@ -443,13 +443,13 @@ def draw_shape(
 
 @lru_cache(maxsize=1 << 16)
 def has_valid_questions(shape: QuestionShape) -> bool:
-    """Whether questions of this shape are easily found: some operations refuse whatever others give."""
+    """Whether questions of this shape are easy to find: some operations reject every value of others."""
     draw = seeded_generator("has questions", *(operation.name for operation in shape.operations))
     return any(_try_question_and_gold(shape, WordingSplit.TRAIN, draw) is not None for _ in range(_QUESTIONS_TRIED))
 
 
 def every_slip_matters(question: ComposedQuestion, gold: str) -> bool:
-    """Whether one slip in any part, and right work after it, makes a wrong answer."""
+    """Whether one slip in any part, with correct work after it, gives a wrong answer."""
     values = question.solve()
     for at in range(len(question) - 1):
         for slip in range(SLIP_COUNT):
@@ -463,7 +463,7 @@ def every_slip_matters(question: ComposedQuestion, gold: str) -> bool:
 
 
 def draw_question(shape: QuestionShape, split: WordingSplit, draw: random.Random) -> tuple[ComposedQuestion, str]:
-    """Return a question of this shape without a shortcut, and its gold."""
+    """Return a question of this shape without a shortcut, and its correct answer."""
     while (found := _try_question_and_gold(shape, split, draw)) is None:
         pass
     return found
@@ -493,7 +493,7 @@ def _try_question(shape: QuestionShape, split: WordingSplit, draw: random.Random
 
 
 def draw_value(sort: ValueKind, split: WordingSplit, draw: random.Random) -> SimulatedValue:
-    """Draw a value of a sort, as a question may hold it."""
+    """Draw a value of this kind, as questions have them."""
     match sort:
         case ValueKind.NUMBER:
             return draw_number(draw)

@@ -16,11 +16,11 @@ MONTHS = (
     "january", "february", "march", "april", "may", "june",
     "july", "august", "september", "october", "november", "december",
 )  # fmt: skip
-SLIP_COUNT = 12  # how many different wrong values a slip can come to
+SLIP_COUNT = 12  # how many different wrong values a slip can give
 
 
 class ValueKind(StrEnum):
-    """What an input may be. A name is a word that the table or a gauge knows."""
+    """The kind of an input. A name is a word that the table or a gauge knows."""
 
     NUMBER = "number"
     DAY = "day"
@@ -29,7 +29,7 @@ class ValueKind(StrEnum):
     TEXT = "text"  # a word or a number, as written
 
     def accepts(self, other: "ValueKind") -> bool:
-        """Whether a value of the other sort can stand here."""
+        """Whether a value of the other kind fits here."""
         return other is self or other in _WIDER.get(self, ())
 
 
@@ -53,7 +53,7 @@ def spell_value(value: SimulatedValue) -> str:
 
 
 def parse_value(text: str, sort: ValueKind) -> SimulatedValue | None:
-    """Return the value that the text is, as this sort; None when it is none."""
+    """Return the text as a value of this kind; None where it is none."""
     text = text.strip().lower()
     if sort is ValueKind.NUMBER:
         return int(text) if _NUMBER.fullmatch(text) else None
@@ -92,7 +92,7 @@ def to_day(value: SimulatedValue) -> date:
 
 
 def corrupt_value(value: SimulatedValue, luck: float) -> SimulatedValue:
-    """Return a wrong value near the right one; `luck` (0 up to 1) says which of SLIPS."""
+    """Return a wrong value near the right one; `luck`, in [0, 1), selects one of SLIP_COUNT."""
     place = int(luck * SLIP_COUNT)
     offset = place - 6 if place < 6 else place - 5  # -6 to -1, 1 to 6
     if isinstance(value, date):

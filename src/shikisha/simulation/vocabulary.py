@@ -34,7 +34,7 @@ _SPLIT_SHARES = {"dev": 0.15, "heldout": 0.3}  # of the wordings that training c
 
 
 class WordingSplit(StrEnum):
-    """Disjoint worlds of words and names."""
+    """Disjoint sets of wordings and names."""
 
     TRAIN = "train"
     DEV = "dev"
@@ -66,7 +66,7 @@ def word_set(words: str) -> frozenset[str]:
 
 
 def compile_paraphrases(*templates: str) -> Paraphrases:
-    """Expand the templates, deal the wordings to the splits, and compile what reads them."""
+    """Expand the templates, distribute the wordings over the splits, and compile their patterns."""
     everything = [wording for template in templates for wording in expand_template(template)]
     return Paraphrases(
         split_wordings(everything), tuple(re.compile(template_pattern(template)) for template in templates)
@@ -75,7 +75,7 @@ def compile_paraphrases(*templates: str) -> Paraphrases:
 
 def expand_template(template: str) -> list[str]:
     """Return every wording that the template's alternatives make."""
-    parts = _CHOICE.split(template)  # text and alternatives take turns
+    parts = _CHOICE.split(template)  # text and alternatives alternate
     options = [part.split("|") if place % 2 else [part] for place, part in enumerate(parts)]
     return ["".join(choice) for choice in itertools.product(*options)]
 
@@ -89,7 +89,7 @@ def template_pattern(template: str) -> str:
 
 
 def split_wordings(everything: Sequence[str]) -> dict[WordingSplit, tuple[str, ...]]:
-    """Deal wordings to the splits: training gets one with every word first, then shares of the rest."""
+    """Distribute wordings over the splits: training first gets one with every word, then all share the rest."""
     order = shuffle_by_hash(everything, "wordings", *everything)
     train: list[str] = []
     spare: list[str] = []
@@ -163,7 +163,7 @@ def _place_facts(place: str, keepers: tuple[str, ...]) -> PlaceFacts:
 
 
 def true_reading(quantity: str, name: str) -> int:
-    """Return what the gauge of this name would show, were it read without error."""
+    """Return what the gauge of this name shows when it is read without error."""
     return 100 + hash_number("gauge", quantity, name) % 890
 
 

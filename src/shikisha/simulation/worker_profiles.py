@@ -30,9 +30,9 @@ _TRAINING_PAIR_COUNT = 9  # of the 15 pairs of families; two-skilled workers of 
 
 @dataclass(frozen=True, eq=False)
 class WorkerProfile:
-    """A worker's nominal skill: by family (tools) or by number of parts (models); `vote`, at taking the majority.
+    """A worker's nominal skill: by family (tools) or by number of parts (models); `vote`: at taking the majority.
 
-    `seconds` is how long a call takes where calls are made to take time (the demo).
+    `seconds` is how long a call takes where time passes (in the demo).
     """
 
     name: str
@@ -49,7 +49,7 @@ class WorkerProfile:
         return bool(self.skill_by_parts)
 
     def skill(self, families: tuple[str, ...]) -> float:
-        """Return the nominal chance to get these parts right in one call, given right inputs."""
+        """Return the nominal probability that one call gets these parts right, given right inputs."""
         if self.skill_by_parts:
             return self.skill_by_parts[min(len(families), len(self.skill_by_parts)) - 1]
         chance = 1.0
@@ -59,7 +59,7 @@ class WorkerProfile:
 
 
 def tool_profile(*families: str) -> WorkerProfile:
-    """Return the worker of these kinds of work."""
+    """Return the profile of a tool for these families."""
     skill = _SKILLS[len(families) - 1]
     skills = {name: READER_SKILL if FAMILIES[name].noisy else skill for name in families}
     only_reads = all(FAMILIES[name].noisy for name in families)
@@ -122,7 +122,7 @@ PROFILES: dict[str, WorkerProfile] = {
 }
 
 
-_IRRELEVANT_TRADES: dict[str, tuple[float, tuple[str, ...]]] = {  # dollars a call, and what they say of themselves
+_IRRELEVANT_TRADES: dict[str, tuple[float, tuple[str, ...]]] = {  # dollars a call, and descriptions
     "painter": (
         0.001,
         (

@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 
 _CHAT_PATH = "/chat/completions"
 _DONE = "[DONE]"
-_MAX_LOOP_SECONDS = 0.002  # seconds for which one stream may keep the event loop
+_MAX_LOOP_SECONDS = 0.002  # seconds that one stream may hold the event loop
 _RUN_ID_HEADER = "x-shikisha-run-id"  # the header of a stream that is a run of another server of ours
 _RESERVED_FIELDS = frozenset(
     {
@@ -112,7 +112,7 @@ class ChatSettings(BaseModel):
 
     `api_key_env` names the environment variable with the key; local endpoints may need none. `headers` are further
     ones, with `${NAME}` for the value of an environment variable. `structured_output`: the endpoint can be held to a
-    JSON Schema; `tools`: it can call a client's tools; `takes`: which kinds of attachments it can be shown. `usage`:
+    JSON Schema; `tools`: it can call a client's tools; `takes`: the kinds of attachments that it accepts. `usage`:
     whether a reply must say what it used; by default it must when the worker has a price. `efforts`: the values of
     reasoning_effort that the model knows, to the nearest of which a client's is taken (empty: none is sent).
     """
@@ -150,7 +150,7 @@ Settings = ChatSettings  # the name that `config.kinds` looks up
 
 
 def fit_card(settings: ChatSettings, card: Card) -> Card:
-    """Return the card with what the settings say that the endpoint can do."""
+    """Return the card with the endpoint's capabilities from the settings."""
     return replace(card, tools=settings.tools, takes=settings.takes)
 
 
@@ -175,7 +175,7 @@ class ChatWorker:
         self._wire: HttpClient | None = None
 
     async def perform(self, request: Request) -> Reply:
-        """Ask the model; WorkerError says what went wrong and keeps what had arrived."""
+        """Ask the model; WorkerError says what went wrong and keeps the text received so far."""
         import aiohttp
 
         said, heard = request_messages(request), ChatReply(request.on_text)
@@ -185,7 +185,7 @@ class ChatWorker:
         except (TimeoutError, aiohttp.ClientError, ValueError, RecursionError, WorkerError) as error:
             fault = replace(self._fault(error).fault, partial=heard.text or None)
             if isinstance(error, WorkerError) and fault.kind.unbilled and heard.usage is not None:
-                fault = self._billed(fault, heard, said, request.wishes)  # an error that says what was used
+                fault = self._billed(fault, heard, said, request.wishes)  # an error that states its usage
             raise WorkerError.of(fault) from None
         return self._settled(heard, said, request.wishes)
 
@@ -203,7 +203,7 @@ class ChatWorker:
         return self._wire
 
     async def _converse(self, request: Request, said: Sequence[ChatMessage], heard: ChatReply) -> None:
-        """Send the request and hear the reply out."""
+        """Send the request and read the whole reply."""
         body = json.dumps(self._body(request, said), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         kind = "text/event-stream" if self._settings.stream else "application/json"
         headers = {
@@ -243,13 +243,11 @@ class ChatWorker:
             raise ValueError(f"expected an event stream, not {kind or 'a body of no stated type'}")
 
     async def _follow(self, answer: "HttpResponse", heard: ChatReply) -> None:
-        """Hear an event stream up to its end marker, which may come without the blank line that ends an event."""
+        """Read an event stream up to its end marker, which may come without the blank line that ends an event."""
         events, rested = EventStreamParser(), monotonic()
         while part := await answer.read():
             for data in events.take(part):
-                if (
-                    monotonic() - rested > _MAX_LOOP_SECONDS
-                ):  # many events may have come together; others want to be heard too
+                if monotonic() - rested > _MAX_LOOP_SECONDS:  # many events may arrive together; let other tasks run
                     await asyncio.sleep(0)
                     rested = monotonic()
                 if data.startswith(_DONE):
@@ -287,7 +285,7 @@ class ChatWorker:
             raise self._stated(error)
 
     def _fault(self, error: BaseException) -> WorkerError:
-        """Say which fault this is. Messages are our own wording plus the endpoint's, without keys."""
+        """Map an exception to a fault. Messages are our own wording plus the endpoint's, without keys."""
         import aiohttp
 
         from shikisha.workers import http_client
@@ -304,7 +302,7 @@ class ChatWorker:
                 return WorkerError(FaultKind.BAD_REPLY, f"not what the protocol allows: {what}")
 
     def _stated(self, body: object) -> WorkerError:
-        """Say which fault an error is that came under status 200, in a stream or in a whole reply."""
+        """Map an error that came under status 200, in a stream or in a whole reply, to a fault."""
         code = str(body.get("code")) if isinstance(body, dict) else ""
         if code == TOO_DEEP_CODE:
             return status_error(400, {}, _error_message(body), self._vault, code)
@@ -335,7 +333,7 @@ class ChatWorker:
     def _usage(
         self, heard: ChatReply, said: tuple[ChatMessage, ...], wishes: ClientOptions
     ) -> tuple[Usage | None, Usage | None]:
-        """Return what the call used as far as that is stated credibly, and what was stated where that cannot be."""
+        """Return the credible usage of the call, and the stated one where it differs."""
         stated = read_usage(heard.usage, said, self._card, wishes)
         if stated is None:
             return None, None
@@ -343,7 +341,7 @@ class ChatWorker:
         return usage, None if usage == stated else stated
 
     def _billed(self, fault: Fault, heard: ChatReply, said: tuple[ChatMessage, ...], wishes: ClientOptions) -> Fault:
-        """Return the fault with what the reply says that it used; as it is when it says nothing credible."""
+        """Return the fault with the usage that the reply states, if that is credible."""
         usage, _ = self._usage(heard, said, wishes)
         if usage is None:
             return fault
@@ -361,7 +359,7 @@ class ChatWorker:
 
 
 def _client_options(wishes: ClientOptions, efforts: Sequence[Effort] | None) -> dict[str, Json]:
-    """Return the client's sampling options as the endpoint has them; an effort is taken to the nearest it knows."""
+    """Return the client's sampling options; an effort becomes the nearest one that the endpoint knows."""
     wished = {name: value for name, value in wishes.options.items() if name != "max_completion_tokens"}
     effort = wished.get("reasoning_effort")
     if efforts is not None and effort in _EFFORTS:
@@ -373,12 +371,12 @@ def _client_options(wishes: ClientOptions, efforts: Sequence[Effort] | None) -> 
 
 
 def _web_page_error() -> WorkerError:
-    """Return the fault of a web page: whoever sent it is no chat endpoint, and has answered nothing."""
+    """Return the fault for a web page: its sender is no chat endpoint and has billed nothing."""
     return WorkerError(FaultKind.BAD_REPLY, "a web page instead of a reply", tokens=0, dollars=0.0)
 
 
 def _read_error_body(said: bytes) -> tuple[str, object]:
-    """Return what an endpoint says of a refusal (the error that it states, or else the text), and that it used."""
+    """Return the error message of a body (or its text), and the usage that it states."""
     try:
         body = json.loads(said)
     except (ValueError, RecursionError):
@@ -404,9 +402,9 @@ _STRICT_KEYWORDS = frozenset(
 
 
 def _response_format(schema: Mapping[str, Json]) -> dict[str, Json]:
-    """Return how an endpoint is held to a schema: any object is its JSON mode, and strict is said only where it holds.
+    """Return `response_format` for a schema: JSON mode for any object, and `strict` only where strict mode accepts it.
 
-    A free-form object that is called strict is refused by OpenAI, whole request and all.
+    OpenAI refuses a whole request when its schema is called strict and is not.
     """
     if dict(schema) == {"type": "object"}:
         return {"type": "json_object"}
@@ -417,9 +415,9 @@ def _response_format(schema: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _fits_strict_mode(schema: Json, levels: int = _STRICT_LEVELS) -> bool:
-    """Whether OpenAI's strict mode takes this part of a schema.
+    """Whether OpenAI's strict mode accepts this part of a schema.
 
-    It knows some keywords only; every value has a type, or alternatives; an object is closed, and requires all it has.
+    Only some keywords; every value has a type or alternatives; an object is closed and requires all its properties.
     """
     if not isinstance(schema, Mapping) or not schema.keys() <= _STRICT_KEYWORDS or not levels:
         return False

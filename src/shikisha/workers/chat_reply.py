@@ -28,14 +28,14 @@ from shikisha.core.visibility import max_usage, output_limit
 from shikisha.engine.worker import Card, ChatMessage
 
 # A run of one character (spaces, a ruler, "aaaa") can be a single token, so what is counted is where the character
-# changes. cl100k_base and o200k_base come to .9 to 5.2 such changes a token in prose, code, JSON and tables of eight
+# changes. cl100k_base and o200k_base have 0.9 to 5.2 such changes a token in prose, code, JSON and tables of eight
 # languages, and to 15.9 at most in patterns ("-=-=-="); beyond 16 are only texts that repeat one very long word, of
 # which the two vocabularies have 443 and 43 in all. Images, files and schemas of tools are not counted at all.
 _MOST_CHANGES_A_TOKEN = 16
-_CHANGES_A_TOKEN = 4  # what is usual, for the estimate that takes the place of a number that cannot be true
+_CHANGES_A_TOKEN = 4  # the usual ratio, for the estimate that replaces an impossible number
 _TOLERANCE_FACTOR = 10
 _TOLERANCE_TOKENS = 100_000
-_MAX_DOLLARS = 100.0  # for one call, where no price says better
+_MAX_DOLLARS = 100.0  # for one call of a worker without a price
 
 TokenCount = Annotated[int, Field(strict=True, ge=0)]
 
@@ -64,7 +64,7 @@ class _UsageCounts(BaseModel):
 def read_usage(
     raw: object, said: tuple[ChatMessage, ...], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS
 ) -> Usage | None:
-    """Return the usage that a reply states; None when it states none, or nonsense."""
+    """Return the usage that a reply states; None for none, or an impossible one."""
     try:
         counts = _UsageCounts.model_validate(raw)
     except ValidationError:
@@ -83,7 +83,7 @@ def read_usage(
 
 
 def _with_reasoning(usage: Usage, total: object) -> int:
-    """Return the output with what xAI and Gemini leave out of it, and bill: reasoning that is in the total alone."""
+    """Return the output tokens with the reasoning that xAI and Gemini count in the total only, and bill."""
     output = usage.output_tokens
     if type(total) is int and total > usage.total:
         return total - usage.input_tokens
@@ -91,7 +91,7 @@ def _with_reasoning(usage: Usage, total: object) -> int:
 
 
 def with_minimum_tokens(usage: Usage, sent: Iterable[str], received: Iterable[str]) -> Usage:
-    """Return the usage, with an estimate for what is less than these texts can come to in any tokenizer."""
+    """Return the usage, with an estimate where a number is below what any tokenizer makes of these texts."""
     return replace(
         usage,
         input_tokens=_minimum_tokens(usage.input_tokens, tuple(filter(None, sent))),
@@ -100,7 +100,7 @@ def with_minimum_tokens(usage: Usage, sent: Iterable[str], received: Iterable[st
 
 
 def _minimum_tokens(stated: int, texts: tuple[str, ...]) -> int:
-    """Return the number stated, unless it cannot be; a text has a token, and characters are counted only if need be."""
+    """Return the stated number unless it is impossible; characters are counted only where the cheap bound fails."""
     if stated >= len(texts) + sum(map(len, texts)) // _MOST_CHANGES_A_TOKEN:
         return stated
     changes = sum(1 + sum(map(ne, text, text[1:])) for text in texts)
@@ -109,9 +109,9 @@ def _minimum_tokens(stated: int, texts: tuple[str, ...]) -> int:
 
 
 def merge_usage(before: object, now: object) -> object:
-    """Return what a reply says it used, which may come in several pieces: of each count the larger one.
+    """Merge the usage of several chunks: the larger of each count.
 
-    Endpoints that count as they go repeat the whole each time; others say the input first and the output last.
+    Some endpoints repeat the whole so far in each chunk; others state the input first and the output last.
     """
     if not isinstance(before, Mapping) or not isinstance(now, Mapping):
         return before if now is None else now
@@ -135,14 +135,14 @@ def _is_plausible(usage: Usage, most: Usage) -> bool:
 
 
 def max_tokens(said: tuple[ChatMessage, ...], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS) -> Usage:
-    """Return what this call can use at most, however little the model's context holds."""
+    """Return the most that this call can use, whatever the model's context holds."""
     tokens = max_usage(said, replace(card, context_tokens=None), wishes).tokens
     output = output_limit(card, wishes)
     return Usage(tokens - output, output)
 
 
 def read_cost(raw: object, usage: Usage, card: Card) -> float | None:
-    """Return the dollars that a gateway states in `usage.cost`; None when it states none, or nonsense.
+    """Return the dollars that a gateway states in `usage.cost`; None for none, or an impossible amount.
 
     A call that the card prices is not believed to be free, nor to cost a small part of its price or many times as
     much; what is cached may cost next to nothing.
@@ -158,8 +158,8 @@ def read_cost(raw: object, usage: Usage, card: Card) -> float | None:
     return float(cost) if cost <= _MAX_DOLLARS else None
 
 
-# How an answer ends, in the words of all endpoints that are known (OpenAI, Anthropic, Gemini, Mistral, Cohere, Bedrock,
-# DeepSeek, Zhipu, Together, TGI, vLLM): what is not here is no whole answer, whatever else it is.
+# Finish reasons in the words of all known endpoints (OpenAI, Anthropic, Gemini, Mistral, Cohere, Bedrock,
+# DeepSeek, Zhipu, Together, TGI, vLLM): an answer with any other reason is incomplete.
 _TOOL_CALL_REASONS = frozenset({"tool_calls", "tool_call", "function_call", "tool_use"})
 _COMPLETE_REASONS = (
     frozenset({"stop", "end_turn", "eos", "eos_token", "stop_sequence", "complete", "endoftext"}) | _TOOL_CALL_REASONS
@@ -208,7 +208,7 @@ _FAILED_REASONS = frozenset(
     }
 )
 _NO_REASONS = frozenset({"", "null", "none", "finish_reason_unspecified"})
-_NO_ARGUMENTS = "{}"  # how a call without arguments is written
+_NO_ARGUMENTS = "{}"  # the arguments of a call that has none
 
 
 class _FunctionChunk(BaseModel):
@@ -217,7 +217,7 @@ class _FunctionChunk(BaseModel):
 
 
 class _ToolCallChunk(BaseModel):
-    """A call of a tool, or a piece of one."""
+    """A chunk of a tool call."""
 
     index: Annotated[int, Field(strict=True)] | None = None
     id: StrictStr | None = None
@@ -248,7 +248,7 @@ class _ReplyChunk(BaseModel):
 
 @dataclass(slots=True)
 class _PartialToolCall:
-    """A call of a tool as far as it has arrived."""
+    """A tool call as far as it has arrived."""
 
     id: str = ""
     name: str = ""
@@ -256,7 +256,7 @@ class _PartialToolCall:
 
     def add(self, piece: _ToolCallChunk) -> None:
         self.id = self.id or piece.id or ""
-        if piece.function.name and piece.function.name != self.name:  # some repeat it in every piece
+        if piece.function.name and piece.function.name != self.name:  # some endpoints repeat it in every chunk
             self.name += piece.function.name
         self.arguments.append(piece.function.arguments or "")
 
@@ -266,7 +266,7 @@ class _PartialToolCall:
 
 @dataclass(slots=True)
 class ChatReply:
-    """What has arrived so far. `ended`: the protocol's end marker came; `usage` is as the endpoint wrote it."""
+    """The reply so far. `ended`: the end marker came; `usage` is as the endpoint wrote it."""
 
     on_text: Callable[[str], None] | None = None
     pieces: list[str] = field(default_factory=list)
@@ -280,7 +280,7 @@ class ChatReply:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The calls of tools so far, in the order in which they began."""
+        """The tool calls so far, in order of their first chunks."""
         return tuple(call.whole() for call in self.growing)
 
     @property
@@ -295,12 +295,12 @@ class ChatReply:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Everything that the model is known to have written."""
+        """All text that the model is known to have written."""
         calls = [text for call in self.growing for text in (call.name, *call.arguments)]
         return (self.text, self.refusal, "".join(calls))
 
     def take(self, raw: object) -> object:
-        """Take a piece in and return the error that it states, if any; ValueError when it has another shape."""
+        """Add a chunk and return the error that it states, if any; ValueError for another shape."""
         piece = _ReplyChunk.model_validate(raw)
         self.usage = merge_usage(self.usage, piece.usage)
         if piece.error is not None:
@@ -327,13 +327,13 @@ class ChatReply:
         if reason not in _NO_REASONS and (
             reason not in _COMPLETE_REASONS or self.finish is None or self.finish in _COMPLETE_REASONS
         ):
-            self.finish = reason  # no later word makes a whole answer of one that was broken off
+            self.finish = reason  # no later reason completes an interrupted answer
 
     def _call(self, piece: _ToolCallChunk, place: int) -> _PartialToolCall:
-        """Return the call that a piece belongs to.
+        """Return the call that a chunk belongs to.
 
-        Index and id say it; endpoints leave out the one, or give one index to all calls, or each piece a new id. What
-        begins a call says its name.
+        Index and id say so, but endpoints omit one, give one index to all, or a new id to each chunk. A chunk that
+        begins a call has its name.
         """
         at = self._places.get(piece.index) if piece.index is not None else self._last_of(piece.id, place)
         if at is None or self._begins(piece, self.growing[at]):
@@ -353,7 +353,7 @@ class ChatReply:
         return bool(piece.id and piece.function.name and call.name and call.id and piece.id != call.id)
 
     def objection(self, wishes: ClientOptions = NO_CLIENT_OPTIONS, *, short: bool = False) -> WorkerError | None:
-        """Say why what was heard is no answer; None when it is one. `short`: the client itself set the output limit."""
+        """Return why the reply is no answer; None when it is one. `short`: the client itself set the output limit."""
         text = self.text
         if self.finish is None or not self.ended:
             missing = "finish reason" if self.finish is None else "end marker"
@@ -383,7 +383,7 @@ class ChatReply:
 
 
 class EventStreamParser:
-    """An event stream as far as it has come."""
+    """An incremental parser of an event stream (WHATWG HTML, 9.2)."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -406,12 +406,12 @@ class EventStreamParser:
         return events
 
     def rest(self) -> str:
-        """Return the data of an event whose blank line never came, as the stream ends; nothing without one."""
+        """Return the data of a last event without its blank line; empty without one."""
         last = self._first(self._held.rstrip(b"\r\n"))
         return b"\n".join([*self._data, *_data_field(last)]).decode(errors="replace")
 
     def _first(self, line: bytes) -> bytes:
-        """Return a line without the byte order mark that may stand before the first."""
+        """Return a line, the first one without its byte order mark."""
         if self._begun:
             return line
         self._begun = True
@@ -419,7 +419,7 @@ class EventStreamParser:
 
 
 def _is_complete_line(line: bytes) -> bool:
-    """Whether a line is there to its end; a CR may be the first half of one."""
+    """Whether a line is complete; a CR may be the first half of a line break."""
     return line.endswith(b"\n")
 
 

@@ -42,9 +42,9 @@ class ConductorWorker:
 
 
 def child_task(request: Request) -> Task:
-    """Return the child's task; it keeps the record's id, type and labels, which replay and rules go by.
+    """Return the child's task; it keeps the record's id, type and labels, which replay and rules use.
 
-    What the client wants of the answer is wanted of the child's answer; its tools stay with this run.
+    The client's output options apply to the child's answer; its tools stay with this run.
     """
     task = request.task
     known = [f"The question that this is a part of:\n{task.prompt}"]

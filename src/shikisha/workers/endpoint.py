@@ -52,7 +52,7 @@ HeaderTemplates = Annotated[dict[str, str], AfterValidator(_check_headers)]
 
 
 def join_path(base: str, path: str) -> str:
-    """Return the address of a path below a base; the base's query (Azure's `api-version`) stays behind it."""
+    """Join a path to a base URL; the base's query (Azure's `api-version`) stays at the end."""
     parts = urlsplit(base)
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path))
 
@@ -82,14 +82,14 @@ _MAX_PROBLEM = 300
 
 
 class ToolArguments:
-    """What one tool takes. `free` names the argument that a subtask in plain words is passed as."""
+    """The arguments of one tool. `free` names the argument that receives a subtask in plain words."""
 
     def __init__(self, check: SchemaCheck, free: str | None = None) -> None:
         self._check = check
         self._free = free
 
     async def read(self, subtask: str) -> dict[str, JsonValue]:
-        """Return the arguments that this subtask holds; BAD_ARGUMENTS says what does not fit, and where."""
+        """Return the arguments in this subtask; BAD_ARGUMENTS says what does not fit, and where."""
         if self._free is None:
             return await self._fitting(_parse_object(_json_part(subtask)))
         try:
@@ -153,7 +153,7 @@ def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
-_LOOKAHEAD_FACTOR = 8  # so many times the length is looked at for pieces of keys
+_LOOKAHEAD_FACTOR = 8  # pieces of keys are searched in this many times the length
 
 
 def redact_and_clip(text: str, vault: SecretStore, longest: int = 300) -> str:
@@ -166,7 +166,7 @@ def redact_and_clip(text: str, vault: SecretStore, longest: int = 300) -> str:
 def status_error(
     status: int, headers: Mapping[str, str], detail: str, vault: SecretStore, code: str = ""
 ) -> WorkerError:
-    """Say which fault a status is; `detail` is what the endpoint says about it, `code` the word that it has for it."""
+    """Map a status to a fault; `detail` is the endpoint's message, `code` its error code."""
     said = f"status {status}: {redact_and_clip(detail, vault)}" if detail else f"status {status}"
     if code == TOO_DEEP_CODE and status == 400:
         return WorkerError(FaultKind.TOO_DEEP, said)
@@ -177,7 +177,7 @@ def status_error(
             return WorkerError(FaultKind.AUTH, f"status {status}: the key is missing, wrong or not allowed to do this")
         case 402:
             return WorkerError(FaultKind.AUTH, f"{said} (the account has no credit)")
-        case 408:  # the endpoint did not wait for our request: nothing was performed
+        case 408:  # the endpoint stopped waiting for our request: nothing was performed
             return WorkerError(FaultKind.TIMEOUT, said, tokens=0, dollars=0.0)
         case 409 | 425:
             return WorkerError(FaultKind.SERVER, said, retry_after=retry_after(headers))
@@ -192,7 +192,7 @@ def status_error(
 
 
 def error_code(body: bytes) -> str:
-    """Return the code that an error's body states in OpenAI's shape; empty without one."""
+    """Return the error code in a body of OpenAI's shape; empty without one."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):

@@ -34,7 +34,7 @@ def _check_pointer(pointer: str) -> str:
 class HttpSettings(BaseModel):
     """One tool: where it is, what it takes, and which part of its reply is the answer.
 
-    `arguments` is a JSON Schema; `argument` names the one that a subtask in plain words is passed as. A GET carries
+    `arguments` is a JSON Schema; `argument` names the one that receives a subtask in plain words. A GET carries
     arguments in the query, POST and PUT in a JSON body. `headers` take `${NAME}` for an environment variable's value.
     `result` is a JSON pointer into the reply; without it the whole reply is the answer, as compact JSON.
     """
@@ -54,7 +54,7 @@ Settings = HttpSettings  # the name that `config.kinds` looks up
 
 
 def build(settings: HttpSettings, card: Card, vault: SecretStore) -> "HttpWorker":
-    """Return the worker; ConfigError for a schema that is none and for a missing key."""
+    """Return the worker; ConfigError for an invalid schema or a missing key."""
     arguments = ToolArguments(SchemaCheck(settings.arguments, f"worker {card.name!r}: arguments"), settings.argument)
     return HttpWorker(settings, card, vault, endpoint.fill_headers(settings.headers, vault), arguments)
 
@@ -137,7 +137,7 @@ class HttpWorker:
 
 
 def _with_query(url: str, arguments: Mapping[str, object]) -> str:
-    """Add the arguments to the URL's query; what the configuration has put there stays as it is."""
+    """Add the arguments to the URL's query; parameters from the configuration stay as they are."""
     parts = urlsplit(url)
     there = {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
     given = [(name, value if isinstance(value, str) else _compact_json(value)) for name, value in arguments.items()]

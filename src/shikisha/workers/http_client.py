@@ -28,7 +28,7 @@ from shikisha.engine.worker import Card
 from shikisha.workers.endpoint import body_too_large, redact_and_clip
 
 _HASHED_NAME = re.compile(r"[0-9a-fA-F]{8}\.\d+")
-_OTHER_CA_FILES = (  # where Linux systems keep them, for a Python that was built to look where nothing is
+_OTHER_CA_FILES = (  # for a Python that was built to look where this Linux keeps none
     "/etc/pki/tls/cert.pem",
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/ssl/ca-bundle.pem",
@@ -37,7 +37,7 @@ _OTHER_CA_FILES = (  # where Linux systems keep them, for a Python that was buil
 
 @cache
 def trusted_certificates() -> ssl.SSLContext:
-    """Return the certificates that are trusted, read once: that takes 30 ms and more."""
+    """Return the trusted certificates; cached, because reading them takes 30 ms and more."""
     if platform.system() in ("Windows", "Darwin") and not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys():
         return _system_certificates()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -66,7 +66,7 @@ def _is_file(path: str) -> bool:
 
 
 def proxy_for(url: str) -> str | None:
-    """Return the proxy through which a URL is reached; None for straight ahead."""
+    """Return the proxy for a URL; None for a direct connection."""
     parts, proxies = urlsplit(url), getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(parts.netloc):
@@ -75,9 +75,9 @@ def proxy_for(url: str) -> str | None:
 
 
 _MAX_CONNECT_SECONDS = 10.0
-_KEEPALIVE_SECONDS = 5.0  # seconds that an idle connection is kept: fewer than servers keep theirs
-_DRAIN_SECONDS = 0.1  # seconds that a connection is waited for after the end marker, before it is closed instead
-_ERROR_BODY_SECONDS = 2.0  # that the words of an error status are waited for
+_KEEPALIVE_SECONDS = 5.0  # shorter than servers keep idle connections
+_DRAIN_SECONDS = 0.1  # seconds to wait for the end of the body; then the connection closes
+_ERROR_BODY_SECONDS = 2.0  # to wait for the body of an error status
 _MAX_ERROR_BODY = 64 * 2**10
 _MAX_HEADER = 64 * 2**10
 _UNWRITABLE = "the request cannot be written"
@@ -85,7 +85,7 @@ _FIXED_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "shikisha"}
 
 
 class HttpResponse:
-    """A response whose head is there: its status, its headers, and its body as far as it is asked for."""
+    """A response whose head has arrived: status, headers, and the body on demand."""
 
     def __init__(self, response: aiohttp.ClientResponse, most: int) -> None:
         self._response = response
@@ -106,7 +106,7 @@ class HttpResponse:
         return 200 <= self.status < 300
 
     async def read(self) -> bytes:
-        """Return what comes next of the body; nothing at its end."""
+        """Return the next bytes of the body; empty at its end."""
         part = await self._response.content.readany()
         self._seen += len(part)
         if self._seen > self._most:
@@ -121,9 +121,9 @@ class HttpResponse:
         return b"".join(parts)
 
     async def error_body(self) -> bytes:
-        """Return what an endpoint says of an error status, as far as it comes: the status alone says what happened.
+        """Return the body of an error status as far as it arrives; the status alone decides the fault.
 
-        A body that is too long, compressed, late or cut makes no other fault of it.
+        A body that is too long, compressed, late or cut does not change the fault.
         """
         said = b""
         if not self._zipped:
@@ -134,7 +134,7 @@ class HttpResponse:
         return said[:_MAX_ERROR_BODY]
 
     async def drain(self) -> None:
-        """Read what follows an end marker, so that the connection can be used again; a moment, no longer."""
+        """Read briefly past an end marker, so that the connection can be reused."""
         if not self._response.content.at_eof():
             with suppress(TimeoutError, aiohttp.ClientError, WorkerError):
                 async with asyncio.timeout(_DRAIN_SECONDS):
@@ -142,12 +142,12 @@ class HttpResponse:
 
 
 class HttpClient:
-    """One worker's connections to one address. An answer that is left before its end takes its connection with it."""
+    """One worker's connections to one address. Leaving a response before its end closes its connection."""
 
     def __init__(self, card: Card, url: str, max_bytes: int, headers: Mapping[str, str]) -> None:
         self._most = max_bytes
         self._proxy = proxy_for(url)
-        # callers wait for their turn here, and not for a connection, so that connecting has a time of its own
+        # Callers wait for this semaphore and not for a connection, so that connecting has its own timeout.
         self._turn: AbstractAsyncContextManager[None] = (
             asyncio.Semaphore(card.concurrency) if card.concurrency else nullcontext()
         )
@@ -166,7 +166,7 @@ class HttpClient:
     async def ask(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> AsyncIterator[HttpResponse]:
-        """Send a request and yield its answer once its head is there."""
+        """Send a request and yield its response once the head has arrived."""
         async with self._turn:
             try:
                 response = await self._session.request(
@@ -185,11 +185,11 @@ class HttpClient:
 
 
 class ConnectionBroken(aiohttp.ClientConnectionError):
-    """The connection broke after the request had begun: nobody knows how far it came."""
+    """The connection broke after the request had begun, so how far the request got is unknown."""
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Keep aiohttp from asking a second time by itself, which it does for GET and PUT after a reset."""
+    """Keep aiohttp from sending GET and PUT a second time after a reset."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
@@ -199,12 +199,12 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 
 
 def http_failure(error: BaseException | None, vault: SecretStore) -> WorkerError:
-    """Say which fault an exception of the HTTP library is."""
+    """Map an exception of the HTTP library to a fault."""
     name, text = type(error).__name__, redact_and_clip(str(error), vault)
     match error:
         case WorkerError():
             return error
-        case aiohttp.ClientHttpProxyError():  # its own words name the proxy, and that may hold a password
+        case aiohttp.ClientHttpProxyError():  # its message names the proxy, which may contain a password
             return WorkerError(FaultKind.CONNECT, f"the proxy refuses: status {error.status}")
         case aiohttp.ConnectionTimeoutError() | aiohttp.ClientConnectorError():
             return WorkerError(FaultKind.CONNECT, f"{name}: {text}")

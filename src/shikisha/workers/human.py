@@ -13,7 +13,7 @@ from shikisha.engine.worker import Card, Reply, Request
 
 
 class HumanSettings(BaseModel):
-    """What the person is told before the subtask, if anything."""
+    """The text before the subtask, if any."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,7 +35,7 @@ class HumanWorker:
         self._instruction = instruction
 
     async def perform(self, request: Request) -> Reply:
-        """Raise WAITING with what the person is to be shown: the question, what is granted, the subtask."""
+        """Raise WAITING with the text for the person: the question, granted results, the subtask."""
         raise WorkerError(FaultKind.WAITING, "\n\n".join(self._shown(request)))
 
     def _shown(self, request: Request) -> list[str]:

@@ -41,8 +41,8 @@ class McpSettings(BaseModel):
     """One tool of one server: either `command` (stdio) or `url` (streamable HTTP).
 
     `env` maps the child's environment variables to ours, from which their values are read. `headers` take `${NAME}`.
-    `argument` names the one that a subtask in plain words is passed as. `schema_sha256` pins the tool as it
-    was when somebody looked at it (`McpWorker.describe`).
+    `argument` names the one that receives a subtask in plain words. `schema_sha256` pins the tool as it
+    was when an operator looked at it (`McpWorker.describe`).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -73,7 +73,7 @@ Settings = McpSettings  # the name that `config.kinds` looks up
 
 @dataclass(frozen=True, slots=True)
 class ToolDescription:
-    """A tool as its server shows it: data to look at, and the hash to pin it by."""
+    """A tool as its server describes it, and the hash that pins it."""
 
     name: str
     description: str
@@ -139,7 +139,7 @@ class McpWorker:
         if self._session is None:
             words = mcp_session.StderrTail()
             opening = partial(self._open, words)
-            seconds = self._card.timeout / 2  # what takes longer is no connection: nothing was performed
+            seconds = self._card.timeout / 2  # a slower connection counts as none: nothing was performed
             self._session = mcp_session.McpSession(opening, seconds, self._vault, words)
         try:
             async with asyncio.timeout(self._card.timeout):
@@ -188,7 +188,7 @@ class McpWorker:
         return ToolArguments(check, self._settings.argument)
 
     async def _check_result(self, name: str, result: "CallToolResult") -> None:
-        """Hold what a tool returned to the schema that its server gave for it, as the SDK would, in bounded work."""
+        """Validate a tool's result against its server's schema, as the SDK would, in bounded time."""
         schema = None if self._found is None else self._found.result
         if schema is None:
             return
@@ -237,7 +237,7 @@ async def _find_tool(client: "Client", name: str, vault: SecretStore) -> "Tool":
 
 
 def _describe_tool(tool: "Tool", vault: SecretStore) -> ToolDescription:
-    """Hash what a model would be shown of the tool, and what we check arguments by."""
+    """Hash the tool's name, description and input schema."""
     whole = [tool.name, tool.description or "", tool.input_schema]
     digest = sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     description = redact_and_clip(tool.description or "", vault, _MAX_DESCRIPTION)

@@ -40,7 +40,7 @@ _FAILED_STATUS = frozenset({401, 402, 403, 408, 429, 502, 503, 504})
 
 
 class BoundedStream(httpx2.AsyncByteStream):
-    """A body that is counted while it is read and refused beyond `most` bytes."""
+    """A body whose bytes are counted while it is read; beyond `most` it is an error."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, most: int) -> None:
         self._stream = stream
@@ -88,7 +88,7 @@ def bounded_client(card: Card, max_bytes: int, headers: Mapping[str, str], vault
 
 
 def mcp_http_failure(error: httpx2.HTTPError, vault: SecretStore) -> WorkerError:
-    """Say which fault an exception of the HTTP library is."""
+    """Map an exception of the HTTP library to a fault."""
     name, text = type(error).__name__, redact_and_clip(str(error), vault)
     match error:
         case httpx2.ConnectTimeout() | httpx2.PoolTimeout() | httpx2.ConnectError() | httpx2.ProxyError():
@@ -125,7 +125,7 @@ T = TypeVar("T")
 
 
 class StderrTail:
-    """The end of what a child process writes to its standard error; it says why the child ended."""
+    """The end of a child process's standard error, which says why the child ended."""
 
     def __init__(self) -> None:
         self._words = b""
@@ -155,7 +155,7 @@ class StderrTail:
 
 
 class _McpConnection:
-    """A connection and the task that owns it. `opened` is set when there is a client, or a reason why there is none."""
+    """A connection and the task that owns it. `opened` is set when there is a client or the reason for its absence."""
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()
@@ -166,7 +166,7 @@ class _McpConnection:
 
 
 class McpSession:
-    """A connection that is opened when it is first needed, and opened anew after it broke."""
+    """A connection that opens when first needed, and opens again after it broke."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class McpSession:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def use(self, action: Callable[[Client], Awaitable[T]]) -> T:
-        """Return what the action comes to on an open connection; WorkerError for whatever breaks."""
+        """Return the result of the action on an open connection; WorkerError for any failure."""
         connection = self._current()
         try:
             async with asyncio.timeout(self._seconds):
@@ -270,7 +270,7 @@ class McpSession:
         return WorkerError(FaultKind.CONNECT, self._with_words(f"not open within {self._seconds:g} s"))
 
     def _stated(self, error: MCPError) -> WorkerError:
-        """Say which fault an error is that the server states."""
+        """Map an error that the server states to a fault."""
         kind = _FAULT_BY_CODE.get(error.code, FaultKind.SERVER)
         return WorkerError(kind, f"the server says: {redact_and_clip(error.message, self._vault)} ({error.code})")
 
@@ -285,7 +285,7 @@ def _fresh_error(fault: WorkerError | None) -> WorkerError:
 
 
 def _root_cause(error: BaseException) -> BaseException:
-    """Return the telling one of the exceptions that a task group ended with."""
+    """Return the most informative of the exceptions in a group."""
     found = [error]
     for part in found:
         if isinstance(part, BaseExceptionGroup):

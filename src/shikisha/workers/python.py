@@ -18,10 +18,10 @@ _MAX_PARTIAL = 2_000
 
 
 class PythonSettings(BaseModel):
-    """Which sandbox, and the limits of one execution: seconds, bytes of memory, characters of output.
+    """The sandbox, and the limits of one execution: seconds, bytes of memory, characters of output.
 
-    `monty` runs small pure code at once; the others run full Python. Without `memory` it is what each sandbox gives by
-    itself. `image` is for containers.
+    `monty` runs small pure code at once; the others run full Python. Without `memory` each sandbox uses its own
+    default. `image` is for containers.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -56,7 +56,7 @@ class PythonWorker:
         self._sandbox = sandbox
 
     async def perform(self, request: Request) -> Reply:
-        """Run the code; TOOL_ERROR with the code's own message when it fails or comes to nothing."""
+        """Run the code; TOOL_ERROR with the code's own message when it fails or has no result."""
         blocks = fenced_blocks(request.subtask)
         execution = await self._run(blocks[0] if len(blocks) == 1 else request.subtask, request)
         earlier = None if execution.parsed else _code_granted(request)

@@ -21,7 +21,7 @@ ReplayContent: TypeAlias = Literal["answer", "response", "both"]
 
 
 class ReplaySettings(BaseModel):
-    """Which log, whose records (the worker of the same name by default), and what of them is the answer."""
+    """The log, the recorded worker (by default the one of the same name), and which text is the answer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -39,12 +39,12 @@ def build(settings: ReplaySettings, card: Card, vault: SecretStore) -> "ReplayWo
 
 
 def fit_card(settings: ReplaySettings, card: Card) -> Card:
-    """Return a configured card with the price and the bounds that the log gives, so that caps hold for its records."""
+    """Return the card with the price and the bounds from the log, so that caps hold for its records."""
     return replay_card(open_log(settings.log), settings.worker or card.name, card)
 
 
 def replay_card(log: OutcomeLog, worker: str, card: Card | None = None) -> Card:
-    """Return the card (or a fresh one) with what the log knows: price, one attempt, and a bound that holds.
+    """Return the card (or a new one) with the log's price, one attempt, and a bound on its records.
 
     `max_output_tokens` is so large that no recorded call uses more tokens, or more dollars, than are reserved for it.
     Without a price in the log the price is None: refused under a dollar cap.

@@ -40,7 +40,7 @@ Settings = ScriptedSettings  # the name that `config.kinds` looks up
 
 
 def build(settings: ScriptedSettings, card: Card, vault: SecretStore) -> "ScriptedWorker":  # noqa: ARG001 - every adapter's signature
-    """Return the double; it keeps no requests."""
+    """Return the fake; it keeps no requests."""
     return ScriptedWorker(
         settings.answers,
         seconds=settings.seconds,
@@ -108,7 +108,7 @@ def _answerer(answers: ScriptedAnswers, seed: int | None) -> Callable[[Request],
     if callable(answers):
         return answers
     if seed is not None:
-        chance = random.Random(seed)  # noqa: S311 - a double's chance is repeatable, not secret
+        chance = random.Random(seed)  # noqa: S311 - a fake's chance is repeatable, not secret
         return lambda _: chance.choice(answers)
     following = chain(answers, repeat(answers[-1]))
     return lambda _: next(following)

@@ -18,7 +18,7 @@ VoteForm: TypeAlias = AnswerForm  # what two answers must have in common to coun
 
 
 class VoteSettings(BaseModel):
-    """How answers are compared, and what the first, second, … granted result counts (1 beyond the list)."""
+    """How answers are compared, and the weights of the first, second, … granted result (1 beyond the list)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -42,7 +42,7 @@ class VoteWorker:
         self._weights = tuple(weights)
 
     async def perform(self, request: Request) -> Reply:
-        """Count; BAD_ARGUMENTS when no granted result has a vote in it."""
+        """Count the votes; BAD_ARGUMENTS when no granted result has one."""
         votes: dict[str, float] = {}
         texts: dict[str, str] = {}
         for place, granted in enumerate(request.granted):

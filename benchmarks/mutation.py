@@ -57,7 +57,7 @@ GROUPS = {
         ("server/store/claims.py", "server/store/blame.py"),
         ("test_store.py", "test_store_holding.py", "test_store_blame.py"),
     ),
-    "billing": Group(("workers/billing.py",), ("test_chat_replies.py", "test_billing.py")),
+    "billing": Group(("workers/chat_reply.py",), ("workers/test_chat_reply.py", "engine/test_billing.py")),
     "graders": Group(
         tuple(f"evals/graders/{name}.py" for name in ("choice", "number", "text_match", "quantities")),
         tuple(f"evals/test_{name}.py" for name in ("graders", "grader_cases", "canonical_form", "hostile_answers")),

@@ -52,7 +52,7 @@ async def test_the_demo_shows_every_contender_and_a_run() -> None:
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
     assert [row.contender for row in rows] == list(BASELINE_CONTENDERS)
-    assert all(row.tally.count == 20 and row.contender.label in shown for row in rows)
+    assert all(row.summary.count == 20 and row.contender.label in shown for row in rows)
     assert "The workers are simulated" in shown
     assert "One run, conducted by: hand-written rules" in shown
     assert "The same run, explained" in shown

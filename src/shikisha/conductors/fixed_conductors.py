@@ -111,7 +111,8 @@ class FixedConductor:
     def __init__(self, name: str, topology: Topology, options: TopologyOptions = NO_TOPOLOGY_OPTIONS) -> None:
         reject_unused_options(name, options, topology.roles, topology.takes)
         self._name, self._topology, self._options = name, topology, options
-        self._made: tuple[tuple[Card, ...], Plan] | None = None  # many runs over one pool ask for one plan
+        # Many runs over one pool ask for one plan.
+        self._made: tuple[tuple[Card, ...], Plan] | None = None
 
     @property
     def name(self) -> str:
@@ -226,4 +227,4 @@ class RandomPlanConductor:
                 for index in range(draw.randint(1, most))
             )
         )
-        return Proposal(plan, note=f"drawn by lot (seed {self.seed})", final=True)
+        return Proposal(plan, note=f"random (seed {self.seed})", final=True)

@@ -26,7 +26,8 @@ from shikisha.engine.pool import Member
 from shikisha.engine.worker import ChatMessage, Json, Request, Speaker
 
 PLAN_ATTEMPTS = 2
-_REJECTED_CHARACTERS = 20_000  # of a rejected text, when it is shown again to its author
+# Enough of a rejected text to show it to the model again.
+_REJECTED_CHARACTERS = 20_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,10 +49,10 @@ from shikisha.routing.trade_off import OperatingMix, OperatingPoint, parse_targe
 
 _RUNG, _EXPLORE = "rung", "explore"
 _TARGET_OPTIONS = ("max_cost", "quality", "budget_per_1k", "lambda")
-_MIN_ROUNDS_TO_EXPLORE = (
-    3  # rounds left before exploring: one for that, one for the policy's own worker, one to keep an answer
-)
-_BUDGET_MARGIN = 10.0  # times the cost of exploring must be left under a cap
+# One round to explore, one for the policy's own worker, one to keep an answer.
+_MIN_ROUNDS_TO_EXPLORE = 3
+# Times the cost of exploring must be left under a cap.
+_BUDGET_MARGIN = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +200,10 @@ def _round_asking(rounds: Sequence[RoundResult], cards: tuple[Card, ...], worker
     return None
 
 
-PolicyDecision: TypeAlias = Proposal | str  # what a policy would do, or why it has nothing to offer
-_POLICY_ERRORS = (ShikishaError, ValueError, LookupError, ArithmeticError)  # what a shadow may raise without harm
+# What a policy would do, or why it has nothing to offer.
+PolicyDecision: TypeAlias = Proposal | str
+# What a shadow may raise without harm.
+_POLICY_ERRORS = (ShikishaError, ValueError, LookupError, ArithmeticError)
 _CACHED_POLICIES = 16  # policies held in memory
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 ONNX_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "model.onnx", "tokenizer.json", "model.safetensors"
 ONNX_FORMAT = "1"
-PLAN_TOKENS = 256  # of a plan with its thought, unless configured
+# Tokens of a plan with its thought, unless configured.
+PLAN_TOKENS = 256
 SHIPPED = "shipped"
 _PACKAGE = "shikisha"
 _VERSION_DIGITS = 12
@@ -164,7 +165,8 @@ class BriefPromptModel:
         self.version = checkpoint_version(facts.weights, facts.tokenizer)
         self.rounds, self.longest = facts.rounds, facts.longest
         self.ends = frozenset(facts.ends)
-        tokenizer.encode_special_tokens = True  # so that no text can spell one
+        # So that no text can spell a special token.
+        tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
         silent = {*facts.ends, *facts.silent}
         self.lexicon = read_token_pieces(self.encode, self.decode, tokenizer.get_vocab_size(), silent, where)

@@ -30,7 +30,8 @@ MODEL_ID_OPENING, SUBTASKS_OPENING, ACCESS_OPENING, LIST_END = (
     "]",
 )
 _LIST_NAMES = ("model_id", "subtasks", "access_list")
-_FORBIDDEN = re.compile(r'(?:model_id|subtasks|access_list)\s*=|\{\s*"')  # a list of a plan, or a plan in JSON
+# A list of a plan, or a plan in JSON.
+_FORBIDDEN = re.compile(r'(?:model_id|subtasks|access_list)\s*=|\{\s*"')
 _QUOTED_TEXT = re.compile(r'(?:[^"\\\x00-\x1f\x7f-\x9f\u2028\u2029]|\\["\\nt])*')  # of a string in quotes
 _NONBLANK = re.compile(r'(?:\s|\\[nt])*(?:[^\s\\]|\\["\\])')
 
@@ -78,7 +79,8 @@ class DoneState:
 
 
 GrammarNode: TypeAlias = ThoughtState | OrdinalsState | SubtaskState | AccessState | DoneState
-GrammarBranch: TypeAlias = tuple[str, GrammarNode]  # this text comes first, then what the node says
+# This text comes first, then what the node says.
+GrammarBranch: TypeAlias = tuple[str, GrammarNode]
 GrammarState: TypeAlias = frozenset[GrammarBranch]
 
 COMPLETE_STATE: GrammarState = frozenset([("", DoneState())])

@@ -37,7 +37,8 @@ from shikisha.core.task import Task
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 
 _LETTERS = re.compile(r"[^\W\d_]+")
-_MAX_CHARACTERS = 4_000  # a longer text does not improve the guess
+# A longer text does not improve the guess.
+_MAX_CHARACTERS = 4_000
 
 _SCRIPTS = (
     ("ja", "\u3040", "\u30ff"),
@@ -69,7 +70,8 @@ def guess_language(text: str) -> str:
     words = _LETTERS.findall(text[:_MAX_CHARACTERS].casefold())
     letters = Counter(_script(letter) for word in words for letter in word)
     if letters["ja"]:
-        letters["ja"] += letters.pop("zh", 0)  # Japanese is written with Chinese characters too
+        # Japanese is written with Chinese characters too.
+        letters["ja"] += letters.pop("zh", 0)
     script, count = max(letters.items(), key=lambda item: item[1], default=("", 0))
     if script != "latin":
         return script if count > letters.total() / 2 else ""

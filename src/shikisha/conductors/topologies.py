@@ -19,7 +19,8 @@ from shikisha.engine.worker import Card
 VOTE = "vote"
 _NON_TEXT_KINDS = frozenset({VOTE, "human", "http", "mcp", "python", "tool"})
 _MOST_PARTS = 99
-_TYPICAL_USAGE = Usage(1_000, 1_000)  # to compare prices: as much in as out
+# To compare prices: as much in as out.
+_TYPICAL_USAGE = Usage(1_000, 1_000)
 
 ANSWER = "Answer the question."
 ANSWER_ALONE = "Answer the question on your own. Show briefly how you come to your answer, then state it."

@@ -120,7 +120,8 @@ def _next_token(logits: Floats32, order: GenerationSettings, dice: np.random.Gen
     if order.lot is None and (order.limits is None or order.limits.allows(best)):
         return best, 0.0
     if order.limits is not None:
-        allowed = order.limits.allowed()[: len(logits)]  # a model may have more logits than the tokenizer has tokens
+        # A model may have more logits than the tokenizer has tokens.
+        allowed = order.limits.allowed()[: len(logits)]
         logits = np.where(allowed, logits[: len(allowed)], np.float32(-np.inf))
     if logits.max() == -np.inf:
         raise PlanError("no token of the vocabulary may come next", "text")
@@ -128,7 +129,8 @@ def _next_token(logits: Floats32, order: GenerationSettings, dice: np.random.Gen
         return int(logits.argmax()), 0.0
     spread = _softmax(logits.astype(np.float64) / order.lot.temperature)
     token = int(np.searchsorted(np.cumsum(spread), dice.random(), side="right"))
-    token = min(token, int(np.flatnonzero(spread)[-1]))  # rounding may leave the draw beyond the last token
+    # Rounding may leave the draw beyond the last token.
+    token = min(token, int(np.flatnonzero(spread)[-1]))
     return token, float(np.log(spread[token]))
 
 
@@ -140,7 +142,8 @@ def _softmax(logits: Floats) -> Floats:
 
 _ERROR_PLACE = "prompt"
 _MIN_TEMPERATURE, _MAX_TEMPERATURE = 0.01, 10.0
-_QUESTION_UNKNOWN_FACTOR = 4  # a question alone may have more unknown words: it is short, and has names
+# A question alone may have more unknown words: it is short, and has names.
+_QUESTION_UNKNOWN_FACTOR = 4
 
 
 class PlanModel(Protocol):

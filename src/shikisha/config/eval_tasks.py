@@ -220,7 +220,7 @@ if TYPE_CHECKING:
 _SIMULATED_TASKS, _SIMULATED_DEV_TASKS = 120, 60
 _WORLD_OF_SPLIT = {TaskSplit.TRAIN: "train", TaskSplit.DEV: "dev", TaskSplit.TEST: "heldout"}
 _FIXED_TOPOLOGIES = ("single", "vote", "fan-out-join", "chain", "planner-executor-verifier")
-_SIMULATED_NOTE = "The workers are simulated: small real tools that slip by lot, and two simulated language models."
+_SIMULATED_NOTE = "The workers are simulated: small real tools that fail at random, and two simulated language models."
 
 
 def load_simulated_tasks(setup: "EvaluationSetup") -> EvaluationTasks:

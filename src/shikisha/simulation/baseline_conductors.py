@@ -71,7 +71,8 @@ def _win_probability(right: int, wrong: int) -> float:
     return won / float(SLIP_COUNT**wrong)
 
 
-_CONTEXT_WORDS = 16  # words that a model sees besides the question, roughly
+# Words that a model sees besides the question, roughly.
+_CONTEXT_WORDS = 16
 _REPLY_WORDS = 3  # words that it replies, roughly
 
 
@@ -110,7 +111,7 @@ class OptimalConductor:
             return Proposal(Plan(), final=True)
         question = parse_question(situation.task.prompt)
         if question is None:
-            raise PlanError("the question is none of the rehearsal world's", "task")
+            raise PlanError("the question is none of the simulation's", "task")
         choice = best_plan(question, profiles_of(situation.cards), situation.left.plan_steps, self.thrift)
         note = f"expected to be right in {choice.success:.1%}"
         return Proposal(choice.plan, note=note, final=True)
@@ -120,7 +121,7 @@ def profiles_of(cards: Sequence[Card]) -> tuple[WorkerProfile, ...]:
     """Return the profiles behind the cards; PlanError for a worker that is not simulated."""
     strangers = [card.name for card in cards if card.name not in ALL_PROFILES]
     if strangers:
-        raise PlanError(f"not of the embedded orchestra: {', '.join(strangers)}", "pool")
+        raise PlanError(f"not simulated workers: {', '.join(strangers)}", "pool")
     return tuple(ALL_PROFILES[card.name] for card in cards)
 
 
@@ -152,7 +153,8 @@ def _block_options(
 ) -> Iterator[tuple[BlockOption, ...]]:
     for single in _single_part_sets(question):
         rest = tuple(at for at in range(len(question)) if at not in single)
-        spare = most_steps - len(single)  # for the rest and for readings beyond the first
+        # For the rest and for readings beyond the first.
+        spare = most_steps - len(single)
         if spare >= 1:
             yield from _options_of_groups([(at,) for at in single] + [rest], question, pool, spare, words)
 
@@ -225,7 +227,8 @@ _BRINGS_TOGETHER = re.compile(
 )
 _CLAUSE = re.compile(r"[.;:?,]")
 _SAYS_WHAT = re.compile(r"\b(?:it|that|this|one|two) (?:is|means)\b")
-_FIRST_FAMILIES = ("fact", "gauge", "sensor")  # nothing but a fact can come before a reading, and nothing before a fact
+# Nothing but a fact can come before a reading, and nothing before a fact.
+_FIRST_FAMILIES = ("fact", "gauge", "sensor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +387,8 @@ def _rule_block(at: int, family: str, offers: Sequence[WorkerOffer], count: int)
     able = sorted((len(said.families), ordinal) for ordinal, said in enumerate(offers) if family in said.families)
     worker = able[0][1] if able else _strongest_or_first(offers)
     judge = next((ordinal for ordinal, said in enumerate(offers) if said.judges), None)
-    votes = MAX_STEPS - count  # after a step for every other part and one for the judge
+    # After a step for every other part and one for the judge.
+    votes = MAX_STEPS - count
     if FAMILIES[family].noisy and able and judge is not None and votes >= _MIN_VOTES:
         return PlanBlock((at,), (worker,) * votes, judge)
     return PlanBlock((at,), (worker,))

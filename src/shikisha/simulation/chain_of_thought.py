@@ -33,17 +33,12 @@ from shikisha.simulation.task_generator import PoolWorkers, QuestionShape
 from shikisha.simulation.worker_profiles import JUDGE
 
 NOBODY, NONE = "-", "none"
-SLOTS = SMALL.slots  # kinds of work that there is room for
+# Kinds of work that there is room for.
+SLOTS = SMALL.slots
 STRONG, WEAK, VOTES = "strong", "weak", "judge"
-_SUMMARY_PREFIX, _ALONE, _IN_A_ROW, _JOINED, _NOISY, _STEADY = (
-    "so ",
-    ", alone",
-    ", in a row",
-    ", joined",
-    ", noisy",
-    ", steady",
-)
-_EXPENSIVE = ", dear"
+_SUMMARY_PREFIX = "so "
+_ALONE, _IN_A_ROW, _JOINED = ", alone", ", in a row", ", joined"
+_NOISY, _STEADY, _EXPENSIVE = ", noisy", ", steady", ", dear"
 _LAST_ALONE, _LAST_WITH = ", last alone", ", last with"
 _LABELS = {
     JUDGE: VOTES,
@@ -197,7 +192,8 @@ def thought_tokens(edition: Edition = SMALL) -> tuple[str, ...]:
         )
     )
     together = (_LAST_ALONE, *_numbered_variants(_LAST_WITH, edition.slots - 1, edition.slots - 1))
-    does = [f"={who}" for who in (*numbers, NOBODY)]  # right after a kind of work: one token
+    # Right after a kind of work: one token.
+    does = [f"={who}" for who in (*numbers, NOBODY)]
     return (*labels, *numbers, *heads, *does, *lines, *so, *together, "=", "+", " then ", " and ", ", ", NOBODY)
 
 

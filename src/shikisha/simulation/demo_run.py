@@ -117,11 +117,141 @@ async def run_tasks(
     return [task.result() for task in tasks]
 
 
+_SPLIT_NAMES = {WordingSplit.TRAIN: "training", WordingSplit.DEV: "development", WordingSplit.HELDOUT: "held-out"}
+# Characters, so that the count of runs fits next to it on a narrow terminal.
+_BAR_WIDTH = 8
+# A learned conductor takes a core: with more questions at once, its seconds would be those of a queue.
+_CONCURRENT_BASELINE, _CONCURRENT_LEARNED = 24, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A row of the table: a conductor and its workers (none named: each question's own pool)."""
+
+    label: str
+    conductor: Conductor
+    workers: tuple[str, ...] = ()
+
+
+RULES_CONTENDER = Contender("hand-written rules", baseline_conductors.RULES)
+BASELINE_CONTENDERS = (
+    Contender("novice alone", baseline_conductors.ONLY_NOVICE, (NOVICE,)),
+    Contender("generalist alone", baseline_conductors.ONLY_GENERALIST, (GENERALIST,)),
+    Contender("generalist × 3, then a vote", baseline_conductors.SELF_CONSISTENCY, (GENERALIST, JUDGE)),
+    Contender("planner → executor → verifier", baseline_conductors.PLANNER_EXECUTOR_VERIFIER, (GENERALIST, NOVICE)),
+    Contender("random plans", baseline_conductors.RANDOM),
+    Contender("keyword router", baseline_conductors.KEYWORD_ROUTER),
+    RULES_CONTENDER,
+    Contender("optimum (knows all skills)", baseline_conductors.OPTIMAL),
+)
+
+
+@dataclass(slots=True)
+class DemoRow:
+    """A contender and its runs so far."""
+
+    contender: Contender
+    runs: list[SimulatedRun] = field(default_factory=list)
+
+    @property
+    def summary(self) -> SimulationSummary:
+        """The summary so far."""
+        return summarize_runs(self.runs)
+
+
+async def run_demo(
+    console: Console,
+    tasks: int = 120,
+    seed: int = 1,
+    split: str = "heldout",
+    pace: float = 1.0,
+    more: Sequence[Contender] = (),
+) -> list[DemoRow]:
+    """Run the demo on the console and return the table's rows. `pace` 0 lets simulated seconds pass at once."""
+    questions = list(generate_tasks(WordingSplit(split), seed, count=tasks))
+    rows = [DemoRow(contender) for contender in (*BASELINE_CONTENDERS, *more)]
+    console.print(_intro_text(tasks, WordingSplit(split), seed, learned=bool(more)))
+    begun = perf_counter()
+    with Live(console=console, refresh_per_second=8, get_renderable=lambda: _results_table(rows, tasks)):
+        for row in rows:
+            staged, conductor = _tasks_for(questions, row.contender, pace), row.contender.conductor
+            at_once = _CONCURRENT_BASELINE if row.contender in BASELINE_CONTENDERS else _CONCURRENT_LEARNED
+            await run_tasks(staged, conductor, at_once=at_once, on_run=row.runs.append)
+    console.print(_footer_text(perf_counter() - begun, learned=bool(more)))
+    shown = rows[-1] if more else next(row for row in rows if row.contender is RULES_CONTENDER)
+    shown_run = most_instructive_run(shown.runs)
+    if shown_run is not None:
+        console.print(render_run(shown_run, shown.contender.label))
+    return rows
+
+
+def _tasks_for(questions: Sequence[SimulatedTask], contender: Contender, pace: float) -> list[SimulatedTask]:
+    if contender.workers:
+        return [item.with_workers(*contender.workers, pace=pace) for item in questions]
+    return [item.with_luck(item.luck, pace) for item in questions]
+
+
+def _intro_text(tasks: int, split: WordingSplit, seed: int, *, learned: bool) -> Text:
+    text = Text()
+    text.append("Shikisha demo\n", "bold")
+    text.append(
+        f"{tasks} {_SPLIT_NAMES[split]} questions (seed {seed}), each with its own pool of workers. The workers are "
+        "simulated: small real tools that fail at random now and then, and two simulated language models. No key, no "
+        "network.\n"
+    )
+    if learned:
+        text.append(
+            "The learned conductor sees only the question and the workers' descriptions. Supervised examples taught it "
+            "to read; which plan pays, it found out by performing plans.\n"
+        )
+    return text
+
+
+def _footer_text(seconds: float, *, learned: bool) -> Text:
+    own_time = " (a learned conductor's own seconds are real and included)" if learned else ""
+    return Text(
+        f"\nright: share of right answers, with its 95 % interval. $ and s: simulated prices and delays per question"
+        f"{own_time}. The demo took {seconds:.0f} s.\n",
+        "dim",
+    )
+
+
+def _results_table(rows: Sequence[DemoRow], tasks: int) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("conductor", no_wrap=True)
+    for name in ("right", "95 %", "$", "steps", "s"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for row in rows:
+        table.add_row(*_row_cells(row, tasks), style=None if row.contender in BASELINE_CONTENDERS else "bold")
+    return table
+
+
+def _row_cells(row: DemoRow, tasks: int) -> tuple[str | Text, ...]:
+    found = row.summary
+    if not found.count:
+        return (Text(row.contender.label, "dim"),)
+    low, high = found.interval
+    filled = round(_BAR_WIDTH * found.share)
+    bar = Text("━" * filled, "green").append("━" * (_BAR_WIDTH - filled), "bright_black")
+    if found.count < tasks:
+        bar.append(f" {found.count}", "cyan")
+    return (
+        row.contender.label,
+        Text(f"{found.share:.0%}", "bold"),
+        Text(f"{low:.0%}–{high:.0%}", "dim"),
+        f"{found.dollars:.4f}",
+        f"{found.steps:.1f}",
+        f"{found.seconds:.2f}",
+        bar,
+    )
+
+
 _PLAN_OPENING = "model_id"  # how a plan's text begins
 _LONGEST_THOUGHT_LINE = 300  # characters of a line of thought
 
 
-def most_telling_run(trials: Sequence[SimulatedRun]) -> SimulatedRun | None:
+def most_instructive_run(trials: Sequence[SimulatedRun]) -> SimulatedRun | None:
     """Return the most instructive run: right, several kinds of work, many steps in one round."""
     return max(trials, key=lambda trial: (trial.right, len(trial.item.kinds) + _longest_round(trial.run)), default=None)
 
@@ -194,134 +324,3 @@ def _result_text(record: StepRecord) -> str:
     if record.result is None:
         return "not performed"
     return record.result.text if record.result.text is not None else str(record.result.fault)
-
-
-_SPLIT_NAMES = {WordingSplit.TRAIN: "training", WordingSplit.DEV: "development", WordingSplit.HELDOUT: "held-out"}
-_BAR_WIDTH = 8  # characters, so that the count of runs fits next to it on a narrow terminal
-_CONCURRENT_BASELINE, _CONCURRENT_LEARNED = (
-    24,
-    8,
-)  # questions at once: fewer where conducting takes a core, so that seconds are no queue's
-
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """A row of the table: a conductor and its workers (none named: each question's own pool)."""
-
-    label: str
-    conductor: Conductor
-    workers: tuple[str, ...] = ()
-
-
-RULES_CONTENDER = Contender("hand-written rules", baseline_conductors.RULES)
-BASELINE_CONTENDERS = (
-    Contender("novice alone", baseline_conductors.ONLY_NOVICE, (NOVICE,)),
-    Contender("generalist alone", baseline_conductors.ONLY_GENERALIST, (GENERALIST,)),
-    Contender("generalist × 3, then a vote", baseline_conductors.SELF_CONSISTENCY, (GENERALIST, JUDGE)),
-    Contender("planner → executor → verifier", baseline_conductors.PLANNER_EXECUTOR_VERIFIER, (GENERALIST, NOVICE)),
-    Contender("random plans", baseline_conductors.RANDOM),
-    Contender("keyword router", baseline_conductors.KEYWORD_ROUTER),
-    RULES_CONTENDER,
-    Contender("optimum (is told all skills)", baseline_conductors.OPTIMAL),
-)
-
-
-@dataclass(slots=True)
-class DemoRow:
-    """A contender and its runs so far."""
-
-    contender: Contender
-    trials: list[SimulatedRun] = field(default_factory=list)
-
-    @property
-    def tally(self) -> SimulationSummary:
-        """The summary so far."""
-        return summarize_runs(self.trials)
-
-
-async def run_demo(
-    console: Console,
-    tasks: int = 120,
-    seed: int = 1,
-    split: str = "heldout",
-    pace: float = 1.0,
-    more: Sequence[Contender] = (),
-) -> list[DemoRow]:
-    """Run the demo on the console and return the table's rows. `pace` 0 lets simulated seconds pass at once."""
-    questions = list(generate_tasks(WordingSplit(split), seed, count=tasks))
-    rows = [DemoRow(contender) for contender in (*BASELINE_CONTENDERS, *more)]
-    console.print(_intro_text(tasks, WordingSplit(split), seed, learned=bool(more)))
-    begun = perf_counter()
-    with Live(console=console, refresh_per_second=8, get_renderable=lambda: _results_table(rows, tasks)):
-        for row in rows:
-            staged, conductor = _tasks_for(questions, row.contender, pace), row.contender.conductor
-            at_once = _CONCURRENT_BASELINE if row.contender in BASELINE_CONTENDERS else _CONCURRENT_LEARNED
-            await run_tasks(staged, conductor, at_once=at_once, on_run=row.trials.append)
-    console.print(_footer_text(perf_counter() - begun, learned=bool(more)))
-    shown = rows[-1] if more else next(row for row in rows if row.contender is RULES_CONTENDER)
-    told = most_telling_run(shown.trials)
-    if told is not None:
-        console.print(render_run(told, shown.contender.label))
-    return rows
-
-
-def _tasks_for(questions: Sequence[SimulatedTask], contender: Contender, pace: float) -> list[SimulatedTask]:
-    if contender.workers:
-        return [item.with_workers(*contender.workers, pace=pace) for item in questions]
-    return [item.with_luck(item.luck, pace) for item in questions]
-
-
-def _intro_text(tasks: int, split: WordingSplit, seed: int, *, learned: bool) -> Text:
-    text = Text()
-    text.append("Shikisha rehearses\n", "bold")
-    text.append(
-        f"{tasks} {_SPLIT_NAMES[split]} questions (seed {seed}), each with its own pool of workers. The workers are "
-        "simulated: small real tools that slip now and then by lot, and two simulated language models. No key, no "
-        "network.\n"
-    )
-    if learned:
-        text.append(
-            "The learned conductor reads the question and what workers say of themselves, and nothing else. To read "
-            "was taught to it by lessons that the generator labelled; which plan pays, it found by performing plans.\n"
-        )
-    return text
-
-
-def _footer_text(seconds: float, *, learned: bool) -> Text:
-    thinking = " (a learned conductor's own thinking is real, and counted)" if learned else ""
-    return Text(
-        f"\nright: share of right answers, with its 95 % interval. $ and s: simulated prices and delays, per question"
-        f"{thinking}. All of it took {seconds:.0f} s.\n",
-        "dim",
-    )
-
-
-def _results_table(rows: Sequence[DemoRow], tasks: int) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("conductor", no_wrap=True)
-    for name in ("right", "95 %", "$", "steps", "s"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    for row in rows:
-        table.add_row(*_row_cells(row, tasks), style=None if row.contender in BASELINE_CONTENDERS else "bold")
-    return table
-
-
-def _row_cells(row: DemoRow, tasks: int) -> tuple[str | Text, ...]:
-    found = row.tally
-    if not found.count:
-        return (Text(row.contender.label, "dim"),)
-    low, high = found.interval
-    filled = round(_BAR_WIDTH * found.share)
-    bar = Text("━" * filled, "green").append("━" * (_BAR_WIDTH - filled), "bright_black")
-    if found.count < tasks:
-        bar.append(f" {found.count}", "cyan")
-    return (
-        row.contender.label,
-        Text(f"{found.share:.0%}", "bold"),
-        Text(f"{low:.0%}–{high:.0%}", "dim"),
-        f"{found.dollars:.4f}",
-        f"{found.steps:.1f}",
-        f"{found.seconds:.2f}",
-        bar,
-    )

@@ -33,8 +33,10 @@ class PlanBlock:
 def compose_plan(families: Sequence[str], uses: Sequence[tuple[int, ...]], blocks: Sequence[PlanBlock]) -> Plan:
     """Return the plan that these blocks make of a question with these parts."""
     steps: list[Step] = []
-    settled: dict[int, int] = {}  # part: the step that gives its value
-    readings: dict[int, range] = {}  # part: the steps that were voted on for it
+    # Part: the step that gives its value.
+    settled: dict[int, int] = {}
+    # Part: the steps that were voted on for it.
+    readings: dict[int, range] = {}
     for block in blocks:
         inputs = sorted({used for part in block.parts for used in uses[part]} - set(block.parts))
         access = {settled[part] for part in inputs}

@@ -144,7 +144,8 @@ def _add(inputs: Values, _constants: Values) -> SimulatedValue:
 def _factor_and_rest(dice: random.Random, inputs: Values) -> Constants:
     factor = dice.randint(3, 12)
     most = min(99, factor * to_int(inputs[0]) - 20)
-    return (factor, dice.randint(11, most)) if most > 11 else None  # what is left stays clear of zero
+    # What is left stays clear of zero.
+    return (factor, dice.randint(11, most)) if most > 11 else None
 
 
 _ARITHMETIC_FAMILY = QuestionFamily(
@@ -385,8 +386,10 @@ _DATE_FAMILY = QuestionFamily(
 
 # Comparison: the distance of a number from the nearest or farthest mark, or from another number.
 
-_MARK_GAP = SLIP_COUNT + 1  # marks differ so much that a slip never makes another one count
-_MIN_DISTANCE = 8  # a smaller distance could be the same from the other side after a slip
+# Marks differ so much that a slip never makes another one count.
+_MARK_GAP = SLIP_COUNT + 1
+# A smaller distance could be the same from the other side after a slip.
+_MIN_DISTANCE = 8
 
 
 def _distances(inputs: Values, constants: Values) -> list[int]:

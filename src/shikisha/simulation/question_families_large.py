@@ -29,7 +29,8 @@ from shikisha.simulation.values import (
 )
 from shikisha.simulation.vocabulary import Paraphrases, compile_paraphrases, word_set
 
-_MIN_NUMBER = 10  # one digit is the same in every notation, and is its own sum of digits
+# One digit is the same in every notation, and is its own sum of digits.
+_MIN_NUMBER = 10
 
 
 # Units: lengths, volumes and old money, from a larger unit to a smaller one, so that results stay whole.
@@ -93,14 +94,16 @@ _ROMAN = (
     (1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"),
     (50, "l"), (40, "xl"), (10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i"),
 )  # fmt: skip
-_MAX_ROMAN = 3_980  # beyond 3,999 there are no roman numerals, and a slip must have one too
+# Beyond 3,999 there are no roman numerals, and a slip must have one too.
+_MAX_ROMAN = 3_980
 
 
 def _roman(inputs: Values, _constants: Values) -> SimulatedValue:
     left, written = to_int(inputs[0]), ""
     for worth, sign in _ROMAN:
         times, left = divmod(left, worth) if left > 0 else (0, left)
-        written += sign * min(times, 60)  # what no right answer leads to stays short
+        # What no right answer leads to stays short.
+        written += sign * min(times, 60)
     return written[:60] or "nulla"
 
 
@@ -212,7 +215,8 @@ _WEEK_FAMILY = QuestionFamily(
 
 # Ciphers: words encoded character by character, and two texts interleaved.
 
-_Substitution: TypeAlias = Callable[[int, int], int]  # the place of a sign among so many, to its new place
+# The place of a sign among so many, to its new place.
+_Substitution: TypeAlias = Callable[[int, int], int]
 
 
 def _caesar(inputs: Values, constants: Values) -> SimulatedValue:

@@ -135,9 +135,12 @@ FIVE_CLAUSES = compile_paraphrases(
 )
 _CHAIN_WORDINGS = {3: THREE_CLAUSES, 4: FOUR_CLAUSES, 5: FIVE_CLAUSES}
 _QUESTION_WORDINGS = (ONE_CLAUSE, TWO_CLAUSES, JOINED_CLAUSES, THREE_CLAUSES, FOUR_CLAUSES, FIVE_CLAUSES)
-_LONGEST_QUESTION = 2_000  # characters: no question is longer, and the patterns are slow on long texts
-_MAX_NESTED_PARTS = 3  # parts that one phrase may hold, where questions can be spread out
-_SEVERAL_CLAUSES_SHARE = 0.6  # of the compositions are asked in several clauses, the others in one nested phrase
+# Characters: no question is longer, and the patterns are slow on long texts.
+_LONGEST_QUESTION = 2_000
+# Parts that one phrase may hold, where questions can be spread out.
+_MAX_NESTED_PARTS = 3
+# Share of the questions that several clauses ask; one nested phrase asks the others.
+_SEVERAL_CLAUSES_SHARE = 0.6
 _Clause: TypeAlias = "tuple[int, dict[int, str]]"
 _SENTENCE = re.compile(r"(^|[.?!] )([a-z])")
 

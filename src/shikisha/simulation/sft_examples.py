@@ -25,6 +25,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cache
 from itertools import chain, takewhile
 from itertools import count as counting
@@ -71,119 +72,29 @@ from shikisha.simulation.task_generator import (
 from shikisha.simulation.values import SimulatedValue
 from shikisha.simulation.vocabulary import WordingSplit
 
-KEEP_ANSWER_LISTS = render_plan_lists(Plan())
-_OUTCOME_PREFIX = "came "
-_OUTCOME_OK, _OUTCOME_SAME, _OUTCOME_AGREED, _OUTCOME_TIED, _OUTCOME_CANNOT, _OUTCOME_LACK = (
-    "ok",
-    "same",
-    "agreed",
-    "torn",
-    "cannot",
-    "lack",
-)
-OUTCOME_TOKENS = (
-    _OUTCOME_PREFIX,
-    _OUTCOME_OK,
-    _OUTCOME_SAME,
-    _OUTCOME_AGREED,
-    _OUTCOME_TIED,
-    _OUTCOME_CANNOT,
-    _OUTCOME_LACK,
-)
-_VOTE_PHRASE = CANONICAL_PHRASES[InstructionKind.VOTE][0]
-_AGREEING_READINGS = 2  # readings that agree with a vote
-
-
-def perform_plan(plan: Plan, task: Task, pool: Pool, draw: random.Random) -> RoundResult:
-    """Perform the plan with the pool's workers, one step after another."""
-    said: list[str] = []
-    salt = draw.random()
-    for index, step in enumerate(plan.steps):
-        player = pool[step.worker].worker
-        if not isinstance(player, SimulatedWorker):
-            raise TypeError(f"expected a worker of the embedded orchestra, not {player!r}")
-        granted = tuple(GrantedStep(seen, plan.steps[seen].subtask, said[seen]) for seen in step.access)
-        said.append(player.answer(Request(task, step.subtask, granted, key=f"{salt}-{index}")))
-    names = [pool[step.worker].card.name for step in plan.steps]
-    return RoundResult(plan, tuple(Result(name, text) for name, text in zip(names, said, strict=True)))
-
-
-def outcome_line(performed: RoundResult) -> str:
-    """Return the line that says how each step ended."""
-    return f"{_OUTCOME_PREFIX}{'+'.join(_step_outcome(performed, place) for place in range(len(performed.results)))}\n"
-
-
-def _step_outcome(performed: RoundResult, place: int) -> str:
-    results = performed.results
-    text = results[place].text or ""
-    if text.startswith(CANNOT_PREFIX):
-        return _OUTCOME_CANNOT
-    if text.startswith(LACK_PREFIX):
-        return _OUTCOME_LACK
-    first = repeated_result(results, place)
-    if performed.plan.steps[place].subtask == _VOTE_PHRASE:
-        alike = sum(first in (at, repeated_result(results, at)) for at in range(place)) if first is not None else 0
-        return _OUTCOME_AGREED if alike >= _AGREEING_READINGS else _OUTCOME_TIED
-    return _OUTCOME_OK if first is None else _OUTCOME_SAME
-
-
-_JOIN_SHARE = 0.5  # of the questions with three parts or more
-
-
-def nonsense_shape(edition: Edition, count: int, draw: random.Random) -> QuestionShape:
-    """Draw an operation for each of `count` parts, whether or not the kinds of values fit."""
-    while True:
-        first = draw.randint(1, count - 2) if count > 2 and draw.random() < _JOIN_SHARE else 0
-        families = draw.choices(edition.families, k=count)
-        found = [
-            _operations_of(name, joins=bool(first) and place == count - 1, edition=edition)
-            for place, name in enumerate(families)
-        ]
-        if all(found) and not edition.holds_out(frozenset(families)):
-            uses: list[tuple[int, ...]] = [(place - 1,) if place else () for place in range(count)]
-            if first:
-                uses[first], uses[-1] = (), (first - 1, count - 2)
-            return QuestionShape(tuple(map(draw.choice, found)), tuple(uses))
-
-
-def nonsense_question(shape: QuestionShape, split: WordingSplit, draw: random.Random) -> ComposedQuestion:
-    """Return a question of this shape; inputs that no part provides are drawn."""
-    parts = []
-    for operation, uses in zip(shape.operations, shape.uses, strict=True):
-        inputs, constants = _draw_inputs(operation, split, draw)
-        parts.append(QuestionPart(operation, tuple(map(PartReference, uses)) or inputs, constants))
-    return ComposedQuestion(tuple(parts))
-
-
-def _draw_inputs(
-    operation: Operation, split: WordingSplit, draw: random.Random
-) -> tuple[tuple[SimulatedValue, ...], tuple[SimulatedValue, ...]]:
-    """Draw inputs of the right kinds, and constants that go with them."""
-    while True:
-        inputs = tuple(draw_value(sort, split, draw) for sort in operation.takes)
-        constants = operation.draw(draw, inputs)
-        if constants is not None:
-            return inputs, constants
-
-
-def _operations_of(family: str, *, joins: bool, edition: Edition) -> list[Operation]:
-    return [one for one in FAMILIES[family].operations if one.joins is joins and one in edition.operations]
-
-
 MASKED_WORD = "~"  # replaces a masked word
-_CONSTANT_SHARE, _DECAY_SHARE = 0.5, 0.3  # of the examples: `follow` is constant, then falls
-_MASK_FACTOR = 5.0  # how much oftener words are masked that descriptions of several families share
+# Shares of the training run: first `follow` is constant, then it falls.
+_CONSTANT_SHARE, _DECAY_SHARE = 0.5, 0.3
+# How much oftener words are masked that descriptions of several families share.
+_MASK_FACTOR = 5.0
 _LIST_OPENING = "model_id = ["  # how a plan's lists begin
-_READING_SEED_OFFSET = 1_000  # added to the seed of readings during reinforcement learning
-_SMALLEST_POOL = 2  # a pool with almost nothing to read
+# Added to the seed of readings during reinforcement learning.
+_READING_SEED_OFFSET = 1_000
+# A pool with almost nothing to read.
+_SMALLEST_POOL = 2
 _SHORT_POOL_SIZES = (2, 3)  # workers in a drill's prompt
-_MODEL_READING_SHARE = 0.1  # of the votes: a model takes one of the readings
-_VOTE_READINGS = 4  # readings to vote on, where there is room: two that differ decide nothing
+# Share of the votes in which a model takes one of the readings.
+_MODEL_READING_SHARE = 0.1
+# Readings to vote on, where there is room: two that differ decide nothing.
+_VOTE_READINGS = 4
 _FIRST_ROUND_VOTE_SHARE = 0.4  # of the first rounds
-_VOTABLE_SHARE = 0.15  # of questions: a part is noisy, and a worker takes votes
+# Share of the questions that are drawn until a part is noisy and a worker takes votes.
+_VOTABLE_SHARE = 0.15
 _JUDGE_SHARE = 0.8  # of drills: a worker takes votes
-_DOUBLE_DESCRIPTION_SHARE = 0.5  # of the one-skill workers, in examples with double descriptions
-_MISSING_SPECIALIST_SHARE = 0.2  # of demonstrations: a model replaces a missing specialist
+# Share of the one-skill workers that an example with double descriptions describes twice.
+_DOUBLE_DESCRIPTION_SHARE = 0.5
+# Share of demonstrations in which a model replaces a missing specialist.
+_MISSING_SPECIALIST_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -560,3 +471,100 @@ def _arm_length(thought: ChainOfThought, form: PlanForm | LongPlanForm, draw: ra
         return 1
     longest = {LongPlanForm.JOIN_4: 2, LongPlanForm.JOIN_5: 3}.get(form, 1)
     return thought.arm if thought.joined and len(thought.kinds) == longest + 2 else draw.randint(1, longest)
+
+
+KEEP_ANSWER_LISTS = render_plan_lists(Plan())
+_OUTCOME_PREFIX = "came "
+
+
+class StepOutcome(StrEnum):
+    """How a step of a first round ended."""
+
+    OK = "ok"
+    SAME = "same"  # the result of an earlier step
+    AGREED = "agreed"  # a vote that two readings at least agree with
+    TIED = "torn"
+    CANNOT = "cannot"
+    LACK = "lack"
+
+
+OUTCOME_TOKENS = (_OUTCOME_PREFIX, *map(str, StepOutcome))
+_VOTE_PHRASE = CANONICAL_PHRASES[InstructionKind.VOTE][0]
+_AGREEING_READINGS = 2  # readings that agree with a vote
+
+
+def perform_plan(plan: Plan, task: Task, pool: Pool, draw: random.Random) -> RoundResult:
+    """Perform the plan with the pool's workers, one step after another."""
+    said: list[str] = []
+    salt = draw.random()
+    for index, step in enumerate(plan.steps):
+        worker = pool[step.worker].worker
+        if not isinstance(worker, SimulatedWorker):
+            raise TypeError(f"expected a simulated worker, not {worker!r}")
+        granted = tuple(GrantedStep(seen, plan.steps[seen].subtask, said[seen]) for seen in step.access)
+        said.append(worker.answer(Request(task, step.subtask, granted, key=f"{salt}-{index}")))
+    names = [pool[step.worker].card.name for step in plan.steps]
+    return RoundResult(plan, tuple(Result(name, text) for name, text in zip(names, said, strict=True)))
+
+
+def outcome_line(performed: RoundResult) -> str:
+    """Return the line that says how each step ended."""
+    return f"{_OUTCOME_PREFIX}{'+'.join(_step_outcome(performed, place) for place in range(len(performed.results)))}\n"
+
+
+def _step_outcome(performed: RoundResult, place: int) -> StepOutcome:
+    results = performed.results
+    text = results[place].text or ""
+    if text.startswith(CANNOT_PREFIX):
+        return StepOutcome.CANNOT
+    if text.startswith(LACK_PREFIX):
+        return StepOutcome.LACK
+    first = repeated_result(results, place)
+    if performed.plan.steps[place].subtask == _VOTE_PHRASE:
+        alike = sum(first in (at, repeated_result(results, at)) for at in range(place)) if first is not None else 0
+        return StepOutcome.AGREED if alike >= _AGREEING_READINGS else StepOutcome.TIED
+    return StepOutcome.OK if first is None else StepOutcome.SAME
+
+
+# Share of the questions with three parts or more that join two arms.
+_JOIN_SHARE = 0.5
+
+
+def nonsense_shape(edition: Edition, count: int, draw: random.Random) -> QuestionShape:
+    """Draw an operation for each of `count` parts, whether or not the kinds of values fit."""
+    while True:
+        first = draw.randint(1, count - 2) if count > 2 and draw.random() < _JOIN_SHARE else 0
+        families = draw.choices(edition.families, k=count)
+        found = [
+            _operations_of(name, joins=bool(first) and place == count - 1, edition=edition)
+            for place, name in enumerate(families)
+        ]
+        if all(found) and not edition.holds_out(frozenset(families)):
+            uses: list[tuple[int, ...]] = [(place - 1,) if place else () for place in range(count)]
+            if first:
+                uses[first], uses[-1] = (), (first - 1, count - 2)
+            return QuestionShape(tuple(map(draw.choice, found)), tuple(uses))
+
+
+def nonsense_question(shape: QuestionShape, split: WordingSplit, draw: random.Random) -> ComposedQuestion:
+    """Return a question of this shape; inputs that no part provides are drawn."""
+    parts = []
+    for operation, uses in zip(shape.operations, shape.uses, strict=True):
+        inputs, constants = _draw_inputs(operation, split, draw)
+        parts.append(QuestionPart(operation, tuple(map(PartReference, uses)) or inputs, constants))
+    return ComposedQuestion(tuple(parts))
+
+
+def _draw_inputs(
+    operation: Operation, split: WordingSplit, draw: random.Random
+) -> tuple[tuple[SimulatedValue, ...], tuple[SimulatedValue, ...]]:
+    """Draw inputs of the right kinds, and constants that go with them."""
+    while True:
+        inputs = tuple(draw_value(sort, split, draw) for sort in operation.takes)
+        constants = operation.draw(draw, inputs)
+        if constants is not None:
+            return inputs, constants
+
+
+def _operations_of(family: str, *, joins: bool, edition: Edition) -> list[Operation]:
+    return [one for one in FAMILIES[family].operations if one.joins is joins and one in edition.operations]

@@ -42,7 +42,8 @@ from shikisha.simulation.values import (
 from shikisha.simulation.vocabulary import fact_table
 from shikisha.simulation.worker_profiles import WorkerProfile
 
-_STATED_VALUE = re.compile(r":\s*([\w-]+)[\s.!]*$")  # "go on with the earlier result: 412", as a later round can say
+# "go on with the earlier result: 412", as a later round can say.
+_STATED_VALUE = re.compile(r":\s*([\w-]+)[\s.!]*$")
 CANNOT_PREFIX, LACK_PREFIX = "I cannot ", "I lack "
 
 
@@ -286,7 +287,8 @@ def _named_numbers(slots: str, values: Sequence[SimulatedValue]) -> dict[str, in
 
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-_KEEP_CHECKED_SHARE = 0.5  # how often a model keeps a result that differs from its own
+# How often a model keeps a result that differs from its own.
+_KEEP_CHECKED_SHARE = 0.5
 
 
 class SimulatedWorker:

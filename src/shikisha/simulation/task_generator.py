@@ -68,7 +68,8 @@ class ShapeGroup:
 
     families: frozenset[str]
     shapes: tuple[QuestionShape, ...]
-    held_out: bool  # whether only the held-out split may have it
+    # Whether only the held-out split may have it.
+    held_out: bool
 
     @property
     def noisy(self) -> bool:
@@ -141,8 +142,10 @@ def _distinct_families(*operations: Operation) -> bool:
     return len({operation.family for operation in operations}) == len(operations)
 
 
-_JOIN_SHARE = 0.4  # of the questions with three parts or more
-_FAMILY_ORDERS_TRIED = 80  # orders of families to try for one form
+# Share of the questions with three parts or more that join two arms.
+_JOIN_SHARE = 0.4
+# Orders of families to try for one form.
+_FAMILY_ORDERS_TRIED = 80
 _CACHE_SIZE = 1 << 16
 
 
@@ -219,7 +222,8 @@ def _chains_of_families(families: tuple[str, ...]) -> tuple[tuple[Operation, ...
     )
 
 
-PoolWorkers: TypeAlias = tuple[tuple[str, str], ...]  # (profile's name, description), in the pool's order
+# (profile's name, description), in the pool's order.
+PoolWorkers: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)

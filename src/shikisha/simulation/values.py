@@ -16,7 +16,8 @@ MONTHS = (
     "january", "february", "march", "april", "may", "june",
     "july", "august", "september", "october", "november", "december",
 )  # fmt: skip
-SLIP_COUNT = 12  # how many different wrong values a slip can give
+# How many different wrong values a slip can give.
+SLIP_COUNT = 12
 
 
 class ValueKind(StrEnum):

@@ -30,7 +30,8 @@ _SLOT_PATTERNS = {
     **dict.fromkeys("abc", r"(?P<{}>\d+)"),
     "d": rf"(?P<{{}}>\d+ (?:{'|'.join(MONTHS)}) \d+)",
 }
-_SPLIT_SHARES = {"dev": 0.15, "heldout": 0.3}  # of the wordings that training can spare
+# Shares of the wordings that training can spare.
+_SPLIT_SHARES = {"dev": 0.15, "heldout": 0.3}
 
 
 class WordingSplit(StrEnum):
@@ -120,14 +121,16 @@ def _literal_pattern(part: str) -> str:
     )
 
 
-_SYLLABLES = tuple("".join(pair) for pair in product("bdfghklmnprstvz", "aiou"))  # no e: keeps "date" and "name" out
+# No syllable has an e, so that no name can be a word like "date".
+_SYLLABLES = tuple("".join(pair) for pair in product("bdfghklmnprstvz", "aiou"))
 _PLACES = {WordingSplit.TRAIN: 1000, WordingSplit.DEV: 200, WordingSplit.HELDOUT: 450}
 _KEEPERS = {WordingSplit.TRAIN: 800, WordingSplit.DEV: 150, WordingSplit.HELDOUT: 350}
+# Twentieths of all words.
 _WORD_SHARES = {
     WordingSplit.TRAIN: range(12),
     WordingSplit.DEV: range(12, 15),
     WordingSplit.HELDOUT: range(15, 20),
-}  # of 20
+}
 _FIRST_DAY = date(1950, 1, 1)
 
 

@@ -21,11 +21,11 @@ SPECIALIST_SKILL, TWO_FAMILY_SKILL, THREE_FAMILY_SKILL, READER_SKILL = 0.98, 0.9
 JUDGE = "judge"
 GENERALIST = "simulated-generalist"
 NOVICE = "simulated-novice"
-_SKILLS, _PRICES = (
-    (SPECIALIST_SKILL, TWO_FAMILY_SKILL, THREE_FAMILY_SKILL),
-    (0.001, 0.0012, 0.0014),
-)  # by number of families
-_TRAINING_PAIR_COUNT = 9  # of the 15 pairs of families; two-skilled workers of the others are new in the held-out split
+# Both by number of families.
+_SKILLS = (SPECIALIST_SKILL, TWO_FAMILY_SKILL, THREE_FAMILY_SKILL)
+_PRICES = (0.001, 0.0012, 0.0014)
+# There are 15 pairs of families; two-skilled workers of the other 6 are new in the held-out split.
+_TRAINING_PAIR_COUNT = 9
 
 
 @dataclass(frozen=True, eq=False)

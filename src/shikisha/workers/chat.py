@@ -34,7 +34,10 @@ from shikisha.workers.chat_reply import (
     read_usage,
     with_minimum_tokens,
 )
-from shikisha.workers.endpoint import error_code, redact_and_clip, status_error
+from shikisha.workers.endpoint import HttpConnections, error_code, redact_and_clip, status_error
+
+if TYPE_CHECKING:
+    from shikisha.workers.http_client import HttpResponse
 
 
 def chat_message(turn: ChatMessage) -> dict[str, Json]:
@@ -82,13 +85,12 @@ def _optional_field(name: str, value: str) -> dict[str, str]:
     return {name: value} if value else {}
 
 
-if TYPE_CHECKING:
-    from shikisha.workers.http_client import HttpClient, HttpResponse
-
 _CHAT_PATH = "/chat/completions"
 _DONE = "[DONE]"
-_MAX_LOOP_SECONDS = 0.002  # seconds that one stream may hold the event loop
-_RUN_ID_HEADER = "x-shikisha-run-id"  # the header of a stream that is a run of another server of ours
+# Seconds that one stream may hold the event loop.
+_MAX_LOOP_SECONDS = 0.002
+# In the stream of a run of another server of ours.
+_RUN_ID_HEADER = "x-shikisha-run-id"
 _RESERVED_FIELDS = frozenset(
     {
         "model",
@@ -171,40 +173,28 @@ class ChatWorker:
         self._settings = settings
         self._card = card
         self._vault = vault
-        self._headers = headers
-        self._wire: HttpClient | None = None
+        self._connections = HttpConnections(card, settings.base_url, settings.max_bytes, headers, vault)
 
     async def perform(self, request: Request) -> Reply:
         """Ask the model; WorkerError says what went wrong and keeps the text received so far."""
-        import aiohttp
-
-        said, heard = request_messages(request), ChatReply(request.on_text)
+        messages, reply = request_messages(request), ChatReply(request.on_text)
         try:
             async with asyncio.timeout(self._card.timeout):
-                await self._converse(request, said, heard)
-        except (TimeoutError, aiohttp.ClientError, ValueError, RecursionError, WorkerError) as error:
-            fault = replace(self._fault(error).fault, partial=heard.text or None)
-            if isinstance(error, WorkerError) and fault.kind.unbilled and heard.usage is not None:
-                fault = self._billed(fault, heard, said, request.wishes)  # an error that states its usage
+                await self._exchange(request, messages, reply)
+        except (TimeoutError, ValueError, RecursionError, WorkerError) as error:
+            fault = replace(self._fault(error).fault, partial=reply.text or None)
+            if isinstance(error, WorkerError) and fault.kind.unbilled and reply.usage is not None:
+                fault = self._with_bill(fault, reply, messages, request.wishes)  # an error that states its usage
             raise WorkerError.of(fault) from None
-        return self._settled(heard, said, request.wishes)
+        return self._checked_reply(reply, messages, request.wishes)
 
     async def aclose(self) -> None:
         """Close the connections."""
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            await wire.aclose()
+        await self._connections.aclose()
 
-    def _open(self) -> "HttpClient":
-        if self._wire is None:
-            from shikisha.workers.http_client import HttpClient
-
-            self._wire = HttpClient(self._card, self._settings.base_url, self._settings.max_bytes, self._headers)
-        return self._wire
-
-    async def _converse(self, request: Request, said: Sequence[ChatMessage], heard: ChatReply) -> None:
+    async def _exchange(self, request: Request, messages: Sequence[ChatMessage], reply: ChatReply) -> None:
         """Send the request and read the whole reply."""
-        body = json.dumps(self._body(request, said), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        body = json.dumps(self._body(request, messages), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         kind = "text/event-stream" if self._settings.stream else "application/json"
         headers = {
             "Content-Type": "application/json",
@@ -213,53 +203,52 @@ class ChatWorker:
             **depth_headers(),
         }
         url = endpoint.join_path(self._settings.base_url, _CHAT_PATH)
-        async with self._open().ask("POST", url, headers, body.encode()) as answer:
-            if not answer.succeeded:
-                whole = await answer.error_body()
-                detail, heard.usage = _read_error_body(whole)
-                raise status_error(answer.status, answer.headers, detail, self._vault, error_code(whole))
+        async with self._connections.open().ask("POST", url, headers, body.encode()) as response:
+            if not response.succeeded:
+                whole = await response.error_body()
+                detail, reply.usage = _read_error_body(whole)
+                raise status_error(response.status, response.headers, detail, self._vault, error_code(whole))
             try:
-                await self._listen(answer, heard)
+                await self._read_reply(response, reply)
             except WorkerError as error:
-                if (
-                    error.fault.kind is FaultKind.SERVER and _RUN_ID_HEADER in answer.headers
-                ):  # that run is over: no retry
+                # A run of another server of ours is over when its stream states an error: another try cannot help.
+                if error.fault.kind is FaultKind.SERVER and _RUN_ID_HEADER in response.headers:
                     raise WorkerError.of(replace(error.fault, kind=FaultKind.NO_ANSWER)) from None
                 raise
 
-    async def _listen(self, answer: "HttpResponse", heard: ChatReply) -> None:
-        kind = answer.headers.get("Content-Type", "")
+    async def _read_reply(self, response: "HttpResponse", reply: ChatReply) -> None:
+        kind = response.headers.get("Content-Type", "")
         if "event-stream" in kind:
-            await self._follow(answer, heard)
+            await self._read_stream(response, reply)
         elif "html" in kind:
             raise _web_page_error()
         elif "json" in kind or not self._settings.stream:  # an endpoint that does not stream
-            body = await answer.read_all()
+            body = await response.read_all()
             if body.lstrip().startswith(b"<"):
                 raise _web_page_error()
-            self._take(json.loads(body), heard)
-            heard.ended = True
+            self._add_chunk(json.loads(body), reply)
+            reply.ended = True
         else:
             raise ValueError(f"expected an event stream, not {kind or 'a body of no stated type'}")
 
-    async def _follow(self, answer: "HttpResponse", heard: ChatReply) -> None:
+    async def _read_stream(self, response: "HttpResponse", reply: ChatReply) -> None:
         """Read an event stream up to its end marker, which may come without the blank line that ends an event."""
-        events, rested = EventStreamParser(), monotonic()
-        while part := await answer.read():
+        events, yielded_at = EventStreamParser(), monotonic()
+        while part := await response.read():
             for data in events.take(part):
-                if monotonic() - rested > _MAX_LOOP_SECONDS:  # many events may arrive together; let other tasks run
+                if monotonic() - yielded_at > _MAX_LOOP_SECONDS:  # many events may arrive together; let other tasks run
                     await asyncio.sleep(0)
-                    rested = monotonic()
+                    yielded_at = monotonic()
                 if data.startswith(_DONE):
-                    heard.ended = True
-                    await answer.drain()
+                    reply.ended = True
+                    await response.drain()
                     return
-                self._take(json.loads(data), heard)
-        heard.ended = events.rest().startswith(_DONE)
+                self._add_chunk(json.loads(data), reply)
+        reply.ended = events.rest().startswith(_DONE)
 
-    def _body(self, request: Request, said: Sequence[ChatMessage]) -> dict[str, object]:
+    def _body(self, request: Request, messages: Sequence[ChatMessage]) -> dict[str, object]:
         settings, wishes = self._settings, request.wishes
-        body: dict[str, object] = {"model": settings.model, "messages": [chat_message(turn) for turn in said]}
+        body: dict[str, object] = {"model": settings.model, "messages": [chat_message(turn) for turn in messages]}
         if settings.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         sampling = {
@@ -279,29 +268,23 @@ class ChatWorker:
         limit = {settings.max_tokens_field: output_limit(self._card, wishes)}
         return body | settings.extra_body | _client_options(wishes, settings.efforts) | limit
 
-    def _take(self, raw: object, heard: ChatReply) -> None:
-        error = heard.take(raw)
+    def _add_chunk(self, raw: object, reply: ChatReply) -> None:
+        error = reply.take(raw)
         if error is not None:
-            raise self._stated(error)
+            raise self._stated_error(error)
 
     def _fault(self, error: BaseException) -> WorkerError:
         """Map an exception to a fault. Messages are our own wording plus the endpoint's, without keys."""
-        import aiohttp
-
-        from shikisha.workers import http_client
-
         match error:
             case WorkerError():
                 return error
-            case aiohttp.ClientError():  # first: some are ValueErrors or TimeoutErrors besides
-                return http_client.http_failure(error, self._vault)
             case TimeoutError():
                 return WorkerError(FaultKind.TIMEOUT, f"no whole answer within {self._card.timeout:g} s")
             case _:
                 what = redact_and_clip(str(error), self._vault)
                 return WorkerError(FaultKind.BAD_REPLY, f"not what the protocol allows: {what}")
 
-    def _stated(self, body: object) -> WorkerError:
+    def _stated_error(self, body: object) -> WorkerError:
         """Map an error that came under status 200, in a stream or in a whole reply, to a fault."""
         code = str(body.get("code")) if isinstance(body, dict) else ""
         if code == TOO_DEEP_CODE:
@@ -312,40 +295,42 @@ class ChatWorker:
             FaultKind.SERVER, f"the reply states an error: {redact_and_clip(_error_message(body), self._vault)}"
         )
 
-    def _settled(self, heard: ChatReply, said: tuple[ChatMessage, ...], wishes: ClientOptions) -> Reply:
+    def _checked_reply(self, reply: ChatReply, messages: tuple[ChatMessage, ...], wishes: ClientOptions) -> Reply:
         """Return the reply with its bill, or raise what is wrong with it, with its bill."""
-        card, text, most = self._card, heard.text, output_limit(self._card, wishes)
+        card, text, most = self._card, reply.text, output_limit(self._card, wishes)
         short = wishes.options.get("max_completion_tokens") == most
-        if (objection := heard.objection(wishes, short=short)) is not None:
+        if (objection := reply.objection(wishes, short=short)) is not None:
             message = self._vault.redact(objection.fault.message)
             fault = replace(objection.fault, message=message, partial=text or None)
-            raise WorkerError.of(self._billed(fault, heard, said, wishes))
-        usage, stated = self._usage(heard, said, wishes)
+            raise WorkerError.of(self._with_bill(fault, reply, messages, wishes))
+        usage, stated = self._usage(reply, messages, wishes)
         if usage is None:
             if self._usage_required:
                 raise WorkerError(FaultKind.BAD_USAGE, "the reply does not say credibly what it used", partial=text)
-            wrote = sum(len(part.encode()) for part in (text, *(call.arguments for call in heard.calls)))
-            usage = Usage(max_tokens(said, card, wishes).input_tokens, min(most, wrote))
-        cost = read_cost(heard.usage, usage, card)
-        finish = FinishReason.LENGTH if heard.truncated else FinishReason.STOP
-        return Reply(text, usage, cost, finish, heard.model, calls=heard.calls, stated=stated)
+            wrote = sum(len(part.encode()) for part in (text, *(call.arguments for call in reply.calls)))
+            usage = Usage(max_tokens(messages, card, wishes).input_tokens, min(most, wrote))
+        cost = read_cost(reply.usage, usage, card)
+        finish = FinishReason.LENGTH if reply.truncated else FinishReason.STOP
+        return Reply(text, usage, cost, finish, reply.model, calls=reply.calls, stated=stated)
 
     def _usage(
-        self, heard: ChatReply, said: tuple[ChatMessage, ...], wishes: ClientOptions
+        self, reply: ChatReply, messages: tuple[ChatMessage, ...], wishes: ClientOptions
     ) -> tuple[Usage | None, Usage | None]:
         """Return the credible usage of the call, and the stated one where it differs."""
-        stated = read_usage(heard.usage, said, self._card, wishes)
+        stated = read_usage(reply.usage, messages, self._card, wishes)
         if stated is None:
             return None, None
-        usage = with_minimum_tokens(stated, (turn.text for turn in said), heard.texts)
+        usage = with_minimum_tokens(stated, (turn.text for turn in messages), reply.texts)
         return usage, None if usage == stated else stated
 
-    def _billed(self, fault: Fault, heard: ChatReply, said: tuple[ChatMessage, ...], wishes: ClientOptions) -> Fault:
+    def _with_bill(
+        self, fault: Fault, reply: ChatReply, messages: tuple[ChatMessage, ...], wishes: ClientOptions
+    ) -> Fault:
         """Return the fault with the usage that the reply states, if that is credible."""
-        usage, _ = self._usage(heard, said, wishes)
+        usage, _ = self._usage(reply, messages, wishes)
         if usage is None:
             return fault
-        cost, price = read_cost(heard.usage, usage, self._card), self._card.price
+        cost, price = read_cost(reply.usage, usage, self._card), self._card.price
         return replace(
             fault, tokens=usage.total, dollars=price.of(usage) if cost is None and price is not None else cost
         )
@@ -375,15 +360,15 @@ def _web_page_error() -> WorkerError:
     return WorkerError(FaultKind.BAD_REPLY, "a web page instead of a reply", tokens=0, dollars=0.0)
 
 
-def _read_error_body(said: bytes) -> tuple[str, object]:
+def _read_error_body(raw: bytes) -> tuple[str, object]:
     """Return the error message of a body (or its text), and the usage that it states."""
     try:
-        body = json.loads(said)
+        body = json.loads(raw)
     except (ValueError, RecursionError):
         body = None
     error = body.get("error", body) if isinstance(body, dict) else body
     usage = body.get("usage") if isinstance(body, dict) else None
-    return _error_message(error) or said.decode(errors="replace"), usage
+    return _error_message(error) or raw.decode(errors="replace"), usage
 
 
 def _error_message(body: object) -> str:

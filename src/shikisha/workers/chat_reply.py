@@ -32,10 +32,12 @@ from shikisha.engine.worker import Card, ChatMessage
 # languages, and to 15.9 at most in patterns ("-=-=-="); beyond 16 are only texts that repeat one very long word, of
 # which the two vocabularies have 443 and 43 in all. Images, files and schemas of tools are not counted at all.
 _MOST_CHANGES_A_TOKEN = 16
-_CHANGES_A_TOKEN = 4  # the usual ratio, for the estimate that replaces an impossible number
+# The usual ratio, for the estimate that replaces an impossible number.
+_CHANGES_A_TOKEN = 4
 _TOLERANCE_FACTOR = 10
 _TOLERANCE_TOKENS = 100_000
-_MAX_DOLLARS = 100.0  # for one call of a worker without a price
+# For one call of a worker without a price.
+_MAX_DOLLARS = 100.0
 
 TokenCount = Annotated[int, Field(strict=True, ge=0)]
 
@@ -208,7 +210,8 @@ _FAILED_REASONS = frozenset(
     }
 )
 _NO_REASONS = frozenset({"", "null", "none", "finish_reason_unspecified"})
-_NO_ARGUMENTS = "{}"  # the arguments of a call that has none
+# The arguments of a call that has none.
+_NO_ARGUMENTS = "{}"
 
 
 class _FunctionChunk(BaseModel):
@@ -327,7 +330,8 @@ class ChatReply:
         if reason not in _NO_REASONS and (
             reason not in _COMPLETE_REASONS or self.finish is None or self.finish in _COMPLETE_REASONS
         ):
-            self.finish = reason  # no later reason completes an interrupted answer
+            # No later reason completes an interrupted answer.
+            self.finish = reason
 
     def _call(self, piece: _ToolCallChunk, place: int) -> _PartialToolCall:
         """Return the call that a chunk belongs to.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from time import time
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, JsonValue
@@ -21,6 +21,10 @@ from shikisha.core.call import TOO_DEEP_CODE
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
 from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.secrets import SecretStore
+from shikisha.engine.worker import Card
+
+if TYPE_CHECKING:
+    from shikisha.workers.http_client import HttpClient
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -79,6 +83,29 @@ def idempotency_header(key: str) -> dict[str, str]:
 
 _FENCE = re.compile(r"^```[^\n`]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 _MAX_PROBLEM = 300
+
+
+class HttpConnections:
+    """An HTTP client that opens at the first call: only then is there an event loop, and a need for aiohttp."""
+
+    def __init__(self, card: Card, url: str, max_bytes: int, headers: Mapping[str, str], vault: SecretStore) -> None:
+        self._settings = (card, url, max_bytes, headers, vault)
+        self._client: HttpClient | None = None
+
+    def open(self) -> "HttpClient":
+        """Return the client."""
+        if self._client is None:
+            # aiohttp takes longer to import than everything else here, and `doctor` and `init` never call a worker.
+            from shikisha.workers.http_client import HttpClient
+
+            self._client = HttpClient(*self._settings)
+        return self._client
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
 
 
 class ToolArguments:
@@ -153,7 +180,8 @@ def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
-_LOOKAHEAD_FACTOR = 8  # pieces of keys are searched in this many times the length
+# Pieces of keys are searched in this many times the length.
+_LOOKAHEAD_FACTOR = 8
 
 
 def redact_and_clip(text: str, vault: SecretStore, longest: int = 300) -> str:

@@ -8,7 +8,7 @@ methods other than GET, POST and PUT, and replies that are not JSON.
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
@@ -19,10 +19,7 @@ from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import Card, Reply, Request
 from shikisha.workers import endpoint
-from shikisha.workers.endpoint import ToolArguments, error_code, redact_and_clip, status_error
-
-if TYPE_CHECKING:
-    from shikisha.workers.http_client import HttpClient
+from shikisha.workers.endpoint import HttpConnections, ToolArguments, error_code, redact_and_clip, status_error
 
 
 def _check_pointer(pointer: str) -> str:
@@ -73,37 +70,21 @@ class HttpWorker:
         self._settings = settings
         self._card = card
         self._vault = vault
-        self._headers = headers
         self._arguments = arguments
-        self._wire: HttpClient | None = None
+        self._connections = HttpConnections(card, settings.url, settings.max_bytes, headers, vault)
 
     async def perform(self, request: Request) -> Reply:
         """Call the tool with the arguments in the subtask."""
-        import aiohttp
-
-        from shikisha.workers import http_client
-
         arguments = await self._arguments.read(request.subtask)
         try:
             async with asyncio.timeout(self._card.timeout):
                 return Reply(await self._ask(arguments, request.key))
-        except aiohttp.ClientError as error:  # first: some are TimeoutErrors besides
-            raise http_client.http_failure(error, self._vault) from None
         except TimeoutError:
             raise WorkerError(FaultKind.TIMEOUT, f"no whole answer within {self._card.timeout:g} s") from None
 
     async def aclose(self) -> None:
         """Close the connections."""
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            await wire.aclose()
-
-    def _open(self) -> "HttpClient":
-        if self._wire is None:
-            from shikisha.workers.http_client import HttpClient
-
-            self._wire = HttpClient(self._card, self._settings.url, self._settings.max_bytes, self._headers)
-        return self._wire
+        await self._connections.aclose()
 
     async def _ask(self, arguments: Mapping[str, object], key: str) -> str:
         url, body, settings = self._settings.url, None, self._settings
@@ -113,7 +94,7 @@ class HttpWorker:
         else:
             body = _compact_json(arguments).encode()
             headers["Content-Type"] = "application/json"
-        async with self._open().ask(settings.method, url, headers, body) as answer:
+        async with self._connections.open().ask(settings.method, url, headers, body) as answer:
             if not answer.succeeded:
                 said = await answer.error_body()
                 detail = said.decode(errors="replace")

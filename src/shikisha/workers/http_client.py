@@ -76,8 +76,10 @@ def proxy_for(url: str) -> str | None:
 
 _MAX_CONNECT_SECONDS = 10.0
 _KEEPALIVE_SECONDS = 5.0  # shorter than servers keep idle connections
-_DRAIN_SECONDS = 0.1  # seconds to wait for the end of the body; then the connection closes
-_ERROR_BODY_SECONDS = 2.0  # to wait for the body of an error status
+# Seconds to wait for the end of the body; then the connection closes.
+_DRAIN_SECONDS = 0.1
+# To wait for the body of an error status.
+_ERROR_BODY_SECONDS = 2.0
 _MAX_ERROR_BODY = 64 * 2**10
 _MAX_HEADER = 64 * 2**10
 _UNWRITABLE = "the request cannot be written"
@@ -144,8 +146,9 @@ class HttpResponse:
 class HttpClient:
     """One worker's connections to one address. Leaving a response before its end closes its connection."""
 
-    def __init__(self, card: Card, url: str, max_bytes: int, headers: Mapping[str, str]) -> None:
+    def __init__(self, card: Card, url: str, max_bytes: int, headers: Mapping[str, str], vault: SecretStore) -> None:
         self._most = max_bytes
+        self._vault = vault
         self._proxy = proxy_for(url)
         # Callers wait for this semaphore and not for a connection, so that connecting has its own timeout.
         self._turn: AbstractAsyncContextManager[None] = (
@@ -166,18 +169,25 @@ class HttpClient:
     async def ask(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> AsyncIterator[HttpResponse]:
-        """Send a request and yield its response once the head has arrived."""
+        """Send a request and yield its response once the head has arrived; WorkerError where the connection fails."""
         async with self._turn:
             try:
-                response = await self._session.request(
-                    method, url, data=body, headers=headers, proxy=self._proxy, allow_redirects=False
-                )
-            except ValueError as error:
-                if isinstance(error, aiohttp.ClientError):
-                    raise
-                raise WorkerError(FaultKind.BAD_REQUEST, _UNWRITABLE) from None  # it may repeat a header
-            async with response:
-                yield HttpResponse(response, self._most)
+                async with await self._send(method, url, headers, body) as response:
+                    yield HttpResponse(response, self._most)
+            except aiohttp.ClientError as error:
+                raise http_failure(error, self._vault) from None
+
+    async def _send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> aiohttp.ClientResponse:
+        try:
+            return await self._session.request(
+                method, url, data=body, headers=headers, proxy=self._proxy, allow_redirects=False
+            )
+        except aiohttp.ClientError:  # first: some are ValueErrors besides
+            raise
+        except ValueError:
+            raise WorkerError(FaultKind.BAD_REQUEST, _UNWRITABLE) from None  # its message may repeat a header
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -198,12 +208,10 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         raise ConnectionBroken(str(error)) from error
 
 
-def http_failure(error: BaseException | None, vault: SecretStore) -> WorkerError:
+def http_failure(error: aiohttp.ClientError, vault: SecretStore) -> WorkerError:
     """Map an exception of the HTTP library to a fault."""
     name, text = type(error).__name__, redact_and_clip(str(error), vault)
     match error:
-        case WorkerError():
-            return error
         case aiohttp.ClientHttpProxyError():  # its message names the proxy, which may contain a password
             return WorkerError(FaultKind.CONNECT, f"the proxy refuses: status {error.status}")
         case aiohttp.ConnectionTimeoutError() | aiohttp.ClientConnectorError():

@@ -107,7 +107,8 @@ class McpWorker:
         self._env = env
         self._headers = headers
         self._session: McpSession | None = None
-        self._found: ToolDescription | None = None  # as the connection that is open showed it
+        # As the connection that is open showed it.
+        self._found: ToolDescription | None = None
 
     async def perform(self, request: Request) -> Reply:
         """Call the tool with the arguments in the subtask."""
@@ -139,7 +140,8 @@ class McpWorker:
         if self._session is None:
             words = mcp_session.StderrTail()
             opening = partial(self._open, words)
-            seconds = self._card.timeout / 2  # a slower connection counts as none: nothing was performed
+            # A slower connection counts as none: nothing was performed.
+            seconds = self._card.timeout / 2
             self._session = mcp_session.McpSession(opening, seconds, self._vault, words)
         try:
             async with asyncio.timeout(self._card.timeout):

@@ -105,12 +105,15 @@ def mcp_http_failure(error: httpx2.HTTPError, vault: SecretStore) -> WorkerError
             return WorkerError(FaultKind.RESET, f"{name}: {text}")
 
 
-logging.getLogger("mcp.client").setLevel(logging.CRITICAL + 1)  # it logs what servers send, which may repeat keys
+# It logs what servers send, which may repeat keys.
+logging.getLogger("mcp.client").setLevel(logging.CRITICAL + 1)
 
 _MAX_STDERR_TAIL = 1_000
-_KEPT_BYTES = 8_000  # more than are shown: a key cut in half at the beginning would not be recognised
+# More than are shown: a key cut in half at the beginning would not be recognised.
+_KEPT_BYTES = 8_000
 _TEARDOWN_SECONDS = 10.0
-_SESSION_EXPIRED = "Session terminated"  # what the SDK says when the server has forgotten us
+# What the SDK says when the server has forgotten us.
+_SESSION_EXPIRED = "Session terminated"
 _FAULT_BY_CODE = {
     CONNECTION_CLOSED: FaultKind.RESET,
     INTERNAL_ERROR: FaultKind.SERVER,

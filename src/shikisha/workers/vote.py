@@ -14,7 +14,8 @@ from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 
-VoteForm: TypeAlias = AnswerForm  # what two answers must have in common to count as the same
+# What two answers must have in common to count as the same.
+VoteForm: TypeAlias = AnswerForm
 
 
 class VoteSettings(BaseModel):

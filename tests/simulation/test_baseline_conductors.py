@@ -175,9 +175,9 @@ async def test_rules_have_a_plan_for_any_question_and_worker(conductor: Baseline
 
 
 async def test_what_is_not_of_this_world_cannot_be_planned_for() -> None:
-    with pytest.raises(PlanError, match="none of the rehearsal world's"):
+    with pytest.raises(PlanError, match="none of the simulation's"):
         await OPTIMAL.propose(Situation(Task("What now?"), (Card("fact"),)))
-    with pytest.raises(PlanError, match="not of the embedded orchestra: somebody"):
+    with pytest.raises(PlanError, match="not simulated workers: somebody"):
         await OPTIMAL.propose(Situation(Task(ONE), (Card("somebody"),)))
     with pytest.raises(PlanError, match="no worker 'simulated-generalist'"):
         await ONLY_GENERALIST.propose(Situation(Task(ONE), (Card("fact"),)))

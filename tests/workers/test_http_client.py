@@ -17,7 +17,7 @@ from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
 from shikisha.workers import http_client
 from shikisha.workers.chat_reply import EventStreamParser
 from shikisha.workers.endpoint import redact_and_clip, retry_after, status_error
-from shikisha.workers.http_client import ConnectionBroken, HttpClient, http_failure
+from shikisha.workers.http_client import HttpClient, http_failure
 
 KEY = "sk-planted-0123456789"
 VAULT = SecretStore({"KEY": KEY})
@@ -75,7 +75,7 @@ class Server:
 @asynccontextmanager
 async def wired(server: Server, most: int = 1000, **headers: str) -> AsyncIterator[tuple[HttpClient, str]]:
     async with serve_http(server.answer) as url:
-        wire = HttpClient(Card("w", timeout=20.0), url, most, headers)
+        wire = HttpClient(Card("w", timeout=20.0), url, most, headers, VAULT)
         try:
             yield wire, url
         finally:
@@ -110,10 +110,10 @@ async def test_a_body_beyond_the_limit_is_refused_and_the_next_call_is_served() 
 async def test_one_call_is_one_request_even_where_the_connection_is_reset(method: str) -> None:
     server = Server([], reset=True)
     async with wired(server) as (wire, url):
-        with pytest.raises(ConnectionBroken) as caught:
+        with pytest.raises(WorkerError) as caught:
             async with wire.ask(method, url, {}, b"{}"):
                 pass
-    assert http_failure(caught.value, VAULT).fault.kind is FaultKind.RESET
+    assert caught.value.fault.kind is FaultKind.RESET
     assert len(server.requests) == 1
 
 
@@ -144,13 +144,13 @@ async def test_what_is_no_http_is_a_bad_reply() -> None:
 
     server = await asyncio.start_server(speak, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    wire = HttpClient(Card("w", timeout=20.0), url, 1000, {})
+    wire = HttpClient(Card("w", timeout=20.0), url, 1000, {}, VAULT)
     async with server:
-        with pytest.raises(aiohttp.ClientResponseError) as caught:
+        with pytest.raises(WorkerError) as caught:
             async with wire.ask("GET", url, {}):
                 pass
         await wire.aclose()
-    assert http_failure(caught.value, VAULT).fault.kind is FaultKind.BAD_REPLY
+    assert caught.value.fault.kind is FaultKind.BAD_REPLY
 
 
 async def test_a_server_without_a_certificate_that_is_trusted_is_a_connect_fault() -> None:
@@ -159,13 +159,13 @@ async def test_a_server_without_a_certificate_that_is_trusted_is_a_connect_fault
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    wire = HttpClient(Card("w", timeout=20.0), url, 1000, {})
+    wire = HttpClient(Card("w", timeout=20.0), url, 1000, {}, VAULT)
     async with server:
-        with pytest.raises(aiohttp.ClientConnectorError) as caught:
+        with pytest.raises(WorkerError) as caught:
             async with wire.ask("GET", url, {}):
                 pass
         await wire.aclose()
-    assert http_failure(caught.value, VAULT).fault.kind is FaultKind.CONNECT
+    assert caught.value.fault.kind is FaultKind.CONNECT
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ async def test_a_proxy_is_asked_for_the_whole_address(monkeypatch: pytest.Monkey
     async with serve_http(server.answer) as url:
         monkeypatch.setenv("http_proxy", url.replace("http://", "http://user:pass@"))
         monkeypatch.setenv("no_proxy", "")
-        wire = HttpClient(Card("w", timeout=20.0), "http://api.invalid/v1", 1000, {})
+        wire = HttpClient(Card("w", timeout=20.0), "http://api.invalid/v1", 1000, {}, VAULT)
         async with wire.ask("POST", "http://api.invalid/v1/x", {}, b"{}") as answer:
             assert await answer.read_all() == b"{}"
         await wire.aclose()
@@ -253,10 +253,9 @@ def proxied() -> aiohttp.ClientHttpProxyError:
         (aiohttp.ServerDisconnectedError(), FaultKind.RESET),
         (aiohttp.ClientOSError(104, f"reset by {KEY}"), FaultKind.RESET),
         (aiohttp.InvalidURL(f"http://{KEY}"), FaultKind.BAD_REQUEST),
-        (None, FaultKind.RESET),
     ],
 )
-def test_every_failure_of_the_http_library_is_some_fault(error: Exception | None, kind: FaultKind) -> None:
+def test_every_failure_of_the_http_library_is_some_fault(error: aiohttp.ClientError, kind: FaultKind) -> None:
     fault = http_failure(error, VAULT).fault
     assert fault.kind is kind
     assert KEY not in fault.message

@@ -28,7 +28,7 @@ from shikisha.config.eval_processes import start_processes
 from shikisha.config.eval_setup import EvaluationSetup, open_stage
 from shikisha.evals.baselines import EntrantSpec
 from shikisha.evals.runner import Evaluation
-from shikisha.evals.sample_store import SampleStore
+from shikisha.evals.samples import SampleStore
 
 FOLDER = Path(__file__).parent.parent.parent / "shared" / "recorded"
 MP13 = (

@@ -482,9 +482,9 @@ def _own() -> list[dict[str, object]]:
 
 def register_tasksets() -> None:
     """Register every set, with the row that its own tests read."""
-    from shikisha.evals.tasksets.taskset_loader import ROW_SETS
+    from shikisha.evals.tasksets.taskset_loader import LAYOUTS
 
-    for known in ROW_SETS:
+    for known in LAYOUTS:
 
         def rows(known: str = known) -> list[Mapping[str, object]]:
             import test_tasksets_code

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from shikisha.cli.app import app
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.core.errors import ConfigError
-from shikisha.evals.sample_store import lock_folder
+from shikisha.evals.samples import lock_folder
 from shikisha.sandbox.availability import full_python_sandbox
 
 CONFIG = """

@@ -8,18 +8,12 @@ from hypothesis import strategies as st
 from reports import curve, report
 
 from shikisha.evals.entrant_metrics import ConfidenceBin, ConfidenceCalibration, RouterCurve
-from shikisha.evals.report_text import reading_order, shorten_middle
+from shikisha.evals.html_report import cost_chart, difference_axis, reliability_diagram, router_charts
+from shikisha.evals.report_text import reading_order
 from shikisha.evals.samples import EntrantRole
-from shikisha.plots.eval_charts import (
-    ChartSize,
-    accuracy_intervals,
-    cost_chart,
-    difference_intervals,
-    reliability_diagram,
-    router_charts,
-    thin_points,
-    topology_graph,
-)
+from shikisha.plots.charts import ChartSize, interval_chart, thin_points
+from shikisha.plots.number_format import shorten_middle
+from shikisha.plots.run_charts import topology_graph
 from shikisha.plots.svg import (
     AxisScale,
     LabelTarget,
@@ -205,14 +199,15 @@ def test_an_edge_over_a_column_is_bent_around_it() -> None:
 
 
 def test_intervals_share_one_scale() -> None:
-    plot = accuracy_intervals(reading_order(report()))
+    entries = report().entries
+    plot = interval_chart({one.name: (one.interval.low, one.accuracy, one.interval.high) for one in entries})
     assert set(plot.lines) == {entry.name for entry in report().entries}
     assert all(0 <= line.low < line.mean < line.high <= 100 for line in plot.lines.values())
     assert plot.zero is None
 
 
 def test_differences_show_0_and_leave_out_who_was_not_compared() -> None:
-    plot = difference_intervals(report().entries)
+    plot = difference_axis(report().entries)
     assert report().best_single not in plot.lines
     assert plot.zero is not None
     assert [tick.text for tick in plot.ticks] == ["−50", "−25", "0", "+25"]
@@ -222,18 +217,17 @@ def test_differences_show_0_and_leave_out_who_was_not_compared() -> None:
 def test_the_cost_plot_shows_everybody_whose_cost_is_known() -> None:
     made = report()
     plot = cost_chart(made, reading_order(made), ChartSize(1200, 600))
-    assert len(plot.dots) == 19
-    assert plot.log
-    assert plot.left_out == ()
+    assert len(plot.points) == 19
+    assert plot.x_title == "dollars a task (logarithmic)"
     assert [tick.text for tick in plot.x_ticks][:2] == ["$0", "$0.00003"]
-    boxes = [dot.label.box for dot in plot.dots if dot.label]
+    boxes = [point.label.box for point in plot.points if point.label]
     assert len(boxes) == 19
     assert sum(one.overlap(other) for one, other in combinations(boxes, 2)) == 0
 
 
 def test_what_costs_nothing_stands_left_of_what_costs_something() -> None:
     plot = cost_chart(report(), report().entries, ChartSize(1200, 600))
-    places = {dot.entry.name: dot.spot.x for dot in plot.dots}
+    places = {point.name: point.x for point in plot.points}
     free = places.pop("Mistral-7B-Instruct-v0.2")
     assert free < min(places.values()) - 30
 
@@ -241,9 +235,9 @@ def test_what_costs_nothing_stands_left_of_what_costs_something() -> None:
 def test_where_there_is_no_room_for_all_names_single_workers_lose_theirs() -> None:
     made = report()
     plot = cost_chart(made, made.entries, ChartSize(350, 500, names=18))
-    without = [dot.entry for dot in plot.dots if dot.label is None]
-    assert {entry.part for entry in without} == {EntrantRole.SINGLE}
-    assert made.best_single not in [entry.name for entry in without]
+    without = [point for point in plot.points if point.label is None]
+    assert {point.style for point in without} == {EntrantRole.SINGLE}
+    assert made.best_single not in [point.name for point in without]
 
 
 def test_an_empty_bin_has_no_mark() -> None:
@@ -252,10 +246,11 @@ def test_an_empty_bin_has_no_mark() -> None:
             "a", (ConfidenceBin(0, 0.0, 0.0), ConfidenceBin(30, 0.5, 0.5), ConfidenceBin(10, 0.9, 0.6)), 0.1
         )
     )
-    half, most = drawn.marks
-    assert half.y == half.diagonal
-    assert most.y > most.diagonal  # y is downwards: less is right than was thought
-    assert half.bar_top < most.bar_top < drawn.counts_bottom
+    half, most = drawn.points
+    assert half.bar == (half.y, half.y)
+    assert most.bar is not None
+    assert most.y > most.bar[0]  # y is downwards: less is right than was thought
+    assert drawn.bars[0].top < drawn.bars[1].top < drawn.bars[0].bottom
 
 
 def test_curves_are_drawn_by_their_pair_of_workers() -> None:
@@ -263,9 +258,9 @@ def test_curves_are_drawn_by_their_pair_of_workers() -> None:
     first, second = router_charts(
         [curve("a", 0.5), other, curve("b", 2.0), RouterCurve("d", "e", "f", (), 0.0, None, None)]
     )
-    assert [line.curve.name for line in first.lines] == ["a", "b"]
-    assert (second.weak, second.strong) == ("weak", "strong")
-    assert second.by_lot == second.lines[0].path
+    assert [curve.name for curve in first[1]] == [curve.name for curve in first[0].curves] == ["a", "b"]
+    assert [(curve.weak, curve.strong) for curve in second[1]] == [("weak", "strong")]
+    assert second[0].guides == (("by-lot", second[0].curves[0].path),)
 
 
 @pytest.mark.parametrize("count", [1, 2, 100, 101, 102, 9764])

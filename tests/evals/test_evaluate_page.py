@@ -268,9 +268,9 @@ def test_without_jinja2_the_extra_is_named() -> None:
     program = """
 import sys
 sys.modules["jinja2"] = None
-from shikisha.evaluate.entries import Report
-from shikisha.evaluate.page import render
-render(Report("t", "v", "", (), (), None, (), (), {}, {}))
+from shikisha.evals.entrant_metrics import EvaluationReport
+from shikisha.evals.html_report import render_html_report
+render_html_report(EvaluationReport("t", "v", "", (), (), None, (), (), {}, {}))
 """
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command

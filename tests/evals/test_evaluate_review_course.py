@@ -16,8 +16,7 @@ from shikisha.engine.recorder import MemoryRecorder
 from shikisha.evals.baselines import requested_entrant, self_consistency_spec, vote_weights
 from shikisha.evals.graders import ScriptedChecker
 from shikisha.evals.runner import Evaluation, LocalExecutor, TaskRunner
-from shikisha.evals.sample_store import SampleStore
-from shikisha.evals.samples import Entrant
+from shikisha.evals.samples import Entrant, SampleStore
 from shikisha.evals.taskset import TaskItem
 
 THIRD = '[workers.third]\nkind = "scripted"\nanswers = "4"\nprice = { call = 0.02 }\n'

@@ -12,7 +12,7 @@ from evaluated import Evaluated
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.core.errors import JournalUnavailable
 from shikisha.evals.response_cache import LineAppender
-from shikisha.evals.sample_store import lock_folder
+from shikisha.evals.samples import lock_folder
 
 
 @contextmanager

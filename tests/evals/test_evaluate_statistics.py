@@ -141,11 +141,11 @@ def test_one_score_or_equal_ones_have_an_interval_with_a_width() -> None:
 def test_numpy_is_imported_for_a_bootstrap_only_and_its_lack_names_the_extra() -> None:
     code = """
 import sys
-import shikisha.evaluate.compare, shikisha.evaluate.report
+import shikisha.evals.evaluation_comparison, shikisha.evals.report
 assert "numpy" not in sys.modules
 sys.modules["numpy"] = None
-from shikisha.errors import MissingExtra
-from shikisha.evaluate.statistics import bootstrap, wilson
+from shikisha.core.errors import MissingExtra
+from shikisha.evals.statistics import bootstrap, wilson
 assert wilson(1, 2) and bootstrap([1.0, 1.0])
 try:
     bootstrap([0.0, 1.0])

@@ -15,21 +15,16 @@ from shikisha.evals.report_text import (
     abbreviate_names,
     best_single_entry,
     caveat_sentences,
-    compact,
-    count,
     headline_sentences,
     leading_entries,
-    percent,
-    plural,
-    points,
     reading_order,
-    seconds,
     short_names,
     span,
     total_dollars,
     verdict,
 )
 from shikisha.evals.samples import EntrantRole
+from shikisha.plots.number_format import compact, count, percent, plural, points, seconds
 
 EMPTY = EvaluationReport("t", "v", "", (), (), None, (), (), {}, {})
 

@@ -10,7 +10,7 @@ import pytest
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import GradeMark
 from shikisha.evals.taskset import TaskItem, Taskset
-from shikisha.evals.tasksets.taskset_loader import ROW_SETS, load_taskset, set_module
+from shikisha.evals.tasksets.taskset_loader import LAYOUTS, load_taskset
 
 Fields = Mapping[str, object]
 
@@ -266,4 +266,4 @@ def test_what_stands_inside_a_field_is_named_too(tmp_path: Path) -> None:
 
 
 def test_every_set_says_where_it_is_on_the_hub() -> None:
-    assert len({set_module(name).HUB.id for name in ROW_SETS}) == len(ROW_SETS)
+    assert len({LAYOUTS[name].hub.id for name in LAYOUTS}) == len(LAYOUTS)

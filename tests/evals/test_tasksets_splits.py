@@ -11,14 +11,9 @@ from shikisha.core.errors import ConfigError
 from shikisha.core.task import Task
 from shikisha.evals.graders import ScriptedChecker
 from shikisha.evals.taskset import DEFAULT_SHARES, TaskItem, Taskset, TaskSplit, content_key, content_split
-from shikisha.evals.tasksets.question_format import format_choice, format_number
-from shikisha.evals.tasksets.taskset_loader import (
-    PlacedItem,
-    TaskOverlap,
-    assign_splits,
-    find_contamination,
-    split_from_file_name,
-)
+from shikisha.evals.tasksets.contamination import TaskOverlap, find_contamination
+from shikisha.evals.tasksets.layouts import NUMBER, format_choice, with_instruction
+from shikisha.evals.tasksets.taskset_loader import PlacedItem, assign_splits, split_from_file_name
 
 
 def item(prompt: str, task_id: str = "", given_split: TaskSplit | None = None) -> TaskItem:
@@ -154,7 +149,7 @@ LONG, SHORT = words(120, 1), words(20, 2)
         (LONG, changed(LONG, 60), 95 / 108, False),  # 13 of 108 runs hold the changed word
         (SHORT, changed(SHORT, 10), 11 / 16, False),  # 5 of 16
         (SHORT, f"{words(80, 5)} {SHORT}", 1.0, False),  # short in long
-        (format_number(SHORT), SHORT, 1.0, False),  # our own words do not count
+        (with_instruction(SHORT, NUMBER), SHORT, 1.0, False),  # our own words do not count
         ("Why?", " why? ", 1.0, True),
         ("2 + 2?", "2 - 2!", 1.0, False),  # signs are no words
     ],
@@ -175,7 +170,7 @@ def test_what_is_found_again_is_reported_with_its_similarity(
         (LONG, words(120, 6)),
         (LONG, " ".join(LONG.split()[:20] + words(100, 7).split())),  # 8 of 108 runs
         (format_choice("Which is red?", ["blood", "snow"]), format_choice("Who was first?", ["Ada", "Alan"])),
-        (format_number("How many?"), format_number("How much?")),
+        (with_instruction("How many?", NUMBER), with_instruction("How much?", NUMBER)),
         (SHORT, ""),
     ],
 )

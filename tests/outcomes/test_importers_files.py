@@ -71,7 +71,7 @@ BATTLE: dict[str, object] = {"prompt": "Q", "model_a": "a", "model_b": "b", "win
             "line 4: mistralai/Mixtral-8x7B-Instruct-v0.1: expected True or False, found null",
         ),
         ("routellm", csv_of(verdicts(" ", True, True)), "line 2: prompt: the prompt is empty"),
-        ("routellm", csv_of({"prompt": "Q"}), "line 2: prompt: expected columns named for models beside it"),
+        ("routellm", csv_of({"prompt": "Q"}), "line 2: prompt: expected columns named for models next to it"),
         (
             "routellm",
             lines_of(BATTLE),

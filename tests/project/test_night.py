@@ -16,7 +16,7 @@ import night_fuzz
 import night_power
 import night_soak
 from night_story import Acknowledged, House, Mode, Shim, Story, audit, build_shim
-from shikisha.evals.tasksets.taskset_loader import ROW_SETS
+from shikisha.evals.tasksets.taskset_loader import LAYOUTS
 from shikisha.outcomes.importers.importer_registry import SOURCE_KINDS
 
 WRITER = """
@@ -191,7 +191,7 @@ def test_readers_read_their_seeds_and_refuse_what_is_near_them(tmp_path: Path, n
 
 
 def test_every_importer_and_taskset_of_rows_is_fuzzed() -> None:
-    names = {f"import-{kind}" for kind in SOURCE_KINDS} | {f"taskset-{known}" for known in ROW_SETS}
+    names = {f"import-{kind}" for kind in SOURCE_KINDS} | {f"taskset-{known}" for known in LAYOUTS}
     assert names - set(night_fuzz.TARGETS) == set()
 
 

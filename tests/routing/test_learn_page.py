@@ -13,8 +13,9 @@ import pytest
 from policies import BUDGETS, broad, policy
 from test_evaluate_page import Read, colours, contrast
 
-from shikisha.plots.eval_charts import ChartSize
-from shikisha.plots.policy_charts import (
+from shikisha.plots.charts import ChartSize
+from shikisha.plots.svg import Rect
+from shikisha.routing.fit.policy_charts import (
     accuracy_promises,
     budget_checks,
     cost_promises,
@@ -22,7 +23,6 @@ from shikisha.plots.policy_charts import (
     setting_shares,
     worker_stack,
 )
-from shikisha.plots.svg import Rect
 from shikisha.routing.fit.policy_figures import (
     affordable_points,
     cost_to_reach,
@@ -39,7 +39,7 @@ from shikisha.routing.policy_data import Baseline, Candidate, FrontierPoint, Hel
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, parse_target
 
 EVIL = '"><script>alert(1)</script>'
-WIDE = ChartSize(1200, 560)
+WIDE = ChartSize(1200, 560, right=150)
 
 
 def hostile() -> Policy:
@@ -168,26 +168,27 @@ def test_what_would_squeeze_the_drawing_is_named_instead() -> None:
     assert plot is not None
     assert plot.above == ("oracle",)
     assert plot.below == ("cheap", "middle", "best single worker")
-    assert [(curve.line.name, curve.role, bool(curve.band)) for curve in plot.curves] == [
-        ("table", "rung", False),
+    assert [(curve.name, curve.style, bool(curve.band)) for curve in plot.chart.curves] == [
+        ("table", "r1", False),
         ("policy", "kept", True),
-        ("majority", "yard", False),
+        ("majority", "yard d1", False),
     ]
-    assert [dot.mark.name for dot in plot.dots if dot.mark.best] == ["dear"]
+    assert [point.name for point in plot.chart.points if point.style == "single best"] == ["dear"]
 
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("made", [policy(), broad()])
 def test_the_drawing_stays_inside_its_frame(made: Policy, *, named: bool) -> None:
     size = WIDE if named else ChartSize(350, 420, 11, 19)
-    plot = frontier_chart(made, size, named=named)
-    assert plot is not None
+    found = frontier_chart(made, size, named=named)
+    assert found is not None
+    plot = found.chart
     for curve in plot.curves:
         places = [tuple(map(float, pair)) for pair in re.findall(r"([\d.]+) ([\d.]+)", curve.path + curve.band)]
         assert all(plot.frame.holds(x, y) for x, y in places)
         assert curve.label is not None
         assert curve.label.box.beyond(Rect(0, 0, size.width, size.height)) <= 1
-    assert all(plot.frame.holds(dot.spot.x, dot.spot.y) for dot in plot.dots)
+    assert all(plot.frame.holds(point.x, point.y) for point in plot.points)
 
 
 def test_promises_stand_beside_what_was_found() -> None:
@@ -196,10 +197,12 @@ def test_promises_stand_beside_what_was_found() -> None:
     for each in held:
         assert each.accuracy == pytest.approx(each.met.accuracy)
     drawn = accuracy_promises(held)
-    assert all(drawn.frame.holds(pair.x, pair.y) for pair in drawn.pairs)
+    assert all(drawn.frame.holds(point.x, point.y) for point in drawn.points)
     spent = cost_promises(held)
     assert spent is not None
-    assert all(pair.x - spent.frame.left == pytest.approx(spent.frame.bottom - pair.y, rel=0.5) for pair in spent.pairs)
+    assert all(
+        point.x - spent.frame.left == pytest.approx(spent.frame.bottom - point.y, rel=0.5) for point in spent.points
+    )
 
 
 def test_promises_that_were_not_compared_are_not_called_kept() -> None:

@@ -92,7 +92,7 @@ async def test_bars_lie_on_the_axis_in_the_order_of_the_calls() -> None:
     assert [(bar.worker, bar.fate) for bar in drawn.bars] == [("a", "failed"), ("a", "ok"), ("b", "ok")]
     assert all(drawn.names <= bar.left and bar.left + bar.width <= drawn.width for bar in drawn.bars)
     assert "retry" in drawn.bars[1].name
-    assert "server" in drawn.bars[0].told
+    assert "server" in drawn.bars[0].words
 
 
 async def test_time_in_which_nobody_performed_it_is_taken_out_and_said() -> None:
@@ -106,7 +106,7 @@ async def test_time_in_which_nobody_performed_it_is_taken_out_and_said() -> None
     later = [replace(event, at=event.at + day) for event in events[half:]]
     drawn = run_charts.timeline([*events[:half], *pause, *later], later[-1].at)
     assert drawn is not None
-    assert [flag.told for flag in drawn.pauses] == ["nobody performed it for 1 d"]
+    assert [flag.words for flag in drawn.pauses] == ["it was not executed for 1 d"]
     assert not any(tick.text.endswith("h") for tick in drawn.ticks)
 
 

@@ -8,9 +8,9 @@ from made_steps import BESIDE, learned, steps
 from rich.text import Text
 
 from shikisha.core.errors import ConfigError
-from shikisha.plots.training_charts import accuracy_curve
 from shikisha.training.metrics import ValidationResult
 from shikisha.training.model_loader import resolve_start
+from shikisha.training.training_charts import accuracy_curve
 
 
 def plain(lines: list[Text]) -> list[str]:

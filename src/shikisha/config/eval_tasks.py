@@ -185,14 +185,8 @@ def _sample_dev(dev: tuple[TaskItem, ...], count: int, seed: int) -> tuple[TaskI
 
 def contamination_note(items: Iterable[TaskItem], setup: "EvaluationSetup", other: str, tools: GraderTools) -> str:
     """Say which of these tasks are found again in another taskset, word for word or nearly so."""
-    from shikisha.evals.tasksets.taskset_loader import (
-        OWN_SET,
-        TaskOverlap,
-        TaskSelection,
-        find_contamination,
-        load_taskset,
-        parse_taskset_name,
-    )
+    from shikisha.evals.tasksets.contamination import TaskOverlap, find_contamination
+    from shikisha.evals.tasksets.taskset_loader import OWN_SET, TaskSelection, load_taskset, parse_taskset_name
 
     known = parse_taskset_name(other).known
     wanted = TaskSelection(checker={"checker": setup.checker} if setup.checker and known == OWN_SET else None)

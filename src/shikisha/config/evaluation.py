@@ -41,7 +41,7 @@ from shikisha.evals.graders import GraderTools
 from shikisha.evals.report import EvaluationInfo, build_report
 from shikisha.evals.response_cache import UNCACHED_KINDS
 from shikisha.evals.runner import Evaluation, EvaluationStop, Executor, LocalExecutor
-from shikisha.evals.sample_store import SampleStore, lock_folder
+from shikisha.evals.samples import SampleStore, lock_folder
 from shikisha.evals.samples import Entrant
 from shikisha.evals.taskset import TaskItem
 

@@ -1,6 +1,7 @@
-"""Evaluating: any conductors over any taskset, from runs to figures that a careful reviewer would believe.
+"""Evaluation: conductors over tasksets, from runs to figures with intervals.
 
-Invariant: every figure is counted from Samples, one for each (entrant, task), which were graded from real runs;
-entrants are compared on the tasks that both did, task by task. Deliberately absent: learning, and choosing what to
-evaluate (the composition root casts the entrants).
+`runner` plays tasks and keeps one `Sample` for each (entrant, task); everything else counts samples: `entrant_metrics`,
+`router_curves` and `report` compute, `html_report` and `terminal_report` show. Entrants are compared task by task, on
+the tasks that both did. Formats on disk (samples, replies, reports) may only grow. The command line and `config` import
+this package; the engine, the workers and the conductors must not.
 """

@@ -1,15 +1,10 @@
-"""Who plays in an evaluation besides those asked for, as specifications that any process can turn into entrants.
+"""The entrants of an evaluation besides those asked for, and the order in which all of them are played.
 
-Every evaluation has: each single worker; random plans; the best fixed topology, chosen on the dev split; the best
-worker asked again at equal cost. Invariants: a choice (which worker is best, which topology) is made on dev tasks only;
-a specification is plain data. Deliberately absent: conductors and pools (the composition root makes them of this).
-
-The course of an evaluation: single workers first, then everyone else, then what is chosen by what came before.
-
-Invariants: the best single worker and the best fixed topology are chosen on dev tasks, and the topology is reported on
-tasks that it was not chosen on; a call that one entrant paid for is not paid again for another (see `calls`); controls
-that are to be free are paid for by nobody, and stand in the report only where the calls made anyway tell all of them;
-what could not be played is said in a note. Deliberately absent: figures (`report`).
+Every evaluation has each single worker, random plans, the best fixed topology, and the best worker asked again at equal
+cost. Invariants: a choice (which worker is best, which topology) is made on dev tasks only, and a topology is reported
+on tasks that it was not chosen on; a specification is plain data, of which any process can make an entrant; a call that
+one entrant paid for is not paid again for another (see `response_cache`); free baselines make no call, and are reported
+only where the calls made anyway cover all tasks; a note says what was not played.
 """
 
 import re
@@ -24,11 +19,11 @@ from shikisha.evals.runner import Evaluation
 from shikisha.evals.samples import Entrant, EntrantRole, Sample
 from shikisha.evals.taskset import TaskItem
 
-VOTE, WEIGH = "vote", "weigh"  # the counters of votes that stand ready behind every pool
+VOTE, WEIGH = "vote", "weigh"  # the vote-counting workers that every pool has
 _TOP_WORKERS = 3
 _MOST_VOTERS = MAX_STEPS - 1
 _CONDUCTOR_MARKS = re.compile("[:?&]")  # stands in every conductor's own name before its first `=`
-_EQUAL_WEIGHTS_NOTE = "every vote counts the same: nobody is known to be right more often than not on the dev split"
+_EQUAL_WEIGHTS_NOTE = "every vote counts the same: no voter is right more often than not on the dev split"
 _LEAST_ACCURACY, _HIGHEST_ACCURACY = 0.02, 0.98  # accuracies are held inside, so that a weight is finite
 
 
@@ -76,7 +71,7 @@ class Baselines:
         return single_worker_specs(self._workers)
 
     def random(self) -> EntrantSpec:
-        """Return the entrant whose plans are drawn by lot."""
+        """Return the entrant whose plans are drawn at random."""
         return EntrantSpec("random plans", f"random:{self._seed}", EntrantRole.RANDOM)
 
     def candidates(self, skill: Mapping[str, float]) -> list[EntrantSpec]:
@@ -95,7 +90,7 @@ def single_worker_specs(workers: Iterable[str]) -> list[EntrantSpec]:
 
 
 def requested_entrant(conductor: str, skill: Mapping[str, float]) -> EntrantSpec:
-    """Return the entrant somebody asks for, as `CONDUCTOR` or `LABEL=CONDUCTOR`.
+    """Return the requested entrant, given as `CONDUCTOR` or `LABEL=CONDUCTOR`.
 
     Where it joins by WEIGH, votes count by the accuracy of who gives them.
     """
@@ -114,7 +109,7 @@ def requested_entrant(conductor: str, skill: Mapping[str, float]) -> EntrantSpec
 def vote_weights(voters: Sequence[str], skill: Mapping[str, float]) -> tuple[float, ...]:
     """Return the log odds of each voter's accuracy (the weights of an optimal vote of independent voters), from 0.
 
-    Where nobody is known to be right more often than not there are no weights: every vote counts the same.
+    Where no voter is right more often than not there are no weights: every vote counts the same.
     """
     held = [min(_HIGHEST_ACCURACY, max(_LEAST_ACCURACY, skill.get(voter, 0.5))) for voter in voters]
     weights = tuple(max(0.0, log(share / (1 - share))) for share in held)
@@ -149,25 +144,27 @@ def fixed_topology_specs(ranking: Sequence[str], skill: Mapping[str, float], *, 
 
 
 def self_consistency_spec(worker: str, alone: float, others: Sequence[float]) -> EntrantSpec | None:
-    """Return the best worker asked again and again at about the cost of the dearest of the `others` (dollars a task).
+    """Return the best worker asked again, at about the cost of the most expensive of the `others` (dollars a task).
 
     `alone` is what one call of it costs. None where that buys no second call: then it is the single worker itself.
     """
-    dearest = max(others, default=0.0)
-    count = min(MAX_STEPS - 1, round(dearest / alone)) if alone > 0 else _TOP_WORKERS
+    highest = max(others, default=0.0)
+    count = min(MAX_STEPS - 1, round(highest / alone)) if alone > 0 else _TOP_WORKERS
     if count < 2:
         return None
-    note = _cost_note(count, alone, dearest)
+    note = _cost_note(count, alone, highest)
     spec = f"fixed:vote?workers={worker}&n={count}&join={VOTE}"
     return EntrantSpec(f"self-consistency × {count} ({worker})", spec, EntrantRole.CONSISTENCY, worker, note)
 
 
-def _cost_note(count: int, alone: float, dearest: float) -> str:
+def _cost_note(count: int, alone: float, highest: float) -> str:
     """Say how what so many calls cost stands to what they are to be compared with."""
     if alone <= 0:
         return f"{count} answers: what one costs is not known, or nothing"
-    if dearest > alone * (count + 1):
-        return f"as many answers as a plan has room for, at {count * alone / dearest:.0%} of the dearest's cost"
+    if highest > alone * (count + 1):
+        return (
+            f"as many answers as a plan has room for, at {count * alone / highest:.0%} of the most expensive one's cost"
+        )
     return "at about equal cost"
 
 
@@ -184,7 +181,7 @@ def mean_dollars(samples: Iterable[Sample]) -> float:
 
 
 class BaselineMode(StrEnum):
-    """What plays beside the conductors that were asked for."""
+    """Which baselines play besides the requested conductors."""
 
     NONE = "none"  # nothing
     FREE = "free"  # what needs no call that is not made anyway: single workers, as far as they were put whole tasks
@@ -199,7 +196,7 @@ class BaselineSource(Protocol):
         ...
 
     def random(self) -> EntrantSpec:
-        """Return the plans drawn by lot."""
+        """Return the entrant with random plans."""
         ...
 
     def candidates(self, skill: dict[str, float]) -> list[EntrantSpec]:
@@ -235,7 +232,7 @@ class EvaluationPlan:
         if self.controls is not BaselineMode.ALL:
             await self._play([self.make(requested_entrant(name, {})) for name in self.conductors], self.items)
             if self.controls is BaselineMode.FREE:
-                await self._told()
+                await self._play_free_singles()
             return
         singles = [self.make(spec) for spec in self.casts.singles()]
         both = list({item.task.id: item for item in (*self.items, *self.dev)}.values())
@@ -247,13 +244,13 @@ class EvaluationPlan:
         await self._consistency(singles, others)
 
     async def _play(
-        self, entrants: Sequence[Entrant], items: Sequence[TaskItem], told: Sequence[TaskItem] | None = None
+        self, entrants: Sequence[Entrant], items: Sequence[TaskItem], reported: Sequence[TaskItem] | None = None
     ) -> None:
         if self.begins is not None:
             for entrant in entrants:
                 self.begins(entrant.name, sum(self.evaluation.missing(entrant, item) for item in items))
         await self.evaluation.play(entrants, items)
-        self.played += [(entrant, items if told is None else told) for entrant in entrants]
+        self.played += [(entrant, items if reported is None else reported) for entrant in entrants]
 
     def _of(self, entrant: Entrant, items: Sequence[TaskItem]) -> list[Sample]:
         return self.evaluation.keep.of(entrant, items)
@@ -261,7 +258,7 @@ class EvaluationPlan:
     async def _told(self) -> None:
         """Add each single worker whose answers to all tasks are among the calls that were made anyway.
 
-        One that was asked for some tasks only is left out: which those are may hang on how hard they are.
+        One that was asked for some tasks only is left out: which those are may depend on their difficulty.
         """
         left = []
         for spec in self.casts.singles():
@@ -275,7 +272,7 @@ class EvaluationPlan:
                 left.append(spec.name)
         if left:
             self.notes.append(
-                f"Not beside them, since that takes calls of its own (--controls all): {', '.join(left)} alone, "
+                f"Not compared with, since that takes calls of its own (--controls all): {', '.join(left)} alone, "
                 "random plans, the best fixed topology, self-consistency."
             )
 
@@ -305,7 +302,7 @@ class EvaluationPlan:
         return mean_score(samples), -mean_dollars(samples)
 
     async def _consistency(self, singles: Sequence[Entrant], others: Sequence[Entrant]) -> None:
-        """Ask the best single worker again, as often as the dearest conductor that was asked for costs."""
+        """Ask the best single worker again, as often as the most expensive requested conductor's cost allows."""
         if not singles or self.evaluation.stopped is not None:
             return
         best = max(singles, key=lambda entrant: self._merit(entrant, self.dev or self.items))

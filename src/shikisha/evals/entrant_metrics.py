@@ -1,14 +1,8 @@
-"""Counting: from an entrant's samples to its Entry.
+"""From an entrant's samples to its figures, and the records that hold the figures of a whole evaluation.
 
 Invariants: the order of the samples changes nothing; accuracy is over graded samples and nothing else (no answer is a
-0, an ungraded sample is left out and counted); what was done and spent is over all samples, since all of them were paid
-for. Deliberately absent: who is compared with whom (`report`), and the statistics themselves.
-
-What an evaluation comes to, as data: one Entry an entrant, in one Report.
-
-Invariant: an Entry is counted from its entrant's samples alone; only `against` looks at another's. Shares, accuracies
-and intervals are fractions; `dollars` are totals, means are said to be. Deliberately absent: how it is counted
-(`counting`) and how it is shown (`table`, `page`).
+0, an ungraded sample is left out and counted); work and cost are over all samples, since all of them were paid for;
+only `against` looks at another entrant. Shares, accuracies and intervals are fractions; `dollars` are totals.
 """
 
 from collections import Counter
@@ -169,7 +163,7 @@ class RouterCurve:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """A whole evaluation: what was evaluated, the entries, and what must be said beside the figures.
+    """A whole evaluation: what was evaluated, the entrants' figures, and the caveats.
 
     `best_single` names the entry that all are compared with. `tasks`, `scores` and `dollars` hold the samples task by
     task (None: not done or not graded), so that two evaluations can be compared; `hashes` are the tasks' content
@@ -289,7 +283,7 @@ def shares(names: Iterable[str]) -> dict[str, float]:
 
 
 def oracle_samples(singles: Sequence[Sequence[Sample]], name: str = "oracle") -> list[Sample]:
-    """Return what choosing the best single worker for each task would have come to: reckoned, never run.
+    """Return the samples of an oracle that knows the best single worker for each task: computed, never run.
 
     For each task it is the graded sample with the best score, among those the one with the least known cost, among
     those the first; where no single worker was graded, a sample that was not.
@@ -331,7 +325,7 @@ def _failures(sample: Sample) -> Iterable[str]:
 
 
 def _groups(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, TaskGroup]:
-    """Return the groups by label; none where nothing is labelled."""
+    """Return the groups by label; none where no sample has a label."""
     members: dict[str, list[Sample]] = {}
     for label, sample in zip(labels, samples, strict=True):
         members.setdefault(label, []).append(sample)

@@ -1,8 +1,7 @@
-"""Comparing two evaluations task by task.
+"""Compares two evaluations task by task.
 
-Invariants: tasks are the same when their content hashes are, whatever they are called; a task that has one id and two
-contents is an error and not a pair; every figure is over the tasks that both sides have a score for, and it is said how
-many those are. Deliberately absent: new runs, and figures that are not paired (each evaluation's own report has those).
+Invariants: tasks are the same when their content hashes are, whatever their ids; one id with two contents is an error
+and not a pair; every figure is over the tasks that both sides have a score for, and says how many those are.
 """
 
 from collections import Counter

@@ -1,49 +1,131 @@
 """The page of an evaluation: one HTML file that needs nothing else, for a browser, a printer or an archive.
 
-Invariants: every text from the evaluation is cleaned of control characters and escaped at one place (`environment_of`),
-whatever the templates do with it; the page may load nothing and runs no script but its own, which it says itself in a
-content security policy; every figure in a drawing also stands in a table or in a text alternative. Deliberately absent:
-a plotting library (an image of this would know neither dark mode nor a telephone), and counting.
-
-Tables of shares, row by row: accuracies by domain and difficulty, workers' shares by domain.
-
-Invariants: a cell that nobody filled is None and not 0; a worker's columns add up to the row's steps, since those
-beyond the most used stand together under `others`. Deliberately absent: colours (the page's style reads the share).
+Invariants: every figure in a chart also stands in a table or in a text alternative; an entrant without known cost is
+left out of the cost chart and named; an empty cell of a table of shares is unknown and not 0.
 """
 
-from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from math import ceil, hypot
 
 from shikisha.core.budget import format_dollars
-from shikisha.core.errors import MissingExtra
-from shikisha.core.text import clean_text
 from shikisha.evals import report_text
-from shikisha.evals.entrant_metrics import EntrantFigures, EvaluationReport, TaskGroup
+from shikisha.evals.entrant_metrics import (
+    ConfidenceCalibration,
+    EntrantFigures,
+    EvaluationReport,
+    RouterCurve,
+    TaskGroup,
+)
 from shikisha.evals.report_text import (
+    PARTS,
     abbreviate_names,
     best_single_entry,
     caveat_sentences,
     headline_sentences,
     reading_order,
+    span,
 )
 from shikisha.evals.samples import EntrantRole
-from shikisha.plots.eval_charts import (
+from shikisha.plots.charts import (
+    OTHERS,
+    Chart,
+    ChartCurve,
+    ChartPoint,
     ChartSize,
-    TopologyGraph,
-    accuracy_intervals,
-    cost_chart,
-    difference_intervals,
-    reliability_diagram,
-    router_charts,
-    topology_graph,
+    CountBar,
+    IntervalChart,
+    interval_chart,
+    percent_ticks,
+    thin_points,
+)
+from shikisha.plots.number_format import compact, percent, plural, shorten_middle
+from shikisha.plots.page import page_environment, render_page
+from shikisha.plots.run_charts import TopologyGraph, topology_graph
+from shikisha.plots.svg import (
+    AxisScale,
+    LabelTarget,
+    PlacedLabel,
+    Rect,
+    Tick,
+    cost_scale,
+    even_scale,
+    interpolate_line,
+    place_labels,
+    spaced_ticks,
+    svg_path,
 )
 
-OTHERS = "others"
+_WIDE, _NARROW = ChartSize(1200, 600), ChartSize(350, 500, 11, 19, 22)
+_CALIBRATION_SIZE = ChartSize(310, 340, left=44, top=8, right=10, bottom=110)
+_COUNT_BARS = (272.0, 316.0)  # top and bottom
+_ROUTER_SIZE = ChartSize(420, 320, top=10, right=12, bottom=48)
+_MOST_GRAPHS = 6
 _MOST_WORKERS = 16
+_FREE_GUTTER = 60.0  # pixels at the left of a logarithmic axis, for what costs nothing
+_ARM = 5.0  # half a mark
+_NOT_PLANNED = (EntrantRole.SINGLE, EntrantRole.ORACLE)
+
+
+def render_html_report(report: EvaluationReport) -> str:
+    """Return the page; MissingExtra when jinja2 is not installed."""
+    report, whole = abbreviate_names(report)
+    environment = page_environment("shikisha.evals")
+    environment.filters |= {
+        "span": span,
+        "total_dollars": report_text.total_dollars,
+        "samples": report_text.samples,
+        "verdict": report_text.verdict,
+    }
+    values = {"report": report, "whole": whole, "roles": PARTS, **_page_texts(report), **_page_charts(report)}
+    return render_page(environment, "page.html.jinja", values)
+
+
+def _page_texts(report: EvaluationReport) -> Mapping[str, object]:
+    entries = reading_order(report)
+    return {
+        "entries": entries,
+        "single": best_single_entry(report),
+        "headline": headline_sentences(report),
+        "caveats": caveat_sentences(report),
+        "by_domain": accuracy_matrix(entries),
+        "by_difficulty": accuracy_matrix(entries, by_difficulty=True),
+        "failures": failure_matrix(entries),
+        "shares": [(entry, share_matrix(entry)) for entry in entries if len(entry.workers) > 1],
+        "second": [entry for entry in entries if entry.second_round and entry.second_round.runs],
+    }
+
+
+def _page_charts(report: EvaluationReport) -> Mapping[str, object]:
+    entries = reading_order(report)
+    planned = [entry for entry in entries if entry.part not in _NOT_PLANNED]
+    # Two forests, since baselines far from the best single worker would squeeze the close contenders' axis.
+    close = (EntrantRole.ASKED, EntrantRole.FIXED, EntrantRole.CONSISTENCY)
+    camps = [entry for entry in entries if entry.part in close], [entry for entry in entries if entry.part not in close]
+    return {
+        "wide_cost": cost_chart(report, entries, _WIDE),
+        "narrow_cost": cost_chart(report, entries, _NARROW),
+        "left_out": [entry.name for entry in entries if entry.dollars_a_task is None],
+        "accuracy_axis": interval_chart(
+            {entry.name: (entry.interval.low, entry.accuracy, entry.interval.high) for entry in entries}
+        ),
+        "forests": [(camp, difference_axis(camp)) for camp in camps if any(entry.against for entry in camp)],
+        "reliabilities": [
+            (entry, reliability_diagram(entry.calibration, entry.part)) for entry in entries if entry.calibration
+        ],
+        "routers": router_charts(report.curves),
+        "topologies": [(entry, _topology_graphs(entry)) for entry in planned if entry.topologies],
+    }
+
+
+def _topology_graphs(entry: EntrantFigures) -> list[tuple[TopologyGraph, int]]:
+    most = sorted(entry.graphs, key=lambda pair: -pair[1])[:_MOST_GRAPHS]
+    return [(topology_graph(access), count) for access, count in most if access]
+
+
+# --- tables of shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,102 +202,178 @@ def _worker_shares(shares: Mapping[str, float], workers: Sequence[str]) -> tuple
     return tuple((known.get(worker, rest) or None) for worker in workers)
 
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-_WIDE, _NARROW = ChartSize(1200, 600), ChartSize(350, 500, 11, 19, 22)
-_MOST_GRAPHS = 6
-_TEMPLATES_PACKAGE = "shikisha.evals"
-_LONGEST = 2_000
-_FILTERS = (
-    report_text.percent,
-    report_text.points,
-    report_text.span,
-    format_dollars,
-    report_text.total_dollars,
-    report_text.samples,
-    report_text.seconds,
-    report_text.count,
-    report_text.compact,
-    report_text.plural,
-    report_text.verdict,
-)
+# --- charts
 
 
-def render_html_report(report: EvaluationReport) -> str:
-    """Return the page; MissingExtra when jinja2 is not installed."""
-    report, whole = abbreviate_names(report)
-    environment = page_environment(_TEMPLATES_PACKAGE)
-    script = environment.get_template("page.js").render()
-    digest = b64encode(sha256(script.encode()).digest()).decode()
-    return environment.get_template("page.html.jinja").render(
-        {"report": report, "whole": whole, "parts": report_text.PARTS, "script_digest": digest}
-        | {**_page_texts(report), **_page_charts(report)}
+def difference_axis(entries: Sequence[EntrantFigures]) -> IntervalChart:
+    """Return the paired differences of the entrants that were compared, on one axis."""
+    found = {entry.name: entry.against for entry in entries if entry.against is not None}
+    intervals = {name: (each.interval.low, each.mean, each.interval.high) for name, each in found.items()}
+    return interval_chart(intervals, differences=True)
+
+
+def cost_chart(report: EvaluationReport, entries: Sequence[EntrantFigures], size: ChartSize) -> Chart:
+    """Return accuracy over dollars a task: a mark an entrant, first ones labeled first, and the single workers' hull.
+
+    Mixing two workers at random reaches the straight line between them, which is bent on a logarithmic axis.
+    """
+    costs = {entry.name: cost for entry in entries if (cost := entry.dollars_a_task) is not None}
+    shown = [entry for entry in entries if entry.name in costs]
+    frame = size.frame
+    across = _cost_axis([*costs.values(), *(cost for cost, _ in report.hull)], frame)
+    ends = [end for entry in shown for end in (entry.interval.low, entry.accuracy, entry.interval.high)]
+    upward = even_scale(ends, (frame.bottom, frame.top), 6)
+    line = [(_cost_position(across, cost, frame), upward(accuracy)) for cost, accuracy in interpolate_line(report.hull)]
+    targets = {
+        entry.name: _entrant_target(
+            entry, _cost_position(across, costs[entry.name], frame), upward, shorten_middle(entry.name, size.longest)
+        )
+        for entry in shown
+    }
+    labels = _entrant_labels(targets, _labeled_names(report, shown, size), size, line)
+    x_ticks = tuple(Tick(across(value), format_dollars(value)) for value in across.ticks(3 if size.width < 500 else 6))
+    if across.log and across.start > frame.left:
+        x_ticks = (Tick(frame.left + _ARM, "$0"), *x_ticks)
+    return Chart(
+        size,
+        spaced_ticks(x_ticks),
+        percent_ticks(upward, 6),
+        f"dollars a task{' (logarithmic)' if across.log else ''}",
+        "accuracy, %",
+        "Accuracy over dollars a task, a mark an entrant; the main table holds the same figures",
+        guides=(("hull", svg_path(line)),) if line else (),
+        points=tuple(
+            ChartPoint(
+                entry.name,
+                entry.part,
+                entry.part,
+                targets[entry.name].x,
+                targets[entry.name].y,
+                f"{entry.name} ({PARTS[entry.part]}): {percent(entry.accuracy)} ({span(entry.interval)}) at "
+                f"{format_dollars(costs[entry.name])} a task",
+                (upward(entry.interval.low), upward(entry.interval.high)),
+                label=labels.get(entry.name),
+                text=targets[entry.name].text,
+            )
+            for entry in shown
+        ),
     )
 
 
-def _page_texts(report: EvaluationReport) -> Mapping[str, object]:
-    shown = reading_order(report)
-    return {
-        "entries": shown,
-        "single": best_single_entry(report),
-        "headline": headline_sentences(report),
-        "caveats": caveat_sentences(report),
-        "by_domain": accuracy_matrix(shown),
-        "by_difficulty": accuracy_matrix(shown, by_difficulty=True),
-        "failures": failure_matrix(shown),
-        "shares": [(entry, share_matrix(entry)) for entry in shown if len(entry.workers) > 1],
-        "second": [entry for entry in shown if entry.second_round and entry.second_round.runs],
-    }
+def _cost_axis(costs: Sequence[float], frame: Rect) -> AxisScale:
+    scale = cost_scale(costs, (frame.left, frame.right))
+    if scale.log and 0.0 in costs:
+        return cost_scale(costs, (frame.left + _FREE_GUTTER, frame.right))
+    return scale
 
 
-def _page_charts(report: EvaluationReport) -> Mapping[str, object]:
-    shown = reading_order(report)
-    planned = [entry for entry in shown if entry.part not in (EntrantRole.SINGLE, EntrantRole.ORACLE)]
-    return {
-        "wide_cost": cost_chart(report, shown, _WIDE),
-        "narrow_cost": cost_chart(report, shown, _NARROW),
-        "accuracy_axis": accuracy_intervals(shown),
-        "forests": [
-            (part, difference_intervals(part)) for part in _forest_groups(shown) if any(entry.against for entry in part)
-        ],
-        "reliabilities": [(entry, reliability_diagram(entry.calibration)) for entry in shown if entry.calibration],
-        "routers": router_charts(report.curves),
-        "topologies": [(entry, _topology_graphs(entry)) for entry in planned if entry.topologies],
-    }
+def _cost_position(scale: AxisScale, cost: float, frame: Rect) -> float:
+    """Return where a cost is; on a logarithmic axis what costs nothing stands in the gutter, at the very left."""
+    least = frame.left + _ARM
+    return max(least, scale(cost)) if cost > 0 or not scale.log else least
 
 
-def _forest_groups(entries: Sequence[EntrantFigures]) -> tuple[list[EntrantFigures], list[EntrantFigures]]:
-    """Part the entrants into those worth a close look, near the best single worker, and the rest, far from it."""
-    close = (EntrantRole.ASKED, EntrantRole.FIXED, EntrantRole.CONSISTENCY)
-    return [entry for entry in entries if entry.part in close], [entry for entry in entries if entry.part not in close]
+def _labeled_names(report: EvaluationReport, shown: Sequence[EntrantFigures], size: ChartSize) -> list[str]:
+    """Return whose names are written: everybody's where there is room, else not those of ordinary single workers."""
+    if len(shown) <= size.names:
+        return [entry.name for entry in shown]
+    return [entry.name for entry in shown if entry.part is not EntrantRole.SINGLE or entry.name == report.best_single]
 
 
-def _topology_graphs(entry: EntrantFigures) -> list[tuple[TopologyGraph, int]]:
-    most = sorted(entry.graphs, key=lambda pair: -pair[1])[:_MOST_GRAPHS]
-    return [(topology_graph(access), count) for access, count in most if access]
+def _entrant_labels(
+    targets: Mapping[str, LabelTarget], named: Sequence[str], size: ChartSize, line: Sequence[tuple[float, float]]
+) -> Mapping[str, PlacedLabel]:
+    frame = size.frame
+    canvas = Rect(frame.left + 2, frame.top, size.width, frame.bottom - 2)
+    obstacles = [*(target.body for name, target in targets.items() if name not in named), *_line_obstacles(line)]
+    placed = place_labels([targets[name] for name in named], canvas, size.letters, obstacles)
+    return dict(zip(named, placed, strict=True))
 
 
-def page_environment(*packages: str) -> "Environment":
-    """Return what renders the templates in these packages' `pages`, the first that has one of a name."""
-    try:
-        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-    except ImportError:
-        raise MissingExtra("eval", "the HTML page") from None
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package, "pages") for package in packages]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_clean_value,
-        trim_blocks=True,
-        lstrip_blocks=True,
+def _line_obstacles(line: Sequence[tuple[float, float]]) -> Iterator[Rect]:
+    """Yield small boxes along a line, about one for every 8 pixels, for labels to keep clear of."""
+    for (x0, y0), (x1, y1) in pairwise(line):
+        pieces = ceil(hypot(x1 - x0, y1 - y0) / 8)
+        for x, y in ((x0 + n * (x1 - x0) / pieces, y0 + n * (y1 - y0) / pieces) for n in range(pieces)):
+            yield Rect(x - 3, y - 3, x + 3, y + 3)
+
+
+def _entrant_target(entry: EntrantFigures, x: float, upward: AxisScale, name: str) -> LabelTarget:
+    y, high, low = upward(entry.accuracy), upward(entry.interval.high), upward(entry.interval.low)
+    body = Rect(x - _ARM, min(high, y - _ARM), x + _ARM, max(low, y + _ARM))
+    return LabelTarget(x, y, name, body)
+
+
+def reliability_diagram(calibration: ConfidenceCalibration, style: str = "") -> Chart:
+    """Return the share right over the stated confidence, with the bins' counts beneath; an empty bin has no mark."""
+    frame = _CALIBRATION_SIZE.frame
+    across, upward = AxisScale(0, 1, frame.left, frame.right), AxisScale(0, 1, frame.bottom, frame.top)
+    bins = [each for each in calibration.bins if each.tasks]
+    count_bar = AxisScale(0, max((each.tasks for each in bins), default=1), _COUNT_BARS[1], _COUNT_BARS[0])
+    values = (0.0, 0.25, 0.5, 0.75, 1.0)
+    return Chart(
+        _CALIBRATION_SIZE,
+        tuple(Tick(across(value), f"{value:g}") for value in values),
+        tuple(Tick(upward(value), f"{value:g}") for value in values),
+        "confidence",
+        "share right",
+        f"Reliability of {calibration.of}: share right over stated confidence",
+        guides=(("diagonal", svg_path([(frame.left, frame.bottom), (frame.right, frame.top)])),),
+        points=tuple(
+            ChartPoint(
+                "",
+                "",
+                "dot",
+                across(each.confidence),
+                upward(each.accuracy),
+                f"confidence {percent(each.confidence)}: {percent(each.accuracy)} right of "
+                f"{plural(each.tasks, 'task')}",
+                (upward(each.confidence), upward(each.accuracy)),
+                "gap",
+            )
+            for each in bins
+        ),
+        bars=tuple(
+            CountBar(across(each.confidence), count_bar(each.tasks), _COUNT_BARS[1], compact(each.tasks))
+            for each in bins
+        ),
+        style=style,
     )
-    environment.filters.update({each.__name__: each for each in _FILTERS})
-    return environment
 
 
-def _clean_value(value: object) -> object:
-    """Clean a text that is about to be escaped, and keep per cent signs at their numbers; markup is left as it is."""
-    if not isinstance(value, str) or hasattr(value, "__html__"):
-        return value
-    return clean_text(value[:_LONGEST]).replace("\n", " ").replace(" %", "\u00a0%")
+def router_charts(curves: Sequence[RouterCurve]) -> list[tuple[Chart, tuple[RouterCurve, ...]]]:
+    """Return accuracy over the share of strong calls, a chart a pair of workers, with its curves in their order.
+
+    The straight line between the two workers is what a random router reaches.
+    """
+    pairs: dict[tuple[str, str], list[RouterCurve]] = {}
+    for curve in curves:
+        if curve.points:
+            pairs.setdefault((curve.weak, curve.strong), []).append(curve)
+    return [(_router_chart(held), tuple(held)) for held in pairs.values()]
+
+
+def _router_chart(curves: Sequence[RouterCurve]) -> Chart:
+    frame = _ROUTER_SIZE.frame
+    across = even_scale((0.0, 1.0), (frame.left, frame.right))
+    ordered = [sorted(curve.points) for curve in curves]
+    upward = even_scale((y for points in ordered for _, y in points), (frame.bottom, frame.top), 6)
+    random = svg_path((across(x), upward(y)) for x, y in (ordered[0][0], ordered[0][-1]))
+    return Chart(
+        _ROUTER_SIZE,
+        tuple(Tick(across(value), f"{100 * value:.0f}") for value in across.ticks(5)),
+        percent_ticks(upward, 6),
+        "calls to the strong worker, %",
+        "accuracy, %",
+        f"Accuracy over the share of calls to {curves[0].strong}; the table next to it sums the curves up",
+        guides=(("by-lot", random),),
+        curves=tuple(
+            ChartCurve(
+                curve.name,
+                f"c{number % 6}",
+                svg_path((across(x), upward(y)) for x, y in thin_points(points)),
+                f"{curve.name}: APGR {curve.apgr:.3f}",
+            )
+            for number, (curve, points) in enumerate(zip(curves, ordered, strict=True))
+        ),
+    )

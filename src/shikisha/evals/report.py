@@ -1,9 +1,8 @@
-"""The report: from all samples of an evaluation to its Report, and a Report as JSON.
+"""The report: from all samples of an evaluation to its EvaluationReport, and that report as JSON.
 
 Invariants: the order of the samples changes nothing; entrants are compared on the tasks that both have a score for, and
-where those are not all tasks a note says so; a sample that belongs to no task, or is there twice, is refused. The
-oracle is reckoned here and says that it was never run. JSON holds no NaN, and `loads` checks all of it. Deliberately
-absent: playing (`evaluation`), and how a report is shown (`table`, `page`).
+a note says where those are not all tasks; a sample of no task, or a second one of a task, is refused. The oracle is
+computed here and its note says that it never ran. JSON holds no NaN, and `load_report` checks all of it.
 """
 
 import json
@@ -32,7 +31,7 @@ FORMAT: Literal["shikisha evaluation 1"] = "shikisha evaluation 1"
 ORACLE = EntrantInfo(
     "oracle",
     EntrantRole.ORACLE,
-    note="reckoned, never run: for each task the best score that a single worker had, at the cost of the cheapest of "
+    note="computed, never run: for each task the best score that a single worker had, at the cost of the cheapest of "
     "those who had it",
 )
 Samples = Mapping[str, Sequence[Sample]]
@@ -124,7 +123,7 @@ def _notes(entries: Sequence[EntrantFigures], tasks: int) -> Iterator[str]:
         yield f"of the {tasks:,} tasks not all have a score from {_list_some([f'{name} ({n:,})' for n, name in fewer])}"
     uncertain = [f"{each.name} (up to {format_dollars(each.uncertain)})" for each in entries if each.uncertain]
     if uncertain:
-        yield f"calls whose outcome nobody knows may have cost more, which is in no figure here: {_list_some(uncertain)}"
+        yield f"calls with an unknown outcome may have cost more, which is in no figure here: {_list_some(uncertain)}"
     unpriced = [each.name for each in entries if each.unpriced]
     if unpriced and all(each.dollars_a_task is None for each in entries):
         yield "no cost is known"

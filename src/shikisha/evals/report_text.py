@@ -1,18 +1,8 @@
-"""How an evaluation's figures are written, in tables, pages and sentences alike.
+"""An evaluation in words: figures as text, the headline, the caveats, and short names of entrants.
 
-Invariant: what is unknown is written as a dash or `$?` and never as 0; a sign is always shown on a difference; a total
-from which costs are missing says that it is at least that much. Deliberately absent: markup, and rounding to what a
-figure's uncertainty allows (intervals stand beside the figures and say it better).
-
-Short names for entrants whose names are whole specifications, such as `fixed:vote?workers=a,b,c&join=d`.
-
-Invariant: two entrants never get the same short name, and a name that is short already stays as it is. Deliberately
-absent: what the options mean; whoever shows short names shows the whole ones once beside them.
-
-An evaluation in words: the headline, and what must be said before anybody believes a figure.
-
-Invariants: nothing is called better or worse unless its interval excludes 0; the oracle, which was reckoned and never
-run, is never the headline; what weakens a figure is said, whoever is favoured by it. Deliberately absent: advice.
+Invariants: a total from which costs are missing says that it is at least that much; nothing is called better or worse
+unless its interval excludes 0; the oracle, which is computed and never run, is never the headline; a caveat is reported
+whomever it favors; two entrants never get the same short name, and a short name stays as it is.
 """
 
 from collections import Counter
@@ -23,9 +13,9 @@ from shikisha.core.budget import format_dollars
 from shikisha.core.text import one_line
 from shikisha.evals.entrant_metrics import ConfidenceInterval, EntrantFigures, EvaluationReport, PairedDifference
 from shikisha.evals.samples import EntrantRole
+from shikisha.plots.number_format import MINUS, percent, plural, points, shorten_middle
 
-UNKNOWN = "–"
-MINUS = "−"
+_LONGEST_NAME = 36
 _ALMOST_0 = 0.0005  # percentage points
 PARTS = {  # in the order in which they are read
     EntrantRole.ASKED: "asked for",
@@ -35,16 +25,6 @@ PARTS = {  # in the order in which they are read
     EntrantRole.SINGLE: "single worker",
     EntrantRole.ORACLE: "oracle",
 }
-
-
-def percent(share: float | None) -> str:
-    """Return a share as `72.4 %`."""
-    return UNKNOWN if share is None else f"{100 * share:.1f} %".replace("-", MINUS)
-
-
-def points(difference: float) -> str:
-    """Return a difference of shares in percentage points: `+2.1`."""
-    return f"{100 * difference:+.1f}".replace("-", MINUS)
 
 
 def span(interval: ConfidenceInterval, *, signed: bool = False) -> str:
@@ -72,101 +52,11 @@ def samples(entry: EntrantFigures) -> int:
     return entry.tasks + entry.ungraded
 
 
-def seconds(value: float) -> str:
-    """Return a time: `340 ms`, `1.2 s`, `4 min 05 s`, `3 h 20 min`."""
-    if value < 0.9995:
-        return f"{1000 * value:.0f} ms"
-    if value < 99.95:
-        return f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    return f"{minutes} min {rest:02} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def count(value: float) -> str:
-    """Return a count with thousands separators; a mean below 10 keeps its tenths."""
-    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
-
-
-def compact(value: int) -> str:
-    """Return a count in at most four letters or so: `950`, `1.2k`, `3M`."""
-    for size, letter in ((1_000_000, "M"), (1_000, "k")):
-        if value >= size:
-            short = f"{value / size:.1f}" if value < 9.95 * size else f"{value / size:.0f}"
-            return short.removesuffix(".0") + letter
-    return str(value)
-
-
-def plural(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun: `1 task`, `8,398 tasks`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def verdict(difference: PairedDifference) -> str:
     """Say what a paired difference allows to be claimed."""
     if not difference.significant:
         return "the interval includes 0: no difference can be claimed"
     return "better: the interval excludes 0" if difference.mean > 0 else "worse: the interval excludes 0"
-
-
-_LONGEST = 36
-
-
-def abbreviate_names(report: EvaluationReport) -> tuple[EvaluationReport, Mapping[str, str]]:
-    """Return the report with short names, in its notes too, and the whole names that were shortened, by short name."""
-    names = short_names(entry.name for entry in report.entries)
-    changed = {name: short for name, short in names.items() if short != name}
-    short = replace(
-        report,
-        entries=tuple(_with_short_name(entry, names) for entry in report.entries),
-        best_single=names.get(report.best_single or "", report.best_single),
-        pgr={names.get(name, name): share for name, share in report.pgr.items()},
-        notes=tuple(_with_names(note, changed) for note in report.notes),
-    )
-    return short, {short: name for name, short in changed.items()}
-
-
-def _with_short_name(entry: EntrantFigures, names: Mapping[str, str]) -> EntrantFigures:
-    against = entry.against and replace(entry.against, to=names.get(entry.against.to, entry.against.to))
-    return replace(entry, name=names[entry.name], against=against)
-
-
-def _with_names(note: str, changed: Mapping[str, str]) -> str:
-    """Put short names into a note, the longest first since one whole name may be part of another."""
-    for name in sorted(changed, key=len, reverse=True):
-        note = note.replace(name, changed[name])
-    return note
-
-
-def short_names(names: Iterable[str], longest: int = _LONGEST) -> Mapping[str, str]:
-    """Return a short name for each name: without its options, numbered where several would be the same."""
-    bases = {name: _base(name, longest) for name in names}
-    times = Counter(bases.values())
-    found = {name: name for name, base in bases.items() if name == base}
-    for name, base in bases.items():
-        number, short = 1, base
-        while name not in found and ((times[base] > 1 and short == base) or short in found.values()):
-            short = f"{base} #{number}"
-            number += 1
-        found.setdefault(name, short)
-    return {name: found[name] for name in bases}
-
-
-def _base(name: str, longest: int) -> str:
-    line = one_line(name)
-    if len(line) <= longest:
-        return line
-    head, options, _ = line.partition("?")
-    if options and len(head) < longest - 1:
-        return f"{head}…{')' * head.count('(')}"
-    return shorten_middle(line, longest)
-
-
-def shorten_middle(text: str, longest: int) -> str:
-    """Return the text cut in its middle, since names differ at both ends."""
-    if len(text) <= longest:
-        return text
-    head = (longest - 1) * 3 // 5
-    return f"{text[:head]}…{text[len(text) - (longest - 1 - head) :]}"
 
 
 _NOT_RUN = (EntrantRole.SINGLE, EntrantRole.ORACLE)
@@ -268,3 +158,53 @@ def _ungraded_sentences(report: EvaluationReport) -> Iterator[str]:
             f"{plural(total, 'sample')} could not be graded and count neither as right nor as wrong; "
             f"most of “{worst.name}”: {worst.ungraded:,} of {samples(worst):,}."
         )
+
+
+def abbreviate_names(report: EvaluationReport) -> tuple[EvaluationReport, Mapping[str, str]]:
+    """Return the report with short names, in its notes too, and the whole names that were shortened, by short name."""
+    names = short_names(entry.name for entry in report.entries)
+    changed = {name: short for name, short in names.items() if short != name}
+    short = replace(
+        report,
+        entries=tuple(_with_short_name(entry, names) for entry in report.entries),
+        best_single=names.get(report.best_single or "", report.best_single),
+        pgr={names.get(name, name): share for name, share in report.pgr.items()},
+        notes=tuple(_with_names(note, changed) for note in report.notes),
+    )
+    return short, {short: name for name, short in changed.items()}
+
+
+def _with_short_name(entry: EntrantFigures, names: Mapping[str, str]) -> EntrantFigures:
+    against = entry.against and replace(entry.against, to=names.get(entry.against.to, entry.against.to))
+    return replace(entry, name=names[entry.name], against=against)
+
+
+def _with_names(note: str, changed: Mapping[str, str]) -> str:
+    """Put short names into a note, the longest first since one whole name may be part of another."""
+    for name in sorted(changed, key=len, reverse=True):
+        note = note.replace(name, changed[name])
+    return note
+
+
+def short_names(names: Iterable[str], longest: int = _LONGEST_NAME) -> Mapping[str, str]:
+    """Return a short name for each name: without its options, numbered where several would be the same."""
+    bases = {name: _base(name, longest) for name in names}
+    times = Counter(bases.values())
+    found = {name: name for name, base in bases.items() if name == base}
+    for name, base in bases.items():
+        number, short = 1, base
+        while name not in found and ((times[base] > 1 and short == base) or short in found.values()):
+            short = f"{base} #{number}"
+            number += 1
+        found.setdefault(name, short)
+    return {name: found[name] for name in bases}
+
+
+def _base(name: str, longest: int) -> str:
+    line = one_line(name)
+    if len(line) <= longest:
+        return line
+    head, options, _ = line.partition("?")
+    if options and len(head) < longest - 1:
+        return f"{head}…{')' * head.count('(')}"
+    return shorten_middle(line, longest)

@@ -1,19 +1,12 @@
-"""The response cache: what a worker answered to exactly these messages is kept, and no paid call is made twice.
+"""The response cache: the reply to exactly these messages is kept, and no paid call is made twice.
 
-A reply is found by worker (its settings included), exact messages, and a sample number: a run that asks the same worker
-the same thing again gets the next number, so that self-consistency is not fooled by one answer kept, while another
+A reply is found by worker (its settings included), exact messages, and a sample number. A run that asks the same worker
+the same thing again gets the next number, so that self-consistency does not see one answer several times; another
 entrant that asks for the first time shares number 0. Invariants: a reply is on the disk before anyone acts on it; a
-call in flight when the process dies is repeated under the same idempotency key; a failed call is not kept; what is
-found here is charged to its run as it was charged when it was paid, and `paid` counts only what is paid now. A call
-that the evaluation's purse has no money for ends its run, which may be played later: it is nobody's failure.
-Deliberately absent: any expiry, and any likeness of messages.
-
-A file of JSON lines that only grows, and that a killed process leaves usable.
-
-Invariants: once `sync` has returned, every line put before it is on the disk; lines of many writers share one fsync; a
-last line that a kill cut short is cut off when the file is opened again, and a line that is whole is never touched;
-after a write that failed nothing more is written, so that no line ever follows a torn one.
-Deliberately absent: reading back by key (see `calls`), and more than one process for one file.
+call in flight when the process dies is repeated under the same idempotency key; a failed call is not kept; a cached
+reply is charged to its run as it was when it was paid, and `paid` counts only what is paid now. A call for which the
+evaluation's budget has no money ends its run, which may be played later: it is nobody's failure. Replies never expire,
+and messages must be equal: likeness does not count.
 """
 
 import asyncio
@@ -184,7 +177,7 @@ class EvaluationBudget:
     _freed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
     async def reserve(self, need: Amount, worker: str) -> None:
-        """Hold what a call may cost at most; WorkerError (CAP) when the limit would be passed, or nobody knows."""
+        """Hold what a call may cost at most; WorkerError (CAP) when it would pass the limit or has no price."""
         if self.limit is None:
             return
         if need.dollars is None:
@@ -247,7 +240,7 @@ class ResponseCache:
         return _reply_from_json(json.loads(data))
 
     async def keep(self, key: str, worker: str, reply: Reply, seconds: float = 0.0) -> None:
-        """Keep a reply; it is on the disk when this returns, and found from now on even if nobody waits for that."""
+        """Keep a reply; it is on the disk when this returns, and found from now on even if the caller stops waiting."""
         line = {
             "key": key,
             "worker": worker,
@@ -292,7 +285,7 @@ class CachedWorker:
                 flight = self._calls.flights.get(key)
                 if flight is None:
                     return await self._call(key, request, max_usage(shown, card, request.wishes), tally)
-                await asyncio.wait([flight])  # somebody asks this very thing: see what comes of it
+                await asyncio.wait([flight])  # another run makes this very call: wait for its result
         except BaseException:
             tally.taken[messages].discard(number)
             raise
@@ -310,15 +303,15 @@ class CachedWorker:
             return await self._paid(key, own, need, tally)
         finally:
             del calls.flights[key]
-            flight.cancel()  # whoever waits looks again
+            flight.cancel()  # the runs that wait look again
 
     async def _reserve(self, need: Amount, tally: RunAccount) -> None:
-        """Hold the money, or end the run: what the purse refuses is no fault that anybody may work around."""
+        """Hold the money, or end the run: a refused reservation is no fault that retries or substitution may answer."""
         try:
             if tally.refused:
                 raise WorkerError(FaultKind.CAP, "an earlier call of this run was refused")
             if tally.kept:
-                raise WorkerError(FaultKind.CAP, "nobody asked this before, and this run pays for nothing")
+                raise WorkerError(FaultKind.CAP, "this call is not in the cache, and this run pays for none")
             await self._purse.reserve(need, self._card.name)
         except asyncio.CancelledError:  # the run is stopped, or its worker's time was spent on waiting for money
             tally.refuse()

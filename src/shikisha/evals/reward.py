@@ -1,13 +1,12 @@
-"""Rewards: what a finished run is worth to whoever learns from it, in named parts that a configuration weighs and sums.
+"""Rewards: what a finished run is worth to a learner, in named parts that a configuration weighs and sums.
 
 The parts are those of the field: `format` (0 no plan, 0.5 a plan, 1 a plan and a right answer: the Conductor's own,
 arXiv 2512.04388), `correct` (the grade's score), `cost` (dollars), `latency` (seconds), `critical_path` (steps that
 wait for one another) and `preference` (workers that the user likes more or less, as ToolOrchestra weighs tools, arXiv
-2511.21689). Invariants: a part is a pure function of a run and its grade; `cost`, `latency` and `critical_path` take
-away from right answers only, unless told otherwise, so that nothing is gained by failing cheaply; the critical path is
-the plans' own, so it is the same each time, whatever the clock says; a run that a worker's or a checker's fault spoilt
-has no reward at all (None) and is never a bad one. Deliberately absent: normalising over a group (an algorithm's
-business), and discounts over rounds.
+2511.21689). Invariants: a part is a pure function of a run and its grade; `cost`, `latency` and `critical_path`
+penalize right answers only, unless `always` is set, so that a cheap failure gains nothing; the critical path depends on
+the plans and not on the clock; a run that a worker's or a checker's fault spoiled has no reward (None) and is never a
+bad one. Algorithms normalize over groups; there is no discount over rounds.
 """
 
 from collections.abc import Mapping
@@ -77,7 +76,7 @@ class Reward:
 
 
 def run_reward(run: Run, grade: Grade, weights: RewardWeights = PAPER_WEIGHTS) -> Reward | None:
-    """Return what a run with this grade is worth; None where a fault that is not the conductor's spoilt it."""
+    """Return what a run with this grade is worth; None where a fault that is not the conductor's spoiled it."""
     score = grade.score
     if score is None or has_external_failure(run):
         return None

@@ -1,19 +1,13 @@
-"""Routers between a weak and a strong worker, and the figures that RouteLLM and RouterBench sum them up in.
-
-Pure functions of plain sequences: one entry a task, all of one length. Invariants: where the strong worker is no
-better than the weak one there is no gap to recover and no curve; a task's place in a lot or a fold hangs on its content
-hash alone. Deliberately absent: which workers are the pair (`singles`), and routers that look at the prompt: those here
-are the yardsticks that such a router must beat.
+"""Routers between a weak and a strong worker: the baselines that RouteLLM and RouterBench compare routers with.
 
     PGR    performance gap recovered: (router - weak) / (strong - weak), by accuracy    RouteLLM, arXiv 2406.18665
     APGR   its mean over the share of calls to the strong worker, from 0 to 1: the area under the curve
     CPT(x) call-performance threshold: the least share of strong calls that recovers x of the gap
     AIQ    average improvement in quality: the mean height of the hull over dollars     RouterBench, arXiv 2403.12031
 
-The single workers of an evaluation: which is best, and what lies between the weakest and the best.
-
-Invariant: they are ranked on the tasks that every one of them has a score for, the cheaper first where means are equal;
-one without any score takes no part. Deliberately absent: their own figures (`counting`).
+The functions take plain sequences, one entry a task. Invariants: where the strong worker is no better there is no gap
+and no curve; a task's random draw and its fold depend on its content hash alone. Single workers are ranked on the tasks
+that every one of them has a score for, the cheaper first where means are equal.
 """
 
 from bisect import bisect_left
@@ -82,16 +76,16 @@ def cpt(points: Sequence[Point], weak: float, strong: float, gap: float) -> floa
 def aiq(points: Iterable[Point]) -> float | None:
     """Return the mean height of the non-decreasing convex hull of (dollars, mean score) points over their dollars.
 
-    Beyond the most accurate point the hull goes on level to the dearest. Where all cost the same it is the best score;
+    Beyond the most accurate point the hull continues level to the most expensive. At one cost it is the best score;
     None without points.
     """
     held = list(points)
     if not held:
         return None
-    edge, dearest = list(hull(held)), max(dollars for dollars, _ in held)
-    if dearest <= edge[0][0]:
+    edge, highest = list(hull(held)), max(dollars for dollars, _ in held)
+    if highest <= edge[0][0]:
         return edge[-1][1]
-    return _area([*edge, (dearest, edge[-1][1])]) / (dearest - edge[0][0])
+    return _area([*edge, (highest, edge[-1][1])]) / (highest - edge[0][0])
 
 
 def _area(points: Sequence[Point]) -> float:
@@ -150,7 +144,7 @@ def cross_fitted_gains(groups: Sequence[Hashable], gains: Sequence[float], keys:
 def router_curves(
     weak: WorkerOutcomes, strong: WorkerOutcomes, keys: Sequence[str], domains: Sequence[str]
 ) -> tuple[RouterCurve, ...]:
-    """Return the curves of routers by lot (expected and drawn) and, with more than one domain, by domain.
+    """Return the curves of random routers (expected and drawn) and, with more than one domain, by domain.
 
     `keys` are the tasks' content hashes. The rule by domain sends first the domains in which the strong worker gains
     most, as known from the other folds. No curve where the strong worker is not better.
@@ -173,7 +167,7 @@ def router_curves(
 
 
 def _mean_point(steps: Sequence[RouterPoint], shares: Sequence[float]) -> RouterPoint:
-    """Return what taking each of these steps for its share of the tasks comes to in the mean."""
+    """Return the mean result of taking each of these points for its share of the tasks."""
     dollars = [step.dollars for step in steps if step.dollars is not None]
     return RouterPoint(
         _weighted_sum([step.share for step in steps], shares),

@@ -1,26 +1,12 @@
-"""One task through one entrant: perform, grade, reward, and write down what came of it as a Sample.
+"""Plays tasks through entrants: each missing (entrant, task) pair becomes a run, a grade, a reward and a Sample.
 
-Invariants: what is graded is the answer that the engine's run ended with, and nothing else; a worker of whom nobody
-recorded anything on this task leaves the task UNGRADED, because unknown is not wrong; any other end without an answer
-is NO_ANSWER, with the fault that led to it; a run that this evaluation's own limit cut short is no sample. With a
-journal, a run that had ended is taken from there; one that had not is left as it is and begun anew, since what it paid
-for is in the response cache, where its calls find the very replies they had. Deliberately absent: which tasks and
-entrants (`evaluation`), and statistics.
-
-How long a run would have taken if every reply had been made for it.
-
-A reply from the response cache comes at once, whoever paid for it: without this a conductor that asks whom a single
-worker asked before would look a thousand times quicker than it is. Steps that wait for one another add up, steps side
-by side do not. Invariant: a run that was spared nothing took what it took. Deliberately absent: waiting for a worker's
-place, which cached calls would have had to do as well.
-
-Playing many tasks through many entrants: what is missing is played, what is there is not played again.
-
-Invariants: a pair (entrant, task) with a sample is not played again, unless it failed and failures are to be retried;
-when a limit is reached nothing new is begun and all that was done is kept (at a limit of dollars what is in flight
-ends; at one of seconds it is cancelled, and asked again later under its key); samples are on the disk a moment after
-they are made, and all of them before `play` returns.
-Deliberately absent: where tasks are played (an Executor: this process, several, or a cluster) and what the figures say.
+Invariants: only the answer that the engine's run ended with is graded; a worker without a record of this task leaves it
+UNGRADED, because unknown is not wrong; any other end without an answer is NO_ANSWER, with the fault that led to it; a
+run that the evaluation's own limit cut short is no sample. A pair with a sample is not played again, unless it failed
+and failures are to be retried. At a limit nothing new starts and everything done is kept: at a limit of dollars the
+calls in flight end, at one of seconds they are canceled and asked again later under their keys. With a journal, a
+finished run is read from there; an unfinished one starts again, since its calls find their replies in the cache. An
+`Executor` decides where jobs run: this process, several, or a cluster.
 """
 
 import asyncio
@@ -42,8 +28,7 @@ from shikisha.evals.graders import Grade, no_answer_grade, ungraded_grade
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.evals.response_cache import RUN_ACCOUNT, EvaluationBudget, RunAccount
 from shikisha.evals.reward import PAPER_WEIGHTS, Reward, RewardWeights, grade_events, run_reward, step_workers
-from shikisha.evals.sample_store import SampleStore
-from shikisha.evals.samples import Entrant, Sample
+from shikisha.evals.samples import Entrant, Sample, SampleStore
 from shikisha.evals.taskset import TaskItem
 
 
@@ -166,7 +151,7 @@ async def _grade_run(item: TaskItem, run: Run) -> Grade:
 
 
 async def _first_score(item: TaskItem, run: Run, grade: Grade) -> float | None:
-    """Return what the first round alone came to, where there were more; a judge is not asked again for that."""
+    """Return the first round's own score, where there were more rounds; a judge is not called again for it."""
     performed = [turn for turn in run.rounds if turn.steps]
     if len(performed) < 2 or grade.judged:
         return None
@@ -181,7 +166,7 @@ def _final(turn: RoundRecord) -> str | None:
 
 
 def _faults(run: Run) -> tuple[FaultKind, ...]:
-    """Return why steps, or the planning, came to nothing, each kind once."""
+    """Return the faults of steps and of the planning, each kind once."""
     results = [result for turn in run.rounds for result in turn.results if result is not None]
     found = [result.fault.kind for result in results if result.fault is not None]
     if run.finished is not None and run.finished.fault is not None:
@@ -246,7 +231,7 @@ def _answer_agreement(item: TaskItem, run: Run) -> float | None:
 
 
 def _independent(turn: RoundRecord) -> Sequence[Result]:
-    """Return the answers of a round's steps that saw nobody else's."""
+    """Return the answers of a round's steps that saw no other step's."""
     if turn.plan is None:
         return ()
     pairs = zip(turn.plan.steps, turn.results, strict=True)
@@ -305,7 +290,7 @@ class LocalExecutor:
 
 @dataclass(slots=True)
 class Evaluation:
-    """An evaluation that goes on: its folder, who plays, its limit of seconds, and who is told of samples."""
+    """A running evaluation: its samples, where jobs run, its limit of seconds, and the callback for samples."""
 
     keep: SampleStore
     executor: Executor

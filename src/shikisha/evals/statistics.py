@@ -1,11 +1,11 @@
 """Statistics over plain sequences of numbers: intervals, tests and summaries, as tables quote them.
 
-Invariants: whatever the data (none, one, all equal), no result is NaN or infinite, an interval holds its mean, and none
-of scores is of width 0: a resample of few tasks, or of tasks that came out the same, shows no variation, so
-pseudo-observations stand there for what was not seen (`benchmarks/counting.py` has the coverage); equal data give equal
-results in whatever order they come, because sums are exact and resampling is seeded by the data's hash. Deliberately
-absent: samples and entrants (`counting`), what to compare with what (`report`, `compare`), and corrections for many
-comparisons: every interval stands for itself.
+Invariants: no result is NaN or infinite, whatever the data; an interval holds its mean, and none of scores has width 0:
+a resample of few tasks, or of tasks with one result, shows no variation, so pseudo-observations stand for what was not
+seen (`benchmarks/counting.py` measures the coverage); equal data give equal results in whatever order they come,
+because sums are exact and the data's hash seeds the resampling. `scipy.stats` has no bootstrap that is seeded by its
+data and quick for few distinct values, and would change the published figures. No correction for multiple comparisons
+is made: each interval stands for itself.
 """
 
 from array import array
@@ -77,7 +77,7 @@ def difference_interval(differences: Sequence[float]) -> Bounds:
 
 
 def mean_interval(values: Sequence[float]) -> Bounds:
-    """Return the 95 % interval of the mean of values whose range nobody knows (dollars, rewards); ValueError of none.
+    """Return the 95 % interval of the mean of values without a known range (dollars, rewards); ValueError of none.
 
     A bootstrap; below 30 values, and where all are equal, the normal one with two values added that lie as far from the
     mean as the largest value is from 0. Only where all are 0 (what is free) is its width 0.
@@ -186,7 +186,7 @@ def calibration_error(bins: Sequence[tuple[int, float, float]]) -> float:
 def hull(points: Iterable[Point]) -> tuple[Point, ...]:
     """Return the upper left convex hull of (cost, accuracy) points, from the cheapest to the most accurate.
 
-    Whoever mixes the points by lot can have what lies on it and nothing above it. Points that cost more than a point
+    Mixing the points at random reaches what lies on it and nothing above it. Points that cost more than a point
     that is as accurate are not on it.
     """
     found: list[Point] = []

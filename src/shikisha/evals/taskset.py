@@ -1,9 +1,8 @@
 """Tasksets: tasks with checkers and a fixed split.
 
-Invariants: an item cannot exist without a checker; a task's split hangs on its content alone, so that it is the same
-on every machine, whatever else is in the set and in whatever order; ids are unique. The right answer is inside the
-checker and nowhere else. Deliberately absent: reading files (`tasksets/*`), and drawing at random: `sample` takes tasks
-by the hash of seed and content.
+Invariants: an item cannot exist without a checker; a task's split depends on its content alone, so it is the same on
+every machine, whatever else is in the set and in whatever order; ids are unique. The right answer is inside the checker
+and nowhere else. Sampling is not random: `sample` takes tasks by the hash of seed and content.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,9 +33,8 @@ class TaskItem:
     """A task, how its answers are graded, and what reports group it by.
 
     `given` is the split that the set itself says (None: by content hash); `pool` is the task's own pool, where each
-    task brings one (the rehearsal does), and `steady` says that its workers do the same each time. `grading` is a hash
-    of what grades hang on besides the answer: another right answer to the same question makes other grades of the same
-    answers.
+    task brings one (simulated tasks do), and `steady` says that its workers do the same each time. `grading` is a hash
+    of what grades depend on besides the answer: with another reference answer, the same answer gets another grade.
     """
 
     task: Task

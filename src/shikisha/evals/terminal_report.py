@@ -1,15 +1,9 @@
-"""The terminal's table of an evaluation: caveats, headline, a row an entrant, and what conductors did.
+"""An evaluation on a terminal: its progress while it runs, and its report as a table.
 
-Invariants: every text from the evaluation is cleaned and printed without markup, so no name moves a cursor or colours a
-line; whatever the width, a row is one line, since columns are left out, the least telling first, until it fits.
-Deliberately absent: plots (the page has them), and figures of its own.
-
-An evaluation while it goes on: who has done how much, how well so far, what it cost, how long it will take.
-
-Invariants: hearing a sample only adds to counters (it may happen thousands of times a second, between other work);
-drawing is done four times a second, by rich's own thread, and never waits for a lock. On what is no terminal a line is
-printed every few seconds instead. Names are cleaned. Deliberately absent: intervals (they are for finished figures) and
-keeping anything (samples are kept by who made them).
+Invariants: every text from the evaluation is cleaned and printed without markup, so no name moves a cursor or colors a
+line; a row is one line at any width, since the least telling columns are left out until it fits. Counting a sample only
+adds to counters (thousands of times a second, between other work), and rich's own thread draws four times a second;
+`rich.progress` would take a lock for each update. Without a terminal a line is printed every few seconds instead.
 """
 
 from collections import Counter, deque
@@ -24,27 +18,21 @@ from shikisha.core.text import one_line
 from shikisha.evals.entrant_metrics import EntrantFigures, EvaluationReport
 from shikisha.evals.report_text import (
     PARTS,
-    UNKNOWN,
     abbreviate_names,
     caveat_sentences,
-    count,
     headline_sentences,
-    percent,
-    plural,
-    points,
     reading_order,
-    seconds,
     short_names,
-    shorten_middle,
     span,
     total_dollars,
 )
 from shikisha.evals.samples import EntrantRole, Sample
+from shikisha.plots.number_format import UNKNOWN, count, percent, plural, points, seconds, shorten_middle
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_SHORTEST, _SHORT, _LONG = 12, 22, 44  # cells of a name: beside vital columns, beside others, with room to spare
+_SHORTEST, _SHORT, _LONG = 12, 22, 44  # cells of a name: next to vital columns, next to others, with room to spare
 _VITAL = 3  # columns for which names are shortened most: accuracy, difference, its interval
 _GAP = 2
 _MOST_LISTED = 6
@@ -108,9 +96,9 @@ def report_columns(report: EvaluationReport) -> tuple[ReportColumn, ...]:
 def fit_columns(
     available: Sequence[ReportColumn], entries: Sequence[EntrantFigures], width: int
 ) -> tuple[int, tuple[ReportColumn, ...]]:
-    """Return how wide the name may be in cells, and the columns that fit beside it, in their order.
+    """Return how wide the name may be in cells, and the columns that fit next to it, in their order.
 
-    Columns are taken by rank for as long as they fit beside shortened names; names then get what is left over.
+    Columns are taken by rank for as long as they fit next to shortened names; names then get the remaining width.
     """
     from rich.cells import cell_len
 
@@ -223,10 +211,10 @@ _WIDE = 100  # cells from which bars and names are longer
 
 
 class EvaluationProgress(Protocol):
-    """Who is told how an evaluation goes."""
+    """Shows how far an evaluation is."""
 
     def begin(self, name: str, total: int) -> None:
-        """Note that an entrant has so many tasks before it; told again, they are added."""
+        """Announce an entrant with so many tasks to do; a second call adds to them."""
         ...
 
     def heard(self, sample: Sample, cached: bool = False) -> None:
@@ -265,7 +253,7 @@ class EntrantProgress:
 class ProgressCounts:
     """All standings, and what concerns everybody: dollars paid now, samples from a cache, faults by kind.
 
-    Samples of somebody who was not announced (candidates that are tried on dev tasks) count for who was announced last.
+    Samples of an entrant that was not announced (a candidate tried on dev tasks) count for the one announced last.
     """
 
     clock: Clock = monotonic

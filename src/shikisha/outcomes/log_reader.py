@@ -1,10 +1,9 @@
-"""Outcome logs: what which worker answered to which task, how good that was and what it cost, read from a folder.
+"""Outcome logs in memory: read from a folder, checked whole, and looked up by (task, worker).
 
-The folder's format is in the design: `tasks`, `outcomes` and perhaps `responses` (each a table, see `columns`), and
-perhaps `workers.toml` with prices. Invariants: what is read is checked whole; a pair that nobody recorded is None: that
-is unknown and not wrong; the right answer to a task is never part of the Task. Numbers are kept packed, so that a
-quarter of a million outcomes take 20 MB. A log of a journal has one more table: its runs (`conducted`).
-Deliberately absent: writing logs, statistics, and learning from them.
+The folder holds `tasks`, `outcomes` and perhaps `responses` (each a table, see `table_files`), perhaps `workers.toml`
+with prices, and for logs of journals `conducted`, a table of whole runs. Invariants: a pair that nobody recorded is
+None, which is unknown and not wrong; the right answer to a task is never part of the Task. Numbers are packed, so that
+a quarter of a million outcomes take 20 MB.
 """
 
 from array import array
@@ -81,11 +80,11 @@ class _WorkersFile(BaseModel):
 class Outcome:
     """What one worker did with one task.
 
-    `score` is in [0, 1] and None where nobody graded it; `answer` None: none was found in what the worker wrote;
+    `score` is in [0, 1] and None where it was not graded; `answer` None: none was found in what the worker wrote;
     `usage` and `dollars` None: not recorded. `cost_kind` says how the dollars came about (`derived`: from list prices).
-    `seconds` is how long the call took, `propensity` the probability with which this worker was asked (after all that
-    had been said till then), `judged` how far the score is a language model's word alone (0: not at all, or nobody says
-    so), `turn` which ask of the task this was, from 0 (None: nobody knows).
+    `seconds` is how long the call took, `propensity` the probability with which this worker was asked (given what came
+    before), `judged` how far the score is a language model's word alone (0: not at all, or not
+    recorded), `turn` which ask of the task this was, from 0 (None: unknown).
     """
 
     task_id: str
@@ -105,7 +104,7 @@ class Outcome:
 class RunOutcome:
     """A run as a whole: who conducted it, its task (None: one of which no worker's outcome is known) and its worth.
 
-    `parted`: some step was not the task itself, so what the run came to is its conductor's doing and no worker's.
+    `parted`: some step was not the task itself, so the run's result is its conductor's and no worker's.
     """
 
     conductor: str
@@ -215,7 +214,7 @@ class OutcomeLog:
         return f"{response}\n\n{_OPENS}{said}{_CLOSES}" if said is not None and written else said
 
     def graded(self, task_id: str, answer: str) -> float | None:
-        """Return the recorded score of this answer to this task; None where nobody gave it or it was not graded.
+        """Return the recorded score of this answer to this task; None where it is not in the log or was not graded.
 
         Of a text that ends with a marked answer (`shown`), that is the answer.
         """
@@ -316,7 +315,7 @@ def _hash_files(files: tuple[tuple[Path, int, int], ...]) -> str:
 
 
 def ignored_columns(folder: Path) -> tuple[str, ...]:
-    """Return the columns of a log that are read by nobody, as `outcomes: colour`: a misspelt one is among them."""
+    """Return the columns of a log that nothing reads, as `outcomes: color`; a misspelled one is among them."""
     known = {stem: {column.name for column in columns} for stem, columns in _KNOWN.items()}
     return tuple(f"{stem}: {name}" for stem in _STEMS for name in names_of(folder, stem) if name not in known[stem])
 

@@ -1,15 +1,13 @@
-"""Making outcome logs: what sources tell, answer by answer, gathered into the tables that `outcomes` reads.
+"""Makes outcome logs: gathers answers from a source into the tables that `log_reader` reads.
 
-Invariants: a task is its prompt and its right answer, so a source that uses one id for two of them has the second one
-kept apart as `ID~HASH`; a log has one row for each task and worker, so a second answer is either a contradiction, an
-error that names both places, or, in sources that hold repeated samples, merged: scores, tokens, dollars and seconds
-become means over the samples that have them, the texts are those of the first graded sample (else of the first that
-has any), and `samples` says of how many; turn and propensity are those of the sample that was asked first. Whatever is
-left out is counted under its reason; what nobody knows is null.
-Beyond the columns of the design a log may have `latency_s` (seconds of the call), `propensity` (the probability with
-which the worker was chosen, after all that had been said till then), `judged` (the share of the row's graded samples
-that a language model alone gave), `turn` (which ask of the task this was, from 0) and `samples`; each is written when
-some row has it. Deliberately absent: reading other people's files (`importers`), and growing a log that is there.
+Invariants: a task is its prompt and its right answer, so where a source uses one id for two of them the second is kept
+apart as `ID~HASH`. A log has one row for each task and worker. A second answer is an error that names both places, or
+in sources with repeated samples it is merged: scores, tokens, dollars and seconds become means over the samples that
+have them, the texts are those of the first graded sample (else of the first that has any), and `samples` counts them;
+turn and propensity are those of the sample that was asked first. Whatever is left out is counted under its reason;
+unknown values are null. A log has these columns only where some row fills them: `latency_s`, `propensity` (the
+probability with which the worker was chosen, given what came before), `judged` (the share of the row's graded samples
+that only a language model graded), `turn` (which ask of the task this was, from 0) and `samples`.
 """
 
 import json
@@ -57,7 +55,7 @@ class CostKind(StrEnum):
 
     RECORDED = "recorded"  # the source says what the call cost
     DERIVED = "derived"  # from tokens and a price list
-    ABSENT = "absent"  # nobody knows
+    ABSENT = "absent"  # unknown
 
 
 class RepeatPolicy(StrEnum):
@@ -170,8 +168,8 @@ class LogBuilder:
     def write(self, folder: Path, *, as_lines: bool = False) -> LogSummary:
         """Write the log, in the place of one that is there; as parquet, or as JSONL if asked or without pyarrow."""
         if not self._answers:
-            told = "; ".join(f"{reason}: {count:,}" for reason, count in self._left.items())
-            raise ConfigError(f"there is no outcome in what was read{f' (left out: {told})' if told else ''}")
+            problem = "; ".join(f"{reason}: {count:,}" for reason, count in self._left.items())
+            raise ConfigError(f"there is no outcome in what was read{f' (left out: {problem})' if problem else ''}")
         every = self._answers.items()
         columns = _OUTCOMES | dict(_optional(self._answers.values()))
         outcomes = (_outcome(pair, samples, columns) for pair, samples in every)
@@ -277,14 +275,14 @@ def _check_storable(asked: LoggedTask, where: str) -> None:
 def _check_same(kept: Sequence[LoggedAnswer], samples: Sequence[LoggedAnswer]) -> None:
     first, second = kept[0], samples[0]
     if len(kept) != len(samples):
-        told = f"{first.worker!r} answered this task twice: {len(samples)} samples here"
-        raise ConfigError(f"{second.where}: {told}, {len(kept)} in {first.where}")
+        problem = f"{first.worker!r} answered this task twice: {len(samples)} samples here"
+        raise ConfigError(f"{second.where}: {problem}, {len(kept)} in {first.where}")
     for one, other in zip(kept, samples, strict=True):
         for name in ("score", "answer", "response", "input_tokens", "output_tokens", "dollars"):
             old, new = getattr(one, name), getattr(other, name)
             if old != new:
-                told = f"{first.worker!r} answered this task twice: {name} {str(new)[:60]!r} here"
-                raise ConfigError(f"{second.where}: {told}, {str(old)[:60]!r} in {first.where}")
+                problem = f"{first.worker!r} answered this task twice: {name} {str(new)[:60]!r} here"
+                raise ConfigError(f"{second.where}: {problem}, {str(old)[:60]!r} in {first.where}")
 
 
 def _rank(sample: LoggedAnswer) -> tuple[bool, bool]:

@@ -1,13 +1,8 @@
-"""Tables that others wrote, as checked columns: `STEM.parquet` (extra `logs`) or `STEM.jsonl`, whichever is there.
+"""Tables on disk as checked columns: `STEM.parquet` (extra `logs`) or `STEM.jsonl`, whichever is there.
 
-Invariant: every value has the type that its column is declared with, and null stands only where it may; what does not
-hold is a ConfigError that names file, row (counted from 0; lines of JSONL from 1) and column. Columns that nobody
-declared are ignored. Deliberately absent: what the values mean (see `outcomes`), and writing.
-
-Tables that we write for others to read: `STEM.parquet` (extra `logs`) or `STEM.jsonl`; `columns` reads them back.
-
-Invariant: in parquet a column has the type it is said to hold even where every value is null. Deliberately absent: what
-the values mean.
+Invariants: every value has its column's declared type, and null stands only where it may, also where a parquet column
+is all null; a violation is a ConfigError that names file, row (counted from 0; lines of JSONL from 1) and column.
+Undeclared columns are ignored.
 """
 
 import json

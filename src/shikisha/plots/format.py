@@ -10,7 +10,7 @@ from time import time
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.text import one_line
-from shikisha.evals.report_text import UNKNOWN, compact, count, plural, seconds
+from shikisha.plots.number_format import UNKNOWN, compact, count, plural, seconds
 
 STATE_WORDS = {
     "running": "running",

@@ -1,14 +1,12 @@
-"""When what was called: a bar for each attempt on one axis of seconds. Pure layout in pixels.
+"""Drawings of a run: its time line, each round's plan as a graph, and a plan's shape alone. Layout in pixels, no
+markup.
 
-Time in which nobody performed the run (it waited for a person, or its server was gone) is taken out of the axis and
-marked where it was, with its length. Invariant: bars lie inside the axis, in the order in which the attempts began; an
-attempt whose outcome is not known ends with the axis. Deliberately absent: markup, and child runs' own attempts.
-
-A plan as a graph: a box a step, an arrow to each step that may see its result. Pure layout in pixels.
-
-Wide: steps stand in columns by how much must be finished before them, so every arrow leads to the right; an arrow that
-passes over a column is led above all boxes, in a lane of its own. Narrow, for a telephone: one column, arrows at its
-left. Invariant: no arrow crosses a box. Deliberately absent: markup, and what the boxes say (the templates write it).
+Time line: a bar for each attempt on one axis of seconds, in the order in which the attempts began; an attempt without
+an outcome ends with the axis. Time in which nothing was executed (the run waited for a person, or its server was down)
+is taken out of the axis and marked where it was, with its length. Graphs: a box a step, an arrow to each step that may
+see its result; steps stand in columns by how much must be finished before them, so every arrow leads to the right. No
+arrow crosses a box: an arrow over a column has a lane of its own above all boxes. Narrow, for a phone: one column with
+the arrows at its left.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +32,7 @@ from shikisha.core.plan import step_depths
 from shikisha.plots.format import format_duration, format_span
 from shikisha.plots.svg import AxisScale, Tick, even_scale
 
-_PASSIVE_EVENTS = (QuestionAnswered, AnswerGraded, RewardGiven)  # what may happen while nobody performs the run
+_PASSIVE_EVENTS = (QuestionAnswered, AnswerGraded, RewardGiven)  # what may happen while the run is not executed
 _THIN = 2.0  # pixels of the shortest bar
 _NAMED = {CallRole.PLAN: "plan", CallRole.CHECK: "check"}
 
@@ -54,7 +52,7 @@ WIDE_TIMELINE, NARROW_TIMELINE = TimelineSize(1160.0, 230.0, 26.0, 8), TimelineS
 
 @dataclass(frozen=True, slots=True)
 class AttemptBar:
-    """An attempt: its name, where its bar is, its fate, and what a reader is told of it."""
+    """An attempt: its name, where its bar is, its fate, and the words that a reader sees or hears."""
 
     name: str
     worker: str
@@ -62,7 +60,7 @@ class AttemptBar:
     width: float
     top: float
     fate: str
-    told: str
+    words: str
     place: str  # the id of its step on the page
 
 
@@ -73,7 +71,7 @@ class TimelineFlag:
     x: float
     top: float
     kind: str
-    told: str
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,7 @@ def timeline(events: Sequence[Event], now: float, room: TimelineSize = WIDE_TIME
         bars.append(_bar(begun, over, (clock, scale, end), head + row * room.row, room))
     bottom = head + len(attempts) * room.row + 2
     pauses = tuple(
-        TimelineFlag(scale(clock(when)), 0.0, "pause", f"nobody performed it for {format_span(until - when)}")
+        TimelineFlag(scale(clock(when)), 0.0, "pause", f"it was not executed for {format_span(until - when)}")
         for when, until in clock.pauses
         if until - when >= 1
     )
@@ -166,9 +164,9 @@ def _bar(
     right = scale(min(clock(over.at), end)) if over else scale(end)
     fate = "open" if over is None else "failed" if isinstance(over, AttemptFailed) else "ok"
     step = f"round {begun.round}, planning" if begun.step is None else f"round {begun.round}, step {begun.step}"
-    told = f"{step}, attempt {begun.attempt}, {begun.worker}: "
-    told += "no outcome yet" if over is None else f"{format_duration(over.seconds)}"
-    told += f", {over.fault}" if isinstance(over, AttemptFailed) else ""
+    words = f"{step}, attempt {begun.attempt}, {begun.worker}: "
+    words += "no outcome yet" if over is None else f"{format_duration(over.seconds)}"
+    words += f", {over.fault}" if isinstance(over, AttemptFailed) else ""
     name = _NAMED.get(begun.role, "") if begun.step is None or begun.role is not CallRole.STEP else ""
     place = f"plan-{begun.round}" if begun.step is None else f"step-{begun.round}-{begun.step}"
     where = "" if begun.step is None else "undo" if begun.round < 0 else f"{begun.round}.{begun.step}"
@@ -176,13 +174,13 @@ def _bar(
         part for part in (where, name, "" if begun.reason is AttemptReason.FIRST else str(begun.reason)) if part
     )
     drop = 0.0 if room.names else 18.0
-    return AttemptBar(short, begun.worker, left, max(right - left, _THIN), top + drop, fate, told, place)
+    return AttemptBar(short, begun.worker, left, max(right - left, _THIN), top + drop, fate, words, place)
 
 
 def _flags(
     events: Sequence[Event], bars: Sequence[AttemptBar], clock: _ActiveClock, scale: AxisScale
 ) -> Iterator[TimelineFlag]:
-    """Yield checks and questions, each beside the last bar of its step that began before it."""
+    """Yield checks and questions, each at the last bar of its step that began before it."""
     rows: dict[str, float] = {}
     following = iter(bars)
     for event in events:
@@ -197,8 +195,8 @@ def _flags(
             )
         elif isinstance(event, QuestionAsked) and event.step is not None:
             place = f"step-{event.round}-{event.step}"
-            told = f"a person is asked: {event.asks} {event.worker}"
-            yield TimelineFlag(scale(clock(event.at)), rows.get(place, 0.0), "asked", told)
+            words = f"a person is asked: {event.asks} {event.worker}"
+            yield TimelineFlag(scale(clock(event.at)), rows.get(place, 0.0), "asked", words)
 
 
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 192.0, 62.0, 60.0, 18.0
@@ -311,3 +309,72 @@ def _side_arrow(seen: StepBox, by: StepBox) -> StepArrow:
     out = x - _LEAST + 2 - _BULGE * far
     path = f"M{x:.1f} {y0:.1f}C{out:.1f} {y0:.1f} {out:.1f} {y1:.1f} {x - _HEAD:.1f} {y1:.1f}"
     return StepArrow(seen.index, by.index, path, (x, y1))
+
+
+# --- a plan's shape: small circles, for many plans
+
+
+_NODE_STEP_X, _NODE_STEP_Y, _NODE_RADIUS, _EDGE_BEND = 38.0, 26.0, 8.0, 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyNode:
+    """A step in pixels; the last step's result is the answer."""
+
+    x: float
+    y: float
+    index: int
+    answers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyGraph:
+    """Nodes, and edges as paths that end where their node begins."""
+
+    width: float
+    height: float
+    radius: float
+    nodes: tuple[TopologyNode, ...]
+    edges: tuple[str, ...]
+
+
+def topology_graph(access: Sequence[Sequence[int]]) -> TopologyGraph:
+    """Lay out access lists (earlier steps only, as every Plan has them)."""
+    columns = step_depths(access)
+    longest = max(
+        (column - columns[seen] for column, row in zip(columns, access, strict=True) for seen in row), default=1
+    )
+    rows = [columns[:index].count(column) for index, column in enumerate(columns)]
+    tallest = max((columns.count(column) for column in columns), default=1)
+    headroom = _EDGE_BEND * max(longest - 1, 0)
+    margin = _NODE_RADIUS + 3
+    nodes = tuple(
+        TopologyNode(
+            margin + column * _NODE_STEP_X,
+            margin + headroom + (rows[index] + (tallest - columns.count(column)) / 2) * _NODE_STEP_Y,
+            index,
+            index == len(columns) - 1,
+        )
+        for index, column in enumerate(columns)
+    )
+    edges = tuple(_topology_edge(nodes[seen], nodes[index]) for index, row in enumerate(access) for seen in row)
+    width = 2 * margin + max(columns, default=0) * _NODE_STEP_X
+    return TopologyGraph(width, 2 * margin + headroom + (tallest - 1) * _NODE_STEP_Y, _NODE_RADIUS, nodes, edges)
+
+
+def _topology_edge(start: TopologyNode, end: TopologyNode) -> str:
+    """Return a straight line between neighboring columns, else a bend over what is between."""
+    passed = round((end.x - start.x) / _NODE_STEP_X) - 1
+    bend_x, bend_y = (start.x + end.x) / 2, (start.y + end.y) / 2 - 2 * _EDGE_BEND * passed
+    x0, y0 = _towards(start, bend_x, bend_y, _NODE_RADIUS)
+    x1, y1 = _towards(end, bend_x, bend_y, _NODE_RADIUS + 3)
+    return f"M{x0:.1f} {y0:.1f}Q{bend_x:.1f} {bend_y:.1f} {x1:.1f} {y1:.1f}"
+
+
+def _towards(node: TopologyNode, x: float, y: float, steps: float) -> tuple[float, float]:
+    away_x, away_y = x - node.x, y - node.y
+    length = (away_x**2 + away_y**2) ** 0.5 or 1.0
+    return node.x + steps * away_x / length, node.y + steps * away_y / length
+
+
+_INTERVAL_EDGES = (8.0, 92.0)  # per cent of the width: room for half a mark or a tick's text at either end

@@ -1,19 +1,9 @@
-"""Scales and ticks: from values to places on a drawing, as pure functions of numbers.
+"""Scales, ticks, label placement and small drawings in a table's row: pure functions of numbers.
 
 Invariants: ticks are round numbers inside their scale; a scale never maps two different values to one place, so a range
-of no width is widened first. Deliberately absent: any markup (the templates write it) and any plot (`plots_*`).
-
-Where a label goes beside its mark, so that labels cover neither each other nor marks.
-
-Invariants: the same marks give the same places, whatever the machine; a label stays inside the frame where it fits at
-all. It is a descent over a fixed ring of candidates around each mark, begun from either end of the marks. Deliberately
-absent: measuring text (its width is reckoned from its letters) and a promise of no overlap: where more marks stand
-together than there is room for, the least overlap is taken.
-
-Small drawings in a table's row: a line over time, bars over days. Pure layout in pixels.
-
-Invariant: where there is no value there is a gap, never a 0; the line begins at 0 unless it says otherwise, so that
-heights can be compared. Deliberately absent: axes (the numbers stand beside it) and markup.
+of no width is widened first; the same marks give the same labels on every machine, inside the frame where they fit at
+all. Text is not measured (its width is estimated from its letters). Where more marks stand together than there is room
+for, labels overlap as little as possible: a descent over a fixed ring of candidates around each mark.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -95,7 +85,7 @@ def even_scale(values: Iterable[float], place: tuple[float, float] = (0.0, 100.0
 
 
 def cost_scale(values: Iterable[float], place: tuple[float, float]) -> AxisScale:
-    """Return a scale for costs, all >= 0: by logarithm where the dear cost 20 times the cheap, else even and from 0.
+    """Return a scale for costs >= 0: logarithmic where the highest is 20 times the lowest, else even and from 0.
 
     A cost of 0 has no place on a scale by logarithm; `None` ones are for the caller to leave out.
     """
@@ -244,7 +234,7 @@ def place_labels(
 
 
 def _descend(ring: Sequence[Sequence[_Candidate]], order: Iterable[int]) -> list[_Candidate]:
-    """Give each mark in turn the place that is best beside the others' until nothing changes any more."""
+    """Give each mark in turn the best place, given the others', until nothing changes."""
     chosen = [places[0] for places in ring]
     for _ in range(_MOST_PASSES):
         before = list(chosen)
@@ -336,9 +326,9 @@ def sparkline(
     step = (width - 2 * _PAD) / max(len(values) - 1, 1)
     pieces = list(_line_pieces([None if value is None else value / most for value in values], step, height))
     floor = height - _PAD
-    lines = tuple(_spark_path(piece) for piece in pieces if len(piece) > 1)
+    lines = tuple(svg_path(piece) for piece in pieces if len(piece) > 1)
     grounds = tuple(
-        f"{_spark_path(piece)}L{piece[-1][0]:.1f} {floor:.1f}L{piece[0][0]:.1f} {floor:.1f}Z"
+        f"{svg_path(piece)}L{piece[-1][0]:.1f} {floor:.1f}L{piece[0][0]:.1f} {floor:.1f}Z"
         for piece in pieces
         if len(piece) > 1
     )
@@ -348,13 +338,13 @@ def sparkline(
 
 @dataclass(frozen=True, slots=True)
 class DayBar:
-    """A bar: its left upper corner, width and height; `told` is what a reader is told."""
+    """A bar: its left upper corner, width and height; `words` are what a reader sees or hears."""
 
     x: float
     y: float
     width: float
     height: float
-    told: str
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,15 +357,15 @@ class DayBars:
 
 
 def day_bars(values: Sequence[tuple[float, str]], width: float = 320.0, height: float = 72.0) -> DayBars:
-    """Draw (value, what is told of it) as bars from 0; a value above 0 is seen, however small."""
+    """Return (value, words) as bars from 0; a value above 0 is visible, however small."""
     most = max((value for value, _ in values), default=0.0) or 1.0
     step = width / max(len(values), 1)
     gap = min(4.0, step / 5)
     found = []
-    for index, (value, told) in enumerate(values):
+    for index, (value, words) in enumerate(values):
         tall = max(value / most * (height - _PAD), 1.5) if value > 0 else 0.0
         found.append(
-            DayBar(round(index * step + gap / 2, 1), round(height - tall, 1), step - gap, round(tall, 1), told)
+            DayBar(round(index * step + gap / 2, 1), round(height - tall, 1), step - gap, round(tall, 1), words)
         )
     return DayBars(width, height, tuple(found))
 
@@ -391,7 +381,3 @@ def _line_pieces(shares: Sequence[float | None], step: float, height: float) -> 
             piece.append((_PAD + index * step, height - _PAD - value * (height - 2 * _PAD)))
     if piece:
         yield piece
-
-
-def _spark_path(points: Sequence[tuple[float, float]]) -> str:
-    return "".join(f"{'L' if index else 'M'}{x:.1f} {y:.1f}" for index, (x, y) in enumerate(points))

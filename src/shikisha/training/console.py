@@ -19,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from shikisha.core.text import one_line
-from shikisha.evals.report_text import percent, seconds
+from shikisha.plots.number_format import percent, seconds
 from shikisha.training import metrics
 from shikisha.training.metrics import CompletionSample, Metric, StepMetrics, collapse_warnings
 from shikisha.training.metrics_log import append_step

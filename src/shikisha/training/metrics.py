@@ -27,7 +27,7 @@ from typing import Protocol, TypedDict
 import numpy as np
 
 from shikisha.core.budget import format_dollars
-from shikisha.evals.report_text import percent, plural, points
+from shikisha.plots.number_format import percent, plural, points
 from shikisha.training.advantage_variants import NO_PLAN, Floats
 from shikisha.training.plan_reward import ScoredPlan
 

@@ -6,31 +6,32 @@ or in words beside it for the first and the last steps; the same steps give the 
 counting, smoothing (`figures`, `plots`) and settings.
 """
 
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import accumulate
 
 from shikisha.core.errors import ConfigError
-from shikisha.evals.html_report import page_environment
-from shikisha.plots.training_charts import (
-    LineChart,
-    LineChartSize,
-    ReferenceValues,
-    ShareStack,
-    line_chart,
-    share_stack,
-)
+from shikisha.plots.charts import Chart, ChartSize
+from shikisha.plots.page import page_environment, render_page
 from shikisha.training import metrics
 from shikisha.training.metrics import CompletionSample, Metric, StepMetrics, collapse_warnings
+from shikisha.training.training_charts import (
+    ReferenceValues,
+    StepSeries,
+    format_value,
+    line_chart,
+    share_stack,
+    step_chart_size,
+)
 
 _WIDE, _NARROW, _SMALL, _MIDDLE = (
-    LineChartSize(1200, 420, 170),
-    LineChartSize(350, 330),
-    LineChartSize(380, 240),
-    LineChartSize(580, 300),
+    step_chart_size(1200, 420, 170),
+    step_chart_size(350, 330),
+    step_chart_size(380, 240),
+    step_chart_size(580, 300),
 )
+Figure = Callable[[StepMetrics], float | None]
+
 _ROWS = 24  # of the table of all steps
 _TEXT = 1_500  # letters of a completion
 
@@ -40,7 +41,7 @@ class SmallChart:
     """A small drawing with its heading; `share`: in per cent."""
 
     title: str
-    plot: LineChart
+    plot: Chart
     share: bool
 
 
@@ -72,12 +73,10 @@ def render_training_page(steps: Sequence[StepMetrics], name: str = "a conductor"
     """Return the page; ConfigError without a step, MissingExtra when jinja2 is not installed."""
     if not steps:
         raise ConfigError("the page of a training needs a step of it")
-    environment = page_environment("shikisha.training", "shikisha.routing.fit", "shikisha.evals")
-    script = environment.get_template("page.js").render()
-    digest = b64encode(sha256(script.encode()).digest()).decode()
-    return environment.get_template("training.html.jinja").render(
-        {"name": name, "script_digest": digest} | {**_page_texts(steps), **_charts(steps), **_tables(steps)}
-    )
+    environment = page_environment("shikisha.training", "shikisha.routing.fit")
+    environment.filters["value"] = format_value
+    values = {"name": name, **_page_texts(steps), **_charts(steps), **_tables(steps)}
+    return render_page(environment, "training.html.jinja", values)
 
 
 def _page_texts(steps: Sequence[StepMetrics]) -> Mapping[str, object]:
@@ -97,12 +96,12 @@ def _charts(steps: Sequence[StepMetrics]) -> Mapping[str, object]:
     return {
         "wide": _accuracy_chart(steps, _WIDE),
         "narrow": _accuracy_chart(steps, _NARROW),
-        "valid": SmallChart("Given a valid plan, and valid, %", _share_chart(steps, _VALID), share=True),
-        "reward": SmallChart("Reward and its parts", _reward_chart(steps), share=False),
-        "workers": _stack_charts(numbers, [step.workers for step in steps]),
-        "choice": SmallChart("Entropy of who is asked, bits", _value_chart(steps, _CHOICE), share=False),
-        "shapes": _stack_charts(numbers, [step.shapes for step in steps]),
-        "several": SmallChart("Plans of several steps, of the valid, %", _share_chart(steps, _SEVERAL), share=True),
+        "valid": _small_chart("Given a valid plan, and valid, %", steps, _VALID, share=True),
+        "reward": _reward_chart(steps),
+        "workers": _stack_charts(numbers, [step.workers for step in steps], "Calls by worker, %"),
+        "choice": _small_chart("Entropy of who is asked, bits", steps, _CHOICE),
+        "shapes": _stack_charts(numbers, [step.shapes for step in steps], "Plans by shape and length, %"),
+        "several": _small_chart("Plans of several steps, of the valid, %", steps, _SEVERAL, share=True),
         "learning": tuple(_learning_charts(steps)),
         "running": tuple(_cost_charts(steps)),
         "second": _second_round_chart(steps),
@@ -162,80 +161,68 @@ _LEARNING: Mapping[str, tuple[str, bool, Metric]] = {
 }
 
 
-def _accuracy_chart(steps: Sequence[StepMetrics], room: LineChartSize) -> LineChart:
-    told = metrics.validation_history(steps)
-    levels = told[-1][1].beside if told else {}
-    return line_chart(
-        [step.number for step in steps],
-        {"right, sampled": [step.right for step in steps]},
-        room,
-        share=True,
-        beside=ReferenceValues([(number, found.right) for number, found in told], levels),
+def _accuracy_chart(steps: Sequence[StepMetrics], size: ChartSize) -> Chart:
+    history = metrics.validation_history(steps)
+    references = ReferenceValues(
+        [(number, found.right) for number, found in history], history[-1][1].beside if history else {}
     )
+    series = StepSeries({"right, sampled": [step.right for step in steps]}, share=True)
+    return line_chart([step.number for step in steps], series, size, "Right answers, %", references)
 
 
-def _share_chart(steps: Sequence[StepMetrics], wanted: Mapping[str, Metric], room: LineChartSize = _SMALL) -> LineChart:
-    return line_chart([step.number for step in steps], _series(steps, wanted), room, share=True)
+def _small_chart(
+    title: str, steps: Sequence[StepMetrics], wanted: Mapping[str, Figure], *, share: bool = False, exact: bool = False
+) -> SmallChart:
+    series = StepSeries({name: [figure(step) for step in steps] for name, figure in wanted.items()}, share, exact)
+    return SmallChart(title, line_chart([step.number for step in steps], series, _SMALL, title), share)
 
 
-def _value_chart(steps: Sequence[StepMetrics], wanted: Mapping[str, Metric], exact: bool = False) -> LineChart:
-    return line_chart([step.number for step in steps], _series(steps, wanted), _SMALL, exact=exact)
-
-
-def _series(steps: Sequence[StepMetrics], wanted: Mapping[str, Metric]) -> dict[str, list[float | None]]:
-    return {name: [figure(step) for step in steps] for name, figure in wanted.items()}
-
-
-def _reward_chart(steps: Sequence[StepMetrics]) -> LineChart:
+def _reward_chart(steps: Sequence[StepMetrics]) -> SmallChart:
     parts = dict.fromkeys(name for step in steps for name in step.parts)
     wanted: dict[str, Metric] = {"reward": lambda step: step.reward}
     if len(parts) > 1:
         wanted |= {f"{name} (part)": _reward_part(name) for name in parts}
-    return _value_chart(steps, wanted)
+    return _small_chart("Reward and its parts", steps, wanted)
 
 
-def _reward_part(name: str) -> Callable[[StepMetrics], float]:
+def _reward_part(name: str) -> Metric:
     return lambda step: step.parts.get(name, 0.0)
 
 
 def _stack_charts(
-    numbers: Sequence[int], shares: Sequence[Mapping[str, float]]
-) -> tuple[ShareStack, ShareStack] | None:
-    """Return a drawing for a desk and one for a telephone; None where there is nothing to draw."""
+    numbers: Sequence[int], shares: Sequence[Mapping[str, float]], title: str
+) -> tuple[Chart, Chart] | None:
+    """Return a chart for a wide screen and one for a phone; None where there is nothing to draw."""
     if not any(shares):
         return None
-    return share_stack(numbers, shares, _MIDDLE), share_stack(numbers, shares, _NARROW)
+    return share_stack(numbers, shares, _MIDDLE, title), share_stack(numbers, shares, _NARROW, title)
 
 
 def _learning_charts(steps: Sequence[StepMetrics]) -> Iterator[SmallChart]:
     for title, (name, share, figure) in _LEARNING.items():
-        draw = _share_chart if share else _value_chart
-        if share or any(figure(step) for step in steps):  # no KL is no drawing; no share of 0 is worth knowing
-            yield SmallChart(title, draw(steps, {name: figure}), share)
-    yield SmallChart("Learning rate", _value_chart(steps, {"rate": lambda step: step.rate}, exact=True), share=False)
+        if share or any(figure(step) for step in steps):  # without KL there is no chart; a share of 0 is worth knowing
+            yield _small_chart(title, steps, {name: figure}, share=share)
+    yield _small_chart("Learning rate", steps, {"rate": lambda step: step.rate}, exact=True)
 
 
 def _cost_charts(steps: Sequence[StepMetrics]) -> Iterator[SmallChart]:
-    yield SmallChart(
-        "Tokens sampled a second", _value_chart(steps, {"tokens a second": metrics.tokens_per_second}), share=False
-    )
+    yield _small_chart("Tokens sampled a second", steps, {"tokens a second": metrics.tokens_per_second})
     kinds = dict.fromkeys(name for step in steps for name in step.seconds)
-    yield SmallChart("Seconds a step", _value_chart(steps, {name: _seconds_of(name) for name in kinds}), share=False)
-    spent = [*accumulate(step.dollars for step in steps)]
-    word = "Simulated dollars" if metrics.uses_simulated_workers(steps) else "Dollars"
-    numbers = [step.number for step in steps]
-    yield SmallChart(f"{word} so far", line_chart(numbers, {"spent": spent}, _SMALL, exact=True), share=False)
+    yield _small_chart("Seconds a step", steps, {name: _seconds_of(name) for name in kinds})
+    title = f"{'Simulated dollars' if metrics.uses_simulated_workers(steps) else 'Dollars'} so far"
+    series = StepSeries({"spent": [*accumulate(step.dollars for step in steps)]}, exact=True)
+    yield SmallChart(title, line_chart([step.number for step in steps], series, _SMALL, title), share=False)
 
 
-def _seconds_of(name: str) -> Callable[[StepMetrics], float]:
+def _seconds_of(name: str) -> Metric:
     return lambda step: step.seconds.get(name, 0.0)
 
 
 def _second_round_chart(steps: Sequence[StepMetrics]) -> SmallChart | None:
     names = dict.fromkeys(name for step in steps for name in step.second_round)
-    if not names:
-        return None
-    series = {name: [step.second_round.get(name) for step in steps] for name in names}
-    return SmallChart(
-        "Of second rounds, %", line_chart([step.number for step in steps], series, _SMALL, share=True), share=True
-    )
+    wanted = {name: _second_round_share(name) for name in names}
+    return _small_chart("Of second rounds, %", steps, wanted, share=True) if names else None
+
+
+def _second_round_share(name: str) -> Figure:
+    return lambda step: step.second_round.get(name)

@@ -1,6 +1,7 @@
-"""Tasksets: tasks with checkers and a fixed split, one small file a set.
+"""Tasksets: where the tasks of an evaluation or a training come from.
 
-`load` has the registry and the names; `rows` and `files` read, `splits` and `contamination` keep parts apart, `wording`
-puts questions. A new set is a file with `HUB` and `item(row, tools)`, and a line in `load.SETS`. Deliberately absent:
-the sets themselves, which are read from local files or, when a name says so, by the `datasets` library.
+`taskset_loader` goes from a name to a Taskset, `layouts` has the published benchmarks (add yours there),
+`task_rows` reads files and the hub; `recorded`, `simulated` and `swebench` are made of more than rows. The sets
+themselves are not part of the package: they are read from local files or, when a name says so, by the `datasets`
+library. Prompts are part of task hashes and must not change. `config`, `training` and benchmarks may import it.
 """

@@ -1,8 +1,8 @@
-"""An outcome log as a Taskset: its tasks, each graded by what the log says of the very answer.
+"""An outcome log as a Taskset: each task is graded by what the log says of the very answer.
 
-Invariants: an answer that somebody recorded has its recorded score; another is compared with the log's right answer by
-its kind, as far as the log has one, and is otherwise UNGRADED, never wrong. Checkers are small and look things up when
-they are asked, so that eight thousand of them cost next to nothing. Deliberately absent: pools (see `workers.replay`).
+Invariants: a recorded answer has its recorded score; another one is compared with the log's reference answer by its
+kind, as far as the log has one, and is otherwise UNGRADED, never wrong. Checkers look things up when they are asked, so
+that eight thousand of them cost next to nothing.
 """
 
 from shikisha.core.errors import ConfigError

@@ -1,9 +1,8 @@
-"""The rehearsal taskset: verifiable tasks over the embedded orchestra, as many as wanted, each with its own pool.
+"""The simulated taskset: generated, verifiable tasks over simulated workers, each task with its own pool.
 
-Invariant: `rehearsal(split, seed, count)` is the same sequence every time, its splits share no name, wording or
-description of a worker, and an item's Task does not hold its gold. As a Taskset its `test` split is the generator's
-`heldout`, and `eval --split` takes either word. `SETS` are the tasksets by name: one for each edition of the
-orchestra. What questions and workers are is in `orchestra`.
+Invariants: the same split, seed and count give the same sequence every time; splits share no name, wording or
+description of a worker; an item's Task does not hold its reference answer. The Taskset's `test` split is the
+generator's `heldout`, and `eval --split` takes either word.
 """
 
 from collections.abc import Iterator, Mapping

@@ -7,7 +7,7 @@ model_name_or_path) and the harness's reports: its summary (`MODEL.RUN.json`, wi
 predictions, `logs/INSTANCE/report.json` and `results/results.json` (what is `resolved`, what has `no_generation` or
 `no_logs`), and its folder's name is the worker's, since models' names repeat there. A task is an instance, its pool one
 worker a model that answers with its patch. Invariants: only a report says whether a patch resolves its instance; a
-patch without one, or that nobody predicted, is UNGRADED; an empty patch is no answer. Deliberately absent: running the
+patch without one, or without a prediction, is UNGRADED; an empty patch is no answer. Deliberately absent: running the
 harness.
 """
 
@@ -23,7 +23,7 @@ from shikisha.core.task import Task
 from shikisha.engine.pool import Member, Pool
 from shikisha.evals.graders import Grade, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.evals.taskset import TaskItem, Taskset
-from shikisha.evals.tasksets import question_format
+from shikisha.evals.tasksets.layouts import PATCH, with_instruction
 from shikisha.evals.tasksets.task_rows import TaskRow, is_row_file, read_json, read_rows, rows_of
 
 Key = tuple[str, str]  # instance and model
@@ -162,7 +162,7 @@ class Predictor:
 
 
 class ReportChecker:
-    """Grades a patch to one instance by the harness's report of whoever predicted that very patch."""
+    """Grades a patch to one instance by the harness's report of a model that predicted that very patch."""
 
     name = "swebench"
 
@@ -188,9 +188,7 @@ class ReportChecker:
 
 def _item(instance: str, found: Predictions, pool: Pool) -> TaskItem:
     repository = instance.rpartition("-")[0].replace("__", "/")
-    prompt = question_format.format_patch(
-        f"Resolve the issue of the instance {instance} in the repository {repository}."
-    )
+    prompt = with_instruction(f"Resolve the issue of the instance {instance} in the repository {repository}.", PATCH)
     task = Task(prompt, id=instance, domain=repository)
     return TaskItem(task, ReportChecker(instance, found), pool=pool, grading=found.grading(instance))
 
@@ -223,8 +221,8 @@ def _take_summary(file: Path, found: Predictions) -> None:
 def _take_report(file: Path, found: Predictions, model: str = "") -> None:
     instance, model = file.parent.name, model or found.model(file.parent.parent.name, file)
     value = read_json(file)
-    told = value.get(instance) if isinstance(value, Mapping) else None
-    resolved = told.get("resolved") if isinstance(told, Mapping) else None
+    report = value.get(instance) if isinstance(value, Mapping) else None
+    resolved = report.get("resolved") if isinstance(report, Mapping) else None
     if not isinstance(resolved, bool):
         raise ConfigError(f"{file}: {instance}.resolved: expected true or false, found {resolved!r}")
     found.report((instance, model), resolved, file)

@@ -1,20 +1,10 @@
-"""One row of somebody else's file, with its place kept, and the typed ways to take fields out of it.
+"""Rows of task files, with typed getters: JSONL (also gzipped), JSON, CSV, parquet (extra `logs`) and the hub.
 
-Invariants: whatever a row lacks or holds wrongly is a ConfigError that names file, line (or row) and field, what was
-expected and what was found; nothing is skipped or filled in. A field that must be there is neither null nor blank.
-Lines are counted from 1, rows of parquet and JSON arrays from 0, and `index` is counted from 0 everywhere, so that the
-ids made of it do not hang on the format. Deliberately absent: what fields mean (one file a set), and opening files
-(`files`).
-
-Rows out of files in the formats that the field uses: JSONL (also gzipped), JSON, CSV and parquet (extra `logs`).
-
-Invariant: every row of a file comes out, in order, with its place; what is not a row is a ConfigError that names file
-and line. Deliberately absent: guessing a format from content (the ending says it), writing, and the network (`hub`).
-
-Rows by way of the `datasets` library (extra `datasets`): from its hub, or from what it saved to a folder.
-
-Invariant: nothing is fetched unless a name says so (`NAME@hub`, `NAME@ID`), and no code of a dataset is ever run.
-Deliberately absent: streaming, and revisions (save a dataset to a folder to hold it still).
+Invariants: every row of a file comes out, in order, with its place; anything that is missing or wrong is a ConfigError
+that names file, line (or row) and field, what was expected and what was found; nothing is skipped or filled in. Lines
+are counted from 1, rows of parquet and JSON arrays from 0; `index` is counted from 0 everywhere, so that ids do not
+depend on the format, which the file's ending gives. A field that must be there is neither null nor blank. Nothing is
+downloaded unless a name says so (`NAME@hub`, `NAME@ID`), and no code of a dataset is ever run.
 """
 
 import csv
@@ -249,7 +239,7 @@ def _json_rows(file: Path) -> Iterator[TaskRow]:
 
 
 def rows_of(values: Iterable[object], file: str) -> Iterator[TaskRow]:
-    """Yield rows that somebody else has read already."""
+    """Yield rows of values that were read elsewhere."""
     for index, value in enumerate(values):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{file}: row {index}: expected an object")

@@ -1,50 +1,29 @@
-"""Tasksets by name: the registry, and the one way from a name to a Taskset.
+"""Tasksets by name: the one way from a name to a Taskset, and which split each of its tasks is in.
 
-A name is one of `NAMES`, followed by where its rows are: nothing (`DATA/NAME/*.jsonl`, see `files` for the formats),
-`:PATH` of a file or folder, `@hub` for the set's own place on the hub, or `@ID` for another place there or a folder
-that the `datasets` library saved. A path alone is a user's own file. Invariants: an unknown name is an error that lists
-the known ones; a set is read whole before anything of it is used, so that a malformed row anywhere is an error; ids are
-unique, and splits share no content (`splits` says what becomes of published sets that do). Deliberately absent: plug-in
-discovery, and downloading unasked.
+A name is one of `NAMES`, followed by where its rows are: nothing (`DATA/NAME/*.jsonl`, see `task_rows` for the
+formats), `:PATH` of a file or folder, `@hub` for the set's own place on the hub, or `@ID` for another dataset there or
+a folder that the `datasets` library saved. A path alone is a user's own file. Invariants: an unknown name is an error
+that lists the known ones; a set is read completely before anything of it is used, so that a malformed row anywhere is
+an error; ids are unique; nothing is downloaded unless the name says so.
 
-Which split an item of a set is in: as its files or rows say, else by content hash; and that splits do not overlap.
-
-A file's name says a split when one of its words does (`train.jsonl`, `test-00000-of-00001.parquet`). Names that all
-say the same split, or none, divide nothing: then the content hash does. Where files give a train split and no dev
-split, dev is taken out of train by content hash. Invariants: what a row says of its own split is kept; the same content
-is never in two splits: a user's own set is refused with both places named, and of a published set, which nobody can
-mend (MMLU's dev and test share five questions), the copy that is nearer to training is dropped and named. Deliberately
-absent: near-duplicates (`contamination`).
-
-What is wanted of a taskset: which split, how many tasks, from which seed.
-
-Invariant: none of this changes what a task is or which split it is in, the shares aside. Deliberately absent: where a
-set's files are (`load`).
-
-Contamination: tasks of one set that are found again, word for word or nearly so, in another.
-
-As the field does it (GPT-3, arXiv 2005.14165, and since), runs of 13 words are compared; texts below 40 words, in
-which one changed word would break most such runs, by runs of 5. The similarity is the share of the shorter text's runs
-that the other holds too. Invariants: texts are compared in lower case, by their words and numbers alone, without the
-words that are ours (`wording`); a run that more than 50 tasks of a set share is boilerplate and says nothing. An
-inverted index holds only what both sides share: ten thousand tasks against ten thousand take seconds. Deliberately
-absent: paraphrases and translations.
+A row's own split comes first, then the split in its file's name (`train.jsonl`, `test-00000-of-00001.parquet`) where
+the files name at least two, then the content hash. Where files give a train split and no dev split, dev is taken out of
+train by content hash. The same content is never in two splits: a user's own set is refused with both places named; of a
+published set, which users cannot mend (MMLU's dev and test share five questions), the copy nearer to training is
+dropped and named.
 """
 
 import json
 import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple
 
 from shikisha.core.errors import ConfigError, UnknownName
-from shikisha.core.task import Task
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.taskset import (
     DEFAULT_SHARES,
@@ -55,8 +34,195 @@ from shikisha.evals.taskset import (
     content_split,
     split_fraction,
 )
-from shikisha.evals.tasksets.question_format import strip_instruction
+from shikisha.evals.tasksets import recorded, simulated, swebench
+from shikisha.evals.tasksets.layouts import LAYOUTS, own_item
 from shikisha.evals.tasksets.task_rows import ROW_FORMATS, HubDataset, TaskRow, hub_rows, is_row_file, read_rows
+from shikisha.outcomes.log_reader import open_log
+
+OWN_SET = "own"
+SIMULATED_SETS = ("rehearsal", "rehearsal-large")
+OTHER_SETS = ("recorded", *SIMULATED_SETS, "swebench-verified")  # made of more than rows
+NAMES = (OWN_SET, *LAYOUTS, *OTHER_SETS)
+DATA_VARIABLE = "SHIKISHA_DATA"
+
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSelection:
+    """`split` None: all of it; `count` None: all tasks, else a sample that `seed` chooses.
+
+    `shares` are those of the splits by content hash. `checker` is for a user's own rows that bring none:
+    `{"checker": KIND, ...}` with the kind's settings. The rehearsal, which has no end, makes 100 tasks by default, and
+    its seed says which.
+    """
+
+    split: TaskSplit | None = None
+    count: int | None = None
+    seed: int = 0
+    shares: Mapping[TaskSplit, float] = field(default_factory=lambda: DEFAULT_SHARES)
+    checker: Mapping[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        if any(share < 0 for share in self.shares.values()) or abs(sum(self.shares.values()) - 1) > _ROUNDING:
+            raise ConfigError(f"shares of splits: expected numbers from 0 that add up to 1, found {dict(self.shares)}")
+        if self.count is not None and self.count < 1:
+            raise ConfigError(f"number of tasks: expected 1 or more, found {self.count}")
+
+    def of(self, whole: Taskset) -> Taskset:
+        """Return what is wanted of a whole set; ConfigError when its split is empty."""
+        if self.shares != DEFAULT_SHARES:
+            whole = Taskset(whole.name, (self._settled(item) for item in whole), whole.notes)
+        part = whole if self.split is None else whole.only(self.split)
+        return part if self.count is None else part.sample(self.count, self.seed)
+
+    def _settled(self, item: TaskItem) -> TaskItem:
+        return item if item.given is not None else replace(item, given=content_split(item.task, self.shares))
+
+
+NO_TOOLS = GraderTools()
+ALL_TASKS = TaskSelection()
+_SIMULATED_COUNT = 100  # tasks, where no count is given
+
+
+class TasksetName(NamedTuple):
+    """A name, taken apart: the set, and the path or the place on the hub that was given with it."""
+
+    known: str
+    path: Path | None = None
+    hub: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedItem:
+    """An item, where it came from (for errors), and the split that its file's name says."""
+
+    item: TaskItem
+    where: str
+    named: TaskSplit | None = None
+
+
+def load_taskset(
+    name: str, data: Path | None = None, *, wanted: TaskSelection = ALL_TASKS, tools: GraderTools = NO_TOOLS
+) -> Taskset:
+    """Return a taskset, or the part of it that is wanted.
+
+    `data` is the folder of all sets (by default the environment's SHIKISHA_DATA). UnknownName for a set that is not
+    registered; ConfigError names file, line and field of what is wrong; MissingExtra names a library that it takes.
+    """
+    found = parse_taskset_name(name)
+    if found.known in OTHER_SETS:
+        return _other_taskset(found, data, wanted)
+    make = _item_maker(found.known, wanted)
+    title = found.path.stem if found.known == OWN_SET and found.path else found.known
+    placed = [
+        PlacedItem(replace(make(row, tools), grading=_grading_hash(row, wanted)), row.where, named)
+        for named, rows in _row_sources(found, data)
+        for row in rows
+    ]
+    _refuse_same_ids(placed)
+    items, notes = assign_splits(placed, wanted.shares, published=found.known in LAYOUTS)
+    return wanted.of(Taskset(title, items, notes))
+
+
+def _grading_hash(row: TaskRow, wanted: TaskSelection) -> str:
+    """Return a hash of the whole row, since any of its fields may say how answers are graded."""
+    whole = json.dumps([dict(row.data), wanted.checker and dict(wanted.checker)], default=repr)
+    return sha256(whole.encode()).hexdigest()[:12]
+
+
+def parse_taskset_name(name: str) -> TasksetName:
+    """Take a name apart; UnknownName when there is no such set."""
+    for mark in (":", "@"):
+        known, _, rest = name.partition(mark)
+        if known in NAMES and rest:
+            return TasksetName(known, Path(rest)) if mark == ":" else TasksetName(known, hub=rest)
+    if name in NAMES:
+        return TasksetName(name)
+    if is_row_file(Path(name)):
+        return TasksetName(OWN_SET, Path(name))
+    raise UnknownName("taskset", name, (*NAMES, "a path ending in .jsonl, .json, .csv or .parquet"))
+
+
+def data_folder(data: Path | None, environ: Mapping[str, str]) -> Path:
+    """Return the folder of all sets; ConfigError when neither option nor variable gives one."""
+    if data is None and not environ.get(DATA_VARIABLE):
+        raise ConfigError(
+            f"where are the tasksets? expected --data DIR, {DATA_VARIABLE}, or the set's name as NAME:PATH"
+        )
+    return data or Path(environ[DATA_VARIABLE])
+
+
+def _row_sources(name: TasksetName, data: Path | None) -> Iterator[tuple[TaskSplit | None, Iterator[TaskRow]]]:
+    """Yield the set's files or hub splits, each with the split that its name says, and its rows."""
+    if name.hub is not None:
+        for title, rows in hub_rows(_hub(name.known, name.hub)):
+            yield split_from_file_name(title), rows
+    else:
+        for file in _files(_set_path(name, data)):
+            yield split_from_file_name(file.name), read_rows(file)
+
+
+def _set_path(name: TasksetName, data: Path | None) -> Path:
+    return name.path or data_folder(data, os.environ) / name.known
+
+
+def _files(path: Path) -> Sequence[Path]:
+    if path.is_file():
+        return (path,)
+    found = sorted(file for file in path.glob("*") if is_row_file(file))
+    if not found:
+        raise ConfigError(f"{path}: expected a file or folder of rows there ({', '.join(ROW_FORMATS)})")
+    stems: dict[str, Path] = {}
+    for file in found:
+        other = stems.setdefault(file.name.partition(".")[0], file)
+        if other is not file:
+            raise ConfigError(f"{path}: expected {other.name} or {file.name}, not both")
+    return found
+
+
+def _hub(known: str, asked: str) -> HubDataset:
+    if asked != "hub":
+        return HubDataset(asked)
+    if known not in LAYOUTS:
+        raise ConfigError(f"taskset {known}: it has no place on the hub; expected {known}@ID or {known}:PATH")
+    return LAYOUTS[known].hub
+
+
+def _item_maker(known: str, wanted: TaskSelection) -> Callable[[TaskRow, GraderTools], TaskItem]:
+    if known == OWN_SET:
+        return partial(own_item, default=wanted.checker)
+    _refuse_checker(known, wanted)
+    return LAYOUTS[known].make_item
+
+
+def _refuse_checker(known: str, wanted: TaskSelection) -> None:
+    if wanted.checker is not None:
+        raise ConfigError(f"taskset {known}: it brings its own checkers; a checker can be given for own rows only")
+
+
+def _refuse_same_ids(found: Sequence[PlacedItem]) -> None:
+    seen: dict[str, PlacedItem] = {}
+    for one in found:
+        other = seen.setdefault(one.item.task.id, one)
+        if other is not one:
+            raise ConfigError(f"{one.where}: the id {one.item.task.id!r} is that of {other.where} too")
+
+
+def _other_taskset(name: TasksetName, data: Path | None, wanted: TaskSelection) -> Taskset:
+    """Return what is wanted of a set that is made of more than rows."""
+    _refuse_checker(name.known, wanted)
+    drawn = name.known in SIMULATED_SETS
+    if name.hub is not None or (name.path is not None and drawn):
+        raise ConfigError(f"taskset {name.known}: expected {name.known}{'' if drawn else ':FOLDER'}")
+    if drawn:
+        count = wanted.count or _SIMULATED_COUNT
+        return simulated.simulated_taskset(wanted.split or TaskSplit.DEV, wanted.seed, count, name.known)
+    folder = _set_path(name, data)
+    if name.known == "recorded":
+        return wanted.of(recorded.recorded_taskset(open_log(folder)))
+    return wanted.of(swebench.swebench_taskset(folder))
+
 
 SPLIT_WORDS: Mapping[str, TaskSplit] = {
     "train": TaskSplit.TRAIN,
@@ -70,15 +236,6 @@ SPLIT_WORDS: Mapping[str, TaskSplit] = {
 _SPLIT_ORDER = (TaskSplit.TRAIN, TaskSplit.DEV, TaskSplit.TEST)
 _MOST_NAMED = 20  # of what was dropped
 _LETTERS_ONLY = re.compile(r"[a-z]+")
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedItem:
-    """An item, where it came from (for errors), and the split that its file's name says."""
-
-    item: TaskItem
-    where: str
-    named: TaskSplit | None = None
 
 
 def split_from_file_name(name: str) -> TaskSplit | None:
@@ -151,312 +308,3 @@ def _assign_split(one: PlacedItem, by_name: bool, dev: float, shares: Mapping[Ta
         out_of_train = one.named is TaskSplit.TRAIN and split_fraction(one.item.task, "split") < dev
         given = TaskSplit.DEV if out_of_train else one.named
     return replace(one.item, given=given)
-
-
-_ROUNDING = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSelection:
-    """`split` None: all of it; `count` None: all tasks, else a sample that `seed` chooses.
-
-    `shares` are those of the splits by content hash. `checker` is for a user's own rows that bring none:
-    `{"checker": KIND, ...}` with the kind's settings. The rehearsal, which has no end, makes 100 tasks by default, and
-    its seed says which.
-    """
-
-    split: TaskSplit | None = None
-    count: int | None = None
-    seed: int = 0
-    shares: Mapping[TaskSplit, float] = field(default_factory=lambda: DEFAULT_SHARES)
-    checker: Mapping[str, object] | None = None
-
-    def __post_init__(self) -> None:
-        if any(share < 0 for share in self.shares.values()) or abs(sum(self.shares.values()) - 1) > _ROUNDING:
-            raise ConfigError(f"shares of splits: expected numbers from 0 that add up to 1, found {dict(self.shares)}")
-        if self.count is not None and self.count < 1:
-            raise ConfigError(f"number of tasks: expected 1 or more, found {self.count}")
-
-    def of(self, whole: Taskset) -> Taskset:
-        """Return what is wanted of a whole set; ConfigError when its split is empty."""
-        if self.shares != DEFAULT_SHARES:
-            whole = Taskset(whole.name, (self._settled(item) for item in whole), whole.notes)
-        part = whole if self.split is None else whole.only(self.split)
-        return part if self.count is None else part.sample(self.count, self.seed)
-
-    def _settled(self, item: TaskItem) -> TaskItem:
-        return item if item.given is not None else replace(item, given=content_split(item.task, self.shares))
-
-
-OWN_SET = "own"
-ROW_SETS: Mapping[str, str] = {  # a row is a task: the module's `item` makes it
-    "aime": "shikisha.evals.tasksets.layouts",
-    "bigcodebench": "shikisha.evals.tasksets.layouts",
-    "gpqa-diamond": "shikisha.evals.tasksets.layouts",
-    "gsm8k": "shikisha.evals.tasksets.layouts",
-    "humaneval": "shikisha.evals.tasksets.layouts",
-    "livecodebench": "shikisha.evals.tasksets.layouts",
-    "math-500": "shikisha.evals.tasksets.layouts",
-    "mbpp": "shikisha.evals.tasksets.layouts",
-    "mmlu": "shikisha.evals.tasksets.layouts",
-    "mmlu-pro": "shikisha.evals.tasksets.layouts",
-    "rlpr": "shikisha.evals.tasksets.layouts",
-}
-SIMULATED_SETS = ("rehearsal", "rehearsal-large")
-OTHER_SETS = ("recorded", *SIMULATED_SETS, "swebench-verified")  # made of more than rows
-NAMES = (OWN_SET, *ROW_SETS, *OTHER_SETS)
-DATA_VARIABLE = "SHIKISHA_DATA"
-NO_TOOLS = GraderTools()
-ALL_TASKS = TaskSelection()
-_SIMULATED_COUNT = 100  # tasks, where nobody says how many
-
-
-class TaskLayout(Protocol):
-    """What the module of a set of rows exposes."""
-
-    HUB: HubDataset
-
-    def item(self, row: TaskRow, tools: GraderTools) -> TaskItem:
-        """Make the row's item; ConfigError names the field that is wrong."""
-        ...
-
-
-class TasksetName(NamedTuple):
-    """A name, taken apart: the set, and the path or the place on the hub that was given with it."""
-
-    known: str
-    path: Path | None = None
-    hub: str | None = None
-
-
-def load_taskset(
-    name: str, data: Path | None = None, *, wanted: TaskSelection = ALL_TASKS, tools: GraderTools = NO_TOOLS
-) -> Taskset:
-    """Return a taskset, or the part of it that is wanted.
-
-    `data` is the folder of all sets (by default the environment's SHIKISHA_DATA). UnknownName for a set that is not
-    registered; ConfigError names file, line and field of what is wrong; MissingExtra names a library that it takes.
-    """
-    found = parse_taskset_name(name)
-    if found.known in OTHER_SETS:
-        return _other_taskset(found, data, wanted)
-    make = _item_maker(found.known, wanted)
-    title = found.path.stem if found.known == OWN_SET and found.path else found.known
-    placed = [
-        PlacedItem(replace(make(row, tools), grading=_grading_hash(row, wanted)), row.where, named)
-        for named, rows in _row_sources(found, data)
-        for row in rows
-    ]
-    _refuse_same_ids(placed)
-    items, notes = assign_splits(placed, wanted.shares, published=found.known in ROW_SETS)
-    return wanted.of(Taskset(title, items, notes))
-
-
-def _grading_hash(row: TaskRow, wanted: TaskSelection) -> str:
-    """Return a hash of the whole row, since any of its fields may say how answers are graded."""
-    whole = json.dumps([dict(row.data), wanted.checker and dict(wanted.checker)], default=repr)
-    return sha256(whole.encode()).hexdigest()[:12]
-
-
-def parse_taskset_name(name: str) -> TasksetName:
-    """Take a name apart; UnknownName when there is no such set."""
-    for mark in (":", "@"):
-        known, _, rest = name.partition(mark)
-        if known in NAMES and rest:
-            return TasksetName(known, Path(rest)) if mark == ":" else TasksetName(known, hub=rest)
-    if name in NAMES:
-        return TasksetName(name)
-    if is_row_file(Path(name)):
-        return TasksetName(OWN_SET, Path(name))
-    raise UnknownName("taskset", name, (*NAMES, "a path ending in .jsonl, .json, .csv or .parquet"))
-
-
-def data_folder(data: Path | None, environ: Mapping[str, str]) -> Path:
-    """Return the folder of all sets; ConfigError when nobody said which."""
-    if data is None and not environ.get(DATA_VARIABLE):
-        raise ConfigError(
-            f"where are the tasksets? expected --data DIR, {DATA_VARIABLE}, or the set's name as NAME:PATH"
-        )
-    return data or Path(environ[DATA_VARIABLE])
-
-
-def _row_sources(name: TasksetName, data: Path | None) -> Iterator[tuple[TaskSplit | None, Iterator[TaskRow]]]:
-    """Yield the set's files or hub splits, each with the split that its name says, and its rows."""
-    if name.hub is not None:
-        for title, rows in hub_rows(_hub(name.known, name.hub)):
-            yield split_from_file_name(title), rows
-    else:
-        for file in _files(_set_path(name, data)):
-            yield split_from_file_name(file.name), read_rows(file)
-
-
-def _set_path(name: TasksetName, data: Path | None) -> Path:
-    return name.path or data_folder(data, os.environ) / name.known
-
-
-def _files(path: Path) -> Sequence[Path]:
-    if path.is_file():
-        return (path,)
-    found = sorted(file for file in path.glob("*") if is_row_file(file))
-    if not found:
-        raise ConfigError(f"{path}: expected a file or folder of rows there ({', '.join(ROW_FORMATS)})")
-    stems: dict[str, Path] = {}
-    for file in found:
-        other = stems.setdefault(file.name.partition(".")[0], file)
-        if other is not file:
-            raise ConfigError(f"{path}: expected {other.name} or {file.name}, not both")
-    return found
-
-
-def _hub(known: str, asked: str) -> HubDataset:
-    if asked != "hub":
-        return HubDataset(asked)
-    if known not in ROW_SETS:
-        raise ConfigError(f"taskset {known}: it has no place on the hub; expected {known}@ID or {known}:PATH")
-    return set_module(known).HUB
-
-
-def set_module(known: str) -> TaskLayout:
-    """Import the module of a set of rows."""
-    return cast("TaskLayout", import_module(ROW_SETS[known]))
-
-
-def _item_maker(known: str, wanted: TaskSelection) -> Callable[[TaskRow, GraderTools], TaskItem]:
-    if known == OWN_SET:
-        from shikisha.evals.tasksets import layouts
-
-        return partial(layouts.own_item, default=wanted.checker)
-    _refuse_checker(known, wanted)
-    return set_module(known).item
-
-
-def _refuse_checker(known: str, wanted: TaskSelection) -> None:
-    if wanted.checker is not None:
-        raise ConfigError(f"taskset {known}: it brings its own checkers; a checker can be given for own rows only")
-
-
-def _refuse_same_ids(found: Sequence[PlacedItem]) -> None:
-    seen: dict[str, PlacedItem] = {}
-    for one in found:
-        other = seen.setdefault(one.item.task.id, one)
-        if other is not one:
-            raise ConfigError(f"{one.where}: the id {one.item.task.id!r} is that of {other.where} too")
-
-
-def _other_taskset(name: TasksetName, data: Path | None, wanted: TaskSelection) -> Taskset:
-    """Return what is wanted of a set that is made of more than rows."""
-    _refuse_checker(name.known, wanted)
-    drawn = name.known in SIMULATED_SETS
-    if name.hub is not None or (name.path is not None and drawn):
-        raise ConfigError(f"taskset {name.known}: expected {name.known}{'' if drawn else ':FOLDER'}")
-    if drawn:
-        from shikisha.evals.tasksets import simulated
-
-        count = wanted.count or _SIMULATED_COUNT
-        return simulated.simulated_taskset(wanted.split or TaskSplit.DEV, wanted.seed, count, name.known)
-    folder = _set_path(name, data)
-    if name.known == "recorded":
-        from shikisha.evals.tasksets import recorded
-        from shikisha.outcomes.log_reader import open_log
-
-        return wanted.of(recorded.recorded_taskset(open_log(folder)))
-    from shikisha.evals.tasksets import swebench
-
-    return wanted.of(swebench.swebench_taskset(folder))
-
-
-LONG, LONG_RUN, SHORT_RUN = 40, 13, 5  # words
-_BOILERPLATE = 50  # tasks
-_WORD = re.compile(r"\w+")
-
-
-@dataclass(frozen=True, slots=True)
-class TaskOverlap:
-    """Two tasks' ids, how much of the shorter one the other holds (1: all), and whether their content is the same."""
-
-    one: str
-    other: str
-    similarity: float
-    same: bool
-
-
-def find_contamination(
-    one: Iterable[TaskItem], other: Iterable[TaskItem], least: float = 0.5
-) -> tuple[TaskOverlap, ...]:
-    """Return the pairs of tasks with a similarity of at least `least` (above 0), the most similar first."""
-    mine, theirs = [_TaskWords(item.task) for item in one], [_TaskWords(item.task) for item in other]
-    found: dict[tuple[int, int], float] = {}
-    for run in (LONG_RUN, SHORT_RUN):
-        found |= _similarities(mine, theirs, run)
-    keys: dict[str, list[int]] = defaultdict(list)
-    for place, text in enumerate(theirs):
-        keys[text.key].append(place)
-    same = {(place, twin) for place, text in enumerate(mine) for twin in keys.get(text.key, ())}
-    overlaps = [
-        TaskOverlap(mine[a].id, theirs[b].id, 1.0 if (a, b) in same else found[a, b], (a, b) in same)
-        for a, b in found.keys() | same
-        if (a, b) in same or found[a, b] >= least
-    ]
-    return tuple(sorted(overlaps, key=lambda pair: (-pair.similarity, pair.one, pair.other)))
-
-
-class _TaskWords:
-    """A task's words, and the length of the runs that it is compared by when it is the shorter one."""
-
-    __slots__ = ("id", "key", "run", "words")
-
-    def __init__(self, task: Task) -> None:
-        self.id = task.id
-        self.key = content_key(task)
-        self.words = _WORD.findall(f"{strip_instruction(task.prompt)} {task.context}".casefold())
-        self.run = LONG_RUN if len(self.words) >= LONG else SHORT_RUN
-
-    def runs(self, length: int) -> set[int]:
-        """Return the hashes of all runs of so many words; of a shorter text, of the whole."""
-        last = max(1, len(self.words) - length + 1)
-        return {hash(tuple(self.words[at : at + length])) for at in range(last)}
-
-
-def _similarities(
-    mine: Sequence[_TaskWords], theirs: Sequence[_TaskWords], length: int
-) -> Mapping[tuple[int, int], float]:
-    """Return the similarity of all pairs whose shorter text is compared by runs of this length."""
-    in_mine, in_theirs = _run_counts(mine, theirs, length), _run_counts(theirs, mine, length)
-    shared = {
-        run for run, count in in_mine.items() if count <= _BOILERPLATE and 0 < in_theirs.get(run, 0) <= _BOILERPLATE
-    }
-    if not shared:
-        return {}
-    boilerplate = {run for counts in (in_mine, in_theirs) for run, count in counts.items() if count > _BOILERPLATE}
-    del in_mine, in_theirs
-    left, right = _shared_runs(mine, length, shared, boilerplate), _shared_runs(theirs, length, shared, boilerplate)
-    index: dict[int, list[int]] = defaultdict(list)
-    for place, (runs, _) in right.items():
-        for run in runs:
-            index[run].append(place)
-    found: dict[tuple[int, int], float] = {}
-    for place, (runs, size) in left.items():
-        for twin, common in Counter(at for run in runs for at in index.get(run, ())).items():
-            if min(mine[place].run, theirs[twin].run) == length:
-                found[place, twin] = common / min(size, right[twin][1])
-    return found
-
-
-def _run_counts(texts: Sequence[_TaskWords], others: Sequence[_TaskWords], length: int) -> Mapping[int, int]:
-    """Count in how many texts each run occurs; none when no pair is compared by this length."""
-    if not any(text.run == length for text in (*texts, *others)):
-        return {}
-    return Counter(run for text in texts if text.run >= length for run in text.runs(length))
-
-
-def _shared_runs(
-    texts: Sequence[_TaskWords], length: int, shared: Set[int], boilerplate: Set[int]
-) -> Mapping[int, tuple[Set[int], int]]:
-    """Return, for the texts that hold shared runs: these, and how many runs they have in all, boilerplate aside."""
-    marked = {}
-    for place, text in enumerate(texts):
-        if text.run >= length:
-            runs = text.runs(length)
-            if common := runs & shared:
-                marked[place] = (common, len(runs - boilerplate))
-    return marked

@@ -1,5 +1,6 @@
-"""Bringing other people's records over: one small file each, from their layout to an outcome log.
+"""Importers: other people's records as outcome logs, a module for each kind of source.
 
-Invariant: every row is brought over or is an error that names file, line and field; nothing is guessed, and what a
-source does not know stays unknown (null). Deliberately absent: fetching anything, and learning from it.
+An importer is a function of `Sources` and a `LogBuilder`, listed in `importer_registry` (add yours there). Invariant:
+every row is imported, counted as left out, or an error that names file, line and field; what a source does not know
+stays unknown. The command line imports the registry; nothing else may depend on a single importer but `journal_runs`.
 """

@@ -1,8 +1,7 @@
-"""Chats as proxies and traces keep them, as plain text: OpenAI's, Anthropic's and OpenTelemetry's messages.
+"""Chats as proxies and traces keep them, as plain text: the messages of OpenAI, Anthropic and OpenTelemetry.
 
-Invariants: a chat of one user's turn is that turn; any other is told turn by turn, each under its role; a part that is
-no text (a tool call, an image) is told as its JSON. Deliberately absent: checking that a provider would take such a
-chat.
+Invariants: a chat of one user's turn is that turn; any other is written turn by turn, each under its role; a part that
+is no text (a tool call, an image) is written as its JSON.
 """
 
 import json

@@ -1,54 +1,47 @@
-"""Which sources outcomes can be imported from, and the one way to do it.
+"""Which kinds of source outcomes can be imported from, and the one way to do it.
 
-A module exposes `gather(given, log)`. Invariant: the log is written when everything was read, or not at all.
-Deliberately absent: guessing the kind from the files, and plug-in discovery. A module is imported when it is used.
+An importer is a function that reads sources into a LogBuilder. Invariant: the log is written when everything was read,
+or not at all. The user names the kind; nothing is guessed from the files. To add a kind, write its function in a module
+of this package and one line in `SOURCE_KINDS`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol, cast
+from typing import NamedTuple
 
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.outcomes.importers.answer_table import import_table
+from shikisha.outcomes.importers.journal_runs import import_journals
+from shikisha.outcomes.importers.litellm_spend import import_litellm
+from shikisha.outcomes.importers.mmlu_pro import import_mmlu_pro
+from shikisha.outcomes.importers.otel import import_otel
+from shikisha.outcomes.importers.router_benchmarks import import_llmrouter, import_routellm, import_routerbench
 from shikisha.outcomes.importers.source_files import Sources
+from shikisha.outcomes.importers.zeroeval import import_zeroeval
 from shikisha.outcomes.log_writer import LogBuilder, LogSummary, RepeatPolicy, check_folder_empty
 
+_MERGED = RepeatPolicy.MERGED
 
-@dataclass(frozen=True, slots=True)
-class SourceKind:
-    """A kind of source: its module, what a second answer of one worker to one task is, and if it names scores."""
 
-    home: str
+class SourceKind(NamedTuple):
+    """A kind of source: its importer, what a second answer of one worker to one task is, and what --score names."""
+
+    read: Callable[[Sources, LogBuilder], None]
     repeats: RepeatPolicy = RepeatPolicy.REFUSED
-    scores: str = ""  # what --score names
+    scores: str = ""
 
 
 SOURCE_KINDS: Mapping[str, SourceKind] = {
-    "journal": SourceKind("shikisha.outcomes.importers.journal_runs", RepeatPolicy.MERGED),
-    "litellm": SourceKind(
-        "shikisha.outcomes.importers.litellm_spend", RepeatPolicy.MERGED, "the field that holds the score"
-    ),
-    "llmrouter": SourceKind("shikisha.outcomes.importers.router_benchmarks", RepeatPolicy.MERGED),
-    "mmlu-pro": SourceKind("shikisha.outcomes.importers.mmlu_pro"),
-    "otel": SourceKind(
-        "shikisha.outcomes.importers.otel", RepeatPolicy.MERGED, "the evaluation to take the score from"
-    ),
-    "routellm": SourceKind("shikisha.outcomes.importers.router_benchmarks", RepeatPolicy.MERGED),
-    "routerbench": SourceKind("shikisha.outcomes.importers.router_benchmarks"),
-    "table": SourceKind(
-        "shikisha.outcomes.importers.answer_table", RepeatPolicy.MERGED, "the column that holds the score"
-    ),
-    "zeroeval": SourceKind("shikisha.outcomes.importers.zeroeval"),
+    "journal": SourceKind(import_journals, _MERGED),
+    "litellm": SourceKind(import_litellm, _MERGED, "the field that holds the score"),
+    "llmrouter": SourceKind(import_llmrouter, _MERGED),
+    "mmlu-pro": SourceKind(import_mmlu_pro),
+    "otel": SourceKind(import_otel, _MERGED, "the evaluation to take the score from"),
+    "routellm": SourceKind(import_routellm, _MERGED),
+    "routerbench": SourceKind(import_routerbench),
+    "table": SourceKind(import_table, _MERGED, "the column that holds the score"),
+    "zeroeval": SourceKind(import_zeroeval),
 }
-
-
-class ImporterModule(Protocol):
-    """What an importer's module exposes."""
-
-    def gather(self, given: Sources, log: LogBuilder) -> None:
-        """Read everything into the log; ConfigError names the place of what is wrong."""
-        ...
 
 
 def import_outcomes(
@@ -60,10 +53,11 @@ def import_outcomes(
     """
     if kind not in SOURCE_KINDS:
         raise UnknownName("kind of source", kind, SOURCE_KINDS)
-    if given.score is not None and not SOURCE_KINDS[kind].scores:
+    source = SOURCE_KINDS[kind]
+    if given.score is not None and not source.scores:
         raise ConfigError(f"{kind}: expected no name for scores: this source has one kind of score")
     if not replace:
         check_folder_empty(folder)
-    log = LogBuilder(kind, SOURCE_KINDS[kind].repeats)
-    cast("ImporterModule", import_module(SOURCE_KINDS[kind].home)).gather(given, log)
+    log = LogBuilder(kind, source.repeats)
+    source.read(given, log)
     return log.write(folder, as_lines=as_lines)

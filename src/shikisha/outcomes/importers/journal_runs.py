@@ -1,7 +1,7 @@
 """Our own journal: what each worker did with each task that a run put to it.
 
 Every answered or failed call for a step that is the task itself, with nothing of others to see, is a sample of (task,
-worker), with what it used, cost and took (what a failed one used, nobody knows). A call for a part of a plan, or one
+worker), with what it used, cost and took (what a failed one used is unknown). A call for a part of a plan, or one
 that was shown what others found, says nothing of what its worker makes of the task alone: credited with the run's
 grade, the last in a chain of plans that are right would be learned to be right alone. Such calls are left out, and each
 run stands in the table `conducted` with its conductor, grade and cost. A task without an id is named by its content.
@@ -109,8 +109,8 @@ def _gather_run(run: Run, log: LogBuilder, form: FormLookup | None, begun: _Logg
     if run.erased is not None:
         log.leave("runs whose texts were erased")
         return
-    told = _ScoredRun.of(run, form(run.task) if form else None)
-    asked = LoggedTask(run.task, ReferenceAnswer(None, None if told.form is None else str(told.form)))
+    scored = _ScoredRun.of(run, form(run.task) if form else None)
+    asked = LoggedTask(run.task, ReferenceAnswer(None, None if scored.form is None else str(scored.form)))
     draws = _round_draws(run, log, begun)
     for turn in run.rounds:
         for attempt in _calls(turn):
@@ -124,10 +124,10 @@ def _gather_run(run: Run, log: LogBuilder, form: FormLookup | None, begun: _Logg
                 log.leave("calls that wanted the client's tools before they answered")
             else:
                 drawn = draws.get(turn.index, _NO_DRAW) if _by_planned_worker(attempt, turn, run) else _NO_DRAW
-                log.add(asked, _logged_answer(attempt, told, drawn))
+                log.add(asked, _logged_answer(attempt, scored, drawn))
     if run.started.parent is None:
         log.conducted(asked, _run_outcome(run))
-    _remark(told, log)
+    _remark(scored, log)
 
 
 def _run_outcome(run: Run) -> RunOutcome:
@@ -142,7 +142,7 @@ def _is_whole(attempt: Attempt, turn: RoundRecord, run: Run) -> bool:
 
 
 def _round_draws(run: Run, log: LogBuilder, begun: _LoggedTasks) -> Mapping[int, "_Draw"]:
-    """Return how each round's asks came about; of none where a run's first ask has no chance, or a task's was told."""
+    """Return how each round's asks came about; none where the first ask has no propensity, or the task is in the log."""
     found, steps = {}, 0
     for turn in run.rounds:
         planned = len(turn.plan.steps) if turn.plan else 0
@@ -195,14 +195,14 @@ class _ScoredRun:
         return next((worth for other, worth in self.others if other is attempt), None)
 
 
-def _remark(told: _ScoredRun, log: LogBuilder) -> None:
-    run, scores = told.run, [worth.basis for _, worth in told.others]
-    if told.scored is not None and told.grade is not None:
-        scores.append(told.grade.basis)
+def _remark(scored: _ScoredRun, log: LogBuilder) -> None:
+    run, scores = scored.run, [worth.basis for _, worth in scored.others]
+    if scored.scored is not None and scored.grade is not None:
+        scores.append(scored.grade.basis)
     for basis in scores:
         if basis is GradeBasis.JUDGE:
             log.remark(JUDGED)
-    for _, worth in told.others:
+    for _, worth in scored.others:
         log.remark(AGREES if worth.agrees else DIFFERS)
     steps = [step for turn in run.rounds for step in turn.steps.values()]
     for check in (check for step in steps for check in step.checks):
@@ -219,7 +219,7 @@ def _calls(turn: RoundRecord) -> list[Attempt]:
 
 
 def _plan_propensity(turn: RoundRecord) -> float | None:
-    """Return the probability with which the round's plan was drawn; None where nobody knows.
+    """Return the probability with which the round's plan was drawn; None where it is unknown.
 
     A version stands in plans of policies, and in those that a model wrote, for which it was called.
     """
@@ -262,9 +262,9 @@ def _was_asked(attempt: Attempt) -> bool:
     return not (failed is None or (isinstance(failed, AttemptFailed) and failed.fault.free))
 
 
-def _logged_answer(attempt: Attempt, told: _ScoredRun, drawn: _Draw) -> LoggedAnswer:
-    where = f"run {told.run.id}, call {attempt.started.key}"
-    grade, worth = (told.grade if attempt is told.scored else None), told.worth(attempt)
+def _logged_answer(attempt: Attempt, scored: _ScoredRun, drawn: _Draw) -> LoggedAnswer:
+    where = f"run {scored.run.id}, call {attempt.started.key}"
+    grade, worth = (scored.grade if attempt is scored.scored else None), scored.worth(attempt)
     score = grade.score if grade else worth.score if worth else None
     basis = grade.basis if grade else worth.basis if worth else None
     judged = None if basis is None else float(basis is GradeBasis.JUDGE)

@@ -1,7 +1,7 @@
 """MMLU-Pro (TIGER-AI-Lab/MMLU-Pro) `eval_results`: a JSON file a model, as it is or zipped.
 
 An entry has `question_id`, `question`, `options`, `answer` (the right letter), `category`, `pred` (the letter that was
-extracted; null: none was, though some files have a letter drawn by lot there) and the model's text as `model_outputs`
+extracted; null: none was, though some files have a random letter there) and the model's text as `model_outputs`
 or `generated_text`. A model's name comes from the file's: `model_outputs_NAME_5shots.json`; `CATEGORY_result.json`, as
 the evaluation script leaves them, are named for their folder. An answer is right when `pred` is `answer`; where nothing
 was extracted the score is 0. Some questions were corrected between the published files: then there are two tasks.

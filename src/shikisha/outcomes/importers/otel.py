@@ -1,24 +1,16 @@
-"""OpenTelemetry GenAI spans: traces as OTLP JSON (a document, or a line an export), with logs beside them if there are.
+"""OpenTelemetry GenAI spans: traces as OTLP JSON (a document, or a line an export), with their log records.
 
 A model call is a span with `gen_ai.request.model` (or `gen_ai.response.model`) that is a chat or a completion: its
 worker is the model asked for, its seconds are the span's, its dollars `gen_ai.usage.cost` where an instrumentation adds
 that. A score is the value of a `gen_ai.evaluation.result`, an event of the span or a log record that names the span or
 the response; it must lie in [0, 1], and where there are evaluations of several names one must be chosen. Equal chats
 are the same task; each further call is another sample. Left out, and counted: other spans, calls whose prompt was not
-captured, and evaluations of anything else. A failed call is an outcome without a response. Deliberately absent:
-metrics, and scores for labels such as `pass`.
+captured, and evaluations of anything else. A failed call is an outcome without a response.
 
-OTLP as JSON, the way OpenTelemetry's file exporters write it: spans and log records with plain attributes.
-
-Invariant: what is neither traces, logs nor metrics is a ConfigError that names the line; a number in an attribute is
-one. Deliberately absent: resources and scopes, and what the attributes mean (`otel`).
-
-What a model call's span says was asked and answered, in each of the ways that the conventions have had so far.
-
-They are tried in this order: `gen_ai.input.messages` and `gen_ai.output.messages` (with `gen_ai.system_instructions`),
-on the span or on its `gen_ai.client.inference.operation.details` event; one event a message (`gen_ai.user.message`,
-`gen_ai.choice`, ...); the events `gen_ai.content.prompt` and `gen_ai.content.completion`; and numbered attributes
-(`gen_ai.prompt.0.content`). Deliberately absent: putting a text together from two of these ways.
+Prompts and responses are read in the ways that the conventions have had so far, in this order and never mixed:
+`gen_ai.input.messages` and `gen_ai.output.messages` (with `gen_ai.system_instructions`), on the span or on its
+`gen_ai.client.inference.operation.details` event; one event a message (`gen_ai.user.message`, `gen_ai.choice`, ...);
+the events `gen_ai.content.prompt` and `gen_ai.content.completion`; numbered attributes (`gen_ai.prompt.0.content`).
 """
 
 from collections import defaultdict
@@ -84,9 +76,9 @@ def read_log_records(document: SourceRow) -> Iterator[tuple[tuple[str, str], OTL
                 values = _attributes(row)
                 name = row.maybe_text("eventName") or values.maybe_text("event.name")
                 body = any_value(row, row.get("body"))
-                told = body if isinstance(body, dict) else {"body": body}
+                fields = body if isinstance(body, dict) else {"body": body}
                 if name is not None:
-                    yield _key(row), OTLPEvent(name, SourceRow(values.where, {**told, **values.values}))
+                    yield _key(row), OTLPEvent(name, SourceRow(values.where, {**fields, **values.values}))
 
 
 def any_value(row: SourceRow, value: object) -> object:
@@ -253,7 +245,7 @@ class _LogRecords:
         return [*self._of_spans.pop(span.key, []), *named]
 
     def evaluations_left(self) -> int:
-        """How many evaluations nobody has taken."""
+        """How many evaluations belong to no model call."""
         left = [*self._of_spans.values(), *self._of_responses.values()]
         return sum(happening.name == _EVALUATION for happenings in left for happening in happenings)
 

@@ -1,27 +1,22 @@
-"""LLMRouter (ulab-uiuc/LLMRouter): routing data, a row for each query and model, and the list of LLM candidates.
+"""Routing benchmarks: LLMRouter, RouteLLM and RouterBench, each with a table of models' answers.
 
-A row of routing data (JSON Lines or CSV) has `task_name`, `query`, `ground_truth` (older: `gt`), `metric`, `choices`,
-`model_name`, `response`, `performance` in [0, 1], `input_tokens` and `output_tokens` (older: `prompt_tokens`,
-`completion_tokens`) and `response_time` in seconds. The preprocessed form `{"question", "scores": {MODEL: score}}` is
-read too. A candidates file (a JSON object of models with `input_price` and `output_price`, dollars per million tokens)
-brings prices, from which dollars are `derived`; it may stand anywhere among the sources. Options are part of the
-prompt where the metric is `em_mc`; elsewhere `choices` may hold the tests. Deliberately absent: embeddings.
+LLMRouter (ulab-uiuc/LLMRouter): a row of routing data (JSON Lines or CSV) has `task_name`, `query`, `ground_truth`
+(older: `gt`), `metric`, `choices`, `model_name`, `response`, `performance` in [0, 1], `input_tokens` and
+`output_tokens` (older: `prompt_tokens`, `completion_tokens`) and `response_time` in seconds. The preprocessed form
+`{"question", "scores": {MODEL: score}}` is read too. A candidates file (a JSON object of models with `input_price` and
+`output_price`, dollars per million tokens), anywhere among the sources, brings prices, from which dollars are
+`derived`. Options are part of the prompt where the metric is `em_mc`; elsewhere `choices` may hold the tests.
 
-RouteLLM (lm-sys/RouteLLM): its evaluations' answers, and battles between two models.
+RouteLLM (lm-sys/RouteLLM): an evaluation is a CSV file a subject: `prompt`, for each model a column of True or False
+under the model's name, and perhaps `MODEL_response`. A battle is a row with `prompt` (a JSON list of a user's turns),
+`model_a`, `model_b`, perhaps `response_a` and `response_b`, and 1 in one of `winner_model_a`, `winner_model_b`,
+`winner_tie`: the winner gets 1, the loser 0, both 0.5 for a tie. Such a score is a preference and not correctness;
+battles have the domain `battles`.
 
-An evaluation is a CSV file a subject: `prompt`, for each model a column of True or False under the model's name, and
-perhaps `MODEL_response`. A battle is a row with `prompt` (a JSON list of a user's turns), `model_a`, `model_b`, perhaps
-`response_a` and `response_b`, and 1 in one of `winner_model_a`, `winner_model_b`, `winner_tie`: the winner gets 1, the
-loser 0, both 0.5 for a tie. Such a score says who was liked better than the other, not who was right; battles have
-the domain `battles`. Deliberately absent: thresholds and win rates, which are for evaluations to work out.
-
-RouterBench (withmartian/routerbench): one wide table, a row a task and three columns a model.
-
-The columns: `sample_id`, `prompt`, `eval_name`, and for each model its score under its name, `MODEL|model_response` and
-`MODEL|total_cost`; prompts and responses are Python lists written as text. The published tables are pickles, which
-are not read: the error says how to turn one into parquet or CSV. The dollars were worked out from price lists, so
-they are `derived`. A model without a score, a response and a cost in a row has no outcome there. Deliberately absent:
-the routers' own columns (`oracle_model_to_route_to`).
+RouterBench (withmartian/routerbench): one wide table with `sample_id`, `prompt`, `eval_name`, and for each model its
+score under its name, `MODEL|model_response` and `MODEL|total_cost`; prompts and responses are Python lists written as
+text. The published tables are pickles, which are refused: the error says how to convert one. Dollars were computed from
+price lists, so they are `derived`. A model without a score, a response and a cost in a row has no outcome there.
 """
 
 import ast
@@ -67,8 +62,8 @@ def _llmrouter_prices(files: Sequence[Path]) -> Iterator[tuple[str, Price]]:
         first = next(read_source_rows(file), None) if file.suffix == ".json" else None
         if first is None or not _is_candidates(first):
             continue
-        for worker, told in first.values.items():
-            model = SourceRow(f"{first.where}: {worker}", told if isinstance(told, dict) else {})
+        for worker, prices in first.values.items():
+            model = SourceRow(f"{first.where}: {worker}", prices if isinstance(prices, dict) else {})
             known = [model.number(name) for name in ("input_price", "output_price")]
             if None in known:
                 raise model.wrong("input_price, output_price", "expected two prices, found one")
@@ -82,11 +77,11 @@ def _take_llmrouter_scores(row: SourceRow, log: LogBuilder) -> None:
     asked = row.asked(
         row.text("question", "query"), ReferenceAnswer(None, None), ("", row.maybe_text("task_name") or "")
     )
-    told = SourceRow(f"{row.where}: scores", scores)
+    held = SourceRow(f"{row.where}: scores", scores)
     for worker in scores:
-        score = told.score(worker)
+        score = held.score(worker)
         if score is None:
-            raise told.expected("a number from 0 to 1", worker)
+            raise held.expected("a number from 0 to 1", worker)
         log.add(asked, LoggedAnswer(worker, row.where, score))
 
 
@@ -167,7 +162,7 @@ def _take_evaluation(row: SourceRow, subject: str, log: LogBuilder) -> None:
     asked = row.asked(row.text("prompt"), ReferenceAnswer(None, None), ("", subject))
     models = [name for name in row.values if name != "prompt" and not name.endswith(_ROUTELLM_RESPONSE)]
     if not models:
-        raise row.wrong("prompt", "expected columns named for models beside it")
+        raise row.wrong("prompt", "expected columns named for models next to it")
     for model in models:
         score, response = row.score(model), row.maybe_text(model + _ROUTELLM_RESPONSE)
         if score is None:

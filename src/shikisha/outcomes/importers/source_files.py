@@ -1,19 +1,10 @@
 """Rows of other people's files: JSON, JSON Lines, CSV, TSV, parquet, and a zip or gzip around one of them.
 
-Invariants: whatever is no row is a ConfigError that names file and place (lines from 1; entries of JSON arrays and rows
-of parquet from 0). JSON Lines, CSV and parquet are read row by row, however large the file is; a JSON document is read
-whole. An empty cell of a CSV file, NaN and null are the same: nothing is known; cells are apart by whatever is between
-the names in the first line. Deliberately absent: pickles, which run code when they are opened, and spreadsheets.
-
-A row of somebody else's file: named values, and where they stand.
-
-Invariant: every value that is asked of a row has the type asked for or is a ConfigError that names the place and the
-field, what was expected and what was found. CSV writes everything as text, so a number may be the text of one.
-Deliberately absent: where rows come from (`files`).
-
-Questions with options, as tasks show them: a line for each option, under its letter.
-
-Invariant: the letters are A, B, C in the order of the options. Deliberately absent: telling which one is right.
+Invariants: what is no row is a ConfigError that names file and place (lines from 1; entries of JSON arrays and rows of
+parquet from 0); a value has the type asked for or is a ConfigError that also names the field, what was expected and
+what was found. JSON Lines, CSV and parquet are read row by row, however large the file is. An empty cell, NaN and null
+are the same: unknown. CSV writes everything as text, so a number may be the text of one; its first line tells the
+delimiter. Pickles are refused, since they run code when they are opened; so are spreadsheets.
 """
 
 import csv
@@ -350,5 +341,5 @@ def _none_if_nan(value: object) -> object:
 
 def format_options(question: str, options: Iterable[str]) -> str:
     """Return the question with its options; there may be 26."""
-    told = "\n".join(f"{letter}. {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
-    return f"{question}\n{told}"
+    lines = "\n".join(f"{letter}. {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
+    return f"{question}\n{lines}"

@@ -1,7 +1,7 @@
 """ZeroEval (WildEval/ZeroEval) `result_dirs`: a JSON file for each data set and model, `DATASET/MODEL.json`.
 
 An entry has `id` (or `session_id`), `dataset`, `question` (or `problem`), the right `answer` (or `choices` and
-`correct_answer`) and `output`: one text, or a list of samples, each of which counts. Models were told to write
+`correct_answer`) and `output`: one text, or a list of samples, each of which counts. Models were instructed to write
 {"reasoning": ..., "answer": ...}. Scores follow the leaderboard's rules, data set by data set: `gsm` and `math-l5`
 compare the first number, `crux` the text without quotes, `mmlu-redux` the letter; other sets are not graded (the
 solutions of `zebra-grid` are not public) and have no score. A source is a model's file, a data set's folder, the folder

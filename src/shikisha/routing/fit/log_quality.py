@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 
 from shikisha.core.errors import ConfigError
-from shikisha.evals.report_text import percent, plural
+from shikisha.plots.number_format import percent, plural
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.exploration import ENOUGH_OUTCOMES
 from shikisha.routing.fit.new_workers import excluded_types, find_new_workers

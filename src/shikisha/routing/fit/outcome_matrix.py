@@ -20,7 +20,7 @@ import numpy as np
 
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders.canonical_form import AnswerForm
-from shikisha.evals.report_text import plural
+from shikisha.plots.number_format import plural
 from shikisha.outcomes.log_reader import Outcome, OutcomeLog
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.state import NO_ANSWER, NOT_ASKED, OPEN_FORM, DecisionState, TaskBatch, TaskTypes, encode_answers

@@ -4,16 +4,15 @@ Invariants: log texts are cleaned and escaped where templates are rendered; the 
 figure in a plot is also in a table or text, and comes from the policy file.
 """
 
-from base64 import b64encode
 from collections.abc import Mapping
-from hashlib import sha256
 
 from shikisha.evals.entrant_metrics import ConfidenceInterval
-from shikisha.evals.html_report import page_environment
-from shikisha.evals.report_text import points, span
-from shikisha.plots.eval_charts import ChartSize, IntervalChart
-from shikisha.plots.eval_charts import IntervalLine as Place
-from shikisha.plots.policy_charts import (
+from shikisha.evals.report_text import span
+from shikisha.plots.charts import ChartSize, IntervalChart, interval_chart
+from shikisha.plots.page import page_environment, render_page
+from shikisha.routing.fit import policy_report
+from shikisha.routing.fit.cost_frontier import REPORTED_BUDGETS
+from shikisha.routing.fit.policy_charts import (
     accuracy_promises,
     budget_checks,
     cost_promises,
@@ -21,9 +20,6 @@ from shikisha.plots.policy_charts import (
     setting_shares,
     worker_stack,
 )
-from shikisha.plots.svg import AxisScale, Tick, even_scale
-from shikisha.routing.fit import policy_report
-from shikisha.routing.fit.cost_frontier import REPORTED_BUDGETS
 from shikisha.routing.fit.policy_figures import (
     ask_shares,
     best_single_worker,
@@ -35,25 +31,20 @@ from shikisha.routing.fit.policy_figures import (
     usage_by_type,
     workers_with_few_outcomes,
 )
-from shikisha.routing.policy_data import AreaGain, Policy
+from shikisha.routing.policy_data import Policy
 from shikisha.routing.trade_off import TargetMetric
 
-_WIDE, _NARROW = ChartSize(1200, 560), ChartSize(350, 420, 11, 19)
-# Percent of an axis' width, so that labels have room.
-_EDGES = (8.0, 92.0)
+_WIDE, _NARROW = ChartSize(1200, 560, right=150), ChartSize(350, 420, 11, 19)
 
 
 def render_policy_page(policy: Policy, version: str, uses: tuple[tuple[str, str], ...] = ()) -> str:
     """Return the page; MissingExtra when jinja2 is not installed."""
-    environment = page_environment("shikisha.routing.fit", "shikisha.evals")
+    environment = page_environment("shikisha.routing.fit")
     environment.filters["met_span"] = lambda met: span(ConfidenceInterval(met.low, met.high))
     environment.filters["gain_span"] = lambda gain: span(ConfidenceInterval(gain.low, gain.high), signed=True)
-    script = environment.get_template("page.js").render()
-    digest = b64encode(sha256(script.encode()).digest()).decode()
-    return environment.get_template("policy.html.jinja").render(
-        {"policy": policy, "version": version, "uses": uses, "script_digest": digest}
-        | {**_text_values(policy), **_figure_values(policy), **_trade_off_values(policy)}
-    )
+    values = {"policy": policy, "version": version, "uses": uses}
+    values |= {**_text_values(policy), **_figure_values(policy), **_trade_off_values(policy)}
+    return render_page(environment, "policy.html.jinja", values)
 
 
 def _text_values(policy: Policy) -> Mapping[str, object]:
@@ -121,18 +112,11 @@ def _trade_off_values(policy: Policy) -> Mapping[str, object]:
 
 
 def gain_axis(policy: Policy) -> IntervalChart:
-    """Return the gains of the candidates on one axis that includes 0, by `candidate over other`, in points."""
+    """Return the gains of the candidates on one axis that holds 0, by `candidate over other`."""
     gains = {
-        f"{candidate.name} over {gain.over}": gain
-        for candidate in policy.rungs
-        if candidate.evidence is not None
-        for gain in candidate.evidence.gains
+        f"{rung.name} over {gain.over}": (gain.low, gain.mean, gain.high)
+        for rung in policy.rungs
+        if rung.evidence is not None
+        for gain in rung.evidence.gains
     }
-    scale = even_scale([0.0, *(end for gain in gains.values() for end in (gain.low, gain.high))], _EDGES, 4)
-    ticks = tuple(Tick(scale(value), points(value).removesuffix(".0") if value else "0") for value in scale.ticks(4))
-    return IntervalChart(ticks, scale(0.0), {name: _interval_positions(scale, gain) for name, gain in gains.items()})
-
-
-def _interval_positions(scale: AxisScale, gain: AreaGain) -> Place:
-    low, mean, high = (round(scale(value), 2) for value in (gain.low, gain.mean, gain.high))
-    return Place(low, mean, high)
+    return interval_chart(gains, differences=True)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from shikisha.core.budget import format_dollars
 from shikisha.core.text import one_line
 from shikisha.evals.entrant_metrics import ConfidenceInterval
-from shikisha.evals.report_text import UNKNOWN, percent, plural, points, span
+from shikisha.evals.report_text import span
+from shikisha.plots.number_format import UNKNOWN, percent, plural, points
 from shikisha.routing.fit.cost_frontier import REPORTED_BUDGETS
 from shikisha.routing.fit.policy_figures import (
     CONSOLE_BUDGETS,

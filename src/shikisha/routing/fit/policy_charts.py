@@ -1,0 +1,342 @@
+"""The charts of a policy's page: the cost-accuracy frontier, promises against findings, and who is asked.
+
+Invariants: costs are those that were spent, not the budgets; promises are the trade-off's own, findings are of tasks
+that neither it nor its fit has seen; what lies above or below the frontier chart is named instead of squeezing in the
+rest. Every figure of a chart is in a table too.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isclose
+
+from shikisha.plots.charts import (
+    Chart,
+    ChartCurve,
+    ChartLevel,
+    ChartPoint,
+    ChartSize,
+    cost_share_ticks,
+    largest_series,
+    outline,
+    percent_ticks,
+    stacked_layers,
+)
+from shikisha.plots.number_format import percent, shorten_middle
+from shikisha.plots.svg import AxisScale, LabelTarget, Rect, Tick, even_scale, place_labels, spaced_ticks, svg_path
+from shikisha.routing.fit.cost_frontier import BUDGETS
+from shikisha.routing.fit.policy_figures import (
+    FrontierLine,
+    affordable_points,
+    ask_shares,
+    best_single_worker,
+    fixed_cost_baselines,
+    frontier_lines,
+    trade_off_settings,
+)
+from shikisha.routing.policy_data import Candidate, FrontierPoint, KnownWorker, Policy
+from shikisha.routing.trade_off import OperatingMix
+
+_COST_TITLE = "mean cost, of the best single worker's (logarithmic)"
+_PROMISE_SIZE = ChartSize(340, 300, left=56, top=10, right=22, bottom=48)
+_MARGIN = 1.15  # of the cheapest and the most expensive cost
+_HIGHEST = 0.6  # of the candidates' span: how far above them a baseline is still drawn
+_LOWEST = 0.3  # how far below them a mark is
+_ARM = 4.0
+_NEAR = 0.02
+
+Scales = tuple[AxisScale, AxisScale]
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierChart:
+    """The chart of a policy's frontiers; `above` and `below` name what lies beyond it."""
+
+    chart: Chart
+    above: tuple[str, ...]
+    below: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierMark:
+    """A single worker, or a baseline that has one cost; `best` is the best single worker."""
+
+    name: str
+    accuracy: float
+    cost: float
+    best: bool
+    labeled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetCheck:
+    """A budget: what the trade-off promises for it (with one standard `error`), and what was found."""
+
+    met: FrontierPoint
+    accuracy: float
+    error: float
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class SettingShares:
+    """A setting of the trade-off: how many workers it asks a task, and in which share of the tasks each."""
+
+    name: str
+    mix: OperatingMix
+    asks: float
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingTable:
+    """A table of settings; the workers are those that any of them asks, the most asked first."""
+
+    workers: tuple[str, ...]
+    rows: tuple[SettingShares, ...]
+
+
+def frontier_chart(policy: Policy, size: ChartSize, *, named: bool = True) -> FrontierChart | None:
+    """Return the frontiers; None where nothing was measured or nothing costs anything. `named`: baselines by name."""
+    every = [line for line in frontier_lines(policy) if line.frontier]
+    candidates = [line for line in every if line.rung]
+    trade_off = policy.rung().dial
+    if not candidates or trade_off.unit <= 0:
+        return None
+    low, high = _accuracy_span(candidates, trade_off.best_single)
+    drawn = [line for line in every if line.rung or max(met.accuracy for met in line.frontier) <= high]
+    marks = list(_marks(policy, trade_off.unit))
+    inside = [one for one in marks if low <= one.accuracy <= high and one.cost > 0]
+    frame = size.frame
+    costs = [met.spent for line in drawn for met in line.frontier if met.spent > 0]
+    across = AxisScale(min(costs) / _MARGIN, max([*costs, 1.0]) * _MARGIN, frame.left, frame.right, log=True)
+    inside = [one for one in inside if across.low <= one.cost <= across.high]
+    ends = [end for line in drawn for met in line.frontier for end in _interval_ends(line, met)]
+    upward = even_scale([*ends, *(one.accuracy for one in inside)], (frame.bottom, frame.top), 6)
+    curves, points = _place_curves_and_marks(drawn, inside, (across, upward), size, named=named)
+    chart = Chart(
+        size,
+        cost_share_ticks(across, 4 if size.width < 500 else 7),
+        percent_ticks(upward, 6),
+        _COST_TITLE,
+        "accuracy, %",
+        "Accuracy over mean cost, a curve a way to decide; the next table holds the figures",
+        curves=curves,
+        points=points,
+        levels=(ChartLevel(upward(trade_off.best_single)),),
+    )
+    above = tuple(line.name for line in every if line not in drawn)
+    return FrontierChart(chart, above, tuple(one.name for one in marks if one.accuracy < low))
+
+
+def _marks(policy: Policy, unit: float) -> Iterator[FrontierMark]:
+    """Yield the single workers, then the baselines of one cost other than the best single worker itself."""
+    best = best_single_worker(policy)
+    for one in policy.workers:
+        yield FrontierMark(one.name, one.score, one.dollars / unit, one is best, one is best)
+    for name, met in fixed_cost_baselines(policy):
+        if not _is_best_single(met, best):
+            yield FrontierMark(name, met.accuracy, met.spent, best=False, labeled=True)
+
+
+def _is_best_single(met: FrontierPoint, best: KnownWorker) -> bool:
+    """Return whether a baseline of one cost is the best single worker, measured again on held-out tasks."""
+    return isclose(met.spent, 1.0, rel_tol=_NEAR) and isclose(met.accuracy, best.score, rel_tol=_NEAR)
+
+
+def _accuracy_span(candidates: Sequence[FrontierLine], best: float) -> tuple[float, float]:
+    """Return the lowest and the highest accuracy that are drawn besides the candidates."""
+    found = [met.accuracy for line in candidates for met in line.frontier] + [best]
+    width = max(0.02, max(found) - min(found))
+    return min(found) - _LOWEST * width, max(found) + _HIGHEST * width
+
+
+def _interval_ends(line: FrontierLine, met: FrontierPoint) -> tuple[float, ...]:
+    return (met.low, met.accuracy, met.high) if line.kept else (met.accuracy,)
+
+
+def _place_curves_and_marks(
+    drawn: Sequence[FrontierLine], inside: Sequence[FrontierMark], scales: Scales, size: ChartSize, *, named: bool
+) -> tuple[tuple[ChartCurve, ...], tuple[ChartPoint, ...]]:
+    """Return curves and marks whose labels keep clear of each other; unless `named`, baselines are numbers."""
+    frame, targets, numbers = size.frame, [], _line_numbers(drawn)
+    for line, number in zip(drawn, numbers, strict=True):
+        x, y = _position(line.frontier[-1], scales)
+        text = shorten_middle(line.name, size.longest) if line.rung or named else str(number)
+        targets.append(LabelTarget(x, y, text, Rect(x - 2, y - 2, x + 2, y + 2)))
+    marked = [_mark_target(one, scales, size) for one in inside]
+    wanted = [place for place, one in enumerate(inside) if one.labeled and (named or one.best)]
+    canvas = Rect(frame.left + 2, frame.top, size.width, frame.bottom - 2)
+    obstacles = [target.body for target in marked]
+    placed = place_labels([*targets, *(marked[place] for place in wanted)], canvas, size.letters, obstacles)
+    curves = tuple(
+        ChartCurve(
+            line.name,
+            _curve_style(line, number),
+            svg_path(_position(met, scales) for met in line.frontier),
+            f"{line.name}: area {100 * line.area:.2f}",
+            band=_interval_band(line, scales),
+            label=label,
+            text=target.text,
+        )
+        for line, number, target, label in zip(drawn, numbers, targets, placed, strict=False)
+    )
+    labels = dict(zip(wanted, placed[len(drawn) :], strict=True))
+    points = tuple(
+        ChartPoint(
+            one.name,
+            "single best" if one.best else "single",
+            "dot" if one.best else "single",
+            target.x,
+            target.y,
+            f"{one.name}: {percent(one.accuracy)} at {percent(one.cost)}",
+            label=labels.get(place),
+            text=target.text,
+        )
+        for place, (one, target) in enumerate(zip(inside, marked, strict=True))
+    )
+    return curves, points
+
+
+def _line_numbers(drawn: Sequence[FrontierLine]) -> list[int]:
+    """Number the other candidates and the baselines, each from 1; the kept candidate is 0."""
+    numbers, seen = [], {"candidate": 0, "baseline": 0}
+    for line in drawn:
+        kind = "candidate" if line.rung else "baseline"
+        seen[kind] += not line.kept
+        numbers.append(0 if line.kept else seen[kind])
+    return numbers
+
+
+def _curve_style(line: FrontierLine, number: int) -> str:
+    return "kept" if line.kept else f"r{(number - 1) % 3 + 1}" if line.rung else f"yard d{number % 5}"
+
+
+def _mark_target(one: FrontierMark, scales: Scales, size: ChartSize) -> LabelTarget:
+    x, y = scales[0](one.cost), scales[1](one.accuracy)
+    return LabelTarget(x, y, shorten_middle(one.name, size.longest), Rect(x - _ARM, y - _ARM, x + _ARM, y + _ARM))
+
+
+def _position(met: FrontierPoint, scales: Scales) -> tuple[float, float]:
+    return scales[0](max(met.spent, scales[0].low)), scales[1](met.accuracy)
+
+
+def _interval_band(line: FrontierLine, scales: Scales) -> str:
+    """Return the outline of the kept candidate's interval."""
+    if not line.kept:
+        return ""
+    across, upward = scales
+    x = [across(max(met.spent, across.low)) for met in line.frontier]
+    upper = [(place, upward(met.high)) for place, met in zip(x, line.frontier, strict=True)]
+    return outline(upper, [(place, upward(met.low)) for place, met in zip(x, line.frontier, strict=True)])
+
+
+def budget_checks(rung: Candidate) -> tuple[BudgetCheck, ...]:
+    """Return what the trade-off promises for every budget at which the candidate was measured."""
+    found = []
+    for met in affordable_points(rung.evidence) if rung.evidence else ():
+        if met.budget >= rung.dial.points[0].cost:
+            mix = rung.dial.for_cost(met.budget)
+            found.append(BudgetCheck(met, mix.accuracy, max(mix.low.error, mix.high.error), mix.cost))
+    return tuple(found)
+
+
+def accuracy_promises(checks: Sequence[BudgetCheck]) -> Chart:
+    """Return found accuracy, with its interval, over promised accuracy."""
+    frame = _PROMISE_SIZE.frame
+    values = [value for each in checks for value in (each.accuracy, each.met.low, each.met.high)]
+    across = even_scale(values, (frame.left, frame.right), 4)
+    upward = AxisScale(across.low, across.high, frame.bottom, frame.top)
+    points = tuple(
+        ChartPoint(
+            "",
+            "",
+            "dot",
+            across(each.accuracy),
+            upward(each.met.accuracy),
+            _promise_words(each, each.accuracy, each.met.accuracy),
+            (upward(each.met.low), upward(each.met.high)),
+            "found",
+        )
+        for each in checks
+    )
+    texts = [(value, f"{100 * value:.3g}") for value in across.ticks(4)]
+    return _promise_chart((across, upward), texts, points, "accuracy")
+
+
+def cost_promises(checks: Sequence[BudgetCheck]) -> Chart | None:
+    """Return what was spent over promised cost; None where something was free."""
+    values = [value for each in checks for value in (each.cost, each.met.spent)]
+    if not values or min(values) <= 0:
+        return None
+    frame = _PROMISE_SIZE.frame
+    across = AxisScale(min(values) / 1.3, max(values) * 1.3, frame.left, frame.right, log=True)
+    upward = AxisScale(across.low, across.high, frame.bottom, frame.top, log=True)
+    points = tuple(
+        ChartPoint(
+            "", "", "dot", across(each.cost), upward(each.met.spent), _promise_words(each, each.cost, each.met.spent)
+        )
+        for each in checks
+    )
+    texts = [(value, f"{100 * value:.3g}\u00a0%") for value in across.ticks(4)]
+    return _promise_chart((across, upward), texts, points, "cost")
+
+
+def _promise_words(check: BudgetCheck, promised: float, found: float) -> str:
+    return f"budget {percent(check.met.budget)}: promised {percent(promised)}, found {percent(found)}"
+
+
+def _promise_chart(
+    scales: Scales, texts: Sequence[tuple[float, str]], points: tuple[ChartPoint, ...], what: str
+) -> Chart:
+    across, upward = scales
+    return Chart(
+        _PROMISE_SIZE,
+        spaced_ticks(Tick(across(value), text) for value, text in texts),
+        tuple(Tick(upward(value), text) for value, text in texts),
+        "promised",
+        "found",
+        f"Found {what} over promised {what}; the table below holds the figures",
+        guides=(("diagonal", svg_path((across(value), upward(value)) for value in (across.low, across.high))),),
+        points=points,
+        style="kept",
+    )
+
+
+def setting_shares(policy: Policy, rung: Candidate) -> SettingTable:
+    """Return what each setting promises, and in which share of the tasks it asks each worker."""
+    settings = [(name, mix, ask_shares(policy, mix)) for name, mix in trade_off_settings(rung)]
+    known = [(name, mix, shares) for name, mix, shares in settings if shares is not None]
+    peaks = {name: max((shares[name] for _, _, shares in known), default=0.0) for name in policy.names}
+    ranked = tuple(sorted((name for name in policy.names if peaks[name] > 0), key=lambda name: -peaks[name]))
+    rows = [
+        SettingShares(
+            name if name.endswith("%") else f"{name} ({100 * mix.cost:.3g} %)",
+            mix,
+            sum(shares.values()),
+            tuple(shares[worker] for worker in ranked),
+        )
+        for name, mix, shares in known
+    ]
+    return SettingTable(ranked, tuple(rows))
+
+
+def worker_stack(policy: Policy, rung: Candidate, width: float, height: float = 300.0) -> Chart | None:
+    """Return how many workers are asked a task, and who, over the cost; None where nothing can be drawn."""
+    settings = [(mix.cost, ask_shares(policy, mix)) for _, mix in trade_off_settings(rung, tuple(BUDGETS.tolist()))]
+    known = [(cost, shares) for cost, shares in settings if shares is not None and cost > 0]
+    if len(known) < 2 or known[0][0] == known[-1][0]:
+        return None
+    size = ChartSize(width, height, left=40, top=10, right=10)
+    frame = size.frame
+    across = AxisScale(known[0][0], known[-1][0], frame.left, frame.right, log=True)
+    upward = even_scale([0.0, *(sum(shares.values()) for _, shares in known)], (frame.bottom, frame.top), 5)
+    series = {name: [shares[name] for _, shares in known] for name in known[0][1]}
+    return Chart(
+        size,
+        cost_share_ticks(across, 4 if width < 500 else 6),
+        tuple(Tick(upward(value), f"{value:g}") for value in upward.ticks(5)),
+        _COST_TITLE,
+        "workers asked a task",
+        "Workers asked a task over the mean cost, stacked; the table below holds the shares",
+        layers=stacked_layers(largest_series(series), [across(cost) for cost, _ in known], upward),
+    )

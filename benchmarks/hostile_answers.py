@@ -63,7 +63,7 @@ async def recorded(name: str, kind: str) -> list[Figure]:
             checkers[task_id] = build_checker(kind, settings, GraderTools(), task_id)
     for worker in log.workers:
         responses = log.responses(worker)
-        for outcome in log.of(worker):
+        for outcome in log.outcomes_of(worker):
             response = responses.get(outcome.task_id)
             if outcome.task_id in checkers and outcome.score is not None and response is not None:
                 grade = await checkers[outcome.task_id].grade(response)

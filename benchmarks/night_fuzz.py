@@ -535,7 +535,7 @@ def outcome_log(place: Path) -> Target:
         written(place / "in", data, names)
         log = OutcomeLog.read(place / "in")
         for worker in log.workers:
-            list(log.of(worker))
+            list(log.outcomes_of(worker))
             log.responses(worker)
         for task in log.task_ids:
             log.task(task), log.gold(task)

@@ -181,7 +181,7 @@ class Recorded:
         scores = {
             outcome.score
             for worker, outcome in outcomes.items()
-            if outcome is not None and answer in (self.log.said(outcome), written.get(worker))
+            if outcome is not None and answer in (self.log.answer_text(outcome), written.get(worker))
         }
         if len(scores) != 1:
             raise ValueError(f"{task_id}: the answer {answer[:40]!r} is recorded with scores {scores}")

@@ -75,7 +75,7 @@ def differing(runs: list[Run], played: ReplayResult, log: OutcomeLog, names: tup
     found = []
     for row, run in enumerate(runs):
         asked = {step.finished.worker for turn in run.rounds for step in turn.steps.values() if step.finished}
-        score = 0.0 if run.answer is None else (log.graded(run.task.id, run.answer) or 0.0)
+        score = 0.0 if run.answer is None else (log.recorded_score(run.task.id, run.answer) or 0.0)
         same = asked == {name for name, was in zip(names, played.asked[row], strict=True) if was}
         paid = run.charged.dollars
         if not same or score != played.won[row] or paid != pytest.approx(played.paid[row], abs=1e-9):

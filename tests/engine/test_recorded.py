@@ -70,7 +70,7 @@ def bound_by(log: OutcomeLog, worker: str) -> bool:
     dollars = card.max_output_tokens * card.price.output / 1e6 if card.price else 0.0
     return all(
         (outcome.usage is None or outcome.usage.total <= card.max_output_tokens) and (outcome.dollars or 0.0) <= dollars
-        for outcome in log.of(worker)
+        for outcome in log.outcomes_of(worker)
     )
 
 

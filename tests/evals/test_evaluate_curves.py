@@ -131,7 +131,9 @@ def test_routers_on_the_answers_that_routellm_recorded() -> None:
     """9,764 of its 14,042 tasks are at hand; a per-subject rule is said to reach 0.679, 28 % and 57 % on them all."""
     log = open_log(FOLDER / "routellm-mmlu")
     tasks = [log.task(task_id) for task_id in log.task_ids]
-    weak, strong = (WorkerOutcomes(name, [outcome.score or 0.0 for outcome in log.of(name)]) for name in (WEAK, STRONG))
+    weak, strong = (
+        WorkerOutcomes(name, [outcome.score or 0.0 for outcome in log.outcomes_of(name)]) for name in (WEAK, STRONG)
+    )
     expected, drawn, rule = router_curves(weak, strong, [t.content_hash for t in tasks], [t.domain for t in tasks])
     assert expected.apgr == pytest.approx(0.5)
     assert drawn.apgr == pytest.approx(0.5, abs=0.01)

@@ -111,7 +111,7 @@ def test_where_there_is_no_terminal_a_line_is_printed_every_few_seconds_and_all_
         lines.begin("a", 80)
         for task in range(80):
             hands.now += 0.125
-            lines.heard(sample("a", f"t{task}", float(task % 2), dollars=0.01, paid=0.01))
+            lines.add_sample(sample("a", f"t{task}", float(task % 2), dollars=0.01, paid=0.01))
     printed = text_of(made).splitlines()
     assert [line.partition(" ·")[0] for line in printed] == [
         "40 of 80",
@@ -126,7 +126,7 @@ def test_a_terminal_shows_everybody() -> None:
     live = ProgressTable(made)
     live.begin("cascade", 10)
     live.begin("random plans", 10)
-    live.heard(sample("cascade", "t0", 1.0, dollars=0.5, paid=0.5))
+    live.add_sample(sample("cascade", "t0", 1.0, dollars=0.5, paid=0.5))
     first, second, last = drawn(live, made)
     assert first.split() == ["cascade", "━━" + "╌" * 18, "1/10", "100.0", "%", "$0.50"]
     assert second.split()[2:] == ["╌" * 20, "0/10", "–", "$0"]
@@ -137,7 +137,7 @@ def test_a_terminal_keeps_one_line() -> None:
     made = console(terminal=True)
     with ProgressTable(made) as live:
         live.begin("cascade", 10)
-        live.heard(sample("cascade", "t0"), cached=True)
+        live.add_sample(sample("cascade", "t0"), cached=True)
     kept = text_of(made).splitlines()[-1]
     assert "1 of 10" in kept
     assert kept.endswith("$0 paid now · 1 from the cache")
@@ -151,7 +151,9 @@ def test_rows_never_wrap_and_there_are_no_more_than_the_terminal_is_high(width: 
         live.begin(f"entrant {number} with a name that is longer than anybody can read", 10)
         if number < 30:
             for task in range(10 if number < 25 else 5):
-                live.heard(sample(f"entrant {number} with a name that is longer than anybody can read", f"t{task}"))
+                live.add_sample(
+                    sample(f"entrant {number} with a name that is longer than anybody can read", f"t{task}")
+                )
     lines = drawn(live, made)
     assert len(lines) <= 20
     assert all(len(line) <= width for line in lines)
@@ -167,7 +169,7 @@ def test_a_name_moves_no_cursor_and_is_no_markup(make: Callable[[Console], Evalu
     made = console(terminal=True)
     with make(made) as live:
         live.begin(HOSTILE, 1)
-        live.heard(sample(HOSTILE, "t0"))
+        live.add_sample(sample(HOSTILE, "t0"))
     assert not [part for part in ("\x1b[2J", "\x1b]0", "\x07", "\u202e") if part in text_of(made)]
 
 
@@ -194,6 +196,6 @@ def test_hearing_draws_nothing() -> None:
     live = ProgressTable(made)
     live.begin("a", 10_000)
     for task in range(1000):
-        live.heard(sample("a", f"t{task}"))
+        live.add_sample(sample("a", f"t{task}"))
     assert text_of(made) == ""
-    assert live.tally.done == 1000
+    assert live.counts.done == 1000

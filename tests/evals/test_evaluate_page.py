@@ -288,7 +288,7 @@ def test_recorded_answers_of_real_models_make_a_page(name: str, workers: int, co
     held = {
         worker: [
             sample(worker, each.task_id, each.score, domain=log.task(each.task_id).domain, dollars=each.dollars)
-            for each in log.of(worker)
+            for each in log.outcomes_of(worker)
         ]
         for worker in log.workers
     }

@@ -24,7 +24,7 @@ def texts(name: str, worker: str) -> Iterator[tuple[str, str, str | None, float]
     """Yield the right answer, the full text, and the answer and score that were recorded for it."""
     log = open_log(FOLDER / name)
     responses = log.responses(worker)
-    for outcome in log.of(worker):
+    for outcome in log.outcomes_of(worker):
         gold, response = log.gold(outcome.task_id), responses.get(outcome.task_id)
         if response is not None and gold.kind in ("choice", "number"):
             yield gold.answer or "", response, outcome.answer, outcome.score or 0.0

@@ -322,7 +322,7 @@ def test_what_the_datasets_library_cannot_load(tmp_path: Path) -> None:
 _BY_THE_LIBRARY = """
 import sys
 from shikisha.evals.tasksets.taskset_loader import load_taskset
-found = load(sys.argv[1])
+found = load_taskset(sys.argv[1])
 print(len(found), found.items[0].task.id)
 """
 

@@ -58,7 +58,7 @@ Write = Callable[[Path, Rows], Path]
 @pytest.mark.parametrize("write", [jsonl, jsonl_gz, json_array, csv_file, parquet])
 def test_every_format_gives_the_same_rows_in_order(tmp_path: Path, write: Write) -> None:
     found = list(read_rows(write(tmp_path, ROWS)))
-    assert [(row.text("a"), row.whole("n", 0, 9)) for row in found] == [("one", 1), ("zwei\nzeilen", 2)]
+    assert [(row.text("a"), row.integer("n", 0, 9)) for row in found] == [("one", 1), ("zwei\nzeilen", 2)]
     assert [(row.index, row.place) for row in found] == [(0, "set/0"), (1, "set/1")]
 
 
@@ -75,7 +75,7 @@ def test_every_format_gives_the_same_rows_in_order(tmp_path: Path, write: Write)
 def test_a_row_knows_its_place(tmp_path: Path, write: Write, place: str) -> None:
     _, second = read_rows(write(tmp_path, ROWS))
     with pytest.raises(ConfigError) as caught:
-        second.whole("a", 0, 9)
+        second.integer("a", 0, 9)
     expected = f"{tmp_path}/{place}: a: expected a whole number from 0 to 9, found 'zwei\\nzeilen'"
     assert str(caught.value) == expected
 
@@ -120,13 +120,13 @@ def test_fields_are_taken_out_by_type() -> None:
     one = row(
         text=" a ", number=7, digits="07", empty="", null=None, names=["x", ""], inner={"k": "v"}, list=[{"k": 1}]
     )
-    assert (one.text("text"), one.name("number"), one.whole("digits", 0, 9)) == (" a ", "7", 7)
+    assert (one.text("text"), one.name("number"), one.integer("digits", 0, 9)) == (" a ", "7", 7)
     assert (one.optional("null"), one.optional("gone"), one.optional("number")) == ("", "", "7")
     assert (one.string("empty"), one.texts("names"), one.texts("gone", least=0)) == ("", ("x", ""), ())
-    assert (one.part("inner").text("k"), one.parts("list")[0].whole("k", 0, 1)) == ("v", 1)
+    assert (one.part("inner").text("k"), one.parts("list")[0].integer("k", 0, 1)) == ("v", 1)
     assert (one.one_of("gone", "null", "number"), one.has("empty"), one.has("number")) == ("number", False, True)
     assert row(day="2031-05-03T00:00:00").day("day") == "2031-05-03"
-    assert [row(n=text).whole("n", 0, 9) for text in (" 7\n", "7\x1f", "\x1c7", "\u0667")] == [7] * 4
+    assert [row(n=text).integer("n", 0, 9) for text in (" 7\n", "7\x1f", "\x1c7", "\u0667")] == [7] * 4
 
 
 Take = Callable[[TaskRow], object]

@@ -128,9 +128,9 @@ async def test_every_recorded_answer_has_its_recorded_score() -> None:
     for item in list(found)[::40]:
         for worker in log.workers[::4]:
             outcome = log.find(item.task.id, worker)
-            if outcome is not None and (said := log.said(outcome)) is not None:
+            if outcome is not None and (said := log.answer_text(outcome)) is not None:
                 grade = await item.checker.grade(said)
-                assert grade.score == log.graded(item.task.id, said)
+                assert grade.score == log.recorded_score(item.task.id, said)
 
 
 PATCH = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-1\n+2\n"

@@ -186,7 +186,7 @@ class TestMMLUPro:
         assert found.log.workers == ("One-7b", "two.v1")
         assert (found.scores("One-7b"), found.scores("two.v1")) == ([1.0, 0.0, 0.0], [1.0])
         assert found.log.task("mmlu-pro/70").prompt == "Which?\nA. x\nB. y"
-        assert [outcome.answer for outcome in found.log.of("One-7b")] == ["B", "A", None]
+        assert [outcome.answer for outcome in found.log.outcomes_of("One-7b")] == ["B", "A", None]
         assert found.log.gold("mmlu-pro/71").answer == "B"
 
     def test_files_a_category_are_named_for_their_folder(self, tmp_path: Path) -> None:

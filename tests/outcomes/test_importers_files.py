@@ -316,7 +316,7 @@ def test_a_table_of_ones_own_is_read_however_a_spreadsheet_saved_it(
     assert (found.scores("a"), found.scores("b")) == ([1.0, 1.0], [0.0])
     assert set(found.log.responses("a").values()) == {"6", "It is 4."}
     assert found.told["remarks"] == {"column not taken over: Notes": 3}
-    assert [outcome.dollars for outcome in found.log.of("b")] == [None]
+    assert [outcome.dollars for outcome in found.log.outcomes_of("b")] == [None]
 
 
 def test_a_table_of_ones_own_may_be_json_lines_with_odd_columns(tmp_path: Path) -> None:
@@ -406,7 +406,7 @@ def test_a_long_cell_and_a_byte_order_mark_are_fine(tmp_path: Path) -> None:
 )
 def test_whole_numbers_in_their_disguises(tmp_path: Path, value: object, number: int | None) -> None:
     (row,) = read_source_rows(lines(tmp_path / "x.jsonl", [{"n": value}]))
-    assert row.whole("n") == number
+    assert row.integer("n") == number
 
 
 def test_a_folder_with_something_in_it_is_left_alone_unless_forced(tmp_path: Path) -> None:
@@ -436,7 +436,9 @@ def test_lines_and_parquet_hold_the_same(tmp_path: Path) -> None:
     log = imported("litellm", file).log
     command("litellm", str(file), "-o", str(tmp_path / "lines"), "--jsonl")
     other = OutcomeLog.read(tmp_path / "lines")
-    assert [list(other.of(worker)) for worker in other.workers] == [list(log.of(worker)) for worker in log.workers]
+    assert [list(other.outcomes_of(worker)) for worker in other.workers] == [
+        list(log.outcomes_of(worker)) for worker in log.workers
+    ]
     assert other.responses("gpt-4o") == log.responses("gpt-4o")
     told = json.loads((tmp_path / "lines" / "outcomes.jsonl").read_text().splitlines()[1])
     assert (told["worker"], told["cost_usd"], told["cost_kind"], told["samples"]) == ("b", None, "absent", 1)
@@ -498,4 +500,4 @@ def test_a_worker_has_a_name(worker: str) -> None:
 
 def test_the_first_name_under_which_something_is_known_counts() -> None:
     row = SourceRow("here", {"a": None, "b": 2, "c": 3})
-    assert (row.whole("a", "b", "c"), row.named("a", "b"), row.named("x", "y")) == (2, "b", "x")
+    assert (row.integer("a", "b", "c"), row.first_known("a", "b"), row.first_known("x", "y")) == (2, "b", "x")

@@ -307,7 +307,7 @@ def test_a_form_that_is_given_goes_before_what_the_answers_look_like(tmp_path: P
     gather_runs([run], log, lambda task: AnswerForm.TEXT if task.domain == "which" else None)
     log.write(tmp_path, as_lines=True)
     found = OutcomeLog.read(tmp_path)
-    assert [each.score for name in ("bob", "cyd") for each in found.of(name)] == [1.0, None]
+    assert [each.score for name in ("bob", "cyd") for each in found.outcomes_of(name)] == [1.0, None]
 
 
 def test_the_log_of_an_open_journal(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_the_log_of_an_open_journal(tmp_path: Path) -> None:
             return await write_outcome_log(journal, tmp_path / "log")
 
     assert asyncio.run(main()).graded == 1
-    assert [each.score for each in OutcomeLog.read(tmp_path / "log").of("ann")] == [1.0]
+    assert [each.score for each in OutcomeLog.read(tmp_path / "log").outcomes_of("ann")] == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_the_log_says_which_share_of_its_scores_is_a_language_models_word_alone(
         asked_all(CHOICE, [word_of(grade_from_score("any", 1.0, None, "", judged=True))], "B", "B", "C")
     )
     found = logged(tmp_path, judged, asyncio.run(asked_all(other, [word_of(RIGHT_B)], "B")))
-    assert found.log.judged == 0.75
+    assert found.log.judged_share == 0.75
     assert found.told["remarks"] == {
         "scores that a language model gave": 3,
         "scores inferred: the same as a graded answer": 1,

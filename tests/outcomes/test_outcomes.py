@@ -76,7 +76,7 @@ def test_a_log_is_read(tmp_path: Path, write: Write) -> None:
     assert log.find("t/1", "dear") == Outcome("t/1", "dear", 1.0, "4", Usage(10, 50), 0.02, "derived")
     assert log.find("t/0", "cheap") == Outcome("t/0", "cheap", 0.0, None, Usage(10, 5), None, "derived")
     assert dict(log.prices) == {"dear": Price(10, 20)}
-    assert [outcome.task_id for outcome in log.of("dear")] == ["t/0", "t/1"]
+    assert [outcome.task_id for outcome in log.outcomes_of("dear")] == ["t/0", "t/1"]
 
 
 @WRITERS
@@ -85,7 +85,7 @@ def test_what_nobody_recorded_is_unknown(tmp_path: Path, write: Write) -> None:
     assert log.find("t/1", "cheap") is None
     assert log.find("t/9", "dear") is None
     with pytest.raises(UnknownName, match=r"unknown worker in .* 'cheep': .* did you mean 'cheap'"):
-        log.of("cheep")
+        log.outcomes_of("cheep")
     with pytest.raises(ConfigError, match="among its 2 tasks there is no 't/9'"):
         log.task("t/9")
 
@@ -106,7 +106,7 @@ def test_a_task_never_holds_its_answer(tmp_path: Path) -> None:
 @WRITERS
 def test_an_outcome_recorded_twice_alike_is_one_outcome(tmp_path: Path, write: Write) -> None:
     log = OutcomeLog.read(written(tmp_path, write, [*OUTCOMES, OUTCOMES[0]]))
-    assert len(list(log.of("dear"))) == 2
+    assert len(list(log.outcomes_of("dear"))) == 2
 
 
 @WRITERS
@@ -308,7 +308,7 @@ async def test_an_answer_without_a_visible_character_is_replayed_in_quotes_and_h
     rows = [*OUTCOMES, outcome("t/1", "cheap", " ", 1.0)]
     worker = replayed(written(tmp_path, write_lines, rows), "cheap")
     answer = (await worker.perform(of("t/1"))).text
-    assert (answer, OutcomeLog.read(tmp_path).graded("t/1", answer)) == ("' '", 1.0)
+    assert (answer, OutcomeLog.read(tmp_path).recorded_score("t/1", answer)) == ("' '", 1.0)
 
 
 async def test_a_log_of_scores_alone_is_replayed_by_name_and_has_its_scores(tmp_path: Path) -> None:
@@ -316,8 +316,8 @@ async def test_a_log_of_scores_alone_is_replayed_by_name_and_has_its_scores(tmp_
     written(tmp_path, write_lines, rows)
     answers = [(await replayed(tmp_path, name).perform(of("t/0"))).text for name in ("cheap", "dear")]
     log = OutcomeLog.read(tmp_path)
-    assert [log.graded("t/0", answer) for answer in answers] == [0.0, 0.25]
-    assert log.graded("t/0", "something else") is None
+    assert [log.recorded_score("t/0", answer) for answer in answers] == [0.0, 0.25]
+    assert log.recorded_score("t/0", "something else") is None
 
 
 async def test_replay_may_reply_with_the_full_text(tmp_path: Path) -> None:

@@ -68,9 +68,9 @@ def test_an_answer_with_marks_in_it_has_its_score(tmp_path: Path, answer: str, r
     held = log(tmp_path, tasks=tasks, outcomes=outcomes)
     found = held.find("a", "w")
     assert found is not None
-    shown = held.shown(found, response)
+    shown = held.response_text(found, response)
     assert shown is not None
-    assert held.graded("a", shown) == 1.0
+    assert held.recorded_score("a", shown) == 1.0
 
 
 def test_open_answers_agree_by_what_is_marked_in_them(tmp_path: Path) -> None:

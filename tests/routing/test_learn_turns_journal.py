@@ -149,7 +149,7 @@ def test_who_was_asked_only_because_of_an_answer_is_not_known_alone(learned: tup
 def turns(folder: Path, *runs: Kept) -> dict[str, tuple[int | None, float | None]]:
     """The turn and the propensity of each worker, once the journal of these runs of one task is a log."""
     log = performed(folder, *runs).log
-    return {each.worker: (each.turn, each.propensity) for name in log.workers for each in log.of(name)}
+    return {each.worker: (each.turn, each.propensity) for name in log.workers for each in log.outcomes_of(name)}
 
 
 def test_a_turn_counts_the_asks_before(tmp_path: Path) -> None:
@@ -161,7 +161,9 @@ def test_of_several_runs_of_a_task_the_first_that_was_drawn_is_its_sequence(tmp_
     drawn = Kept(pool_of(ann="41", bob="42"), conductor=Asking([0.25, 0.5]))
     other = Kept(pool_of(bob="42", cyd="42"), conductor=Asking([0.75, 0.5]))
     log = performed(tmp_path, Kept(pool_of(dan="42")), drawn, other)
-    found = {each.worker: (each.turn, each.propensity) for name in log.log.workers for each in log.log.of(name)}
+    found = {
+        each.worker: (each.turn, each.propensity) for name in log.log.workers for each in log.log.outcomes_of(name)
+    }
     assert found == {"dan": (None, None), "ann": (0, 0.25), "bob": (1, 0.5), "cyd": (None, None)}
     assert log.more("samples") == [1, 1, 2, 1]
     remarks = log.told["remarks"]

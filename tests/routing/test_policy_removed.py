@@ -95,7 +95,7 @@ async def test_a_run_without_some_workers_is_what_was_played_without_them(tmp_pa
         run = await engine().run(log.task(held.ids[row]), pool, made)
         asked = {attempt.started.worker for attempt in run.attempts}
         assert asked == {name for name, some in zip(held.workers, played.asked[row], strict=True) if some}
-        score = log.graded(held.ids[row], run.answer) if run.answer else 0.0
+        score = log.recorded_score(held.ids[row], run.answer) if run.answer else 0.0
         assert score == played.won[row]
 
 

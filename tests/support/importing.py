@@ -29,7 +29,7 @@ class Imported(NamedTuple):
 
     def scores(self, worker: str) -> list[float | None]:
         """A worker's scores in the order of the tasks."""
-        return [outcome.score for outcome in self.log.of(worker)]
+        return [outcome.score for outcome in self.log.outcomes_of(worker)]
 
     def more(self, column: str) -> list[float | None]:
         """A numeric column that the log has beyond those of the design."""

@@ -466,8 +466,8 @@ def _log_notes(log: "OutcomeLog", policy: "Policy") -> Iterator[str]:
     others = [name for name in log.workers if name not in policy.names]
     if others:
         yield f"not watched, because the policy does not know them: {_first_names(others)}"
-    if log.judged:
-        yield f"{log.judged:.0%} of the scores are a language model's word alone: a stricter judge looks like a fall"
+    if log.judged_share:
+        yield f"{log.judged_share:.0%} of the scores are a language model's word alone: a stricter judge looks like a fall"
 
 
 def _first_names(names: Sequence[str]) -> str:

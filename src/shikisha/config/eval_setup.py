@@ -214,7 +214,7 @@ class EvaluationStage:
         """Return the entrant of a specification; UnknownName or ConfigError when it cannot be cast."""
         pool, conductor = self._pool(spec), self._conductor(spec)
         version = self._version(spec)
-        return Entrant(spec.name, conductor, pool, spec.part, spec.worker, spec.note, version, spec.kept)
+        return Entrant(spec.name, conductor, pool, spec.part, spec.worker, spec.note, version, spec.cache_only)
 
     def _conductor(self, spec: EntrantSpec) -> Conductor:
         found = self.tasks.conductor(spec)

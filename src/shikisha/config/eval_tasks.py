@@ -120,7 +120,7 @@ def split_named(name: str | None) -> TaskSplit | None:
 def _refuse_unpriced(log: OutcomeLog, names: Iterable[str]) -> None:
     """Refuse a reward that counts dollars where the log does not say what an answer cost."""
     for name in names:
-        for outcome in log.of(name):
+        for outcome in log.outcomes_of(name):
             if outcome.dollars is None and (outcome.usage is None or name not in log.prices):
                 raise ConfigError(
                     f"{log.folder}: the reward counts dollars (reward.cost), and it is not known what {name!r} cost on "
@@ -139,7 +139,7 @@ def _tasks_from_log(setup: "EvaluationSetup", composition: Container, folder: Pa
     if composition.settings.reward.cost:
         _refuse_unpriced(log, names)
     notes = ["The workers are replayed: they answered these tasks before, each on its own, and read nobody's answer."]
-    kinds = {outcome.cost_kind for name in names for outcome in log.of(name)}
+    kinds = {outcome.cost_kind for name in names for outcome in log.outcomes_of(name)}
     if "derived" in kinds:
         notes.append("Dollars are derived from approximate list prices and estimated tokens, not billed.")
     elif kinds <= {None}:

@@ -41,8 +41,7 @@ from shikisha.evals.graders import GraderTools
 from shikisha.evals.report import EvaluationInfo, build_report
 from shikisha.evals.response_cache import UNCACHED_KINDS
 from shikisha.evals.runner import Evaluation, EvaluationStop, Executor, LocalExecutor
-from shikisha.evals.samples import SampleStore, lock_folder
-from shikisha.evals.samples import Entrant
+from shikisha.evals.samples import Entrant, SampleStore, lock_folder
 from shikisha.evals.taskset import TaskItem
 
 _SAMPLED_TASKS = 50  # tasks from which the mean call is reckoned
@@ -238,7 +237,7 @@ async def run_evaluation(plan: EvaluationRequest, console: "Console") -> Evaluat
         console.print(f"what is played is kept in {keep.folder}", soft_wrap=True)
         executor = await stack.enter_async_context(_open_executor(plan, stage, casting))
         shown = stack.enter_context(console_progress(console))
-        evaluation = Evaluation(keep, executor, _deadline(plan.seconds), plan.retry_failed, shown.heard)
+        evaluation = Evaluation(keep, executor, _deadline(plan.seconds), plan.retry_failed, shown.add_sample)
         gathered = stage.tasks
         if paid:
             _print_cost(console, controls, estimate_costs(stage, controls, plan.conductors, evaluation.missing))
@@ -323,8 +322,8 @@ def _build_report(
     stage: EvaluationStage, course: EvaluationPlan, seconds: float, notes: tuple[str, ...]
 ) -> EvaluationReport:
     gathered, stopped = stage.tasks, course.evaluation.stopped
-    keep = course.evaluation.keep
-    samples = {entrant.name: keep.of(entrant, items) for entrant, items in course.played}
+    keep = course.evaluation.store
+    samples = {entrant.name: keep.samples_of(entrant, items) for entrant, items in course.played}
     workers = gathered.pool.names if gathered.pool is not None else ()
     about = EvaluationInfo(
         gathered.name,

@@ -51,8 +51,8 @@ def learn_policy(order: LearnRequest, tell: ProgressCallback) -> "Policy":
         tell("reading")
         log = open_log(folder, order.workers)
         notes += tuple(f"a column that nobody reads in {column}" for column in ignored_columns(folder))
-        if log.judged:
-            notes += (f"{log.judged:.0%} of the scores are a language model's word alone",)
+        if log.judged_share:
+            notes += (f"{log.judged_share:.0%} of the scores are a language model's word alone",)
         source = _OutcomeSource(name, log_hash(folder), _cost_kind(log), notes)
         texts = any((folder / f"responses.{ending}").exists() for ending in ("parquet", "jsonl"))
         return _fit_policy(
@@ -183,5 +183,5 @@ def _cost_kind(log: "OutcomeLog") -> str:
     """Return how most outcomes' costs came about, and what else there is."""
     kinds: Counter[str] = Counter()
     for worker in log.workers:
-        kinds.update(outcome.cost_kind or "" for outcome in log.of(worker) if outcome.dollars is not None)
+        kinds.update(outcome.cost_kind or "" for outcome in log.outcomes_of(worker) if outcome.dollars is not None)
     return " and ".join(kind for kind, _ in kinds.most_common() if kind)

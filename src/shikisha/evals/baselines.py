@@ -43,7 +43,7 @@ class EntrantSpec:
     note: str = ""
     weights: tuple[float, ...] = ()
     pool: tuple[str, ...] = ()
-    kept: bool = False
+    cache_only: bool = False
     subtask: str = ""
 
     def to_json(self) -> dict[str, object]:
@@ -216,53 +216,56 @@ class EvaluationPlan:
     """
 
     evaluation: Evaluation
-    casts: BaselineSource
+    baselines: BaselineSource
     make: Callable[[EntrantSpec], Entrant]
     items: Sequence[TaskItem]
     dev: Sequence[TaskItem]
     conductors: Sequence[str] = ()
-    begins: Callable[[str, int], None] | None = None
-    controls: BaselineMode = BaselineMode.ALL
-    alone: str = ""
+    on_start: Callable[[str, int], None] | None = None
+    mode: BaselineMode = BaselineMode.ALL
+    whole_prompt: str = ""
     played: list[tuple[Entrant, Sequence[TaskItem]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     async def run(self) -> None:
         """Play it all, or as much as the limits allow."""
-        if self.controls is not BaselineMode.ALL:
+        if self.mode is not BaselineMode.ALL:
             await self._play([self.make(requested_entrant(name, {})) for name in self.conductors], self.items)
-            if self.controls is BaselineMode.FREE:
+            if self.mode is BaselineMode.FREE:
                 await self._play_free_singles()
             return
-        singles = [self.make(spec) for spec in self.casts.singles()]
+        singles = [self.make(spec) for spec in self.baselines.singles()]
         both = list({item.task.id: item for item in (*self.items, *self.dev)}.values())
         await self._play(singles, both, self.items)
         skill = {entrant.name: mean_score(self._of(entrant, self.dev)) for entrant in singles if self.dev}
         others = [self.make(requested_entrant(name, skill)) for name in self.conductors]
-        await self._play([*others, self.make(self.casts.random())], self.items)
+        await self._play([*others, self.make(self.baselines.random())], self.items)
         await self._fixed(skill)
         await self._consistency(singles, others)
 
     async def _play(
         self, entrants: Sequence[Entrant], items: Sequence[TaskItem], reported: Sequence[TaskItem] | None = None
     ) -> None:
-        if self.begins is not None:
+        if self.on_start is not None:
             for entrant in entrants:
-                self.begins(entrant.name, sum(self.evaluation.missing(entrant, item) for item in items))
+                self.on_start(entrant.name, sum(self.evaluation.missing(entrant, item) for item in items))
         await self.evaluation.play(entrants, items)
         self.played += [(entrant, items if reported is None else reported) for entrant in entrants]
 
     def _of(self, entrant: Entrant, items: Sequence[TaskItem]) -> list[Sample]:
-        return self.evaluation.keep.of(entrant, items)
+        return self.evaluation.store.samples_of(entrant, items)
 
-    async def _told(self) -> None:
+    async def _play_free_singles(self) -> None:
         """Add each single worker whose answers to all tasks are among the calls that were made anyway.
 
         One that was asked for some tasks only is left out: which those are may depend on their difficulty.
         """
         left = []
-        for spec in self.casts.singles():
-            ways = [replace(spec, kept=True), replace(spec, name=f"{spec.name} (alone)", subtask=self.alone, kept=True)]
+        for spec in self.baselines.singles():
+            ways = [
+                replace(spec, cache_only=True),
+                replace(spec, name=f"{spec.name} (alone)", subtask=self.whole_prompt, cache_only=True),
+            ]
             for entrant in map(self.make, ways):
                 await self.evaluation.play([entrant], self.items)
                 if not any(self.evaluation.missing(entrant, item) for item in self.items):
@@ -281,9 +284,9 @@ class EvaluationPlan:
         if not self.dev:
             self.notes.append("No fixed topology was chosen: there are no dev tasks to choose it on.")
             return
-        entrants = [self.make(spec) for spec in self.casts.candidates(skill)]
-        if self.begins is not None:
-            self.begins("fixed topologies on the dev split", len(entrants) * len(self.dev))
+        entrants = [self.make(spec) for spec in self.baselines.candidates(skill)]
+        if self.on_start is not None:
+            self.on_start("fixed topologies on the dev split", len(entrants) * len(self.dev))
         await self.evaluation.play(entrants, self.dev)
         if self.evaluation.stopped is not None:
             return
@@ -308,7 +311,7 @@ class EvaluationPlan:
         best = max(singles, key=lambda entrant: self._merit(entrant, self.dev or self.items))
         alone = mean_dollars(self._of(best, self.items))
         costs = [mean_dollars(self._of(entrant, self.items)) for entrant in others]
-        spec = self.casts.consistency(best.worker or best.name, alone, costs)
+        spec = self.baselines.consistency(best.worker or best.name, alone, costs)
         if spec is None:
             self.notes.append(
                 f"Self-consistency of {best.name} at equal cost was not played: either the cost of the others buys no "

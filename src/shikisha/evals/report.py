@@ -71,7 +71,7 @@ def build_report(entrants: Sequence[EntrantInfo], samples: Samples, about: Evalu
     )
     costs = {each.name: each.dollars_a_task for each in entries if each.tasks}
     priced = {each.name: (cost, each.accuracy) for each in entries if (cost := costs.get(each.name)) is not None}
-    recovered = {who.name: singles.recovered(scores_of(held)) for who, held in everybody}
+    recovered = {who.name: singles.gap_recovered(scores_of(held)) for who, held in everybody}
     return EvaluationReport(
         about.taskset,
         about.version,

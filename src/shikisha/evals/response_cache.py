@@ -128,16 +128,16 @@ class RunAccount:
     attempt: int = 0
     task: "asyncio.Task[object] | None" = None
     paid: float = 0.0
-    flying: int = 0
+    in_flight: int = 0
     refused: bool = False
     ended: bool = False
-    spared: dict[str, float] = field(default_factory=dict)
-    taken: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    kept: bool = False
+    cached_seconds: dict[str, float] = field(default_factory=dict)
+    sample_numbers: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    cache_only: bool = False
 
     def take(self, messages: str) -> int:
         """Return the smallest number not taken for these messages, and take it."""
-        numbers = self.taken[messages]
+        numbers = self.sample_numbers[messages]
         number = next(each for each in range(len(numbers) + 1) if each not in numbers)
         numbers.add(number)
         return number
@@ -147,14 +147,14 @@ class RunAccount:
         self.refused = True
         self._end()
 
-    def landed(self, paid: float) -> None:
+    def finish_call(self, paid: float) -> None:
         """Count a call that was in flight."""
-        self.flying -= 1
+        self.in_flight -= 1
         self.paid += paid
         self._end()
 
     def _end(self) -> None:
-        if self.refused and not self.flying and not self.ended and self.task is not None:
+        if self.refused and not self.in_flight and not self.ended and self.task is not None:
             self.ended = True
             self.task.cancel()
 
@@ -280,14 +280,14 @@ class CachedWorker:
             while True:
                 kept = await self._calls.find(key)
                 if kept is not None:
-                    tally.spared[request.key] = kept.seconds
+                    tally.cached_seconds[request.key] = kept.seconds
                     return kept.reply
                 flight = self._calls.flights.get(key)
                 if flight is None:
                     return await self._call(key, request, max_usage(shown, card, request.wishes), tally)
                 await asyncio.wait([flight])  # another run makes this very call: wait for its result
         except BaseException:
-            tally.taken[messages].discard(number)
+            tally.sample_numbers[messages].discard(number)
             raise
 
     def _messages(self, request: Request, shown: Sequence[ChatMessage]) -> str:
@@ -310,7 +310,7 @@ class CachedWorker:
         try:
             if tally.refused:
                 raise WorkerError(FaultKind.CAP, "an earlier call of this run was refused")
-            if tally.kept:
+            if tally.cache_only:
                 raise WorkerError(FaultKind.CAP, "this call is not in the cache, and this run pays for none")
             await self._purse.reserve(need, self._card.name)
         except asyncio.CancelledError:  # the run is stopped, or its worker's time was spent on waiting for money
@@ -325,7 +325,7 @@ class CachedWorker:
     async def _paid(self, key: str, request: Request, need: Amount, tally: RunAccount) -> Reply:
         card, calls, begun = self._card, self._calls, perf_counter()
         paid, possible = 0.0, need.dollars or 0.0  # until it is known better
-        tally.flying += 1
+        tally.in_flight += 1
         try:
             reply = _with_price(await self._worker.perform(request), card)
             paid, possible = reply.dollars or 0.0, reply.uncertain.dollars or 0.0
@@ -338,7 +338,7 @@ class CachedWorker:
             raise
         finally:
             self._purse.settle(need, paid + possible)  # what may have been paid counts against the limit
-            tally.landed(paid)
+            tally.finish_call(paid)
 
 
 def _with_price(reply: Reply, card: Card) -> Reply:

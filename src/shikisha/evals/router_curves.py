@@ -226,7 +226,7 @@ class SingleWorkers:
         """The best one's scores."""
         return None if self.best is None else self._scores[self.best]
 
-    def recovered(self, scores: Scores) -> float | None:
+    def gap_recovered(self, scores: Scores) -> float | None:
         """Return the share of the gap from the weakest to the best that these scores recover.
 
         It is over the tasks that all three have a score for; None where there is no gap or no such task.

@@ -68,13 +68,13 @@ class TaskRunner:
     evaluation: str
     caps: Caps = field(default_factory=Caps)
     weights: RewardWeights = PAPER_WEIGHTS
-    purse: EvaluationBudget = field(default_factory=EvaluationBudget)
+    budget: EvaluationBudget = field(default_factory=EvaluationBudget)
     config: str = "{}"
 
     async def play(self, entrant: Entrant, item: TaskItem, attempt: int = 0) -> Sample | None:
         """Return the sample; None when the evaluation's limit refused a call. `attempt` counts earlier failed tries."""
         task = asyncio.current_task()
-        tally = RunAccount(attempt, task, kept=entrant.kept)
+        tally = RunAccount(attempt, task, cache_only=entrant.cache_only)
         token = RUN_ACCOUNT.set(tally)
         try:
             return await self._sample(entrant, item, tally)
@@ -88,7 +88,7 @@ class TaskRunner:
     async def _sample(self, entrant: Entrant, item: TaskItem, tally: RunAccount) -> Sample:
         begun = perf_counter()
         run = await self._run(entrant, item, self.run_id(entrant, item, tally.attempt))
-        extra = cached_latency(run, tally.spared)
+        extra = cached_latency(run, tally.cached_seconds)
         seconds = perf_counter() - begun + extra
         run.active_seconds += extra  # what a reward for quickness goes by
         grade = await _grade_run(item, run)
@@ -281,7 +281,7 @@ class LocalExecutor:
 
     async def _pull(self, waiting: Iterator[EvaluationJob], heard: SampleCallback) -> None:
         for job in waiting:
-            if self._player.purse.empty:
+            if self._player.budget.empty:
                 return
             sample = await self._player.play(job.entrant, job.item, job.attempt)
             if sample is not None:
@@ -292,11 +292,11 @@ class LocalExecutor:
 class Evaluation:
     """A running evaluation: its samples, where jobs run, its limit of seconds, and the callback for samples."""
 
-    keep: SampleStore
+    store: SampleStore
     executor: Executor
     deadline: float | None = None  # on the event loop's clock
     retry_failed: bool = False
-    heard: Callable[[Sample], None] | None = None
+    on_sample: Callable[[Sample], None] | None = None
     stopped: EvaluationStop | None = None
 
     async def play(self, entrants: Sequence[Entrant], items: Sequence[TaskItem]) -> None:
@@ -318,9 +318,9 @@ class Evaluation:
             syncing.cancel()
             with suppress(asyncio.CancelledError):
                 await syncing
-            await asyncio.shield(self.keep.sync())
-        paying = [job for job in jobs if not job.entrant.kept]
-        if self.stopped is None and any(self.keep.find(job.entrant, job.item) is None for job in paying):
+            await asyncio.shield(self.store.sync())
+        paying = [job for job in jobs if not job.entrant.cache_only]
+        if self.stopped is None and any(self.store.find(job.entrant, job.item) is None for job in paying):
             self.stopped = EvaluationStop.DOLLARS
 
     def missing(self, entrant: Entrant, item: TaskItem) -> bool:
@@ -328,20 +328,20 @@ class Evaluation:
         return self._job(entrant, item) is not None
 
     def _job(self, entrant: Entrant, item: TaskItem) -> EvaluationJob | None:
-        sample = self.keep.find(entrant, item)
+        sample = self.store.find(entrant, item)
         if sample is None or (self.retry_failed and is_failed(sample)):
-            return EvaluationJob(entrant, item, self.keep.tries(entrant, item))
+            return EvaluationJob(entrant, item, self.store.tries(entrant, item))
         return None
 
     def _take(self, sample: Sample, line: str) -> None:
-        self.keep.put(sample, line)
-        if self.heard is not None:
-            self.heard(sample)
+        self.store.put(sample, line)
+        if self.on_sample is not None:
+            self.on_sample(sample)
 
     async def _sync(self) -> None:
         while True:
             await asyncio.sleep(_SYNC_EVERY)
-            await self.keep.sync()
+            await self.store.sync()
 
 
 def _first_error(group: ExceptionGroup[Exception]) -> Exception:

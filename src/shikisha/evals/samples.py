@@ -65,7 +65,7 @@ class Entrant:
     worker: str | None = None
     note: str = ""
     version: str = ""
-    kept: bool = False
+    cache_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class SampleStore:
         """Return how many samples of this pair there have been."""
         return self._tries[entrant.name, item.task.id]
 
-    def of(self, entrant: Entrant, items: Iterable[TaskItem]) -> list[Sample]:
+    def samples_of(self, entrant: Entrant, items: Iterable[TaskItem]) -> list[Sample]:
         """Return this entrant's samples on these tasks, in their order; those that are missing are left out."""
         found = (self.find(entrant, item) for item in items)
         return [sample for sample in found if sample is not None]

@@ -217,7 +217,7 @@ class EvaluationProgress(Protocol):
         """Announce an entrant with so many tasks to do; a second call adds to them."""
         ...
 
-    def heard(self, sample: Sample, cached: bool = False) -> None:
+    def add_sample(self, sample: Sample, cached: bool = False) -> None:
         """Note a sample."""
         ...
 
@@ -332,29 +332,29 @@ class ProgressLines:
     """Prints where everybody stands every few seconds, and at the end how each stands."""
 
     def __init__(self, console: "Console", clock: Clock = monotonic) -> None:
-        self.tally = ProgressCounts(clock)
+        self.counts = ProgressCounts(clock)
         self._console = console
         self._next = clock() + _LINE_EVERY
 
     def begin(self, name: str, total: int) -> None:
         """Announce an entrant."""
-        self.tally.begin(name, total)
+        self.counts.begin(name, total)
 
-    def heard(self, sample: Sample, cached: bool = False) -> None:
+    def add_sample(self, sample: Sample, cached: bool = False) -> None:
         """Count a sample; print a line if it is time."""
-        self.tally.add(sample, cached)
-        if (now := self.tally.clock()) >= self._next:
+        self.counts.add(sample, cached)
+        if (now := self.counts.clock()) >= self._next:
             self._next = now + _LINE_EVERY
-            self._print(self.tally.summary())
+            self._print(self.counts.summary())
 
     def __enter__(self) -> "ProgressLines":
         return self
 
     def __exit__(self, *_: object) -> None:
-        for standing in self.tally.standings.values():
+        for standing in self.counts.standings.values():
             if standing.total:
                 self._print(_describe_entrant(standing))
-        self._print(self.tally.summary())
+        self._print(self.counts.summary())
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -364,17 +364,17 @@ class ProgressTable:
     """Keeps a table of all entrants at the foot of a terminal, and leaves one line of it behind."""
 
     def __init__(self, console: "Console", clock: Clock = monotonic) -> None:
-        self.tally = ProgressCounts(clock)
+        self.counts = ProgressCounts(clock)
         self._console = console
         self._live: Live | None = None
 
     def begin(self, name: str, total: int) -> None:
         """Announce an entrant."""
-        self.tally.begin(name, total)
+        self.counts.begin(name, total)
 
-    def heard(self, sample: Sample, cached: bool = False) -> None:
+    def add_sample(self, sample: Sample, cached: bool = False) -> None:
         """Count a sample; the next drawing shows it."""
-        self.tally.add(sample, cached)
+        self.counts.add(sample, cached)
 
     def __enter__(self) -> "ProgressTable":
         from rich.live import Live
@@ -389,7 +389,7 @@ class ProgressTable:
         if self._live is not None:
             self._live.stop()
             self._live = None
-            self._console.print(self.tally.summary(), markup=False, highlight=False)
+            self._console.print(self.counts.summary(), markup=False, highlight=False)
 
     def draw(self) -> "RenderableType":
         """Return the table as it is now, no higher than the terminal."""
@@ -407,11 +407,11 @@ class ProgressTable:
             cells = (shorten_middle(names[standing.name], name), *_cells(standing, bar))
             table.add_row(*map(Text, cells))
         rest = [Text(f"… and {plural(hidden, 'entrant')} more", "dim")] if hidden else []
-        return Group(table, *rest, Text(self.tally.summary()))
+        return Group(table, *rest, Text(self.counts.summary()))
 
     def _shown(self) -> tuple[list[EntrantProgress], int]:
         """Return the standings there is room for: who is at work before who has not begun, finished ones last."""
-        standings = list(self.tally.standings.values())
+        standings = list(self.counts.standings.values())
         room = max(1, self._console.size.height - 5)
         if len(standings) <= room:
             return standings, 0

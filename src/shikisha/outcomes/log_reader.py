@@ -187,13 +187,13 @@ class OutcomeLog:
         return None if row < 0 else self._outcome(row, task_id, worker)
 
     @property
-    def judged(self) -> float:
+    def judged_share(self) -> float:
         """The share of all scores that are a language model's word alone."""
         shares = self._more["judged"] or array("d", [nan]) * self._size
         found = [share for score, share in zip(self._scores, shares, strict=True) if not isnan(score)]
         return sum(0.0 if isnan(share) else share for share in found) / len(found) if found else 0.0
 
-    def said(self, outcome: Outcome) -> str | None:
+    def answer_text(self, outcome: Outcome) -> str | None:
         """Return the text that stands for what this worker answered; None where no answer was found in what it wrote.
 
         An answer without a visible character is shown in quotes. Where only the score is recorded (of all answers in
@@ -204,16 +204,16 @@ class OutcomeLog:
             return _stand_in(outcome.worker) if self._scores_only or outcome.score else None
         return answer if answer.strip() else f"'{answer}'"
 
-    def shown(self, outcome: Outcome, response: str | None) -> str | None:
+    def response_text(self, outcome: Outcome, response: str | None) -> str | None:
         """Return what this worker wrote, if that is kept, and after it, marked, the answer that was found in it.
 
         None where no answer was found: what was written then is no answer.
         """
-        said = self.said(outcome)
+        said = self.answer_text(outcome)
         written = response and response.strip()
         return f"{response}\n\n{_OPENS}{said}{_CLOSES}" if said is not None and written else said
 
-    def graded(self, task_id: str, answer: str) -> float | None:
+    def recorded_score(self, task_id: str, answer: str) -> float | None:
         """Return the recorded score of this answer to this task; None where it is not in the log or was not graded.
 
         Of a text that ends with a marked answer (`shown`), that is the answer.
@@ -230,13 +230,13 @@ class OutcomeLog:
                 continue
             said = self._answers[row]
             if said != answer and (quoted or (said is None and answer == _stand_in(worker))):
-                said = self.said(self._outcome(row, task_id, worker))
+                said = self.answer_text(self._outcome(row, task_id, worker))
             score = _none_if_nan(self._scores[row]) if said == answer else None
             if score is not None:
                 return score
         return None
 
-    def of(self, worker: str) -> Iterator[Outcome]:
+    def outcomes_of(self, worker: str) -> Iterator[Outcome]:
         """Yield a worker's outcomes in the order of the tasks; UnknownName when it has none."""
         if worker not in self._worker_places:
             raise UnknownName(f"worker in {self.folder}", worker, self.workers)
@@ -332,7 +332,7 @@ def _task_places(tasks: TableColumns) -> dict[str, int]:
     places: dict[str, int] = {}
     for row, task_id in enumerate(tasks.text("task_id")):
         if places.setdefault(task_id, row) != row:
-            raise tasks.wrong(row, "task_id", f"{task_id!r} is there twice")
+            raise tasks.error_at(row, "task_id", f"{task_id!r} is there twice")
     return places
 
 
@@ -342,7 +342,7 @@ def _cells(outcomes: TableColumns, tasks: Mapping[str, int], workers: Mapping[st
     for row, (task_id, worker) in enumerate(zip(outcomes.text("task_id"), outcomes.text("worker"), strict=True)):
         place = tasks.get(task_id)
         if place is None:
-            raise outcomes.wrong(row, "task_id", f"{task_id!r} is not among the tasks")
+            raise outcomes.error_at(row, "task_id", f"{task_id!r} is not among the tasks")
         cell = place * len(workers) + workers[worker]
         if cells[cell] < 0:
             cells[cell] = row
@@ -357,7 +357,7 @@ def _check_same(outcomes: TableColumns, earlier: int, row: int) -> None:
         if values[earlier] != values[row]:
             pair = f"{outcomes.texts['task_id'][row]!r} by {outcomes.texts['worker'][row]!r}"
             other = f"{values[earlier]!r} in row {earlier + outcomes.first}"
-            raise outcomes.wrong(row, name, f"{pair} is recorded twice: {values[row]!r} here and {other}")
+            raise outcomes.error_at(row, name, f"{pair} is recorded twice: {values[row]!r} here and {other}")
 
 
 def _pack_numbers(outcomes: TableColumns, name: str, most: float | None = None) -> "array[float]":
@@ -366,7 +366,7 @@ def _pack_numbers(outcomes: TableColumns, name: str, most: float | None = None) 
     packed = array("d", (nan if value is None else value for value in values))
     for row, value in enumerate(values):
         if value is not None and not (isfinite(value) and value >= 0 and (most is None or value <= most)):
-            raise outcomes.wrong(
+            raise outcomes.error_at(
                 row, name, f"expected a number from 0{f' to {most:g}' if most else ''}, found {value!r}"
             )
     return packed

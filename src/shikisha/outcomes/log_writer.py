@@ -147,11 +147,11 @@ class LogBuilder:
             better = any(_rank(one) >= _rank(sample) for one in kept)
             kept.append(replace(sample, answer=None, response=None) if better else sample)  # no texts for nothing
 
-    def conducted(self, asked: LoggedTask, run: RunOutcome) -> None:
+    def add_run(self, asked: LoggedTask, run: RunOutcome) -> None:
         """Take a run as a whole; the log has its task's id where some worker's outcome at the task is in it."""
         self._runs.append((asked, run))
 
-    def leave(self, reason: str) -> None:
+    def skip(self, reason: str) -> None:
         """Count something that is left out."""
         self._left[reason] += 1
 

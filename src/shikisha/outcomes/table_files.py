@@ -36,7 +36,7 @@ class ColumnSpec:
     """A column's name, what it holds, whether it must be there, and whether null may stand in it."""
 
     name: str
-    holds: ColumnType = ColumnType.TEXT
+    type: ColumnType = ColumnType.TEXT
     required: bool = True
     nullable: bool = False
 
@@ -55,7 +55,7 @@ class TableColumns:
         """Return a text column in which nothing is null."""
         return [value for value in self.texts[name] if value is not None]
 
-    def wrong(self, row: int, column: str, problem: str) -> ConfigError:
+    def error_at(self, row: int, column: str, problem: str) -> ConfigError:
         """Return the error that says what is wrong where."""
         return ConfigError(f"{self.file}: {'line' if self.first else 'row'} {row + self.first}: {column}: {problem}")
 
@@ -77,9 +77,9 @@ def read_columns(folder: Path, stem: str, columns: Sequence[ColumnSpec], only: R
     else:
         raise ConfigError(f"{folder}: expected {parquet.name} or {lines.name} there")
     for column in columns:
-        values: Sequence[object] = (table.texts if column.holds is ColumnType.TEXT else table.numbers)[column.name]
+        values: Sequence[object] = (table.texts if column.type is ColumnType.TEXT else table.numbers)[column.name]
         if not column.nullable and None in values:
-            raise table.wrong(values.index(None), column.name, f"expected {column.holds}, found null")
+            raise table.error_at(values.index(None), column.name, f"expected {column.type}, found null")
     return table
 
 
@@ -125,8 +125,8 @@ def _value(row: Mapping[str, object], column: ColumnSpec, where: str) -> object:
     if column.required and column.name not in row:
         raise ConfigError(f"{where}: {column.name}: this column is missing")
     value = row.get(column.name)
-    if value is not None and not _fits(value, column.holds):
-        raise ConfigError(f"{where}: {column.name}: expected {column.holds}, found {str(value)[:40]!r}")
+    if value is not None and not _fits(value, column.type):
+        raise ConfigError(f"{where}: {column.name}: expected {column.type}, found {str(value)[:40]!r}")
     return value
 
 
@@ -147,7 +147,7 @@ def _split(
     numbers: dict[str, Sequence[float | None]] = {}
     for column in columns:
         found = values[column.name]
-        if column.holds is ColumnType.TEXT:
+        if column.type is ColumnType.TEXT:
             texts[column.name] = [
                 shared.setdefault(value, value) if isinstance(value, str) else None for value in found
             ]
@@ -202,17 +202,17 @@ def _check_type(file: Path, column: ColumnSpec, schema: "pa.Schema") -> None:
         return
     found = schema.field(column.name).type
     found = found.value_type if types.is_dictionary(found) else found
-    if column.holds is ColumnType.TEXT:
+    if column.type is ColumnType.TEXT:
         fits = types.is_string(found) or types.is_large_string(found)
     else:
-        fits = types.is_integer(found) or (types.is_floating(found) and column.holds is ColumnType.NUMBER)
+        fits = types.is_integer(found) or (types.is_floating(found) and column.type is ColumnType.NUMBER)
     if not fits and not types.is_null(found):
-        raise ConfigError(f"{file}: column {column.name}: expected {column.holds}, found {found}")
+        raise ConfigError(f"{file}: column {column.name}: expected {column.type}, found {found}")
 
 
 def _python_values(values: "pa.Array", column: ColumnSpec, rows: Sequence[int]) -> list[object]:
     """Return these rows as plain Python values; texts by way of a dictionary, so that equal ones are decoded once."""
-    if column.holds is not ColumnType.TEXT:
+    if column.type is not ColumnType.TEXT:
         plain = values.to_pylist()
         return [plain[row] for row in rows]
     encoded = values.dictionary_encode()

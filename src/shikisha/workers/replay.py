@@ -59,7 +59,7 @@ def replay_card(log: OutcomeLog, worker: str, card: Card | None = None) -> Card:
 
 
 def _largest_outcome(log: OutcomeLog, worker: str) -> tuple[int, float]:
-    outcomes = list(log.of(worker))
+    outcomes = list(log.outcomes_of(worker))
     tokens = max((outcome.usage.total for outcome in outcomes if outcome.usage), default=0)
     return tokens, max((outcome.dollars or 0.0 for outcome in outcomes), default=0.0)
 
@@ -92,11 +92,11 @@ class ReplayWorker:
         written = self._responses.get(outcome.task_id)
         match self._reply:
             case "answer":
-                return self._log.said(outcome)
+                return self._log.answer_text(outcome)
             case "response":
                 return written
             case "both":
-                return self._log.shown(outcome, written)
+                return self._log.response_text(outcome, written)
 
 
 def _dollars(outcome: Outcome, log: OutcomeLog) -> float | None:

@@ -84,7 +84,7 @@ def aime_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     field = row.one_of("answer", "Answer")
     gold = _AIME_ANSWER.fullmatch(row.name(field).strip())
     if gold is None:
-        raise row.wrong(field, f"expected a whole number from 0 to 999, found {row.name(field)[:40]!r}")
+        raise row.error_at(field, f"expected a whole number from 0 to 999, found {row.name(field)[:40]!r}")
     year = row.optional("year") or row.optional("Year")
     place = row.optional("id") or row.optional("ID") or row.place
     labels = (year,) if year else ()
@@ -99,7 +99,7 @@ def gsm8k_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     """
     _, mark, gold = row.text("answer").rpartition("####")
     if not mark or not gold.strip():
-        raise row.wrong("answer", "expected a solution that ends with '#### N'")
+        raise row.error_at("answer", "expected a solution that ends with '#### N'")
     check = row.checker("answer", "number", {"answer": gold.strip()}, tools)
     task = Task(with_instruction(row.text("question"), NUMBER), id=f"gsm8k/{row.place}", domain="gsm8k")
     return TaskItem(task, check)
@@ -112,7 +112,7 @@ def math500_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     """
     check = row.checker("answer", "math", {"answer": row.text("answer")}, tools)
     task = Task(with_instruction(row.text("problem"), BOXED), id=row.name("unique_id"), domain=row.text("subject"))
-    return TaskItem(task, check, difficulty=f"level {row.whole('level', 1, 5)}")
+    return TaskItem(task, check, difficulty=f"level {row.integer('level', 1, 5)}")
 
 
 # --- multiple choice
@@ -124,7 +124,7 @@ def mmlu_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     Columns: question, subject, choices (a list), answer (an index into it).
     """
     options = row.texts("choices", least=2, most=len(LETTERS))
-    gold = row.whole("answer", 0, len(options) - 1)
+    gold = row.integer("answer", 0, len(options) - 1)
     task = Task(format_choice(row.text("question"), options), id=f"mmlu/{row.place}", domain=row.text("subject"))
     return TaskItem(task, row.checker("answer", "choice", {"answer": LETTERS[gold], "options": options}, tools))
 
@@ -135,9 +135,9 @@ def mmlu_pro_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     Columns: question_id, question, options (a list), answer (a letter), answer_index (which must agree), category.
     """
     options = row.texts("options", least=2, most=len(LETTERS))
-    gold = row.whole("answer_index", 0, len(options) - 1)
+    gold = row.integer("answer_index", 0, len(options) - 1)
     if row.text("answer") != LETTERS[gold]:
-        raise row.wrong("answer", f"expected {LETTERS[gold]!r}, as answer_index says, found {row.text('answer')!r}")
+        raise row.error_at("answer", f"expected {LETTERS[gold]!r}, as answer_index says, found {row.text('answer')!r}")
     prompt, number = format_choice(row.text("question"), options), row.name("question_id")
     task = Task(prompt, id=f"mmlu-pro/{number}", domain=row.text("category"))
     return TaskItem(task, row.checker("answer", "choice", {"answer": LETTERS[gold], "options": options}, tools))
@@ -156,7 +156,7 @@ def gpqa_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     options = [right, *(row.text(field).strip() for field in _GPQA_DISTRACTORS)]
     for field, option in zip(_GPQA_DISTRACTORS, options[1:], strict=True):
         if option == right:
-            raise row.wrong(field, "expected another option than the correct answer")
+            raise row.error_at(field, "expected another option than the correct answer")
     # The published rows list the right answer first; a hash gives an order that is fixed and independent of it.
     options.sort(key=lambda option: sha256(f"{question}\0{option}".encode()).digest())
     domain = row.optional("High-level domain") or "gpqa"
@@ -210,11 +210,11 @@ def _rlpr_question(row: TaskRow) -> str:
     for message in row.parts("prompt"):
         role, content = message.text("role"), message.text("content")
         if role not in ("system", "user"):
-            raise message.wrong("role", f"expected system or user, found {role[:40]!r}")
+            raise message.error_at("role", f"expected system or user, found {role[:40]!r}")
         if role == "user":
             texts.append(content.strip())
     if not texts:
-        raise row.wrong("prompt", "expected a message of the user")
+        raise row.error_at("prompt", "expected a message of the user")
     return "\n\n".join(texts)
 
 
@@ -256,7 +256,7 @@ def bigcodebench_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     Columns: task_id, instruct_prompt (shown), complete_prompt (whose head the code may need), test (a unittest
     module), entry_point, libs (a list, or its text). An answer is ungraded where the sandbox lacks one of the libs.
     """
-    libraries = row.decoded("libs", ast.literal_eval).texts("libs", least=0)
+    libraries = row.decode("libs", ast.literal_eval).texts("libs", least=0)
     spec = {
         "style": "unittest",
         "source": row.text("test"),
@@ -312,18 +312,18 @@ def _livecodebench_settings(row: TaskRow) -> dict[str, object]:
     """Return the settings of the `code` grader."""
     tests: list[TaskRow] = []
     for field in ("public_test_cases", "private_test_cases"):
-        unpacked = row.decoded(field, _unpack_tests)
+        unpacked = row.decode(field, _unpack_tests)
         tests += () if unpacked.data[field] == [] else unpacked.parts(field)
         kinds = {test.text("testtype") for test in tests}
         if len(kinds) > 1 or kinds - {"stdin", "functional"}:
             wish = "expected tests all of testtype stdin or all functional"
-            raise row.wrong(field, f"{wish}, found {', '.join(sorted(kinds))}")
+            raise row.error_at(field, f"{wish}, found {', '.join(sorted(kinds))}")
     if not tests:
-        raise row.wrong("public_test_cases", "there is no test, and none in private_test_cases")
+        raise row.error_at("public_test_cases", "there is no test, and none in private_test_cases")
     pairs = [{"input": test.string("input"), "output": test.string("output")} for test in tests]
     if kinds == {"stdin"}:
         return {"style": "stdio", "pairs": pairs, "setup": COMMON_SETUP, "tolerance": 0.0}
-    entry = row.decoded("metadata", _load_json).part("metadata").identifier("func_name")
+    entry = row.decode("metadata", _load_json).part("metadata").identifier("func_name")
     return {"style": "function", "pairs": pairs, "entry": entry, "setup": COMMON_SETUP}
 
 
@@ -404,7 +404,7 @@ def own_item(row: TaskRow, tools: GraderTools, default: Mapping[str, object] | N
     check = row.checker("check" if row.has("check") else "checker", kind, spec, tools)
     split = row.optional("split")
     if split and split not in set(TaskSplit):
-        raise row.wrong("split", f"expected {', '.join(TaskSplit)}, found {split[:40]!r}")
+        raise row.error_at("split", f"expected {', '.join(TaskSplit)}, found {split[:40]!r}")
     return TaskItem(task, check, row.optional("difficulty"), TaskSplit(split) if split else None)
 
 
@@ -414,7 +414,7 @@ def _own_checker(row: TaskRow, default: Mapping[str, object] | None) -> tuple[st
     spec = {field: value for field, value in row.data.items() if row.has(field) and field not in others}
     if row.has("check"):
         if spec:
-            raise row.wrong(next(iter(spec)), "expected the checker's settings inside check, not beside it")
+            raise row.error_at(next(iter(spec)), "expected the checker's settings inside check, not beside it")
         spec = dict(row.part("check").data)
     if row.has("checker"):
         kind = row.text("checker")
@@ -422,9 +422,9 @@ def _own_checker(row: TaskRow, default: Mapping[str, object] | None) -> tuple[st
         kind = str(default.get("checker"))
         spec = {field: value for field, value in default.items() if field != "checker"} | spec
     else:
-        raise row.wrong("checker", "this row has none, and none is given for the file")
+        raise row.error_at("checker", "this row has none, and none is given for the file")
     if kind not in CHECKERS:
-        raise row.wrong("checker", str(UnknownName("kind of checker", kind, CHECKERS)))
+        raise row.error_at("checker", str(UnknownName("kind of checker", kind, CHECKERS)))
     return kind, spec
 
 

@@ -40,7 +40,7 @@ class RecordedChecker:
 
     async def grade(self, answer: str) -> Grade:
         """Return the recorded score, else the comparison with the log's right answer."""
-        score = self._log.graded(self._task_id, answer)
+        score = self._log.recorded_score(self._task_id, answer)
         if score is not None:
             return grade_from_score(self.name, score, answer.strip(), "the score that is recorded for this answer")
         gold = self._gold()

@@ -204,7 +204,7 @@ def _take_prediction(row: TaskRow, found: Predictions, model: str = "") -> None:
     patch = row.string("model_patch") if row.data.get("model_patch", "") is not None else ""
     patches = found.patches.setdefault(instance, {})
     if patches.setdefault(model, patch) != patch:
-        raise row.wrong("model_patch", f"{instance} by {model} has another patch before")
+        raise row.error_at("model_patch", f"{instance} by {model} has another patch before")
 
 
 def _take_summary(file: Path, found: Predictions) -> None:

@@ -50,7 +50,7 @@ class TaskRow:
         """Return where a field stands."""
         return f"{self.where}: {self.inside}{field}"
 
-    def wrong(self, field: str, problem: str) -> ConfigError:
+    def error_at(self, field: str, problem: str) -> ConfigError:
         """Return the error that says what is wrong where."""
         return ConfigError(f"{self.at(field)}: {problem}")
 
@@ -86,9 +86,9 @@ class TaskRow:
         for field in fields:
             if self.has(field):
                 return field
-        raise self.wrong(fields[0], f"this field is missing (also looked for: {', '.join(fields[1:])})")
+        raise self.error_at(fields[0], f"this field is missing (also looked for: {', '.join(fields[1:])})")
 
-    def whole(self, field: str, least: int, most: int) -> int:
+    def integer(self, field: str, least: int, most: int) -> int:
         """Return a whole number in this range, also when it is written as a text."""
         wish = f"a whole number from {least} to {most}"
         value = self._there(field, wish)
@@ -129,7 +129,7 @@ class TaskRow:
             raise self._expected("a list of objects", field, value)
         return tuple(self._part(f"{field}[{place}]", entry) for place, entry in enumerate(value))
 
-    def decoded(self, field: str, decode: Callable[[str], object]) -> "TaskRow":
+    def decode(self, field: str, decode: Callable[[str], object]) -> "TaskRow":
         """Return this row with a text replaced by what it holds; a ValueError of the decoder says what is wrong.
 
         What is no text is left as it is: the same set has such fields decoded in other formats.
@@ -140,7 +140,7 @@ class TaskRow:
         try:
             return replace(self, data={**self.data, field: decode(value)})
         except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-            raise self.wrong(field, f"cannot be decoded: {error}") from None
+            raise self.error_at(field, f"cannot be decoded: {error}") from None
 
     def checker(self, field: str, kind: str, spec: Mapping[str, object], tools: GraderTools) -> Checker:
         """Build the checker whose right answer came out of this field."""
@@ -148,20 +148,20 @@ class TaskRow:
 
     def _there(self, field: str, wish: str) -> object:
         if field not in self.data:
-            raise self.wrong(field, f"this field is missing; there are {', '.join(map(str, self.data)) or 'none'}")
+            raise self.error_at(field, f"this field is missing; there are {', '.join(map(str, self.data)) or 'none'}")
         if self.data[field] is None:
-            raise self.wrong(field, f"expected {wish}, found null")
+            raise self.error_at(field, f"expected {wish}, found null")
         return self.data[field]
 
     def _expected(self, wish: str, field: str, value: object) -> ConfigError:
         shown = value if isinstance(value, str) else str(value)
-        return self.wrong(field, f"expected {wish}, found {shown[:_SHOWN]!r}")
+        return self.error_at(field, f"expected {wish}, found {shown[:_SHOWN]!r}")
 
     def _string(self, field: str, value: object) -> str:
         if not isinstance(value, str):
             raise self._expected("text", field, value)
         if problem := storage_problem(value):
-            raise self.wrong(field, f"holds {problem}")
+            raise self.error_at(field, f"holds {problem}")
         return value
 
     def _part(self, field: str, value: object) -> "TaskRow":

@@ -69,7 +69,7 @@ class TaskSelection:
         if self.count is not None and self.count < 1:
             raise ConfigError(f"number of tasks: expected 1 or more, found {self.count}")
 
-    def of(self, whole: Taskset) -> Taskset:
+    def select(self, whole: Taskset) -> Taskset:
         """Return what is wanted of a whole set; ConfigError when its split is empty."""
         if self.shares != DEFAULT_SHARES:
             whole = Taskset(whole.name, (self._settled(item) for item in whole), whole.notes)
@@ -122,7 +122,7 @@ def load_taskset(
     ]
     _refuse_same_ids(placed)
     items, notes = assign_splits(placed, wanted.shares, published=found.known in LAYOUTS)
-    return wanted.of(Taskset(title, items, notes))
+    return wanted.select(Taskset(title, items, notes))
 
 
 def _grading_hash(row: TaskRow, wanted: TaskSelection) -> str:
@@ -220,8 +220,8 @@ def _other_taskset(name: TasksetName, data: Path | None, wanted: TaskSelection) 
         return simulated.simulated_taskset(wanted.split or TaskSplit.DEV, wanted.seed, count, name.known)
     folder = _set_path(name, data)
     if name.known == "recorded":
-        return wanted.of(recorded.recorded_taskset(open_log(folder)))
-    return wanted.of(swebench.swebench_taskset(folder))
+        return wanted.select(recorded.recorded_taskset(open_log(folder)))
+    return wanted.select(swebench.swebench_taskset(folder))
 
 
 SPLIT_WORDS: Mapping[str, TaskSplit] = {

@@ -43,7 +43,7 @@ def _columns(row: SourceRow, score: str | None, log: LogBuilder) -> Mapping[str,
     found = {what: there[name] for what, names in _NAMES.items() for name in reversed(names) if name in there}
     if score is not None:
         if score not in row.values:
-            raise row.wrong(score, f"expected this column (--score); there are {', '.join(row.values)}")
+            raise row.error_at(score, f"expected this column (--score); there are {', '.join(row.values)}")
         found["score"] = score
     for what in _NEEDED:
         if what not in found:
@@ -65,10 +65,12 @@ def _take(row: SourceRow, columns: Mapping[str, str], log: LogBuilder) -> None:
         return row.number(columns[what]) if what in columns else None
 
     def whole(what: str) -> int | None:
-        return row.whole(columns[what]) if what in columns else None
+        return row.integer(columns[what]) if what in columns else None
 
     prompt = row.text(columns["prompt"])
-    asked = row.asked(prompt, ReferenceAnswer(text("gold"), text("kind")), (text("id") or "", text("domain") or ""))
+    asked = row.logged_task(
+        prompt, ReferenceAnswer(text("gold"), text("kind")), (text("id") or "", text("domain") or "")
+    )
     answered = LoggedAnswer(
         row.label(columns["worker"]),
         row.where,

@@ -107,7 +107,7 @@ def gather_runs(runs: Iterable[Run], log: LogBuilder, form: FormLookup | None = 
 
 def _gather_run(run: Run, log: LogBuilder, form: FormLookup | None, begun: _LoggedTasks) -> None:
     if run.erased is not None:
-        log.leave("runs whose texts were erased")
+        log.skip("runs whose texts were erased")
         return
     scored = _ScoredRun.of(run, form(run.task) if form else None)
     asked = LoggedTask(run.task, ReferenceAnswer(None, None if scored.form is None else str(scored.form)))
@@ -115,18 +115,18 @@ def _gather_run(run: Run, log: LogBuilder, form: FormLookup | None, begun: _Logg
     for turn in run.rounds:
         for attempt in _calls(turn):
             if attempt.started.role is not CallRole.STEP:
-                log.leave("calls for planning and checks")
+                log.skip("calls for planning and checks")
             elif attempt.outcome is None:
-                log.leave("calls in flight when the journal ended")
+                log.skip("calls in flight when the journal ended")
             elif not _is_whole(attempt, turn, run):
-                log.leave(PARTS)
+                log.skip(PARTS)
             elif isinstance(attempt.outcome, AttemptFinished) and attempt.outcome.calls:
-                log.leave("calls that wanted the client's tools before they answered")
+                log.skip("calls that wanted the client's tools before they answered")
             else:
                 drawn = draws.get(turn.index, _NO_DRAW) if _by_planned_worker(attempt, turn, run) else _NO_DRAW
                 log.add(asked, _logged_answer(attempt, scored, drawn))
     if run.started.parent is None:
-        log.conducted(asked, _run_outcome(run))
+        log.add_run(asked, _run_outcome(run))
     _remark(scored, log)
 
 
@@ -142,7 +142,7 @@ def _is_whole(attempt: Attempt, turn: RoundRecord, run: Run) -> bool:
 
 
 def _round_draws(run: Run, log: LogBuilder, begun: _LoggedTasks) -> Mapping[int, "_Draw"]:
-    """Return how each round's asks came about; none where the first ask has no propensity, or the task is in the log."""
+    """Return how each round drew its worker; none without a first propensity, or where the task is in the log."""
     found, steps = {}, 0
     for turn in run.rounds:
         planned = len(turn.plan.steps) if turn.plan else 0
@@ -211,7 +211,7 @@ def _remark(scored: _ScoredRun, log: LogBuilder) -> None:
     for question in (question for step in steps for question in step.questions):
         said = run.answers.get(question.question)
         if question.asks is QuestionKind.APPROVE and said is not None and not said.approved:
-            log.leave("calls that a person did not allow")
+            log.skip("calls that a person did not allow")
 
 
 def _calls(turn: RoundRecord) -> list[Attempt]:

@@ -53,18 +53,18 @@ def _take_call(row: SourceRow, score: float | None, log: LogBuilder) -> None:
     call = row.maybe_text("call_type")
     worker = row.maybe_text("model_group") or row.maybe_text("model") or ""
     spent, seconds = row.number("spend"), _seconds(row)
-    tokens = row.whole("prompt_tokens"), row.whole("completion_tokens")
+    tokens = row.integer("prompt_tokens"), row.integer("completion_tokens")
     prompt = _prompt(row)
     if call and not any(kind in call for kind in _CHAT_CALLS):
-        log.leave("calls that are no chat")
+        log.skip("calls that are no chat")
     elif not worker.strip():
-        log.leave("calls that reached no model")
+        log.skip("calls that reached no model")
     elif str(row.get("cache_hit")).lower() == "true":
-        log.leave("answers from the proxy's cache")
+        log.skip("answers from the proxy's cache")
     elif prompt is None:
-        log.leave("calls whose prompt the proxy did not store (store_prompts_in_spend_logs)")
+        log.skip("calls whose prompt the proxy did not store (store_prompts_in_spend_logs)")
     elif _TRUNCATED in prompt:
-        log.leave("calls whose prompt the proxy cut")
+        log.skip("calls whose prompt the proxy cut")
     else:
         failed = row.get("status") == "failure"
         known = tokens if any(tokens) else (None, None)
@@ -78,7 +78,7 @@ def _take_call(row: SourceRow, score: float | None, log: LogBuilder) -> None:
             dollars=spent,
             seconds=seconds,
         )
-        log.add(row.asked(prompt, ReferenceAnswer(None, None), field="messages"), answered)
+        log.add(row.logged_task(prompt, ReferenceAnswer(None, None), field="messages"), answered)
 
 
 def _prompt(row: SourceRow) -> str | None:
@@ -122,7 +122,7 @@ def _seconds(row: SourceRow) -> float | None:
     if start is None or end is None:
         return None
     if end < start:
-        raise row.wrong("endTime", "expected a time after startTime")
+        raise row.error_at("endTime", "expected a time after startTime")
     return end - start
 
 
@@ -135,7 +135,7 @@ def _time(row: SourceRow, name: str) -> float | None:
         try:
             moment = datetime.fromisoformat(value.strip())
         except ValueError:
-            raise row.expected("a time (ISO 8601)", name) from None
+            raise row.type_error("a time (ISO 8601)", name) from None
     else:
         return row.number(name)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -37,9 +37,11 @@ def _worker(file: Path) -> str:
 def _take(row: SourceRow, worker: str, log: LogBuilder) -> None:
     options = row.items("options")
     if not all(isinstance(option, str) for option in options):
-        raise row.expected("a list of texts", "options")
+        raise row.type_error("a list of texts", "options")
     shown = [str(option) for option in options if option != "N/A"]  # padding, which models were not shown
     right, answer = row.label("answer"), row.maybe_text("pred")
     name = (f"mmlu-pro/{row.label('question_id')}", row.text("category"))
-    asked = row.asked(format_options(row.text("question"), shown), ReferenceAnswer(right, "choice"), name, "question")
+    asked = row.logged_task(
+        format_options(row.text("question"), shown), ReferenceAnswer(right, "choice"), name, "question"
+    )
     log.add(asked, LoggedAnswer(worker, row.where, float(answer == right), answer, row.maybe_text(*_TEXTS)))

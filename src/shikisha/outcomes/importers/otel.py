@@ -47,11 +47,11 @@ class OTLPSpan:
     @property
     def seconds(self) -> float | None:
         """How long it took; None where it has no end."""
-        start, end = self.row.whole("startTimeUnixNano"), self.row.whole("endTimeUnixNano")
+        start, end = self.row.integer("startTimeUnixNano"), self.row.integer("endTimeUnixNano")
         if not start or not end:
             return None
         if end < start:
-            raise self.row.wrong("endTimeUnixNano", "expected a time after startTimeUnixNano")
+            raise self.row.error_at("endTimeUnixNano", "expected a time after startTimeUnixNano")
         return (end - start) / 1e9
 
 
@@ -90,7 +90,7 @@ def any_value(row: SourceRow, value: object) -> object:
             try:
                 return int(number)
             except ValueError:
-                raise row.wrong("intValue", f"expected a whole number, found {str(number)[:40]!r}") from None
+                raise row.error_at("intValue", f"expected a whole number, found {str(number)[:40]!r}") from None
         case ("arrayValue", Mapping() as array):
             return [any_value(row, one) for one in array.get("values") or ()]
         case ("kvlistValue", Mapping() as pairs):
@@ -197,31 +197,31 @@ def import_otel(given: Sources, log: LogBuilder) -> None:
             _take_span(span, apart, scores, log)
     scores.check(", ".join(given.names))
     for _ in range(apart.evaluations_left()):
-        log.leave("evaluations of something else than a model call")
+        log.skip("evaluations of something else than a model call")
 
 
 def _take_span(span: OTLPSpan, apart: "_LogRecords", scores: "_EvaluationScores", log: LogBuilder) -> None:
     values = span.values
     worker = values.maybe_text("gen_ai.request.model", "gen_ai.response.model")
     if worker is None or values.get("gen_ai.operation.name") not in _MODEL_OPERATIONS:
-        log.leave("spans that are no model call")
+        log.skip("spans that are no model call")
         return
     events = (*span.events, *apart.take(span))
     asked = span_prompt(values, events)
     if asked is None:
-        log.leave("model calls whose prompt was not captured")
+        log.skip("model calls whose prompt was not captured")
         return
     answered = LoggedAnswer(
         worker,
         span.row.where,
         scores.of(events),
         response=None if span.failed else span_response(values, events),
-        input_tokens=values.whole("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
-        output_tokens=values.whole("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+        input_tokens=values.integer("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+        output_tokens=values.integer("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
         dollars=values.number("gen_ai.usage.cost"),
         seconds=span.seconds,
     )
-    log.add(span.row.asked(asked, ReferenceAnswer(None, None), field="gen_ai.input.messages"), answered)
+    log.add(span.row.logged_task(asked, ReferenceAnswer(None, None), field="gen_ai.input.messages"), answered)
 
 
 class _LogRecords:

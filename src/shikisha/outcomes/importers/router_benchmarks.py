@@ -66,30 +66,30 @@ def _llmrouter_prices(files: Sequence[Path]) -> Iterator[tuple[str, Price]]:
             model = SourceRow(f"{first.where}: {worker}", prices if isinstance(prices, dict) else {})
             known = [model.number(name) for name in ("input_price", "output_price")]
             if None in known:
-                raise model.wrong("input_price, output_price", "expected two prices, found one")
+                raise model.error_at("input_price, output_price", "expected two prices, found one")
             yield worker, Price(*(price or 0.0 for price in known))
 
 
 def _take_llmrouter_scores(row: SourceRow, log: LogBuilder) -> None:
     scores = row.get("scores")
     if not isinstance(scores, dict) or not scores:
-        raise row.expected("an object of models' scores", "scores")
-    asked = row.asked(
+        raise row.type_error("an object of models' scores", "scores")
+    asked = row.logged_task(
         row.text("question", "query"), ReferenceAnswer(None, None), ("", row.maybe_text("task_name") or "")
     )
     held = SourceRow(f"{row.where}: scores", scores)
     for worker in scores:
         score = held.score(worker)
         if score is None:
-            raise held.expected("a number from 0 to 1", worker)
+            raise held.type_error("a number from 0 to 1", worker)
         log.add(asked, LoggedAnswer(worker, row.where, score))
 
 
 def _take_llmrouter(row: SourceRow, prices: Mapping[str, Price], log: LogBuilder) -> None:
     worker, score = row.label("model_name"), row.score("performance")
     if score is None:
-        raise row.expected("a number from 0 to 1", "performance")
-    tokens = row.whole("input_tokens", "prompt_tokens"), row.whole("output_tokens", "completion_tokens")
+        raise row.type_error("a number from 0 to 1", "performance")
+    tokens = row.integer("input_tokens", "prompt_tokens"), row.integer("output_tokens", "completion_tokens")
     used = None if None in tokens else Usage(*(count or 0 for count in tokens))
     price = prices.get(worker)
     answered = LoggedAnswer(
@@ -114,7 +114,7 @@ def _llmrouter_task(row: SourceRow) -> LoggedTask:
         answer = answer.rpartition("####")[2].strip()  # a worked solution ends with the number, as its metric has it
     query = row.text("query")
     prompt = format_options(query, _llmrouter_options(row)) if metric == "em_mc" and row.get("choices") else query
-    return row.asked(prompt, ReferenceAnswer(answer, _KINDS.get(metric)), ("", row.text("task_name")), "query")
+    return row.logged_task(prompt, ReferenceAnswer(answer, _KINDS.get(metric)), ("", row.text("task_name")), "query")
 
 
 def _llmrouter_options(row: SourceRow) -> list[str]:
@@ -125,7 +125,7 @@ def _llmrouter_options(row: SourceRow) -> list[str]:
     if isinstance(choices, dict):
         choices = choices.get("text")
     if not isinstance(choices, list) or not choices:
-        raise row.expected("a list of options, or an object with the options as text", "choices")
+        raise row.type_error("a list of options, or an object with the options as text", "choices")
     return [str(option) for option in choices]
 
 
@@ -159,22 +159,22 @@ def _subject(file: Path) -> str:
 
 
 def _take_evaluation(row: SourceRow, subject: str, log: LogBuilder) -> None:
-    asked = row.asked(row.text("prompt"), ReferenceAnswer(None, None), ("", subject))
+    asked = row.logged_task(row.text("prompt"), ReferenceAnswer(None, None), ("", subject))
     models = [name for name in row.values if name != "prompt" and not name.endswith(_ROUTELLM_RESPONSE)]
     if not models:
-        raise row.wrong("prompt", "expected columns named for models next to it")
+        raise row.error_at("prompt", "expected columns named for models next to it")
     for model in models:
         score, response = row.score(model), row.maybe_text(model + _ROUTELLM_RESPONSE)
         if score is None:
-            raise row.expected("True or False", model)
+            raise row.type_error("True or False", model)
         log.add(asked, LoggedAnswer(model, row.where, score, response=response))
 
 
 def _take_battle(row: SourceRow, log: LogBuilder) -> None:
-    asked = row.asked(_join_turns(row.text("prompt")), ReferenceAnswer(None, None), ("", "battles"))
+    asked = row.logged_task(_join_turns(row.text("prompt")), ReferenceAnswer(None, None), ("", "battles"))
     won = [name for name in _WINNERS if row.score(name) == 1]
     if len(won) != 1:
-        raise row.wrong(", ".join(_WINNERS), f"expected 1 in one of them, found it in {len(won)}")
+        raise row.error_at(", ".join(_WINNERS), f"expected 1 in one of them, found it in {len(won)}")
     for side, score in zip("ab", _WINNERS[won[0]], strict=True):
         response = row.maybe_text(f"response_{side}")
         said = None if response is None else _join_turns(response)
@@ -213,12 +213,12 @@ def _routerbench_models(row: SourceRow) -> list[str]:
     ]
     models = list(dict.fromkeys(names))
     if not models:
-        raise row.wrong(
+        raise row.error_at(
             "the header", f"expected columns named MODEL, MODEL{_ROUTERBENCH_RESPONSE} and MODEL{_ROUTERBENCH_COST}"
         )
     for model in models:
         if model not in row.values:
-            raise row.wrong(
+            raise row.error_at(
                 model, f"expected this column, as there is {model}{_ROUTERBENCH_RESPONSE} or {model}{_ROUTERBENCH_COST}"
             )
     return models
@@ -226,7 +226,7 @@ def _routerbench_models(row: SourceRow) -> list[str]:
 
 def _take_routerbench(row: SourceRow, models: list[str], log: LogBuilder) -> None:
     name = (f"routerbench/{row.label('sample_id')}", row.text("eval_name"))
-    asked = row.asked(_join_listed(row.text("prompt")), ReferenceAnswer(None, None), name)
+    asked = row.logged_task(_join_listed(row.text("prompt")), ReferenceAnswer(None, None), name)
     for model in models:
         score, response = row.score(model), row.maybe_text(model + _ROUTERBENCH_RESPONSE)
         dollars = row.number(model + _ROUTERBENCH_COST)

@@ -38,31 +38,31 @@ class SourceRow:
     where: str
     values: Mapping[str, object]
 
-    def wrong(self, field: str, problem: str) -> ConfigError:
+    def error_at(self, field: str, problem: str) -> ConfigError:
         """Return the error that says what is wrong where."""
         return ConfigError(f"{self.where}: {field}: {problem}")
 
-    def expected(self, what: str, field: str) -> ConfigError:
+    def type_error(self, what: str, field: str) -> ConfigError:
         """Return the error for a value that is not what was expected."""
         value = self.values.get(field)
         if value is None:
-            return self.wrong(field, f"expected {what}, found {'null' if field in self.values else 'nothing'}")
-        return self.wrong(field, f"expected {what}, found {str(value)[:40]!r}")
+            return self.error_at(field, f"expected {what}, found {'null' if field in self.values else 'nothing'}")
+        return self.error_at(field, f"expected {what}, found {str(value)[:40]!r}")
 
     def get(self, *names: str) -> object:
         """Return a value as it is, None where nothing is known."""
-        return self.values.get(self.named(*names))
+        return self.values.get(self.first_known(*names))
 
-    def named(self, *names: str) -> str:
+    def first_known(self, *names: str) -> str:
         """Return the first of these names under which something is known, else the first."""
         return next((name for name in names if self.values.get(name) is not None), names[0])
 
     def text(self, *names: str) -> str:
         """Return a text."""
-        name = self.named(*names)
+        name = self.first_known(*names)
         value = self.values.get(name)
         if not isinstance(value, str):
-            raise self.expected("text", name)
+            raise self.type_error("text", name)
         return value
 
     def maybe_text(self, *names: str) -> str | None:
@@ -76,23 +76,23 @@ class SourceRow:
             return str(value)
         text = self.text(*names)
         if not text.strip():
-            raise self.expected("a name", self.named(*names))
+            raise self.type_error("a name", self.first_known(*names))
         return text
 
     def number(self, *names: str, most: float | None = None) -> float | None:
         """Return a number from 0 (to `most`), or None where nothing is known."""
-        name = self.named(*names)
+        name = self.first_known(*names)
         value = self.values.get(name)
         number = _number(value)
         if value is not None and (number is None or number < 0 or (most is not None and number > most)):
-            raise self.expected(f"a number from 0{'' if most is None else f' to {most:g}'}", name)
+            raise self.type_error(f"a number from 0{'' if most is None else f' to {most:g}'}", name)
         return number
 
-    def whole(self, *names: str) -> int | None:
+    def integer(self, *names: str) -> int | None:
         """Return a whole number from 0, or None where nothing is known."""
         number = self.number(*names)
         if number is not None and (number != int(number) or number > _MOST):
-            raise self.expected("a whole number", self.named(*names))
+            raise self.type_error("a whole number", self.first_known(*names))
         return None if number is None else int(number)
 
     def score(self, *names: str) -> float | None:
@@ -104,10 +104,10 @@ class SourceRow:
 
     def items(self, *names: str) -> Sequence[object]:
         """Return a list."""
-        name = self.named(*names)
+        name = self.first_known(*names)
         value = self.values.get(name)
         if not isinstance(value, list):
-            raise self.expected("a list", name)
+            raise self.type_error("a list", name)
         return value
 
     def parts(self, name: str) -> "Iterator[SourceRow]":
@@ -118,14 +118,14 @@ class SourceRow:
                 raise ConfigError(f"{where}: expected an object, found {str(part)[:40]!r}")
             yield SourceRow(where, part)
 
-    def asked(
+    def logged_task(
         self, prompt: str, gold: ReferenceAnswer, task: tuple[str, str] = ("", ""), field: str = "prompt"
     ) -> LoggedTask:
         """Return the task of this (id, domain); ConfigError names the field when the prompt is none."""
         try:
             return LoggedTask(Task(prompt, id=task[0], domain=task[1]), gold)
         except TaskError as error:
-            raise self.wrong(field, str(error)) from None
+            raise self.error_at(field, str(error)) from None
 
 
 def _number(value: object) -> float | None:

@@ -55,7 +55,7 @@ def _files(given: Sources, log: LogBuilder) -> Iterator[Path]:
             if folder.name in _GRADED:
                 yield from Sources([str(folder)]).files(".json")
             else:
-                log.leave(f"data sets that have no public solutions or another layout: {folder.name}")
+                log.skip(f"data sets that have no public solutions or another layout: {folder.name}")
 
 
 def _take(row: SourceRow, file: Path, log: LogBuilder) -> None:
@@ -63,7 +63,7 @@ def _take(row: SourceRow, file: Path, log: LogBuilder) -> None:
     kind = _GRADED.get(dataset)
     name = (f"zeroeval/{dataset}/{row.label('id', 'session_id')}", dataset)
     gold = _gold(row, kind)
-    asked = row.asked(_prompt(row, kind), gold, name, row.named(*_QUESTIONS))
+    asked = row.logged_task(_prompt(row, kind), gold, name, row.first_known(*_QUESTIONS))
     log.add(asked, *(_logged_output(output, gold, file.stem, row.where) for output in _outputs(row)))
 
 
@@ -82,7 +82,7 @@ def _gold(row: SourceRow, kind: str | None) -> ReferenceAnswer:
     if kind == "choice":
         right = row.text("correct_answer")
         if right not in row.items("choices"):
-            raise row.wrong("correct_answer", f"expected one of the choices, found {right[:40]!r}")
+            raise row.error_at("correct_answer", f"expected one of the choices, found {right[:40]!r}")
         return ReferenceAnswer(ascii_uppercase[row.items("choices").index(right)], kind)
     return ReferenceAnswer(row.label("answer") if kind else row.maybe_text("answer"), kind)
 
@@ -96,7 +96,7 @@ def _outputs(row: SourceRow) -> Sequence[str]:
     output = row.get("output")
     samples = [output] if isinstance(output, str) else output
     if not isinstance(samples, list) or not samples or not all(isinstance(sample, str) for sample in samples):
-        raise row.expected("a text or a list of texts", "output")
+        raise row.type_error("a text or a list of texts", "output")
     return samples
 
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders.canonical_form import AnswerForm
-from shikisha.plots.number_format import plural
 from shikisha.outcomes.log_reader import Outcome, OutcomeLog
+from shikisha.plots.number_format import plural
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.state import NO_ANSWER, NOT_ASKED, OPEN_FORM, DecisionState, TaskBatch, TaskTypes, encode_answers
 from shikisha.routing.text_features import HashedWords, ResponseModel, hash_responses
@@ -175,10 +175,10 @@ def build_outcome_matrix(
     responses = [log.responses(name) if whole else {} for name in names]
     answer_texts: list[list[str | None]] = [[] for _ in names]
     for row, task in enumerate(tasks):
-        outcomes = [log.find(task.id, name) for name in names]
-        texts_said = [
-            None if outcome is None else log.shown(outcome, kept.get(task.id))
-            for outcome, kept in zip(outcomes, responses, strict=True)
+        found = [log.find(task.id, name) for name in names]
+        said = [
+            None if outcome is None else log.response_text(outcome, kept.get(task.id))
+            for outcome, kept in zip(found, written, strict=True)
         ]
         for texts, text in zip(answer_texts, texts_said, strict=True):
             texts.append(text)

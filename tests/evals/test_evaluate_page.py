@@ -213,7 +213,7 @@ def test_a_report_without_costs_has_no_drawing_of_them() -> None:
     made = report()
     unknown = tuple(replace(entry, dollars=0.0, unpriced=entry.tasks) for entry in made.entries)
     read = Read(render_html_report(replace(made, entries=unknown, hull=())))
-    assert "There is no drawing: nobody's cost is known." in read.said("p")
+    assert "There is no chart: no cost is known." in read.said("p")
     assert "$?" in read.said("td")
 
 
@@ -300,4 +300,4 @@ def test_recorded_answers_of_real_models_make_a_page(name: str, workers: int, co
         scores = [each.score for each in samples if each.score is not None]
         assert f"{100 * sum(scores) / len(scores):.1f} %" in read.said("td")
         assert worker in read.said("span")
-    assert ("There is no drawing: nobody's cost is known." in read.said("p")) is not costs
+    assert ("There is no chart: no cost is known." in read.said("p")) is not costs

@@ -24,16 +24,17 @@ _TOP_WORKERS = 3
 _MOST_VOTERS = MAX_STEPS - 1
 _CONDUCTOR_MARKS = re.compile("[:?&]")  # stands in every conductor's own name before its first `=`
 _EQUAL_WEIGHTS_NOTE = "every vote counts the same: no voter is right more often than not on the dev split"
-_LEAST_ACCURACY, _HIGHEST_ACCURACY = 0.02, 0.98  # accuracies are held inside, so that a weight is finite
+# Accuracies are clipped: log odds stay finite, and a perfect score on few dev tasks does not outvote all others.
+_LEAST_ACCURACY, _HIGHEST_ACCURACY = 0.02, 0.98
 
 
 @dataclass(frozen=True, slots=True)
 class EntrantSpec:
-    """An entrant to be: the conductor's name as a configuration would give it, and what an Entrant has besides.
+    """What an Entrant is made of: the conductor's name as a configuration gives it, and the Entrant's other fields.
 
     `weights` are what the first, second, ... vote counts where the conductor joins by WEIGH. `pool` names the workers
-    that are cast for it where the taskset casts workers (none named: those of each task). `kept`: it plays as far as
-    replies are kept, and pays for none; `subtask` is how a single worker is put the task, where not as usual.
+    that play where the taskset brings workers (none named: those of each task). `cache_only`: it plays as far as
+    replies are cached, and pays for none; `subtask` is a single worker's prompt, where it is not the usual one.
     """
 
     name: str
@@ -189,7 +190,7 @@ class BaselineMode(StrEnum):
 
 
 class BaselineSource(Protocol):
-    """Who plays besides those asked for (`casting.Repertoire`, or the rehearsal's own)."""
+    """Who plays besides those asked for (`Baselines`, or the simulated taskset's own)."""
 
     def singles(self) -> list[EntrantSpec]:
         """Return the single workers."""
@@ -212,7 +213,7 @@ class BaselineSource(Protocol):
 class EvaluationPlan:
     """What is played: `items` are reported, `dev` tasks are chosen by, `conductors` were asked for.
 
-    `alone` is how topologies of several put the whole task to one worker, besides the usual way.
+    `whole_prompt` is how topologies of several workers put the whole task to one of them, besides the usual way.
     """
 
     evaluation: Evaluation
@@ -234,14 +235,15 @@ class EvaluationPlan:
             if self.mode is BaselineMode.FREE:
                 await self._play_free_singles()
             return
+        # Single workers come first: their skill on dev tasks weighs votes and ranks the fixed topologies.
         singles = [self.make(spec) for spec in self.baselines.singles()]
         both = list({item.task.id: item for item in (*self.items, *self.dev)}.values())
         await self._play(singles, both, self.items)
         skill = {entrant.name: mean_score(self._of(entrant, self.dev)) for entrant in singles if self.dev}
         others = [self.make(requested_entrant(name, skill)) for name in self.conductors]
         await self._play([*others, self.make(self.baselines.random())], self.items)
-        await self._fixed(skill)
-        await self._consistency(singles, others)
+        await self._play_best_topology(skill)
+        await self._play_self_consistency(singles, others)
 
     async def _play(
         self, entrants: Sequence[Entrant], items: Sequence[TaskItem], reported: Sequence[TaskItem] | None = None
@@ -279,7 +281,7 @@ class EvaluationPlan:
                 "random plans, the best fixed topology, self-consistency."
             )
 
-    async def _fixed(self, skill: dict[str, float]) -> None:
+    async def _play_best_topology(self, skill: dict[str, float]) -> None:
         """Choose the best fixed topology on the dev tasks and play it on the others."""
         if not self.dev:
             self.notes.append("No fixed topology was chosen: there are no dev tasks to choose it on.")
@@ -290,7 +292,7 @@ class EvaluationPlan:
         await self.evaluation.play(entrants, self.dev)
         if self.evaluation.stopped is not None:
             return
-        best = max(entrants, key=lambda entrant: self._merit(entrant, self.dev))
+        best = max(entrants, key=lambda entrant: self._ranking_key(entrant, self.dev))
         chosen_on = {item.task.id for item in self.dev}
         fresh = [item for item in self.items if item.task.id not in chosen_on]
         if not fresh:
@@ -300,15 +302,15 @@ class EvaluationPlan:
             self.notes.append(f"{best.name} is reported on the {len(fresh):,} tasks that it was not chosen on.")
         await self._play([best], fresh)
 
-    def _merit(self, entrant: Entrant, items: Sequence[TaskItem]) -> tuple[float, float]:
+    def _ranking_key(self, entrant: Entrant, items: Sequence[TaskItem]) -> tuple[float, float]:
         samples = self._of(entrant, items)
         return mean_score(samples), -mean_dollars(samples)
 
-    async def _consistency(self, singles: Sequence[Entrant], others: Sequence[Entrant]) -> None:
+    async def _play_self_consistency(self, singles: Sequence[Entrant], others: Sequence[Entrant]) -> None:
         """Ask the best single worker again, as often as the most expensive requested conductor's cost allows."""
         if not singles or self.evaluation.stopped is not None:
             return
-        best = max(singles, key=lambda entrant: self._merit(entrant, self.dev or self.items))
+        best = max(singles, key=lambda entrant: self._ranking_key(entrant, self.dev or self.items))
         alone = mean_dollars(self._of(best, self.items))
         costs = [mean_dollars(self._of(entrant, self.items)) for entrant in others]
         spec = self.baselines.consistency(best.worker or best.name, alone, costs)

@@ -122,7 +122,7 @@ class RunAccount:
 
     `attempt` counts earlier failed tries of this run. `spared` are the seconds that replies found here took when they
     were paid, by the request's key. `task` plays the run: it is cancelled (`ended`) when the purse has refused a call
-    and none of the run's other calls is `flying` any more. `kept`: no call of this run is paid for.
+    and no other call of the run is `in_flight`. `cache_only`: no call of this run is paid for.
     """
 
     attempt: int = 0
@@ -182,6 +182,7 @@ class EvaluationBudget:
             return
         if need.dollars is None:
             raise WorkerError(FaultKind.CAP, f"{worker} has no price, and what cannot be priced is not called here")
+        # Money that is held may come back, since a call is reserved at its most and settled at its actual cost.
         while not self.spent + self.held + need.dollars <= self.limit:
             if not self._holders or not self.spent + need.dollars <= self.limit:
                 self.empty = True
@@ -196,6 +197,7 @@ class EvaluationBudget:
         self.spent += dollars
         if self.limit is not None:
             self._holders -= 1
+            # Without holders the sum is exactly 0: float errors must not eat the budget.
             self.held = self.held - (need.dollars or 0.0) if self._holders else 0.0
             self._freed.set()
 
@@ -213,7 +215,7 @@ class ResponseCache:
     def __init__(self, folder: Path, own: str = "0") -> None:
         self._own = LineAppender(folder / f"calls-{own}.jsonl")
         self._places: dict[str, tuple[Path, int, int]] = {}
-        self._fresh: dict[str, CachedReply] = {}  # not known to be on the disk yet
+        self._fresh: dict[str, CachedReply] = {}  # not yet synced to disk
         for path in sorted(folder.glob("calls-*.jsonl")):
             self._places |= {key: (path, offset, length) for key, offset, length in _line_offsets(path)}
         self.flights: dict[str, asyncio.Future[Reply]] = {}
@@ -333,8 +335,10 @@ class CachedWorker:
             return reply
         except WorkerError as error:
             paid, possible = _failure_cost(error.fault, possible)
+            # An endpoint may replay a clear failure under its key, so the next try gets another key. After an
+            # ambiguous one the key stays, so that a call that did succeed is not paid twice.
             if not error.fault.kind.ambiguous:
-                calls.tries[key] += 1  # an endpoint may remember a clear failure under its key
+                calls.tries[key] += 1
             raise
         finally:
             self._purse.settle(need, paid + possible)  # what may have been paid counts against the limit

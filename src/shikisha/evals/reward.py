@@ -20,6 +20,7 @@ from shikisha.core.plan import step_depths
 from shikisha.core.run import Run
 from shikisha.evals.graders import Grade
 
+# Faults that a better plan would have avoided; any other fault is the worker's or the checker's.
 _PLANNING_FAULTS = frozenset(
     {
         FaultKind.NO_PLAN,
@@ -29,7 +30,7 @@ _PLANNING_FAULTS = frozenset(
         FaultKind.BLOCKED,
         FaultKind.CHECK_FAILED,
     }
-)  # what a better plan would have avoided; any other fault is the worker's
+)
 
 _PENALTIES = ("cost", "latency", "critical_path")
 _PLAN_CAPS = frozenset({"steps", "rounds", "depth", "tokens", "dollars"})  # caps that a thriftier plan would have kept

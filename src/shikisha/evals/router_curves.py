@@ -23,8 +23,10 @@ from shikisha.evals.entrant_metrics import RouterCurve, Scores, scores_of
 from shikisha.evals.samples import Sample
 from shikisha.evals.statistics import Point, hull, mean, quantile
 
-_STEPS = 10  # thresholds at the tenths, as RouteLLM takes them
-_DRAWS = 16  # one draw of 10,000 tasks has an APGR that is off by 0.01, the mean of 16 is off by 0.003
+# Thresholds at the tenths, as RouteLLM takes them.
+_STEPS = 10
+# One draw of 10,000 tasks has an APGR that is off by 0.01; the mean of 16 is off by 0.003.
+_DRAWS = 16
 _FOLDS = 5
 
 

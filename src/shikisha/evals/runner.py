@@ -79,6 +79,7 @@ class TaskRunner:
         try:
             return await self._sample(entrant, item, tally)
         except asyncio.CancelledError:
+            # Only our own cancellation is swallowed: another one, such as a stopped evaluation, goes on.
             if not tally.ended or task is None or task.uncancel():
                 raise
             return None
@@ -90,7 +91,8 @@ class TaskRunner:
         run = await self._run(entrant, item, self.run_id(entrant, item, tally.attempt))
         extra = cached_latency(run, tally.cached_seconds)
         seconds = perf_counter() - begun + extra
-        run.active_seconds += extra  # what a reward for quickness goes by
+        # The latency reward must not depend on which entrant filled the cache.
+        run.active_seconds += extra
         grade = await _grade_run(item, run)
         first = await _first_score(item, run, grade)
         given = run_reward(run, grade, self.weights)
@@ -239,7 +241,8 @@ def _independent(turn: RoundRecord) -> Sequence[Result]:
 
 
 SampleCallback: TypeAlias = Callable[[Sample, str], None]
-_SYNC_EVERY = 0.5  # seconds
+# Seconds between fsyncs: a kill loses at most so much of the samples, whose replies are in the cache anyway.
+_SYNC_EVERY = 0.5
 
 
 @dataclass(frozen=True, slots=True)

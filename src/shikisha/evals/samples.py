@@ -54,8 +54,8 @@ class Entrant:
     """A conductor in an evaluation, over which pool it plays each task, and why it is there.
 
     `worker` names the single worker (SINGLE) or the one asked again (CONSISTENCY); `note` says what a reader must know.
-    Samples of another `version` of the same name (a rules file that was changed) do not count. `kept`: it plays as far
-    as replies are kept, and pays for none.
+    Samples of another `version` of the same name (a rules file that was changed) do not count. `cache_only`: it plays
+    as far as replies are cached, and pays for none.
     """
 
     name: str
@@ -124,7 +124,8 @@ class Sample:
     def loads(cls, line: str) -> "Sample":
         """Return the sample that `dumps` wrote; ValueError, KeyError or TypeError when it is none."""
         data = json.loads(line)
-        for name in _SHARED:  # a quarter of a million samples repeat a few thousand texts
+        # A quarter of a million samples repeat a few thousand texts, so equal ones are held once.
+        for name in _SHARED:
             data[name] = intern(data[name])
         data["status"], data["mark"] = RunStatus(data["status"]), GradeMark(data["mark"])
         data["workers"] = _intern_tuple(tuple(data["workers"]))
@@ -148,7 +149,7 @@ def _intern_tuple(made: T) -> T:
 
 
 class SampleStore:
-    """The samples of one evaluation, in memory and in its folder, which is `claimed`.
+    """The samples of one evaluation, in memory and in its folder, which `lock_folder` holds.
 
     `identity` says what is evaluated, as JSON.
     """

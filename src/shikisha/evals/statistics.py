@@ -22,11 +22,16 @@ Point = tuple[float, float]
 
 _Z = 1.96  # of a 95 % interval
 _TAILS = (0.025, 0.975)
-_SMALL = 30  # tasks below which no bootstrap is trusted
-_RESAMPLES = 4_000  # an end of an interval is off by about 4 % of a standard error
-_FEW = 64  # up to so many distinct values, counts of values are drawn instead of tasks
-_CHUNK = 2**18  # indices held at once
-_FEWEST = 6  # differing pairs below which not even the exact sign test can tell (2 / 2**5 > 0.05)
+# Below so many tasks the percentile bootstrap covers too little.
+_SMALL = 30
+# With so many resamples an end of an interval is off by about 4 % of a standard error.
+_RESAMPLES = 4_000
+# Up to so many distinct values, a multinomial of their counts is drawn instead of tasks: equal, and far quicker.
+_FEW = 64
+# Indices held at once, so that a quarter of a million tasks do not need gigabytes.
+_CHUNK = 2**18
+# With fewer differing pairs not even the exact sign test can tell (2 / 2**5 > 0.05).
+_FEWEST = 6
 _BIN_ENDS = [tenth / 10 for tenth in range(1, 11)]
 
 

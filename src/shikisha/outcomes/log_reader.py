@@ -1,7 +1,7 @@
 """Outcome logs in memory: read from a folder, checked whole, and looked up by (task, worker).
 
 The folder holds `tasks`, `outcomes` and perhaps `responses` (each a table, see `table_files`), perhaps `workers.toml`
-with prices, and for logs of journals `conducted`, a table of whole runs. Invariants: a pair that nobody recorded is
+with prices, and for logs of journals `conducted`, a table of whole runs. Invariants: a pair without a record is
 None, which is unknown and not wrong; the right answer to a task is never part of the Task. Numbers are packed, so that
 a quarter of a million outcomes take 20 MB.
 """
@@ -216,7 +216,7 @@ class OutcomeLog:
     def recorded_score(self, task_id: str, answer: str) -> float | None:
         """Return the recorded score of this answer to this task; None where it is not in the log or was not graded.
 
-        Of a text that ends with a marked answer (`shown`), that is the answer.
+        Of a text that ends with a marked answer (`response_text`), that is the answer.
         """
         score = self._graded(task_id, answer)
         return self._graded(task_id, marked_answer(answer)) if score is None else score
@@ -270,8 +270,9 @@ class OutcomeLog:
 
 
 def marked_answer(text: str) -> str:
-    """Return the answer that a text ends with, marked (`shown`); of a text that ends with none, all of it."""
-    mark = text.rfind(f"\n\n{_OPENS}") + 2  # an answer may hold marks of its own
+    """Return the answer that a text ends with, marked (`response_text`); of a text that ends with none, all of it."""
+    # An answer may hold marks of its own, so the last mark that opens a paragraph counts.
+    mark = text.rfind(f"\n\n{_OPENS}") + 2
     start = mark if mark > 1 else text.rfind(_OPENS)
     return text[start + len(_OPENS) : -len(_CLOSES)] if start >= 0 and text.endswith(_CLOSES) else text
 

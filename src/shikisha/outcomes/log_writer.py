@@ -29,7 +29,8 @@ from shikisha.outcomes.table_files import ColumnType, TableLine, save_table
 
 _STEMS = ("tasks", "outcomes", "responses")
 _UNKNOWN = ReferenceAnswer(None, None)
-_MOST = 2**63 - 1  # what a column of whole numbers holds
+# The largest value of a parquet column of 64-bit integers.
+_MOST = 2**63 - 1
 _SURROGATES = re.compile("[\ud800-\udfff]")  # of surrogate pairs
 _TASKS = dict.fromkeys(("task_id", "domain", "prompt", "answer", "answer_kind"), ColumnType.TEXT)
 _RESPONSES = dict.fromkeys(("task_id", "worker", "response"), ColumnType.TEXT)
@@ -145,7 +146,8 @@ class LogBuilder:
             return
         for sample in samples:
             better = any(_rank(one) >= _rank(sample) for one in kept)
-            kept.append(replace(sample, answer=None, response=None) if better else sample)  # no texts for nothing
+            # Only the best sample's texts are written, so the others' are not held in memory.
+            kept.append(replace(sample, answer=None, response=None) if better else sample)
 
     def add_run(self, asked: LoggedTask, run: RunOutcome) -> None:
         """Take a run as a whole; the log has its task's id where some worker's outcome at the task is in it."""

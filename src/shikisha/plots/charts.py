@@ -182,6 +182,7 @@ def stacked_layers(
         top = [low + value for low, value in zip(base, values, strict=True)]
         upper = [(place, upward(value)) for place, value in zip(x, top, strict=True)]
         lower = [(place, upward(value)) for place, value in zip(x, base, strict=True)]
+        # OTHERS always has the last color, so that it looks the same in every stack.
         layers.append(ChartLayer(name, LAYER_COLORS - 1 if name == OTHERS else number, outline(upper, lower)))
         base = top
     return tuple(layers)

@@ -152,7 +152,8 @@ _DIRECTIONS = ((1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (-1, -1), (1, 1), (-1,
 _MOST_PASSES = 8
 _GAP = 7.0  # from the middle of a mark to a label at its side
 _LEADER_FROM = 12.0
-_HOPELESS = 600.0  # worse than the best place by so much, a candidate is not looked at again
+# A candidate that is worse than the best one by so much is dropped: this keeps the descent quick.
+_HOPELESS = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,12 @@ from typing import NamedTuple
 
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.outcomes.importers.answer_table import import_table
+from shikisha.outcomes.importers.benchmark_results import import_mmlu_pro, import_zeroeval
 from shikisha.outcomes.importers.journal_runs import import_journals
 from shikisha.outcomes.importers.litellm_spend import import_litellm
-from shikisha.outcomes.importers.mmlu_pro import import_mmlu_pro
 from shikisha.outcomes.importers.otel import import_otel
 from shikisha.outcomes.importers.router_benchmarks import import_llmrouter, import_routellm, import_routerbench
 from shikisha.outcomes.importers.source_files import Sources
-from shikisha.outcomes.importers.zeroeval import import_zeroeval
 from shikisha.outcomes.log_writer import LogBuilder, LogSummary, RepeatPolicy, check_folder_empty
 
 _MERGED = RepeatPolicy.MERGED

@@ -1,23 +1,26 @@
-"""Our own journal: what each worker did with each task that a run put to it.
+"""Our own journal as an outcome log: what each worker did with each task that a run put to it.
 
-Every answered or failed call for a step that is the task itself, with nothing of others to see, is a sample of (task,
-worker), with what it used, cost and took (what a failed one used is unknown). A call for a part of a plan, or one
-that was shown what others found, says nothing of what its worker makes of the task alone: credited with the run's
-grade, the last in a chain of plans that are right would be learned to be right alone. Such calls are left out, and each
-run stands in the table `conducted` with its conductor, grade and cost. A task without an id is named by its content.
-The answer is what a checker extracted, else the text. A grade is of a run's answer, so the call whose text is that
-answer gets the score, and other steps' calls as far as theirs follows from it (`inferred_scores`; such scores are
-counted apart); where a run of one step ended without an answer, the last worker that was really asked gets it. Executed
-grades go before people's, and those before a language model's, which are counted apart and marked in the column
-`judged`. Handoff checks give no score: they reject some wrong answers and never confirm a right one, so a mean over
-them would speak against every worker that is checked. The propensity of a call is that of the plan which named its
-worker, given what had happened till then: 1 where a policy acted without chance, unknown where a model or a rule
-planned, or another worker stood in. Its turn is how many steps were planned before, where a plan has one step: the
-propensities of a sequence multiply. A task has one sequence, that of the first run whose first ask has a propensity;
-further runs' answers are samples, but their draws are not in the log, since two draws in one row could not be told
-apart. Left out, and counted: calls for planning and for checks, calls that were in flight when the journal ended, calls
-that a person did not allow, and runs whose texts were erased. Deliberately absent: child runs' totals (a child run is a
-run, and its calls are here under its own task).
+Each answered or failed call for a step that is the task itself, with no other step's result to see, is a sample of
+(task, worker), with its use, cost and time; what a failed call used is unknown. A call for a part of a plan, or one
+that saw other results, says nothing of its worker alone: credited with the run's grade, the last worker in a chain of
+right plans would seem to be right alone. Such calls are left out; each run is a row of the table `conducted` with its
+conductor, grade and cost. A task without an id is named by its content.
+
+Scores. The answer is what a checker extracted, else the text. A run's grade goes to the call whose text is the run's
+answer, and to other calls as far as theirs follows from it (`graders.inferred_scores`, counted apart). Where a run of
+one step ended without an answer, the last worker that was really asked gets the grade. Executed grades go before
+people's, and those before a language model's, which are counted apart and marked in the column `judged`. Output checks
+give no score: they reject some wrong answers and never confirm a right one, so their mean would be biased against every
+worker that is checked.
+
+Propensities. A call's propensity is that of the plan which named its worker, given what came before: 1 where a policy
+acted without chance, unknown where a model or a rule planned or another worker was substituted. Its turn is how many
+steps were planned before, where a plan has one step; the propensities of a sequence multiply. A task has one sequence,
+that of the first run whose first call has a propensity. Further runs' answers are samples, but their draws are not in
+the log, since two draws in one row could not be told apart.
+
+Left out, and counted: calls for planning and checks, calls in flight when the journal ended, calls that a person did
+not allow, and runs whose texts were erased. A child run is a run of its own task.
 """
 
 import asyncio

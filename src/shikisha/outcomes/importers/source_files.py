@@ -294,7 +294,8 @@ def _row_from_json(where: str, entry: object) -> SourceRow:
 
 
 def _from_csv(where: str, text: TextIO) -> Iterator[SourceRow]:
-    csv.field_size_limit(_LARGEST_CELL)  # 128 KiB by default; there is one limit for the whole process
+    # The default of 128 KiB is less than many model answers; the limit is one for the whole process.
+    csv.field_size_limit(_LARGEST_CELL)
     first = text.readline()
     between = max(",;\t", key=first.count)
     reader = csv.reader(chain((first,), text), strict=True, delimiter=between)

@@ -1,13 +1,20 @@
-"""ZeroEval (WildEval/ZeroEval) `result_dirs`: a JSON file for each data set and model, `DATASET/MODEL.json`.
+"""Published benchmark answers of many models: the results of MMLU-Pro and of ZeroEval.
 
-An entry has `id` (or `session_id`), `dataset`, `question` (or `problem`), the right `answer` (or `choices` and
-`correct_answer`) and `output`: one text, or a list of samples, each of which counts. Models were instructed to write
-{"reasoning": ..., "answer": ...}. Scores follow the leaderboard's rules, data set by data set: `gsm` and `math-l5`
-compare the first number, `crux` the text without quotes, `mmlu-redux` the letter; other sets are not graded (the
-solutions of `zebra-grid` are not public) and have no score. A source is a model's file, a data set's folder, the folder
-of all data sets, or the repository: of these two the graded sets are taken, and the others are named. Deliberately
-absent: sampling folders under another name (`sampling/MODEL.json` is the same model again: import it into a log of its
-own).
+MMLU-Pro (TIGER-AI-Lab/MMLU-Pro) `eval_results`: a JSON file a model, as it is or zipped. An entry has `question_id`,
+`question`, `options`, `answer` (the right letter), `category`, `pred` (the extracted letter; null: none, though some
+files have a random letter there) and the model's text as `model_outputs` or `generated_text`. The file's name gives the
+model's: `model_outputs_NAME_5shots.json`; `CATEGORY_result.json`, as the evaluation script leaves them, are named for
+their folder. An answer is right when `pred` is `answer`; where nothing was extracted the score is 0. Some questions
+were corrected between the published files: then there are two tasks. The five examples of each prompt are not imported.
+
+ZeroEval (WildEval/ZeroEval) `result_dirs`: a JSON file for each data set and model, `DATASET/MODEL.json`. An entry has
+`id` (or `session_id`), `dataset`, `question` (or `problem`), the right `answer` (or `choices` and `correct_answer`) and
+`output`: one text, or a list of samples, each of which counts. Models were instructed to write {"reasoning": ...,
+"answer": ...}. Scores follow the leaderboard's rules: `gsm` and `math-l5` compare the first number, `crux` the text
+without quotes, `mmlu-redux` the letter; other sets have no score (the solutions of `zebra-grid` are not public). A
+source is a model's file, a data set's folder, the folder of all data sets, or the repository; of the last two the
+graded sets are taken, and the others are named. Import sampling folders under another name (`sampling/MODEL.json` is
+the same model again) into a log of their own.
 """
 
 import json
@@ -19,6 +26,38 @@ from string import ascii_uppercase
 from shikisha.outcomes.importers.source_files import SourceRow, Sources, format_options, read_source_rows
 from shikisha.outcomes.log_reader import ReferenceAnswer
 from shikisha.outcomes.log_writer import LogBuilder, LoggedAnswer
+
+_MMLU_PRO_TEXTS = ("model_outputs", "generated_text", "response")
+_SHOTS = re.compile(r"_\d+-?shots?(?=_|$)")
+
+
+def import_mmlu_pro(given: Sources, log: LogBuilder) -> None:
+    """Read the models' files."""
+    for file in given.files(".json", ".zip", ".jsonl"):
+        worker = _mmlu_pro_worker(file)
+        for row in read_source_rows(file):
+            _take_mmlu_pro(row, worker, log)
+
+
+def _mmlu_pro_worker(file: Path) -> str:
+    name = file.name.split(".json")[0].removesuffix(".zip")
+    if name.endswith("_result"):
+        return file.absolute().parent.name
+    return _SHOTS.sub("", name.removeprefix("model_outputs_"))
+
+
+def _take_mmlu_pro(row: SourceRow, worker: str, log: LogBuilder) -> None:
+    options = row.items("options")
+    if not all(isinstance(option, str) for option in options):
+        raise row.type_error("a list of texts", "options")
+    shown = [str(option) for option in options if option != "N/A"]  # padding, which models were not shown
+    right, answer = row.label("answer"), row.maybe_text("pred")
+    name = (f"mmlu-pro/{row.label('question_id')}", row.text("category"))
+    asked = row.logged_task(
+        format_options(row.text("question"), shown), ReferenceAnswer(right, "choice"), name, "question"
+    )
+    log.add(asked, LoggedAnswer(worker, row.where, float(answer == right), answer, row.maybe_text(*_MMLU_PRO_TEXTS)))
+
 
 _GRADED = {"gsm": "number", "math-l5": "number", "crux": "text", "mmlu-redux": "choice"}
 _RESULTS = "result_dirs"
@@ -37,12 +76,12 @@ _BOX_NEAR_END = 30  # characters
 
 def import_zeroeval(given: Sources, log: LogBuilder) -> None:
     """Read the models' files."""
-    for file in _files(given, log):
+    for file in _zeroeval_files(given, log):
         for row in read_source_rows(file):
-            _take(row, file, log)
+            _take_zeroeval(row, file, log)
 
 
-def _files(given: Sources, log: LogBuilder) -> Iterator[Path]:
+def _zeroeval_files(given: Sources, log: LogBuilder) -> Iterator[Path]:
     """Yield the models' files; of a folder of data sets, those of the graded ones."""
     for name in given.names:
         path = Path(name)
@@ -58,7 +97,7 @@ def _files(given: Sources, log: LogBuilder) -> Iterator[Path]:
                 log.skip(f"data sets that have no public solutions or another layout: {folder.name}")
 
 
-def _take(row: SourceRow, file: Path, log: LogBuilder) -> None:
+def _take_zeroeval(row: SourceRow, file: Path, log: LogBuilder) -> None:
     dataset = row.text("dataset")
     kind = _GRADED.get(dataset)
     name = (f"zeroeval/{dataset}/{row.label('id', 'session_id')}", dataset)

@@ -135,7 +135,7 @@ async def test_every_recorded_answer_has_its_recorded_score() -> None:
 
 PATCH = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-1\n+2\n"
 ONE, TWO, THREE = "some__repo-1", "some__repo-2", "other__thing-lib-3"
-MINE, YOURS = "house/mine", "yours"
+MINE, YOURS = "vendor/mine", "yours"
 
 
 def prediction(instance: str, model: str, patch: str | None = PATCH) -> dict[str, object]:
@@ -157,7 +157,7 @@ def summary(resolved: list[str], unresolved: list[str]) -> str:
 
 def written(folder: Path, predictions: list[dict[str, object]]) -> Path:
     (folder / "all_preds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in predictions))
-    (folder / "house__mine.first.json").write_text(summary([ONE], [TWO]))
+    (folder / "vendor__mine.first.json").write_text(summary([ONE], [TWO]))
     report = folder / "logs" / "run_evaluation" / "first" / YOURS / TWO / "report.json"
     report.parent.mkdir(parents=True)
     report.write_text(json.dumps({TWO: {"patch_exists": True, "resolved": True, "tests_status": {}}}))
@@ -224,14 +224,14 @@ def test_a_prediction_that_is_none_is_named(tmp_path: Path, row: dict[str, objec
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("house__mine.second.json", summary([TWO], []), f"{TWO} by {MINE}: resolved in one report and not in another"),
-        ("house__mine.second.json", "[]", "expected predictions (a name with 'pred') or a report with resolved_ids"),
+        ("vendor__mine.second.json", summary([TWO], []), f"{TWO} by {MINE}: resolved in one report and not in another"),
+        ("vendor__mine.second.json", "[]", "expected predictions (a name with 'pred') or a report with resolved_ids"),
         (
-            "house__mine.second.json",
+            "vendor__mine.second.json",
             '{"resolved_ids": [1], "unresolved_ids": []}',
             "row 0: resolved_ids[0]: expected text",
         ),
-        ("house__mine.second.json", "{", "not JSON"),
+        ("vendor__mine.second.json", "{", "not JSON"),
         ("notes.jsonl", "{}", "expected predictions"),
     ],
 )
@@ -244,7 +244,7 @@ def test_a_report_that_is_none_is_named(tmp_path: Path, name: str, text: str, pr
 
 def test_a_report_of_nobody_lists_the_models(tmp_path: Path) -> None:
     (written(tmp_path, PREDICTIONS) / "theirs.first.json").write_text(summary([], []))
-    with pytest.raises(UnknownName, match=r"theirs\.first\.json'?: known are house__mine, yours"):
+    with pytest.raises(UnknownName, match=r"theirs\.first\.json'?: known are vendor__mine, yours"):
         swebench.swebench_taskset(tmp_path)
 
 

@@ -25,7 +25,8 @@ import psutil
 
 from common import Figure, report
 from shikisha.config.eval_processes import start_processes
-from shikisha.config.eval_setup import EvaluationSetup, open_stage
+from shikisha.config.eval_setup import open_stage
+from shikisha.config.eval_tasks import EvaluationSetup
 from shikisha.evals.baselines import EntrantSpec
 from shikisha.evals.runner import Evaluation
 from shikisha.evals.samples import SampleStore

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
 
 KEY = "sk-live-0123456789abcdef"
@@ -160,7 +160,7 @@ class TestPeople:
         cli("run", "q", "-C", "fixed:single?worker=asks", code=ExitCode.WAITING)
         cli("approve", "last", "no")
         cli("approve", "last", "yes", code=ExitCode.INPUT)
-        assert "nothing is asked" in cli.said
+        assert "no question is open" in cli.said
 
 
 class TestPlan:
@@ -311,7 +311,7 @@ class TestPreparing:
     def test_the_doctor_names_a_file_that_has_no_workers_yet(self, cli: Cli) -> None:
         cli.config.unlink()
         cli("init", str(cli.config))
-        assert f"ok    configuration: {cli.config}, which has no [workers] yet: the embedded" in cli("doctor")
+        assert f"ok    configuration: {cli.config}, which has no [workers] yet: simulated" in cli("doctor")
 
     def test_invariant_8_a_key_in_the_configuration_is_never_printed(self, cli: Cli) -> None:
         cli.config.write_text(CONFIG + f'[workers.x]\nkind="chat"\nmodel="m"\napi_key="{KEY}"\n')

@@ -12,7 +12,7 @@ pytest.importorskip("onnx")
 from checkpoints import random, situation
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.conductors.onnx_checkpoint import BriefPromptModel, file_hash, open_onnx_checkpoint
 from shikisha.conductors.trained_model import TrainedConductor

@@ -27,7 +27,7 @@ def test_values_are_put_in_the_place_of_others(given: list[str], found: dict[str
         ("grpo.group", "--set grpo.group: expected KEY=VALUE, as in grpo.group=4"),
         ("=4", "expected KEY=VALUE"),
         ("grpo..group=4", "expected KEY=VALUE"),
-        ("trl.vllm=server", "expected a TOML value; a text stands in quotes: 'trl.vllm=\"server\"'"),
+        ("trl.vllm=server", "expected a TOML value; a text needs quotes: 'trl.vllm=\"server\"'"),
         ("a=1\nb=2", "expected a TOML value"),
         ("a=", "expected a TOML value"),
         ("seed.x=1", "--set seed.x=1: seed is a value, not a table"),

@@ -19,7 +19,7 @@ from test_learn_drift import FOUR, GOOD, policy
 from test_learn_drift import fallen as falling
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.conductors.learned_policy import policy_conductor
 from shikisha.core.task import Task
@@ -110,12 +110,12 @@ def test_who_fell_since_when_and_how_far_is_said(watch: Watch) -> None:
     said = watch("--log", log, code=ExitCode.FAILED)
     assert f"since task {since + 1} (task-{since}), noticed at task {noticed + 1}" in said
     assert "Usual is what the policy knows" in said
-    assert "--out NEW writes the policy" in said
+    assert "--out NEW writes a policy" in said
 
 
 def test_where_nobody_fell_nothing_is_written_and_the_exit_code_is_0(watch: Watch) -> None:
     said = watch("--log", watch.log(quiet()), "--out", str(watch.folder / "new.policy"))
-    assert "No worker has fallen" in said
+    assert "No worker has dropped" in said
     assert "new.policy is not written: there is nothing to make do with" in said
     assert not (watch.folder / "new.policy").exists()
 
@@ -153,14 +153,14 @@ def test_the_policy_that_makes_do_is_another_file_to_be_tried(watch: Watch) -> N
 def test_no_file_is_written_over(watch: Watch) -> None:
     log, before = watch.log(drifting()), watch.policy.read_bytes()
     said = watch("--log", log, "--out", str(watch.policy), code=ExitCode.CONFIG)
-    assert "expected a new file: no policy is written over another" in said
+    assert "expected a new file: a policy is never written over another" in said
     assert watch.policy.read_bytes() == before
 
 
 def test_the_dial_is_measured_again_where_the_log_it_was_learned_from_is_there(watch: Watch) -> None:
     trained, log = Path(watch.log(panel(FOUR, 600, alike=0.3), "trained")), watch.log(drifting())
     said = watch("--log", log, "--out", str(watch.folder / "stale"), code=ExitCode.FAILED)
-    assert "the new policy's dial promises what it did before the fall" in said
+    assert "the operating points of the new policy date from before the drop" in said
     about = replace(policy().about, log=str(trained), log_hash=log_hash(trained))
     save_policy(replace(policy(), about=about), watch.policy)
     said = watch("--log", log, "--out", str(watch.folder / "fresh"), code=ExitCode.FAILED)
@@ -196,8 +196,8 @@ def same(held: OutcomeMatrix) -> OutcomeMatrix:
             "none of the policy's workers has an outcome there: it knows cheap, middle, good",
         ),
         (same, ("--since", "task-99"), ExitCode.INPUT, "no task 'task-99' that counts in"),
-        (same, ("--since", "task"), ExitCode.INPUT, "60 of them begin so"),
-        (same, ("--since", "task-0"), ExitCode.INPUT, "nothing is before it that could tell what is usual"),
+        (same, ("--since", "task"), ExitCode.INPUT, "60 ids begin like that"),
+        (same, ("--since", "task-0"), ExitCode.INPUT, "no outcome comes before it to say what is usual"),
         (same, ("--usual", "always"), ExitCode.INPUT, "--usual: expected policy or earlier, not 'always'"),
         (same, ("--journal", "runs.db"), ExitCode.INPUT, "expected --log or --journal, not both"),
         (same, ("--out", "log"), ExitCode.CONFIG, "expected a new file"),
@@ -214,7 +214,7 @@ def test_what_cannot_be_watched_is_said(
 def test_an_empty_log_a_missing_one_and_a_missing_journal_are_said(watch: Watch) -> None:
     log = Path(watch.log(quiet()))
     (log / "outcomes.jsonl").write_text("")
-    assert "the outcomes are of nobody" in watch("--log", str(log), code=ExitCode.CONFIG)
+    assert "the outcomes are of no worker" in watch("--log", str(log), code=ExitCode.CONFIG)
     assert "expected tasks.parquet or tasks.jsonl there" in watch(
         "--log", str(watch.folder / "no"), code=ExitCode.CONFIG
     )
@@ -227,7 +227,7 @@ def test_workers_that_the_policy_does_not_know_are_named_and_not_watched(watch: 
     told = watch.json("--log", watch.log(other))
     assert rows(told)["good"]["state"] == "none graded"
     assert "other" not in rows(told)
-    assert told["notes"] == ["not watched, because the policy does not know them: other"]
+    assert told["notes"] == ["not watched, because they are not in the policy: other"]
 
 
 def test_where_few_outcomes_are_graded_that_is_said(watch: Watch) -> None:
@@ -278,7 +278,7 @@ def test_only_runs_that_the_policy_began_at_its_present_setting_count(watch: Wat
     assert told["notes"] == [
         "left out: 3 runs by other conductors or versions",
         f"left out: 4 runs by it, but not as policy:{watch.policy}",
-        "nothing can be said yet: too few outcomes have a score",
+        "too few outcomes have a score",
     ]
     save_policy(asking("bob", "ann"), watch.policy)
     told = watch.json("--journal", watch.journal)

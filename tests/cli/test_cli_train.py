@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from trainings import start
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.config.training_environment import join_tasksets, open_environment, sample_evenly, sample_pool
 from shikisha.core.errors import ConfigError

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.core.plan import Plan
 from shikisha.core.prompts import render_plan_lists
 from shikisha.engine.conductor import Proposal, Situation

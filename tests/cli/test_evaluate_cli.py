@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.core.errors import ConfigError
 from shikisha.evals.samples import lock_folder

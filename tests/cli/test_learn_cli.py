@@ -16,7 +16,7 @@ from test_house import modules_after
 from test_importers_journal import Kept, keep
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.core.task import Task
 from shikisha.journal import open_journal

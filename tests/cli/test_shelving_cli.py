@@ -124,7 +124,7 @@ def test_policies_are_put_on_a_shelf_and_get_their_parts(house: House) -> None:
     assert said.splitlines() == [
         f"live    {first}  acts for 0.9 of the tasks (ann)",
         f"canary  {second}  acts for 0.1 of the tasks (bob)",
-        f"shadow  {third}  decides beside (cyd)",
+        f"shadow  {third}  decides without acting (cyd)",
     ]
     house("shadow", "cyd", "--off")
     house("canary", "--off", "--why", "enough")
@@ -150,8 +150,8 @@ def test_policies_are_put_on_a_shelf_and_get_their_parts(house: House) -> None:
         (("canary", "nobody", "--share", "0.1"), ExitCode.CONFIG, "unknown policy on the shelf 'nobody'"),
         (("shadow", "ann"), ExitCode.CONFIG, "acts already"),
         (("rollback",), ExitCode.CONFIG, "nothing to go back to"),
-        (("promote", "ann"), ExitCode.CONFIG, "is live already"),
-        (("promote", "bob", "--anyway"), ExitCode.INPUT, "say why, with --why TEXT"),
+        (("promote", "ann"), ExitCode.CONFIG, "is already live"),
+        (("promote", "bob", "--anyway"), ExitCode.INPUT, "--anyway needs --why TEXT"),
         (("add", "nothing"), ExitCode.CONFIG, "No such file"),
         (("trial",), ExitCode.INPUT, "there is no journal at"),
     ],
@@ -174,7 +174,7 @@ def test_a_shelf_that_is_not_there_is_no_shelf(house: House) -> None:
 def test_only_a_canary_is_promoted_unless_somebody_says_why(house: House) -> None:
     first, second = (house.put(asking(name), name) for name in ("ann", "bob"))
     said = house("promote", "bob", code=ExitCode.FAILED)
-    assert "it is no canary, so it has no outcomes of its own" in said
+    assert "it is not a canary, so there are no outcomes" in said
     assert f"shikisha policy canary {house.shelf} {second} --share 0.1" in said
     assert f"{second} is live" in house("promote", "bob", "--anyway", "--why", "the other is broken")
     last = read_registry(house.shelf).history[-1]

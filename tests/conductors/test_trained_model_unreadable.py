@@ -13,7 +13,7 @@ from serving import served
 from tokenizers import Tokenizer, models
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.conductors.onnx_checkpoint import open_onnx_checkpoint, shipped_checkpoint, unknown_token

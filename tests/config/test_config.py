@@ -207,7 +207,7 @@ class TestConductors:
         tables = "".join(
             f'[conductors.{one}]\nkind = "lm"\nendpoint = "a"\nfallback = "{other}"\n' for one, other in ("xy", "yx")
         )
-        assert "stands in for itself" in said(tmp_path, 'conductor = "x"' + TWO + tables)
+        assert "is its own fallback" in said(tmp_path, 'conductor = "x"' + TWO + tables)
 
 
 def test_a_child_run_gets_all_workers_but_child_runs(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_child_run_has_as_long_as_its_own_cap(tmp_path: Path) -> None:
 
 def test_a_child_run_that_could_wait_for_itself_is_refused(tmp_path: Path) -> None:
     table = '[workers.team]\nkind = "conductor"\npool = ["team", "a"]\nconcurrency = 1'
-    with pytest.raises(ConfigError, match="may wait for itself"):
+    with pytest.raises(ConfigError, match="would wait for itself"):
         config(tmp_path, TWO + table).pool()
 
 

@@ -32,7 +32,7 @@ class TestTemplate:
     def test_it_is_valid_with_everything_switched_on(self, tmp_path: Path) -> None:
         composition = load_config(written(tmp_path, EVERYTHING), ENVIRONMENT)
         pool = composition.pool()
-        assert pool.names == ("cheap", "dear", "calculator")
+        assert pool.names == ("cheap", "strong", "calculator")
         assert composition.caps.dollars == 0.5
         for name in ("planner", "jury"):
             assert composition.conductor(name, pool).name == name

@@ -7,7 +7,7 @@ import pytest
 from serving import served
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.config.container import Container, load_config
 from shikisha.config.preflight import check_conductors, conductor_problems
@@ -44,7 +44,7 @@ def composed(folder: Path, text: str) -> Container:
         ('kind = "fixed"\ntopology = "cascade"\nworkers = ["cid"]', ("conductors.x", "worker", "cid")),
         ('kind = "lm"\nendpoint = "cid"', ("conductors.x", "worker", "cid")),
         ('kind = "lm"\nendpoint = "ann"\nfallback = "fixed:chian"', ("conductors.x", "topology", "chian")),
-        ('kind = "lm"\nendpoint = "ann"\nfallback = "x"', ("conductors.x", "stands in for itself")),
+        ('kind = "lm"\nendpoint = "ann"\nfallback = "x"', ("conductors.x", "is its own fallback")),
         ('kind = "rules"\nfile = "no.toml"', ("conductors.x", "no.toml")),
         ('kind = "trained"\npath = "nowhere"', ("conductors.x", "nowhere")),
         ('kind = "policy"\nfile = "no.npz"', ("conductors.x", "no.npz")),

@@ -7,7 +7,7 @@ import pytest
 from paths import ROOT
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.core.call import Reply
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.graders.grader_registry import CHECKERS

@@ -6,8 +6,7 @@ import pytest
 from evaluated import Evaluated
 
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.config.eval_setup import EvaluationSetup
-from shikisha.config.eval_tasks import load_simulated_tasks
+from shikisha.config.eval_tasks import EvaluationSetup, load_simulated_tasks
 from shikisha.evals.samples import EntrantRole
 from shikisha.simulation.worker_profiles import JUDGE
 

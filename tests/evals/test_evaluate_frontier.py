@@ -9,8 +9,8 @@ from panels import panel
 from policies import write
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
-from shikisha.config.eval_setup import EvaluationSetup
+from shikisha.cli import app
+from shikisha.config.eval_tasks import EvaluationSetup
 from shikisha.config.policy_frontier import policy_frontiers
 from shikisha.core.errors import ConfigError
 from shikisha.routing.fit.model_selection import select_policy

@@ -12,7 +12,8 @@ from paths import ROOT
 
 from recorded_pools import MP13, NOT_ZE21
 from shikisha.config.eval_processes import start_processes
-from shikisha.config.eval_setup import EvaluationSetup, EvaluationStage, open_stage
+from shikisha.config.eval_setup import EvaluationStage, open_stage
+from shikisha.config.eval_tasks import EvaluationSetup
 from shikisha.core.events import GradeMark
 from shikisha.evals.baselines import EntrantSpec, requested_entrant, single_worker_specs
 from shikisha.evals.runner import EvaluationJob

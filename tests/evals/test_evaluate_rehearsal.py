@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.core.errors import UnknownName
 from shikisha.evals.taskset import TaskSplit, content_key, parse_split

@@ -13,7 +13,7 @@ from paths import ROOT
 from trainings import ground, settings
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.routing.policy_file import load_policy, policy_version, serialize_policy
 from shikisha.training.metrics_log import STEPS_FILE
 from shikisha.training.training_run import TrainingJob, train

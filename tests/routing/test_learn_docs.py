@@ -12,7 +12,7 @@ from policies import write
 from test_learn_cli import perform
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.routing.fit.model_selection import CASCADE, MIN_TASKS, POLICY, TABLE
 from shikisha.routing.trade_off import TargetMetric

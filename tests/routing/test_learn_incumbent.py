@@ -12,7 +12,7 @@ from partial_logs import one_each, untold
 from policies import write
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.config.container import load_config
 from shikisha.engine.engine import Engine

@@ -12,7 +12,7 @@ from partial_logs import each_apart, untold
 from policies import write
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.routing.arrays import Flags
 from shikisha.routing.fit import log_quality
 from shikisha.routing.fit.fit_stopping_rule import StoppingConfig

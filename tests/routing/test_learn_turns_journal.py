@@ -12,7 +12,7 @@ from policies import lines
 from test_importers_journal import Asking, Kept, performed
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.conductors.learned_policy import PolicyConductor
 from shikisha.core.budget import Caps, Price, Usage
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError

@@ -12,7 +12,7 @@ from policies import broad, policy
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.routing.fit.model_selection import select_policy
 from shikisha.routing.fit.policy_report import short_labels

@@ -11,7 +11,7 @@ import pytest
 from sandboxes import NEEDS_A_JAIL, Open, from_us
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.core.budget import Price
 from shikisha.core.call import Card
 from shikisha.core.errors import ConfigError, UnknownName

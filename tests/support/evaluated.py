@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 
 Entries = dict[str, dict[str, object]]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.outcomes.log_reader import Outcome, OutcomeLog
 from shikisha.outcomes.table_files import ColumnSpec, ColumnType, read_columns
 

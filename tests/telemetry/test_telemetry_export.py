@@ -15,8 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from serving import served
 
-from shikisha.config.container import load_config
-from shikisha.config.settings import build_observer, known_worker_facts
+from shikisha.config.container import build_observer, known_worker_facts, load_config
 from shikisha.core.errors import ConfigError
 from shikisha.core.secrets import SecretStore
 from shikisha.telemetry import conventions, observer

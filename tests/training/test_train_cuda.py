@@ -11,7 +11,7 @@ from train_world import model, scorer, settings, source, tokenizer  # noqa: E402
 from transformers import Qwen2ForCausalLM  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
-from shikisha.cli.app import app  # noqa: E402
+from shikisha.cli import app  # noqa: E402
 from shikisha.training.grpo import GRPOLoop  # noqa: E402
 from shikisha.training.metrics import StepMetrics  # noqa: E402
 from shikisha.training.model_loader import Qwen2Size, new_qwen2  # noqa: E402

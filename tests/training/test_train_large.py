@@ -19,7 +19,7 @@ from test_train_processes import launched
 from trl.scripts.vllm_serve import ScriptArguments, build_command
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.training.checkpoint import WEIGHTS
 from shikisha.training.metrics import StepMetrics
 from shikisha.training.settings import GrpoTable, load_settings

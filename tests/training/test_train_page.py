@@ -15,7 +15,7 @@ from made_steps import SAMPLE, STEP, learned, steps, text_of
 from test_evaluate_page import Read
 from typer.testing import CliRunner
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.core.errors import ConfigError
 from shikisha.training.metrics import CompletionSample, StepMetrics, ValidationResult, collapse_warnings
 from shikisha.training.metrics_page import render_training_page, sample_steps, table_rows

@@ -8,7 +8,7 @@ import torch
 from train_world import model, scorer, settings, source, tokenizer
 from trainings import ground
 
-from shikisha.config.training_environment import sft_source
+from shikisha.config.sft_source import sft_source
 from shikisha.core.errors import ConfigError
 from shikisha.simulation.editions import LARGE, SMALL, Edition
 from shikisha.simulation.sft_examples import SimulatedExample, copy_examples, reading_examples

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
-from shikisha.config.training_environment import chunk_maker, sft_source
+from shikisha.config.sft_source import chunk_maker, sft_source
 from shikisha.core.errors import ShikishaError
 from shikisha.training.settings import TrainSettings
 from shikisha.training.sft_data import BATCHES_PER_CHUNK, make_chunk, prefetch_chunks, serve_chunks, word_tokenizer
@@ -29,14 +29,14 @@ def test_a_chunk_holds_its_own_lessons_shortest_first() -> None:
 
 def test_other_processes_make_the_same_chunks_and_end_with_the_training() -> None:
     own = chunk_maker(TOLD)
-    with prefetch_chunks("shikisha.config.training_environment", TOLD, count=2, first=1) as chunks:
+    with prefetch_chunks("shikisha.config.sft_source", TOLD, count=2, first=1) as chunks:
         found = [chunks(number) for number in range(1, 5)]
     assert [[tuple(row) for row in rows] for rows in found] == [own(number) for number in range(1, 5)]
 
 
 def test_a_process_that_ends_is_an_error_and_no_wait_without_end() -> None:
     ended = pytest.raises(ShikishaError, match="which makes them, ended with status 1")
-    with prefetch_chunks("shikisha.config.training_environment", {"settings": 3}, count=1, first=0) as chunks, ended:
+    with prefetch_chunks("shikisha.config.sft_source", {"settings": 3}, count=1, first=0) as chunks, ended:
         chunks(0)
 
 

@@ -1,13 +1,127 @@
-"""The command line. `main` is the entry point; `app` lists the commands, one small file holds each group of them.
+"""The command line: `main` is the entry point, `app` the Typer application; a command lives in a file of its own name.
 
-Deliberately absent: imports, so that no file of this package imports the package and all the others with it.
+Invariant: `shikisha --help` imports no command, so that it answers at once. `COMMANDS` says where each command lives
+and what the help says of it; the command group imports it when it is called. These are the only lazy imports of this
+package: a command's file imports at its top whatever it needs, and a library that is missing then is reported with the
+extra that brings it. Nothing but tests imports from this package.
 """
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from shikisha import __version__
+from shikisha.cli.exit_codes import EXIT_CODES_HELP, ExitCode
+from shikisha.cli.options import command, report_error
+from shikisha.cli.output import escape_unencodable, print_answer
+from shikisha.core.errors import MissingExtra
+
+# By name, in the order of `--help`: the module, the function or Typer group in it, the first line of its help.
+COMMANDS: Mapping[str, tuple[str, str, str]] = {
+    "run": ("run", "run", "Perform a task and print its answer."),
+    "plan": ("plan", "plan", "Ask for a plan, or parse one, and perform nothing."),
+    "resume": ("run", "resume", "Continue a run from its last journaled step."),
+    "serve": ("serve", "serve", "Serve the pool to OpenAI clients, with web pages."),
+    "approve": ("run", "approve", "Answer a question that a run waits for."),
+    "rollback": ("runs", "rollback", "Undo the effects of a run's calls."),
+    "release": ("runs", "release", "Let servers perform a quarantined run again."),
+    "feedback": ("runs", "feedback", "Grade the answer of a run."),
+    "runs": ("runs", "runs", "List the newest runs."),
+    "trace": ("runs", "trace", "Show a run as a tree."),
+    "explain": ("runs", "explain", "Explain why a run went as it did."),
+    "workers": ("init", "workers", "List the workers of the pool."),
+    "init": ("init", "init", "Write a commented shikisha.toml."),
+    "doctor": ("doctor", "doctor", "Check that everything is there to run."),
+    "demo": ("demo", "demo", "Compare conductors on simulated workers."),
+    "eval": ("eval", "evaluate", "Evaluate conductors on a taskset or an outcome log."),
+    "compare": ("compare", "compare", "Compare two evaluations task by task."),
+    "learn": ("learn", "learn", "Learn a routing policy from outcomes."),
+    "train": ("train", "train", "Train a conductor by reinforcement learning."),
+    "train-page": ("train_page", "train_page", "Show the progress of a training, also as a web page."),
+    "export": ("train", "export", "Export a checkpoint to ONNX, to conduct without torch."),
+    "journal": ("journal", "group", "Verify and export the journal."),
+    "import": ("import_", "group", "Import workers and outcomes from other tools."),
+    "policy": ("policy", "group", "Show, release and watch learned policies."),
+    "keys": ("keys", "group", "Manage the API keys of a server."),
+}
+# Which extra brings a library without which a command's file cannot be imported. The command's own extra goes first.
+_EXTRA_OF_COMMAND: Mapping[str, str] = {"export": "train", "learn": "learn", "serve": "server", "train": "train"}
+_EXTRA_OF_LIBRARY: Mapping[str, str] = {"numpy": "eval", "jinja2": "eval", "scipy": "learn", "sklearn": "learn"}
+
+
+def load_command(name: str) -> TyperCommand | TyperGroup:
+    """Import a command; MissingExtra where it needs a library that is not installed."""
+    module, attribute, _ = COMMANDS[name]
+    try:
+        found = getattr(import_module(f"shikisha.cli.{module}"), attribute)
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        extra = _EXTRA_OF_COMMAND.get(name, _EXTRA_OF_LIBRARY.get(library))
+        if extra is None or library == "shikisha":
+            raise
+        raise MissingExtra(extra, f"shikisha {name}") from error
+    if not isinstance(found, typer.Typer):
+        function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
+        found.command(name)(command(function))
+    loaded = typer.main.get_command(found)
+    loaded.name = name
+    return cast("TyperCommand | TyperGroup", loaded)
+
+
+class _LazyGroup(TyperGroup):
+    """Lists commands by name and summary, and imports the one that is called."""
+
+    def resolve_command(  # type: ignore[override]  # Typer names its Context publicly only as a subclass of its own
+        self, ctx: typer.Context, args: list[str]
+    ) -> tuple[str | None, TyperCommand | TyperGroup | None, list[str]]:
+        name, known, rest = super().resolve_command(ctx, args)
+        if name is None or known is None:
+            return name, None, rest
+        try:
+            return name, load_command(name), rest
+        except MissingExtra as error:
+            raise typer.Exit(report_error(error, ExitCode.CONFIG, as_json="--json" in rest)) from None
+
+
+app = typer.Typer(
+    name="shikisha",
+    cls=_LazyGroup,
+    help="Conduct a pool of AI workers: plan, perform inside hard limits, record everything.",
+    epilog=EXIT_CODES_HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print_answer(f"shikisha {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _not_imported() -> None:
+    raise NotImplementedError("the command group replaces this by the command itself")
+
+
+for _name, (_, _, _summary) in COMMANDS.items():
+    app.command(_name, help=_summary)(_not_imported)
 
 
 def main() -> None:
     """Run the command line."""
-    from shikisha.cli.app import app
-    from shikisha.cli.output import escape_unencodable
-
     escape_unencodable()
     app()

@@ -1,8 +1,8 @@
-"""A person at the terminal: approvals, subtasks that a person answers, and answers that a person reviews.
+"""The person at the terminal: approves calls, answers subtasks and reviews answers.
 
-Invariant 5: only what is typed at the terminal counts as an answer; what is shown is cleaned and indented, so that no
-text can draw a prompt of its own. Reading does not block the event loop, so that Ctrl-C and deadlines reach a waiting
-question; one question is asked at a time. Deliberately absent: Windows (there runs wait for `shikisha approve`).
+Invariant: only what is typed at the terminal counts as an answer; what is shown is cleaned and indented, so that no
+text can draw a prompt of its own. Reading does not block the event loop, so that Ctrl-C and deadlines reach an open
+question. One question is asked at a time. On Windows runs wait for `shikisha approve` instead.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from shikisha.engine.approvals import ApprovalQuestion, Approver, Decision, NoAp
 _END_OF_ANSWER = "."
 _BAR = "│ "
 _DEFAULT_WIDTH = 80
-_LONGEST_LINE = 65_536
+_MAX_LINE = 65_536
 
 
 def current_user() -> str:
-    """Return who sits here, as the journal names them."""
+    """Return the account at this terminal, as the journal names it."""
     with suppress(OSError, KeyError, ImportError):
         return getpass.getuser()
     return "unknown"
 
 
 def choose_approver(paused: Callable[[], AbstractContextManager[None]]) -> Approver:
-    """Return the terminal as a desk; nobody's desk where there is none, or where we run in its background."""
+    """Return an approver at the terminal; without a terminal, or in its background, one that suspends the run."""
     if sys.stderr.isatty() and hasattr(os, "tcgetpgrp"):
         with suppress(OSError):
             descriptor = os.open("/dev/tty", os.O_RDONLY)
@@ -43,7 +43,7 @@ def choose_approver(paused: Callable[[], AbstractContextManager[None]]) -> Appro
 
 
 class TerminalApprover:
-    """Asks at the terminal with this file descriptor; writes to `screen` while the watch is paused."""
+    """Asks at the terminal of this file descriptor; writes to `screen` while the progress is paused."""
 
     def __init__(self, descriptor: int, screen: TextIO, paused: Callable[[], AbstractContextManager[None]]) -> None:
         self._descriptor = descriptor
@@ -52,7 +52,7 @@ class TerminalApprover:
         self._one_at_a_time = asyncio.Lock()
 
     async def ask(self, question: ApprovalQuestion) -> Decision | None:
-        """Return the person's decision; None when they put it off, which suspends the run."""
+        """Return the decision of the person; None when it is postponed, which suspends the run."""
         async with self._one_at_a_time:
             with self._paused():
                 self._show(question)
@@ -62,7 +62,7 @@ class TerminalApprover:
                     case QuestionKind.REVIEW:
                         return await self._review()
                     case QuestionKind.TOOLS:
-                        return None  # its client's business
+                        return None  # the client of the server answers
                     case QuestionKind.APPROVE:
                         return await self._approval()
 
@@ -108,13 +108,13 @@ class TerminalApprover:
         return Decision(True, current_user(), "".join(lines).strip())
 
     async def _line(self) -> str:
-        """Return what is typed up to the next newline; empty at the end of input."""
+        """Return the next line that is typed; empty at the end of input."""
         loop = asyncio.get_running_loop()
         typed: asyncio.Future[bytes] = loop.create_future()
 
         def read() -> None:
             if not typed.done():
-                typed.set_result(os.read(self._descriptor, _LONGEST_LINE))
+                typed.set_result(os.read(self._descriptor, _MAX_LINE))
 
         loop.add_reader(self._descriptor, read)
         try:
@@ -128,6 +128,6 @@ class TerminalApprover:
 
 
 def quote_text(text: str, width: int) -> str:
-    """Return the text wrapped to a terminal's width, every line of it behind a bar that only we draw."""
+    """Return the text wrapped to the width of a terminal, each line behind a bar that no text can draw itself."""
     lines = output.wrap_text(text, max(width - len(_BAR), 10)).split("\n")
     return "".join(f"{_BAR}{line}\n" for line in lines)

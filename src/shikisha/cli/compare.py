@@ -1,31 +1,32 @@
 """`compare`: two evaluations, task by task.
 
-Invariant: a difference whose interval holds 0 is not called one. Deliberately absent: a correction for many rows,
-which the closing line says.
+Invariant: a difference is marked only if its interval excludes 0. Intervals are not corrected for multiple rows.
 """
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import JsonOption
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.text import one_line
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from shikisha.evals.evaluation_comparison import EvaluationComparison, PairedEntrants
+from shikisha.evals.evaluation_comparison import EvaluationComparison, PairedEntrants, compare_evaluations
+from shikisha.evals.report import load_report
 
 FirstReport = Annotated[Path, typer.Argument(metavar="A", help="A report that `eval --json` wrote.")]
-SecondReport = Annotated[Path, typer.Argument(metavar="B", help="Another one.")]
+SecondReport = Annotated[Path, typer.Argument(metavar="B", help="Another report.")]
 PairNames = Annotated[
     list[str] | None,
-    typer.Option("--pair", help="Compare A's entrant with B's, as in NAME=NAME; may be repeated. Else like with like."),
+    typer.Option(
+        "--pair",
+        help="Compare an entrant of A with one of B, as in NAME=NAME; may be repeated. By default like names.",
+    ),
 ]
 _LONGEST_NAME, _WIDE = 48, 110  # characters
 _COLUMNS = {
@@ -47,20 +48,19 @@ def compare(one: FirstReport, other: SecondReport, pair: PairNames = None, json:
 
     Tasks are matched by their content. Differences are B - A.
     """
-    from shikisha.evals.evaluation_comparison import compare_evaluations as compared
-    from shikisha.evals.report import load_report
-
     first, second = (load_report(_read_report(path), str(path)) for path in (one, other))
-    found = compared(first, second, [_split_pair(each, first.scores, second.scores) for each in pair or ()])
+    comparison = compare_evaluations(
+        first, second, [_split_pair(each, first.scores, second.scores) for each in pair or ()]
+    )
     if json:
-        output.print_json(found.plain())
+        output.print_json(comparison.plain())
     else:
-        _print_comparison(found, output.make_console(to_stdout=True))
+        _print_comparison(comparison, output.make_console(to_stdout=True))
     return ExitCode.OK
 
 
 def _split_pair(text: str, ours: Iterable[str], theirs: Iterable[str]) -> tuple[str, str]:
-    """Take NAME=NAME apart; a name may hold `=` itself, so the split is where both names are known."""
+    """Split NAME=NAME at the `=` where both names are known, because a name may contain `=`."""
     known, others = set(ours), set(theirs)
     for place in [place for place, character in enumerate(text) if character == "="]:
         if text[:place] in known and text[place + 1 :] in others:
@@ -68,27 +68,27 @@ def _split_pair(text: str, ours: Iterable[str], theirs: Iterable[str]) -> tuple[
     raise UnknownName("pair of entrants", text, known | others)
 
 
-def _print_comparison(found: "EvaluationComparison", console: "Console") -> None:
-    from rich.table import Table
-
+def _print_comparison(comparison: EvaluationComparison, console: "Console") -> None:
     console.print(
-        f"A: {one_line(found.a)}, B: {one_line(found.b)}; {found.common:,} tasks in both, {found.only_a:,} in A only, "
-        f"{found.only_b:,} in B only"
+        f"A: {one_line(comparison.a)}, B: {one_line(comparison.b)}; {comparison.common:,} tasks in both, "
+        f"{comparison.only_a:,} in A only, {comparison.only_b:,} in B only"
     )
     wide = console.width >= _WIDE
     table = Table(box=None, pad_edge=False, padding=(0, 2 if wide else 1, 0, 0), header_style="dim")
     table.add_column("entrant", overflow="ellipsis", no_wrap=True, max_width=min(_LONGEST_NAME, console.width - 46))
     for name, width in list(_COLUMNS.items())[: None if wide else _NARROW_COLUMNS]:
         table.add_column(name, justify="right", no_wrap=True, min_width=width)
-    for pair in found.pairs:
+    for pair in comparison.pairs:
         table.add_row(*_pair_cells(pair)[: 1 + len(_COLUMNS) if wide else 1 + _NARROW_COLUMNS])
     console.print(table)
-    for note in found.notes:
+    for note in comparison.notes:
         console.print(f"note: {one_line(note)}")
-    console.print("Intervals are of paired differences; p is McNemar's exact test. Neither is corrected for many rows.")
+    console.print(
+        "Intervals are of paired differences; p is McNemar's exact test. Neither is corrected for multiple rows."
+    )
 
 
-def _pair_cells(pair: "PairedEntrants") -> tuple[str, ...]:
+def _pair_cells(pair: PairedEntrants) -> tuple[str, ...]:
     difference = pair.difference
     star = "*" if difference.significant else ""
     name = pair.a if pair.a == pair.b else f"{pair.a} → {pair.b}"

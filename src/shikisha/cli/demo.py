@@ -1,49 +1,44 @@
-"""`demo`: held-out rehearsal tasks through every yardstick and the shipped conductor, with simulated workers, no key.
+"""`demo`: many conductors on held-out tasks of the simulation, the shipped conductor among them; no key is needed.
 
-Invariant: what is missing for the shipped conductor is said in a line, and the demo runs without it. Deliberately
-absent: torch; what learned is run by ONNX Runtime.
+The shipped conductor runs on ONNX Runtime. Where that is missing, a note says so, and the demo runs without it.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import JsonOption
+from shikisha.config.conductors import SHIPPED_CHECKPOINT, trained_conductor
+from shikisha.config.settings import TrainedTable
 from shikisha.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from shikisha.simulation.demo_run import Contender, DemoRow
+from shikisha.simulation.demo_run import Contender, DemoRow, run_demo
 
 Tasks = Annotated[int, typer.Option("--tasks", min=1, max=5000, help="How many questions.")]
-Seed = Annotated[int, typer.Option("--seed", help="Which questions.")]
-Pace = Annotated[float, typer.Option("--pace", min=0, help="How long a simulated second takes; 0 for no waiting.")]
+Seed = Annotated[int, typer.Option("--seed", help="The seed of the questions.")]
+Pace = Annotated[
+    float, typer.Option("--pace", min=0, help="How many seconds a simulated second takes; 0 for no waiting.")
+]
 
 
 def demo(tasks: Tasks = 120, seed: Seed = 1, pace: Pace = 1.0, json: JsonOption = False) -> ExitCode:
-    """Rehearse with simulated workers.
+    """Compare conductors on simulated workers.
 
-    Many ways to conduct them, each with its accuracy, cost, steps and seconds; no key is needed.
+    Shows the accuracy, cost, steps and seconds of each conductor. No key is needed.
     """
-    from shikisha.simulation.demo_run import run_demo as rehearse
-
     learned = _shipped_conductor()
     console = output.make_console(to_stdout=not json)
-    rows = session.run_async(lambda: rehearse(console, tasks=tasks, seed=seed, pace=pace, more=learned))
+    rows = session.run_async(lambda: run_demo(console, tasks=tasks, seed=seed, pace=pace, more=learned))
     if json:
         output.print_json({"seed": seed, "rows": [_row_json(row) for row in rows]})
     return ExitCode.OK
 
 
-def _shipped_conductor() -> "tuple[Contender, ...]":
-    """Return the shipped conductor, if it is here and can be run; otherwise say what is missing."""
-    from shikisha.config.conductors import SHIPPED_CHECKPOINT, trained_conductor
-    from shikisha.config.settings import TrainedTable
-    from shikisha.simulation.demo_run import Contender
-
+def _shipped_conductor() -> tuple[Contender, ...]:
+    """Return the shipped conductor, or print a note of what is missing to run it."""
     name = f"lm:{SHIPPED_CHECKPOINT}"
     try:
         conductor = trained_conductor(name, TrainedTable(kind="trained", path=SHIPPED_CHECKPOINT), Path(), None)
@@ -53,8 +48,8 @@ def _shipped_conductor() -> "tuple[Contender, ...]":
     return (Contender("shipped conductor (learned)", conductor),)
 
 
-def _row_json(row: "DemoRow") -> Mapping[str, object]:
-    found = row.summary
+def _row_json(row: DemoRow) -> Mapping[str, object]:
+    found = row.tally
     return {
         "conductor": row.contender.label,
         "tasks": found.count,

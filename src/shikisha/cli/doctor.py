@@ -1,12 +1,8 @@
 """`doctor`: whether everything that a run needs is there, and what to do about what is not.
 
-Invariant: it looks at one thing at a time, so that one missing key does not hide the next; nothing is called over the
-network unless --call says so, and then inside an engine with caps. Deliberately absent: repair.
-
-`doctor --sandbox`: every attack on a sandbox, and whether it was blocked here.
-
-Invariant: what is printed is what was found now, on this machine; a sandbox that fails one attack is not offered, and
-the exit code says so. Deliberately absent: repair, and probing over the network.
+Invariants: each thing is checked by itself, so that one missing key does not hide the next; nothing is called over the
+network unless --call says so, and then inside an engine with caps. With --sandbox, attacks are carried out in each
+sandbox on this machine now; a sandbox that fails one of them is not offered.
 """
 
 import os
@@ -15,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,27 +19,36 @@ from shikisha import __version__
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions
+from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.config.container import Container, find_config
+from shikisha.config.preflight import conductor_notices, conductor_problems
+from shikisha.core.budget import Caps
 from shikisha.core.errors import ShikishaError, TaskError
 from shikisha.core.events import RunStatus
+from shikisha.core.plan import Plan, Step
+from shikisha.core.task import Task
 from shikisha.core.text import one_line
-
-if TYPE_CHECKING:
-    from shikisha.config.container import Container
+from shikisha.engine.engine import Engine
+from shikisha.engine.recorder import MemoryRecorder
+from shikisha.sandbox.availability import FULL_PYTHON, SANDBOX_NAMES, SandboxReport, probe_sandbox
+from shikisha.sandbox.security_probes import NOTHING_GAINED
 
 GOOD, NOTE, BAD = "ok", "note", "FAIL"
 _EXTRAS = {"pyarrow": "logs", "mcp": "mcp", "asyncpg": "postgres"}
 _CALL_SECONDS = 30.0  # seconds
 _CALL_PROMPT = "Reply with the one word: ready"
-_CALL_PROMPTS = {"python": 'print("ready")'}  # what each kind understands, where that is no prose
+_CALL_PROMPTS = {"python": 'print("ready")'}  # for kinds that do not understand prose
 _NOT_CALLED = {
     "human": "it is a person",
     "http": "a call may change something, and needs its own arguments",
     "mcp": "a call may change something, and needs its own arguments",
     "conductor": "it calls the others",
-    "vote": "it counts what others said",
+    "vote": "it counts the answers of others",
 }
-Call = Annotated[bool, typer.Option("--call", help="Ask every worker of the pool for one word; this costs a little.")]
-Sandbox = Annotated[bool, typer.Option("--sandbox", help="Probe the sandboxes instead: carry out attacks in them.")]
+Call = Annotated[
+    bool, typer.Option("--call", help="Ask every worker of the pool for one word; this costs a little money.")
+]
+Sandbox = Annotated[bool, typer.Option("--sandbox", help="Probe the sandboxes instead, by attacks.")]
 Name = Annotated[
     str, typer.Argument(metavar="[NAME]", help="With --sandbox: monty, jail, bubblewrap, container[:IMAGE].")
 ]
@@ -51,7 +56,7 @@ Name = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """What was looked at, how it stands, and what about it."""
+    """What was checked, the verdict, and the details."""
 
     subject: str
     verdict: str
@@ -61,8 +66,9 @@ class DoctorFinding:
 def doctor(shared: SharedOptions, name: Name = "", call: Call = False, sandbox: Sandbox = False) -> ExitCode:
     """Check that everything is there to run.
 
-    Configuration, keys, workers, conductor, journal; exit code 3 if something is missing. With --sandbox: whether code
-    is safely locked in here; exit code 3 if the sandbox NAME, or without a name any for full Python, is not offered.
+    Checks configuration, keys, workers, conductors and journal; exit code 3 if something is missing. With --sandbox it
+    checks whether code is confined on this machine; exit code 3 if the sandbox NAME, or without a name every sandbox
+    for full Python, fails a probe.
     """
     if name and not sandbox:
         raise TaskError(f"{name!r}: only --sandbox takes a name")
@@ -86,78 +92,68 @@ def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
             yield DoctorFinding(
                 f"extra {extra}", NOTE, f"not installed; pip install 'shikisha[{extra}]' brings {library}"
             )
-    from shikisha.config.container import find_config
 
     try:
-        composition = session.load_container(shared)
+        container = session.load_container(shared)
     except ShikishaError as error:
         yield DoctorFinding("configuration", BAD, str(error))
         return
-    embedded = composition.simulated_pool is not None
-    where = (
-        "none" if find_config(shared.config, os.environ) is None else f"{composition.file}, which has no [workers] yet"
-    )
-    said = f"{where}: the embedded orchestra plays" if embedded else composition.file
-    yield DoctorFinding("configuration", GOOD, said)
-    yield from session.run_async(lambda: _find_in_container(composition, shared, call))
+    simulated = container.simulated_pool is not None
+    file = container.file
+    if simulated:
+        missing = find_config(shared.config, os.environ) is None
+        file = f"{'none' if missing else f'{file}, which has no [workers] yet'}: simulated workers answer"
+    yield DoctorFinding("configuration", GOOD, file)
+    yield from session.run_async(lambda: _find_in_container(container, shared, call))
 
 
-async def _find_in_container(composition: "Container", shared: SharedOptions, call: bool) -> list[DoctorFinding]:
-    async with session.open_container(composition):
-        findings = [*_check_workers(composition), *_check_conductors(composition)]
-        called = (composition.settings.pool or composition.default_pool) if call else ()
-        for name in called:  # each by itself: what is wrong with one says nothing of the others
-            findings += await _call_worker(composition, name)
-        return [*findings, await _check_journal(composition, shared)]
+async def _find_in_container(container: Container, shared: SharedOptions, call: bool) -> list[DoctorFinding]:
+    async with session.open_container(container):
+        findings = [*_check_workers(container), *_check_conductors(container)]
+        called = (container.settings.pool or container.default_pool) if call else ()
+        for name in called:  # each by itself: a fault of one says nothing about the others
+            findings += await _call_worker(container, name)
+        return [*findings, await _check_journal(container, shared)]
 
 
-def _check_workers(composition: "Container") -> Iterator[DoctorFinding]:
-    capped = composition.caps.dollars is not None
-    for name in composition.names:
+def _check_workers(container: Container) -> Iterator[DoctorFinding]:
+    capped = container.caps.dollars is not None
+    for name in container.names:
         try:
-            card = composition.pool([name])[0].card
+            card = container.pool([name])[0].card
         except ShikishaError as error:
             yield DoctorFinding(f"worker {name}", BAD, str(error))
             continue
         if capped and card.price is None:
             yield DoctorFinding(f"worker {name}", BAD, "no price is known, so the dollar cap refuses every call to it")
-        elif composition.simulated_pool is None:
+        elif container.simulated_pool is None:
             yield DoctorFinding(f"worker {name}", GOOD, card.kind)
 
 
-def _check_conductors(composition: "Container") -> Iterator[DoctorFinding]:
-    from shikisha.config.preflight import conductor_notices, conductor_problems
-
+def _check_conductors(container: Container) -> Iterator[DoctorFinding]:
     try:
-        pool = composition.pool()
+        pool = container.pool()
         yield DoctorFinding("pool", GOOD, ", ".join(pool.names))
-        yield DoctorFinding("conductor", GOOD, composition.conductor("", pool).name)
+        yield DoctorFinding("conductor", GOOD, container.conductor("", pool).name)
     except ShikishaError as error:
         yield DoctorFinding("pool and conductor", BAD, str(error))
-    for where, trouble in conductor_problems(composition):
+    for where, trouble in conductor_problems(container):
         if trouble is not None and where != "conductor":
             yield DoctorFinding(where, BAD, str(trouble))
-    for notice in conductor_notices(composition):
+    for notice in conductor_notices(container):
         refuses = NOTE if notice.fallback else BAD
         yield DoctorFinding(notice.where, GOOD if notice.unreadable is None else refuses, str(notice))
 
 
-async def _call_worker(composition: "Container", name: str) -> list[DoctorFinding]:
-    from shikisha.conductors.fixed_conductors import ScriptedConductor
-    from shikisha.core.budget import Caps
-    from shikisha.core.plan import Plan, Step
-    from shikisha.core.task import Task
-    from shikisha.engine.engine import Engine
-    from shikisha.engine.recorder import MemoryRecorder
-
+async def _call_worker(container: Container, name: str) -> list[DoctorFinding]:
     try:
-        pool = composition.pool([name])
-    except ShikishaError:  # said already, as the finding on this worker
+        pool = container.pool([name])
+    except ShikishaError:  # reported as the finding on this worker
         return []
     subject, card = f"call {name}", pool[0].card
     if card.kind in _NOT_CALLED:
         return [DoctorFinding(subject, NOTE, f"not called: {_NOT_CALLED[card.kind]}")]
-    engine = Engine(MemoryRecorder(), vault=composition.vault)
+    engine = Engine(MemoryRecorder(), vault=container.vault)
     caps = Caps(steps=1, rounds=1, seconds=_CALL_SECONDS)
     asked = _CALL_PROMPTS.get(card.kind, _CALL_PROMPT)
     try:
@@ -173,13 +169,13 @@ async def _call_worker(composition: "Container", name: str) -> list[DoctorFindin
     return [DoctorFinding(subject, BAD, str(fault) if fault else f"no answer ({run.status})")]
 
 
-async def _check_journal(composition: "Container", shared: SharedOptions) -> DoctorFinding:
+async def _check_journal(container: Container, shared: SharedOptions) -> DoctorFinding:
     try:
-        url = shared.journal or composition.journal_url()
+        url = shared.journal or container.journal_url()
         absent = _check_new_journal(url)
         if absent is not None:
             return absent
-        async with session.open_command_journal(shared, composition) as journal:
+        async with session.open_command_journal(shared, container) as journal:
             newest = await journal.runs(limit=1)
         return DoctorFinding("journal", GOOD, f"{url.split('@')[-1]}{'' if newest else ', no runs yet'}")
     except ShikishaError as error:
@@ -187,26 +183,21 @@ async def _check_journal(composition: "Container", shared: SharedOptions) -> Doc
 
 
 def _check_new_journal(url: str) -> DoctorFinding | None:
-    """Say whether a journal that is not there yet can be made; None when it is there, or not a file."""
+    """Return whether a missing journal can be created; None when it exists, or is not a file."""
     path = Path(url)
     if "://" in url or path.exists():
         return None
     folder = next((parent for parent in path.absolute().parents if parent.exists()), path.parent)
     if os.access(folder, os.W_OK):
-        return DoctorFinding("journal", GOOD, f"will be made at {path}")
-    return DoctorFinding("journal", BAD, f"{path} cannot be made: {folder} is not writable")
+        return DoctorFinding("journal", GOOD, f"will be created at {path}")
+    return DoctorFinding("journal", BAD, f"{path} cannot be created: {folder} is not writable")
 
 
-if TYPE_CHECKING:
-    from shikisha.sandbox.availability import SandboxReport
-
-_MAX_DETAIL = 120  # characters of what an attack came by, or how it ended
+_MAX_DETAIL = 120  # characters of what an attack gained, or how it ended
 
 
 def probe_sandboxes(name: str, as_json: bool) -> ExitCode:
-    """Probe one sandbox, or all of them when no name is given; CONFIG if it is not offered, or no full one is."""
-    from shikisha.sandbox.availability import FULL_PYTHON, SANDBOX_NAMES, probe_sandbox
-
+    """Probe one sandbox, or all without a name; CONFIG where it fails, or none for full Python passes."""
     verdicts = []
     for each in [name] if name else SANDBOX_NAMES:
         verdicts.append(probe_sandbox(each))
@@ -219,7 +210,7 @@ def probe_sandboxes(name: str, as_json: bool) -> ExitCode:
     return ExitCode.OK if enough else ExitCode.CONFIG
 
 
-def _print_verdict(verdict: "SandboxReport") -> None:
+def _print_verdict(verdict: SandboxReport) -> None:
     findings = verdict.findings
     if verdict.trouble is not None:
         output.print_report(f"{verdict.name}: not offered. {one_line(verdict.trouble, 1_000)}")
@@ -230,9 +221,7 @@ def _print_verdict(verdict: "SandboxReport") -> None:
     output.print_report("\n".join(_verdict_lines(verdict)))
 
 
-def _verdict_lines(verdict: "SandboxReport") -> Sequence[str]:
-    from shikisha.sandbox.security_probes import NOTHING_GAINED
-
+def _verdict_lines(verdict: SandboxReport) -> Sequence[str]:
     return [
         f"  {'blocked' if each.blocked else 'NOT blocked':<11}  {each.milliseconds:>6,.0f} ms  {each.probe}"
         f"{'' if each.blocked and each.what == NOTHING_GAINED else f': {one_line(each.what, _MAX_DETAIL)}'}"
@@ -240,7 +229,7 @@ def _verdict_lines(verdict: "SandboxReport") -> Sequence[str]:
     ]
 
 
-def _verdict_json(verdict: "SandboxReport") -> dict[str, object]:
+def _verdict_json(verdict: SandboxReport) -> dict[str, object]:
     return {
         "name": verdict.name,
         "offered": verdict.available,

@@ -1,18 +1,19 @@
-"""Outcomes from elsewhere: `import outcomes`."""
+"""`import outcomes` and `import litellm`: answers recorded elsewhere, and workers of LiteLLM."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import JsonOption
-
-if TYPE_CHECKING:
-    from shikisha.outcomes.log_writer import LogSummary
+from shikisha.cli.options import JsonOption, command
+from shikisha.config.litellm import import_models, load_yaml
+from shikisha.outcomes.importers import source_files
+from shikisha.outcomes.importers.importer_registry import SOURCE_KINDS, import_outcomes
+from shikisha.outcomes.log_writer import LogSummary
 
 KindName = Annotated[
     str,
@@ -21,7 +22,10 @@ KindName = Annotated[
         help="journal, litellm, llmrouter, mmlu-pro, otel, routellm, routerbench, zeroeval; or table, your own rows.",
     ),
 ]
-Sources = Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Files or folders; for journals URLs too.")]
+Sources = Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Files or folders; for journals also URLs.")]
+Source = Annotated[Path, typer.Argument(metavar="CONFIG", help="LiteLLM's config.yaml (or the same as JSON).")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file; by default to stdout.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 Score = Annotated[
     str | None,
     typer.Option("--score", metavar="NAME", help="litellm, table: the field, otel: the evaluation with the score."),
@@ -30,23 +34,21 @@ Score = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ImportOutputOptions:
-    """Where the log goes, and how."""
+    """Where and how the log is written."""
 
     to: Annotated[Path, typer.Option("--out", "-o", help="The folder to write the log into.")]
     jsonl: Annotated[bool, typer.Option("--jsonl", help="Write JSON Lines, not parquet.")] = False
-    force: Annotated[bool, typer.Option("--force", help="Replace a log that is there.")] = False
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing log.")] = False
 
 
 def outcomes(
     kind: KindName, sources: Sources, writing: ImportOutputOptions, score: Score = None, json: JsonOption = False
 ) -> ExitCode:
-    """Turn recorded answers into an outcome log.
+    """Convert recorded answers into an outcome log.
 
-    From benchmarks' results, proxies' and traces' logs, or journals; what was merged or left out is counted on stderr.
+    Reads the results of benchmarks, logs of proxies and traces, or journals. What was merged or left out is counted on
+    stderr.
     """
-    from shikisha.outcomes.importers import source_files
-    from shikisha.outcomes.importers.importer_registry import import_outcomes
-
     given = source_files.Sources(sources, score)
     written = import_outcomes(kind, given, writing.to, as_lines=writing.jsonl, replace=writing.force)
     if json:
@@ -65,9 +67,7 @@ def outcomes(
 
 
 def _next_steps(kind: str, score: str | None) -> str:
-    """Say what can be done with a log that nobody graded."""
-    from shikisha.outcomes.importers.importer_registry import SOURCE_KINDS
-
+    """Return what to do with a log in which no answer is graded."""
     named = SOURCE_KINDS[kind].scores
     again = f"import it again with --score NAME ({named})" if named and score is None else "grade the answers"
     if kind == "journal":
@@ -75,7 +75,7 @@ def _next_steps(kind: str, score: str | None) -> str:
     return f"next: no outcome has a score, so `learn` and `eval --log` have nothing to compare: {again}"
 
 
-def _import_notes(written: "LogSummary") -> Iterator[str]:
+def _import_notes(written: LogSummary) -> Iterator[str]:
     if written.merged:
         yield f"merged: {written.merged:,} samples in rows of several (means; the column samples says of how many)"
     if written.same:
@@ -88,7 +88,7 @@ def _import_notes(written: "LogSummary") -> Iterator[str]:
         yield f"left out: {reason}: {count:,}"
 
 
-def _import_json(written: "LogSummary") -> Mapping[str, object]:
+def _import_json(written: LogSummary) -> Mapping[str, object]:
     return {
         "tasks": written.tasks,
         "workers": written.workers,
@@ -105,3 +105,27 @@ def _import_json(written: "LogSummary") -> Mapping[str, object]:
 
 def _plural(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def litellm(config: Source, to: Out = None, force: Force = False, json: JsonOption = False) -> ExitCode:
+    """Convert a LiteLLM model_list into workers.
+
+    Prints [workers] tables for shikisha.toml. Keys are not copied.
+    """
+    imported = import_models(load_yaml(config), str(config))
+    if json:
+        output.print_json({"workers": imported.workers, "notes": imported.notes})
+        return ExitCode.OK
+    for note in imported.notes:
+        output.print_note(note)
+    if to is None:
+        output.print_answer(imported.toml())
+    else:
+        output.write_new_file(to, imported.toml(), force=force)
+    output.print_note(f"{len(imported.workers)} workers from {config}")
+    return ExitCode.OK
+
+
+group = typer.Typer(help="Import workers and outcomes from other tools.", no_args_is_help=True)
+group.command("litellm")(command(litellm))
+group.command("outcomes")(command(outcomes))

@@ -1,35 +1,34 @@
-"""The journal itself: `journal verify` and `journal export`."""
+"""`journal verify` and `journal export`: check the journal against its hash chain, and print its events."""
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import Annotated, TextIO
 
 import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions
+from shikisha.cli.options import SharedOptions, command
 from shikisha.core.errors import TaskError
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from shikisha.journal import Verification
+from shikisha.journal import Verification
 
 Expect = Annotated[
-    str | None, typer.Option("--expect", metavar="HASH", help="A hash noted earlier that must be in it.")
+    str | None,
+    typer.Option("--expect", metavar="HASH", help="A hash noted earlier, which the journal must still hold."),
 ]
-OneRun = Annotated[str, typer.Argument(metavar="RUN", help="One run's events; else all.", show_default=False)]
-To = Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file; else to stdout.")]
+OneRun = Annotated[
+    str, typer.Argument(metavar="RUN", help="The run whose events are printed; by default all.", show_default=False)
+]
+To = Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file; by default to stdout.")]
 
 
 def verify(shared: SharedOptions, expect: Expect = None) -> ExitCode:
-    """Check the journal against its hash chain.
+    """Verify the journal against its hash chain.
 
     Exit code 6 if anything was changed, cut or reordered.
     """
 
-    async def main() -> "Verification":
+    async def main() -> Verification:
         async with session.open_existing_journal(shared) as journal:
             return await journal.verify(expect)
 
@@ -52,7 +51,7 @@ def verify(shared: SharedOptions, expect: Expect = None) -> ExitCode:
 def export(shared: SharedOptions, run: OneRun = "", to: To = None) -> ExitCode:
     """Print events as lines of JSON.
 
-    One event a line, texts in place, with --json or without.
+    One event per line, with its texts, whether --json is given or not.
     """
 
     async def main() -> int:
@@ -71,10 +70,15 @@ def export(shared: SharedOptions, run: OneRun = "", to: To = None) -> ExitCode:
     return ExitCode.OK
 
 
-def _open_output(to: Path | None) -> "AbstractContextManager[TextIO | None]":
+def _open_output(to: Path | None) -> AbstractContextManager[TextIO | None]:
     if to is None:
         return nullcontext()
     try:
         return to.open("w", encoding="utf-8")
     except OSError as error:
         raise TaskError(f"{to}: cannot be written: {error.strerror}") from None
+
+
+group = typer.Typer(help="Verify and export the journal.", no_args_is_help=True)
+group.command("verify")(command(verify))
+group.command("export")(command(export))

@@ -1,72 +1,72 @@
-"""Keys of a server: `keys create`, `list`, `revoke`, `rotate`, `budget` and `mend-clock`, on the journal's database.
+"""`keys`: the API keys of a server, in the database of its journal.
 
-Invariants: a secret is printed once, by the command that made it, and alone on stdout; what is done here holds for
-servers that run within a second, and is in their audit under the name of the account at this terminal. Deliberately
-absent: who may use this (whoever can write the database can do anything).
+Invariants: a secret is printed once, by the command that created it, and alone on stdout; running servers apply a
+change within a second, and record it in their audit under the account at this terminal. There is no authorization here,
+because whoever can write to the database can do anything.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from time import time
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
 from shikisha.cli import output, session
+from shikisha.cli.approval_prompt import current_user
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions, command
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import TaskError
-
-if TYPE_CHECKING:
-    from shikisha.server.keys import IssuedKey, Key, KeyCaps, KeyManager
-    from shikisha.server.keys.grants import DailySpend
-    from shikisha.server.keys.key import KeyScope
+from shikisha.server.keys import IssuedKey, Key, KeyCaps, KeyManager, KeySpec
+from shikisha.server.keys.grants import DailySpend, read_spend
+from shikisha.server.keys.key import KEY_PREFIX, KeyScope, dollars_of
+from shikisha.server.keys.manager import UnknownKey, UnusableKey
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
-group = typer.Typer(help="Look after the keys of a server.", no_args_is_help=True)
+group = typer.Typer(help="Manage the API keys of a server.", no_args_is_help=True)
 _DAY = 86400.0
 Many = list[str] | None
-KeyName = Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is, for people.")]
-KeyId = Annotated[str, typer.Argument(metavar="KEY", help="A key's id, or the key itself's first part.")]
+KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key, for people.")]
+KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The id of a key, or the key itself.")]
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPermissionOptions:
-    """What a key may do."""
+    """The permissions of a key."""
 
-    tenant: Annotated[str, typer.Option("--tenant", help="Whose runs it sees.")] = "default"
+    tenant: Annotated[str, typer.Option("--tenant", help="The tenant whose runs it sees.")] = "default"
     scope: Annotated[Many, typer.Option("--scope", help="run, read, approve or admin; may be repeated.")] = None
-    worker: Annotated[Many, typer.Option("--worker", help="A worker it may use; all without one.")] = None
-    conductor: Annotated[Many, typer.Option("--conductor", help="A conductor it may use; all without one.")] = None
-    label: Annotated[Many, typer.Option("--label", help="A data label that all its tasks bear.")] = None
+    worker: Annotated[Many, typer.Option("--worker", help="A worker that it may use; by default all.")] = None
+    conductor: Annotated[Many, typer.Option("--conductor", help="A conductor that it may use; by default all.")] = None
+    label: Annotated[Many, typer.Option("--label", help="A data label that all its tasks carry.")] = None
     days: Annotated[float | None, typer.Option("--days", min=0, help="Days until it expires.")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCapOptions:
-    """What a key may use; "none" for no cap."""
+    """The caps of a key; "none" for no cap."""
 
-    dollars: Annotated[str, typer.Option("--dollars", help="US dollars in all, or none.")] = ""
-    tokens: Annotated[str, typer.Option("--tokens", help="Tokens in all, or none.")] = ""
-    requests: Annotated[str, typer.Option("--requests", help="Requests in all, or none.")] = ""
-    dollars_per_day: Annotated[str, typer.Option("--dollars-per-day", help="US dollars a UTC day, or none.")] = ""
-    tokens_per_day: Annotated[str, typer.Option("--tokens-per-day", help="Tokens a UTC day, or none.")] = ""
-    requests_per_day: Annotated[str, typer.Option("--requests-per-day", help="Requests a UTC day, or none.")] = ""
-    requests_per_minute: Annotated[str, typer.Option("--requests-per-minute", help="At one server, or none.")] = ""
-    runs_at_once: Annotated[str, typer.Option("--runs-at-once", help="At one server, or none.")] = ""
+    dollars: Annotated[str, typer.Option("--dollars", help="US dollars in total, or none.")] = ""
+    tokens: Annotated[str, typer.Option("--tokens", help="Tokens in total, or none.")] = ""
+    requests: Annotated[str, typer.Option("--requests", help="Requests in total, or none.")] = ""
+    dollars_per_day: Annotated[str, typer.Option("--dollars-per-day", help="US dollars per UTC day, or none.")] = ""
+    tokens_per_day: Annotated[str, typer.Option("--tokens-per-day", help="Tokens per UTC day, or none.")] = ""
+    requests_per_day: Annotated[str, typer.Option("--requests-per-day", help="Requests per UTC day, or none.")] = ""
+    requests_per_minute: Annotated[
+        str, typer.Option("--requests-per-minute", help="Requests per minute at one server, or none.")
+    ] = ""
+    runs_at_once: Annotated[str, typer.Option("--runs-at-once", help="Concurrent runs at one server, or none.")] = ""
 
     @property
     def given(self) -> bool:
-        """Whether any cap is."""
+        """Whether any cap is set."""
         return any(getattr(self, field.name) for field in fields(self))
 
-    def apply_to(self, caps: "KeyCaps") -> "KeyCaps":
-        """Return the caps with those that were given in the place of theirs."""
-        from shikisha.server.keys import KeyCaps
-
+    def apply_to(self, caps: KeyCaps) -> KeyCaps:
+        """Return the caps, with the options that are set in place of theirs."""
         return KeyCaps(
             _parse_cap(float, self.dollars, caps.dollars),
             _parse_cap(int, self.tokens, caps.tokens),
@@ -80,11 +80,9 @@ class KeyCapOptions:
 
 
 def create(name: KeyName, shared: SharedOptions, may: KeyPermissionOptions, most: KeyCapOptions) -> ExitCode:
-    """Issue a key. Its secret is printed once, and cannot be had again."""
-    from shikisha.server.keys import KeyCaps, KeySpec
-
+    """Create a key. Its secret is printed once and cannot be shown again."""
     if may.days is not None and may.days <= 0:
-        raise TaskError("--days: expected more than 0: the key would open nothing")
+        raise TaskError("--days: expected more than 0, or the key would never be valid")
     wanted = KeySpec(
         session.require_storable(name, "the name"),
         session.require_storable(may.tenant, "--tenant"),
@@ -103,9 +101,9 @@ def create(name: KeyName, shared: SharedOptions, may: KeyPermissionOptions, most
 
 
 def list_keys(
-    shared: SharedOptions, tenant: Annotated[str, typer.Option("--tenant", help="Only this tenant's.")] = ""
+    shared: SharedOptions, tenant: Annotated[str, typer.Option("--tenant", help="Only keys of this tenant.")] = ""
 ) -> ExitCode:
-    """List the keys, oldest first. Revoked ones stay."""
+    """List the keys, the oldest first, revoked ones included."""
     found = _with_keys(shared, lambda keeper, _: keeper.keys(tenant or None))
     if shared.json:
         output.print_json([key.shown() for key in found])
@@ -113,36 +111,35 @@ def list_keys(
     lines = [
         f"{key.id}  {_key_state(key):18}  {','.join(sorted(key.scopes)):22}  {key.tenant}  {key.name}" for key in found
     ]
-    output.print_report("\n".join(lines) or "no keys yet: `shikisha keys create NAME` makes one")
+    output.print_report("\n".join(lines) or "no keys yet: `shikisha keys create NAME` creates one")
     return ExitCode.OK
 
 
 def revoke(key: KeyId, shared: SharedOptions) -> ExitCode:
-    """Take a key back. Servers refuse it within a second."""
+    """Revoke a key. Servers refuse it within a second."""
     revoked = _with_keys(shared, lambda keeper, by: keeper.revoke(_key_id(key), by))
     if shared.json:
         output.print_json(revoked.shown())
     else:
-        output.print_note(f"revoked: key {revoked.id} ({revoked.name}) opens nothing any more")
+        output.print_note(f"revoked: key {revoked.id} ({revoked.name}) is no longer valid")
     return ExitCode.OK
 
 
 def rotate(key: KeyId, shared: SharedOptions) -> ExitCode:
-    """Give a key a new secret. The old one opens nothing any more."""
+    """Give a key a new secret. The old one is no longer valid."""
     return _print_secret(_with_keys(shared, lambda keeper, by: keeper.rotate(_key_id(key), by)), shared)
 
 
 def budget(key: KeyId, shared: SharedOptions, most: KeyCapOptions) -> ExitCode:
-    """Show what a key used, in all and by day, or change its caps."""
+    """Show the usage of a key, in total and by day, or change its caps."""
     own_id = _key_id(key)
 
-    async def look(keeper: "KeyManager", by: str) -> "tuple[Key, list[DailySpend]]":
+    async def look(keeper: KeyManager, by: str) -> tuple[Key, list[DailySpend]]:
         if most.given:
             await keeper.change(own_id, lambda key: replace(key, caps=most.apply_to(key.caps)), by)
         found = await keeper.get(own_id)
         if found is None:
             raise TaskError(f"there is no key {own_id!r}: see `shikisha keys list`")
-        from shikisha.server.keys.grants import read_spend
 
         return found, await keeper.database.query(lambda connection: read_spend(connection, own_id))
 
@@ -157,30 +154,31 @@ def budget(key: KeyId, shared: SharedOptions, most: KeyCapOptions) -> ExitCode:
 
 def mend_clock(
     shared: SharedOptions,
-    key: Annotated[str, typer.Argument(metavar="[KEY]", help="One key's id; else every key.", show_default=False)] = "",
+    key: Annotated[
+        str, typer.Argument(metavar="[KEY]", help="The id of one key; by default every key.", show_default=False)
+    ] = "",
 ) -> ExitCode:
-    """Mend what a clock that was ahead has left: keys that get 503 until a day which is far off.
+    """Repair the usage that a clock which ran ahead recorded in the future.
 
-    What was used on days that have not come yet counts as used today. Look at this machine's clock first.
+    Its keys get status 503 until that day. The usage of future days is moved to today. Check the clock of this machine
+    first.
     """
     mended = _with_keys(shared, lambda keeper, by: keeper.mend_clock(_key_id(key) if key else None, by))
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     if shared.json:
         output.print_json({"today": today, "mended": [{"key": each.key, "day": each.day} for each in mended]})
         return ExitCode.OK
-    lines = [f"key {each.key}: what was used on {each.day} counts on {today} now" for each in mended]
-    output.print_note("\n".join(lines) or f"no key was used after today, which is {today} by this machine's clock")
+    lines = [f"key {each.key}: the usage of {each.day} is moved to {today}" for each in mended]
+    output.print_note(
+        "\n".join(lines) or f"no key has usage after today, which is {today} by the clock of this machine"
+    )
     return ExitCode.OK
 
 
-def _with_keys(shared: SharedOptions, act: "Callable[[KeyManager, str], Awaitable[T]]", *, fresh: bool = False) -> T:
-    """Do something with the keys of the journal's database, in the name of whoever is at this terminal."""
+def _with_keys(shared: SharedOptions, act: Callable[[KeyManager, str], Awaitable[T]], *, fresh: bool = False) -> T:
+    """Act on the keys in the journal's database, in the name of the account at this terminal."""
 
     async def main() -> T:
-        from shikisha.cli.approval_prompt import current_user
-        from shikisha.server.keys import KeyManager
-        from shikisha.server.keys.manager import UnknownKey, UnusableKey
-
         opened = (
             session.open_command_journal(shared, session.load_container(shared))
             if fresh
@@ -195,25 +193,21 @@ def _with_keys(shared: SharedOptions, act: "Callable[[KeyManager, str], Awaitabl
     return session.run_async(main)
 
 
-def _print_secret(made: "IssuedKey", shared: SharedOptions) -> ExitCode:
+def _print_secret(made: IssuedKey, shared: SharedOptions) -> ExitCode:
     if shared.json:
         output.print_json(made.key.shown() | {"secret": made.secret})
     else:
-        output.print_note(f"key {made.key.id} ({made.key.name}); it is shown this once:")
+        output.print_note(f"key {made.key.id} ({made.key.name}); it is shown only once:")
         output.print_answer(made.secret)
     return ExitCode.OK
 
 
 def _key_id(key: str) -> str:
-    """Return the id in what somebody took for one: the id, or a whole key."""
-    from shikisha.server.keys.key import KEY_PREFIX
-
+    """Return the id of a key that is named by its id, or by the whole key."""
     return key.removeprefix(KEY_PREFIX).partition("-")[0]
 
 
-def _parse_scope(name: str) -> "KeyScope":
-    from shikisha.server.keys.key import KeyScope
-
+def _parse_scope(name: str) -> KeyScope:
     try:
         return KeyScope(name)
     except ValueError:
@@ -225,7 +219,7 @@ def _names(given: Many, option: str) -> tuple[str, ...] | None:
 
 
 def _parse_cap(number: Callable[[str], N], text: str, before: N | None) -> N | None:
-    """Return the cap that a text says: another one, none, or as it was."""
+    """Return the cap of an option: a number, None for `none`, or the former cap for an empty text."""
     if text in {"", "none"}:
         return before if not text else None
     try:
@@ -234,7 +228,7 @@ def _parse_cap(number: Callable[[str], N], text: str, before: N | None) -> N | N
         raise TaskError(f"a cap is a number or none, not {text!r}") from None
 
 
-def _key_state(key: "Key") -> str:
+def _key_state(key: Key) -> str:
     if key.revoked is not None:
         return f"revoked {_format_date(key.revoked)}"
     if key.expires is not None:
@@ -246,21 +240,19 @@ def _format_date(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
 
 
-def _cap_lines(key: "Key") -> list[str]:
+def _cap_lines(key: Key) -> list[str]:
     caps = {name: cap for name, cap in asdict(key.caps).items() if cap is not None}
     said = ", ".join(f"{name.replace('_', ' ')} {cap:g}" for name, cap in caps.items())
     return [f"key {key.id} ({key.name}), tenant {key.tenant}: {said or 'no caps'}"]
 
 
-def _usage_line(each: "DailySpend") -> str:
+def _usage_line(each: DailySpend) -> str:
     used = _usage_json(each)
     paid = format_dollars(used["dollars"], 6)
     return f"{each.day or 'in all':10}  {paid}  {used['tokens']:,} tokens  {used['requests']:,} requests"
 
 
-def _usage_json(each: "DailySpend") -> dict[str, float]:
-    from shikisha.server.keys.key import dollars_of
-
+def _usage_json(each: DailySpend) -> dict[str, float]:
     return {"dollars": dollars_of(each.used.dollars), "tokens": each.used.tokens, "requests": each.used.requests}
 
 

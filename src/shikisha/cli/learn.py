@@ -1,59 +1,69 @@
-"""`learn`: an outcome log, or what a journal remembers, turned into a policy file.
+"""`learn`: fit a routing policy on an outcome log, or on the runs of a journal.
 
 Invariants: what could not be written at the end is refused at the beginning; the table goes to stdout, progress and
-warnings to stderr; with `--json -` stdout holds the report and nothing else. Deliberately absent: opinions on the
-figures; a rung is kept by its intervals, or because the user says so.
+warnings to stderr; with `--json -` stdout holds the report and nothing else. A candidate policy is selected by its
+intervals, or because the user says so, and by nothing else.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import ConfigOption
-from shikisha.core.errors import ConfigError, MissingExtra
+from shikisha.config.adapters import require_extra
+from shikisha.config.container import load_config
+from shikisha.config.policy_builder import LearnRequest, ProgressCallback, learn_policy
+from shikisha.core.errors import ConfigError
+from shikisha.core.text import to_safe_json
+from shikisha.routing.fit import policy_report
+from shikisha.routing.fit.policy_page import render_policy_page
+from shikisha.routing.fit.policy_report import policy_as_json
+from shikisha.routing.policy_data import Policy
+from shikisha.routing.policy_file import save_policy
 
-if TYPE_CHECKING:
-    from shikisha.config.policy_builder import LearnRequest, ProgressCallback
-    from shikisha.routing.policy_data import Policy
-
-STDOUT = "-"
 LogName = Annotated[
-    str, typer.Argument(metavar="LOG", help="An outcome log's folder; after --from-journal a journal's file or URL.")
+    str,
+    typer.Argument(
+        metavar="LOG", help="The folder of an outcome log; with --from-journal the file or URL of a journal."
+    ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class LearnOptions:
-    """What to learn."""
+    """What is learned, from which outcomes."""
 
     from_journal: Annotated[
-        bool, typer.Option("--from-journal", help="Learn from a journal; without LOG from the one configured.")
+        bool, typer.Option("--from-journal", help="Learn from a journal; without LOG the configured one.")
     ] = False
     workers: Annotated[str, typer.Option("--workers", "-w", help="Workers by name, as in a,b,c; by default all.")] = ""
-    seed: Annotated[int, typer.Option("--seed", help="How the tasks are divided for measuring.")] = 0
+    seed: Annotated[int, typer.Option("--seed", help="The seed of the split into training and evaluation tasks.")] = 0
     second: Annotated[
-        float, typer.Option("--second", min=0, metavar="DOLLARS", help="What a second of waiting is worth.")
+        float, typer.Option("--second", min=0, metavar="DOLLARS", help="The worth of one second less of waiting.")
     ] = 0.0
     speed: Annotated[
-        float, typer.Option("--speed", min=0, metavar="W", help="The rule adds W / seconds to a worker's success.")
+        float,
+        typer.Option("--speed", min=0, metavar="W", help="Let the table rule add W / seconds to a worker's success."),
     ] = 0.0
     limit: Annotated[
         list[str] | None,
-        typer.Option("--limit", metavar="WORKER=SHARE", help="The most of all tasks it may get; may be repeated."),
+        typer.Option(
+            "--limit", metavar="WORKER=SHARE", help="The largest share of all tasks for a worker; may be repeated."
+        ),
     ] = None
-    rung: Annotated[str, typer.Option("--rung", help="Keep this rung, whatever the evidence says.")] = ""
+    rung: Annotated[str, typer.Option("--rung", help="Select this candidate policy, whatever the evidence says.")] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnOutputOptions:
-    """What is written, and where."""
+    """Which files are written."""
 
     to: Annotated[Path, typer.Option("--out", "-o", help="The policy file to write.")]
     page: Annotated[Path | None, typer.Option("--page", help="Write the report as one HTML page.")] = None
@@ -62,53 +72,45 @@ class LearnOutputOptions:
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that are written."""
-        return tuple(path for path in (self.to, self.page, self.json) if path is not None and str(path) != STDOUT)
+        return tuple(
+            path for path in (self.to, self.page, self.json) if path is not None and str(path) != output.STDOUT
+        )
 
 
 def learn(
-    wanted: LearnOptions, written: LearnOutputOptions, log: LogName = "", config: ConfigOption = None
+    options: LearnOptions, written: LearnOutputOptions, log: LogName = "", config: ConfigOption = None
 ) -> ExitCode:
-    """Learn from outcomes whom to ask, and when to ask one more.
+    """Learn a routing policy from outcomes.
 
-    Fits a rule, a cascade and a step by step policy on a log, measures each on tasks held back from it, and keeps the
-    highest one whose gain excludes harm. A log that is too small for that gives the rule, and a warning.
+    Fits a table, a cascade and a stepwise policy on a log, and evaluates each on held-out tasks. It selects the most
+    complex one of which the interval excludes harm. A log that is too small for that yields the table, and a warning.
     """
-    order = _build_request(wanted, log, config)
+    request = _build_request(options, log, config)
     _refuse_missing(written)
-    with _show_progress() as tell:
-        from shikisha.config.policy_builder import learn_policy as learned
-
-        policy = learned(order, tell)
-    _write_policy(policy, order, written)
+    with _show_progress() as progress:
+        policy = learn_policy(request, progress)
+    _write_policy(policy, request, written)
     return ExitCode.OK
 
 
-def _build_request(wanted: LearnOptions, log: str, config: Path | None) -> "LearnRequest":
-    from shikisha.config.policy_builder import LearnRequest
-
-    if not log and not wanted.from_journal:
-        raise ConfigError("expected an outcome log's folder, or --from-journal")
+def _build_request(options: LearnOptions, log: str, config: Path | None) -> LearnRequest:
+    if not log and not options.from_journal:
+        raise ConfigError("expected the folder of an outcome log, or --from-journal")
     return LearnRequest(
-        log=None if wanted.from_journal else Path(log),
-        journal=(log or _configured_journal(config)) if wanted.from_journal else "",
-        workers=tuple(name.strip() for name in wanted.workers.split(",") if name.strip()),
-        seed=wanted.seed,
-        second=wanted.second,
-        speed=wanted.speed,
-        limits=_parse_limits(wanted.limit or ()),
-        rung=wanted.rung,
+        log=None if options.from_journal else Path(log),
+        journal=(log or load_config(config).journal_url()) if options.from_journal else "",
+        workers=tuple(name.strip() for name in options.workers.split(",") if name.strip()),
+        seed=options.seed,
+        second=options.second,
+        speed=options.speed,
+        limits=_parse_limits(options.limit or ()),
+        rung=options.rung,
     )
 
 
-def _configured_journal(config: Path | None) -> str:
-    from shikisha.config.container import load_config
-
-    return load_config(config).journal_url()
-
-
 def _parse_limits(given: Sequence[str]) -> Mapping[str, float]:
-    """Take WORKER=SHARE apart; a name may hold `=` itself, a share may be a percentage."""
-    found = {}
+    """Parse WORKER=SHARE; the name may contain `=`, the share may be a percentage."""
+    limits = {}
     for text in given:
         name, equals, share = text.rpartition("=")
         try:
@@ -117,82 +119,52 @@ def _parse_limits(given: Sequence[str]) -> Mapping[str, float]:
             value = -1.0
         if not (equals and name and 0 < value <= 1):
             raise ConfigError(f"--limit: expected WORKER=SHARE with a share from 0 to 1 (or 100 %), not {text!r}")
-        if name in found:
+        if name in limits:
             raise ConfigError(f"--limit: {name!r} is there twice")
-        found[name] = value
-    return found
+        limits[name] = value
+    return limits
 
 
 def _refuse_missing(written: LearnOutputOptions) -> None:
-    """Refuse what would be missing, or could not be written, when everything has been learned."""
-    needed = [(library, "learn", "learning") for library in ("numpy", "scipy", "sklearn")]
-    for library, extra, purpose in (*needed, *((("jinja2", "eval", "learn --page"),) if written.page else ())):
-        if find_spec(library) is None:
-            raise MissingExtra(extra, purpose)
+    """Refuse before the fit what would be missing, or could not be written, after it."""
+    require_extra("learn", "learning")
+    if written.page is not None:
+        require_extra("eval", "learn --page")
     if len({path.absolute() for path in written.files}) < len(written.files):
         raise ConfigError("--out, --page and --json: expected different files")
     for path in written.files:
-        _refuse_unwritable(path)
-
-
-def _refuse_unwritable(path: Path) -> None:
-    """Refuse a file that cannot be written; one that was not there is not there afterwards."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        there = path.exists()
-        with path.open("ab"):
-            pass
-        if not there:
-            path.unlink()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+        output.refuse_unwritable(path)
 
 
 @contextmanager
-def _show_progress() -> "Iterator[ProgressCallback]":
-    """Yield who is told how it goes: a line on stderr that moves, and nothing where that is no terminal."""
+def _show_progress() -> Iterator[ProgressCallback]:
+    """Yield the callback for progress: it moves a line on stderr, and does nothing where that is no terminal."""
     console = output.make_console()
     if not console.is_terminal or console.is_dumb_terminal:
         yield lambda _: None
         return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     with Progress(
         SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"), console=console, transient=True
-    ) as shown:
-        line = shown.add_task("reading")
-        yield lambda text: shown.update(line, description=text)
+    ) as progress:
+        line = progress.add_task("reading")
+        yield lambda text: progress.update(line, description=text)
 
 
-def _write_policy(policy: "Policy", order: "LearnRequest", written: LearnOutputOptions) -> None:
-    from shikisha.core.text import to_safe_json
-    from shikisha.routing.fit import policy_report
-    from shikisha.routing.fit.policy_report import policy_as_json
-    from shikisha.routing.policy_file import save_policy
-
+def _write_policy(policy: Policy, request: LearnRequest, written: LearnOutputOptions) -> None:
+    written.to.parent.mkdir(parents=True, exist_ok=True)
     version = save_policy(policy, written.to)
-    log = "" if order.log is None else str(order.log)
-    uses = policy_report.usage_commands(policy, str(written.to), log, order.workers)
+    log = "" if request.log is None else str(request.log)
+    uses = policy_report.usage_commands(policy, str(written.to), log, request.workers)
     if written.page is not None:
-        from shikisha.routing.fit.policy_page import render_policy_page
-
-        _write_file(written.page, render_policy_page(policy, version, uses))
+        output.write_file(written.page, render_policy_page(policy, version, uses))
     report = to_safe_json(policy_as_json(policy, version))
     for note in policy.about.notes:
         output.print_note(f"shikisha: warning: {note}")
-    if written.json is not None and str(written.json) != STDOUT:
-        _write_file(written.json, report + "\n")
+    if written.json is not None and str(written.json) != output.STDOUT:
+        output.write_file(written.json, report + "\n")
     output.print_note(f"written: {written.to} (version {version})")
-    if str(written.json or "") == STDOUT:
+    if str(written.json or "") == output.STDOUT:
         output.print_line(report)
         return
     policy_report.print_selection(policy, output.make_console(to_stdout=True))
     output.print_report("\nHow to use it:\n" + "\n".join(f"  {line}\n    {meaning}" for line, meaning in uses))
-
-
-def _write_file(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
-    output.print_note(f"written: {path}")

@@ -1,8 +1,8 @@
-"""Options that several commands share, as records, and the decorator that lets a command take them.
+"""Options that several commands share, and the decorator that turns a function into a command.
 
-A command is a function of records like these; `command` spreads their fields out as the options that Typer sees, and
-turns every error into a message and an exit code. Keys and answers never appear in a traceback, because none is shown
-(SHIKISHA_DEBUG=1 shows it). Deliberately absent: a global state; what a command is told, it is told by its arguments.
+A command is a function of records of options; `command` spreads their fields out as the options that Typer sees,
+because Typer itself takes no records, and `eval` has 25 options. Every error becomes a message and an exit code. No
+traceback is shown, so that no key or answer can be in one (SHIKISHA_DEBUG=1 shows it).
 """
 
 import inspect
@@ -25,15 +25,16 @@ from shikisha.core.errors import PlanError, ShikishaError, TaskError
 Command = Callable[..., ExitCode | None]
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", help="The configuration; else $SHIKISHA_CONFIG, else ./shikisha.toml.")
+    Path | None,
+    typer.Option("--config", "-c", help="The configuration file; by default $SHIKISHA_CONFIG or ./shikisha.toml."),
 ]
-JournalOption = Annotated[str | None, typer.Option("--journal", help="The journal: a file or a database URL.")]
+JournalOption = Annotated[str | None, typer.Option("--journal", help="The journal: a file, or the URL of a database.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value to stdout.")]
 
 
 @dataclass(frozen=True, slots=True)
 class SharedOptions:
-    """What nearly every command takes."""
+    """Options of nearly every command."""
 
     config: ConfigOption = None
     journal: JournalOption = None
@@ -42,42 +43,46 @@ class SharedOptions:
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """What a task has besides its prompt."""
+    """The parts of a task besides its prompt."""
 
-    context: Annotated[str | None, typer.Option("--context", help="A file with context; - reads stdin.")] = None
-    domain: Annotated[str, typer.Option("--domain", help="The task's type, for rules.")] = ""
-    label: Annotated[list[str] | None, typer.Option("--label", help="A label, for rules; may be repeated.")] = None
+    context: Annotated[
+        str | None, typer.Option("--context", help="A file with context for the task; - reads stdin.")
+    ] = None
+    domain: Annotated[str, typer.Option("--domain", help="The domain of the task, for rules and policies.")] = ""
+    label: Annotated[
+        list[str] | None, typer.Option("--label", help="A label of the task, for rules; may be repeated.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConductorOptions:
-    """Who conducts whom."""
+    """The conductor and its workers."""
 
     conductor: Annotated[
         str, typer.Option("--conductor", "-C", help="fixed:NAME, rules:FILE, lm:WORKER|DIR, or one of [conductors].")
     ] = ""
     pool: Annotated[
-        str, typer.Option("--pool", "-p", help="Workers by name, as in a,b,c; else the pool configured.")
+        str, typer.Option("--pool", "-p", help="Workers by name, as in a,b,c; by default the configured pool.")
     ] = ""
 
     @property
     def names(self) -> list[str]:
-        """The workers named."""
+        """The names of the workers."""
         return [name.strip() for name in self.pool.split(",") if name.strip()]
 
 
 @dataclass(frozen=True, slots=True)
 class CapOptions:
-    """Caps that go before the configured ones."""
+    """Caps that replace the configured ones."""
 
-    dollars: Annotated[float | None, typer.Option("--dollars", min=0, help="Spend at most so many US dollars.")] = None
-    seconds: Annotated[float | None, typer.Option("--seconds", min=0.001, help="Take at most so long.")] = None
-    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="Use at most so many tokens.")] = None
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Perform at most so many steps.")] = None
-    rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="Plan at most so often.")] = None
+    dollars: Annotated[float | None, typer.Option("--dollars", min=0, help="The most US dollars to spend.")] = None
+    seconds: Annotated[float | None, typer.Option("--seconds", min=0.001, help="The most seconds to take.")] = None
+    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="The most tokens to use.")] = None
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="The most steps to perform.")] = None
+    rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="The most rounds of planning.")] = None
 
     def apply_to(self, caps: Caps) -> Caps:
-        """Return the caps with those that were given in the place of theirs."""
+        """Return the caps, with the options that are set in place of theirs."""
         return Caps(
             steps=caps.steps if self.steps is None else self.steps,
             rounds=caps.rounds if self.rounds is None else self.rounds,
@@ -93,25 +98,25 @@ def command(function: Command) -> Callable[..., None]:
     """Return the function as Typer takes it: records spread out into options, errors turned into exit codes."""
     hints = get_type_hints(function, include_extras=True)
     records = {name: hint for name, hint in hints.items() if is_dataclass(hint) and isinstance(hint, type)}
-    places = {field.name: record for record, kind in records.items() for field in fields(kind)}
+    record_of = {field.name: name for name, record in records.items() for field in fields(record)}
 
-    def run(**given: object) -> None:
-        gathered: dict[str, dict[str, object]] = {record: {} for record in records}
-        plain: dict[str, object] = {}
-        for name, value in given.items():
-            (gathered[places[name]] if name in places else plain)[name] = value
-        whole = {record: kind(**gathered[record]) for record, kind in records.items()}
+    def run(**options: object) -> None:
+        arguments: dict[str, object] = {}
+        values: dict[str, dict[str, object]] = {name: {} for name in records}
+        for name, value in options.items():
+            (values[record_of[name]] if name in record_of else arguments)[name] = value
 
-        def called() -> ExitCode | None:
-            _refuse_non_finite(given)
-            return function(**whole, **plain)
+        def call() -> ExitCode | None:
+            _refuse_non_finite(options)
+            return function(**arguments, **{name: record(**values[name]) for name, record in records.items()})
 
-        code = _run_with_exit_code(called, as_json=given.get("json") is True)
+        code = _run_with_exit_code(call, as_json=options.get("json") is True)
         if code:
             raise typer.Exit(code)
 
     parameters = list(_option_parameters(inspect.signature(function), hints, records))
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # Typer reads it; mypy has no word for it
+    # Typer reads the signature and the annotations of what it is given, and those of `run` say nothing.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__name__, run.__doc__ = function.__name__, function.__doc__
     return run
@@ -129,7 +134,7 @@ def _option_parameters(
 
 
 def _refuse_non_finite(given: Mapping[str, object]) -> None:
-    """Refuse nan and inf, which pass every bound: nothing is ever more than nan, so a cap of nan would be none."""
+    """Refuse nan and inf: no comparison with nan is ever true, so a cap of nan would be no cap."""
     for name, value in given.items():
         if isinstance(value, float) and not isfinite(value):
             raise TaskError(f"--{name.replace('_', '-')}: expected a number, not {value:g}")
@@ -142,22 +147,23 @@ def _run_with_exit_code(function: Callable[[], ExitCode | None], *, as_json: boo
     except typer.Exit:
         raise
     except ShikishaError as error:
-        return _report_error(error, exit_code_of_error(error), as_json)
+        return report_error(error, exit_code_of_error(error), as_json=as_json)
     except StopSignal as stopped:
         return stopped.code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:  # whoever read stdout has gone: nobody is left to tell
+    except BrokenPipeError:  # the reader of stdout has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
     except Exception as error:  # noqa: BLE001 - the last place: a person gets a sentence, not a traceback
         if os.environ.get("SHIKISHA_DEBUG"):
             traceback.print_exc()
-        return _report_error(error, ExitCode.INTERNAL, as_json)
+        return report_error(error, ExitCode.INTERNAL, as_json=as_json)
 
 
-def _report_error(error: Exception, code: ExitCode, as_json: bool) -> ExitCode:
-    what = str(error) if code is not ExitCode.INTERNAL else f"unforeseen: {type(error).__name__}: {error}"
+def report_error(error: Exception, code: ExitCode, *, as_json: bool) -> ExitCode:
+    """Print an error as a message, or as JSON, and return its exit code."""
+    what = str(error) if code is not ExitCode.INTERNAL else f"unexpected: {type(error).__name__}: {error}"
     if as_json:
         place = {"what": error.what, "where": error.where} if isinstance(error, PlanError) else {"what": what}
         output.print_json({"error": place})

@@ -1,8 +1,8 @@
-"""Plans on the command line: `plan` asks a conductor for one and performs nothing, or parses a text."""
+"""`plan`: ask a conductor for a plan, or parse the text of one, and perform nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,54 +10,57 @@ from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import ConductorOptions, SharedOptions, TaskOptions
 from shikisha.core.errors import PlanError, TaskError
+from shikisha.core.plan import Plan
+from shikisha.core.plan_parser import parse_plan
+from shikisha.core.prompts import render_plan_lists
+from shikisha.core.run import Run
+from shikisha.core.task import Task
 from shikisha.core.text import one_line
+from shikisha.engine.conductor import Conductor, Proposal, Situation
+from shikisha.engine.engine import Engine
+from shikisha.engine.recorder import MemoryRecorder
 
-if TYPE_CHECKING:
-    from shikisha.core.plan import Plan
-    from shikisha.core.run import Run
-    from shikisha.core.task import Task
-    from shikisha.engine.conductor import Conductor, Proposal, Situation
-
-Prompt = Annotated[str, typer.Argument(help="What is to be done; - reads it from stdin.", show_default=False)]
+Prompt = Annotated[str, typer.Argument(help="The task; - reads it from stdin.", show_default=False)]
 Parse = Annotated[
-    str | None, typer.Option("--parse", metavar="FILE", help="Parse this plan text (- for stdin) instead of asking.")
+    str | None, typer.Option("--parse", metavar="FILE", help="Parse the plan in this file (- for stdin) instead.")
 ]
 PoolSize = Annotated[
-    int | None, typer.Option("--pool-size", min=0, help="With --parse: how many workers there are; else the pool's.")
+    int | None,
+    typer.Option(
+        "--pool-size", min=0, help="With --parse: the size of the pool; by default that of the configured pool."
+    ),
 ]
 
 
 def plan(
-    about: TaskOptions,
-    conducting: ConductorOptions,
+    details: TaskOptions,
+    chosen: ConductorOptions,
     shared: SharedOptions,
     prompt: Prompt = "",
     parse: Parse = None,
     pool_size: PoolSize = None,
 ) -> ExitCode:
-    """Ask for a plan, or parse one; perform nothing.
+    """Ask for a plan, or parse one, and perform nothing.
 
-    No journal is written. With --parse, exit code 2 for a text that is no plan.
+    No journal is written. With --parse, exit code 2 for a text that is not a plan.
     """
     if parse is not None:
-        return _parse_file(parse, pool_size, conducting, shared)
+        return _parse_file(parse, pool_size, chosen, shared)
     if not prompt:
         raise TaskError("expected a prompt, or --parse FILE")
-    run, proposal = session.run_async(lambda: _ask_for_plan(session.read_task(prompt, about), conducting, shared))
+    run, proposal = session.run_async(lambda: _ask_for_plan(session.read_task(prompt, details), chosen, shared))
     if proposal is None:
         raise PlanError(run.finished.why if run.finished else str(run.status), run.started.conductor)
     _print_proposal(run, proposal, shared)
     return ExitCode.OK
 
 
-def _parse_file(file: str, pool_size: int | None, conducting: ConductorOptions, shared: SharedOptions) -> ExitCode:
-    from shikisha.core.plan_parser import parse_plan
-
+def _parse_file(file: str, pool_size: int | None, chosen: ConductorOptions, shared: SharedOptions) -> ExitCode:
     try:
         text = session.read_text(file)
     except TaskError as error:
         raise PlanError(str(error), "text") from None
-    size = pool_size if pool_size is not None else len(session.load_container(shared).pool(conducting.names))
+    size = pool_size if pool_size is not None else len(session.load_container(shared).pool(chosen.names))
     parsed = parse_plan(text, size)
     if shared.json:
         output.print_json(plan_json(parsed))
@@ -66,54 +69,44 @@ def _parse_file(file: str, pool_size: int | None, conducting: ConductorOptions, 
     return ExitCode.OK
 
 
-async def _ask_for_plan(
-    task: "Task", conducting: ConductorOptions, shared: SharedOptions
-) -> "tuple[Run, Proposal | None]":
-    """Let an engine in memory ask for a plan: within the caps, with retries and time limits, and perform nothing."""
-    from shikisha.engine.engine import Engine
-    from shikisha.engine.recorder import MemoryRecorder
-
-    async with session.open_container(session.load_container(shared)) as composition:
-        pool = composition.pool(conducting.names)
-        curious = _PlanRecorder(composition.conductor(conducting.conductor, pool))
-        engine = Engine(MemoryRecorder(), vault=composition.vault)
-        run = await engine.run(task, pool, curious, composition.caps)
-        return run, curious.proposals[0] if curious.proposals else None
+async def _ask_for_plan(task: Task, chosen: ConductorOptions, shared: SharedOptions) -> tuple[Run, Proposal | None]:
+    """Ask for a plan through an engine in memory, which applies caps, retries and time limits."""
+    async with session.open_container(session.load_container(shared)) as container:
+        pool = container.pool(chosen.names)
+        recorded = _PlanRecorder(container.conductor(chosen.conductor, pool))
+        engine = Engine(MemoryRecorder(), vault=container.vault)
+        run = await engine.run(task, pool, recorded, container.caps)
+        return run, recorded.proposals[0] if recorded.proposals else None
 
 
 @dataclass(slots=True)
 class _PlanRecorder:
-    """Asks a conductor, keeps what it proposes, and has nothing performed."""
+    """A conductor that records the proposal of another, and returns an empty plan, so that nothing is performed."""
 
-    conductor: "Conductor"
-    proposals: "list[Proposal]" = field(default_factory=list)
+    conductor: Conductor
+    proposals: list[Proposal] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         return self.conductor.name
 
-    async def propose(self, situation: "Situation") -> "Proposal":
-        from shikisha.core.plan import Plan
-        from shikisha.engine.conductor import Proposal
-
+    async def propose(self, situation: Situation) -> Proposal:
         proposal = await self.conductor.propose(situation)
         proposal.plan.check_pool(len(situation.cards))
         self.proposals.append(proposal)
         return Proposal(Plan(), final=True)
 
 
-def plan_json(plan: "Plan") -> Mapping[str, object]:
-    """Return the plan's JSON twin."""
+def plan_json(plan: Plan) -> Mapping[str, object]:
+    """Return a plan as JSON."""
     return {"steps": [{"worker": s.worker, "subtask": s.subtask, "access": list(s.access)} for s in plan.steps]}
 
 
-def _print_lists(plan: "Plan") -> None:
-    from shikisha.core.prompts import render_plan_lists
-
+def _print_lists(plan: Plan) -> None:
     output.print_answer(render_plan_lists(plan))
 
 
-def _print_proposal(run: "Run", proposal: "Proposal", shared: SharedOptions) -> None:
+def _print_proposal(run: Run, proposal: Proposal, shared: SharedOptions) -> None:
     if shared.json:
         output.print_json(
             {

@@ -1,13 +1,8 @@
-"""Watching a run: the live tree on a terminal, plain lines elsewhere, nothing with --quiet.
+"""The progress of a run: a live tree on a terminal, plain lines elsewhere; and the same tree for `trace`.
 
-A watch is told every event (`Engine(observe=…)`) and draws from nothing else. Invariant: it writes to stderr only, and
-`paused` keeps it still while a person is asked. Deliberately absent: the answer, which the command prints at the end.
-
-A run as a tree: rounds, steps with worker, state, seconds and cost, and below them why anything was done again.
-
-The same picture serves while a run is performed (folded from the events so far) and afterwards (`trace`). Child runs
-hang below the step that started them. Invariant: every text of a model or a user is cleaned and on one line.
-Deliberately absent: anything that the events do not say.
+Progress observes every event (`Engine(observe=…)`) and draws from nothing else. Invariants: it writes to stderr only;
+`paused` keeps it still while a person is asked; every text of a model or a user is cleaned and on one line. Child runs
+hang below the step that started them.
 """
 
 import os
@@ -17,7 +12,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from itertools import zip_longest
 from time import time
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+from rich.console import RenderableType
+from rich.live import Live
+from rich.text import Text
+from rich.tree import Tree
 
 from shikisha.cli import output
 from shikisha.core.budget import Amount, format_dollars
@@ -42,15 +42,11 @@ from shikisha.core.plan import Step
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
 from shikisha.core.text import one_line
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.live import Live
-
 PastEvents = Mapping[str, Iterable[Event]]
 
 
 class RunProgress(Protocol):
-    """Who is told what happens."""
+    """Shows what happens in a run."""
 
     started: bool
 
@@ -59,7 +55,7 @@ class RunProgress(Protocol):
         ...
 
     def paused(self) -> AbstractContextManager[None]:
-        """Keep still inside."""
+        """Write nothing inside the context."""
         ...
 
     def __enter__(self) -> "RunProgress": ...
@@ -68,7 +64,7 @@ class RunProgress(Protocol):
 
 
 def choose_progress(quiet: bool, past: PastEvents | None = None) -> RunProgress:
-    """Return the watch that suits stderr. `past` are the events of runs that go on."""
+    """Return the progress that suits stderr. `past` are the events of runs that continue."""
     if quiet:
         return SilentProgress()
     if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
@@ -77,16 +73,16 @@ def choose_progress(quiet: bool, past: PastEvents | None = None) -> RunProgress:
 
 
 class SilentProgress:
-    """Says nothing."""
+    """Shows nothing."""
 
     started = False
 
     def observe(self, event: Event) -> None:  # noqa: ARG002 - the protocol's signature
-        """Note only that there is a run."""
+        """Note only that a run has started."""
         self.started = True
 
     def paused(self) -> AbstractContextManager[None]:
-        """Nothing moves."""
+        """Nothing needs to stop."""
         return nullcontext()
 
     def __enter__(self) -> "SilentProgress":
@@ -96,7 +92,7 @@ class SilentProgress:
 
 
 class RunEvents:
-    """The events so far, by run, in the order in which runs were first heard of."""
+    """The events so far, by run, in the order of their first events."""
 
     def __init__(self, past: PastEvents) -> None:
         self._events = {run: list(events) for run, events in past.items()}
@@ -106,7 +102,7 @@ class RunEvents:
         self._events.setdefault(event.run, []).append(event)
 
     def runs(self) -> dict[str, Run]:
-        """Fold every run whose beginning is known."""
+        """Return every run of which the first event is known."""
         known = {run: events for run, events in list(self._events.items()) if isinstance(events[0], RunStarted)}
         return {run: Run.fold(tuple(events)) for run, events in known.items()}
 
@@ -116,13 +112,13 @@ class LiveProgress:
 
     def __init__(self, past: PastEvents) -> None:
         self.started = bool(past)
-        self._told = RunEvents(past)
+        self._runs = RunEvents(past)
         self._live: Live | None = None
 
     def observe(self, event: Event) -> None:
-        """Take note of an event; the next redrawing shows it."""
+        """Take note of an event; the next refresh shows it."""
         self.started = True
-        self._told.add(event)
+        self._runs.add(event)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -141,8 +137,6 @@ class LiveProgress:
         self._stop(keep=True)
 
     def _start(self) -> None:
-        from rich.live import Live
-
         _echo_controls(False)
         self._live = Live(console=output.make_console(), get_renderable=self._draw, refresh_per_second=8)
         self._live.start()
@@ -155,14 +149,13 @@ class LiveProgress:
             _echo_controls(True)
 
     def _draw(self) -> "RenderableType":
-
-        runs = self._told.runs()
+        runs = self._runs.runs()
         root = next((run for run in runs.values() if run.started.parent is None), None)
         return run_tree(RunTreeView(runs, time()), root.id) if root is not None else ""
 
 
 def _echo_controls(on: bool) -> None:
-    """Let the terminal show ^C when it is typed, or not: the sign would shift the tree by a column or a line."""
+    """Let the terminal echo ^C or not; the echo would shift the tree by a column or a line."""
     try:
         import termios
     except ImportError:
@@ -174,22 +167,22 @@ def _echo_controls(on: bool) -> None:
 
 
 class LineProgress:
-    """Prints a line when a round is planned, a step ends or anything goes other than planned."""
+    """Prints a line when a round is planned, when a step ends, and when anything fails."""
 
     def __init__(self, past: PastEvents) -> None:
         self.started = bool(past)
-        self._told = RunEvents(past)
+        self._runs = RunEvents(past)
 
     def observe(self, event: Event) -> None:
-        """Print the line that tells this event, if one does."""
+        """Print the line of this event, if it has one."""
         self.started = True
-        self._told.add(event)
-        run = self._told.runs().get(event.run)
+        self._runs.add(event)
+        run = self._runs.runs().get(event.run)
         for line in self._lines(event, run) if run is not None else ():
             output.print_note(f"{'  ' * run.started.depth if run else ''}{line}")
 
     def paused(self) -> AbstractContextManager[None]:
-        """Lines stand still by themselves."""
+        """Lines need not stop."""
         return nullcontext()
 
     def __enter__(self) -> "LineProgress":
@@ -198,7 +191,6 @@ class LineProgress:
     def __exit__(self, *_: object) -> None: ...
 
     def _lines(self, event: Event, run: Run) -> Iterator[str]:
-
         match event:
             case RunStarted() | RunResumed() | RunFinished() | RunPaused():
                 yield run_line(run).plain
@@ -218,10 +210,6 @@ class LineProgress:
                 return
 
 
-if TYPE_CHECKING:
-    from rich.text import Text
-    from rich.tree import Tree
-
 RUNNING_SIGN, DONE_SIGN, FAILED_SIGN, WAITING_SIGN, ASKING_SIGN = "▶", "✓", "✗", "·", "?"
 _SIGN_STYLES = {
     RUNNING_SIGN: "cyan",
@@ -235,7 +223,7 @@ _STATUS_STYLES = {RunStatus.DONE: "green", RunStatus.RUNNING: "cyan", RunStatus.
 
 @dataclass(frozen=True, slots=True)
 class RunTreeView:
-    """What is drawn: the runs by id, the time now (None: afterwards), whether answers are shown too."""
+    """What is drawn: runs by id, the time now (None: afterwards), and whether answers are shown."""
 
     runs: Mapping[str, Run]
     now: float | None = None
@@ -244,8 +232,6 @@ class RunTreeView:
 
 def run_tree(view: RunTreeView, root: str) -> "Tree":
     """Return the tree of a run and its child runs."""
-    from rich.tree import Tree
-
     run = view.runs[root]
     tree = Tree(run_line(run, view.now), guide_style="dim")
     for record in run.rounds:
@@ -276,7 +262,7 @@ def _add_step(branch: "Tree", step: Step, record: StepRecord, run: Run, view: Ru
 
 
 def run_line(run: Run, now: float | None = None) -> "Text":
-    """Return where a run stands, on one line."""
+    """Return the line of a run: id, status, seconds and cost."""
     status = run.status
     style = _STATUS_STYLES.get(status, "yellow")
     why = run.why if status is not RunStatus.DONE else ""
@@ -291,7 +277,7 @@ def run_line(run: Run, now: float | None = None) -> "Text":
 
 
 def round_line(record: RoundRecord, run: Run) -> "Text":
-    """Return who planned a round, and its shape."""
+    """Return the line of a round: its topology, its conductor and the cost of planning."""
     if record.plan is None or record.proposed is None:
         return _styled_line(f"round {record.index}: {run.started.conductor} is planning", "cyan")
     who = record.proposed.substituted or record.proposed.conductor
@@ -303,9 +289,7 @@ def round_line(record: RoundRecord, run: Run) -> "Text":
 
 
 def step_line(step: Step, record: StepRecord, run: Run, now: float | None = None) -> "Text":
-    """Return a step's worker, state, seconds, dollars and subtask."""
-    from rich.text import Text
-
+    """Return the line of a step: worker, state, seconds, cost and subtask."""
     sign, state = _step_state(step, record, run.status)
     planned = run.started.pool[step.worker]
     worker = record.attempts[-1].started.worker if record.attempts else planned
@@ -320,7 +304,7 @@ def step_line(step: Step, record: StepRecord, run: Run, now: float | None = None
 
 
 def _step_state(step: Step, record: StepRecord, status: RunStatus) -> tuple[str, str]:
-    """Return a step's sign, and in words what the sign does not say."""
+    """Return the sign of a step, and in words what the sign does not say."""
     if record.finished is not None:
         return (DONE_SIGN, "") if record.finished.fault is None else (FAILED_SIGN, str(record.finished.fault))
     if record.questions and (not record.attempts or status is RunStatus.SUSPENDED):
@@ -330,7 +314,7 @@ def _step_state(step: Step, record: StepRecord, status: RunStatus) -> tuple[str,
         return WAITING_SIGN, "not finished" if record.attempts else "not begun"
     if not record.attempts:
         return WAITING_SIGN, f"after {', '.join(map(str, step.access))}" if step.access else "waits"
-    return RUNNING_SIGN, "" if record.attempts[-1].in_flight else "again soon"
+    return RUNNING_SIGN, "" if record.attempts[-1].in_flight else "retries soon"
 
 
 def _step_figures(record: StepRecord, now: float | None) -> Iterator[str]:
@@ -347,7 +331,7 @@ def _step_figures(record: StepRecord, now: float | None) -> Iterator[str]:
 
 
 def problem_lines(record: StepRecord) -> Iterator["Text"]:
-    """Say why anything was done again or otherwise: what failed, and what it led to."""
+    """Yield what failed in a step, and what was done about it."""
     for attempt, following in zip_longest(record.attempts, record.attempts[1:]):
         leads = _retry_reason(attempt, following)
         if attempt.in_flight and following is not None:
@@ -361,7 +345,7 @@ def problem_lines(record: StepRecord) -> Iterator["Text"]:
 
 
 def _retry_reason(attempt: Attempt, following: Attempt | None) -> str:
-    """Say what came after an attempt, where it was not the end: again, or somebody else."""
+    """Return why there was another attempt, and by which worker; empty where there was none."""
     if following is None or following.started.reason is AttemptReason.FIRST:
         return ""
     worker = following.started.worker
@@ -376,8 +360,6 @@ def _run_seconds(run: Run, now: float | None) -> float:
 
 
 def _styled_line(text: str, style: str) -> "Text":
-    from rich.text import Text
-
     return Text(one_line(text, 400), style, no_wrap=True, overflow="ellipsis")
 
 
@@ -386,11 +368,11 @@ def _format_seconds(seconds: float) -> str:
 
 
 def uncertain_cost(amount: Amount) -> Iterator[str]:
-    """Yield what may have been used besides, as people read it, where that is anything."""
+    """Yield the cost that may come in addition, where there is any."""
     if amount.dollars is None or amount.dollars > 0:
         yield f"up to {format_cost(amount)} more, uncertain"
 
 
 def format_cost(amount: Amount) -> str:
-    """Return an amount's dollars as people read them; `$?` where nobody can say."""
+    """Return the dollars of an amount as text; `$?` where they are unknown."""
     return format_dollars(amount.dollars)

@@ -1,92 +1,100 @@
-"""Performing tasks: `run`, `resume`, and `approve`, which answers what a run waits for."""
+"""`run`, `resume`, and `approve`, which answers a question that a run waits for."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from shikisha.cli import output, session
+from shikisha.cli import approval_prompt, output, progress, session
+from shikisha.cli.approval_prompt import current_user
 from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_status
 from shikisha.cli.options import CapOptions, ConductorOptions, SharedOptions, TaskOptions
+from shikisha.cli.progress import RunProgress
+from shikisha.config.container import Container
 from shikisha.core.errors import JournalError, TaskError
+from shikisha.core.events import QuestionAnswered, QuestionAsked, QuestionKind, RunStatus
+from shikisha.core.run import Run
 from shikisha.core.text import one_line
+from shikisha.engine import approvals
+from shikisha.engine.approvals import Decision
+from shikisha.engine.engine import Engine, new_run_id
+from shikisha.engine.rounds import answer_problem
+from shikisha.engine.run_context import root_run_id
+from shikisha.evals.tasksets.simulated import simulated_items
+from shikisha.journal import Journal
+from shikisha.server.store import claims
+from shikisha.simulation.questions import parse_question
 
-if TYPE_CHECKING:
-    from shikisha.cli.progress import RunProgress
-    from shikisha.config.container import Container
-    from shikisha.core.events import QuestionAnswered, QuestionAsked
-    from shikisha.core.run import Run
-    from shikisha.engine.approvals import Decision
-    from shikisha.engine.engine import Engine
-    from shikisha.journal import Journal
-
+_ANSWER_OPTIONS = {
+    "answer": "--answer TEXT",
+    "approve": "yes|no",
+    "review": "yes|no|--answer TEXT",
+    "tools": "(its client answers)",
+}
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 RunId = Annotated[
     str,
-    typer.Argument(metavar="[RUN]", help="A run's id, or its beginning, or last (the default).", show_default=False),
+    typer.Argument(
+        metavar="[RUN]", help="The id of a run, or its beginning, or last (the default).", show_default=False
+    ),
 ]
 OneRun = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's id, or its beginning, or last.", show_default=False)
+    str, typer.Argument(metavar="RUN", help="The id of a run, or its beginning, or last.", show_default=False)
 ]
-Prompt = Annotated[str, typer.Argument(help="What is to be done; - reads it from stdin.", show_default=False)]
-YesNo = Annotated[str, typer.Argument(metavar="yes|no", help="For an approval or a review.", show_default=False)]
+Prompt = Annotated[str, typer.Argument(help="The task; - reads it from stdin.", show_default=False)]
+YesNo = Annotated[str, typer.Argument(metavar="yes|no", help="Answers an approval or a review.", show_default=False)]
 
 
 def run(
     prompt: Prompt,
-    about: TaskOptions,
-    conducting: ConductorOptions,
+    details: TaskOptions,
+    chosen: ConductorOptions,
     caps: CapOptions,
     shared: SharedOptions,
     quiet: Quiet = False,
 ) -> ExitCode:
     """Perform a task and print its answer."""
-    from shikisha.cli import progress
-    from shikisha.engine.engine import new_run_id
+    task, name, shown = session.read_task(prompt, details), new_run_id(), progress.choose_progress(quiet)
 
-    task, name, seen = session.read_task(prompt, about), new_run_id(), progress.choose_progress(quiet)
-
-    async def main() -> "Run":
-        async with session.open_container(session.load_container(shared)) as composition:
-            if composition.simulated_pool is not None:
+    async def main() -> Run:
+        async with session.open_container(session.load_container(shared)) as container:
+            if container.simulated_pool is not None:
                 _warn_of_simulation(task.prompt)
-            pool = composition.pool(conducting.names)
-            conductor = composition.conductor(conducting.conductor, pool)
-            limits = caps.apply_to(composition.caps)
-            async with session.open_command_journal(shared, composition) as journal:
-                with seen:
-                    config = composition.resolved()
-                    engine = _build_engine(composition, journal, seen)
+            pool = container.pool(chosen.names)
+            conductor = container.conductor(chosen.conductor, pool)
+            limits = caps.apply_to(container.caps)
+            async with session.open_command_journal(shared, container) as journal:
+                with shown:
+                    config = container.resolved()
+                    engine = _build_engine(container, journal, shown)
                     return await engine.run(task, pool, conductor, limits, run_id=name, config=config)
 
-    return _perform_and_report(main, lambda: name if seen.started else None, shared)
+    return _perform_and_report(main, lambda: name if shown.started else None, shared)
 
 
 def resume(shared: SharedOptions, run: RunId = session.NEWEST_RUN, quiet: Quiet = False) -> ExitCode:
-    """Go on with a run from its last journaled step.
+    """Continue a run from its last journaled step.
 
-    For runs that were interrupted or killed, or that waited for a person.
+    The run was interrupted or killed, or it waited for a person.
     """
-    from shikisha.cli import progress
-    from shikisha.core.run import Run
 
     name: list[str] = []
 
-    async def main() -> "Run":
+    async def main() -> Run:
         async with (
-            session.open_container(session.load_container(shared)) as composition,
+            session.open_container(session.load_container(shared)) as container,
             session.open_existing_journal(shared) as journal,
         ):
             past = await session.read_run_family(journal, await session.find_run(journal, run))
             name.append(next(iter(past)))
-            begun = Run.fold(past[name[0]]).started
-            pool = composition.pool(begun.pool)
-            conductor = composition.conductor(begun.conductor, pool)
-            with progress.choose_progress(quiet, past) as seen:
-                async with session.exclusive_run(journal, name[0], composition.settings.server.lease):
-                    return await _build_engine(composition, journal, seen).resume(name[0], pool, conductor)
+            started = Run.fold(past[name[0]]).started
+            pool = container.pool(started.pool)
+            conductor = container.conductor(started.conductor, pool)
+            with progress.choose_progress(quiet, past) as shown:
+                async with session.exclusive_run(journal, name[0], container.settings.server.lease):
+                    return await _build_engine(container, journal, shown).resume(name[0], pool, conductor)
 
     return _perform_and_report(main, lambda: name[0] if name else None, shared)
 
@@ -96,22 +104,19 @@ def approve(
     shared: SharedOptions,
     decision: YesNo = "",
     answer: Annotated[
-        str | None, typer.Option("--answer", help="The answer, where a person is the worker, or a changed one.")
+        str | None, typer.Option("--answer", help="The answer of a person who is the worker, or a changed answer.")
     ] = None,
-    step: Annotated[int | None, typer.Option("--step", help="Whose question, where several are open.")] = None,
-    remark: Annotated[str, typer.Option("--remark", help="Why, in words.")] = "",
+    step: Annotated[
+        int | None, typer.Option("--step", help="The step that asks, where several questions are open.")
+    ] = None,
+    remark: Annotated[str, typer.Option("--remark", help="The reason, for the journal.")] = "",
 ) -> ExitCode:
-    """Answer what a run waits for.
+    """Answer a question that a run waits for.
 
-    A server that performs it goes on with it within seconds; else `shikisha resume` does.
+    A server that performs the run continues it within seconds. Otherwise `shikisha resume` continues it.
     """
-    from shikisha.engine import approvals
-    from shikisha.engine.rounds import answer_problem
 
-    async def main() -> "tuple[str, QuestionAnswered, bool]":
-        from shikisha.server.lifecycle.service import root_run_id
-        from shikisha.server.store import claims
-
+    async def main() -> tuple[str, QuestionAnswered, bool]:
         async with session.open_existing_journal(shared) as journal:
             name = await session.find_run(journal, run)
             asking, question = _choose_question(await _open_questions(journal, name), step)
@@ -137,62 +142,54 @@ def approve(
         output.print_json({"run": name, "question": answered.question, "approved": answered.approved})
     word = "no" if not answered.approved else "yes" if answer is None else "the answer"
     if served:
-        output.print_note(f"noted: {word}. A server goes on with run {name}; where none runs: shikisha resume {name}")
+        output.print_note(f"noted: {word}. A server continues run {name}; without a server: shikisha resume {name}")
     else:
-        output.print_note(f"noted: {word}. Go on with: shikisha resume {name}")
+        output.print_note(f"noted: {word}. Continue with: shikisha resume {name}")
     return ExitCode.OK
 
 
-async def check_answer_was_first(journal: "Journal", answered: "QuestionAnswered") -> None:
-    """Refuse an answer that another one came before, however close."""
-    from shikisha.core.run import Run
-
+async def check_answer_was_first(journal: Journal, answered: QuestionAnswered) -> None:
+    """Raise TaskError where another answer was journaled first."""
     counts = Run.fold(await journal.read(answered.run)).answers.get(answered.question)
     if counts != answered:
-        first = counts.actor if counts else "nobody"
+        first = counts.actor if counts else "another"
         raise TaskError(f"question {answered.question} is answered already: {first} was first")
 
 
 def _warn_of_simulation(prompt: str) -> None:
-    """Say that nobody here answers everyday questions, where the embedded orchestra is put one."""
-    from shikisha.evals.tasksets.simulated import simulated_items
-    from shikisha.simulation.questions import parse_question
-
+    """Print a note where the simulated workers get a question that they cannot understand."""
     if parse_question(prompt) is None:
         sample = next(item for item in simulated_items("train") if len(item.kinds) > 1).task.prompt
         output.print_note(
-            "no workers are configured, so the embedded orchestra plays: small tools and simulated models, which"
+            "no workers are configured, so simulated workers answer: small tools and simulated models, which understand"
         )
-        output.print_note(f'understand rehearsal questions only, such as "{sample}". Your own workers: shikisha init')
+        output.print_note(f'only questions such as "{sample}". To name your own workers: shikisha init')
 
 
-def _build_engine(composition: "Container", journal: "Journal", seen: "RunProgress") -> "Engine":
-    from shikisha.cli import approval_prompt
-    from shikisha.engine.engine import Engine
-
-    chosen = approval_prompt.choose_approver(seen.paused)
-    made = Engine(
-        journal, desk=chosen, vault=composition.vault, observe=seen.observe, guarded=composition.guarded_labels
+def _build_engine(container: Container, journal: Journal, shown: RunProgress) -> Engine:
+    approver = approval_prompt.choose_approver(shown.paused)
+    engine = Engine(
+        journal, desk=approver, vault=container.vault, observe=shown.observe, guarded=container.guarded_labels
     )
-    return made.overseen(composition.autonomy_policy())
+    return engine.overseen(container.autonomy_policy())
 
 
 def _perform_and_report(
-    main: "Callable[[], Coroutine[object, object, Run]]", name: Callable[[], str | None], shared: SharedOptions
+    main: Callable[[], Coroutine[object, object, Run]], name: Callable[[], str | None], shared: SharedOptions
 ) -> ExitCode:
-    """Perform the run and say what came of it; a run that is stopped says how it goes on."""
+    """Perform a run and print its answer; for a run that was stopped, print how to continue it."""
     try:
         run = session.run_async(main)
     except StopSignal:
-        if (begun := name()) is not None:
+        if (stopped := name()) is not None:
             if shared.json:
-                output.print_json({"run": begun, "status": "interrupted", "answer": None})
-            output.print_note(f"stopped; go on with: shikisha resume {begun}")
+                output.print_json({"run": stopped, "status": "interrupted", "answer": None})
+            output.print_note(f"stopped; continue with: shikisha resume {stopped}")
         raise
     except JournalError:
-        if (begun := name()) is not None:
+        if (stopped := name()) is not None:
             output.print_note(
-                f"the run cannot be written down any more; once it can, go on with: shikisha resume {begun}"
+                f"the run cannot be journaled any more; once it can, continue with: shikisha resume {stopped}"
             )
         raise
     if shared.json:
@@ -203,10 +200,10 @@ def _perform_and_report(
     return exit_code_of_status(run.status)
 
 
-def run_summary(run: "Run") -> Mapping[str, object]:
-    """Return a run as `--json` prints it. Tokens and dollars include child runs; dollars null: nobody can say.
+def run_summary(run: Run) -> Mapping[str, object]:
+    """Return a run as `--json` prints it. Tokens and dollars include child runs; unknown dollars are null.
 
-    What may have been used besides, by calls whose outcome nobody knows, is in `uncertain_…` alone.
+    The `uncertain_…` amounts may have been used in addition, by calls whose outcome is unknown.
     """
     end = run.finished
     return {
@@ -229,67 +226,51 @@ def run_summary(run: "Run") -> Mapping[str, object]:
     }
 
 
-def _question_json(question: "QuestionAsked") -> Mapping[str, object]:
+def _question_json(question: QuestionAsked) -> Mapping[str, object]:
     return {"step": question.step, "worker": question.worker, "asks": str(question.asks), "prompt": question.prompt}
 
 
-def _explain_end(run: "Run") -> None:
-    """Say on stderr what a person needs to know when a run did not simply end with an answer."""
-    from shikisha.core.events import RunStatus
-
+def _explain_end(run: Run) -> None:
+    """Print on stderr why a run has no answer, or what it waits for."""
     if run.status is RunStatus.SUSPENDED:
         output.print_note(f"run {run.id} waits for a person:")
         for question in run.open_questions:
-            say = _ANSWER_OPTIONS[question.asks]
+            options = _ANSWER_OPTIONS[question.asks]
             planning = question.step is None
             place, choice = ("planning", "") if planning else (f"step {question.step}", f" --step {question.step}")
             output.print_note(f"  {place}, {question.worker}: {one_line(question.prompt, 70)}")
-            output.print_note(f"    shikisha approve {run.id}{choice} {say}")
+            output.print_note(f"    shikisha approve {run.id}{choice} {options}")
         output.print_note(f"then: shikisha resume {run.id}")
     elif run.status is not RunStatus.DONE and run.finished is not None:
         output.print_note(f"run {run.id} {run.status}: {run.finished.why}")
 
 
-_ANSWER_OPTIONS = {
-    "answer": "--answer TEXT",
-    "approve": "yes|no",
-    "review": "yes|no|--answer TEXT",
-    "tools": "(its client answers)",
-}
-
-
-async def _open_questions(journal: "Journal", name: str) -> "list[tuple[Run, QuestionAsked]]":
-    from shikisha.core.run import Run
-
+async def _open_questions(journal: Journal, name: str) -> list[tuple[Run, QuestionAsked]]:
     past = await session.read_run_family(journal, name)
     folded = [Run.fold(events) for events in past.values()]
     return [(run, question) for run in folded for question in run.open_questions if question.asks != "tools"]
 
 
-def _choose_question(questions: "list[tuple[Run, QuestionAsked]]", step: int | None) -> "tuple[Run, QuestionAsked]":
+def _choose_question(questions: list[tuple[Run, QuestionAsked]], step: int | None) -> tuple[Run, QuestionAsked]:
     fitting = [(run, question) for run, question in questions if step is None or question.step == step]
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
-        raise TaskError("nothing is asked" + ("" if step is None else f" in step {step}"))
+        raise TaskError("no question is open" + ("" if step is None else f" in step {step}"))
     places = ", ".join(f"--step {question.step} ({question.worker})" for _, question in fitting)
     raise TaskError(f"several questions are open; choose one: {places}")
 
 
-def _decision(question: "QuestionAsked", decision: str, answer: str | None, remark: str) -> "Decision":
-    """Return the decision that the command line holds; TaskError where the question cannot be answered so."""
-    from shikisha.cli.approval_prompt import current_user
-    from shikisha.core.events import QuestionKind
-    from shikisha.engine.approvals import Decision
-
+def _decision(question: QuestionAsked, decision: str, answer: str | None, remark: str) -> Decision:
+    """Return the decision of the command line; TaskError where it does not answer the question."""
     if question.asks is QuestionKind.ANSWER and answer is None and decision != "no":
         raise TaskError(f"{question.worker!r} is a person who answers: use --answer TEXT, or no")
     if question.asks is QuestionKind.APPROVE and (answer is not None or decision not in ("yes", "no")):
-        raise TaskError(f"a call to {question.worker!r} waits for approval: say yes or no")
+        raise TaskError(f"a call to {question.worker!r} waits for approval: expected yes or no")
     if question.asks is QuestionKind.REVIEW and (
         decision not in ("yes", "no", "") or (decision == "" and answer is None)
     ):
-        raise TaskError("the run's answer waits for a review: say yes or no, or change it with --answer TEXT")
+        raise TaskError("the run's answer waits for a review: expected yes or no, or --answer TEXT to change it")
     if answer is not None and not answer.strip():
         raise TaskError("the answer is empty")
     text, said = session.require_storable(answer or "", "--answer"), session.require_storable(remark, "--remark")

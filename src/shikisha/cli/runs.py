@@ -1,62 +1,57 @@
-"""Looking at runs afterwards: `runs`, `trace`, `explain`.
+"""Commands on runs of the journal: `runs`, `trace` and `explain` show them; `feedback`, `release` and `rollback` act.
 
-`feedback`: a person's word on a run's answer, kept as a grade beside those of checks and judges.
-
-Invariant: a word is appended and never changed; of several the last counts, and executed grades go before all of them.
-Deliberately absent: who somebody really is (the name is that of the account at this terminal), and any effect on the
-run, which has ended.
-
-`release`: let servers perform a run again that they quarantined because it took some of them down.
-
-Invariant: it is in the audit of the keys, under the name of the account at this terminal. Deliberately absent:
-performing it here (`resume` does, away from every server).
-
-`rollback`: undo what the calls of a run did, as far as compensating workers are registered for them.
-
-Invariants: what could not be undone is named, and ends the command with an error; nobody else rolls the run back
-meanwhile, no server and no other command. Deliberately absent: choosing among effects (a run's calls hang together),
-and any change to the run's answer.
+Invariants: feedback is appended and never changed; of several grades the last counts, and executed grades take
+precedence. A rollback claims its run, names every effect that could not be undone, and then ends with an error. A
+release is recorded in the audit of the keys. The actor is the account at this terminal.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shikisha.cli import output, session
+from shikisha.cli.approval_prompt import current_user
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions
+from shikisha.cli.progress import RunTreeView, run_tree
 from shikisha.cli.run import OneRun, RunId, run_summary
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import TaskError
+from shikisha.core.events import AnswerGraded, EffectKept, EffectUndone, GradeMark, RunStatus
+from shikisha.core.run import Run
 from shikisha.core.text import one_line
+from shikisha.engine.compensation import RollbackOrder
+from shikisha.engine.engine import Engine
+from shikisha.explain import explain as explain_run
+from shikisha.explain import explain_text
+from shikisha.journal import RunOverview
+from shikisha.server.keys import KeyManager
+from shikisha.server.store import claims
 
-if TYPE_CHECKING:
-    from shikisha.core.run import Run
-    from shikisha.journal import RunOverview
-
-_CHILDREN_PER_RUN = 5  # how many child runs a run is expected to have, when a page of runs is fetched
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")]
-Children = Annotated[bool, typer.Option("--children", help="List child runs too.")]
-Answers = Annotated[bool, typer.Option("--answers", help="Show the beginning of each step's answer too.")]
+_CHILDREN_PER_RUN = 5  # child runs to expect for each run, when a page of runs is fetched
+FEEDBACK_CHECKER = "feedback"
+_MAX_NOTE = 10_000  # characters
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many runs.")]
+Children = Annotated[bool, typer.Option("--children", help="List child runs as well.")]
+Answers = Annotated[bool, typer.Option("--answers", help="Show the beginning of the answer of each step.")]
 
 
 def runs(
     shared: SharedOptions,
     limit: Limit = 20,
-    status: Annotated[str, typer.Option("--status", help="Only runs of this status.")] = "",
+    status: Annotated[str, typer.Option("--status", help="Only runs with this status.")] = "",
     children: Children = False,
 ) -> ExitCode:
     """List the newest runs."""
-    from shikisha.core.events import RunStatus
-
     if status and status not in list(RunStatus):
         raise TaskError(f"unknown status {status!r}: known are {', '.join(RunStatus)}")
 
-    async def main() -> "tuple[RunOverview, ...]":
+    async def main() -> tuple[RunOverview, ...]:
         async with session.open_existing_journal(shared) as journal:
             found = await journal.runs(limit=limit * _CHILDREN_PER_RUN, status=RunStatus(status) if status else None)
             return tuple(run for run in found if children or run.parent is None)[:limit]
@@ -73,10 +68,8 @@ def runs(
 def trace(shared: SharedOptions, run: RunId = session.NEWEST_RUN, answers: Answers = False) -> ExitCode:
     """Show a run as a tree.
 
-    Rounds, steps, attempts, checks, child runs; with --json every event.
+    Shows rounds, steps, attempts, checks and child runs; with --json every event.
     """
-
-    from shikisha.core.run import Run
 
     async def main() -> tuple[dict[str, Run], list[object]]:
         async with session.open_existing_journal(shared) as journal:
@@ -89,7 +82,6 @@ def trace(shared: SharedOptions, run: RunId = session.NEWEST_RUN, answers: Answe
     if shared.json:
         output.print_json({**run_summary(root), "events": events})
         return ExitCode.OK
-    from shikisha.cli.progress import RunTreeView, run_tree
 
     screen = output.make_console(to_stdout=True)
     screen.print(one_line(root.task.prompt, 1000), style="italic")
@@ -98,31 +90,26 @@ def trace(shared: SharedOptions, run: RunId = session.NEWEST_RUN, answers: Answe
 
 
 def explain(shared: SharedOptions, run: RunId = session.NEWEST_RUN) -> ExitCode:
-    """Say why a run went as it did.
+    """Explain why a run went as it did.
 
-    Why these workers, what each saw and what was withheld, what was retried, escalated or approved, what it cost.
+    Shows why these workers were chosen, what each saw, what was withheld, retried, escalated or approved, and the cost.
     """
-    from shikisha.explain import explain as explained
-    from shikisha.explain import explain_text
-
     root, *children = session.run_async(lambda: _read_family(shared, run))
-    story = explained(root, children)
+    explanation = explain_run(root, children)
     if shared.json:
-        output.print_json(asdict(story))
+        output.print_json(asdict(explanation))
     else:
-        output.print_report(explain_text(story))
+        output.print_report(explain_text(explanation))
     return ExitCode.OK
 
 
-async def _read_family(shared: SharedOptions, run: str) -> "list[Run]":
-    from shikisha.core.run import Run
-
+async def _read_family(shared: SharedOptions, run: str) -> list[Run]:
     async with session.open_existing_journal(shared) as journal:
         past = await session.read_run_family(journal, await session.find_run(journal, run))
         return [Run.fold(events) for events in past.values()]
 
 
-def _summary_json(run: "RunOverview") -> dict[str, object]:
+def _summary_json(run: RunOverview) -> dict[str, object]:
     return {
         "run": run.id,
         "status": str(run.status),
@@ -137,57 +124,45 @@ def _summary_json(run: "RunOverview") -> dict[str, object]:
     }
 
 
-if TYPE_CHECKING:
-    from shikisha.core.events import AnswerGraded
-
-FEEDBACK_CHECKER = "feedback"
-_MAX_NOTE = 10_000  # characters of a remark
 Right = Annotated[bool | None, typer.Option("--right/--wrong", help="Whether the answer is right.", show_default=False)]
-Score = Annotated[float | None, typer.Option("--score", min=0, max=1, help="How good it is, from 0 to 1.")]
-FeedbackNote = Annotated[str, typer.Option("--note", help="Why, in words.")]
+Score = Annotated[float | None, typer.Option("--score", min=0, max=1, help="How good the answer is, from 0 to 1.")]
+Note = Annotated[str, typer.Option("--note", help="The reason, for the journal.")]
 
 
-def feedback(
-    run: OneRun, shared: SharedOptions, right: Right = None, score: Score = None, note: FeedbackNote = ""
-) -> ExitCode:
-    """Say whether a run's answer is right.
+def feedback(run: OneRun, shared: SharedOptions, right: Right = None, score: Score = None, note: Note = "") -> ExitCode:
+    """Grade the answer of a run.
 
-    Policies learn from it (learn --from-journal) and are compared by it (policy trial).
+    Policies learn from feedback (learn --from-journal) and are compared by it (policy trial).
     """
     if (right is None) == (score is None):
-        raise TaskError("how is the answer? expected --right, --wrong or --score X, one of them")
-    worth = score if score is not None else float(right is True)
+        raise TaskError("expected --right, --wrong or --score X, one of them")
+    value = score if score is not None else float(right is True)
     if len(note) > _MAX_NOTE:
         raise TaskError(f"--note: more than {_MAX_NOTE:,} characters")
-    said = session.require_storable(note, "--note")
+    remark = session.require_storable(note, "--note")
 
-    async def main() -> "AnswerGraded":
-        from shikisha.core.run import Run
-
+    async def main() -> AnswerGraded:
         async with session.open_existing_journal(shared) as journal:
             name = await session.find_run(journal, run)
-            told = Run.fold(await journal.read(name))
-            if told.finished is None:
-                raise TaskError(f"run {name} has not ended: there is nothing to judge yet")
-            if told.answer is None:
-                raise TaskError(f"run {name} ended without an answer: there is nothing to judge")
-            word = _feedback_event(name, worth, said)
-            journal.add(word)
+            past = Run.fold(await journal.read(name))
+            if past.finished is None:
+                raise TaskError(f"run {name} has not ended: there is nothing to grade yet")
+            if past.answer is None:
+                raise TaskError(f"run {name} ended without an answer: there is nothing to grade")
+            graded = _feedback_event(name, value, remark)
+            journal.add(graded)
             await journal.flush()
-            return word
+            return graded
 
-    word = session.run_async(main)
+    graded = session.run_async(main)
     if shared.json:
-        output.print_json({"run": word.run, "mark": str(word.mark), "score": word.score, "actor": word.actor})
+        output.print_json({"run": graded.run, "mark": str(graded.mark), "score": graded.score, "actor": graded.actor})
     else:
-        output.print_note(f"noted: run {word.run} is {word.mark}, says {word.actor}")
+        output.print_note(f"noted: run {graded.run} is {graded.mark}, says {graded.actor}")
     return ExitCode.OK
 
 
-def _feedback_event(run: str, score: float, said: str) -> "AnswerGraded":
-    from shikisha.cli.approval_prompt import current_user
-    from shikisha.core.events import AnswerGraded, GradeMark
-
+def _feedback_event(run: str, score: float, remark: str) -> AnswerGraded:
     mark = GradeMark.RIGHT if score >= 1 else GradeMark.WRONG if score <= 0 else GradeMark.PARTIAL
     return AnswerGraded(
         run=run,
@@ -195,22 +170,18 @@ def _feedback_event(run: str, score: float, said: str) -> "AnswerGraded":
         checker=FEEDBACK_CHECKER,
         mark=mark,
         score=score,
-        evidence=said,
-        actor=current_user() or "unknown",
+        evidence=remark,
+        actor=current_user(),
     )
 
 
 def release(run: OneRun, shared: SharedOptions) -> ExitCode:
     """Let servers perform a quarantined run again.
 
-    A run is quarantined when it took a server down twice; `shikisha explain` says so.
+    Servers quarantine a run that took one of them down twice; `shikisha explain` shows it.
     """
 
     async def main() -> str:
-        from shikisha.cli.approval_prompt import current_user
-        from shikisha.server.keys import KeyManager
-        from shikisha.server.store import claims
-
         async with session.open_existing_journal(shared) as journal:
             name = await session.find_run(journal, run)
             if not await journal.write(partial(claims.release_quarantined, run=name)):
@@ -221,67 +192,54 @@ def release(run: OneRun, shared: SharedOptions) -> ExitCode:
     name = session.run_async(main)
     if shared.json:
         output.print_json({"run": name, "released": True})
-    output.print_note(f"released: the next server takes run {name} up again")
+    output.print_note(f"released: a server will continue run {name}")
     return ExitCode.OK
 
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from shikisha.core.events import EffectKept, EffectUndone
-    from shikisha.core.run import Run
-
-Note = Annotated[str, typer.Option("--note", help="Why, in words.")]
-
-
 def rollback(run: OneRun, shared: SharedOptions, note: Note = "") -> ExitCode:
-    """Undo what a run's calls did, by the compensating workers of the configuration.
+    """Undo the effects of a run's calls.
 
-    Newest first, its child runs' calls included; what is undone already is not undone again.
+    The configured compensating workers undo them, the newest first, with those of child runs. What is undone already is
+    not undone again.
     """
-    said = session.require_storable(note, "--note")
+    remark = session.require_storable(note, "--note")
 
-    async def main() -> "tuple[Run, Run]":
-        from shikisha.cli.approval_prompt import current_user
-        from shikisha.core.run import Run
-        from shikisha.engine.compensation import RollbackOrder
-        from shikisha.engine.engine import Engine
-
+    async def main() -> tuple[Run, Run]:
         async with (
-            session.open_container(session.load_container(shared)) as composition,
+            session.open_container(session.load_container(shared)) as container,
             session.open_existing_journal(shared) as journal,
         ):
             name = await session.find_run(journal, run)
-            async with session.exclusive_run(journal, name, composition.settings.server.lease):
+            async with session.exclusive_run(journal, name, container.settings.server.lease):
                 past = Run.fold(await journal.read(name))
-                pool = composition.pool(past.started.pool)
-                engine = Engine(journal, vault=composition.vault, guarded=composition.guarded_labels)
-                return past, await engine.undo(past.id, pool, RollbackOrder(current_user(), said, again=True))
+                pool = container.pool(past.started.pool)
+                engine = Engine(journal, vault=container.vault, guarded=container.guarded_labels)
+                return past, await engine.undo(past.id, pool, RollbackOrder(current_user(), remark, again=True))
 
     before, after = session.run_async(main)
-    became = after.effects
+    effects = after.effects.values()
     if shared.json:
-        output.print_json({"run": after.id, "effects": [_effect_json(effect) for effect in became.values()]})
+        output.print_json({"run": after.id, "effects": [_effect_json(effect) for effect in effects]})
     else:
         _print_effects(before, after)
-    return ExitCode.OK if all(_was_undone(effect) for effect in became.values()) else ExitCode.FAILED
+    return ExitCode.OK if all(_was_undone(effect) for effect in effects) else ExitCode.FAILED
 
 
-def _print_effects(before: "Run", after: "Run") -> None:
+def _print_effects(before: Run, after: Run) -> None:
     if not after.effects:
-        output.print_note(f"run {after.id} has no effect that anybody could undo")
+        output.print_note(f"run {after.id} has no effect that could be undone")
     elif before.effects == after.effects:
-        output.print_note(f"run {after.id} is rolled back already, as far as that goes:")
+        output.print_note(f"run {after.id} is already rolled back as far as possible:")
     for effect in after.effects.values():
-        said = "undone" if _was_undone(effect) else f"kept: {one_line(getattr(effect, 'message', ''), 100)}"
-        output.print_note(f"  {effect.effect} ({effect.worker}, by {effect.by}): {said}")
+        outcome = "undone" if _was_undone(effect) else f"kept: {one_line(getattr(effect, 'message', ''), 100)}"
+        output.print_note(f"  {effect.effect} ({effect.worker}, by {effect.by}): {outcome}")
 
 
-def _was_undone(effect: "EffectUndone | EffectKept") -> bool:
+def _was_undone(effect: EffectUndone | EffectKept) -> bool:
     return effect.kind == "effect.undone"
 
 
-def _effect_json(effect: "EffectUndone | EffectKept") -> "Mapping[str, object]":
+def _effect_json(effect: EffectUndone | EffectKept) -> Mapping[str, object]:
     fault = getattr(effect, "fault", None)
     return {
         "call": effect.effect,

@@ -1,128 +1,112 @@
-"""`shikisha serve`: the pool behind one OpenAI-compatible endpoint.
+"""`serve`: the pool behind one OpenAI-compatible endpoint, with web pages.
 
-The first process of a container: it starts the server, passes signals on, and waits for all that the server leaves.
-
-When a container's first process ends, every other one in it is killed at once; the server's watchdog, which blames the
-run that took the server down, would not come to that. Invariant: the exit status is the server's own. Deliberately
-absent: starting the server again (the container's runtime does).
+As the first process of a container it runs the server in a child, passes signals on, and waits for everything that the
+server leaves. When the first process of a container ends, the kernel kills all others at once, among them the watchdog
+that records which run took the server down. Invariant: the exit status is the server's own.
 """
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions
-from shikisha.core.errors import MissingExtra
+from shikisha.config.container import Container
+from shikisha.config.preflight import conductor_notices
+from shikisha.server.http import middleware
+from shikisha.server.lifecycle import process
+from shikisha.server.lifecycle.service import RunService
 
-_CHILD_GRACE = 15.0  # seconds that what the server left gets to end
+_CHILD_GRACE = 15.0  # seconds that the children of the server get to end
+Host = Annotated[str | None, typer.Option("--host", help="The address to listen on; 0.0.0.0: all addresses.")]
+Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0: any free port.")]
 
 
-def is_first_process() -> bool:
+def serve(shared: SharedOptions, host: Host = None, port: Port = None) -> ExitCode:
+    """Serve the pool to OpenAI clients, with web pages.
+
+    Without a configuration simulated workers answer. The first start prints an admin key.
+    """
+    if _is_first_process():
+        raise typer.Exit(_serve_as_child())
+    container = _with_address(session.load_container(shared), host, port)
+    url = shared.journal or container.journal_url()
+    if "://" not in url:
+        session.make_folder(Path(url).parent)
+
+    def ready(service: RunService, listening: socket.socket) -> None:
+        _print_address(service, listening, as_json=shared.json)
+
+    process.run_server(container, url, ready)
+    return ExitCode.OK
+
+
+def _is_first_process() -> bool:
     """Whether this process is the first one of a container."""
     return os.getpid() == 1
 
 
-def serve_as_child() -> int:
-    """Run this very command in a child, and return its exit status once nothing of it is left."""
-    server = subprocess.Popen([sys.executable, *sys.orig_argv[1:]])  # noqa: S603 - as we were started ourselves
+def _serve_as_child() -> int:
+    """Run this very command in a child process; return its exit status once all its processes have ended."""
+    server = subprocess.Popen([sys.executable, *sys.orig_argv[1:]])  # noqa: S603 - the command line of this process
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: server.send_signal(number))
     status = server.wait()
     until = monotonic() + _CHILD_GRACE
-    with suppress(ChildProcessError):  # until no child is left, adopted ones included
+    with suppress(ChildProcessError):  # no child is left, adopted ones included
         while monotonic() < until:
             os.waitpid(-1, os.WNOHANG)
             sleep(0.05)
     return status if status >= 0 else 128 - status
 
 
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterator, Sequence
-
-    from shikisha.config.container import Container
-    from shikisha.server.lifecycle.service import RunService
-
-Host = Annotated[str | None, typer.Option("--host", help="The address to listen on; 0.0.0.0: all of them.")]
-Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="0: any free one.")]
-
-
-def serve(shared: SharedOptions, host: Host = None, port: Port = None) -> ExitCode:
-    """Serve the pool to OpenAI clients, with pages to watch it.
-
-    Without a configuration the embedded orchestra plays; the first start prints one key.
-    """
-    if is_first_process():
-        raise typer.Exit(serve_as_child())
-    try:
-        from shikisha.server.lifecycle import process
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("shikisha"):
-            raise
-        raise MissingExtra("server", "serving") from error
-    composition = _with_address(session.load_container(shared), host, port)
-    url = shared.journal or composition.journal_url()
-    if "://" not in url:
-        session.make_folder(Path(url).parent)
-
-    def ready(house: "RunService", listening: "socket.socket") -> None:
-        _print_address(house, listening, as_json=shared.json)
-
-    process.run_server(composition, url, ready)
-    return ExitCode.OK
-
-
-def _with_address(composition: "Container", host: str | None, port: int | None) -> "Container":
-    """Return the composition with the address that the command line gives."""
+def _with_address(container: Container, host: str | None, port: int | None) -> Container:
+    """Return the container with the address of the command line."""
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    server = composition.settings.server.model_copy(update=given)
-    composition.settings = composition.settings.model_copy(update={"server": server})
-    return composition
+    server = container.settings.server.model_copy(update=given)
+    container.settings = container.settings.model_copy(update={"server": server})
+    return container
 
 
-def _print_address(house: "RunService", listening: "socket.socket", *, as_json: bool) -> None:
-    """Say where the server is, under which names, and its first key, once."""
-    from shikisha.config.preflight import conductor_notices
-    from shikisha.server.http import middleware
-
-    url, *others = middleware.server_urls(house.settings, listening)
-    key = house.first_key
+def _print_address(service: RunService, listening: socket.socket, *, as_json: bool) -> None:
+    """Print the URL of the server, who reaches it, and its first key, once."""
+    url, *others = middleware.server_urls(service.settings, listening)
+    key = service.first_key
     if as_json:
         output.print_json({"url": url, "key": key})
         return
-    if house.composition.simulated_pool is not None:
-        output.print_note("no workers are configured: the embedded orchestra plays (small tools and simulated models)")
-    for notice in conductor_notices(house.composition):
+    if service.composition.simulated_pool is not None:
+        output.print_note("no workers are configured: simulated workers answer (small tools and simulated models)")
+    for notice in conductor_notices(service.composition):
         output.print_note(f"{notice.where}: {notice}")
     output.print_note(f"listening on {url}; OpenAI clients use {url}/v1, people {url}/ui")
-    for note in _reachability(house, listening, others):
+    for note in _reachability(service, listening, others):
         output.print_note(note)
     if key is not None:
         output.print_note(f"an admin key, shown this once: {key}")
 
 
-def _reachability(house: "RunService", listening: "socket.socket", others: "Sequence[str]") -> "Iterator[str]":
-    """Yield what is good to know about who reaches the server."""
-    from shikisha.server.http import middleware
-
-    settings, names = house.settings, middleware.accepted_hosts(house.settings)
+def _reachability(service: RunService, listening: socket.socket, others: Sequence[str]) -> Iterator[str]:
+    """Yield notes on who can reach the server."""
+    settings, names = service.settings, middleware.accepted_hosts(service.settings)
     address = listening.getsockname()[0]
     if others:
         yield f"on this machine: {', '.join(others)}"
     if middleware.is_loopback(address):
-        yield "only this machine reaches it; --host 0.0.0.0 lets others in, who need a key"
+        yield "only this machine reaches it; --host 0.0.0.0 lets others in, and they need a key"
     else:
-        yield "there is no TLS here: on a network that is not yours, put a proxy with TLS in front"
+        yield "the server has no TLS: on a network that is not yours, put a proxy with TLS in front"
     if names is None:
-        yield "a request may name any host (server.hosts narrows that); every route wants a key"
+        yield "a request may name any host (server.hosts narrows that); every route needs a key"
     elif settings.hosts or settings.url:
         yield f"a request may name these hosts (server.url, server.hosts), or an IP address: {', '.join(names)}"

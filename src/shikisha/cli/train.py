@@ -1,129 +1,118 @@
-"""`train`: a conductor that learns, from a file that says what to learn from what.
+"""`train`, which trains a conductor by reinforcement learning, and `export`, which makes it run without torch.
 
-Invariants: nothing is paid for before everything that can be checked was checked; a run that was stopped or killed is
-gone on with by the same command and --resume; progress goes to stderr, where the conductor is to stdout; with --json
-stdout holds one JSON value. Deliberately absent: settings that a file could not hold (--steps, --seed and --set put
-others in the place of the file's).
-
-One command in several processes, as `accelerate launch` starts it: one of them speaks.
-
-Invariants: what all agree on is said by the main process alone; alone, nothing of this is noticed. Deliberately absent:
-starting processes.
-
-`--set KEY=VALUE`: a file's settings with others in the place of some, for one run.
-
-    --set grpo.group=4 --set 'trl.vllm="server"' --set 'tasks.pool=["cheap", "dear"]'
-
-Keys are dotted as errors name them, values are TOML. Invariant: what is put in passes the same validation as the file,
-so nothing can be set that a file could not say. Deliberately absent: taking a bare word for a text, because a typed
-`true` or `1` would then mean something else than it looks like.
-
-`train-page`: a training's steps as one HTML page, afterwards or while it goes on.
-
-Invariant: nothing is written but the page and, where it is asked for, TensorBoard's files. Deliberately absent: torch;
-steps are read wherever they were copied to.
+Invariants: everything that can be checked is checked before anything is paid for; the same command with --resume
+continues a run that was stopped or killed; progress goes to stderr, the folder of the conductor to stdout. With --json
+stdout holds one JSON value. A folder that holds other files is never exported into.
 """
 
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_error
 from shikisha.cli.options import ConfigOption, JsonOption
+from shikisha.config.adapters import require_extra
+from shikisha.config.training_environment import train_configured
+from shikisha.core import toml
 from shikisha.core.budget import format_dollars
-from shikisha.core.errors import CapReached, ConfigError, MissingExtra, ShikishaError, TrainingDiverged
-
-if TYPE_CHECKING:
-    from shikisha.training.process_group import ProcessGroup
-
-
-@contextmanager
-def distributed_training() -> Iterator["ProcessGroup"]:
-    """Be one of the processes of this training until the end; an error that the main one tells ends others quietly."""
-    from shikisha.training.process_group import current_process_group
-
-    crew = current_process_group()
-    try:
-        yield crew
-    except ShikishaError as error:
-        if crew.is_reported_elsewhere(error):
-            raise typer.Exit(exit_code_of_error(error)) from None
-        raise
-    finally:
-        crew.leave()
-
-
-if TYPE_CHECKING:
-    from shikisha.training.environment import TrainingEnvironment
-    from shikisha.training.metrics import StepCallback, StepMetrics, ValidationResult
-    from shikisha.training.process_group import ProcessGroup
-    from shikisha.training.settings import TrainSettings
-    from shikisha.training.sft import SFTStep
-    from shikisha.training.training_run import TrainingJob, TrainingResult
+from shikisha.core.errors import CapReached, ConfigError, ShikishaError, TrainingDiverged
+from shikisha.plots.training_charts import accuracy_curve
+from shikisha.training.checkpoint import CheckpointStore
+from shikisha.training.console import open_view
+from shikisha.training.environment import TrainingEnvironment
+from shikisha.training.metrics import StepCallback, StepMetrics, ValidationResult, share_of_optimum
+from shikisha.training.metrics_log import STEPS_FILE, read_steps
+from shikisha.training.model_card import CARD_FILE
+from shikisha.training.onnx_export import EXPORTED_FILES, ExportReport, export_folder, export_onnx
+from shikisha.training.process_group import ProcessGroup, current_process_group, use_all_cores, use_one_core
+from shikisha.training.settings import TrainSettings
+from shikisha.training.sft import SFTStep
+from shikisha.training.training_run import TrainingJob, TrainingResult
 
 _FOLDER = "training"
-_LIBRARIES = ("numpy", "safetensors", "tokenizers", "torch", "transformers")
-_SFT_LINE_SECONDS = 5.0  # seconds between lines about lessons
-File = Annotated[
-    Path, typer.Argument(metavar="FILE.toml", help="What to learn from what: see `shikisha.train.settings`.")
+_SFT_LINE_SECONDS = 5.0  # between two lines about supervised steps
+_MB = 1_000_000
+SettingsTables = dict[str, object]
+SettingsFile = Annotated[
+    Path, typer.Argument(metavar="FILE.toml", help="The settings of the training: see `shikisha.training.settings`.")
+]
+CheckpointFolder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A checkpoint: `final`, or any other that `train` wrote.")
+]
+ExportFolder = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="FOLDER", help="A new folder without the weights; by default DIR itself."),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class TrainOptions:
-    """Where a run is kept, and what goes before the file."""
+    """Where a run is kept, and what replaces settings of the file."""
 
-    to: Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder; by default training/FILE.")] = None
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last good checkpoint there.")] = False
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps of GRPO, instead of the file's.")] = None
-    seed: Annotated[int | None, typer.Option("--seed", help="Instead of the file's.")] = None
+    to: Annotated[Path | None, typer.Option("--out", "-o", help="The folder of the run; by default training/FILE.")] = (
+        None
+    )
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last good checkpoint there.")] = False
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="GRPO steps, instead of the file's.")] = None
+    seed: Annotated[int | None, typer.Option("--seed", help="The seed, instead of the file's.")] = None
     put: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Instead of the file's, as in grpo.group=4; may be repeated."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting, as in grpo.group=4; may be repeated."),
     ] = None
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False
 
 
-def train(file: File, running: TrainOptions, config: ConfigOption = None, json: JsonOption = False) -> ExitCode:
-    """Train a conductor by reinforcement from finished tasks.
+def train(file: SettingsFile, options: TrainOptions, config: ConfigOption = None, json: JsonOption = False) -> ExitCode:
+    """Train a conductor by reinforcement learning.
 
-    Every sampled plan is performed by the engine and rewarded by what came of it. The run's folder holds checkpoints,
-    steps.jsonl, and at the end the conductor in `final`. Exit codes: 1 a loss that is no number (the last good
-    checkpoint stays), 3 something that is refused before anything is paid for, 4 the dollars are spent (go on with
-    more of them and --resume), 130 and 143 stopped (go on with --resume).
+    The engine performs every sampled plan, and the plan is rewarded by its outcome. The run's folder holds checkpoints,
+    steps.jsonl, and at the end the conductor in `final`. Exit codes: 1 the loss is not a number (the last good
+    checkpoint stays), 3 the settings are refused before anything is paid for, 4 the dollars are spent (continue with
+    more of them and --resume), 130 and 143 stopped (continue with --resume).
     """
-    _refuse_missing()
-    with distributed_training() as crew:
-        return _train(file, running if crew.main else replace(running, quiet=True), config, crew, json)
+    require_extra("train", "training", "numpy", "safetensors", "tokenizers", "torch", "transformers")
+    with _distributed_training() as group:
+        return _train(file, options if group.main else replace(options, quiet=True), config, group, json)
 
 
-def _train(file: Path, running: TrainOptions, config: Path | None, crew: "ProcessGroup", json: bool) -> ExitCode:
-    from shikisha.config.training_environment import train_configured as trained
-    from shikisha.training.process_group import use_all_cores
+@contextmanager
+def _distributed_training() -> Iterator[ProcessGroup]:
+    """Be one of the processes that `accelerate launch` started; only the main process reports an error of all."""
+    group = current_process_group()
+    try:
+        yield group
+    except ShikishaError as error:
+        if group.is_reported_elsewhere(error):
+            raise typer.Exit(exit_code_of_error(error)) from None
+        raise
+    finally:
+        group.leave()
 
-    with crew.raise_together():
-        settings = _with_options(_load_settings(file, running.put or []), running)
-        _refuse_missing_backend(settings)
+
+def _train(file: Path, options: TrainOptions, config: Path | None, group: ProcessGroup, json: bool) -> ExitCode:
+    with group.raise_together():
+        settings = _load_settings(file, options)
+        if settings.backend == "trl":
+            require_extra("train", 'backend = "trl"', "trl")
     use_all_cores()
-    folder = running.to or Path(_FOLDER) / file.stem
+    folder = options.to or Path(_FOLDER) / file.stem
     try:
         with ExitStack() as stack:
-            view = _TrainingProgress(folder, running.quiet, stack)
-            order = _order_builder(settings, (folder, file.parent), running, view)
-            result = session.run_async(lambda: trained(order, settings, folder, config))
+            view = _TrainingProgress(folder, options.quiet, stack)
+            build_job = _job_builder(settings, (folder, file.parent), options, view)
+            result = session.run_async(lambda: train_configured(build_job, settings, folder, config))
     except (CapReached, TrainingDiverged, StopSignal):
-        if crew.main:
+        if group.main:
             _print_last_checkpoint(folder)
         raise
-    if not crew.main:
+    if not group.main:
         return ExitCode.OK
     if not json:
         view.end()
@@ -132,131 +121,101 @@ def _train(file: Path, running: TrainOptions, config: Path | None, crew: "Proces
 
 
 class _TrainingProgress:
-    """Shows how it goes: lessons in lines, then steps in what suits the terminal, until the stack is left."""
+    """Shows supervised steps in lines, then GRPO steps in the view that suits the terminal, until the stack is left."""
 
     def __init__(self, folder: Path, quiet: bool, stack: ExitStack) -> None:
         self._folder, self._quiet, self._stack = folder, quiet, stack
-        self._shown: StepCallback | None = None
-        self._next = 0.0
+        self._show_step: StepCallback | None = None
+        self._next_line = 0.0
 
     def begin(self) -> None:
-        """Show what is known so far."""
-        from shikisha.training.console import open_view
-        from shikisha.training.metrics_log import STEPS_FILE, read_steps
-
+        """Open the view with the steps of earlier sessions."""
         if not self._quiet:
             file = self._folder / STEPS_FILE
             earlier = read_steps(file) if file.stat().st_size else []
-            self._shown = self._stack.enter_context(open_view(output.make_console(), earlier))
+            self._show_step = self._stack.enter_context(open_view(output.make_console(), earlier))
 
     def end(self) -> None:
         """Draw the curve of all steps, once there will be no more."""
-        from shikisha.training.training_charts import accuracy_curve
-        from shikisha.training.metrics_log import read_steps
-
-        if self._shown is not None:
+        if self._show_step is not None:
             console = output.make_console()
             console.print("", *accuracy_curve(read_steps(self._folder), console.width), "", sep="\n", soft_wrap=True)
 
-    def __call__(self, step: "StepMetrics") -> None:
-        """Show a step."""
-        if self._shown is not None:
-            self._shown(step)
+    def __call__(self, step: StepMetrics) -> None:
+        """Show a GRPO step."""
+        if self._show_step is not None:
+            self._show_step(step)
 
-    def taught(self, step: "SFTStep") -> None:
-        """Print how the lessons go, every few seconds."""
-        if not self._quiet and (monotonic() >= self._next or step.number == step.of):
-            self._next = monotonic() + _SFT_LINE_SECONDS
+    def sft_step(self, step: SFTStep) -> None:
+        """Print a supervised step, every few seconds."""
+        if not self._quiet and (monotonic() >= self._next_line or step.number == step.of):
+            self._next_line = monotonic() + _SFT_LINE_SECONDS
             output.print_note_line(
                 f"lessons {step.number:,} of {step.of:,} · loss {step.loss:.3f} · rate {step.rate:.1e}"
             )
 
 
-def _order_builder(
-    settings: "TrainSettings", places: tuple[Path, Path], running: TrainOptions, view: _TrainingProgress
-) -> "Callable[[TrainingEnvironment], TrainingJob]":
-    """Return how the order is made once the ground is there; `places` are the run's folder and the file's."""
-    from shikisha.training.training_run import TrainingJob
-
+def _job_builder(
+    settings: TrainSettings, places: tuple[Path, Path], options: TrainOptions, view: _TrainingProgress
+) -> Callable[[TrainingEnvironment], TrainingJob]:
+    """Return what makes the job once its environment is there; `places` are the folders of the run and of the file."""
     folder, home = places
-    watchers, resume = (view,), running.resume
-    return lambda ground: TrainingJob(
-        settings, ground, folder, resume, watchers, view.taught, output.print_note, view.begin, start_folder=home
+    watchers, resume = (view,), options.resume
+    return lambda environment: TrainingJob(
+        settings, environment, folder, resume, watchers, view.sft_step, output.print_note, view.begin, start_folder=home
     )
 
 
-def _refuse_missing() -> None:
-    for library in _LIBRARIES:
-        if find_spec(library) is None:
-            raise MissingExtra("train", "training")
-
-
-def _refuse_missing_backend(settings: "TrainSettings") -> None:
-    if settings.backend == "trl" and find_spec("trl") is None:
-        raise MissingExtra("train", 'backend = "trl"')
-
-
-def _load_settings(file: Path, put: list[str]) -> "TrainSettings":
-    from shikisha.core import toml
-    from shikisha.training.settings import TrainSettings
-
+def _load_settings(file: Path, options: TrainOptions) -> TrainSettings:
+    put = options.put or []
     name = f"{file} with --set" if put else str(file)
-    return toml.validate_model(TrainSettings, override_settings(toml.read_toml(file), put), name)
-
-
-def _with_options(settings: "TrainSettings", running: TrainOptions) -> "TrainSettings":
-    grpo = settings.grpo if running.steps is None else settings.grpo.model_copy(update={"steps": running.steps})
-    seed = settings.seed if running.seed is None else running.seed
+    settings = toml.validate_model(TrainSettings, override_settings(toml.read_toml(file), put), name)
+    grpo = settings.grpo if options.steps is None else settings.grpo.model_copy(update={"steps": options.steps})
+    seed = settings.seed if options.seed is None else options.seed
     return settings.model_copy(update={"grpo": grpo, "seed": seed})
 
 
 def _print_last_checkpoint(folder: Path) -> None:
-    from shikisha.training.checkpoint import CheckpointStore
-
     places = CheckpointStore(folder, 1, output.print_note).places()
     if places:
-        output.print_note(f"kept: {folder / places[-1].folder_name}; the same command with --resume goes on from there")
+        output.print_note(
+            f"kept: {folder / places[-1].folder_name}; the same command with --resume continues from there"
+        )
 
 
-def _share_of_optimum(found: "ValidationResult") -> str:
-    from shikisha.training.metrics import share_of_optimum
-
-    share = share_of_optimum(found)
-    return "" if share is None else f", {share:.1%} of what the optimum comes to"
-
-
-def _print_result(result: "TrainingResult", as_json: bool) -> None:
+def _print_result(result: TrainingResult, as_json: bool) -> None:
     judged = result.judged
     if as_json:
-        from dataclasses import asdict
-
         found = None if judged is None else {"step": judged[0], **asdict(judged[1])}
         output.print_json(
             {"conductor": str(result.folder), "steps": result.steps, "dollars": result.spent, "judged": found}
         )
         return
     if judged is not None:
-        step, found_then = judged
-        output.print_note(
-            f"right after {step} steps: {found_then.right:.1%} of {found_then.count} dev tasks{_share_of_optimum(found_then)}"
-        )
+        step, validation = judged
+        optimum = _share_of_optimum(validation)
+        output.print_note(f"right after {step} steps: {validation.right:.1%} of {validation.count} dev tasks{optimum}")
     simulated = " (simulated)" if result.simulated else ""
-    output.print_note(
-        f"calls of workers came to {format_dollars(result.spent)}{simulated}; the conductor, with its card:"
-    )
+    output.print_note(f"calls of workers cost {format_dollars(result.spent)}{simulated}; the conductor, with its card:")
     output.print_line(str(result.folder))
 
 
-SettingsTables = dict[str, object]
+def _share_of_optimum(validation: ValidationResult) -> str:
+    share = share_of_optimum(validation)
+    return "" if share is None else f", {share:.1%} of the optimum"
 
 
 def override_settings(tables: Mapping[str, object], given: Iterable[str]) -> SettingsTables:
-    """Return the tables with KEY=VALUE put in, later ones over earlier ones; ConfigError says what is no such thing."""
-    found: SettingsTables = dict(tables)
-    for one in given:
-        key, value = _parse_override(one)
-        found = _override_key(found, key.split("."), value, one)
-    return found
+    """Return the tables of a settings file with each --set KEY=VALUE applied; of several for one key the last counts.
+
+    Keys are dotted, values are TOML: a bare word is refused, because `true` or `1` would not mean what it looks like.
+    The result passes the same validation as the file.
+    """
+    replaced: SettingsTables = dict(tables)
+    for option in given:
+        key, value = _parse_override(option)
+        replaced = _override_key(replaced, key.split("."), value, option)
+    return replaced
 
 
 def _parse_override(given: str) -> tuple[str, object]:
@@ -269,7 +228,7 @@ def _parse_override(given: str) -> tuple[str, object]:
     except tomllib.TOMLDecodeError:
         value = {}
     if set(value) != {"value"}:
-        raise ConfigError(f"--set {given}: expected a TOML value; a text stands in quotes: '{key}=\"{text.strip()}\"'")
+        raise ConfigError(f"--set {given}: expected a TOML value; a text needs quotes: '{key}=\"{text.strip()}\"'")
     return key, value["value"]
 
 
@@ -283,57 +242,43 @@ def _override_key(tables: Mapping[str, object], key: list[str], value: object, g
     return {**tables, first: _override_key(inner, rest, value, given)}
 
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+def export(folder: CheckpointFolder, to: ExportFolder = None, json: JsonOption = False) -> ExitCode:
+    """Export a checkpoint to ONNX, to conduct without torch as lm:DIR.
 
-    from shikisha.training.metrics import StepMetrics
-
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A training's folder, or its steps.jsonl.")]
-PageFile = Annotated[
-    Path | None, typer.Option("--out", "-o", help="The page to write; by default training.html beside the steps.")
-]
-TensorBoardFolder = Annotated[
-    Path | None, typer.Option("--board", metavar="DIR", help="Write TensorBoard's files there too.")
-]
-_PAGE = "training.html"
-
-
-def train_page(run: RunFolder, to: PageFile = None, board: TensorBoardFolder = None) -> ExitCode:
-    """Show how a training goes: the screen that it draws, and a page with all curves.
-
-    Reads the steps that `train` writes, whether it still goes on or not.
+    Writes model.onnx next to the weights. With --out it writes all that conducting takes into a new folder: model.onnx,
+    tokenizer.json, config.json, card.json, README.md. Nothing is written unless ONNX Runtime and transformers generate
+    the same tokens.
     """
-    for library in ("jinja2", "numpy"):
-        if find_spec(library) is None:
-            raise MissingExtra("eval", "train-page")
-    from shikisha.training.console import screen_lines
-    from shikisha.training.metrics_log import read_steps
-    from shikisha.training.metrics_page import render_training_page
-
-    steps = read_steps(run)
-    folder = run if run.is_dir() else run.parent
-    page = render_training_page(steps, folder.resolve().name)
-    if board is not None:
-        _write_tensorboard(steps, board)
-    console = output.make_console(to_stdout=True)
-    console.print(*screen_lines(steps, console.size), sep="\n")
-    _write_file(to or folder / _PAGE, page)
+    require_extra("train", "an export to ONNX")
+    use_one_core()
+    try:
+        proof = export_onnx(folder) if to is None else export_folder(folder, to)
+    except OSError as error:
+        raise ConfigError(f"{to or folder}: cannot be written: {error.strerror}") from None
+    sizes = _file_sizes(proof)
+    if json:
+        compared = {"prompts": proof.prompts, "tokens": proof.tokens, "apart": proof.max_difference}
+        output.print_json({"folder": str(proof.file.parent), "bytes": sizes, **compared})
+        return ExitCode.OK
+    _print_proof(proof, sizes)
+    output.print_line(str(proof.file.parent))
     return ExitCode.OK
 
 
-def _write_tensorboard(steps: "Sequence[StepMetrics]", folder: Path) -> None:
-    from shikisha.training.metrics_log import TensorBoardLog
-
-    with TensorBoardLog(folder) as board:
-        for step in steps:
-            board(step)
-    output.print_note(f"written: {folder} (tensorboard --logdir {folder})")
+def _file_sizes(proof: ExportReport) -> dict[str, int]:
+    paths = (proof.file.parent / name for name in EXPORTED_FILES)
+    return {path.name: path.stat().st_size for path in paths if path.is_file()}
 
 
-def _write_file(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
-    output.print_note(f"written: {path}")
+def _print_proof(proof: ExportReport, sizes: dict[str, int]) -> None:
+    output.print_note(
+        f"ONNX Runtime and transformers generate the same {proof.tokens:,} tokens for {proof.prompts} prompts; their "
+        f"logits differ by at most {proof.max_difference:.1e}"
+    )
+    for name, size in sizes.items():
+        output.print_note(f"  {name:<15}{size / _MB:8.3f} MB")
+    output.print_note(f"  {'together':<15}{sum(sizes.values()) / _MB:8.3f} MB in all")
+    if CARD_FILE not in sizes:
+        output.print_note(
+            f"there is no {CARD_FILE}: what it was trained on is unknown, and it is taken to plan one round"
+        )

@@ -1,5 +1,7 @@
-"""Configuration: one sparse `shikisha.toml`, validated, and the composition root that wires everything from it.
+"""Configuration: `shikisha.toml`, validated, and the composition root that wires everything from it.
 
-`settings` says what may be written, `kinds` which adapters there are, `compose` wires them, `load` finds and reads the
-file; `template` and `schema` help to write one, `litellm` brings workers over. Only front doors and tests import this.
+`settings` holds the keys, `adapters` the registry of workers, checks and extras, `container` reads the file and wires
+it, `conductors` makes conductors by name, `preflight` checks them. The `eval_*` modules, `evaluation`, `policy_builder`
+and `training_environment` compose evaluations, policies and trainings. Add a kind of worker or check to `adapters`.
+Only `cli`, `server` and tests import this package.
 """

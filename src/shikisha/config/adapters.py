@@ -1,22 +1,23 @@
-"""The registry: which kinds of workers and checks there are, and the module that builds each.
+"""The registry of adapters: which kinds of workers and checks there are, the module that builds each, and the extras.
 
-A worker's module exposes `Settings` (pydantic) and `build(settings, card, vault)`; a check's `Settings` and
-`build(settings, name)`. A table of the file is validated in one go against what all kinds share plus the adapter's own
-keys. Invariant: what is not in these tables cannot be configured; a module is imported when its kind is used.
-Deliberately absent: plug-in discovery.
+The module of a worker has one pydantic model named `...Settings`, and `build(settings, card, vault)`; that of a check
+has such a model and `build(settings, name)`. A table is validated at once against the shared keys and the adapter's.
+Invariant: what is not in these tables cannot be configured, and there is no plug-in discovery. An adapter's module is
+imported when its kind is used, because some need an optional library.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Protocol, cast
 
 from pydantic import BaseModel, Field, create_model
 
 from shikisha.config.settings import BudgetTable, CheckTable, ConfigTable, WorkerTable
 from shikisha.core import toml
-from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.checker import Check
 from shikisha.engine.worker import Card, Worker
@@ -27,10 +28,10 @@ _UPPERCASE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class WorkerKind:
-    """Where a kind lives; `billed`: unless a price is given nobody can say what a call costs; a limit on answers.
+    """An adapter's module, and the defaults of its cards.
 
-    `any_task`: what is attached to a task hinders none of its calls (a tool gets its subtask alone, a child run has
-    workers of its own that can take an attachment or not).
+    `billed`: without a price the cost of a call is unknown, not zero. `any_task`: attachments of a task never prevent a
+    call, because a tool gets its subtask alone, and a child run has workers of its own.
     """
 
     module: str
@@ -55,11 +56,26 @@ CHECK_MODULES: Mapping[str, str] = {
     kind: f"shikisha.checks.{kind}" for kind in ("fixed", "json_schema", "length", "opinion", "pattern", "predicate")
 }
 
+# The libraries of each optional extra without which its features cannot work.
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "edge": ("numpy", "onnxruntime", "tokenizers"),
+    "eval": ("jinja2", "numpy"),
+    "learn": ("numpy", "scipy", "sklearn"),
+    "server": ("fastapi", "uvicorn"),
+    "train": ("numpy", "onnx", "onnxruntime", "safetensors", "tokenizers", "torch", "transformers"),
+}
+
+
+def require_extra(extra: str, purpose: str, *libraries: str) -> None:
+    """Raise MissingExtra unless these libraries of an extra are installed; by default all that it needs."""
+    if any(find_spec(library) is None for library in libraries or EXTRAS[extra]):
+        raise MissingExtra(extra, purpose)
+
 
 class WorkerAdapter(Protocol):
-    """What a worker's module exposes."""
+    """What the module of a worker exposes, besides its settings."""
 
-    Settings: type[BaseModel]
+    __name__: str
 
     def build(self, settings: BaseModel, card: Card, vault: SecretStore) -> Worker:
         """Build the worker."""
@@ -67,9 +83,9 @@ class WorkerAdapter(Protocol):
 
 
 class CheckAdapter(Protocol):
-    """What a check's module exposes."""
+    """What the module of a check exposes, besides its settings."""
 
-    Settings: type[BaseModel]
+    __name__: str
 
     def build(self, settings: BaseModel, name: str) -> Check:
         """Build the check."""
@@ -77,11 +93,13 @@ class CheckAdapter(Protocol):
 
 
 class ChildRunSettings(ConfigTable):
-    """A child run as a worker: who conducts it, with which workers of the pool, under which caps of its own."""
+    """A child run as a worker: its conductor, its pool, and its own caps."""
 
-    conductor: str = "fixed:single"
-    pool: tuple[str, ...] | None = Field(default=None, min_length=1, description="by default all but child runs")
-    budgets: BudgetTable = BudgetTable()
+    conductor: str = Field(default="fixed:single", description="the conductor of the child run")
+    pool: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="the workers of the child run; by default all workers but child runs"
+    )
+    budgets: BudgetTable = Field(default=BudgetTable(), description="hard caps of the child run")
 
 
 def worker_module(kind: str) -> WorkerAdapter:
@@ -98,15 +116,23 @@ def check_module(kind: str) -> CheckAdapter:
     return cast("CheckAdapter", import_module(CHECK_MODULES[kind]))
 
 
+def settings_of(module: WorkerAdapter | CheckAdapter) -> type[BaseModel]:
+    """Return the keys of an adapter: the one pydantic model of its module whose name ends in `Settings`."""
+    own = [each for name, each in vars(module).items() if name.endswith("Settings")]
+    models = {each for each in own if isinstance(each, type) and each.__module__ == module.__name__}
+    (model,) = (each for each in models if issubclass(each, BaseModel))
+    return model
+
+
 def worker_table(kind: str) -> type[WorkerTable]:
     """Return the model of [workers.NAME] for a kind: the shared keys and the adapter's."""
-    own = ChildRunSettings if kind == CONDUCTOR else worker_module(kind).Settings
+    own = ChildRunSettings if kind == CONDUCTOR else settings_of(worker_module(kind))
     return create_model(f"{kind} worker", __base__=(WorkerTable, cast("type[WorkerTable]", own)))
 
 
 def check_table(kind: str) -> type[CheckTable]:
     """Return the model of [checks.NAME] for a kind."""
-    own = check_module(kind).Settings
+    own = settings_of(check_module(kind))
     return create_model(f"{kind} check", __base__=(CheckTable, cast("type[CheckTable]", own)))
 
 
@@ -124,7 +150,7 @@ def read_check(name: str, data: Mapping[str, object], file: str) -> CheckTable:
 
 
 def own_settings(model: type[BaseModel], table: BaseModel) -> BaseModel:
-    """Return an adapter's own part of a validated table."""
+    """Return the adapter's own part of a validated table."""
     return model.model_validate({key: getattr(table, key) for key in model.model_fields})
 
 
@@ -138,7 +164,7 @@ def _read_kind(data: Mapping[str, object], known: Mapping[str, object], where: s
 
 
 def _refuse_secrets(data: object, where: str) -> None:
-    """Refuse a value that stands where the name of an environment variable belongs, without repeating it."""
+    """Refuse a value in place of an environment variable's name; the error does not repeat what may be a secret."""
     for path, key, value in _strings(data, where):
         if key.endswith("_env") and not _UPPERCASE_NAME.fullmatch(value):
             raise ConfigError(

@@ -1,12 +1,9 @@
 """Conductors by name: `fixed:NAME`, `rules:FILE`, `lm:ENDPOINT`, `lm:DIR`, ..., or one of [conductors].
 
-Invariant: with a pool, a conductor is made only if every worker that it names is in that pool; what it cannot find is
-an error that lists the known ones. Deliberately absent: conductors found any other way.
-
-Conductors from a checkpoint's folder: which runtime runs it, and its conductor as `lm:DIR` or as a table says.
-
-`model.onnx` goes before weights: it needs no torch. A folder is loaded once, and again when its files have changed.
-Invariant: what is missing, a file or an extra, is an error that names it. Deliberately absent: downloads.
+Invariants: with a pool, a conductor is made only if every worker that it names is in that pool; an unknown name is an
+error that lists the known ones. Of a checkpoint, `model.onnx` takes precedence over weights, because it needs no torch;
+a checkpoint is loaded once, and again when its files have changed. Adapters that need an optional library are imported
+when their conductor is made.
 """
 
 import json
@@ -27,6 +24,7 @@ from shikisha.conductors.fixed_conductors import (
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.rules import load_rules
 from shikisha.conductors.topologies import TopologyOptions
+from shikisha.config.adapters import require_extra
 from shikisha.config.settings import ConductorTable, FixedTable, LmTable, PolicyTable, RulesTable, TrainedTable
 from shikisha.core import toml
 from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
@@ -47,14 +45,13 @@ _RUNTIMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 def is_checkpoint(path: str, folder: Path = Path()) -> bool:
-    """Say whether this names a checkpoint: the shipped one, or a folder that there is."""
+    """Return whether this names a checkpoint: the shipped one, or an existing folder."""
     return path == SHIPPED_CHECKPOINT or (bool(path) and (folder / path).is_dir())
 
 
 def trained_conductor(name: str, table: TrainedTable, folder: Path, fallback: Conductor | None) -> Conductor:
-    """Return the conductor of a table whose relative path begins in `folder`; ConfigError when there is none."""
-    if find_spec("numpy") is None:
-        raise MissingExtra("edge", name)
+    """Return the conductor of a checkpoint, whose relative path begins in `folder`; ConfigError when it has none."""
+    require_extra("edge", name, "numpy")
     from shikisha.conductors.trained_model import PlanDecoding, TrainedConductor
 
     place = _checkpoint_folder(table.path, folder)
@@ -64,7 +61,7 @@ def trained_conductor(name: str, table: TrainedTable, folder: Path, fallback: Co
 
 
 def checkpoint_hashes(path: str, folder: Path) -> Iterator[str]:
-    """Yield the hashes of a checkpoint's files, none where there is no such folder."""
+    """Yield the hashes of the files of a checkpoint; none where there is no such folder."""
     from shikisha.conductors.onnx_checkpoint import file_hash
 
     place = _checkpoint_folder(path, folder)
@@ -73,13 +70,13 @@ def checkpoint_hashes(path: str, folder: Path) -> Iterator[str]:
 
 
 def _taskset_of(folder: Path) -> str:
-    """Return what a checkpoint was trained on, by its card; empty where it has none, or one of another kind."""
+    """Return the taskset that a checkpoint was trained on, by its card; empty where the card does not say it."""
     try:
         with (folder / _CARD_FILE).open("rb") as opened:
-            told = json.loads(opened.read(_MAX_CARD_BYTES))["data"]["taskset"]
+            name = json.loads(opened.read(_MAX_CARD_BYTES))["data"]["taskset"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return one_line(told, _MAX_TASKSET_NAME) if isinstance(told, str) else ""
+    return one_line(name, _MAX_TASKSET_NAME) if isinstance(name, str) else ""
 
 
 def _checkpoint_folder(path: str, folder: Path) -> Path:
@@ -91,13 +88,13 @@ def _checkpoint_folder(path: str, folder: Path) -> Path:
 
 
 def _checkpoint_files(folder: Path) -> list[Path]:
-    """Return the files that a checkpoint's plans hang on."""
+    """Return the files that decide the plans of a checkpoint."""
     return sorted(path for pattern in (*_RUNTIMES, "*.json") for path in folder.glob(pattern))
 
 
 @lru_cache(maxsize=4)
-def _open_checkpoint(folder: Path, stamps: tuple[object, ...]) -> "PlanModel":  # noqa: ARG001 - they tell one state from the next
-    """Load a checkpoint by the first runtime that can."""
+def _open_checkpoint(folder: Path, stamps: tuple[object, ...]) -> "PlanModel":  # noqa: ARG001 - part of the cache key
+    """Load a checkpoint with the first runtime that can."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder")
     lacking = ""
@@ -122,15 +119,15 @@ def _load_runtime(folder: Path, extra: str) -> "PlanModel":
     return open_checkpoint(folder)
 
 
-SIMULATION_CONDUCTOR = "rehearsal:rules"  # who conducts the embedded orchestra when nobody else is named
+SIMULATION_CONDUCTOR = "rehearsal:rules"  # the conductor of the simulated pool when none is named
 _PREFIXES = ("fixed:NAME", "rules:FILE", "lm:ENDPOINT", "lm:DIR", "policy:FILE", "random:SEED", "rehearsal:NAME")
-_MAX_SEED_DIGITS = 9  # digits
-_MAX_FALLBACKS = 8  # conductors that stand in for one another
+_MAX_SEED_DIGITS = 9
+_MAX_FALLBACKS = 8  # length of a chain of fallbacks
 
 
 @dataclass(frozen=True, slots=True)
 class PlannerEndpoint:
-    """Who writes plans, and whether it can be held to a schema."""
+    """A worker that writes plans, and whether it can be held to a JSON Schema."""
 
     member: Member
     structured: bool
@@ -138,7 +135,7 @@ class PlannerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ConductorFactory:
-    """Makes conductors. `tables` are those of the file at `file`; `endpoint` finds a configured worker by name."""
+    """Makes conductors. `tables` are those of `file`; `endpoint` returns a configured worker by name."""
 
     tables: Mapping[str, ConductorTable]
     file: str
@@ -146,9 +143,9 @@ class ConductorFactory:
     endpoint: Callable[[str], PlannerEndpoint]
 
     def make(self, name: str, pool: Pool | None = None, depth: int = 0) -> Conductor:
-        """Return the conductor of this name; UnknownName or ConfigError when there is none, or it cannot conduct."""
+        """Return a conductor by name; UnknownName or ConfigError when there is none, or it cannot conduct this pool."""
         if depth > _MAX_FALLBACKS:
-            raise ConfigError(f"conductor {name!r} stands in for itself")
+            raise ConfigError(f"conductor {name!r} is its own fallback")
         if name in self.tables:
             with toml.error_location(f"{self.file}: conductors.{name}"):
                 return self._from_table(name, pool, depth)
@@ -183,7 +180,7 @@ class ConductorFactory:
                 return self._trained(name, table, pool, depth, self.folder)
 
     def _model(self, name: str, rest: str, pool: Pool | None, depth: int) -> Conductor:
-        """Return the conductor of `lm:ENDPOINT`, a configured worker, or else of `lm:DIR`, a checkpoint."""
+        """Return the conductor of `lm:ENDPOINT`, a configured worker, or of `lm:DIR`, a checkpoint."""
         target, options = _split_options(rest)
         try:
             self.endpoint(target)
@@ -211,7 +208,7 @@ class ConductorFactory:
 
 
 def _check_cast(conductor: Conductor, pool: Pool | None) -> Conductor:
-    """Return the conductor once it has found the workers that its options name."""
+    """Return the conductor after a check that the workers which its options name are in the pool."""
     if pool is not None:
         match conductor:
             case FixedConductor():
@@ -224,16 +221,12 @@ def _check_cast(conductor: Conductor, pool: Pool | None) -> Conductor:
 
 
 def _policy_conductor(spec: str, name: str = "") -> Conductor:
-    """Return the conductor of a policy file, or of a shelf of them."""
-    if find_spec("numpy") is None:
-        raise MissingExtra("eval", "a learned policy")
-    if Path(spec.partition("?")[0]).is_dir():
-        from shikisha.conductors.learned_policy import registry_conductor
+    """Return the conductor of a policy file, or of a policy registry."""
+    require_extra("eval", "a learned policy", "numpy")
+    from shikisha.conductors.learned_policy import policy_conductor, registry_conductor
 
-        return registry_conductor(spec, name)
-    from shikisha.conductors.learned_policy import policy_conductor
-
-    return policy_conductor(spec, name)
+    make = registry_conductor if Path(spec.partition("?")[0]).is_dir() else policy_conductor
+    return make(spec, name)
 
 
 def _parse_seed(text: str) -> int:
@@ -243,13 +236,13 @@ def _parse_seed(text: str) -> int:
 
 
 def _split_options(rest: str) -> tuple[str, dict[str, str]]:
-    """Return what stands before and after the question mark."""
+    """Split a name at the question mark into target and options."""
     target, _, query = rest.partition("?")
     return target, dict(part.partition("=")[::2] for part in query.split("&")) if query else {}
 
 
 def _simulation_conductor(name: str) -> Conductor:
-    """Return one of the hand-written conductors that the embedded orchestra is measured with."""
+    """Return one of the hand-written conductors of the simulation."""
     from shikisha.simulation import baseline_conductors as known
 
     conductors: tuple[Conductor, ...] = (

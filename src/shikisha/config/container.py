@@ -1,14 +1,9 @@
-"""The composition root: settings in, wired members, pools and conductors out.
+"""The composition root: finds and reads `shikisha.toml`, and wires workers, pools and conductors from it.
 
-Invariants: a name that nobody configured is an error that lists the known ones, with file and key; a worker is built,
-and its key read, when the pool that is used has it, so that a missing key stops only those who need it (8). Whoever
-composes closes (`aclose`). Deliberately absent: defaults of any adapter.
-
-Finding and reading the configuration: `--config`, else $SHIKISHA_CONFIG, else ./shikisha.toml, else none at all.
-
-Without workers of one's own the embedded orchestra plays, so that everything works without a key. Invariant: after
-`load` every reference inside the file (stand-ins, checks, pool, endpoints) names something that is there; errors name
-file, key and what was expected. Deliberately absent: merging of several files, and looking in parent folders.
+The file is `--config`, else $SHIKISHA_CONFIG, else ./shikisha.toml; without any, or without [workers], the simulated
+workers of the demo perform, so that everything works without a key. Invariants: every name that the file refers to
+exists, or an error names file, key and the known names; a worker is built, and its key read, when a pool needs it, so
+that a missing key stops only the runs that need it. The caller of `load_config` closes the container (`aclose`).
 """
 
 import json
@@ -17,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from pydantic import BaseModel
 
 from shikisha.config import adapters
 from shikisha.config.conductors import SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
-from shikisha.config.settings import CheckTable, HandoffTable, LmTable, ShikishaSettings, WorkerTable
+from shikisha.config.settings import CheckTable, HandoffTable, LmTable, ShikishaSettings, TelemetryTable, WorkerTable
 from shikisha.core import toml
 from shikisha.core.budget import FREE, Caps
 from shikisha.core.errors import ConfigError, UnknownName
@@ -35,25 +30,38 @@ from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.pool import Member, Pool, without_strangers
 from shikisha.engine.worker import ApprovalMode, Card, Worker
+from shikisha.telemetry import conventions, observer
+from shikisha.telemetry.worker_facts import WorkerFacts, describe_worker
+from shikisha.workers.conductor import ConductorWorker
 
-_NOT_FINGERPRINTED = frozenset(WorkerTable.model_fields) - {
-    "kind",
-    "max_output_tokens",
-}  # what no worker's answer hangs on
+if TYPE_CHECKING:
+    from shikisha.telemetry.observer import TelemetryObserver
+
+CONFIG_FILE = "shikisha.toml"
+CONFIG_VARIABLE = "SHIKISHA_CONFIG"
+_REQUEST_ATTRIBUTES = {
+    "max_output_tokens": conventions.REQUEST_MAX_TOKENS,
+    "temperature": conventions.REQUEST_TEMPERATURE,
+    "top_p": conventions.REQUEST_TOP_P,
+    "seed": conventions.REQUEST_SEED,
+}
+# Keys that no worker's answer depends on, so that cached replies stay valid when they change.
+_NOT_FINGERPRINTED = frozenset(WorkerTable.model_fields) - {"kind", "max_output_tokens"}
 
 
 @runtime_checkable
 class _AsyncClosable(Protocol):
     async def aclose(self) -> None:
-        """Let go of connections and processes."""
+        """Close connections and processes."""
         ...
 
 
 @dataclass(slots=True)
 class Container:
-    """What a configuration comes to. `file` names it in errors; `folder` is where its relative paths begin.
+    """A configuration and what is built from it.
 
-    `wrap`, if there is one, stands between every configured worker and whoever calls it (a cache of replies).
+    `file` names it in errors, `folder` is the base of its relative paths. `embedded` builds the simulated pool, where
+    the file has no workers. `wrap`, if set, wraps every configured worker, for example with a cache of replies.
     """
 
     settings: ShikishaSettings
@@ -69,29 +77,29 @@ class Container:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All workers that can be named, in order."""
+        """The names of all workers, in order."""
         return tuple(self.workers) if self.simulated_pool is None else self.simulated_pool.names
 
     @property
     def default_pool(self) -> tuple[str, ...]:
-        """The workers that a plan may name where the file has no pool: all but those that only undo."""
+        """The pool where the file has none: all workers but those that only compensate others."""
         undoing = {table.compensate for table in self.workers.values()}
         return tuple(name for name in self.names if name not in undoing)
 
     @property
     def simulated_pool(self) -> Pool | None:
-        """The embedded pool, where the file has no workers."""
+        """The simulated pool, where the file has no workers; built once."""
         if self._orchestra is None and self.embedded is not None:
             self._orchestra = self.embedded()
         return self._orchestra
 
     @property
     def guarded_labels(self) -> frozenset[str]:
-        """The data labels that only workers which are cleared for them may see."""
+        """The data labels that only workers cleared for them may see."""
         return frozenset(self.settings.labels.guarded)
 
     def autonomy_policy(self, expires: float | None = None) -> AutonomyPolicy:
-        """Return the classes of autonomy; `expires`: seconds that questions wait where the file does not say."""
+        """Return the autonomy classes; `expires` applies where the file does not say how long questions wait."""
         return self.settings.autonomy.autonomy_policy(expires)
 
     @property
@@ -100,7 +108,7 @@ class Container:
         return self.settings.budgets.caps()
 
     def pool(self, names: Sequence[str] = ()) -> Pool:
-        """Return the configured pool, or the pool of these workers, without stand-ins that are not among them."""
+        """Return the configured pool, or a pool of these workers, without fallbacks outside it."""
         if names:
             chosen = self._known(names, "--pool")
             return Pool([without_strangers(self._member(name, chosen), chosen) for name in chosen])
@@ -108,7 +116,7 @@ class Container:
         return Pool([self._member(name, chosen) for name in chosen])
 
     def cards(self, names: Sequence[str] = ()) -> tuple[Card, ...]:
-        """Return the cards of the pool of these workers without building any: no key is needed to look."""
+        """Return the cards of a pool without building its workers, so that no key is needed."""
         chosen = self._known(
             names or self.settings.pool or self.default_pool, "--pool" if names else f"{self.file}: pool"
         )
@@ -117,7 +125,7 @@ class Container:
         return tuple(self._card(name, self.workers[name]) for name in chosen)
 
     def conductor(self, spec: str = "", pool: Pool | None = None) -> Conductor:
-        """Return the conductor of this name; with a pool, make sure that it finds the workers it names there."""
+        """Return a conductor by name; with a pool, check that the workers it names are in there."""
         known = self.conductors()
         if spec:
             return known.make(spec, pool)
@@ -127,21 +135,21 @@ class Container:
             return known.make(self.settings.conductor, pool)
 
     def conductors(self, find: Callable[[str], Member] | None = None) -> ConductorFactory:
-        """Return what makes conductors; `find` finds a worker that writes plans: by default it is built."""
-        found = find or (lambda name: self._member(name, self.names))
+        """Return the factory of conductors; `find` returns a worker that writes plans, by default by building it."""
+        find_member = find or (lambda name: self._member(name, self.names))
         return ConductorFactory(
-            self.settings.conductors, self.file, self.folder, lambda name: self._endpoint(name, found)
+            self.settings.conductors, self.file, self.folder, lambda name: self._endpoint(name, find_member)
         )
 
     def resolved(self) -> str:
-        """Return the whole configuration with its defaults as JSON, as it is stored with each run."""
+        """Return the whole configuration, defaults included, as the JSON that is stored with each run."""
         whole = self.settings.model_dump(mode="json")
         whole["workers"] = {name: table.model_dump(mode="json") for name, table in self.workers.items()}
         whole["checks"] = {name: table.model_dump(mode="json") for name, table in self.checks.items()}
         return json.dumps(whole, ensure_ascii=False)
 
     def fingerprint(self, name: str) -> str | None:
-        """Return what decides a worker's answers, as a hash of its own settings; None for one of the embedded."""
+        """Return a hash of the settings that decide a worker's answers; None for a simulated worker."""
         if name not in self.workers:
             return None
         table = self.workers[name]
@@ -149,14 +157,14 @@ class Container:
         return sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
 
     def journal_url(self) -> str:
-        """Return where runs are written: the URL that the file gives, else the path of a SQLite file beside it."""
+        """Return where runs are recorded: the configured URL, else the path of the SQLite file."""
         journal = self.settings.journal
         if journal.url_env is not None:
             return self.vault.read(journal.url_env)
         return journal.url or str((self.folder / journal.file).absolute())
 
     async def aclose(self) -> None:
-        """Close every worker that was built and holds something."""
+        """Close every worker that was built and can be closed."""
         members, self._members = self._members, {}
         for member in members.values():
             if isinstance(member.worker, _AsyncClosable):
@@ -169,7 +177,7 @@ class Container:
         return tuple(names)
 
     def _member(self, name: str, chosen: Sequence[str]) -> Member:
-        """Return a worker with its card and checks, built once; a child run's depends on the pool it is in."""
+        """Return a worker with its card and checks, built once; that of a child run depends on the pool it is in."""
         if self.simulated_pool is not None:
             return self.simulated_pool.named(name)
         if name not in self._members:
@@ -180,60 +188,59 @@ class Container:
         table = self.workers[name]
         with toml.error_location(f"{self.file}: workers.{name}"):
             card = self._card(name, table)
-            worker = self._child(table, chosen) if table.kind == adapters.CONDUCTOR else self._adapted(card, table)
-            undo = self._undo(table, chosen) if table.compensate else None
+            worker = self._child_run(table, chosen) if table.kind == adapters.CONDUCTOR else self._adapter(card, table)
+            undo = self._compensation(table, chosen) if table.compensate else None
             return Member(card, worker, tuple(self._handoff(entry) for entry in table.checks), undo)
 
-    def _undo(self, table: WorkerTable, chosen: Sequence[str]) -> Member:
-        """Return the compensating worker, which need not be in the pool: only rollbacks call it."""
+    def _compensation(self, table: WorkerTable, chosen: Sequence[str]) -> Member:
+        """Return the worker that compensates this one. It need not be in the pool, because only rollbacks call it."""
         name = table.compensate or ""
         other = self.workers[name]
         if other.kind in {adapters.CONDUCTOR, adapters.HUMAN} or other.compensate is not None:
-            wanted = "a worker that answers by itself and has no compensate of its own"
+            wanted = "a worker that makes its own calls and has no compensate of its own"
             raise ConfigError(f"compensate: {name!r} cannot undo calls; expected {wanted}")
         return self._member(name, chosen)
 
-    def _adapted(self, card: Card, table: WorkerTable) -> Worker:
+    def _adapter(self, card: Card, table: WorkerTable) -> Worker:
         module = adapters.worker_module(table.kind)
-        return module.build(self._own(module.Settings, table), card, self.vault)
+        return module.build(self._own(adapters.settings_of(module), table), card, self.vault)
 
     def _own(self, model: type[BaseModel], table: BaseModel) -> BaseModel:
-        """Return an adapter's part of a table, with its relative paths begun in the file's folder."""
+        """Return an adapter's own part of a table, with its relative paths resolved against the file's folder."""
         own = adapters.own_settings(model, table)
         paths = {key: self.folder / value for key, value in own if isinstance(value, Path)}
         return own.model_copy(update=paths)
 
-    def _child(self, table: WorkerTable, chosen: Sequence[str]) -> Worker:
-        from shikisha.workers.conductor import ConductorWorker
-
+    def _child_run(self, table: WorkerTable, chosen: Sequence[str]) -> Worker:
         own = cast("adapters.ChildRunSettings", table)
         names = own.pool or [name for name in chosen if self.workers[name].kind != adapters.CONDUCTOR]
         if table.concurrency is not None and any(self.workers.get(name) is table for name in names):
-            raise ConfigError("a child run may call this worker again, and with a concurrency it may wait for itself")
+            raise ConfigError(
+                "a child run may call this worker again, and with a limited concurrency it would wait for itself"
+            )
         return ConductorWorker(self.conductor(own.conductor), tuple(names), own.budgets.caps())
 
     def _card(self, name: str, table: WorkerTable) -> Card:
         card = _common_card(name, table, self.settings.autonomy.approval)
         if table.kind == adapters.CONDUCTOR:
             own = cast("adapters.ChildRunSettings", table)
-            seconds = own.budgets.seconds  # its own cap ends it, not ours
+            seconds = own.budgets.seconds  # the cap of the child run ends it, not the time limit of an attempt
             below = [self.workers[name].adds for name in own.pool or self.workers if name in self.workers]
-            card = replace(
-                card, adds=tuple(sorted(join_labels(card.adds, *below)))
-            )  # whoever answered, it may bear them all
+            # The answer may come from any of the workers below, so it carries the labels of all.
+            card = replace(card, adds=tuple(sorted(join_labels(card.adds, *below))))
             return card if seconds is None or "timeout" in table.model_fields_set else replace(card, timeout=seconds)
         module = adapters.worker_module(table.kind)
-        fit_card = getattr(module, "fit_card", None)
-        return fit_card(self._own(module.Settings, table), card) if fit_card else card
+        fit_card = getattr(module, "fit_card", None) or getattr(module, "fitted", None)
+        return fit_card(self._own(adapters.settings_of(module), table), card) if fit_card else card
 
     def _handoff(self, entry: HandoffTable) -> OutputCheck:
         table = self.checks[entry.check]
         module = adapters.check_module(table.kind)
         with toml.error_location(f"{self.file}: checks.{entry.check}"):
-            own = self._own(module.Settings, table)
+            own = self._own(adapters.settings_of(module), table)
             judge = self.workers.get(getattr(own, "worker", ""))
             if judge is not None and judge.kind == adapters.CONDUCTOR:
-                raise ConfigError("a child run cannot give an opinion: name a worker that answers by itself")
+                raise ConfigError("a child run cannot give an opinion: name a worker that makes its own calls")
             check = module.build(own, entry.check)
         return OutputCheck(check, entry.on_fail, entry.redo)
 
@@ -242,19 +249,19 @@ class Container:
             raise UnknownName("worker", name, self.names)
         table = self.workers.get(name)
         if table is not None and table.kind == adapters.CONDUCTOR:
-            raise ConfigError(f"{name!r} is a child run; a plan is written by an endpoint")
+            raise ConfigError(f"{name!r} is a child run; expected a worker that is a chat endpoint")
         return PlannerEndpoint(find(name), bool(getattr(table, "structured_output", False)))
 
 
 def _common_card(name: str, table: WorkerTable, approval: ApprovalMode) -> Card:
-    """Return the card as every kind of worker has it."""
+    """Return the part of a card that every kind of worker shares."""
     kind = adapters.WORKER_KINDS[table.kind]
-    unsaid = None if kind.billed else FREE
+    default_price = None if kind.billed else FREE
     return Card(
         name=name,
         description=table.description,
         kind=table.kind,
-        price=table.price.price() if table.price else unsaid,
+        price=table.price.price() if table.price else default_price,
         max_output_tokens=table.max_output_tokens or kind.max_output_tokens,
         context_tokens=table.context_tokens,
         concurrency=table.concurrency,
@@ -272,12 +279,8 @@ def _common_card(name: str, table: WorkerTable, approval: ApprovalMode) -> Card:
     )
 
 
-CONFIG_FILE = "shikisha.toml"
-CONFIG_VARIABLE = "SHIKISHA_CONFIG"
-
-
 def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | None:
-    """Return the file to read: the one given, the one that $SHIKISHA_CONFIG names, or ./shikisha.toml, if any."""
+    """Return the file to read: the given one, that of $SHIKISHA_CONFIG, or ./shikisha.toml, if any."""
     if given is not None:
         return given
     if environment.get(CONFIG_VARIABLE):
@@ -305,28 +308,28 @@ def load_config(given: Path | None = None, environment: Mapping[str, str] | None
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
-    """Return where a journal lives that no configuration places: $XDG_STATE_HOME/shikisha (XDG base directories)."""
+    """Return the folder of the journal without a configuration: $XDG_STATE_HOME/shikisha (XDG base directories)."""
     base = environment.get("XDG_STATE_HOME", "")
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state") / "shikisha"
 
 
 def _name_references(composition: Container) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """List every name in the file that must be somewhere else: its key, what it is, the name, and those known."""
+    """Yield every reference in the file: its key, what it refers to, the name, and the known names."""
     workers, checks = composition.names, tuple(composition.checks)
     for place, name in enumerate(composition.settings.pool or ()):
         yield f"pool[{place}]", "worker", name, workers
     for owner, table in composition.workers.items():
-        for stand_in in ("fallback", "escalate", "compensate"):
-            if (name := getattr(table, stand_in)) is not None:
-                yield f"workers.{owner}.{stand_in}", "worker", name, workers
+        for key in ("fallback", "escalate", "compensate"):
+            if (name := getattr(table, key)) is not None:
+                yield f"workers.{owner}.{key}", "worker", name, workers
         for place, entry in enumerate(table.checks):
             yield f"workers.{owner}.checks[{place}]", "check", entry.check, checks
         for place, name in enumerate(_child_pool(table)):
             yield f"workers.{owner}.pool[{place}]", "worker", name, workers
-    for place, watched in enumerate(composition.settings.autonomy.classes):
-        for number, name in enumerate(watched.workers):
+    for place, task_class in enumerate(composition.settings.autonomy.classes):
+        for number, name in enumerate(task_class.workers):
             yield f"autonomy.classes[{place}].workers[{number}]", "worker", name, workers
-        for name in watched.conductors:
+        for name in task_class.conductors:
             if ":" not in name:
                 yield f"autonomy.classes[{place}].conductor", "conductor", name, tuple(composition.settings.conductors)
     for owner, check in composition.checks.items():
@@ -342,7 +345,7 @@ def _child_pool(table: WorkerTable) -> tuple[str, ...]:
 
 
 def _simulated_pool() -> Pool:
-    """Return the embedded orchestra: a specialist of each family, the judge, the two simulated models."""
+    """Return the simulated pool: a specialist of each family, the judge, and the two simulated models."""
     from shikisha.simulation.task_generator import build_pool
     from shikisha.simulation.vocabulary import WordingSplit
     from shikisha.simulation.worker_profiles import GENERALIST, JUDGE, NOVICE, PROFILES, SPECIALISTS
@@ -352,3 +355,34 @@ def _simulated_pool() -> Pool:
         " and ".join(offer.by_split[WordingSplit.TRAIN][0] for offer in profile.descriptions) for profile in chosen
     ]
     return build_pool([(profile.name, text) for profile, text in zip(chosen, described, strict=True)])
+
+
+def build_observer(
+    container: Container,
+    table: TelemetryTable,
+    figures: Callable[[], Mapping[str, float]] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> "TelemetryObserver | None":
+    """Return the observer that exports a container's runs, None where nothing is exported; shut it down in a thread."""
+    settings = table.wanted(container.vault, os.environ if environment is None else environment)
+    return None if settings is None else observer(settings, container.vault, known_worker_facts(container), figures)
+
+
+def known_worker_facts(container: Container) -> dict[str, WorkerFacts]:
+    """Return what telemetry may report of each worker."""
+    if container.simulated_pool is not None:
+        cards = [member.card for member in container.simulated_pool]
+        return {card.name: describe_worker(card.name, card.kind, card.description) for card in cards}
+    return {name: _facts_of_table(name, table) for name, table in container.workers.items()}
+
+
+def _facts_of_table(name: str, table: WorkerTable) -> WorkerFacts:
+    request = {attribute: getattr(table, key, None) for key, attribute in _REQUEST_ATTRIBUTES.items()}
+    return describe_worker(
+        name,
+        table.kind,
+        table.description,
+        model=str(getattr(table, "model", "")),
+        url=str(getattr(table, "base_url", "") or getattr(table, "url", "") or ""),
+        request={key: value for key, value in request.items() if value is not None},
+    )

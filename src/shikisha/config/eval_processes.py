@@ -1,12 +1,11 @@
-"""Playing in several processes: each sets the same stage and plays its share of the tasks.
+"""Evaluation in several processes: each opens the same stage and runs its shard of the tasks.
 
-    python -m shikisha.config.parts NAME        reads a line of JSON with the Setup and how many tasks at once, then a
-                                                line for each batch of jobs; writes a line for each sample, then an
-                                                empty line for the batch's end
+    python -m shikisha.config.eval_processes NAME    reads a line of JSON with the setup and the tasks at once, then a
+                                                     line for each batch of jobs; writes a line for each sample, then
+                                                     an empty line at the end of the batch
 
-Invariants: a task is always played by the same part, so that no two parts pay for the same call; when whoever started a
-part is gone, its input ends and so does it; what goes wrong in a part ends the evaluation with its message.
-Deliberately absent: pickled objects: jobs and samples are lines of JSON.
+Invariants: a task always belongs to the same shard, so that no two shards pay for the same call; when the parent
+process is gone, the input of a shard ends and so does the shard; an error in a shard ends the evaluation.
 """
 
 import asyncio
@@ -18,7 +17,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TextIO
 
-from shikisha.config.eval_setup import EvaluationSetup, EvaluationStage, frozen_heap, open_stage
+from shikisha.config.eval_setup import EvaluationStage, frozen_heap, open_stage
+from shikisha.config.eval_tasks import EvaluationSetup
 from shikisha.core.errors import ConfigError, ShikishaError
 from shikisha.evals.baselines import EntrantSpec
 from shikisha.evals.runner import EvaluationJob, LocalExecutor, SampleCallback
@@ -26,7 +26,7 @@ from shikisha.evals.samples import Entrant, Sample
 from shikisha.evals.taskset import TaskItem
 
 _LONGEST_LINE = 2**26
-_STOP_SECONDS = 5.0  # seconds that a part has to end by itself
+_STOP_SECONDS = 5.0  # seconds for a shard to end by itself
 _LINES_AT_ONCE = 64  # lines written at once; a pipe holds as many
 _FLUSH_SECONDS = 0.1  # seconds between writes while there are lines
 
@@ -40,12 +40,12 @@ def encode_batch(jobs: Sequence[EvaluationJob], specs: Mapping[str, EntrantSpec]
 
 
 def shard_of(item: TaskItem, parts: int) -> int:
-    """Return which part plays this task."""
+    """Return the shard of this task."""
     return int(item.task.content_hash[:12], 16) % parts
 
 
 class EvaluationShard:
-    """One process's share of an evaluation."""
+    """The share of an evaluation that one process runs."""
 
     def __init__(self, stage: EvaluationStage, at_once: int) -> None:
         self._stage = stage
@@ -54,7 +54,7 @@ class EvaluationShard:
         self._entrants: dict[EntrantSpec, Entrant] = {}
 
     async def play(self, line: str, heard: SampleCallback) -> None:
-        """Play a batch."""
+        """Run a batch."""
         jobs = [
             EvaluationJob(entrant, self._items[task], attempt)
             for group in json.loads(line)
@@ -70,13 +70,13 @@ class EvaluationShard:
 
 
 class ProcessExecutor:
-    """An Executor: deals jobs to processes of this machine. `specs` are the entrants' specifications by name."""
+    """Runs jobs in processes of this machine. `specs` are the specifications of the entrants, by name."""
 
     def __init__(self, processes: Sequence[Process], specs: Mapping[str, EntrantSpec]) -> None:
         self._processes, self._specs = tuple(processes), specs
 
     async def play(self, jobs: Sequence[EvaluationJob], heard: SampleCallback) -> None:
-        """Play the jobs, each in its task's part."""
+        """Run the jobs, each in the shard of its task."""
         shares: list[list[EvaluationJob]] = [[] for _ in self._processes]
         for job in jobs:
             shares[shard_of(job.item, len(shares))].append(job)
@@ -87,7 +87,7 @@ class ProcessExecutor:
 
     async def _deal(self, process: Process, share: Sequence[EvaluationJob], heard: SampleCallback) -> None:
         given, told = _pipes(process)
-        with suppress(ConnectionError):  # its output ends then, too
+        with suppress(ConnectionError):  # then its output ends, too
             given.write(encode_batch(share, self._specs).encode() + b"\n")
             await given.drain()
         async for data in told:
@@ -136,7 +136,7 @@ async def _stop_process(process: Process) -> None:
 
 
 async def serve_shard(name: str, out: TextIO) -> None:
-    """Be a part: play what comes in on stdin until it ends; tell of it on `out`."""
+    """Be a shard: run the batches on stdin until it ends; write the samples to `out`."""
     reader = asyncio.StreamReader(_LONGEST_LINE)
     protocol = asyncio.StreamReaderProtocol(reader)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
@@ -146,14 +146,14 @@ async def serve_shard(name: str, out: TextIO) -> None:
         line = await reader.readline()
         with frozen_heap():
             while line:
-                upcoming = asyncio.create_task(reader.readline())  # nothing comes while we play, unless the input ends
+                upcoming = asyncio.create_task(reader.readline())  # nothing comes during a batch, unless the input ends
                 if not await _play_batch(part, line.decode(), upcoming, out):
                     return
                 line = await upcoming
 
 
 async def _play_batch(part: EvaluationShard, line: str, upcoming: asyncio.Task[bytes], out: TextIO) -> bool:
-    """Play a batch and tell of its samples; False when the input ended meanwhile."""
+    """Run a batch and write its samples; False when the input ended meanwhile."""
     told = _SampleWriter(out)
     playing = asyncio.create_task(part.play(line, told.add))
     while not playing.done():
@@ -171,7 +171,7 @@ async def _play_batch(part: EvaluationShard, line: str, upcoming: asyncio.Task[b
 
 
 class _SampleWriter:
-    """Lines for whoever started this part: many go out together, since every write wakes that process up."""
+    """Writes samples for the parent process, many at a time, because every write wakes that process up."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -192,7 +192,7 @@ class _SampleWriter:
 
 
 def main() -> int:
-    """Be the part that the command line names; what a user's function prints goes to stderr and is no sample."""
+    """Be the shard that the command line names; what a grading function of the user prints goes to stderr."""
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:

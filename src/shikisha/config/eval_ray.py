@@ -1,11 +1,10 @@
-"""Playing on a Ray cluster (extra `ray`): each machine's part sets the same stage and plays its share of the tasks.
+"""Evaluation on a Ray cluster (extra `ray`): each machine opens the same stage and runs its shard of the tasks.
 
-The folders that the setup names (the log or taskset, the configuration, the evaluation's own) and the one that the
-command is given in must be there on every machine under the same path. Invariants: samples are the same as those of one
-process, since the same parts play the same jobs; a task is always played by the same part, and a part is always on the
-same machine of a cluster; jobs and samples travel as lines of JSON. Replies that a part paid for are kept on its
-machine, in the evaluation's folder there: share that folder, or come back with the same cluster, to find them again
-after a kill. Deliberately absent: starting a cluster, and moving data to it.
+The folders that the setup names (log or taskset, configuration, the evaluation's own) and the working directory must
+have the same path on every machine. Invariants: samples are those of one process, since the same shards run the same
+jobs; a task belongs to one shard, and a shard to one machine; jobs and samples travel as lines of JSON. Replies that a
+shard paid for stay on its machine, in the evaluation's folder: share that folder, or use the same cluster again after a
+kill.
 """
 
 import asyncio
@@ -16,26 +15,27 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from shikisha.config.eval_processes import EvaluationShard, encode_batch, shard_of
-from shikisha.config.eval_setup import EvaluationSetup, open_stage
+from shikisha.config.eval_setup import open_stage
+from shikisha.config.eval_tasks import EvaluationSetup
 from shikisha.core.errors import ConfigError, MissingExtra, ShikishaError
 from shikisha.evals.baselines import EntrantSpec
 from shikisha.evals.runner import EvaluationJob, SampleCallback
 from shikisha.evals.samples import Sample
 
-_BATCH_JOBS = 64  # jobs: what is lost at most when a machine is lost, and what comes back at a time
-_BATCHES_AHEAD = 2  # batches that a part has before it, so that it never waits for us
+_BATCH_JOBS = 64  # the most jobs that are lost with a machine, and that come back at a time
+_BATCHES_AHEAD = 2  # batches that a shard has ahead of it, so that it never waits
 
 
 class _RemoteShardHandle(Protocol):
-    """A part on another machine, as Ray hands it to us."""
+    """A shard on another machine, as Ray returns it."""
 
     async def play(self, line: str) -> list[str]:
-        """Play a batch and return the samples."""
+        """Run a batch and return the samples."""
         ...
 
 
 class RemoteShard:
-    """What runs on the cluster."""
+    """The actor that runs on the cluster."""
 
     def __init__(self, setup: str, name: str, at_once: int, folder: str) -> None:
         self._setup, self._name, self._at_once, self._folder = setup, name, at_once, folder
@@ -44,11 +44,11 @@ class RemoteShard:
         self._part: EvaluationShard | None = None
 
     async def play(self, line: str) -> list[str]:
-        """Play a batch; return the samples as lines, or one line `!MESSAGE` where that could not be."""
+        """Run a batch; return the samples as lines, or one line `!MESSAGE` after an error."""
         try:
             async with self._opening:
                 if self._part is None:
-                    os.chdir(self._folder)  # the process is this part's own
+                    os.chdir(self._folder)  # the process belongs to this shard alone
                     stage = await self._stack.enter_async_context(
                         open_stage(EvaluationSetup.loads(self._setup), self._name)
                     )
@@ -61,13 +61,13 @@ class RemoteShard:
 
 
 class RayExecutor:
-    """An Executor: deals batches to the parts on the cluster."""
+    """Runs jobs on the shards of the cluster."""
 
     def __init__(self, parts: Sequence[_RemoteShardHandle], specs: Mapping[str, EntrantSpec]) -> None:
         self._parts, self._specs = tuple(parts), specs
 
     async def play(self, jobs: Sequence[EvaluationJob], heard: SampleCallback) -> None:
-        """Play the jobs, each in its task's part."""
+        """Run the jobs, each in the shard of its task."""
         shares: list[list[EvaluationJob]] = [[] for _ in self._parts]
         for job in jobs:
             shares[shard_of(job.item, len(shares))].append(job)
@@ -91,7 +91,7 @@ class RayExecutor:
 async def join_ray_cluster(
     address: str, setup: EvaluationSetup, at_once: int, specs: Mapping[str, EntrantSpec]
 ) -> AsyncIterator[RayExecutor]:
-    """Join the cluster at this address (`auto`: the one this machine belongs to); its parts end with the context."""
+    """Join the cluster at this address (`auto`: the one this machine belongs to); its shards end with the context."""
     try:
         ray = cast("_RayModule", import_module("ray"))
     except ImportError:
@@ -118,11 +118,11 @@ async def join_ray_cluster(
 
 
 def _node_ids(ray: "_RayModule") -> list[str]:
-    """Return a machine's id for each of its cores, machines in the order of their addresses."""
+    """Return the id of each machine once for each core, machines in the order of their addresses."""
     nodes = sorted((node for node in ray.nodes() if node["Alive"]), key=_node_address)
     found = [str(node["NodeID"]) for node in nodes for _ in range(_core_count(node))]
     if not found:
-        raise ConfigError("--ray: no machine of the cluster has a core for us")
+        raise ConfigError("--ray: no machine of the cluster has a free core")
     return found
 
 
@@ -136,13 +136,13 @@ def _core_count(node: Mapping[str, object]) -> int:
 
 
 class _ActorHandle:
-    """An actor as an object with a coroutine of its own; ConfigError when it is lost."""
+    """An actor behind the protocol of a shard; ConfigError when it is lost."""
 
     def __init__(self, actor: object, lost: type[Exception]) -> None:
         self._actor, self._lost = actor, lost
 
     async def play(self, line: str) -> list[str]:
-        """Play a batch there."""
+        """Run a batch on the actor."""
         method = cast("_ActorMethod", getattr(self._actor, "play"))  # noqa: B009 - Ray makes its attributes as it goes
         try:
             return await method.remote(line)
@@ -152,7 +152,7 @@ class _ActorHandle:
 
 
 class _RayModule(Protocol):
-    """What we use of Ray, whose own annotations leave much open."""
+    """The part of Ray that is used here; its own annotations are incomplete."""
 
     def init(self, *, address: str, log_to_driver: bool, ignore_reinit_error: bool) -> object:
         """Join a cluster."""

@@ -1,38 +1,23 @@
 """The stage of an evaluation: its tasks, its workers, and how a specification becomes an entrant, in any process.
 
-Invariants: what a Setup says is plain data, and the same Setup makes the same stage on every machine; workers that cost
-money answer through the response cache; a key that is missing, a sandbox that cannot be had, a taskset that cannot be
-read are errors before the first call. Whoever sets a stage leaves it (`set_stage` is a context). Deliberately absent:
-which entrants play, and when (`evaluate.casting`, `evaluate.course`).
-
-What an evaluation cannot be played with, said before anybody is called.
-
-Invariant: whatever would spoil samples one by one (a person who is not there, a price that nobody knows where dollars
-are counted, two entrants of one name) is an error at the beginning. Deliberately absent: what the configuration itself
-refuses (`load`, `compose`).
-
-Versions: a hash of what decides an entrant's samples besides the task and how it is graded.
-
-It takes in the conductor with all that it hangs on (its table, rules, policy, the model that writes its plans, who
-stands in for it), the workers of the pool with their checks, prices and stand-ins, and the judge. Invariant: what
-changes a sample changes the version; what only changes how fast it comes (how many calls at once, how many a second)
-does not. A version too many costs time and no money, since replies are kept by worker and messages (see
-`evaluate.calls`).
-Deliberately absent: the versions of programs.
+An entrant's version is a hash of what decides its samples besides the task: the conductor with everything it depends
+on, the workers with checks, prices and fallbacks, and the judge; not how fast calls are made. Invariants: the same
+setup makes the same stage on every machine; paid workers answer through the response cache; a missing key, sandbox or
+price, a worker that needs a person, and two entrants of one name are errors before the first call.
 """
 
 import gc
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.config import adapters, conductors
 from shikisha.config.container import Container, load_config
-from shikisha.config.eval_tasks import EvaluationTasks, load_evaluation_tasks
+from shikisha.config.eval_tasks import EvaluationSetup, EvaluationTasks, load_evaluation_tasks
 from shikisha.config.grader_services import open_judge, sandbox_named
 from shikisha.config.settings import FixedTable, LmTable, PolicyTable, RulesTable, TrainedTable
 from shikisha.core.errors import ConfigError
@@ -52,31 +37,30 @@ from shikisha.evals.samples import Entrant
 from shikisha.evals.taskset import TaskItem
 from shikisha.journal import open_journal
 from shikisha.outcomes.log_reader import log_hash
-from shikisha.workers.replay import ReplayContent
 from shikisha.workers.vote import VoteWorker
 
 _RESERVED_NAMES = ("best fixed (", "self-consistency ×")
 
 
 def refuse_worker(card: Card, counts: float, limit: float | None) -> None:
-    """Refuse a worker that needs a person, or that has no price where the reward or a limit `counts` dollars."""
+    """Refuse a worker that needs a person, or that has no price where the reward or a limit counts dollars."""
     if card.kind == "human" or card.approval is not ApprovalMode.NEVER:
         why = "is a person" if card.kind == "human" else "needs a person's approval"
-        raise ConfigError(f"workers.{card.name}: it {why}, and an evaluation has nobody to ask")
+        raise ConfigError(f"workers.{card.name}: it {why}, and an evaluation cannot ask one")
     if card.price is None and card.kind not in UNCACHED_KINDS and (counts or limit is not None):
         what = "--dollars: what cannot be priced is not called" if limit is not None else "reward.cost counts dollars"
         raise ConfigError(f"workers.{card.name}: it has no price ({what})")
 
 
 def refuse_vote_counter_names(pool: Pool) -> None:
-    """Refuse a worker that has the name of a counter of votes and counts none."""
+    """Refuse a worker that has the name of a vote counter and is none."""
     for card in pool.cards:
         if card.name in (VOTE, WEIGH) and card.kind != "vote":
             raise ConfigError(f"workers.{card.name}: fixed topologies join votes by this name: choose another")
 
 
 def refuse_duplicate_names(specs: Sequence[EntrantSpec]) -> None:
-    """Refuse two entrants of one name, and names that only ours may have."""
+    """Refuse two entrants of one name, and reserved names."""
     seen = {ORACLE.name}
     for spec in specs:
         if spec.name in seen or spec.name.startswith(_RESERVED_NAMES):
@@ -90,7 +74,7 @@ _RATE_KEYS = {"concurrency", "rate"}
 
 
 def entrant_version(composition: Container, conductor: str, workers: Sequence[str], others: Sequence[object]) -> str:
-    """Return the version of an entrant: its conductor, the pool's workers, and whatever else its samples hang on."""
+    """Return the version of an entrant: a hash of its conductor, its workers, and other parts."""
     parts = [*others, *_conductor_parts(composition, conductor, set()), *workers]
     for name in workers:
         parts += _worker_parts(composition, name, set())
@@ -98,7 +82,7 @@ def entrant_version(composition: Container, conductor: str, workers: Sequence[st
 
 
 def _worker_parts(composition: Container, name: str, seen: set[str]) -> Iterator[object]:
-    """Yield a worker's table with what it names, each once; nothing for one that no file configures."""
+    """Yield the table of a worker with what it refers to, each once; nothing for a worker without a table."""
     table = composition.workers.get(name)
     if table is None or f"worker {name}" in seen:
         return
@@ -116,7 +100,7 @@ def _worker_parts(composition: Container, name: str, seen: set[str]) -> Iterator
 
 
 def _conductor_parts(composition: Container, name: str, seen: set[str]) -> Iterator[object]:
-    """Yield a conductor's name with what it reads: its table, rules, the worker that writes its plans, its stand-in."""
+    """Yield the name of a conductor with what it depends on: table, rules, planning worker, fallback."""
     if f"conductor {name}" in seen:
         return
     seen.add(f"conductor {name}")
@@ -150,7 +134,7 @@ def _conductor_parts(composition: Container, name: str, seen: set[str]) -> Itera
 
 
 def _policy_hash(path: Path) -> str:
-    """Return what says which policy acts: a file's hash, or what a shelf says."""
+    """Return what identifies a policy: the hash of its file, or the text of its registry."""
     if path.is_dir():
         return _file_text(path / "shelf.json")
     if not path.is_file():
@@ -163,46 +147,9 @@ def _file_text(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationSetup:
-    """What an evaluation is of, as plain data: an outcome log or a taskset, and who works.
-
-    `keep` is the folder that samples and replies are kept in, and `evaluation` what every run's id begins with.
-    `reply` is what a replayed worker answers with: the extracted answer, its full text, or both. `dollars` is the most
-    that one command may spend.
-    """
-
-    keep: str
-    evaluation: str = "evaluation"
-    log: str | None = None
-    taskset: str | None = None
-    data: str | None = None
-    split: str | None = None
-    tasks: int | None = None
-    seed: int = 0
-    workers: tuple[str, ...] = ()
-    config: str | None = None
-    judge: str | None = None
-    checker: str | None = None
-    sandbox: str = ""
-    dollars: float | None = None
-    journal: str | None = None
-    reply: ReplayContent = "answer"
-
-    def dumps(self) -> str:
-        """Return it as a line of JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def loads(cls, line: str) -> "EvaluationSetup":
-        """Return the setup that `dumps` wrote."""
-        setup = cls(**json.loads(line))
-        return replace(setup, workers=tuple(setup.workers))
-
-
 @dataclass(slots=True)
 class EvaluationStage:
-    """A set stage: the tasks and workers gathered, who plays, and the composition that conductors come from."""
+    """The tasks and workers of an evaluation, its player, and the container that conductors come from."""
 
     setup: EvaluationSetup
     composition: Container
@@ -211,7 +158,7 @@ class EvaluationStage:
     _pools: dict[tuple[AnswerForm, tuple[float, ...]], Pool] = field(default_factory=dict)
 
     def entrant(self, spec: EntrantSpec) -> Entrant:
-        """Return the entrant of a specification; UnknownName or ConfigError when it cannot be cast."""
+        """Return the entrant of a specification; UnknownName or ConfigError when it has no such worker."""
         pool, conductor = self._pool(spec), self._conductor(spec)
         version = self._version(spec)
         return Entrant(spec.name, conductor, pool, spec.part, spec.worker, spec.note, version, spec.cache_only)
@@ -228,7 +175,7 @@ class EvaluationStage:
         return self.composition.conductor(spec.conductor, pool)
 
     def _counts(self, spec: EntrantSpec) -> bool:
-        """Whether the conductor is a fixed topology, which may join by the counters of votes."""
+        """Return whether the conductor is a fixed topology, which may join answers by the vote counters."""
         table = self.composition.settings.conductors.get(spec.conductor)
         if isinstance(table, FixedTable) and WEIGH in table.roles.values():
             raise ConfigError(
@@ -252,14 +199,14 @@ class EvaluationStage:
         return lambda item: _with_vote_counters(brought(item), answer_form(item), spec.weights)
 
     def _counted(self, pool: Pool, form: AnswerForm, weights: tuple[float, ...]) -> Pool:
-        """Return the pool with the counters of votes behind it, which fixed topologies may join by."""
+        """Return the pool with the vote counters appended, by which fixed topologies may join answers."""
         key = (form, weights)
         if key not in self._pools:
             self._pools[key] = _with_vote_counters(pool, form, weights)
         return self._pools[key]
 
     def _version(self, spec: EntrantSpec) -> str:
-        """Return a hash of what decides an entrant's samples besides the task."""
+        """Return the version of an entrant."""
         setup, pool = self.setup, self.tasks.pool
         configured = pool is not None and setup.log is None
         names = pool.names if pool is not None else setup.workers
@@ -271,7 +218,7 @@ class EvaluationStage:
 
 @asynccontextmanager
 async def open_stage(setup: EvaluationSetup, part: str = "0") -> AsyncIterator[EvaluationStage]:
-    """Set the stage; `part` names this process among those that work on the same evaluation."""
+    """Open the stage; `part` names this process among those of the same evaluation."""
     async with AsyncExitStack() as stack:
         composition = load_config(Path(setup.config) if setup.config else None)
         stack.push_async_callback(composition.aclose)
@@ -321,11 +268,13 @@ def _with_vote_counters(pool: Pool, form: AnswerForm, weights: tuple[float, ...]
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """Keep the garbage collector from looking at every task and sample again and again, and finding nothing."""
+    """Keep the garbage collector from scanning all tasks and samples again and again without finding anything."""
     gc.collect()
     gc.freeze()
     usual = gc.get_threshold()
-    gc.set_threshold(200_000, 20, 100)  # more than a thousand runs in flight hold, or each wave of them is looked at
+    gc.set_threshold(
+        200_000, 20, 100
+    )  # more objects than a thousand runs in flight hold, or each wave of them is scanned
     try:
         yield
     finally:

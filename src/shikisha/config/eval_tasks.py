@@ -1,18 +1,15 @@
-"""Gathering: the tasks of an evaluation and the workers who stand ready for them, from a log, a taskset, the rehearsal.
+"""The tasks of an evaluation and their workers, from an outcome log, a taskset or the simulation.
 
-Invariant: the tasks to report on and the tasks to choose by are told apart here and nowhere else: `items` are the split
-that was asked for (all tasks, where none was), `dev` is the dev split. Deliberately absent: entrants.
-
-The rehearsal as an evaluation: tasks with their own pools, and hand-written yardsticks beside those asked for.
-
-Invariant: workers and language models are simulated, and the notes say so. Deliberately absent: choices that read a
-worker's name (in the rehearsal a name would give its skill away): a single worker is the novice or the generalist.
+Invariant: the tasks to report on (`items`) and the tasks to choose by (`dev`) are told apart here and nowhere else:
+`items` are the requested split (all tasks, where none was), `dev` is the dev split. In the simulation no choice reads
+the name of a worker, because its name would give its skill away; the notes say that workers are simulated.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from shikisha.config.container import Container
 from shikisha.core.errors import ConfigError
@@ -22,31 +19,74 @@ from shikisha.evals.baselines import Baselines, BaselineSource, EntrantSpec
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.samples import EntrantRole
 from shikisha.evals.taskset import TaskItem, Taskset, TaskSplit, parse_split
+from shikisha.evals.tasksets.recorded import recorded_taskset
 from shikisha.evals.tasksets.simulated import (
     SIMULATED_DISTRIBUTIONS,
     SIMULATED_NAME,
     simulated_items,
     simulated_taskset,
 )
+from shikisha.evals.tasksets.taskset_loader import (
+    OWN_SET,
+    TaskOverlap,
+    TaskSelection,
+    find_contamination,
+    load_taskset,
+    parse_taskset_name,
+)
 from shikisha.outcomes.log_reader import OutcomeLog, open_log
 from shikisha.simulation.baseline_conductors import random_baseline, single_worker
 from shikisha.simulation.editions import Edition
 from shikisha.simulation.task_generator import SimulatedTask as Rehearsed
 from shikisha.simulation.worker_profiles import JUDGE
-from shikisha.workers.replay import ReplayWorker, replay_card
-
-if TYPE_CHECKING:
-    from shikisha.config.eval_setup import EvaluationSetup
+from shikisha.workers.replay import ReplayContent, ReplayWorker, replay_card
 
 SIMULATED_TASKSETS = ("rehearsal", "rehearsal-large")
 _BUNDLED_NOTE = "The workers are those that the tasks bring along: what they answered before is replayed."
-_OVERLAPS_SHOWN = 20  # tasks that are found again elsewhere
-_MAX_DEV_TASKS = 200  # tasks to choose by, where they cost money
+_OVERLAPS_SHOWN = 20  # tasks that the note names
+_MAX_DEV_TASKS = 200  # tasks to choose by, where workers cost money
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSetup:
+    """What an evaluation is of, as plain data: an outcome log or a taskset, and who works.
+
+    `keep` is the folder that samples and replies are kept in, and `evaluation` what every run's id begins with.
+    `reply` is what a replayed worker answers with: the extracted answer, its full text, or both. `dollars` is the most
+    that one command may spend.
+    """
+
+    keep: str
+    evaluation: str = "evaluation"
+    log: str | None = None
+    taskset: str | None = None
+    data: str | None = None
+    split: str | None = None
+    tasks: int | None = None
+    seed: int = 0
+    workers: tuple[str, ...] = ()
+    config: str | None = None
+    judge: str | None = None
+    checker: str | None = None
+    sandbox: str = ""
+    dollars: float | None = None
+    journal: str | None = None
+    reply: ReplayContent = "answer"
+
+    def dumps(self) -> str:
+        """Return it as a line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def loads(cls, line: str) -> "EvaluationSetup":
+        """Return the setup that `dumps` wrote."""
+        setup = cls(**json.loads(line))
+        return replace(setup, workers=tuple(setup.workers))
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationTasks:
-    """What is gathered. `pool` None: every task brings its own. `notes` say what a reader of figures must know."""
+    """Tasks and workers. `pool` None: every task brings its own. `notes` are caveats for readers of the report."""
 
     name: str
     version: str
@@ -58,42 +98,42 @@ class EvaluationTasks:
     bundled: "BundledPools | None" = None
 
     def conductor(self, spec: EntrantSpec) -> Conductor | None:
-        """Return the conductor of a specification if it is one of this taskset's own."""
+        """Return the conductor of a specification if this taskset brings it."""
         return self.bundled.conductor(spec) if self.bundled else None
 
     def pool_of(self, spec: EntrantSpec) -> Callable[[TaskItem], Pool]:
-        """Return which pool this entrant has for each task, where tasks bring their own."""
+        """Return the function from a task to the pool of this entrant, where tasks bring their own."""
         if self.bundled is None:
             raise ConfigError(f"taskset {self.name}: there are no workers")
         return self.bundled.pool_of(spec)
 
 
 class BundledPools(Protocol):
-    """A taskset that brings conductors and pools of its own; `counted`: its pools may get counters of votes."""
+    """The conductors and pools that a taskset brings; `counted`: its pools may get vote counters."""
 
     @property
     def counted(self) -> bool:
-        """Whether counters of votes stand behind its pools, so that fixed topologies can join by them."""
+        """Whether vote counters may be appended to its pools, for fixed topologies to join answers by."""
         ...
 
     def conductor(self, spec: EntrantSpec) -> Conductor | None:
-        """Return its own conductor, if the specification is one."""
+        """Return the conductor of a specification if the taskset brings it."""
         ...
 
     def pool_of(self, spec: EntrantSpec) -> Callable[[TaskItem], Pool]:
-        """Return which pool this entrant has for each task."""
+        """Return the function from a task to the pool of this entrant."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ItemPools:
-    """The pools that tasks bring, or these workers of them; conductors come from wherever others come from."""
+    """The pools that tasks bring, reduced to these workers."""
 
     names: tuple[str, ...]
     counted: bool = True
 
     def conductor(self, spec: EntrantSpec) -> Conductor | None:  # noqa: ARG002 - the protocol's
-        """Return none: there are no conductors of its own."""
+        """Return None: it brings no conductor."""
         return None
 
     def pool_of(self, spec: EntrantSpec) -> Callable[[TaskItem], Pool]:  # noqa: ARG002 - the protocol's
@@ -101,10 +141,10 @@ class ItemPools:
         return lambda item: (item.pool or Pool(())).subset(self.names)
 
 
-def load_evaluation_tasks(setup: "EvaluationSetup", composition: Container, tools: GraderTools) -> EvaluationTasks:
+def load_evaluation_tasks(setup: EvaluationSetup, composition: Container, tools: GraderTools) -> EvaluationTasks:
     """Return the tasks and the workers; ConfigError when both or neither of log and taskset are named."""
     if (setup.log is None) == (setup.taskset is None):
-        raise ConfigError("what is evaluated? expected --log DIR or --taskset NAME, one of them")
+        raise ConfigError("expected --log DIR or --taskset NAME, one of them")
     if setup.log is not None:
         return _tasks_from_log(setup, composition, Path(setup.log))
     if setup.taskset in SIMULATED_TASKSETS:
@@ -118,7 +158,7 @@ def split_named(name: str | None) -> TaskSplit | None:
 
 
 def _refuse_unpriced(log: OutcomeLog, names: Iterable[str]) -> None:
-    """Refuse a reward that counts dollars where the log does not say what an answer cost."""
+    """Refuse a reward that counts dollars where the log lacks the cost of an answer."""
     for name in names:
         for outcome in log.outcomes_of(name):
             if outcome.dollars is None and (outcome.usage is None or name not in log.prices):
@@ -128,9 +168,7 @@ def _refuse_unpriced(log: OutcomeLog, names: Iterable[str]) -> None:
                 )
 
 
-def _tasks_from_log(setup: "EvaluationSetup", composition: Container, folder: Path) -> EvaluationTasks:
-    from shikisha.evals.tasksets.recorded import recorded_taskset
-
+def _tasks_from_log(setup: EvaluationSetup, composition: Container, folder: Path) -> EvaluationTasks:
     log = open_log(folder, setup.workers)
     names = setup.workers or log.workers
     pool = Pool([Member(replay_card(log, name), ReplayWorker(log, name, setup.reply)) for name in names])
@@ -148,9 +186,7 @@ def _tasks_from_log(setup: "EvaluationSetup", composition: Container, folder: Pa
     return EvaluationTasks(f"log {folder.name}", whole.version, items, dev, casts, pool, tuple(notes))
 
 
-def _tasks_from_taskset(setup: "EvaluationSetup", composition: Container, tools: GraderTools) -> EvaluationTasks:
-    from shikisha.evals.tasksets.taskset_loader import TaskSelection, load_taskset
-
+def _tasks_from_taskset(setup: EvaluationSetup, composition: Container, tools: GraderTools) -> EvaluationTasks:
     wanted = TaskSelection(checker={"checker": setup.checker} if setup.checker else None)
     whole = load_taskset(setup.taskset or "", Path(setup.data) if setup.data else None, wanted=wanted, tools=tools)
     items, dev = split_dev(setup, whole)
@@ -162,13 +198,13 @@ def _tasks_from_taskset(setup: "EvaluationSetup", composition: Container, tools:
     pool = composition.pool(setup.workers)
     notes: tuple[str, ...] = ()
     if composition.simulated_pool is not None:
-        notes = ("No workers are configured: the embedded orchestra played, whose language models are simulated.",)
+        notes = ("No workers are configured: simulated workers answered.",)
     casts = Baselines(pool.names, talk=True, seed=setup.seed)
     dev = _sample_dev(dev, _MAX_DEV_TASKS, setup.seed)
     return EvaluationTasks(whole.name, whole.version, items, dev, casts, pool, (*notes, *whole.notes))
 
 
-def split_dev(setup: "EvaluationSetup", whole: Taskset) -> tuple[tuple[TaskItem, ...], tuple[TaskItem, ...]]:
+def split_dev(setup: EvaluationSetup, whole: Taskset) -> tuple[tuple[TaskItem, ...], tuple[TaskItem, ...]]:
     """Return the tasks to report on and those to choose by."""
     split = split_named(setup.split)
     part = whole if split is None else whole.only(split)
@@ -179,15 +215,12 @@ def split_dev(setup: "EvaluationSetup", whole: Taskset) -> tuple[tuple[TaskItem,
 
 
 def _sample_dev(dev: tuple[TaskItem, ...], count: int, seed: int) -> tuple[TaskItem, ...]:
-    """Return so many of the tasks, drawn by the seed: the beginning of a sorted file stands for nothing else."""
+    """Return a sample of the tasks; the beginning of a sorted file would not be representative."""
     return dev if len(dev) <= count else Taskset("dev", dev).sample(count, seed).items
 
 
-def contamination_note(items: Iterable[TaskItem], setup: "EvaluationSetup", other: str, tools: GraderTools) -> str:
-    """Say which of these tasks are found again in another taskset, word for word or nearly so."""
-    from shikisha.evals.tasksets.contamination import TaskOverlap, find_contamination
-    from shikisha.evals.tasksets.taskset_loader import OWN_SET, TaskSelection, load_taskset, parse_taskset_name
-
+def contamination_note(items: Iterable[TaskItem], setup: EvaluationSetup, other: str, tools: GraderTools) -> str:
+    """Return a note on which of these tasks are in another taskset, word for word or nearly."""
     known = parse_taskset_name(other).known
     wanted = TaskSelection(checker={"checker": setup.checker} if setup.checker and known == OWN_SET else None)
     mine = tuple(items)
@@ -208,16 +241,13 @@ def contamination_note(items: Iterable[TaskItem], setup: "EvaluationSetup", othe
     )
 
 
-if TYPE_CHECKING:
-    from shikisha.config.eval_setup import EvaluationSetup
-
 _SIMULATED_TASKS, _SIMULATED_DEV_TASKS = 120, 60
 _WORLD_OF_SPLIT = {TaskSplit.TRAIN: "train", TaskSplit.DEV: "dev", TaskSplit.TEST: "heldout"}
 _FIXED_TOPOLOGIES = ("single", "vote", "fan-out-join", "chain", "planner-executor-verifier")
 _SIMULATED_NOTE = "The workers are simulated: small real tools that fail at random, and two simulated language models."
 
 
-def load_simulated_tasks(setup: "EvaluationSetup") -> EvaluationTasks:
+def load_simulated_tasks(setup: EvaluationSetup) -> EvaluationTasks:
     """Return held-out (or the split's) rehearsal tasks and dev tasks to choose by."""
     split = split_named(setup.split) or TaskSplit.TEST
     count = setup.tasks or _SIMULATED_TASKS
@@ -245,7 +275,7 @@ def load_simulated_tasks(setup: "EvaluationSetup") -> EvaluationTasks:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPools:
-    """Single workers are cast for each task, whether they stand in its pool or not."""
+    """The pools of simulated tasks. A single worker is simulated for each task, whether it is in the pool or not."""
 
     originals: Mapping[str, Rehearsed]
     counted: bool = False
@@ -278,7 +308,7 @@ class SimulationBaselines:
         ]
 
     def random(self) -> EntrantSpec:
-        """Return plans drawn by lot, instructions included."""
+        """Return random plans with random instructions."""
         return EntrantSpec("random plans", random_baseline(self.edition).name, EntrantRole.RANDOM)
 
     def candidates(self, skill: Mapping[str, float]) -> list[EntrantSpec]:  # noqa: ARG002 - they are cast by price

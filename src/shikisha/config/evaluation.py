@@ -1,15 +1,10 @@
-"""Performing an evaluation: the stage, who plays where, the course, and the report at the end.
+"""Runs an evaluation: the stage, the entrants, the baselines, and the report; also what it may cost at most.
 
-Invariants: who is asked for is looked up before anything is played; a limit, Ctrl-C or a kill leaves a folder that the
-same command goes on with. Deliberately absent: how a report is shown.
-
-What an evaluation may come to before anything is paid: how many calls of workers that cost money, and dollars.
-
-A conductor's calls on a task are known from its kind: a topology's steps; otherwise as many as its rounds, the plan's
-length and the caps allow. Dollars are what such calls reserve: the longest answer that each worker may give, on the
-mean task. Invariants: both are upper bounds for one attempt at every step, and a price that nobody knows makes the
-dollars unknown; replies that are kept already are paid for, so samples that are there count for nothing. Deliberately
-absent: what it will come to (no one knows how long answers get), and retries.
+A conductor's calls on a task follow from its kind: the steps of a topology, else as many as rounds, plan length and
+caps allow. The cost is what such calls reserve: the longest answer of each worker on the average task. Invariants: both
+are upper bounds for one attempt at every step, and an unknown price makes the dollars unknown; samples that are kept
+are paid for already; every entrant is looked up before the first call; after a limit, Ctrl-C or a kill the same command
+continues.
 """
 
 import asyncio
@@ -21,13 +16,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeConductor, FixedConductor
 from shikisha.conductors.language_model import PLAN_ATTEMPTS, LanguageModelConductor
 from shikisha.conductors.topologies import ANSWER, ANSWER_ALONE
-from shikisha.config.eval_setup import EvaluationSetup, EvaluationStage, frozen_heap, open_stage, refuse_duplicate_names
-from shikisha.config.eval_tasks import contamination_note
+from shikisha.config.eval_processes import start_processes
+from shikisha.config.eval_ray import join_ray_cluster
+from shikisha.config.eval_setup import EvaluationStage, frozen_heap, open_stage, refuse_duplicate_names
+from shikisha.config.eval_tasks import EvaluationSetup, contamination_note
 from shikisha.config.grader_services import open_judge, sandbox_named
 from shikisha.core.budget import Amount, Caps, format_dollars
 from shikisha.core.call import Card, Request
@@ -43,14 +41,15 @@ from shikisha.evals.response_cache import UNCACHED_KINDS
 from shikisha.evals.runner import Evaluation, EvaluationStop, Executor, LocalExecutor
 from shikisha.evals.samples import Entrant, SampleStore, lock_folder
 from shikisha.evals.taskset import TaskItem
+from shikisha.evals.terminal_report import console_progress
 
-_SAMPLED_TASKS = 50  # tasks from which the mean call is reckoned
-_MAX_REPEATS = MAX_STEPS - 1  # calls of self-consistency at most
+_SAMPLED_TASKS = 50  # tasks that the average call is estimated from
+_MAX_REPEATS = MAX_STEPS - 1  # the most calls of self-consistency
 
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """Calls, and dollars at most (None: some price is not known)."""
+    """The most calls and dollars (None: a price is unknown)."""
 
     calls: int = 0
     dollars: float | None = 0.0
@@ -63,20 +62,18 @@ class CostEstimate:
 
     def __str__(self) -> str:
         calls = f"{self.calls:,} paid call{'' if self.calls == 1 else 's'}"
-        return (
-            f"{calls} (some price is not known)" if self.dollars is None else f"{calls}, {format_dollars(self.dollars)}"
-        )
+        return f"{calls} (a price is unknown)" if self.dollars is None else f"{calls}, {format_dollars(self.dollars)}"
 
 
 def is_paid(card: Card) -> bool:
-    """Whether a call of this worker costs money, as far as anybody knows."""
+    """Return whether a call to this worker costs money, or may cost money."""
     return card.kind not in UNCACHED_KINDS and (
         card.price is None or any((card.price.input, card.price.output, card.price.call))
     )
 
 
 def paid_workers(stage: EvaluationStage) -> tuple[str, ...]:
-    """Return the names of the workers that cost money; none where they are simulated or replayed."""
+    """Return the names of the paid workers; none where they are simulated or replayed."""
     pool = stage.tasks.pool
     if pool is None or stage.setup.log is not None or stage.composition.simulated_pool is not None:
         return ()
@@ -89,22 +86,24 @@ def estimate_costs(
     conductors: Sequence[str],
     missing: Callable[[Entrant, TaskItem], bool],
 ) -> tuple[CostEstimate, CostEstimate]:
-    """Return what those asked for may come to, and what the controls beside them may; `missing`: still to be played."""
-    reckoned = _CostEstimator(stage, missing)
-    wanted = reckoned.of([requested_entrant(name, {}) for name in conductors], stage.tasks.items)
+    """Return what the conductors may cost, and what the baselines may; `missing` says what has not run yet."""
+    estimator = _CostEstimator(stage, missing)
+    wanted = estimator.of([requested_entrant(name, {}) for name in conductors], stage.tasks.items)
     if controls is not BaselineMode.ALL:
         return wanted, CostEstimate()
     gathered, casts = stage.tasks, stage.tasks.casts
     both = list({item.task.id: item for item in (*gathered.items, *gathered.dev)}.values())
     singles = casts.singles()
     fixed = casts.candidates({}) if gathered.dev else []
-    beside = reckoned.of(singles, both) + reckoned.of([casts.random()], gathered.items)
-    beside += reckoned.of(fixed, gathered.dev)
-    dearest = max((reckoned.of([spec], gathered.items) for spec in fixed), key=_cost_rank, default=CostEstimate())
-    again = max(
-        (reckoned.of([spec], gathered.items, _MAX_REPEATS) for spec in singles), key=_cost_rank, default=CostEstimate()
+    baselines = estimator.of(singles, both) + estimator.of([casts.random()], gathered.items)
+    baselines += estimator.of(fixed, gathered.dev)
+    most_expensive = max(
+        (estimator.of([spec], gathered.items) for spec in fixed), key=_cost_rank, default=CostEstimate()
     )
-    return wanted, beside + dearest + again
+    again = max(
+        (estimator.of([spec], gathered.items, _MAX_REPEATS) for spec in singles), key=_cost_rank, default=CostEstimate()
+    )
+    return wanted, baselines + most_expensive + again
 
 
 def _cost_rank(one: CostEstimate) -> tuple[float, int]:
@@ -112,14 +111,14 @@ def _cost_rank(one: CostEstimate) -> tuple[float, int]:
 
 
 class _CostEstimator:
-    """Reckons over one stage: what a mean call of each worker may cost at most."""
+    """Estimates costs on one stage, from what an average call to each worker may cost at most."""
 
     def __init__(self, stage: EvaluationStage, missing: Callable[[Entrant, TaskItem], bool]) -> None:
         self._stage, self._missing = stage, missing
         self._dollars: dict[str, float | None] = {}
 
     def of(self, specs: Iterable[EntrantSpec], items: Sequence[TaskItem], times: int = 1) -> CostEstimate:
-        """Return what these entrants may come to on these tasks, each asked so many times."""
+        """Return what these entrants may cost on these tasks, each asked so many times."""
         total = CostEstimate()
         for spec in specs:
             entrant = self._stage.entrant(spec)
@@ -129,7 +128,7 @@ class _CostEstimator:
         return total
 
     def _run(self, conductor: Conductor, cards: tuple[Card, ...]) -> CostEstimate:
-        """Return what one run may come to at most."""
+        """Return what one run may cost at most."""
         caps = self._stage.player.caps
         match conductor:
             case FixedConductor():
@@ -147,7 +146,7 @@ class _CostEstimator:
                 return self._most(cards, 1, caps)
 
     def _most(self, cards: Sequence[Card], rounds: int, caps: Caps) -> CostEstimate:
-        """Return what as many steps as are allowed may come to, each by the dearest worker."""
+        """Return what the most allowed steps may cost, each by the most expensive worker."""
         each = max((self._calls([card]) for card in cards), key=_cost_rank, default=CostEstimate())
         return _multiply(each, min(caps.steps, rounds * caps.plan_steps))
 
@@ -171,10 +170,7 @@ def _multiply(one: CostEstimate, count: int) -> CostEstimate:
     return CostEstimate(one.calls * count, None if one.dollars is None else one.dollars * count)
 
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_MANY_RUNS = 3_000  # runs from which more than one process pays, where nobody waits for a network
+_MANY_RUNS = 3_000  # runs from which more than one process pays off
 _STOP_REASONS = {
     EvaluationStop.DOLLARS: "the limit of dollars was reached",
     EvaluationStop.SECONDS: "the limit of seconds was reached",
@@ -183,10 +179,10 @@ _STOP_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
-    """What to do: the setup, the conductors asked for, where to play, and the limits besides the setup's dollars.
+    """What to evaluate: the setup, the conductors, where to run, and the limits baseliness the setup's dollars.
 
-    `against` are tasksets in which the tasks are looked for, before anything is played.
-    `controls` None: all where workers cost nothing, or nobody is asked for; else those that cost nothing.
+    `against` are tasksets that are searched for the same tasks before the first run. `controls` None: all baselines
+    where workers are free or no conductor is named, else those without further calls.
     """
 
     setup: EvaluationSetup
@@ -202,7 +198,7 @@ class EvaluationRequest:
 
 @dataclass(slots=True)
 class EntrantFactory:
-    """Makes entrants, and remembers the specification of each for those who play elsewhere."""
+    """Makes entrants, and keeps the specification of each for other processes."""
 
     stage: EvaluationStage
     specs: dict[str, EntrantSpec] = field(default_factory=dict)
@@ -216,17 +212,15 @@ class EntrantFactory:
 
 
 async def run_evaluation(plan: EvaluationRequest, console: "Console") -> EvaluationReport:
-    """Evaluate, and return the report; `console` shows how it goes."""
-    from shikisha.evals.terminal_report import console_progress
-
+    """Evaluate, and return the report; `console` shows the progress."""
     begun = perf_counter()
     async with AsyncExitStack() as stack:
         stack.enter_context(lock_folder(Path(plan.setup.keep)))
         stage = await stack.enter_async_context(open_stage(plan.setup))
-        casting = EntrantFactory(stage)
+        factory = EntrantFactory(stage)
         wanted = [requested_entrant(name, {}) for name in plan.conductors]
         for spec in wanted:
-            stage.entrant(spec)  # an unknown one is an error before anything is played
+            stage.entrant(spec)  # an unknown one is an error before the first run
         paid = paid_workers(stage)
         controls = plan.controls or (BaselineMode.FREE if paid and plan.conductors else BaselineMode.ALL)
         casts = stage.tasks.casts
@@ -234,8 +228,8 @@ async def run_evaluation(plan: EvaluationRequest, console: "Console") -> Evaluat
         notes = _overlap_notes(plan, stage)
         keep = SampleStore(Path(plan.setup.keep), _identity(stage))
         stack.push_async_callback(keep.aclose)
-        console.print(f"what is played is kept in {keep.folder}", soft_wrap=True)
-        executor = await stack.enter_async_context(_open_executor(plan, stage, casting))
+        console.print(f"samples are kept in {keep.folder}", soft_wrap=True)
+        executor = await stack.enter_async_context(_open_executor(plan, stage, factory))
         shown = stack.enter_context(console_progress(console))
         evaluation = Evaluation(keep, executor, _deadline(plan.seconds), plan.retry_failed, shown.add_sample)
         gathered = stage.tasks
@@ -244,7 +238,7 @@ async def run_evaluation(plan: EvaluationRequest, console: "Console") -> Evaluat
         course = EvaluationPlan(
             evaluation,
             gathered.casts,
-            casting.make,
+            factory.make,
             gathered.items,
             gathered.dev,
             plan.conductors,
@@ -265,12 +259,10 @@ def _overlap_notes(plan: EvaluationRequest, stage: EvaluationStage) -> tuple[str
 
 
 def _print_cost(console: "Console", controls: BaselineMode, found: tuple[CostEstimate, CostEstimate]) -> None:
-    """Say what it may come to, before the first call."""
-    wanted, beside = found
-    more = f"; the controls beside them at most {beside}" if controls is BaselineMode.ALL else ""
-    console.print(
-        f"What was asked for makes at most {wanted}{more} (--controls {controls})", markup=False, soft_wrap=True
-    )
+    """Print what the evaluation may cost, before the first call."""
+    wanted, baselines = found
+    more = f"; the baselines at most {baselines}" if controls is BaselineMode.ALL else ""
+    console.print(f"The conductors make at most {wanted}{more} (--controls {controls})", markup=False, soft_wrap=True)
 
 
 def _deadline(seconds: float | None) -> float | None:
@@ -285,33 +277,30 @@ def _identity(stage: EvaluationStage) -> dict[str, object]:
 
 @asynccontextmanager
 async def _open_executor(
-    plan: EvaluationRequest, stage: EvaluationStage, casting: EntrantFactory
+    plan: EvaluationRequest, stage: EvaluationStage, factory: EntrantFactory
 ) -> AsyncIterator[Executor]:
     if plan.ray is not None:
-        from shikisha.config.eval_ray import join_ray_cluster
-
         _refuse_limit(plan, "a Ray cluster")
-        async with join_ray_cluster(plan.ray, plan.setup, plan.at_once, casting.specs) as cluster:
+        async with join_ray_cluster(plan.ray, plan.setup, plan.at_once, factory.specs) as cluster:
             yield cluster
         return
     count = plan.processes or _process_count(plan, stage)
     if count == 1:
         yield LocalExecutor(stage.player, plan.at_once)
         return
-    from shikisha.config.eval_processes import start_processes
 
     _refuse_limit(plan, "several processes")
-    async with start_processes(plan.setup, count, plan.at_once, casting.specs) as processes:
+    async with start_processes(plan.setup, count, plan.at_once, factory.specs) as processes:
         yield processes
 
 
 def _refuse_limit(plan: EvaluationRequest, where: str) -> None:
     if plan.setup.dollars is not None:
-        raise ConfigError(f"--dollars: the purse is held by one process; it cannot be held by {where}")
+        raise ConfigError(f"--dollars: the budget is kept by one process, and cannot be shared with {where}")
 
 
 def _process_count(plan: EvaluationRequest, stage: EvaluationStage) -> int:
-    """Return how many processes pay: all cores where nothing is waited for and there is much to do, else one."""
+    """Return how many processes pay off: all cores for many runs that wait for no network, else one."""
     gathered = stage.tasks
     entrants = len(gathered.casts.singles()) + len(plan.conductors) + 1
     waits = plan.setup.log is None or plan.setup.dollars is not None

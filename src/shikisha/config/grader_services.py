@@ -1,7 +1,7 @@
-"""What checkers are built with: the judge's voice, and the sandbox that code is run in.
+"""What graders need: the judge, and the sandbox that code runs in.
 
-Invariants: a judge is a configured worker, built (and its key read) before anything is paid; a sandbox is probed before
-the first code runs in it, and one that does not hold is never used. Deliberately absent: a judge by default.
+Invariants: the judge is a configured worker, built (and its key read) before the first paid call, and there is none by
+default; a sandbox is probed before the first code runs in it, and never used if a probe fails.
 """
 
 import asyncio
@@ -18,22 +18,23 @@ from shikisha.engine.run_context import RetryPolicy
 from shikisha.engine.worker import Card, ChatMessage, Reply, Request
 from shikisha.evals.graders import JudgeAsk
 from shikisha.sandbox import Execution, Inputs, Sandbox, SandboxScript
+from shikisha.sandbox.availability import FULL_PYTHON, available_sandbox, full_python_sandbox, limits_for
 
 _SANDBOX_SECONDS, _SANDBOX_OUTPUT = (
     120.0,
     8_000_000,
-)  # over all tests of an answer; a test's own limits are its checker's
+)  # for all tests of an answer; its grader limits each test
 
 
 def open_judge(composition: Container, name: str | None) -> JudgeAsk | None:
-    """Return the voice of the worker of this name; None for None."""
+    """Return the function that asks the judge of this name; None for None."""
     if name is None:
         return None
     if name not in composition.names:
         raise UnknownName("worker (--judge)", name, composition.names)
     table = composition.workers.get(name)
     if table is not None and table.kind == CONDUCTOR:
-        raise ConfigError(f"--judge {name}: a child run cannot judge: name a worker that answers by itself")
+        raise ConfigError(f"--judge {name}: a child run cannot judge: name a worker that makes its own calls")
     member = composition.pool([name])[0]
     numbers, policy, gates = count(), RetryPolicy(), ConcurrencyLimits()
 
@@ -54,16 +55,16 @@ def open_judge(composition: Container, name: str | None) -> JudgeAsk | None:
 
 
 def _with_dollars(reply: Reply, card: Card) -> Reply:
-    """Return the reply with the dollars that the card's price says, where it says none itself."""
+    """Return the reply with dollars by the price of the card, where it has none itself."""
     if reply.dollars is not None or card.price is None:
         return reply
     return replace(reply, dollars=card.price.of(reply.usage))
 
 
 class ProbedSandbox:
-    """A sandbox by name ("": the first for full Python that holds) that is probed before its first use.
+    """A sandbox by name ("": the first for full Python that passes) that is probed before its first use.
 
-    ConfigError says which attack it does not hold off.
+    ConfigError names the attack that it does not block.
     """
 
     def __init__(self, name: str) -> None:
@@ -72,24 +73,22 @@ class ProbedSandbox:
         self._lock = asyncio.Lock()
 
     async def probe(self) -> Sandbox:
-        """Return the sandbox once it has held."""
+        """Return the sandbox after its probes."""
         async with self._lock:
             if self._sandbox is None:
                 self._sandbox = await _open_sandbox(self._name)
             return self._sandbox
 
     async def run(self, code: str, inputs: Inputs, stdin: str = "") -> Execution:
-        """Run code in it."""
+        """Run code."""
         return await (self._sandbox or await self.probe()).run(code, inputs, stdin)
 
     async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:
-        """Run two programs that talk in it."""
+        """Run two programs that talk to each other."""
         return await (self._sandbox or await self.probe()).run_pair(first, second)
 
 
 async def _open_sandbox(name: str) -> Sandbox:
-    from shikisha.sandbox.availability import FULL_PYTHON, available_sandbox, full_python_sandbox, limits_for
-
     limits = limits_for(name or FULL_PYTHON[0], _SANDBOX_SECONDS, _SANDBOX_OUTPUT)
     return await (available_sandbox(name, limits) if name else full_python_sandbox(limits))
 

@@ -1,8 +1,8 @@
-"""A LiteLLM proxy's `model_list` as workers: YAML in, the text of [workers] tables out, with notes on what was left.
+"""The `model_list` of a LiteLLM proxy as [workers] tables, with notes on what was left out.
 
-Invariants: no key is copied, only names of environment variables are (8); an entry that cannot be called as an
-OpenAI-compatible endpoint is named in the notes, with what to do about it, and not guessed at. Deliberately absent:
-LiteLLM's routing strategies, guardrails and callbacks; load-balanced deployments become workers of their own.
+Invariants: no key is copied, only the names of environment variables; an entry that is not an OpenAI-compatible
+endpoint is named in the notes, with what to do about it, and never guessed at. Routing strategies, guardrails and
+callbacks are not imported; load-balanced deployments become separate workers.
 """
 
 import json

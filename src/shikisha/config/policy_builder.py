@@ -1,8 +1,8 @@
-"""Composing what learning needs: a log or a journal read, the ladder climbed, the policy with all that is said of it.
+"""Builds a routing policy: reads an outcome log or a journal, fits the candidates, and notes everything that a reader
+must know.
 
-Invariants: what cannot be learned from is refused before anything is fitted; a journal is read through the importer
-that makes logs of journals, so both ways lead to the same policy; no password of a database stands in a policy.
-Deliberately absent: how a policy is shown, and numpy until something is learned.
+Invariants: what cannot be learned from is refused before the first fit; a journal is read through the importer that
+makes logs of journals, so that both lead to the same policy; no policy holds the password of a database.
 """
 
 from collections import Counter
@@ -12,24 +12,38 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from shikisha.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from shikisha.outcomes.log_reader import OutcomeLog, RunOutcome
-    from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
-    from shikisha.routing.policy_data import Policy
+from shikisha.journal.drivers import parse_store_url, redacted_url
+from shikisha.outcomes.importers.importer_registry import import_outcomes
+from shikisha.outcomes.importers.source_files import Sources
+from shikisha.outcomes.log_reader import OutcomeLog, RunOutcome, ignored_columns, log_hash, open_log, run_outcomes
+from shikisha.routing.fit.baselines import (
+    compare_with_incumbents,
+    find_incumbents,
+    measure_baselines,
+    refuse_unknown_propensities,
+)
+from shikisha.routing.fit.fit_table import RoutingPreference
+from shikisha.routing.fit.log_quality import LogKind, find_caveats, find_gaps
+from shikisha.routing.fit.log_quality import measure_coverage as coverage_of
+from shikisha.routing.fit.log_replay import count_usage
+from shikisha.routing.fit.model_selection import MIN_TASKS, LearningOptions, LogSource, assign_folds, select_policy
+from shikisha.routing.fit.new_workers import impute_outcomes, without_new_workers
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, add_latency_cost, build_outcome_matrix
+from shikisha.routing.fit.partial_logs import fit_partial_log
+from shikisha.routing.fit.task_clusters import assign_types, find_task_types
+from shikisha.routing.policy_data import Policy, PolicyOrigin
 
 ProgressCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class LearnRequest:
-    """What to learn: from a log's folder, or a `journal` (a file or URL), about which workers (none: all).
+    """What to learn from: the folder of a log, or a `journal` (a file or URL); `workers` empty: all.
 
-    `second` is what a second of waiting is worth in dollars, `speed` what quickness is worth to the rule, `limits` are
-    the most shares of the tasks that workers may get, `rung` is the one to keep whatever the evidence says.
+    `second` is the worth of a second of waiting in dollars, `speed` the worth of speed to the table rule, `limits` are
+    the largest shares of tasks by worker, `rung` is the candidate to select whatever the evidence says.
     """
 
     log: Path | None = None
@@ -42,17 +56,14 @@ class LearnRequest:
     rung: str = ""
 
 
-def learn_policy(order: LearnRequest, tell: ProgressCallback) -> "Policy":
-    """Learn a policy; ConfigError for what cannot be learned from. `tell` hears how it goes."""
+def learn_policy(order: LearnRequest, tell: ProgressCallback) -> Policy:
+    """Learn a policy; ConfigError for what cannot be learned from. `tell` is called with the progress."""
     with _log_folder(order, tell) as (folder, name, notes):
-        from shikisha.outcomes.log_reader import ignored_columns, log_hash, open_log, run_outcomes
-        from shikisha.routing.fit.outcome_matrix import build_outcome_matrix
-
         tell("reading")
         log = open_log(folder, order.workers)
-        notes += tuple(f"a column that nobody reads in {column}" for column in ignored_columns(folder))
-        if log.judged_share:
-            notes += (f"{log.judged_share:.0%} of the scores are a language model's word alone",)
+        notes += tuple(f"an unused column in {column}" for column in ignored_columns(folder))
+        if log.judged:
+            notes += (f"{log.judged:.0%} of the scores come from a language model alone",)
         source = _OutcomeSource(name, log_hash(folder), _cost_kind(log), notes)
         texts = any((folder / f"responses.{ending}").exists() for ending in ("parquet", "jsonl"))
         return _fit_policy(
@@ -62,7 +73,7 @@ def learn_policy(order: LearnRequest, tell: ProgressCallback) -> "Policy":
 
 @dataclass(frozen=True, slots=True)
 class _OutcomeSource:
-    """A log's name, hash and kind of costs, and what its making left to say."""
+    """The name, hash and kind of costs of a log, and notes on it."""
 
     name: str
     hash: str
@@ -72,18 +83,11 @@ class _OutcomeSource:
 
 def _fit_policy(
     order: LearnRequest,
-    panel: "OutcomeMatrix",
+    panel: OutcomeMatrix,
     source: _OutcomeSource,
-    runs: "Sequence[RunOutcome]",
+    runs: Sequence[RunOutcome],
     tell: ProgressCallback,
-) -> "Policy":
-    from shikisha.routing.fit.baselines import compare_with_incumbents, find_incumbents, refuse_unknown_propensities
-    from shikisha.routing.fit.log_quality import LogKind, find_caveats
-    from shikisha.routing.fit.log_quality import measure_coverage as coverage_of
-    from shikisha.routing.fit.log_replay import count_usage
-    from shikisha.routing.fit.new_workers import impute_outcomes
-    from shikisha.routing.fit.outcome_matrix import add_latency_cost
-
+) -> Policy:
     panel, found = _with_task_types(panel, tell)
     priced, waits = add_latency_cost(panel, order.second)
     told = replace(source, notes=(*source.notes, *found, *waits, *find_caveats(priced)))
@@ -95,19 +99,16 @@ def _fit_policy(
     if order.rung:
         policy = replace(policy, kept=policy.rung(order.rung).name)
     if rivals:
-        tell("comparing with the conductor in force")
+        tell("comparing with the present conductor")
         policy = compare_with_incumbents(policy, priced, kind, rivals, order.seed)
-    tell("counting whom it asks")
+    tell("counting its calls")
     heard = panel.with_response_model(policy.hearing)
     filled = impute_outcomes(replace(heard, texts=()), order.seed) if whole else heard
     return replace(policy, habits=count_usage(heard, policy, filled))
 
 
-def _with_task_types(panel: "OutcomeMatrix", tell: ProgressCallback) -> tuple["OutcomeMatrix", tuple[str, ...]]:
-    """Return a panel with types of tasks: its own, or found by their words where the log tells none apart."""
-    from shikisha.routing.fit.model_selection import MIN_TASKS, assign_folds
-    from shikisha.routing.fit.task_clusters import assign_types, find_task_types
-
+def _with_task_types(panel: OutcomeMatrix, tell: ProgressCallback) -> tuple[OutcomeMatrix, tuple[str, ...]]:
+    """Return the matrix with task types: its own, or clusters of the prompts where the log has none."""
     if len(panel.types.names) > 1 or len(panel) < MIN_TASKS:
         return panel, ()
     tell("finding types of tasks")
@@ -115,20 +116,12 @@ def _with_task_types(panel: "OutcomeMatrix", tell: ProgressCallback) -> tuple["O
     if not len(types.centres):
         return panel, ()
     return assign_types(panel, types), (
-        f"the log tells no types of tasks apart; {len(types.names)} were found by their words",
+        f"the log has no task types; {len(types.names)} were found by clustering the prompts",
     )
 
 
-def _fit_full_log(
-    order: LearnRequest, panel: "OutcomeMatrix", source: _OutcomeSource, tell: ProgressCallback
-) -> "Policy":
-    """Climb the ladder: every worker was asked, but for newcomers, who have no part in what is measured."""
-    from shikisha.routing.fit.baselines import measure_baselines
-    from shikisha.routing.fit.fit_table import RoutingPreference
-    from shikisha.routing.fit.log_quality import find_gaps
-    from shikisha.routing.fit.model_selection import LearningOptions, LogSource, select_policy
-    from shikisha.routing.fit.new_workers import without_new_workers
-
+def _fit_full_log(order: LearnRequest, panel: OutcomeMatrix, source: _OutcomeSource, tell: ProgressCallback) -> Policy:
+    """Select among all candidates: every worker was asked for every task, but new workers, which are not evaluated."""
     others = without_new_workers(panel)
     come = LogSource(source.name, source.hash, source.cost_kind, (*source.notes, *find_gaps(others)))
     wants = LearningOptions(seed=order.seed, preference=RoutingPreference(order.speed, order.limits))
@@ -137,15 +130,12 @@ def _fit_full_log(
 
 
 def _fit_partial_log(
-    order: LearnRequest, panel: "OutcomeMatrix", source: _OutcomeSource, tell: ProgressCallback
-) -> "Policy":
-    """Learn what a log supports in which only some were asked."""
-    from shikisha.routing.fit.partial_logs import fit_partial_log
-    from shikisha.routing.policy_data import PolicyOrigin
-
+    order: LearnRequest, panel: OutcomeMatrix, source: _OutcomeSource, tell: ProgressCallback
+) -> Policy:
+    """Learn what a partially observed log supports."""
     if order.speed or order.limits:
         raise ConfigError("--speed and --limit need a log in which every worker was asked for every task")
-    tell("learning from what was asked")
+    tell("learning from a partially observed log")
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     about = PolicyOrigin(source.name, source.hash, len(panel), today, source.cost_kind, order.seed, source.notes)
     return fit_partial_log(panel, order.seed, about)
@@ -153,12 +143,10 @@ def _fit_partial_log(
 
 @contextmanager
 def _log_folder(order: LearnRequest, tell: ProgressCallback) -> Iterator[tuple[Path, str, tuple[str, ...]]]:
-    """Yield the log's folder, its name, and what was left out of it; a journal's log is there for as long."""
+    """Yield the folder of the log, its name, and what was left out; the log of a journal is temporary."""
     if order.log is not None:
         yield order.log, str(order.log), ()
         return
-    from shikisha.outcomes.importers.importer_registry import import_outcomes
-    from shikisha.outcomes.importers.source_files import Sources
 
     if not order.journal:
         raise ConfigError("expected an outcome log, or a journal to learn from")
@@ -174,13 +162,12 @@ def _log_folder(order: LearnRequest, tell: ProgressCallback) -> Iterator[tuple[P
 def _journal_name(journal: str) -> str:
     if "://" not in journal:
         return journal
-    from shikisha.journal.drivers import parse_store_url, redacted_url
 
     return redacted_url(parse_store_url(journal))
 
 
-def _cost_kind(log: "OutcomeLog") -> str:
-    """Return how most outcomes' costs came about, and what else there is."""
+def _cost_kind(log: OutcomeLog) -> str:
+    """Return the kinds of costs in a log, the most frequent first."""
     kinds: Counter[str] = Counter()
     for worker in log.workers:
         kinds.update(outcome.cost_kind or "" for outcome in log.outcomes_of(worker) if outcome.dollars is not None)

@@ -1,50 +1,48 @@
-"""The frontier of a policy on a log: what each budget comes to, against the best single worker and the simpler rungs.
+"""The cost-accuracy frontier of a policy on a log, compared with the best single worker and the simpler candidates.
 
-Invariants: what is played here is what the engine would perform (the same parts, the same recorded answers), as
-expectations over the dial's lots; the tasks are those that `eval` reports on. Deliberately absent: choosing anything on
-these tasks; the best single worker is the one that the policy's own log knew as the best.
+Invariants: the replay makes the same decisions as the engine (the same parts, the same recorded answers), as
+expectations over random choices; the tasks are those that `eval` reports on. Nothing is chosen on these tasks: the best
+single worker is the one that was best on the policy's own log.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from shikisha.config.eval_tasks import split_dev
+from shikisha.config.eval_tasks import EvaluationSetup, split_dev
 from shikisha.core.errors import ConfigError
+from shikisha.evals.statistics import difference_interval
 from shikisha.evals.tasksets.recorded import recorded_taskset
 from shikisha.outcomes.log_reader import open_log
-
-if TYPE_CHECKING:
-    from shikisha.config.eval_setup import EvaluationSetup
-    from shikisha.routing.fit.cost_frontier import Frontier
-    from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
-    from shikisha.routing.policy_data import Policy
+from shikisha.routing.fit.cost_frontier import BUDGETS, REPORTED_BUDGETS, Frontier, paired_gain
+from shikisha.routing.fit.model_selection import PolicyFit, replay_frontier
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
+from shikisha.routing.policy_data import Policy
+from shikisha.routing.policy_file import load_policy
 
 POLICY_PREFIX = "policy:"
 JsonObject = Mapping[str, object]
 
 
-def policy_frontiers(setup: "EvaluationSetup", conductors: Sequence[str]) -> list[JsonObject]:
+def policy_frontiers(setup: EvaluationSetup, conductors: Sequence[str]) -> list[JsonObject]:
     """Return the frontier of each of these conductors that is a policy file, on the tasks that `eval` reports on."""
     named = [name.partition("=")[2] if f"={POLICY_PREFIX}" in name else name for name in conductors]
     files = [name.removeprefix(POLICY_PREFIX).partition("?")[0] for name in named if name.startswith(POLICY_PREFIX)]
     if setup.log is None or not files:
-        raise ConfigError(f"--frontier: expected --log DIR and a conductor {POLICY_PREFIX}FILE, whose curve it is")
+        raise ConfigError(f"--frontier: expected --log DIR and a conductor {POLICY_PREFIX}FILE")
     items, _ = split_dev(setup, recorded_taskset(open_log(Path(setup.log), setup.workers)))
     return [_policy_frontier(setup, Path(file), [item.task.id for item in items]) for file in dict.fromkeys(files)]
 
 
-def _policy_frontier(setup: "EvaluationSetup", file: Path, task_ids: Sequence[str]) -> JsonObject:
+def _policy_frontier(setup: EvaluationSetup, file: Path, task_ids: Sequence[str]) -> JsonObject:
     import numpy as np
-
-    from shikisha.routing.fit.outcome_matrix import build_outcome_matrix
-    from shikisha.routing.policy_file import load_policy
 
     policy, version = load_policy(file)
     log = open_log(Path(setup.log or ""), setup.workers)
     missing = [name for name in policy.names if name not in log.workers]
     if missing:
-        raise ConfigError(f"--frontier: {file} asks {', '.join(missing)}, of whom the log {log.folder} has nothing")
+        raise ConfigError(
+            f"--frontier: {file} asks {', '.join(missing)}, and the log {log.folder} has no outcome of them"
+        )
     whole = build_outcome_matrix(log, policy.names, policy.types, whole=setup.reply == "both")
     places = {task_id: place for place, task_id in enumerate(whole.ids)}
     panel = whole.at(np.array([places[task_id] for task_id in task_ids], np.int64)).with_response_model(policy.hearing)
@@ -57,9 +55,7 @@ def _policy_frontier(setup: "EvaluationSetup", file: Path, task_ids: Sequence[st
     }
 
 
-def _frontier_json(policy: "Policy", panel: "OutcomeMatrix") -> JsonObject:
-    from shikisha.routing.fit.cost_frontier import paired_gain
-
+def _frontier_json(policy: Policy, panel: OutcomeMatrix) -> JsonObject:
     held = {rung.name: _play_frontier(policy, rung.name, panel) for rung in policy.rungs}
     best = policy.names.index(policy.best_single.name)
     unit = policy.rung().dial.unit
@@ -93,31 +89,24 @@ def _frontier_json(policy: "Policy", panel: "OutcomeMatrix") -> JsonObject:
     }
 
 
-def _play_frontier(policy: "Policy", rung: str, panel: "OutcomeMatrix") -> "Frontier":
+def _play_frontier(policy: Policy, rung: str, panel: OutcomeMatrix) -> Frontier:
     import numpy as np
-
-    from shikisha.routing.fit.cost_frontier import BUDGETS, REPORTED_BUDGETS
-    from shikisha.routing.fit.model_selection import PolicyFit, replay_frontier
 
     dial = policy.rung(rung).dial
     budgets = np.array(sorted({*REPORTED_BUDGETS, *BUDGETS.tolist()}))
     return replay_frontier(PolicyFit(policy.parts, {}, policy.hearing), dial, panel, dial.unit or 1.0, budgets)
 
 
-def _single_worker_frontier(panel: "OutcomeMatrix", worker: int, unit: float, like: "Frontier") -> "Frontier":
-    """Return the best single worker as a frontier that is the same at every budget."""
+def _single_worker_frontier(panel: OutcomeMatrix, worker: int, unit: float, like: Frontier) -> Frontier:
+    """Return the best single worker as a frontier that is constant over the budgets."""
     import numpy as np
-
-    from shikisha.routing.fit.cost_frontier import Frontier
 
     won, cost = panel.won[:, worker], panel.paid[:, worker] / (unit or 1.0)
     count = len(like.budgets)
     return Frontier(like.budgets, np.repeat(won[:, None], count, axis=1), np.repeat(cost[:, None], count, axis=1))
 
 
-def _difference_json(one: "Frontier", other: "Frontier", place: int) -> JsonObject:
-    from shikisha.evals.statistics import difference_interval
-
+def _difference_json(one: Frontier, other: Frontier, place: int) -> JsonObject:
     differences = one.won[:, place] - other.won[:, place]
     low, high = difference_interval(differences.tolist())
     return {"mean": float(differences.mean()), "low": low, "high": high}

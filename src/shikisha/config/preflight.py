@@ -1,10 +1,9 @@
-"""Whether every conductor of a configuration could conduct: looked at as a server starts, not at its first request.
+"""Checks every conductor of a configuration when a server starts, instead of at its first request.
 
-Each is made once, over workers that are described and not built, so that no key is read and nobody is called. A table
-of [conductors] is held against all workers (a child run may have any of them for its pool), the conductor that plays
-where none is named against the configured pool. Invariant: an error names the file and the table, and all of them are
-told. `notices` says what trained conductors are for, and whether they can read the cards of their pool. Deliberately
-absent: whether an endpoint answers (`shikisha doctor --call`).
+Each is made once over workers that are described but not built, so that no key is read and nothing is called. A table
+of [conductors] is checked against all workers (a child run may have any of them in its pool), the default conductor
+against the configured pool. Invariant: every error names the file and the table, and all errors are reported. Whether
+an endpoint answers is for `shikisha doctor --call`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,33 +22,33 @@ from shikisha.engine.worker import Card
 
 
 class _UncallableWorker:
-    """A worker that is only described."""
+    """A worker that has a card and makes no calls."""
 
     async def perform(self, request: Request) -> Reply:
         raise NotImplementedError(request.key)
 
 
 def conductor_problems(composition: Container) -> Iterator[tuple[str, ConfigError | None]]:
-    """Yield every conductor that the configuration names, by where it does so, and why it could not conduct if so."""
-    everybody = _described_pool(composition, composition.names)
-    known = composition.conductors(everybody.named)
+    """Yield every place of the configuration that names a conductor, and the error if that one cannot be made."""
+    all_workers = _described_pool(composition, composition.names)
+    known = composition.conductors(all_workers.named)
     for name in composition.settings.conductors:
-        yield f"conductors.{name}", _problem_of(partial(known.make, name, everybody))
+        yield f"conductors.{name}", _problem_of(partial(known.make, name, all_workers))
     if composition.simulated_pool is None:
-        playing = _described_pool(composition, composition.settings.pool or composition.default_pool)
+        default_pool = _described_pool(composition, composition.settings.pool or composition.default_pool)
         yield (
             "conductor",
-            _problem_of(partial(_make_named, composition, "conductor", composition.settings.conductor, playing)),
+            _problem_of(partial(_make_named, composition, "conductor", composition.settings.conductor, default_pool)),
         )
     for name, table in composition.workers.items():
         if isinstance(table, adapters.ChildRunSettings):
             where = f"workers.{name}.conductor"
-            yield where, _problem_of(partial(_make_named, composition, where, table.conductor, everybody))
+            yield where, _problem_of(partial(_make_named, composition, where, table.conductor, all_workers))
 
 
 @dataclass(frozen=True, slots=True)
 class ConductorNotice:
-    """What a trained conductor, named at `where`, is for; `unreadable`: why it will refuse every task of its pool."""
+    """The purpose of a trained conductor, named at `where`; `unreadable`: why it refuses every task of its pool."""
 
     where: str
     purpose: str
@@ -61,16 +60,16 @@ class ConductorNotice:
 
 
 def conductor_notices(composition: Container) -> Iterator[ConductorNotice]:
-    """Yield a notice for each trained conductor that the configuration names and that can be made."""
-    playing = _described_pool(composition, composition.settings.pool or composition.default_pool)
+    """Yield a notice for each trained conductor of the configuration that can be made."""
+    default_pool = _described_pool(composition, composition.settings.pool or composition.default_pool)
     known = composition.conductors(_described_pool(composition, composition.names).named)
     named = [(f"conductors.{name}", name) for name in composition.settings.conductors]
     for where, spec in (("conductor", composition.settings.conductor), *named):
         try:
-            made = known.make(spec, playing)
-        except ConfigError:  # said by `foreseen`
+            made = known.make(spec, default_pool)
+        except ConfigError:  # `conductor_problems` reports it
             continue
-        if (found := _notice_of(where, made, playing)) is not None:
+        if (found := _notice_of(where, made, default_pool)) is not None:
             yield found
 
 
@@ -85,7 +84,7 @@ def _notice_of(where: str, conductor: Conductor, pool: Pool) -> ConductorNotice 
 
 
 def check_conductors(composition: Container) -> None:
-    """Raise ConfigError if any conductor of the configuration could not conduct; it says so of each."""
+    """Raise a ConfigError that reports every conductor of the configuration that cannot be made."""
     troubles = [str(trouble) for _, trouble in conductor_problems(composition) if trouble is not None]
     if troubles:
         raise ConfigError("\n".join(dict.fromkeys(troubles)))
@@ -113,5 +112,5 @@ def _described_pool(composition: Container, names: Sequence[str]) -> Pool:
 def _card_of(composition: Container, name: str) -> Card:
     try:
         return composition.cards([name])[0]
-    except MissingExtra:  # it cannot be called here: whoever needs it is told so
+    except MissingExtra:  # reported to the runs that need this worker
         return Card(name, kind=composition.workers[name].kind)

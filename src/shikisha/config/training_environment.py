@@ -1,48 +1,50 @@
-"""The ground that training stands on: tasks, pools and the purse, from the training file and `shikisha.toml`.
+"""Builds the environment of a training (tasks, pools, budget) from the training file and `shikisha.toml`, and trains in
+it.
 
-The rehearsal's tasks bring their pools; for any other taskset each task is shown k of the n workers, drawn anew, in an
-order drawn anew, and half of the time without the dearest. Replies that cost money are kept in the run's folder, so
-that a run which was killed pays for nothing twice. Of several processes each keeps its own replies there, and may spend
-an equal share of the dollars. Invariants: item i is a function of (settings, tasks, workers, i); a worker that needs a
-person is refused before anything is paid for. Deliberately absent: models, and steps.
-
-A process that makes lessons for another one: `python -m shikisha.config.lessons`, started by `train.slates`.
-
-It is told the settings of a training and the tokenizer, and knows no more of the run. Invariant: its chunks are those
-that the training would make itself. Deliberately absent: torch.
+Simulated tasks bring their pools. For any other taskset each task gets a random subset of the workers in random order,
+half of the time without the most expensive. Paid replies are kept in the run's folder, so that a run which was killed
+pays for nothing twice; of several processes each keeps its own, and may spend an equal share of the dollars.
+Invariants: item i is a function of (settings, tasks, workers, i); a worker that needs a person is refused before the
+first paid call.
 """
 
 import json
 import random
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from shikisha.config.container import Container, load_config
 from shikisha.config.grader_services import sandbox_named
+from shikisha.config.sft_source import sft_source
 from shikisha.core import toml
 from shikisha.core.call import ApprovalMode, Card
 from shikisha.core.errors import ConfigError
+from shikisha.core.prompts import price_level
 from shikisha.engine.conductor import Conductor
+from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
+from shikisha.engine.recorder import MemoryRecorder
 from shikisha.evals.graders import GradeMark, GraderTools, no_answer_grade
 from shikisha.evals.response_cache import UNCACHED_KINDS, CachedWorker, EvaluationBudget, ResponseCache
 from shikisha.evals.taskset import TaskItem, Taskset, TaskSplit, content_key
+from shikisha.evals.tasksets.simulated import SIMULATED_DISTRIBUTIONS, simulated_item, simulated_items
+from shikisha.evals.tasksets.taskset_loader import load_taskset as load_tasks
+from shikisha.simulation import baseline_conductors
+from shikisha.simulation.task_generator import TaskDistribution
+from shikisha.simulation.vocabulary import WordingSplit as Wording
+from shikisha.simulation.worker_profiles import WorkerProfile
+from shikisha.training import training_run
+from shikisha.training.checkpoint import claim_folder
+from shikisha.training.environment import TrainingEnvironment
+from shikisha.training.model_card import TrainingOrigin
+from shikisha.training.preflight_checks import refuse_settings
+from shikisha.training.process_group import current_process_group
 from shikisha.training.settings import TrainSettings
-from shikisha.training.sft_data import ChunkSource, make_chunk, parse_tokenizer, serve_chunks
-
-if TYPE_CHECKING:
-    from shikisha.simulation.task_generator import TaskDistribution
-    from shikisha.simulation.worker_profiles import WorkerProfile
-    from shikisha.training.environment import SFTSource, TrainingEnvironment
-    from shikisha.training.model_card import TrainingOrigin
-    from shikisha.training.settings import TrainSettings
-    from shikisha.training.training_run import TrainingJob, TrainingResult
+from shikisha.training.training_run import TrainingJob, TrainingResult
 
 REHEARSAL = "rehearsal"
 REHEARSALS = (REHEARSAL, f"{REHEARSAL}-large")
@@ -50,74 +52,60 @@ _NEEDS_DESCRIPTIONS = (
     "model.described: ordinals alone say nothing where each task brings workers of its own: expected true, or tasks "
     "that bring none (tasks.set) and one pool for all of them (tasks.pool)"
 )
-_DROP_MOST_EXPENSIVE = 0.5  # how often the dearest worker is left out
-_VALIDATION_SEED = 0  # of the rehearsal's development tasks: the same for every seed, so that runs can be compared
-_VOCABULARY_PROMPTS = 20_000  # lessons that words are counted in
-_MIN_WORD_COUNT = dict(zip(REHEARSALS, (60, 30), strict=True))  # how often a word must stand there, names less often
-_VOCABULARY_SEED = 999
-_IDENTITY_TASKS = 32  # tasks of the rehearsal by which another version of it is told
+_DROP_MOST_EXPENSIVE = 0.5  # share of tasks without the most expensive worker
+_VALIDATION_SEED = 0  # the same for every seed of training, so that runs can be compared
+_IDENTITY_TASKS = 32  # simulated tasks whose hash identifies a version of the simulation
 
 
 async def train_configured(
-    order: "Callable[[TrainingEnvironment], TrainingJob]", settings: "TrainSettings", folder: Path, file: Path | None
-) -> "TrainingResult":
-    """Train in a folder; `order` says what is to be done once the ground is there. `file`: the configuration."""
-    from shikisha.training import training_run
-    from shikisha.training.checkpoint import claim_folder
-    from shikisha.training.preflight_checks import refuse_settings
-    from shikisha.training.process_group import current_process_group
-
-    crew = current_process_group()
+    build_job: Callable[[TrainingEnvironment], TrainingJob], settings: TrainSettings, folder: Path, file: Path | None
+) -> TrainingResult:
+    """Train in a folder; `build_job` makes the job from the environment. `file` is the configuration."""
+    group = current_process_group()
     async with AsyncExitStack() as stack:
-        with crew.raise_together():
-            refuse_settings(settings, crew.count)
-            if crew.main:
+        with group.raise_together():
+            refuse_settings(settings, group.count)
+            if group.main:
                 stack.enter_context(claim_folder(folder))
-        with crew.raise_together():  # so that nobody spends before all know what was paid
-            ground = await stack.enter_async_context(open_environment(settings, folder, file))
-        return await training_run.train(order(ground))
+        with group.raise_together():  # no process spends before all know what was paid
+            environment = await stack.enter_async_context(open_environment(settings, folder, file))
+        return await training_run.train(build_job(environment))
 
 
 @asynccontextmanager
 async def open_environment(
-    settings: "TrainSettings", folder: Path, file: Path | None
-) -> "AsyncIterator[TrainingEnvironment]":
-    """Yield the ground; what it was built of is closed afterwards."""
+    settings: TrainSettings, folder: Path, file: Path | None
+) -> AsyncIterator[TrainingEnvironment]:
+    """Yield the environment; its workers are closed afterwards."""
     async with AsyncExitStack() as stack:
-        composition = load_config(file)
-        stack.push_async_callback(composition.aclose)
+        container = load_config(file)
+        stack.push_async_callback(container.aclose)
         if settings.tasks.set in REHEARSALS:
-            yield _simulated_environment(settings, composition)
+            yield _simulated_environment(settings, container)
             return
         purse = None
-        if composition.workers:
+        if container.workers:
             calls, purse = _reply_cache_and_budget(settings, folder)
             stack.push_async_callback(calls.aclose)
-            composition.wrap = partial(_cache_replies, composition, calls, purse)
-        yield _configured_environment(settings, composition, purse)
+            container.wrap = partial(_cache_replies, container, calls, purse)
+        yield _configured_environment(settings, container, purse)
 
 
-def _reply_cache_and_budget(settings: "TrainSettings", folder: Path) -> tuple[ResponseCache, EvaluationBudget]:
-    """Return where this process keeps replies, and its share of the dollars; the main one has paid what was paid."""
-    from shikisha.training.process_group import current_process_group
-
-    crew, cap = current_process_group(), settings.spend.dollars
+def _reply_cache_and_budget(settings: TrainSettings, folder: Path) -> tuple[ResponseCache, EvaluationBudget]:
+    """Return the reply cache of this process and its budget; what was paid counts for the main process."""
+    group, cap = current_process_group(), settings.spend.dollars
     all_paid = _dollars_paid(folder)
-    paid = all_paid if crew.main else 0.0
-    limit = None if cap is None else paid + (cap - all_paid) / crew.count
-    return ResponseCache(folder, str(crew.rank)), EvaluationBudget(limit, paid)
+    paid = all_paid if group.main else 0.0
+    limit = None if cap is None else paid + (cap - all_paid) / group.count
+    return ResponseCache(folder, str(group.rank)), EvaluationBudget(limit, paid)
 
 
-def _simulated_environment(settings: "TrainSettings", composition: Container) -> "TrainingEnvironment":
-    from shikisha.evals.tasksets.simulated import SIMULATED_DISTRIBUTIONS, simulated_item
-    from shikisha.training.environment import TrainingEnvironment
-    from shikisha.training.model_card import TrainingOrigin
-
+def _simulated_environment(settings: TrainSettings, container: Container) -> TrainingEnvironment:
     if settings.tasks.pool:
-        raise ConfigError("tasks.pool: the rehearsal's tasks bring their own workers: expected none")
+        raise ConfigError("tasks.pool: simulated tasks bring their own workers: expected none")
     if settings.tasks.sets or settings.tasks.count:
         key = "sets" if settings.tasks.sets else "count"
-        raise ConfigError(f"tasks.{key}: the rehearsal has tasks without end, and none beside it: expected none")
+        raise ConfigError(f"tasks.{key}: simulated tasks are unlimited and cannot be mixed with others: expected none")
     if not settings.model.described:
         raise ConfigError(_NEEDS_DESCRIPTIONS)
     name = settings.tasks.set
@@ -142,55 +130,17 @@ def _simulated_environment(settings: "TrainSettings", composition: Container) ->
         stream,
         largest=max(len(one.pool) for one in (*probed, *judged) if one.pool is not None),
         validation_tasks=judged,
-        caps=composition.caps,
+        caps=container.caps,
         sft_source=sft_source(settings),
-        baselines=partial(_baseline_accuracies, judged, composition, standard),
+        baselines=partial(_baseline_accuracies, judged, container, standard),
     )
 
 
-def _describe_profile(profile: "WorkerProfile") -> str:
-    from shikisha.simulation.vocabulary import WordingSplit as Wording
-
+def _describe_profile(profile: WorkerProfile) -> str:
     return " and ".join(offer.by_split[Wording.TRAIN][0] for offer in profile.descriptions)
 
 
-def sft_source(settings: "TrainSettings") -> "SFTSource":
-    """Return the lessons of the embedded orchestra, and what makes their tokenizer."""
-    from shikisha.evals.tasksets.simulated import SIMULATED_DISTRIBUTIONS
-    from shikisha.simulation import chain_of_thought, plan_templates, sft_examples
-    from shikisha.simulation.sft_examples import (
-        copy_examples,
-        example_schedule,
-        generate_example,
-        mixture_of,
-        plan_subtasks,
-        reading_examples,
-    )
-    from shikisha.training.environment import SFTSource
-    from shikisha.training.sft_data import plan_pieces, word_tokenizer
-
-    edition = SIMULATED_DISTRIBUTIONS[settings.tasks.set].edition
-    drawn = mixture_of(edition)
-    return SFTSource(
-        example_schedule(settings.seed, *settings.warm.follow, settings.warm.demonstrations, edition),
-        reading_examples(settings.seed, edition),
-        copy_examples(settings.seed, edition),
-        lambda: word_tokenizer(
-            (generate_example(_VOCABULARY_SEED, place, drawn).prompt for place in range(_VOCABULARY_PROMPTS)),
-            [
-                *chain_of_thought.thought_tokens(edition),
-                *plan_templates.form_tokens(edition),
-                *sft_examples.OUTCOME_TOKENS,
-                *plan_pieces(plan_subtasks(edition)),
-            ],
-            _MIN_WORD_COUNT[settings.tasks.set],
-        ),
-        "shikisha.config.training_environment",
-        {"settings": settings.model_dump(mode="json")},
-    )
-
-
-def _describe_sft(settings: "TrainSettings") -> str:
+def _describe_sft(settings: TrainSettings) -> str:
     table, beside = settings.warm, settings.replay
     told: list[str] = []
     if table.steps:
@@ -209,13 +159,8 @@ def _describe_sft(settings: "TrainSettings") -> str:
 
 
 def _configured_environment(
-    settings: "TrainSettings", composition: Container, purse: EvaluationBudget | None
-) -> "TrainingEnvironment":
-    from shikisha.engine.engine import Engine
-    from shikisha.engine.recorder import MemoryRecorder
-    from shikisha.evals.tasksets.taskset_loader import load_taskset as load_tasks
-    from shikisha.training.environment import TrainingEnvironment
-
+    settings: TrainSettings, container: Container, purse: EvaluationBudget | None
+) -> TrainingEnvironment:
     table = settings.tasks
     tools = GraderTools(sandbox_named(""), None)
     with toml.error_location("tasks.set"):
@@ -227,7 +172,7 @@ def _configured_environment(
             every[-1].only(TaskSplit.TRAIN)
     whole = join_tasksets(every)
     learned = whole.only(TaskSplit.TRAIN) if not table.count else sample_evenly(every, table.count, settings.seed)
-    pool = None if whole.items[0].pool is not None else composition.pool(table.pool)
+    pool = None if whole.items[0].pool is not None else container.pool(table.pool)
     for item in whole.items[:1] if pool is not None else whole.items:
         refuse_pool(item.pool or pool or Pool(()), settings)
     if pool is None and not settings.model.described:
@@ -236,21 +181,21 @@ def _configured_environment(
     stream = partial(_training_item, settings, learned.items, pool)
     first = pool or whole.items[0].pool or Pool(())
     return TrainingEnvironment(
-        _origin(settings, (whole, len(learned)), first, composition, len(judged)),
+        _origin(settings, (whole, len(learned)), first, container, len(judged)),
         {"taskset": f"{whole.name} {whole.version[:12]}", "pool": _digest(_pool_identity(first))},
         stream,
         largest=min(table.most, len(first)) if settings.model.described else len(first),
         validation_tasks=tuple(
             _with_pool(settings, item, pool, f"judged {place}") for place, item in enumerate(judged)
         ),
-        caps=composition.caps,
+        caps=container.caps,
         purse=purse,
-        engine=Engine(MemoryRecorder(), vault=composition.vault),
+        engine=Engine(MemoryRecorder(), vault=container.vault),
     )
 
 
 def join_tasksets(sets: Sequence[Taskset]) -> Taskset:
-    """Return the tasks of several sets as one; of two sets that use one id, the later's is told apart by its set."""
+    """Return the tasks of several sets as one; a repeated id is prefixed with the name of the later set."""
     if len(sets) == 1:
         return sets[0]
     items, taken = list[TaskItem](), set[str]()
@@ -263,7 +208,7 @@ def join_tasksets(sets: Sequence[Taskset]) -> Taskset:
 
 
 def sample_evenly(sets: Sequence[Taskset], count: int, seed: int) -> Taskset:
-    """Return so many training tasks of all sets together, as many of each; what one lacks, the larger ones give."""
+    """Return so many training tasks, evenly from all sets; the larger sets make up for the smaller ones."""
     if count < len(sets):
         raise ConfigError(
             f"tasks.count: {count} tasks are fewer than the {len(sets)} sets: expected {len(sets)} or more"
@@ -278,12 +223,10 @@ def sample_evenly(sets: Sequence[Taskset], count: int, seed: int) -> Taskset:
 
 
 def _origin(
-    settings: "TrainSettings", tasks: tuple[Taskset, int], pool: Pool, composition: Container, judged: int
-) -> "TrainingOrigin":
-    from shikisha.training.model_card import TrainingOrigin
-
+    settings: TrainSettings, tasks: tuple[Taskset, int], pool: Pool, container: Container, judged: int
+) -> TrainingOrigin:
     table, (whole, count) = settings.tasks, tasks
-    simulated = composition.simulated_pool is not None
+    simulated = container.simulated_pool is not None
     note = f"Each task is shown {table.least} to {min(table.most, len(pool))} of {len(pool)} workers, in random order."
     if not settings.model.described:
         note = f"Each task is shown all {len(pool)} workers in one order, by ordinals alone: it knows no other pool."
@@ -300,53 +243,50 @@ def _splits(learned: str, judged: str, count: int) -> Mapping[str, str]:
     return {"learned from": learned, "judged by": f"{count} tasks of {judged}" if count else "nothing"}
 
 
-def _validation_items(settings: "TrainSettings", whole: Taskset) -> Sequence[TaskItem]:
+def _validation_items(settings: TrainSettings, whole: Taskset) -> Sequence[TaskItem]:
     if not settings.tasks.judged:
         return ()
     with toml.error_location("tasks.judged"):
         return whole.only(TaskSplit.DEV).sample(settings.tasks.judged, settings.seed).items
 
 
-def _training_item(settings: "TrainSettings", items: Sequence[TaskItem], pool: Pool | None, index: int) -> TaskItem:
-    """Return item `index` of a stream that goes through all tasks again and again, each time in another order."""
+def _training_item(settings: TrainSettings, items: Sequence[TaskItem], pool: Pool | None, index: int) -> TaskItem:
+    """Return item `index` of a stream that repeats all tasks, each epoch in another order."""
     epoch, place = divmod(index, len(items))
     order = list(range(len(items)))
     random.Random(f"order {settings.seed} {epoch}").shuffle(order)  # noqa: S311 - an order of tasks, no secret
     return _with_pool(settings, items[order[place]], pool, f"{settings.seed} {index}")
 
 
-def _with_pool(settings: "TrainSettings", item: TaskItem, pool: Pool | None, luck: str) -> TaskItem:
-    """Return the item with the workers that it is shown."""
+def _with_pool(settings: TrainSettings, item: TaskItem, pool: Pool | None, luck: str) -> TaskItem:
+    """Return the item with the pool that it is shown."""
     own = item.pool or pool or Pool(())
     if not settings.model.described:
         return replace(item, pool=own)
-    return replace(
-        item,
-        pool=sample_pool(own, (settings.tasks.least, settings.tasks.most), random.Random(f"pool {luck}")),  # noqa: S311
-    )
+    sizes = (settings.tasks.least, settings.tasks.most)
+    dice = random.Random(f"pool {luck}")  # noqa: S311 - an order of workers, no secret
+    return replace(item, pool=sample_pool(own, sizes, dice))
 
 
 def sample_pool(pool: Pool, sizes: tuple[int, int], dice: random.Random) -> Pool:
-    """Return k of the pool's workers in random order, k from `sizes`; half of the time not the dearest."""
+    """Return k workers of the pool in random order, k from `sizes`; half of the time without the most expensive."""
     names, least = list(pool.names), sizes[0]
-    dear = _most_expensive(pool.cards)
-    if dear is not None and len(names) > least and dice.random() < _DROP_MOST_EXPENSIVE:
-        names.remove(dear)
+    most_expensive = _most_expensive(pool.cards)
+    if most_expensive is not None and len(names) > least and dice.random() < _DROP_MOST_EXPENSIVE:
+        names.remove(most_expensive)
     return pool.subset(dice.sample(names, dice.randint(least, min(sizes[1], len(names)))))
 
 
 def _most_expensive(cards: Sequence[Card]) -> str | None:
-    """Return the one worker that is dearer than all others, if there is one."""
-    from shikisha.core.prompts import price_level
-
+    """Return the worker that is more expensive than all others, if there is one."""
     if any(card.price is None for card in cards):
         return None
     levels = sorted(((price_level(card.price), card.name) for card in cards), reverse=True)
     return levels[0][1] if len(levels) > 1 and levels[0][0] != levels[1][0] else None
 
 
-def refuse_pool(pool: Pool, settings: "TrainSettings") -> None:
-    """Refuse workers that training cannot use, and fewer than there must be to choose from."""
+def refuse_pool(pool: Pool, settings: TrainSettings) -> None:
+    """Refuse workers that training cannot use, and a pool without a choice."""
     table = settings.tasks
     if len(pool) < 2:
         raise ConfigError(
@@ -360,28 +300,28 @@ def refuse_pool(pool: Pool, settings: "TrainSettings") -> None:
     counted = settings.reward.cost or any(phase.cost for phase in settings.grpo.phases)
     for card in pool.cards:
         if card.kind == "human" or card.approval is not ApprovalMode.NEVER:
-            raise ConfigError(f"workers.{card.name}: it waits for a person, and training has nobody to ask")
+            raise ConfigError(f"workers.{card.name}: it waits for a person, and training cannot ask one")
         if card.price is None and card.kind not in UNCACHED_KINDS and (counted or settings.spend.dollars):
             what = "reward.cost counts dollars" if counted else "spend.dollars is a cap"
             raise ConfigError(f"workers.{card.name}: it has no price ({what})")
 
 
-def _cache_replies(composition: Container, calls: ResponseCache, purse: EvaluationBudget, member: Member) -> Member:
-    """Return the member with its replies kept, where they cost anything."""
-    fingerprint = composition.fingerprint(member.card.name)
+def _cache_replies(container: Container, calls: ResponseCache, purse: EvaluationBudget, member: Member) -> Member:
+    """Return the member with a reply cache, where its calls cost anything."""
+    fingerprint = container.fingerprint(member.card.name)
     if fingerprint is None or member.card.kind in UNCACHED_KINDS:
         return member
     return replace(member, worker=CachedWorker(member, fingerprint, calls, purse))
 
 
 def _dollars_paid(folder: Path) -> float:
-    """Return the dollars that the replies kept in the folder came to."""
+    """Return the dollars that the cached replies in the folder cost."""
     lines = (line for path in sorted(folder.glob("calls-*.jsonl")) for line in path.read_bytes().splitlines())
     return sum(float(json.loads(line).get("dollars") or 0.0) for line in lines if line.endswith(b"}"))
 
 
 def _pool_identity(pool: Pool | None) -> list[str]:
-    """Return what tells one pool from another: names, descriptions and prices, in order."""
+    """Return what identifies a pool: names, descriptions and prices, in order."""
     return [repr((card.name, card.description, card.price)) for card in (pool.cards if pool is not None else ())]
 
 
@@ -390,12 +330,9 @@ def _digest(data: object) -> str:
 
 
 async def _baseline_accuracies(
-    items: Sequence[TaskItem], composition: Container, recipe: "TaskDistribution"
+    items: Sequence[TaskItem], container: Container, recipe: TaskDistribution
 ) -> Mapping[str, float]:
-    """Return how often the generalist alone and the hand-written conductors are right on these tasks."""
-    from shikisha.evals.tasksets.simulated import simulated_items
-    from shikisha.simulation import baseline_conductors
-
+    """Return the accuracy of the generalist alone and of the hand-written conductors on these tasks."""
     generalist = recipe.edition.generalist
     drawn = simulated_items("dev", _VALIDATION_SEED, len(items), recipe)
     alone = [replace(item, pool=one.with_workers(generalist).pool) for item, one in zip(items, drawn, strict=True)]
@@ -405,32 +342,17 @@ async def _baseline_accuracies(
         "rules": baseline_conductors.rules_baseline(recipe.edition),
         "optimum": baseline_conductors.OPTIMAL,
     }
-    found = {"generalist": await _accuracy(baseline_conductors.single_worker(generalist), alone, composition)}
-    return found | {name: await _accuracy(conductor, items, composition) for name, conductor in conductors.items()}
+    found = {"generalist": await _accuracy(baseline_conductors.single_worker(generalist), alone, container)}
+    return found | {name: await _accuracy(conductor, items, container) for name, conductor in conductors.items()}
 
 
-async def _accuracy(conductor: Conductor, items: Sequence[TaskItem], composition: Container) -> float:
-    from shikisha.engine.engine import Engine
-    from shikisha.engine.recorder import MemoryRecorder
-
+async def _accuracy(conductor: Conductor, items: Sequence[TaskItem], container: Container) -> float:
     count = 0
     for item in items:
         key = f"{content_key(item.task)[:24]}-{conductor.name}"
         run = await Engine(MemoryRecorder()).run(
-            item.task, item.pool or Pool(()), conductor, composition.caps, run_id=key
+            item.task, item.pool or Pool(()), conductor, container.caps, run_id=key
         )
         grade = no_answer_grade(item.checker.name, "") if run.answer is None else await item.checker.grade(run.answer)
         count += grade.mark is GradeMark.RIGHT
     return count / max(1, len(items))
-
-
-def chunk_maker(told: object) -> ChunkSource:
-    """Return what makes chunks for the training that was told of."""
-    given = cast("Mapping[str, object]", told)
-    settings = TrainSettings.model_validate(given["settings"])
-    tokenizer, lessons = parse_tokenizer(str(given["tokenizer"])), sft_source(settings).examples
-    return lambda number: make_chunk(number, lessons, tokenizer, settings.warm)
-
-
-if __name__ == "__main__":
-    serve_chunks(sys.stdin, sys.stdout, chunk_maker)

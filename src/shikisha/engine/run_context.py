@@ -69,6 +69,11 @@ class AttemptHandle:
         return child_run_id(self.key, self.spawned - 1)
 
 
+def root_run_id(run: str) -> str:
+    """Return the id of the run that a run or child run belongs to; the id of a child begins with it."""
+    return "-".join(run.split("-")[:3])
+
+
 def child_run_id(key: str, number: int) -> str:
     """Return the id of the child run that an attempt under this key starts as its number `number`, from 0."""
     return f"{key}.{number}" if number else key

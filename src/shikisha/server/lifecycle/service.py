@@ -42,6 +42,7 @@ from shikisha.core.run import Attempt, Run
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine, new_run_id
 from shikisha.engine.pool import Pool
+from shikisha.engine.run_context import root_run_id as root_run_id
 from shikisha.journal import Journal
 from shikisha.server.chat.models import ModelCatalog
 from shikisha.server.http.api_errors import ApiError
@@ -379,11 +380,6 @@ class RunService(RunRecovery):
     def listen(self, name: str, after: int = -1) -> AsyncGenerator[RunUpdate]:
         """Yield a run's events after a number, and everything that follows until it ends or waits."""
         return follow_run(self.journal, self.store, partial(self.live, name), name, after)
-
-
-def root_run_id(run: str) -> str:
-    """Return the id of the run that a run belongs to: a child's id begins with it (`scope.child_id`)."""
-    return "-".join(run.split("-")[:3])
 
 
 def _new_served_run(name: str, order: AuthorizedRun) -> ServedRun:

@@ -29,7 +29,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from sqlalchemy import Connection, select
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from shikisha.config.settings import build_observer as watching
+from shikisha.config.container import build_observer as watching
 from shikisha.core.errors import JournalError
 from shikisha.core.events import AttemptFailed, AttemptFinished, Event, RunFinished, RunPaused, RunStarted, RunStatus
 from shikisha.journal.schema import MEMBERS

@@ -17,8 +17,10 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    verdicts: tuple[CheckStatus, ...] = Field(default=(CheckStatus.PASS,), min_length=1)
-    reason: str = ""
+    verdicts: tuple[CheckStatus, ...] = Field(
+        default=(CheckStatus.PASS,), min_length=1, description="verdicts in turn; the last one repeats"
+    )
+    reason: str = Field(default="", description="the reason that the verdicts carry")
 
 
 def build(settings: Settings, name: str) -> "FixedCheck":

@@ -22,9 +22,11 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    json_schema: dict[str, JsonValue] | None = Field(default=None, alias="schema")
-    file: Path | None = None
-    seconds: float = Field(default=1.0, gt=0, le=60)
+    json_schema: dict[str, JsonValue] | None = Field(
+        default=None, alias="schema", description="the JSON Schema that an answer must match; either this or file"
+    )
+    file: Path | None = Field(default=None, description="a file that holds the JSON Schema; either this or schema")
+    seconds: float = Field(default=1.0, gt=0, le=60, description="the most seconds to judge one answer")
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "Settings":

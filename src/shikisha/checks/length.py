@@ -15,10 +15,10 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    min_characters: int = Field(default=0, ge=0)
-    max_characters: int | None = Field(default=None, ge=0)
-    min_words: int = Field(default=0, ge=0)
-    max_words: int | None = Field(default=None, ge=0)
+    min_characters: int = Field(default=0, ge=0, description="the least characters of an answer")
+    max_characters: int | None = Field(default=None, ge=0, description="the most characters of an answer")
+    min_words: int = Field(default=0, ge=0, description="the least words of an answer")
+    max_words: int | None = Field(default=None, ge=0, description="the most words of an answer")
 
     @model_validator(mode="after")
     def _in_order(self) -> "Settings":

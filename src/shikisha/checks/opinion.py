@@ -8,7 +8,7 @@ JSON string, so that it cannot end and speak for us. Deliberately absent: scores
 import json
 import re
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from shikisha.core.errors import UnknownName
 from shikisha.core.events import CheckStatus
@@ -24,8 +24,11 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    worker: str
-    criterion: str = "The answer does what the subtask asks, and nothing in it is wrong."
+    worker: str = Field(description="the worker that judges the answer")
+    criterion: str = Field(
+        default="The answer does what the subtask asks, and nothing in it is wrong.",
+        description="what must hold of the answer",
+    )
 
 
 def build(settings: Settings, name: str) -> "OpinionCheck":

@@ -17,10 +17,10 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    pattern: str
-    whole: bool = False
-    forbidden: bool = False
-    seconds: float = Field(default=1.0, gt=0, le=60)
+    pattern: str = Field(description="a regular expression")
+    whole: bool = Field(default=False, description="whether the pattern must match the whole answer")
+    forbidden: bool = Field(default=False, description="whether the pattern must not occur")
+    seconds: float = Field(default=1.0, gt=0, le=60, description="the most seconds to judge one answer")
 
 
 def build(settings: Settings, name: str) -> "PatternCheck":

@@ -18,9 +18,11 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    expression: str
-    reason: str = ""
-    seconds: float = Field(default=1.0, gt=0, le=60)
+    expression: str = Field(
+        description="an expression over `answer` and `question`, as in len(answer.splitlines()) == 3"
+    )
+    reason: str = Field(default="", description="what the worker is told when the expression is false")
+    seconds: float = Field(default=1.0, gt=0, le=60, description="the most seconds to judge one answer")
 
 
 def build(settings: Settings, name: str) -> "PredicateCheck":

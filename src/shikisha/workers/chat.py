@@ -121,24 +121,42 @@ class ChatSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    model: Annotated[str, Field(min_length=1)]
-    base_url: endpoint.EndpointUrl = "https://api.openai.com/v1"
-    api_key_env: str | None = None
-    headers: endpoint.HeaderTemplates = {}
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    seed: int | None = None
-    stop: list[str] | None = None
-    reasoning_effort: str | None = None
-    efforts: tuple[Effort, ...] | None = None
-    extra_body: dict[str, JsonValue] = {}
-    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
-    structured_output: bool = False
-    tools: bool = False
-    takes: tuple[MediaKind, ...] = ()
-    stream: bool = True
-    usage: Literal["required", "estimate"] | None = None
-    max_bytes: Annotated[int, Field(ge=1024)] = 4 * 2**20
+    model: Annotated[str, Field(min_length=1)] = Field(description="the name of the model at its endpoint")
+    base_url: endpoint.EndpointUrl = Field(
+        default="https://api.openai.com/v1", description="the base URL of an OpenAI-compatible API"
+    )
+    api_key_env: str | None = Field(
+        default=None, description="the environment variable that holds the API key; local endpoints may need none"
+    )
+    headers: endpoint.HeaderTemplates = Field(
+        default={}, description="further HTTP headers; ${NAME} stands for the value of an environment variable"
+    )
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
+        default=None, description="sampling temperature; by default the endpoint's"
+    )
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="nucleus sampling: the probability mass that is kept; by default the endpoint's"
+    )
+    seed: int | None = Field(default=None, description="the seed of sampling, where the endpoint takes one")
+    stop: list[str] | None = Field(default=None, description="texts at which the model stops")
+    reasoning_effort: str | None = Field(default=None, description="the reasoning effort of every call")
+    efforts: tuple[Effort, ...] | None = Field(
+        default=None,
+        description="the values of reasoning_effort that the model accepts; a client's is mapped to the nearest; [] sends none",
+    )
+    extra_body: dict[str, JsonValue] = Field(default={}, description="further keys of the request body")
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = Field(
+        default="max_completion_tokens", description="the key that carries the limit on output tokens"
+    )
+    structured_output: bool = Field(default=False, description="whether the endpoint can be held to a JSON Schema")
+    tools: bool = Field(default=False, description="whether the model can call the tools of the server's clients")
+    takes: tuple[MediaKind, ...] = Field(default=(), description="the kinds of attachments that the model accepts")
+    stream: bool = Field(default=True, description="whether replies are streamed")
+    usage: Literal["required", "estimate"] | None = Field(
+        default=None,
+        description="whether a reply must report its token usage, or usage is estimated; by default required with a price",
+    )
+    max_bytes: Annotated[int, Field(ge=1024)] = Field(default=4 * 2**20, description="the largest reply, in bytes")
 
     @field_validator("extra_body")
     @classmethod

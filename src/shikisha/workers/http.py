@@ -38,13 +38,21 @@ class HttpSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: endpoint.EndpointUrl
-    method: Literal["GET", "POST", "PUT"] = "POST"
-    headers: endpoint.HeaderTemplates = {}
-    arguments: dict[str, JsonValue] = {"type": "object"}
-    argument: str | None = None
-    result: Annotated[str, AfterValidator(_check_pointer)] | None = None
-    max_bytes: Annotated[int, Field(ge=1024)] = 4 * 2**20
+    url: endpoint.EndpointUrl = Field(description="the URL of the tool")
+    method: Literal["GET", "POST", "PUT"] = Field(
+        default="POST", description="the HTTP method; GET carries arguments in the query, POST and PUT in a JSON body"
+    )
+    headers: endpoint.HeaderTemplates = Field(
+        default={}, description="further HTTP headers; ${NAME} stands for the value of an environment variable"
+    )
+    arguments: dict[str, JsonValue] = Field(
+        default={"type": "object"}, description="a JSON Schema of the tool's arguments"
+    )
+    argument: str | None = Field(default=None, description="the argument that receives a subtask in plain words")
+    result: Annotated[str, AfterValidator(_check_pointer)] | None = Field(
+        default=None, description="a JSON pointer to the answer in the reply; by default the whole reply"
+    )
+    max_bytes: Annotated[int, Field(ge=1024)] = Field(default=4 * 2**20, description="the largest reply, in bytes")
 
 
 Settings = HttpSettings  # the name that `config.kinds` looks up

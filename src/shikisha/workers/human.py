@@ -5,7 +5,7 @@ hash of the exact call and journals the answer, so a person is asked once, whate
 how people are reached (see `engine.approvals`), and any time limit on them.
 """
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
@@ -17,7 +17,7 @@ class HumanSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    instruction: str = ""
+    instruction: str = Field(default="", description="what the person reads before the subtask")
 
 
 Settings = HumanSettings  # the name that `config.kinds` looks up

@@ -47,15 +47,24 @@ class McpSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    tool: Annotated[str, Field(min_length=1)]
-    command: str | None = None
-    args: list[str] = []
-    env: dict[str, str] = {}
-    url: endpoint.EndpointUrl | None = None
-    headers: endpoint.HeaderTemplates = {}
-    argument: str | None = None
-    schema_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
-    max_bytes: Annotated[int, Field(ge=1024)] = 4 * 2**20
+    tool: Annotated[str, Field(min_length=1)] = Field(description="the name of the tool at its MCP server")
+    command: str | None = Field(default=None, description="the program that serves MCP over stdio; either this or url")
+    args: list[str] = Field(default=[], description="arguments of the program")
+    env: dict[str, str] = Field(
+        default={},
+        description="environment variables of the program, each read from the named variable of this process",
+    )
+    url: endpoint.EndpointUrl | None = Field(
+        default=None, description="the URL of an MCP server over streamable HTTP; either this or command"
+    )
+    headers: endpoint.HeaderTemplates = Field(
+        default={}, description="further HTTP headers; ${NAME} stands for the value of an environment variable"
+    )
+    argument: str | None = Field(default=None, description="the argument that receives a subtask in plain words")
+    schema_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = Field(
+        default=None, description="the SHA-256 of the tool's description; a tool that has changed is refused"
+    )
+    max_bytes: Annotated[int, Field(ge=1024)] = Field(default=4 * 2**20, description="the largest reply, in bytes")
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:

@@ -26,11 +26,15 @@ class PythonSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    sandbox: Literal["monty", "jail", "bubblewrap", "container"] = "monty"
-    image: str | None = None
-    seconds: float = Field(default=5.0, gt=0, le=600)
-    memory: int | None = Field(default=None, ge=2**20)
-    output: int = Field(default=100_000, ge=1)
+    sandbox: Literal["monty", "jail", "bubblewrap", "container"] = Field(
+        default="monty", description="where the code runs; monty takes a subset of Python, the others run full Python"
+    )
+    image: str | None = Field(default=None, description="the container image, where the sandbox is container")
+    seconds: float = Field(default=5.0, gt=0, le=600, description="the most seconds of one execution")
+    memory: int | None = Field(
+        default=None, ge=2**20, description="the most memory in bytes; by default the sandbox's own limit"
+    )
+    output: int = Field(default=100_000, ge=1, description="the most characters of output")
 
 
 Settings = PythonSettings  # the name that `config.kinds` looks up

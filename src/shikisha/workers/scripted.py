@@ -28,12 +28,18 @@ class ScriptedSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    answers: str | tuple[str, ...] | dict[str, str] = "done"
-    seconds: tuple[float, ...] = Field(default=(0.0,), min_length=1, description="pauses in turn; the last one stays")
-    faults: tuple[FaultKind | None, ...] = Field(default=(), description="what the first calls raise, in turn")
-    seed: int | None = Field(default=None, description="take answers by chance, from this seed, instead of in turn")
-    input_tokens: int = Field(default=0, ge=0)
-    output_tokens: int = Field(default=0, ge=0)
+    answers: str | tuple[str, ...] | dict[str, str] = Field(
+        default="done", description="one text, texts in turn (the last one repeats), or texts by subtask"
+    )
+    seconds: tuple[float, ...] = Field(
+        default=(0.0,), min_length=1, description="pauses before answers in turn, in seconds; the last one repeats"
+    )
+    faults: tuple[FaultKind | None, ...] = Field(
+        default=(), description="the faults that the first calls raise, in turn"
+    )
+    seed: int | None = Field(default=None, description="draw answers at random from this seed, instead of in turn")
+    input_tokens: int = Field(default=0, ge=0, description="the input tokens that each reply reports")
+    output_tokens: int = Field(default=0, ge=0, description="the output tokens that each reply reports")
 
 
 Settings = ScriptedSettings  # the name that `config.kinds` looks up

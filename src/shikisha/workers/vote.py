@@ -7,7 +7,7 @@ the earliest answer wins; a step without a result has no vote.
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat
 
 from shikisha.core.call import Card, GrantedStep, Reply, Request
 from shikisha.core.errors import FaultKind, WorkerError
@@ -23,8 +23,10 @@ class VoteSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    by: VoteForm = VoteForm.TEXT
-    weights: tuple[NonNegativeFloat, ...] = ()
+    by: VoteForm = Field(default=VoteForm.TEXT, description="the canonical form in which answers are compared")
+    weights: tuple[NonNegativeFloat, ...] = Field(
+        default=(), description="the weight of the first, second, ... visible result; 1 beyond the list"
+    )
 
 
 Settings = VoteSettings  # the name that `config.kinds` looks up

@@ -205,7 +205,7 @@ def test_a_missing_column_is_named(learning: Learning) -> None:
 def test_a_column_that_nobody_knows_is_named(learning: Learning) -> None:
     lines(learning.log / "outcomes.jsonl", [{**row, "colour": "red"} for row in learning.rows("outcomes.jsonl")])
     learning()
-    assert "warning: a column that nobody reads in outcomes: colour" in learning.said
+    assert "warning: an unused column in outcomes: colour" in learning.said
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_an_old_policy_stays_where_nothing_new_could_be_learned(learning: Learni
 
 def test_a_log_is_needed(learning: Learning) -> None:
     learning(code=ExitCode.CONFIG, log="")
-    assert "expected an outcome log's folder, or --from-journal" in learning.said
+    assert "expected the folder of an outcome log, or --from-journal" in learning.said
 
 
 def test_with_json_on_stdout_there_is_nothing_else(learning: Learning) -> None:
@@ -376,7 +376,7 @@ def test_a_journal_that_is_not_there_is_not_made(learning: Learning) -> None:
     assert not absent.exists()
 
 
-@pytest.mark.parametrize("command", [("--help",), ("learn", "--help"), ("policy", "show", "--help")])
+@pytest.mark.parametrize("command", [("--help",), ("run", "--help"), ("workers", "--help")])
 def test_help_imports_no_numbers(command: Sequence[str]) -> None:
     heavy = {"numpy", "scipy", "sklearn", "jinja2", "pyarrow", "pandas"}
     assert modules_after("-m", "shikisha", *command) & heavy == set()

@@ -8,6 +8,7 @@ sandbox on this machine now; a sandbox that fails one of them is not offered.
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +21,7 @@ from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions
 from shikisha.conductors.fixed_conductors import ScriptedConductor
-from shikisha.config.container import Container, find_config
+from shikisha.config.container import Container, find_config, load_config
 from shikisha.config.preflight import conductor_notices, conductor_problems
 from shikisha.core.budget import Caps
 from shikisha.core.errors import ShikishaError, TaskError
@@ -94,7 +95,7 @@ def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
             )
 
     try:
-        container = session.load_container(shared)
+        container = load_config(shared.config)
     except ShikishaError as error:
         yield DoctorFinding("configuration", BAD, str(error))
         return
@@ -108,7 +109,7 @@ def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
 
 
 async def _find_in_container(container: Container, shared: SharedOptions, call: bool) -> list[DoctorFinding]:
-    async with session.open_container(container):
+    async with aclosing(container):
         findings = [*_check_workers(container), *_check_conductors(container)]
         called = (container.settings.pool or container.default_pool) if call else ()
         for name in called:  # each by itself: a fault of one says nothing about the others

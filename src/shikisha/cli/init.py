@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from shikisha.cli import output, session
+from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import ConductorOptions, JsonOption, SharedOptions
+from shikisha.config.container import load_config
 from shikisha.config.template import TEMPLATE, render_schema
 from shikisha.core.budget import Price
 from shikisha.core.call import Card
@@ -41,7 +42,7 @@ def workers(conducting: ConductorOptions, shared: SharedOptions) -> ExitCode:
 
     Shows their ordinals and descriptions as conductors see them.
     """
-    composition = session.load_container(shared)
+    composition = load_config(shared.config)
     cards = composition.cards(conducting.names)
     if shared.json:
         output.print_json({"workers": [{"ordinal": ordinal, **_card_json(card)} for ordinal, card in enumerate(cards)]})

@@ -17,6 +17,7 @@ from shikisha.cli import output, session
 from shikisha.cli.approval_prompt import current_user
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions, command
+from shikisha.config.container import load_config
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import TaskError
 from shikisha.server.keys import IssuedKey, Key, KeyCaps, KeyManager, KeySpec
@@ -94,7 +95,7 @@ def create(name: KeyName, shared: SharedOptions, may: KeyPermissionOptions, most
         most.apply_to(KeyCaps()),
     )
     for worker in wanted.workers or ():
-        if worker not in (known := session.load_container(shared).names):
+        if worker not in (known := load_config(shared.config).names):
             raise TaskError(f"--worker: no worker {worker!r} is configured; known are {', '.join(known)}")
     made = _with_keys(shared, lambda keeper, by: keeper.issue(wanted, by), fresh=True)
     return _print_secret(made, shared)
@@ -180,7 +181,7 @@ def _with_keys(shared: SharedOptions, act: Callable[[KeyManager, str], Awaitable
 
     async def main() -> T:
         opened = (
-            session.open_command_journal(shared, session.load_container(shared))
+            session.open_command_journal(shared, load_config(shared.config))
             if fresh
             else session.open_existing_journal(shared)
         )

@@ -9,6 +9,7 @@ import typer
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import ConductorOptions, SharedOptions, TaskOptions
+from shikisha.config.container import load_config
 from shikisha.core.errors import PlanError, TaskError
 from shikisha.core.plan import Plan
 from shikisha.core.plan_parser import parse_plan
@@ -60,7 +61,7 @@ def _parse_file(file: str, pool_size: int | None, chosen: ConductorOptions, shar
         text = session.read_text(file)
     except TaskError as error:
         raise PlanError(str(error), "text") from None
-    size = pool_size if pool_size is not None else len(session.load_container(shared).pool(chosen.names))
+    size = pool_size if pool_size is not None else len(load_config(shared.config).pool(chosen.names))
     parsed = parse_plan(text, size)
     if shared.json:
         output.print_json(plan_json(parsed))
@@ -71,7 +72,7 @@ def _parse_file(file: str, pool_size: int | None, chosen: ConductorOptions, shar
 
 async def _ask_for_plan(task: Task, chosen: ConductorOptions, shared: SharedOptions) -> tuple[Run, Proposal | None]:
     """Ask for a plan through an engine in memory, which applies caps, retries and time limits."""
-    async with session.open_container(session.load_container(shared)) as container:
+    async with session.open_container(shared) as container:
         pool = container.pool(chosen.names)
         recorded = _PlanRecorder(container.conductor(chosen.conductor, pool))
         engine = Engine(MemoryRecorder(), vault=container.vault)

@@ -12,12 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from itertools import zip_longest
 from time import time
-from typing import Protocol
-
-from rich.console import RenderableType
-from rich.live import Live
-from rich.text import Text
-from rich.tree import Tree
+from typing import TYPE_CHECKING, Protocol
 
 from shikisha.cli import output
 from shikisha.core.budget import Amount, format_dollars
@@ -41,6 +36,12 @@ from shikisha.core.events import (
 from shikisha.core.plan import Step
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
 from shikisha.core.text import one_line
+
+if TYPE_CHECKING:  # rich is imported when something is drawn: most runs write to a pipe, or with --quiet
+    from rich.console import RenderableType
+    from rich.live import Live
+    from rich.text import Text
+    from rich.tree import Tree
 
 PastEvents = Mapping[str, Iterable[Event]]
 
@@ -137,6 +138,8 @@ class LiveProgress:
         self._stop(keep=True)
 
     def _start(self) -> None:
+        from rich.live import Live
+
         _echo_controls(False)
         self._live = Live(console=output.make_console(), get_renderable=self._draw, refresh_per_second=8)
         self._live.start()
@@ -232,6 +235,8 @@ class RunTreeView:
 
 def run_tree(view: RunTreeView, root: str) -> "Tree":
     """Return the tree of a run and its child runs."""
+    from rich.tree import Tree
+
     run = view.runs[root]
     tree = Tree(run_line(run, view.now), guide_style="dim")
     for record in run.rounds:
@@ -290,6 +295,8 @@ def round_line(record: RoundRecord, run: Run) -> "Text":
 
 def step_line(step: Step, record: StepRecord, run: Run, now: float | None = None) -> "Text":
     """Return the line of a step: worker, state, seconds, cost and subtask."""
+    from rich.text import Text
+
     sign, state = _step_state(step, record, run.status)
     planned = run.started.pool[step.worker]
     worker = record.attempts[-1].started.worker if record.attempts else planned
@@ -360,6 +367,8 @@ def _run_seconds(run: Run, now: float | None) -> float:
 
 
 def _styled_line(text: str, style: str) -> "Text":
+    from rich.text import Text
+
     return Text(one_line(text, 400), style, no_wrap=True, overflow="ellipsis")
 
 

@@ -22,10 +22,8 @@ from shikisha.engine.approvals import Decision
 from shikisha.engine.engine import Engine, new_run_id
 from shikisha.engine.rounds import answer_problem
 from shikisha.engine.run_context import root_run_id
-from shikisha.evals.tasksets.simulated import simulated_items
 from shikisha.journal import Journal
 from shikisha.server.store import claims
-from shikisha.simulation.questions import parse_question
 
 _ANSWER_OPTIONS = {
     "answer": "--answer TEXT",
@@ -59,7 +57,7 @@ def run(
     task, name, shown = session.read_task(prompt, details), new_run_id(), progress.choose_progress(quiet)
 
     async def main() -> Run:
-        async with session.open_container(session.load_container(shared)) as container:
+        async with session.open_container(shared) as container:
             if container.simulated_pool is not None:
                 _warn_of_simulation(task.prompt)
             pool = container.pool(chosen.names)
@@ -84,7 +82,7 @@ def resume(shared: SharedOptions, run: RunId = session.NEWEST_RUN, quiet: Quiet 
 
     async def main() -> Run:
         async with (
-            session.open_container(session.load_container(shared)) as container,
+            session.open_container(shared) as container,
             session.open_existing_journal(shared) as journal,
         ):
             past = await session.read_run_family(journal, await session.find_run(journal, run))
@@ -158,6 +156,10 @@ async def check_answer_was_first(journal: Journal, answered: QuestionAnswered) -
 
 def _warn_of_simulation(prompt: str) -> None:
     """Print a note where the simulated workers get a question that they cannot understand."""
+    # Imported here because only runs without configured workers need the simulation.
+    from shikisha.evals.tasksets.simulated import simulated_items
+    from shikisha.simulation.questions import parse_question
+
     if parse_question(prompt) is None:
         sample = next(item for item in simulated_items("train") if len(item.kinds) > 1).task.prompt
         output.print_note(

@@ -206,7 +206,7 @@ def rollback(run: OneRun, shared: SharedOptions, note: Note = "") -> ExitCode:
 
     async def main() -> tuple[Run, Run]:
         async with (
-            session.open_container(session.load_container(shared)) as container,
+            session.open_container(shared) as container,
             session.open_existing_journal(shared) as journal,
         ):
             name = await session.find_run(journal, run)

@@ -21,7 +21,7 @@ import typer
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions
-from shikisha.config.container import Container
+from shikisha.config.container import Container, load_config
 from shikisha.config.preflight import conductor_notices
 from shikisha.server.http import middleware
 from shikisha.server.lifecycle import process
@@ -39,7 +39,7 @@ def serve(shared: SharedOptions, host: Host = None, port: Port = None) -> ExitCo
     """
     if _is_first_process():
         raise typer.Exit(_serve_as_child())
-    container = _with_address(session.load_container(shared), host, port)
+    container = _with_address(load_config(shared.config), host, port)
     url = shared.journal or container.journal_url()
     if "://" not in url:
         session.make_folder(Path(url).parent)

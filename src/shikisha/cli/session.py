@@ -8,7 +8,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -49,18 +49,11 @@ def run_async(main: Callable[[], Coroutine[object, object, T]]) -> T:
         raise StopSignal(ExitCode.TERMINATED) from None
 
 
-def load_container(shared: SharedOptions) -> Container:
-    """Read the configuration of a command."""
-    return load_config(shared.config)
-
-
 @asynccontextmanager
-async def open_container(container: Container) -> AsyncIterator[Container]:
-    """Close what the container built."""
-    try:
+async def open_container(shared: SharedOptions) -> AsyncIterator[Container]:
+    """Yield the container of the configuration, and close what it built."""
+    async with aclosing(load_config(shared.config)) as container:
         yield container
-    finally:
-        await container.aclose()
 
 
 @asynccontextmanager
@@ -76,7 +69,7 @@ async def open_command_journal(shared: SharedOptions, container: Container) -> A
 @asynccontextmanager
 async def open_existing_journal(shared: SharedOptions) -> AsyncIterator[Journal]:
     """Open the journal for a command that only reads it; a missing file is an error, and no new one is made."""
-    container = load_container(shared)
+    container = load_config(shared.config)
     _refuse_absent(shared.journal or container.journal_url())
     async with open_command_journal(shared, container) as opened:
         yield opened

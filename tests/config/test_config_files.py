@@ -45,6 +45,17 @@ class TestSchema:
     def test_it_is_a_schema(self) -> None:
         jsonschema.Draft202012Validator.check_schema(config_schema())
 
+    def test_it_describes_every_key(self) -> None:
+        schema = config_schema()
+        definitions = schema["$defs"]
+        assert isinstance(definitions, dict)
+        tables = {"the file": schema, **definitions}
+        keys = [
+            (name, key, entry) for name, table in tables.items() for key, entry in table.get("properties", {}).items()
+        ]
+        assert len(keys) > 300
+        assert [f"{name}: {key}" for name, key, entry in keys if not entry.get("description")] == []
+
     @pytest.mark.parametrize("text", ["", TEMPLATE, EVERYTHING])
     def test_it_takes_what_we_take(self, text: str) -> None:
         jsonschema.validate(tomllib.loads(text), config_schema())

@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "compare": ("compare", "compare", "Compare two evaluations task by task."),
     "learn": ("learn", "learn", "Learn a routing policy from outcomes."),
     "train": ("train", "train", "Train a conductor by reinforcement learning."),
-    "train-page": ("train_page", "train_page", "Show the progress of a training, also as a web page."),
+    "train-page": ("train_page", "train_page", "Show the progress of a training, and write it as a web page."),
     "export": ("train", "export", "Export a checkpoint to ONNX, to conduct without torch."),
     "journal": ("journal", "group", "Verify and export the journal."),
     "import": ("import_", "group", "Import workers and outcomes from other tools."),

@@ -243,11 +243,11 @@ def _override_key(tables: Mapping[str, object], key: list[str], value: object, g
 
 
 def export(folder: CheckpointFolder, to: ExportFolder = None, json: JsonOption = False) -> ExitCode:
-    """Export a checkpoint to ONNX, to conduct without torch as lm:DIR.
+    """Export a checkpoint to ONNX, to conduct without torch.
 
-    Writes model.onnx next to the weights. With --out it writes all that conducting takes into a new folder: model.onnx,
-    tokenizer.json, config.json, card.json, README.md. Nothing is written unless ONNX Runtime and transformers generate
-    the same tokens.
+    The folder conducts as lm:DIR. Writes model.onnx next to the weights. With --out it writes all that conducting takes
+    into a new folder: model.onnx, tokenizer.json, config.json, card.json, README.md. Nothing is written unless ONNX
+    Runtime and transformers generate the same tokens.
     """
     require_extra("train", "an export to ONNX")
     use_one_core()

@@ -29,7 +29,7 @@ _PAGE = "training.html"
 
 
 def train_page(run: RunFolder, to: PageFile = None, board: TensorBoardFolder = None) -> ExitCode:
-    """Show the progress of a training on the terminal, and write a page with all curves.
+    """Show the progress of a training, and write it as a web page.
 
     Reads the steps that `train` writes, during the run or afterwards.
     """

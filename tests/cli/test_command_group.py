@@ -1,0 +1,58 @@
+"""The lazy command group: what `--help` lists is what the commands say, and a missing library names its extra."""
+
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from shikisha import __version__
+from shikisha.cli import COMMANDS, app, load_command
+from shikisha.cli.exit_codes import ExitCode
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_summary_of_a_command_is_the_first_line_of_its_help(name: str) -> None:
+    assert (load_command(name).help or "").split("\n")[0] == COMMANDS[name][2]
+
+
+def test_the_help_lists_every_command_in_order() -> None:
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
+    listed = [line.split()[0] for line in shown.partition("Commands:")[2].splitlines() if line.startswith("  ")]
+    assert listed[: len(COMMANDS)] == list(COMMANDS)
+
+
+def test_the_version_is_printed() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"shikisha {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("library", "arguments", "extra"),
+    [
+        ("torch", ["train", "x.toml"], "train"),
+        ("numpy", ["policy", "shelf", "x"], "eval"),
+        ("fastapi", ["serve"], "server"),
+    ],
+)
+def test_a_missing_library_is_reported_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, library: str, arguments: list[str], extra: str
+) -> None:
+    for name in list(sys.modules):
+        if name.split(".")[0] == library or name.startswith("shikisha."):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == ExitCode.CONFIG
+    assert f"pip install 'shikisha[{extra}]'" in result.stderr
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == ExitCode.CONFIG
+    assert f"shikisha[{extra}]" in result.stdout
+
+
+def test_a_command_that_is_not_there_is_answered_by_a_similar_one() -> None:
+    assert "Did you mean 'plan'" in CliRunner().invoke(app, ["plam"]).stderr
+
+
+def test_every_group_has_commands() -> None:
+    groups = {name: load_command(name) for name in ("journal", "import", "policy", "keys")}
+    assert all(isinstance(group, typer.core.TyperGroup) and group.commands for group in groups.values())

@@ -45,7 +45,7 @@ answers = "done"
 THREE_STEPS = """
 conductor = "fixed:chain?workers=a,b,c"
 [server]
-most_runs = 1000
+max_runs = 1000
 [workers.a]
 kind = "scripted"
 seconds = [0.05]

@@ -9,6 +9,7 @@ import pytest
 
 from shikisha.config import adapters
 from shikisha.config.container import load_config
+from shikisha.config.settings import ServerTable
 from shikisha.config.template import TEMPLATE, config_schema
 from shikisha.core.errors import ConfigError
 
@@ -119,3 +120,18 @@ class TestReplay:
         (log / "outcomes.jsonl").write_text(json.dumps(row) + "\n")
         card = load_config(written(tmp_path, '[workers.a]\nkind = "replay"\nlog = "log"'), {}).pool()[0].card
         assert card.max_output_tokens >= 7
+
+
+class TestRenamedKeys:
+    @pytest.mark.parametrize(("old", "new"), ServerTable.renamed_keys.items())
+    def test_an_earlier_key_is_accepted_with_a_warning_that_names_the_new_one(
+        self, tmp_path: Path, old: str, new: str
+    ) -> None:
+        path = written(tmp_path, f"[server]\n{old} = 5000")
+        with pytest.warns(FutureWarning, match=f"'{old}' is now '{new}'"):
+            server = load_config(path, {}).settings.server
+        assert getattr(server, new) == 5000
+
+    def test_both_names_at_once_are_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="most_runs is the earlier name of max_runs"):
+            load_config(written(tmp_path, "[server]\nmost_runs = 1\nmax_runs = 2"), {})

@@ -47,7 +47,7 @@ kind = "fixed"
 topology = "chain"
 workers = ["first", "second"]
 [server]
-patience = 0.3
+approval_wait = 0.3
 {end}
 """
 

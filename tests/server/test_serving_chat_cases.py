@@ -29,7 +29,7 @@ base_url = "{url}"
 price = {{input = 1.0, output = 2.0}}
 {more}
 [server]
-patience = {patience}
+approval_wait = {patience}
 {end}
 """
 PIXEL = "data:image/png;base64,iVBORw0KGgo="

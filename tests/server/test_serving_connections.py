@@ -18,8 +18,8 @@ CONFIG = """
 conductor = "fixed:single?worker=quick"
 [server]
 port = 0
-most_bytes = 2_000_000
-most_bytes_at_once = 3_000_000
+max_body_bytes = 2_000_000
+max_pending_bytes = 3_000_000
 [workers.quick]
 kind = "scripted"
 answers = "42"

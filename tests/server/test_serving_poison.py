@@ -37,7 +37,7 @@ class Server:
 
     def __init__(self, folder: Path, end: str = "") -> None:
         self.folder, self.port = folder, free_port()
-        settings = f'admin_key_env = "POISON_ADMIN_KEY"\nstall = {STALL}\n{end}'
+        settings = f'admin_key_env = "POISON_ADMIN_KEY"\nwatchdog_timeout = {STALL}\n{end}'
         (folder / "shikisha.toml").write_text(CONFIG.format(seconds=0, lease=30, end=settings))
         fresh(str(folder / "journal.db"))
         self.process: asyncio.subprocess.Process | None = None

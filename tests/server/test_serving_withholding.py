@@ -24,7 +24,7 @@ kind = "scripted"
 answers = "the-unreviewed-words"
 [server]
 port = 0
-patience = 0.2
+approval_wait = 0.2
 [[autonomy.classes]]
 domain = "mail"
 mode = "review"
@@ -114,7 +114,7 @@ async def test_full_metadata_tell_nothing_that_waits_for_a_review(tmp_path: Path
 
 
 async def test_a_refused_answer_is_in_no_error(tmp_path: Path) -> None:
-    config = CONFIG.replace("patience = 0.2", "patience = 20")
+    config = CONFIG.replace("approval_wait = 0.2", "approval_wait = 20")
     async with served(tmp_path, config) as at, asking(at, KeyScope.RUN) as client:
         waits = asyncio.create_task(client.post("/v1/chat/completions", json=ASKED, headers=FULL))
         async with at.http() as admin, asyncio.timeout(20):
@@ -135,7 +135,7 @@ base_url = "{url}"
 attempts = 1
 [server]
 port = 0
-patience = 0.2
+approval_wait = 0.2
 [[autonomy.classes]]
 domain = "mail"
 mode = "review"

@@ -448,6 +448,17 @@ class JournalTable(ConfigTable):
 class ServerTable(ConfigTable):
     """[server]: how `shikisha serve` is reached, and how much it takes on. Every default is safe on a laptop."""
 
+    renamed_keys: ClassVar[Mapping[str, str]] = {
+        "most_runs": "max_runs",
+        "most_connections": "max_connections",
+        "most_bytes_at_once": "max_pending_bytes",
+        "most_bytes": "max_body_bytes",
+        "patience": "approval_wait",
+        "waiting": "approval_timeout",
+        "deepest": "max_hops",
+        "stall": "watchdog_timeout",
+    }
+
     host: str = Field(default="127.0.0.1", description="the address to listen on; 0.0.0.0: all addresses")
     port: int = Field(default=8100, ge=0, le=65535, description="the port to listen on; 0: any free port")
     url: Annotated[str, AfterValidator(_checked_server_url)] | None = Field(
@@ -461,25 +472,27 @@ class ServerTable(ConfigTable):
     admin_key_env: EnvVarName | None = Field(
         default=None, description="the environment variable that holds an admin key"
     )
-    most_runs: int = Field(
+    max_runs: int = Field(
         default=1000, ge=1, description="the most runs in progress at once; further requests get status 429"
     )
-    most_connections: int | None = Field(
+    max_connections: int | None = Field(
         default=None,
         ge=8,
         description="the most connections at once; by default what the limit on open files allows",
     )
-    most_bytes: int = Field(default=20 * 2**20, ge=1024, description="the largest request body, in bytes")
-    most_bytes_at_once: int = Field(
+    max_body_bytes: int = Field(default=20 * 2**20, ge=1024, description="the largest request body, in bytes")
+    max_pending_bytes: int = Field(
         default=100 * 2**20,
         ge=1024,
         description="the most bytes of large request bodies in progress together; further requests get status 503",
     )
-    patience: float = Field(default=60.0, gt=0, description="seconds that a request stays open to wait for a person")
+    approval_wait: float = Field(
+        default=60.0, gt=0, description="seconds that a request stays open to wait for a person"
+    )
     lease: float = Field(
         default=10.0, gt=0, description="seconds without a sign of life after which other servers take over a run"
     )
-    stall: float | None = Field(
+    watchdog_timeout: float | None = Field(
         default=None,
         gt=0,
         description="seconds that the event loop may block before the watchdog ends the process; inf: forever; "
@@ -489,15 +502,17 @@ class ServerTable(ConfigTable):
     keep_days: float | None = Field(
         default=None, gt=0, description="days after which the texts of a run are erased; by default never"
     )
-    deepest: int = Field(
+    max_hops: int = Field(
         default=3, ge=0, description="the most Shikisha servers that may call one another in a chain, this one included"
     )
-    waiting: float = Field(default=86400.0, gt=0, description="seconds after which a question to a person expires")
+    approval_timeout: float = Field(
+        default=86400.0, gt=0, description="seconds after which a question to a person expires"
+    )
 
     @property
     def longest_stall(self) -> float:
         """Seconds after which the watchdog ends this server: before others take over its runs."""
-        return max(_MIN_STALL, self.lease / 2) if self.stall is None else self.stall
+        return max(_MIN_STALL, self.lease / 2) if self.watchdog_timeout is None else self.watchdog_timeout
 
 
 class TelemetryTable(ConfigTable):

@@ -101,15 +101,15 @@ def create_app(house: RunService) -> FastAPI:
     """Return the application for a house; the house outlives it."""
     app = _bare_app()
     app.state.house = house
-    app.state.listeners = StreamLimiter(house.settings.most_connections)
+    app.state.listeners = StreamLimiter(house.settings.max_connections)
     app.router.routes.extend(_all_routes())
     metrics.install_metrics(app, house)
     for kind, handler in _HANDLERS:
         app.add_exception_handler(kind, handler)
     app.add_middleware(
         RequestLimits,
-        most_bytes=house.settings.most_bytes,
-        most_held=house.settings.most_bytes_at_once,
+        most_bytes=house.settings.max_body_bytes,
+        most_held=house.settings.max_pending_bytes,
         known=_require_login_or_key,
     )
     app.add_middleware(HostCheck, settings=house.settings)

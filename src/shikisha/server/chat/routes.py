@@ -257,7 +257,7 @@ class ChatCompletion:
         yield streams.DONE_EVENT
 
     def _attended(self) -> AsyncGenerator[ProgressUpdate | ToolCallsNeeded | StillWaiting]:
-        return wait_for_run(self.house, self.run, self.teller, self.house.settings.patience)
+        return wait_for_run(self.house, self.run, self.teller, self.house.settings.approval_wait)
 
     def _ending(self, chunks: ChunkWriter, last: LastUpdate, run: Run) -> list[bytes]:
         told = self.teller.text

@@ -139,9 +139,9 @@ class RunAuthorizer:
 
     def _deep(self, depth: int) -> None:
         """Refuse a request that has come through too many servers of ours: one of them asks itself."""
-        most = self.composition.settings.server.deepest
+        most = self.composition.settings.server.max_hops
         if depth > most:
-            said = f"the request has come through {depth} servers, and at most {most} may (server.deepest)"
+            said = f"the request has come through {depth} servers, and at most {most} may (server.max_hops)"
             raise ApiError(400, said, TOO_DEEP_CODE, param=DEPTH_HEADER)
 
     def _cards(self, task: Task, narrowing: RequestOptions, by: Principal) -> Sequence[Card]:

@@ -102,7 +102,7 @@ async def _erase_old_runs(house: "RunService") -> None:
 
 
 async def _claim_orphans(house: "RunService") -> None:
-    room = house.settings.most_runs - len(house.running)
+    room = house.settings.max_runs - len(house.running)
     if room > 0 and not house.expulsions:
         claimed = await house.store.claim(room)
         gate = asyncio.Semaphore(_RESUMED_AT_ONCE)

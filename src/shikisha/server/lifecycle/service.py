@@ -66,7 +66,7 @@ class RunRecovery(RunExecutor):
         self.store = store
         self.clerk = ServedRunRecorder(journal, store, self.running)
         engine = Engine(self.clerk, vault=composition.vault, guarded=composition.guarded_labels)
-        self.engine = engine.overseen(composition.autonomy_policy(composition.settings.server.waiting))
+        self.engine = engine.overseen(composition.autonomy_policy(composition.settings.server.approval_timeout))
         self._casts: OrderedDict[tuple[str, tuple[str, ...]], tuple[Pool, Conductor]] = OrderedDict()
         self._late: dict[str, list[Event]] = {}  # what came for runs while they were read, to be gone on with
 
@@ -255,7 +255,7 @@ class RunService(RunRecovery):
     async def begin(self, order: AuthorizedRun) -> LiveRun:
         """Begin a run and return it live once it is durable; Problem when it cannot be begun: nothing is charged."""
         self._check_open()
-        if len(self.running) >= self.settings.most_runs:
+        if len(self.running) >= self.settings.max_runs:
             raise ApiError(
                 429, f"{len(self.running)} runs are under way, which is the most here", "too_many_runs", wait=1
             )

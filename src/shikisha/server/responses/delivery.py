@@ -248,7 +248,7 @@ class ResponseDelivery:
             if self.house.closing:
                 said = f"this server is being stopped; run {self.run} is taken up again"
                 raise ApiError(503, said, "server_stopping", wait=self.house.settings.drain)
-            until = clock() + self.house.settings.patience if until is None else until
+            until = clock() + self.house.settings.approval_wait if until is None else until
             if not self.patient and self.served.state is ServedState.WAITING and clock() >= until:
                 at = f"{(self.house.settings.url or '').rstrip('/')}{APPROVALS_PAGE}"
                 raise ApiError(409, f"run {self.run} waits for a person, at {at}", "approval_required")

@@ -54,7 +54,7 @@ def test_a_folder_of_its_own_holds_all_that_conducting_takes(trained: Path, tmp_
     told, said = export(trained, "--out", tmp_path / "ours")
     assert told.strip() == str(tmp_path / "ours")
     assert sorted(path.name for path in (tmp_path / "ours").iterdir()) == SHIPPED
-    assert "tokens after 24 prompts" in said
+    assert "tokens for 24 prompts" in said
     assert all(name in said for name in SHIPPED)
     here, there = open_onnx_checkpoint(tmp_path / "ours"), open_checkpoint(trained)
     assert (here.version, here.rounds, here.longest) == (there.version, 2, 200)
@@ -86,7 +86,7 @@ def test_it_takes_the_place_of_what_was_exported_before_and_a_missing_card_is_to
     for name in SHIPPED:
         (old / name).write_text("of another checkpoint")
     bare = random(tmp_path / "bare", seed=5)
-    assert "it has no card.json" in export(bare, "--out", old)[1]
+    assert "there is no card.json" in export(bare, "--out", old)[1]
     assert sorted(path.name for path in old.iterdir()) == SHIPPED[2:]
     assert open_onnx_checkpoint(old).version == open_checkpoint(bare).version
 

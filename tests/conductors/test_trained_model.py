@@ -144,7 +144,7 @@ import asyncio, sys
 for name in ("torch", "transformers", "safetensors"):
     sys.modules[name] = None  # an import of it is an ImportError
 from pathlib import Path
-import shikisha.conductors.trained_model
+import shikisha.conductors.trained
 from shikisha.config.container import load_config
 composition = load_config(Path(sys.argv[2]))
 pool = composition.pool(())

@@ -18,7 +18,7 @@ from serving import served
 from shikisha.config.container import build_observer, known_worker_facts, load_config
 from shikisha.core.errors import ConfigError
 from shikisha.core.secrets import SecretStore
-from shikisha.telemetry import conventions, observer
+from shikisha.telemetry import conventions, make_observer
 from shikisha.telemetry.export_settings import export_settings
 from shikisha.telemetry.span_model import trace_id
 
@@ -113,13 +113,13 @@ opened, outward = [], ("socket.connect", "socket.getaddrinfo")
 sys.addaudithook(lambda name, args: opened.append(args[1]) if name in outward else None)
 from pathlib import Path
 from httpx2 import ASGITransport, AsyncClient
-from shikisha.config.load import load
+from shikisha.config.container import load_config
 from shikisha.server.app import create_app
-from shikisha.server.opening import open_house
+from shikisha.server.lifecycle.process import open_service
 
 async def main():
-    composition = load(Path(sys.argv[1]), {})
-    async with open_house(composition) as house:
+    composition = load_config(Path(sys.argv[1]), {})
+    async with open_service(composition) as house:
         through = ASGITransport(app=create_app(house))
         key = {"authorization": f"Bearer {house.first_key}"}
         async with AsyncClient(transport=through, base_url="http://localhost", headers=key) as client:
@@ -212,7 +212,7 @@ def test_nothing_configured_is_no_observer(tmp_path: Path) -> None:
     file.write_text("")
     composition = load_config(file, {})
     assert build_observer(composition, composition.settings.telemetry, environment={}) is None
-    assert observer(None, SecretStore({})) is None
+    assert make_observer(None, SecretStore({})) is None
 
 
 ABSENT = """
@@ -225,10 +225,10 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 from shikisha.secrets import Vault
-from shikisha.telemetry import observer
+from shikisha.telemetry import make_observer
 from shikisha.telemetry.wanted import wanted
 try:
-    observer(wanted({}, "http://127.0.0.1:9"), Vault({}))
+    make_observer(wanted({}, "http://127.0.0.1:9"), Vault({}))
 except Exception as error:
     print(f"{type(error).__name__}: {error}")
 """

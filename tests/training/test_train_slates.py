@@ -52,5 +52,5 @@ def test_a_maker_answers_line_by_line_until_nobody_asks() -> None:
 
 
 def test_making_lessons_needs_no_torch() -> None:
-    code = "import sys, shikisha.config.lessons; sys.exit('torch' in sys.modules)"
+    code = "import sys, shikisha.config.sft_source; sys.exit('torch' in sys.modules)"
     assert run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603 - our own

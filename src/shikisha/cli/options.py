@@ -17,8 +17,8 @@ from typing import Annotated, get_type_hints
 
 import typer
 
-from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_error
+from shikisha.cli.output import print_json, print_note
 from shikisha.core.budget import Caps
 from shikisha.core.errors import PlanError, ShikishaError, TaskError
 
@@ -166,7 +166,7 @@ def report_error(error: Exception, code: ExitCode, *, as_json: bool) -> ExitCode
     what = str(error) if code is not ExitCode.INTERNAL else f"unexpected: {type(error).__name__}: {error}"
     if as_json:
         place = {"what": error.what, "where": error.where} if isinstance(error, PlanError) else {"what": what}
-        output.print_json({"error": place})
+        print_json({"error": place})
     else:
-        output.print_note(f"shikisha: {what}")
+        print_note(f"shikisha: {what}")
     return code

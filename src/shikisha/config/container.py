@@ -30,7 +30,7 @@ from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.pool import Member, Pool, without_strangers
 from shikisha.engine.worker import ApprovalMode, Card, Worker
-from shikisha.telemetry import conventions, observer
+from shikisha.telemetry import conventions, make_observer
 from shikisha.telemetry.worker_facts import WorkerFacts, describe_worker
 from shikisha.workers.conductor import ConductorWorker
 
@@ -365,7 +365,9 @@ def build_observer(
 ) -> "TelemetryObserver | None":
     """Return the observer that exports a container's runs, None where nothing is exported; shut it down in a thread."""
     settings = table.wanted(container.vault, os.environ if environment is None else environment)
-    return None if settings is None else observer(settings, container.vault, known_worker_facts(container), figures)
+    return (
+        None if settings is None else make_observer(settings, container.vault, known_worker_facts(container), figures)
+    )
 
 
 def known_worker_facts(container: Container) -> dict[str, WorkerFacts]:

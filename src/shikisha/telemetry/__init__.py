@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shikisha.telemetry.worker_facts import WorkerFacts
 
 
-def observer(
+def make_observer(
     settings: "ExportSettings | None",
     vault: "SecretStore",
     facts: "Mapping[str, WorkerFacts] | None" = None,

@@ -106,10 +106,10 @@ async def failing_disk(way: Way, offsets: list[int], until: float, library: Path
         with tempfile.TemporaryDirectory(prefix="night-", dir=scratch()) as place:
             folder = Path(place)
             shim, told = Shim(folder, library), Acknowledged()
-            async with endpoint() as (url, ledger), House(folder, url, str(shim.database), shim.environment) as house:
+            async with endpoint() as (url, ledger), House(folder, url, str(shim.database), shim.environment) as service:
                 where = way.name
                 try:
-                    await house.up()
+                    await service.up()
                     for _ in range(_TELLINGS):
                         if not offsets or monotonic() > until:
                             break
@@ -117,7 +117,7 @@ async def failing_disk(way: Way, offsets: list[int], until: float, library: Path
                         where = f"{way.name}, every {way.every}th operation from the {offset}th on"
                         shim.arm(shim.done + offset, way.mode, way.error, span=way.span, every=way.every)
                         async with asyncio.timeout(150):
-                            await Story(house, f"s{offset}", told, relent=shim.disarm).play()
+                            await Story(service, f"s{offset}", told, relent=shim.disarm).play()
                         shim.disarm()
                         tally.acted += shim.acted
                         tally.tellings += 1
@@ -126,9 +126,9 @@ async def failing_disk(way: Way, offsets: list[int], until: float, library: Path
                     wrong = []
                 except (AssertionError, TimeoutError) as error:
                     wrong = [str(error) or "the story was not told within 150 s"]
-                await _stopped(house)
+                await _stopped(service)
                 shim.disarm()
-                tally.starts += house.starts
+                tally.starts += service.starts
                 found = await audit(str(shim.database), told, ledger)
                 tally.take(where, told, [*wrong, *found.wrong])
 
@@ -144,19 +144,19 @@ async def failing_start(way: Way, until: float, library: Path, tally: Tally) -> 
         with tempfile.TemporaryDirectory(prefix="night-", dir=scratch()) as place:
             folder = Path(place)
             shim, told = Shim(folder, library), Acknowledged()
-            async with endpoint() as (url, ledger), House(folder, url, str(shim.database), shim.environment) as house:
+            async with endpoint() as (url, ledger), House(folder, url, str(shim.database), shim.environment) as service:
                 shim.arm(number, way.mode, way.error, span=way.span)
                 wrong = []
                 try:
                     async with asyncio.timeout(150):
-                        await house.up()
-                        await Story(house, "first", told).play()
+                        await service.up()
+                        await Story(service, "first", told).play()
                 except (AssertionError, TimeoutError) as error:
                     wrong = [str(error) or "the story was not told within 150 s"]
                 shim.disarm()
                 tally.acted += shim.acted
-                await _stopped(house)
-                tally.starts += house.starts + house.failed_starts
+                await _stopped(service)
+                tally.starts += service.starts + service.failed_starts
                 found = await audit(str(shim.database), told, ledger)
                 tally.take(f"{way.name}, operation {number} of a first start", told, [*wrong, *found.wrong])
 
@@ -169,19 +169,19 @@ async def locked_database(tellings: int, until: float, tally: Tally) -> None:
         with tempfile.TemporaryDirectory(prefix="night-", dir=scratch()) as place:
             folder, told, wrong = Path(place), Acknowledged(), list[str]()
             database = folder / "story.db"
-            async with endpoint() as (url, ledger), House(folder, url, str(database), {}) as house:
-                await house.up()
+            async with endpoint() as (url, ledger), House(folder, url, str(database), {}) as service:
+                await service.up()
                 holding = asyncio.create_task(_hold(database, _HELD * (1 + number % 2)))
                 try:
                     async with asyncio.timeout(150):
-                        await Story(house, f"l{number}", told).play()
+                        await Story(service, f"l{number}", told).play()
                 except (AssertionError, TimeoutError) as error:
                     wrong = [str(error) or "the story was not told within 150 s"]
                 holding.cancel()
                 with suppress(asyncio.CancelledError):
                     await holding
-                await _stopped(house)
-                tally.starts += house.starts
+                await _stopped(service)
+                tally.starts += service.starts
                 tally.tellings += 1
             found = await audit(str(database), told, ledger)
             tally.take(_LOCKED, told, [*wrong, *found.wrong])
@@ -203,9 +203,9 @@ async def _hold(database: Path, seconds: float) -> None:
             await asyncio.sleep(1.0)
 
 
-async def _stopped(house: House) -> None:
+async def _stopped(service: House) -> None:
     with suppress(AssertionError):
-        await house.down()
+        await service.down()
 
 
 def scratch() -> str | None:
@@ -292,9 +292,9 @@ async def _dropped(journal: str, socket: Path, offsets: list[int], *, after: boo
         folder = Path(place)
         listening = await asyncio.start_unix_server(proxy.serve, folder / socket.name)
         through = journal.partition("?host=")[0] + f"?host={folder}"
-        async with listening, endpoint() as (url, ledger), House(folder, url, through, {}) as house:
+        async with listening, endpoint() as (url, ledger), House(folder, url, through, {}) as service:
             try:
-                await house.up()
+                await service.up()
                 for _ in range(_TELLINGS):
                     if not offsets or monotonic() > until:
                         break
@@ -302,7 +302,7 @@ async def _dropped(journal: str, socket: Path, offsets: list[int], *, after: boo
                     where = f"{way}, every {EVERY}th from the {offset}th on"
                     proxy.at, proxy.every, proxy.acted = proxy.seen + offset, EVERY, 0
                     async with asyncio.timeout(150):
-                        await Story(house, f"p{after:d}{offset}", told).play()
+                        await Story(service, f"p{after:d}{offset}", told).play()
                     proxy.at = 0
                     tally.acted += proxy.acted
                     tally.tellings += 1
@@ -311,8 +311,8 @@ async def _dropped(journal: str, socket: Path, offsets: list[int], *, after: boo
             except (AssertionError, TimeoutError) as error:
                 wrong = [str(error) or "the story was not told within 150 s"]
             proxy.at = 0
-            await _stopped(house)
-            tally.starts += house.starts
+            await _stopped(service)
+            tally.starts += service.starts
         found = await audit(journal, told, ledger)
         tally.take(where, told, [*wrong, *found.wrong])
 

@@ -323,7 +323,7 @@ def _zeroeval() -> list[dict[str, bytes]]:
         )
     ]
     choices = {"id": "r", "question": "Q?", "choices": ["x", "y"], "correct_answer": "y", "dataset": "mmlu-redux"}
-    grid = {"id": "lgp-1", "puzzle": "There are 2 houses.", "dataset": "zebra-grid", "output": [said('"x"')]}
+    grid = {"id": "lgp-1", "puzzle": "There are 2 services.", "dataset": "zebra-grid", "output": [said('"x"')]}
     more = [choices | {"output": [said('"B) y"'), said('"A"')]}, grid]
     return [{"a.json": json.dumps([row]).encode()} for row in (*rows, *more)]
 

@@ -248,13 +248,13 @@ class Tally:
 async def record(folder: Path, library: Path, stories: int) -> tuple[list[Operation], list[Promise], dict[str, str]]:
     """Serve so many stories; return what was written, what was acknowledged when, and what runs answered."""
     shim, told = Shim(folder, library, record=True), Acknowledged()
-    async with endpoint() as (url, _), House(folder, url, str(shim.database), shim.environment) as house:
-        await house.up()
+    async with endpoint() as (url, _), House(folder, url, str(shim.database), shim.environment) as service:
+        await service.up()
         try:
             for number in range(stories):
-                await Story(house, f"s{number}", told, lambda: shim.log.stat().st_size).play()
+                await Story(service, f"s{number}", told, lambda: shim.log.stat().st_size).play()
         finally:
-            await house.down()
+            await service.down()
     if told.odd:
         raise AssertionError(f"the story went wrong by itself: {told.odd}")
     return operations(shim.log.read_bytes()), [Promise(*each) for each in told.notes], told.answers

@@ -234,12 +234,12 @@ async def soak(seconds: float, rate: float) -> Soak:
     with tempfile.TemporaryDirectory(prefix="night-", dir=scratch()) as place:
         folder = Path(place)
         database = folder / "soak.db"
-        async with endpoint() as (url, _), House(folder, url, str(database), {}) as house:
-            await house.up()
-            assert house.process is not None
-            process = psutil.Process(house.process.pid)
+        async with endpoint() as (url, _), House(folder, url, str(database), {}) as service:
+            await service.up()
+            assert service.process is not None
+            process = psutil.Process(service.process.pid)
             limits = httpx2.Limits(max_connections=40, max_keepalive_connections=20)
-            async with httpx2.AsyncClient(base_url=house.url, timeout=60.0, limits=limits) as client:
+            async with httpx2.AsyncClient(base_url=service.url, timeout=60.0, limits=limits) as client:
                 found = Soak(Traffic(client, random.Random(5)))
                 await _pour(found, process, database, seconds, rate)
                 until = monotonic() + 60
@@ -251,9 +251,9 @@ async def soak(seconds: float, rate: float) -> Soak:
                     if not data:
                         break
                     await asyncio.sleep(0.5)
-            if process.pid != house.process.pid or house.process.returncode is not None:
+            if process.pid != service.process.pid or service.process.returncode is not None:
                 found.wrong.append("the server ended")
-            await house.down()
+            await service.down()
         try:
             async with open_journal(str(database)) as journal:
                 await journal.verify()

@@ -269,7 +269,7 @@ class Acknowledged:
 class Story:
     """A client that goes through the story once, however often it has to ask."""
 
-    house: House
+    service: House
     name: str
     told: Acknowledged
     written: Callable[[], int] = lambda: 0
@@ -368,11 +368,11 @@ class Story:
         last, refusals, tries = "", 0, 0
         while monotonic() < until or tries < _LEAST:  # a machine may stand still, and time goes on
             tries += 1
-            await self.house.up()
+            await self.service.up()
             try:
                 answer = await self.client.request(
                     method,
-                    self.house.url + path,
+                    self.service.url + path,
                     json=body,
                     headers={"Authorization": f"Bearer {key or ADMIN}", **(headers or {})},
                 )

@@ -81,7 +81,7 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
+def service(tmp_path: Path) -> House:
     return House(Cli(tmp_path), tmp_path)
 
 
@@ -116,29 +116,29 @@ def recorded(folder: Path, tasks: int) -> OutcomeLog:
     return OutcomeLog.read(folder)
 
 
-def test_policies_are_put_on_a_shelf_and_get_their_parts(house: House) -> None:
-    first, second, third = (house.put(asking(name), name) for name in POOL)
-    assert f"live    {first}  acts for all tasks (ann)" in house("shelf")
-    house("shadow", third, "--why", "to look at")
-    said = house("canary", second[:6], "--share", "0.1")
+def test_policies_are_put_on_a_shelf_and_get_their_parts(service: House) -> None:
+    first, second, third = (service.put(asking(name), name) for name in POOL)
+    assert f"live    {first}  acts for all tasks (ann)" in service("shelf")
+    service("shadow", third, "--why", "to look at")
+    said = service("canary", second[:6], "--share", "0.1")
     assert said.splitlines() == [
         f"live    {first}  acts for 0.9 of the tasks (ann)",
         f"canary  {second}  acts for 0.1 of the tasks (bob)",
         f"shadow  {third}  decides without acting (cyd)",
     ]
-    house("shadow", "cyd", "--off")
-    house("canary", "--off", "--why", "enough")
-    assert [entry.deed for entry in read_registry(house.shelf).history][-4:] == [
+    service("shadow", "cyd", "--off")
+    service("canary", "--off", "--why", "enough")
+    assert [entry.deed for entry in read_registry(service.shelf).history][-4:] == [
         RegistryAction.SHADOWED,
         RegistryAction.TRIED,
         RegistryAction.UNSHADOWED,
         RegistryAction.STOPPED,
     ]
-    history = house("shelf").splitlines()
+    history = service("shelf").splitlines()
     assert any(line.endswith(f"{third} shadowed: to look at") for line in history)
     assert any(line.endswith(f"{second} tried for 10% of the tasks") for line in history)
     assert history[-1].endswith("stopped: enough")
-    assert house.json("shelf")["live"] == first
+    assert service.json("shelf")["live"] == first
 
 
 @pytest.mark.parametrize(
@@ -156,61 +156,61 @@ def test_policies_are_put_on_a_shelf_and_get_their_parts(house: House) -> None:
         (("trial",), ExitCode.INPUT, "there is no journal at"),
     ],
 )
-def test_what_cannot_be_done_is_said(house: House, arguments: tuple[str, ...], code: ExitCode, why: str) -> None:
+def test_what_cannot_be_done_is_said(service: House, arguments: tuple[str, ...], code: ExitCode, why: str) -> None:
     for name in ("ann", "bob"):
-        house.put(asking(name), name)
+        service.put(asking(name), name)
     command, *rest = arguments
-    journal = ["--journal", house.journal] if command == "trial" else []
-    before = read_registry(house.shelf)
-    assert why in house(command, *rest, *journal, code=code)
-    assert read_registry(house.shelf) == before
+    journal = ["--journal", service.journal] if command == "trial" else []
+    before = read_registry(service.shelf)
+    assert why in service(command, *rest, *journal, code=code)
+    assert read_registry(service.shelf) == before
 
 
-def test_a_shelf_that_is_not_there_is_no_shelf(house: House) -> None:
+def test_a_shelf_that_is_not_there_is_no_shelf(service: House) -> None:
     for command in ("shelf", "rollback"):
-        assert "no shelf of policies" in house(command, code=ExitCode.CONFIG)
+        assert "no shelf of policies" in service(command, code=ExitCode.CONFIG)
 
 
-def test_only_a_canary_is_promoted_unless_somebody_says_why(house: House) -> None:
-    first, second = (house.put(asking(name), name) for name in ("ann", "bob"))
-    said = house("promote", "bob", code=ExitCode.FAILED)
-    assert "it is not a canary, so there are no outcomes" in said
-    assert f"shikisha policy canary {house.shelf} {second} --share 0.1" in said
-    assert f"{second} is live" in house("promote", "bob", "--anyway", "--why", "the other is broken")
-    last = read_registry(house.shelf).history[-1]
+def test_only_a_canary_is_promoted_unless_somebody_says_why(service: House) -> None:
+    first, second = (service.put(asking(name), name) for name in ("ann", "bob"))
+    said = service("promote", "bob", code=ExitCode.FAILED)
+    assert "it is no canary, so it has no outcomes of its own" in said
+    assert f"shikisha policy canary {service.shelf} {second} --share 0.1" in said
+    assert f"{second} is live" in service("promote", "bob", "--anyway", "--why", "the other is broken")
+    last = read_registry(service.shelf).history[-1]
     assert (last.deed, last.forced, last.by.why) == (RegistryAction.PROMOTED, True, "the other is broken")
-    assert "promoted against the trial: the other is broken" in house("shelf")
-    assert house.json("rollback", "--why", "no")["live"] == first
+    assert "promoted against the trial: the other is broken" in service("shelf")
+    assert service.json("rollback", "--why", "no")["live"] == first
 
 
-def test_a_canary_with_few_outcomes_is_not_promoted_and_it_is_said_how_many_are_missing(house: House) -> None:
-    log = recorded(house.folder / "log", 40)
+def test_a_canary_with_few_outcomes_is_not_promoted_and_it_is_said_how_many_are_missing(service: House) -> None:
+    log = recorded(service.folder / "log", 40)
     for name in ("ann", "bob"):
-        house.put(asking(name), name)
-    house("canary", "bob", "--share", "0.3")
-    house.perform(log, log.task_ids, name="router")  # as a configuration may call it
-    few = house.json("promote", "bob", "--journal", house.journal, code=ExitCode.FAILED)
+        service.put(asking(name), name)
+    service("canary", "bob", "--share", "0.3")
+    service.perform(log, log.task_ids, name="router")  # as a configuration may call it
+    few = service.json("promote", "bob", "--journal", service.journal, code=ExitCode.FAILED)
     assert few["promoted"] is False
     assert any("50 are the least" in str(reason) for reason in few["reasons"])  # type: ignore[attr-defined]
     assert isinstance(few["missing"], int)
     assert few["missing"] > 0
-    said = house("promote", "bob", "--journal", house.journal, code=ExitCode.FAILED)
+    said = service("promote", "bob", "--journal", service.journal, code=ExitCode.FAILED)
     (count,) = re.findall(r"- (\d+) tasks of the canary were graded by checks or people: 50 are the least", said)
     assert int(count) > 0
-    assert "not to be promoted yet" in house("trial", "--journal", house.journal)
-    assert house.json("canary", "--off")["canary"] is None
-    assert "there is no canary" in house("trial", "--journal", house.journal)
+    assert "not to be promoted yet" in service("trial", "--journal", service.journal)
+    assert service.json("canary", "--off")["canary"] is None
+    assert "there is no canary" in service("trial", "--journal", service.journal)
 
 
 @pytest.mark.slow
-def test_a_better_canary_is_tried_promoted_rolled_back_and_learned_from(house: House) -> None:
-    log = recorded(house.folder / "log", 700)
-    live, canary, shadow = (house.put(asking(*names), names[-1]) for names in (("ann",), ("bob",), ("ann", "cyd")))
-    house("canary", "bob", "--share", "0.3")
-    house("shadow", "cyd")
-    house.perform(log, log.task_ids)
+def test_a_better_canary_is_tried_promoted_rolled_back_and_learned_from(service: House) -> None:
+    log = recorded(service.folder / "log", 700)
+    live, canary, shadow = (service.put(asking(*names), names[-1]) for names in (("ann",), ("bob",), ("ann", "cyd")))
+    service("canary", "bob", "--share", "0.3")
+    service("shadow", "cyd")
+    service.perform(log, log.task_ids)
 
-    told = house.json("trial", "--journal", house.journal)
+    told = service.json("trial", "--journal", service.journal)
     trial = told["trial"]
     assert isinstance(trial, dict)
     assert trial["live"]["runs"] + trial["canary"]["runs"] == 700
@@ -218,34 +218,37 @@ def test_a_better_canary_is_tried_promoted_rolled_back_and_learned_from(house: H
     assert (trial["differing"]["mean"], trial["counts"]) == (1.0, ["executed", "person"])
     assert trial["canary"]["right"]["mean"] == pytest.approx(0.9, abs=0.08)
     assert trial["right"]["low"] < 0.3 < trial["right"]["high"]
-    shown = house("trial", "--journal", house.journal)
-    assert f"harm is excluded: shikisha policy promote {house.shelf} {canary}" in shown
+    shown = service("trial", "--journal", service.journal)
+    assert f"harm is excluded: shikisha policy promote {service.shelf} {canary}" in shown
     assert f"shadow {shadow}: does as the live one on 0.0% of" in shown
 
-    assert f"{canary} is live" in house("promote", "bob", "--journal", house.journal)
-    assert "points (" in read_registry(house.shelf).history[-1].by.why
-    house.perform(log, log.task_ids[:10])
-    assert (house.json("rollback", "--why", "as a drill")["live"], read_registry(house.shelf).canary) == (live, None)
+    assert f"{canary} is live" in service("promote", "bob", "--journal", service.journal)
+    assert "points (" in read_registry(service.shelf).history[-1].by.why
+    service.perform(log, log.task_ids[:10])
+    assert (service.json("rollback", "--why", "as a drill")["live"], read_registry(service.shelf).canary) == (
+        live,
+        None,
+    )
 
-    policy = learn_policy(LearnRequest(journal=house.journal), lambda _: None)
+    policy = learn_policy(LearnRequest(journal=service.journal), lambda _: None)
     scores = {worker.name: worker.score for worker in policy.workers}
     assert scores == pytest.approx({"ann": 0.6, "bob": 0.9}, abs=0.1)
-    assert house.put(policy, "learned") in house("shelf")
+    assert service.put(policy, "learned") in service("shelf")
 
 
 @pytest.mark.slow
-def test_a_judges_word_alone_promotes_nobody_and_a_policy_learned_from_it_says_so(house: House) -> None:
-    log = recorded(house.folder / "log", 400)
+def test_a_judges_word_alone_promotes_nobody_and_a_policy_learned_from_it_says_so(service: House) -> None:
+    log = recorded(service.folder / "log", 400)
     for name in ("ann", "bob"):
-        house.put(asking(name), name)
-    house("canary", "bob", "--share", "0.5")
-    house.perform(log, log.task_ids, judged=True)
-    said = house("promote", "bob", "--journal", house.journal, code=ExitCode.FAILED)
+        service.put(asking(name), name)
+    service("canary", "bob", "--share", "0.5")
+    service.perform(log, log.task_ids, judged=True)
+    said = service("promote", "bob", "--journal", service.journal, code=ExitCode.FAILED)
     assert "have a language model's word alone, which does not count" in said
-    assert "a language model: +" in house("trial", "--journal", house.journal)
+    assert "a language model: +" in service("trial", "--journal", service.journal)
     assert any(
         "100% of the scores are" in note
-        for note in learn_policy(LearnRequest(journal=house.journal), print).about.notes
+        for note in learn_policy(LearnRequest(journal=service.journal), print).about.notes
     )
-    house("promote", "bob", "--journal", house.journal, "--trust-judge")
-    assert json.loads(house("shelf", "--json"))["live"] == read_registry(house.shelf).policies[1].version
+    service("promote", "bob", "--journal", service.journal, "--trust-judge")
+    assert json.loads(service("shelf", "--json"))["live"] == read_registry(service.shelf).policies[1].version

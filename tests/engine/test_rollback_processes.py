@@ -64,7 +64,7 @@ class There:
         out, error = await process.communicate()
         return process.returncode, (out + error).decode()
 
-    async def past(self, run: str) -> Run:
+    async def read_run(self, run: str) -> Run:
         """The run as its journal has it."""
         async with open_journal(load_config(self.folder / "shikisha.toml", {}).journal_url()) as journal:
             return Run.fold(await journal.read(run))
@@ -130,8 +130,8 @@ async def test_a_server_and_a_command_do_not_roll_the_same_run_back(tmp_path: Pa
         assert await posted(at, run) == 409
         assert (await command)[0] == 0
         assert await posted(at, run) == 200  # nothing is left to be done
-        assert at.house is not None
-        kept = await at.house.served(run)
+        assert at.service is not None
+        kept = await at.service.find_served(run)
         assert (kept.state, kept.status, list(here.ledger.requests.values())) == (
             ServedState.ENDED,
             RunStatus.DONE,

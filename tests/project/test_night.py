@@ -95,12 +95,12 @@ async def test_what_was_acknowledged_survives_a_failing_disk(library: Path, way:
 async def test_the_audit_notices_what_is_lost_changed_or_charged_twice(tmp_path: Path, library: Path) -> None:
     shim, told = Shim(tmp_path, library), Acknowledged()
     async with night_failpoints.endpoint() as (url, ledger):
-        house = House(tmp_path, url, str(shim.database), {})
-        await house.up()
+        service = House(tmp_path, url, str(shim.database), {})
+        await service.up()
         try:
-            await Story(house, "s", told).play()
+            await Story(service, "s", told).play()
         finally:
-            await house.down()
+            await service.down()
     assert (await audit(str(shim.database), told, ledger)).wrong == []
     run = next(run for run, what in told.runs.items() if what == "twice")
     told.runs["another"] = "lost"

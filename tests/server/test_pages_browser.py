@@ -47,18 +47,18 @@ workers = ["writer", "critic"]
 
 async def begin(at: At, task: Task, plan: Plan, model: str = "shikisha") -> str:
     """Begin a run of this plan as the page does, and return its id."""
-    assert at.house is not None
-    key = await at.house.keys.find(at.key)
+    assert at.service is not None
+    key = await at.service.keys.find(at.key)
     assert isinstance(key, Key)
     wish = RequestedRun(model, task, Api.PAGE, RequestOptions({}), confirmed_plan_request(plan), detached=True)
-    live = await at.house.begin(at.house.ordering.order(wish, key.principal()))
+    live = await at.service.begin(at.service.authorizer.authorize(wish, key.principal()))
     return live.run
 
 
 async def over(at: At, run: str) -> None:
     """Return when a run has ended or waits."""
-    assert at.house is not None
-    async for _ in at.house.listen(run):
+    assert at.service is not None
+    async for _ in at.service.listen(run):
         pass
 
 
@@ -77,8 +77,8 @@ async def test_a_task_is_tried_its_plan_shown_and_its_run_seen_to_its_end(tmp_pa
         await page.fill("#prompt", "Is the harbour open?")
         await page.get_by_role("button", name="Show the plan").click()
         await expect(page.locator("svg.wide g.node")).to_have_count(2)
-        assert at.house is not None
-        assert at.house.running == {}  # nothing is performed yet
+        assert at.service is not None
+        assert at.service.running == {}  # nothing is performed yet
         await page.get_by_role("button", name="Perform exactly this plan").click()
         await page.wait_for_url("**/ui/runs/*")
         await expect(page.locator("#head .chip")).to_have_text("done")

@@ -36,17 +36,17 @@ REVIEWED = CONFIG + '[[autonomy.classes]]\nmode = "review"\nexpires = 60\n'
 
 async def test_a_person_answers_in_a_workers_place(tmp_path: Path) -> None:
     async with served(tmp_path, CONFIG) as at, browsing(at) as client:
-        assert at.house is not None
+        assert at.service is not None
         run = await begin(at, PERSON)
-        (asked,) = (await at.house.past(run)).open_questions
+        (asked,) = (await at.service.read_run(run)).open_questions
         assert "part 0" in (await client.get("/ui/approvals")).text
         form = {"csrf": await csrf(client), "decision": "yes", "text": ""}
         way = f"/ui/approvals/{run}/{asked.question}"
         assert (await client.post(way, data=form)).status_code == 400  # an empty answer is none
         assert (await client.post(way, data={**form, "text": "one\r\ntwo"})).status_code == 303
-        async for _ in at.house.listen(run):
+        async for _ in at.service.listen(run):
             pass
-        assert (await at.house.past(run)).answer == "one\ntwo"
+        assert (await at.service.read_run(run)).answer == "one\ntwo"
 
 
 @pytest.mark.parametrize(
@@ -56,16 +56,16 @@ async def test_an_answer_is_changed_or_refused_in_review(
     tmp_path: Path, decision: str, status: RunStatus, answer: str | None
 ) -> None:
     async with served(tmp_path, REVIEWED) as at, browsing(at) as client:
-        assert at.house is not None
+        assert at.service is not None
         run = await begin(at, SOLO)
-        (asked,) = (await at.house.past(run)).open_questions
+        (asked,) = (await at.service.read_run(run)).open_questions
         page = (await client.get(f"/ui/approvals/{run}/{asked.question}")).text
         assert re.search(r"<textarea[^>]*>\s42</textarea>", page)
         form = {"csrf": await csrf(client), "decision": decision, "text": "43, to be exact", "remark": "as I know"}
         assert (await client.post(f"/ui/approvals/{run}/{asked.question}", data=form)).status_code == 303
-        async for _ in at.house.listen(run):
+        async for _ in at.service.listen(run):
             pass
-        past = await at.house.past(run)
+        past = await at.service.read_run(run)
         assert (past.status, past.answer) == (status, answer)
         assert ("in review" in (await client.get(f"/ui/runs/{run}")).text) is (decision == "yes")
 

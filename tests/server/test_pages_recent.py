@@ -30,9 +30,9 @@ pattern = "42"
 
 async def test_a_fault_and_a_refused_answer_are_no_good_calls(tmp_path: Path) -> None:
     async with served(tmp_path, FLAKY) as at:
-        assert at.house is not None
+        assert at.service is not None
         run = await begin(at, 0)
-        found = await read_recent_activity(at.house.journal, None)
+        found = await read_recent_activity(at.service.journal, None)
         assert [(call.run, call.worker, call.ok, call.tokens) for call in found.tried] == [
             (run, "flaky", False, 0),
             (run, "flaky", False, 15),
@@ -43,22 +43,22 @@ async def test_a_fault_and_a_refused_answer_are_no_good_calls(tmp_path: Path) ->
 
 async def test_a_tenant_sees_its_own_calls_only_and_no_further_back_than_is_looked(tmp_path: Path) -> None:
     async with served(tmp_path, CONFIG) as at:
-        assert at.house is not None
+        assert at.service is not None
         theirs = await at.issue(KeyScope.RUN, tenant="other")
         ours, other = await begin(at, 0), await begin(at, 0, key=theirs.secret)
-        assert [call.run for call in (await read_recent_activity(at.house.journal, None)).tried] == [ours, other]
-        assert [call.run for call in (await read_recent_activity(at.house.journal, "other")).tried] == [other]
-        assert [call.run for call in (await read_recent_activity(at.house.journal, None, most=6)).tried] == [other]
-        assert (await read_recent_activity(at.house.journal, "nobody")).tried == ()
+        assert [call.run for call in (await read_recent_activity(at.service.journal, None)).tried] == [ours, other]
+        assert [call.run for call in (await read_recent_activity(at.service.journal, "other")).tried] == [other]
+        assert [call.run for call in (await read_recent_activity(at.service.journal, None, most=6)).tried] == [other]
+        assert (await read_recent_activity(at.service.journal, "nobody")).tried == ()
 
 
 async def test_what_was_read_is_kept_for_some_seconds(tmp_path: Path) -> None:
     now = [0.0]
     async with served(tmp_path, CONFIG) as at:
-        assert at.house is not None
+        assert at.service is not None
         reader = RecentActivityReader(lambda: now[0])
-        assert (await reader.read(at.house.journal, None)).tried == ()
+        assert (await reader.read(at.service.journal, None)).tried == ()
         await begin(at, 0)
-        assert (await reader.read(at.house.journal, None)).tried == ()
+        assert (await reader.read(at.service.journal, None)).tried == ()
         now[0] = RECENT_SECONDS
-        assert len((await reader.read(at.house.journal, None)).tried) == 1
+        assert len((await reader.read(at.service.journal, None)).tried) == 1

@@ -42,17 +42,17 @@ async def browsing(at: At, key: str = "") -> AsyncIterator[httpx2.AsyncClient]:
 
 async def begin(at: At, *workers: int, key: str = "", prompt: str = "What?") -> str:
     """Begin a run, and return its id once it has ended or waits."""
-    assert at.house is not None
-    found = await at.house.keys.find(key or at.key)
+    assert at.service is not None
+    found = await at.service.keys.find(key or at.key)
     assert isinstance(found, Key)
     plan = Plan(tuple(Step(f"part {index}", worker) for index, worker in enumerate(workers)))
     wish = RequestedRun(
         "shikisha", Task(prompt), Api.PAGE, RequestOptions({}), confirmed_plan_request(plan), detached=True
     )
-    live = await at.house.begin(at.house.ordering.order(wish, found.principal()))
-    async for _ in at.house.listen(live.run):
+    live = await at.service.begin(at.service.authorizer.authorize(wish, found.principal()))
+    async for _ in at.service.listen(live.run):
         pass
-    await at.house.journal.flush()
+    await at.service.journal.flush()
     return live.run
 
 
@@ -129,7 +129,7 @@ async def test_no_form_counts_without_the_token_of_its_own_login(tmp_path: Path)
 async def test_another_tenants_runs_and_questions_are_not_there(tmp_path: Path) -> None:
     async with served(tmp_path, CONFIG) as at:
         theirs = await at.issue(KeyScope.RUN, KeyScope.READ, KeyScope.APPROVE, tenant="other")
-        run = await begin(at, 1, prompt="A secret of the house")
+        run = await begin(at, 1, prompt="A secret of the service")
         async with browsing(at, theirs.secret) as client:
             for way in (
                 *WAYS,
@@ -140,7 +140,7 @@ async def test_another_tenants_runs_and_questions_are_not_there(tmp_path: Path) 
             ):
                 answer = await client.get(f"/ui/{way}")
                 assert answer.status_code == (404 if run in way else 200), way
-                assert "secret of the house" not in answer.text
+                assert "secret of the service" not in answer.text
             token = await csrf(client)
             for way in (f"runs/{run}/cancel", f"runs/{run}/feedback", f"approvals/{run}/q"):
                 assert (await client.post(f"/ui/{way}", data={"csrf": token})).status_code == 404, way
@@ -174,17 +174,17 @@ async def test_a_key_sees_what_its_scopes_allow(tmp_path: Path, scope: KeyScope,
 
 async def test_a_yes_goes_on_with_the_run_and_a_second_one_finds_nothing_open(tmp_path: Path) -> None:
     async with served(tmp_path, CONFIG) as at, browsing(at) as client:
-        assert at.house is not None
+        assert at.service is not None
         run = await begin(at, 1)
-        (asked,) = (await at.house.past(run)).open_questions
+        (asked,) = (await at.service.read_run(run)).open_questions
         form = {"csrf": await csrf(client), "decision": "yes", "remark": "go <on>"}
         way = f"/ui/approvals/{run}/{asked.question}"
         assert (await client.post(way, data={**form, "decision": "perhaps"})).status_code == 400
         assert (await client.post(way, data=form)).status_code == 303
         assert (await client.post(way, data=form)).status_code == 409
-        async for _ in at.house.listen(run):
+        async for _ in at.service.listen(run):
             pass
-        past = await at.house.past(run)
+        past = await at.service.read_run(run)
         answered = past.answers[asked.question]
         assert (answered.approved, answered.via, answered.remark) == (True, "page", "go <on>")
         assert answered.actor.startswith("admin (")
@@ -193,11 +193,11 @@ async def test_a_yes_goes_on_with_the_run_and_a_second_one_finds_nothing_open(tm
 
 async def test_feedback_is_kept_as_a_persons_grade(tmp_path: Path) -> None:
     async with served(tmp_path, CONFIG) as at, browsing(at) as client:
-        assert at.house is not None
+        assert at.service is not None
         run = await begin(at, 0)
         form = {"csrf": await csrf(client), "right": "yes", "note": "well done"}
         assert (await client.post(f"/ui/runs/{run}/feedback", data=form)).status_code == 303
-        grade = (await at.house.past(run)).grade
+        grade = (await at.service.read_run(run)).grade
         assert grade is not None
         assert (grade.score, grade.evidence, grade.basis) == (1.0, "well done", "person")
         assert "well done" in (await client.get(f"/ui/runs/{run}")).text
@@ -220,17 +220,17 @@ async def test_a_secret_is_shown_once_and_opens_what_it_should(tmp_path: Path) -
 
 async def test_a_plan_is_shown_before_anything_is_performed_and_then_just_that_is(tmp_path: Path) -> None:
     async with served(tmp_path, CONFIG) as at, browsing(at) as client:
-        assert at.house is not None
+        assert at.service is not None
         form = {"csrf": await csrf(client), "prompt": "Six times seven?", "model": "shikisha"}
         answer = await client.post("/ui/try", data=form)
         assert "Planning cost nothing" in answer.text
-        assert (await at.house.journal.runs()) == ()
+        assert (await at.service.journal.runs()) == ()
         mine = Plan((Step("think <hard>", 0), Step("say it", 0, (0,))))
         answer = await client.post("/ui/try/perform", data={**form, "plan": mine.dumps()})
         run = answer.headers["location"].rpartition("/")[2]
-        async for _ in at.house.listen(run):
+        async for _ in at.service.listen(run):
             pass
-        past = await at.house.past(run)
+        past = await at.service.read_run(run)
         assert [turn.plan for turn in past.rounds] == [mine]
         assert past.answer == "42"
 
@@ -247,11 +247,11 @@ NO_PLANS = (
 
 async def test_a_plan_that_is_none_is_refused_and_nothing_is_begun(tmp_path: Path) -> None:
     async with served(tmp_path, CONFIG) as at, browsing(at) as client:
-        assert at.house is not None
+        assert at.service is not None
         form = {"csrf": await csrf(client), "prompt": "x", "model": "shikisha"}
         for plan in NO_PLANS:
             assert (await client.post("/ui/try/perform", data={**form, "plan": plan})).status_code == 400, plan
-        assert (await at.house.journal.runs()) == ()
+        assert (await at.service.journal.runs()) == ()
 
 
 async def test_logging_out_ends_the_login(tmp_path: Path) -> None:

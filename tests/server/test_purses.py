@@ -249,9 +249,9 @@ async def test_a_refusal_says_when_to_come_again(one: Desk) -> None:
     await admitted(one, daily)
     assert (await refusal(one, daily)).headers()["Retry-After"] == str(16 * 3600)
     rated = await one.key(KeyCaps(requests_per_minute=2))
-    purse = await one.purses.admit(rated.principal())
+    purse = await one.key_budgets.admit(rated.principal())
     assert purse.headers["x-ratelimit-remaining-requests"] == "1"
-    await one.purses.admit(rated.principal())
+    await one.key_budgets.admit(rated.principal())
     told = (await refusal(one, rated)).headers()
     assert 29 <= int(told["Retry-After"]) <= 30
     assert (told["x-ratelimit-limit-requests"], told["x-ratelimit-remaining-requests"]) == ("2", "0")
@@ -260,7 +260,7 @@ async def test_a_refusal_says_when_to_come_again(one: Desk) -> None:
 async def test_a_run_that_did_not_begin_is_not_counted_and_one_that_is_over_makes_room(one: Desk) -> None:
     key = await one.key(KeyCaps(requests=2, runs_at_once=1))
     for _ in range(5):
-        purse = await one.purses.admit(key.principal())
+        purse = await one.key_budgets.admit(key.principal())
         purse.over()
         purse.over()
     for _ in range(2):
@@ -280,13 +280,13 @@ async def test_a_cap_of_nothing_lets_free_work_through(one: Desk) -> None:
 async def test_servers_share_a_budget(url: str) -> None:
     async with desk(url) as one, desk(url) as other:
         key = await one.key(KeyCaps(dollars=1.0))
-        purses = [await admitted(one, key), await admitted(other, key)]
+        key_budgets = [await admitted(one, key), await admitted(other, key)]
         held = 80
         for number in range(held):
-            await purses[number % 2].hold(CENT, "ann")
+            await key_budgets[number % 2].hold(CENT, "ann")
         with suppress(CapReached):
             while held <= 100:
-                await purses[held % 2].hold(CENT, "ann")
+                await key_budgets[held % 2].hold(CENT, "ann")
                 held += 1
         assert held <= 100
         assert (await one.journal.query(lambda connection: promised(connection, key.id)))[0] <= nanodollars(1.0)
@@ -301,7 +301,7 @@ async def test_what_a_server_leaves_idle_goes_back(url: str) -> None:
         purse.settle(CENT, CENT)
         purse.over()
         clock[0] += 60.0
-        await one.purses.rest()
+        await one.key_budgets.rest()
         another = await admitted(other, key)
         for _ in range(9):
             await another.hold(CENT, "ann")
@@ -315,7 +315,7 @@ async def test_what_a_dead_server_held_is_kept_until_its_runs_are_over(url: str)
         async with desk(url) as dying:
             purse = await admitted(dying, key)
             await purse.hold(Amount(1, 0.08), "ann")
-            await dying.store.enlist(_row(key))
+            await dying.store.add_run(_row(key))
             await dying.tell()
         taken = await admitted(one, key)
         with pytest.raises(CapReached):
@@ -331,12 +331,12 @@ async def test_what_a_dead_server_held_is_kept_until_its_runs_are_over(url: str)
 async def test_a_server_that_stops_gives_everything_back(url: str) -> None:
     async with desk(url) as one:
         key = await one.key(KeyCaps(dollars=0.1))
-        await one.store.enlist(_row(key))
+        await one.store.add_run(_row(key))
         async with desk(url) as other:
             purse = await admitted(other, key)
             await purse.hold(CENT, "ann")
             purse.settle(CENT, CENT)
-            await other.purses.close()
+            await other.key_budgets.close()
         assert await one.journal.query(lambda connection: promised(connection, key.id)) == (nanodollars(0.01), 10)
 
 
@@ -346,8 +346,8 @@ async def test_a_server_that_was_taken_for_dead_comes_back_under_another_name(on
     await purse.hold(CENT, "ann")
     purse.settle(CENT, CENT)
     await one.tell()
-    one.purses.forget()
-    late = one.purses.of_key(key.id)  # before it has its new name
+    one.key_budgets.forget()
+    late = one.key_budgets.budget_of_key(key.id)  # before it has its new name
     await one.store.join()
     again = await admitted(one, key)
     await again.hold(Amount(1, 0.03), "ann")
@@ -378,7 +378,7 @@ async def test_however_runs_and_servers_take_turns_no_cap_is_passed(url: str, se
         async with asyncio.TaskGroup() as group:
             for each in (one, two, three):
                 for _ in range(3):
-                    purse = each.purses.of_key(key.id)
+                    purse = each.key_budgets.budget_of_key(key.id)
                     group.create_task(spender(purse, random.Random(chance.random()), counted, 12))
             watch = group.create_task(_watch(one, key, nanodollars(cap)))
             group.create_task(_rest(one, two))
@@ -406,7 +406,7 @@ async def _rest(*desks: Desk) -> None:
     for _ in range(5):
         await asyncio.sleep(0.02)
         for each in desks:
-            await each.purses.rest()
+            await each.key_budgets.rest()
 
 
 def _row(key: Key) -> ServedRun:

@@ -19,14 +19,14 @@ answers = "an answer to be forgotten"
 async def swept(folder: Path, days: float) -> tuple[int, str, bool]:
     """Begin a run, sweep, and return how many runs lost their texts, the run's answer, and whether the chain holds."""
     async with served(folder, CONFIG.format(days=days)) as at, at.http() as client:
-        assert at.house is not None
+        assert at.service is not None
         run = (await client.post("/runs", json={"prompt": "what?"})).json()
         assert run["answer"] == "an answer to be forgotten"
-        gone = await Retention().look(at.house)
-        found = await at.house.past(run["id"])
+        gone = await Retention().look(at.service)
+        found = await at.service.read_run(run["id"])
         if found.erased is not None:
             assert found.erased.actor == RETENTION_ACTOR
-        return gone, str(found.answer), (await at.house.journal.verify()).ok
+        return gone, str(found.answer), (await at.service.journal.verify()).ok
 
 
 async def test_old_texts_are_erased_and_the_chain_holds(tmp_path: Path) -> None:

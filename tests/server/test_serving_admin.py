@@ -121,8 +121,8 @@ async def test_what_runs_said_is_forgotten_by_run_and_by_key(tmp_path: Path) -> 
             ("runs.erased", own, other),
             ("runs.erased", own, one),
         ]
-        assert at.house is not None
-        assert (await at.house.journal.verify()).ok
+        assert at.service is not None
+        assert (await at.service.journal.verify()).ok
 
 
 async def test_the_audit_tells_every_change_and_no_secret(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ async def test_a_key_may_use_the_workers_it_was_issued_for(tmp_path: Path) -> No
     config = CONFIG + '[workers.b]\nkind = "scripted"\nanswers = "7"\n'
     async with served(tmp_path, config) as at:
         issued = await at.issue(KeyScope.RUN)
-        assert at.house is not None
+        assert at.service is not None
         async with at.http() as admin, at.http(issued.secret) as client:
             await admin.patch(f"/keys/{issued.key.id}", json={"workers": ["b"], "conductors": ["shikisha-mini"]})
             refused = await client.post("/v1/chat/completions", json=CHAT)

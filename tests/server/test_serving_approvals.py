@@ -46,15 +46,15 @@ NO: Mapping[str, object] = {"approved": False}
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """A served house, and an admin's client."""
+    """A served service, and an admin's client."""
 
     at: At
     client: httpx2.AsyncClient
 
     @property
-    def house(self) -> RunService:
-        assert self.at.house is not None
-        return self.at.house
+    def service(self) -> RunService:
+        assert self.at.service is not None
+        return self.at.service
 
     async def key(self, *scopes: KeyScope, tenant: str = "default") -> dict[str, str]:
         """The headers of another key's holder."""
@@ -172,7 +172,7 @@ async def test_a_run_that_waits_in_vain_is_ended_by_the_server(here: Here) -> No
     run = await here.begun("soon")
     ended = await here.seen(run, until="ended")
     assert (ended["status"], ended["fault"], "expired" in str(ended["why"])) == ("failed", "denied", True)
-    [said] = (await here.house.past(run)).answers.values()
+    [said] = (await here.service.read_run(run)).answers.values()
     assert (await here.say(f"{run}_{said.question}"))[0] == 409
     assert (said.actor, said.approved) == ("nobody", False)
 
@@ -222,14 +222,16 @@ async def test_a_cancelled_run_waits_for_nobody(here: Here) -> None:
 async def test_an_answer_whose_server_died_at_once_is_found_by_the_next_one(tmp_path: Path) -> None:
     async with served(tmp_path, CONFIG) as at, at.http() as client:
         run = await Here(at, client).begun()
-        assert at.house is not None
-        [asked] = (await at.house.past(run)).open_questions
-        at.house.journal.add(answer_question(await at.house.past(run), asked.question, Decision(True, "ann"), asked.at))
-        await at.house.journal.flush()
+        assert at.service is not None
+        [asked] = (await at.service.read_run(run)).open_questions
+        at.service.journal.add(
+            answer_question(await at.service.read_run(run), asked.question, Decision(True, "ann"), asked.at)
+        )
+        await at.service.journal.flush()
     async with served(tmp_path, CONFIG) as at, at.http(None) as client:
-        assert at.house is not None
+        assert at.service is not None
         async with asyncio.timeout(30):
-            while (past := await at.house.past(run)).finished is None:  # noqa: ASYNC110 - another server's work
+            while (past := await at.service.read_run(run)).finished is None:  # noqa: ASYNC110 - another server's work
                 await asyncio.sleep(0.01)
     assert past.answer == "sent"
 
@@ -243,7 +245,7 @@ async def test_a_persons_word_on_an_answer_is_kept_as_a_grade(here: Here) -> Non
     for score, mark in words.items():
         told = await here.client.post("/feedback", json={"run": run, "score": score, "remark": "so so"})
         assert (told.status_code, told.json()["mark"]) == (201, mark)
-    grades = (await here.house.past(run)).grades
+    grades = (await here.service.read_run(run)).grades
     assert [str(grade.mark) for grade in grades] == list(words.values())
     assert {(grade.evidence, grade.actor) for grade in grades} == {("so so", told.json()["actor"])}
 
@@ -264,7 +266,7 @@ async def test_a_run_is_rolled_back_once(here: Here) -> None:
     assert told[0] == told[1]
     [effect] = told[0]["effects"]
     assert (effect["worker"], effect["by"], effect["undone"]) == ("send", "unsend", True)
-    assert len((await here.house.past(run)).rollbacks) == 1
+    assert len((await here.service.read_run(run)).rollbacks) == 1
 
 
 async def test_a_refused_answers_effects_are_undone_as_configured(here: Here) -> None:
@@ -272,7 +274,7 @@ async def test_a_refused_answers_effects_are_undone_as_configured(here: Here) ->
     [found] = await here.waiting()
     await here.say(found["id"], NO)
     await here.seen(run)
-    past = await here.house.past(run)
+    past = await here.service.read_run(run)
     assert (past.rollbacks[0].begun.actor, len(past.effects)) == ("configuration", 1)
 
 

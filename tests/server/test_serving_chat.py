@@ -87,8 +87,8 @@ async def test_a_whole_answer_has_its_run_its_cost_and_what_orchestration_used(t
         assert orchestration > 0
         assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"] + orchestration
         assert float(raw.headers["x-shikisha-cost"]) == pytest.approx(usage["cost"])
-        assert at.house is not None
-        run = await at.house.past(raw.headers["x-shikisha-run-id"])
+        assert at.service is not None
+        run = await at.service.read_run(raw.headers["x-shikisha-run-id"])
         assert usage["cost"] == pytest.approx(run.charged.dollars)
         assert usage["total_tokens"] == run.charged.tokens
 
@@ -178,8 +178,8 @@ async def test_a_run_waits_for_the_client_s_tools_and_goes_on_with_their_results
         said = await called(client, HELLO, *result_of(asked))
         assert said.choices[0].message.content == "the sum is 3"
         assert said.id == asked.id
-        assert at.house is not None
-        run = await at.house.past(asked.id.removeprefix("chatcmpl-"))
+        assert at.service is not None
+        run = await at.service.read_run(asked.id.removeprefix("chatcmpl-"))
         billed = [each.usage.total_tokens for each in (asked, said) if each.usage]
         assert sum(billed) == run.charged.tokens
 
@@ -199,8 +199,8 @@ async def test_results_for_other_calls_are_refused_and_the_run_waits_on(tmp_path
         with pytest.raises(APIStatusError) as caught:
             await called(client, HELLO, *other)
         assert (caught.value.status_code, caught.value.code) == (400, "wrong_tool_calls")
-        assert at.house is not None
-        assert (await at.house.past(asked.id.removeprefix("chatcmpl-"))).status is RunStatus.SUSPENDED
+        assert at.service is not None
+        assert (await at.service.read_run(asked.id.removeprefix("chatcmpl-"))).status is RunStatus.SUSPENDED
 
 
 async def test_a_conversation_that_no_run_waits_for_begins_one_with_it_as_history(tmp_path: Path) -> None:
@@ -221,11 +221,11 @@ async def test_results_for_a_run_that_was_cancelled_begin_another(tmp_path: Path
     async with serving(tmp_path, adding) as (at, client):
         asked = await called(client, HELLO)
         name = asked.id.removeprefix("chatcmpl-")
-        assert at.house is not None
-        await at.house.cancel(name)
+        assert at.service is not None
+        await at.service.cancel(name)
         said = await called(client, HELLO, *result_of(asked))
         assert (said.id != asked.id, said.choices[0].message.content) == (True, "the sum is 3")
-        assert (await at.house.past(name)).status is RunStatus.INTERRUPTED
+        assert (await at.service.read_run(name)).status is RunStatus.INTERRUPTED
 
 
 async def test_how_it_goes_is_streamed_as_reasoning_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -289,8 +289,8 @@ async def test_a_run_that_waits_for_a_person_is_given_up_by_the_client_s_deadlin
             await client.chat.completions.create(model="shikisha", messages=[HELLO])
         assert (caught.value.status_code, caught.value.code) == (409, "approval_required")
         assert "/ui/approvals" in caught.value.message
-        assert at.house is not None
-        run = await at.house.past(caught.value.response.headers["x-shikisha-run-id"])
+        assert at.service is not None
+        run = await at.service.read_run(caught.value.response.headers["x-shikisha-run-id"])
         assert run.status is RunStatus.SUSPENDED
 
 
@@ -305,13 +305,13 @@ async def until(true: Callable[[], bool]) -> None:
 async def test_a_client_that_leaves_has_its_run_cancelled(tmp_path: Path, *, stream: bool) -> None:
     async with serving(tmp_path, [ScriptedAnswer(latency=30)]) as (at, client):
         making = asyncio.create_task(streamed(client) if stream else called(client, HELLO))
-        assert at.house is not None
-        running = at.house.running
+        assert at.service is not None
+        running = at.service.running
         await until(lambda: bool(running))
         name = next(iter(running))
         making.cancel()
         await until(lambda: not running)
-        assert (await at.house.past(name)).status is RunStatus.INTERRUPTED
+        assert (await at.service.read_run(name)).status is RunStatus.INTERRUPTED
 
 
 async def test_the_same_request_twice_is_one_run(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ async def pieces(client: AsyncOpenAI) -> list[str]:
 
 
 async def runs(at: At) -> list[str]:
-    assert at.house is not None
-    return [served.run for served in (await at.house.store.search(RunFilter())).runs]
+    assert at.service is not None
+    return [served.run for served in (await at.service.store.search(RunFilter())).runs]
 
 
 async def test_a_schema_holds_for_the_answer_and_for_what_is_streamed_of_it(tmp_path: Path) -> None:
@@ -149,15 +149,15 @@ async def test_a_stream_that_breaks_off_and_goes_on_is_one_answer(tmp_path: Path
 
 async def approve(at: At, text: str = "") -> None:
     """Say yes to the first thing that any run asks."""
-    assert at.house is not None
+    assert at.service is not None
     async with asyncio.timeout(20):
         while True:
             for name in await runs(at):
-                for asked in (await at.house.past(name)).open_questions:
+                for asked in (await at.service.read_run(name)).open_questions:
                     answered = QuestionAnswered(
                         run=name, at=time(), question=asked.question, approved=True, actor="me", text=text
                     )
-                    await at.house.answer(answered)
+                    await at.service.answer(answered)
                     return
             await asyncio.sleep(0.05)
 
@@ -186,8 +186,8 @@ async def test_an_answer_under_review_is_not_streamed_before_it_is_approved(tmp_
         with pytest.raises(APIError) as caught:
             assert await pieces(client) == []
         assert caught.value.code == "approval_required"
-        assert at.house is not None
-        assert (await at.house.past((await runs(at))[0])).status is RunStatus.SUSPENDED
+        assert at.service is not None
+        assert (await at.service.read_run((await runs(at))[0])).status is RunStatus.SUSPENDED
 
 
 async def test_data_with_a_guarded_label_reaches_only_who_is_cleared(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ async def test_the_answer_s_call_stands_apart_from_the_others() -> None:
     run = await run_plans(two(reply("a", 10, 4, 2), reply("b", 20, 7, 5)), TWO)
     made = run_usage(run)
     assert (made.answer, made.others, made.dollars) == (Usage(20, 7, 5), Usage(10, 4, 2), 0.02)
-    chat, responses = made.chat(), made.responses()
+    chat, responses = made.chat_fields(), made.response_fields()
     assert (chat["prompt_tokens"], chat["completion_tokens"], chat["total_tokens"]) == (20, 7, 41)
     assert chat["prompt_tokens_details"] == {
         "cached_tokens": 5,

@@ -53,8 +53,8 @@ class World:
     things: dict[str, str] = field(default_factory=dict)
 
     async def issue(self, tenant: str, *scopes: KeyScope, expires: float | None = None) -> IssuedKey:
-        assert self.at.house is not None
-        return await self.at.house.keys.issue(KeySpec("k", tenant, frozenset(scopes), expires=expires), "tests")
+        assert self.at.service is not None
+        return await self.at.service.keys.issue(KeySpec("k", tenant, frozenset(scopes), expires=expires), "tests")
 
     def key(self, caller: str, row: Row) -> str:
         """The key that a caller presents; "" for none."""
@@ -62,8 +62,8 @@ class World:
 
     def forgive(self) -> None:
         """Forget the wrong keys, which come by the hundred here."""
-        assert self.at.house is not None
-        self.at.house.keys.guesses = WrongKeyLimiter()
+        assert self.at.service is not None
+        self.at.service.keys.wrong_keys = WrongKeyLimiter()
 
     async def post(self, path: str, body: Mapping[str, object]) -> dict[str, object]:
         async with self.at.http() as client:
@@ -83,16 +83,16 @@ async def build(at: At) -> World:
     keys = {"expired": expired, "revoked": revoked, "other": other}
     world.keys = {"nobody": "", "wrong": WRONG, **{name: made.secret for name, made in keys.items()}, "admin": at.key}
     world.low = {scope: (await world.issue("default", scope)).secret for scope in every}
-    assert at.house is not None
-    await at.house.keys.revoke(revoked.key.id, "tests")
-    await at.house.keys.change(expired.key.id, lambda key: replace(key, expires=time() - 1), "tests")
+    assert at.service is not None
+    await at.service.keys.revoke(revoked.key.id, "tests")
+    await at.service.keys.change(expired.key.id, lambda key: replace(key, expires=time() - 1), "tests")
     runs = [str((await world.post("/runs", {"prompt": "hello"}))["id"]) for _ in range(2)]
     waiting = str((await world.post("/runs", {"prompt": "hello", "conductor": "asking"}))["id"])
     responses = [
         str((await world.post("/v1/responses", {"model": "shikisha", "input": "x", **more}))["id"])
         for more in ({}, {"background": True}, {})
     ]
-    asked = (await at.house.past(waiting)).open_questions[0].question
+    asked = (await at.service.read_run(waiting)).open_questions[0].question
     async with at.http() as client:
         approvals = (await client.get("/approvals")).json()
     world.things = {
@@ -114,8 +114,8 @@ async def build(at: At) -> World:
 
 def routes(at: At) -> set[tuple[str, str]]:
     """Every method and path of the application."""
-    assert at.house is not None
-    found = iter_route_contexts(create_app(at.house).routes)
+    assert at.service is not None
+    found = iter_route_contexts(create_app(at.service).routes)
     return {(method, str(route.path)) for route in found for method in (route.methods or ()) if method != "HEAD"}
 
 
@@ -180,8 +180,8 @@ async def test_every_page_answers_every_login_as_the_table_says(tmp_path: Path) 
 
 async def login(world: World, caller: str, row: Row) -> str:
     """The cookie of a caller; a wrong one for a wrong key."""
-    assert world.at.house is not None
-    keeper = world.at.house.keys
+    assert world.at.service is not None
+    keeper = world.at.service.keys
     if caller in {"nobody", "wrong"}:
         return "" if caller == "nobody" else "x" * 43
     own_id = world.key(caller, row).split("-")[2]
@@ -231,8 +231,8 @@ async def test_both_headers_open_the_door(tmp_path: Path) -> None:
 
 async def test_many_wrong_keys_are_told_to_wait_and_a_right_one_is_let_in(tmp_path: Path) -> None:
     async with served(tmp_path, CONFIG) as at, at.http(WRONG) as client:
-        assert at.house is not None
-        at.house.keys.guesses = WrongKeyLimiter(lambda: 0.0)
+        assert at.service is not None
+        at.service.keys.wrong_keys = WrongKeyLimiter(lambda: 0.0)
         answers = [await client.get("/keys") for _ in range(25)]
         assert [answer.status_code for answer in answers] == [401] * 20 + [429] * 5
         assert int(answers[-1].headers["retry-after"]) >= 1

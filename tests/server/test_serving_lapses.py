@@ -95,8 +95,8 @@ async def test_whoever_leaves_a_stream_closes_what_it_listens_to() -> None:
 
 
 async def revoked(at: At, key: IssuedKey) -> None:
-    assert at.house is not None
-    await at.house.keys.revoke(key.key.id, "tests")
+    assert at.service is not None
+    await at.service.keys.revoke(key.key.id, "tests")
 
 
 async def expired(at: At, key: IssuedKey) -> None:
@@ -108,8 +108,8 @@ async def narrowed(at: At, key: IssuedKey) -> None:
 
 
 async def _changed(at: At, key: IssuedKey, how: Callable[[Key], Key]) -> None:
-    assert at.house is not None
-    await at.house.keys.change(key.key.id, how, "tests")
+    assert at.service is not None
+    await at.service.keys.change(key.key.id, how, "tests")
 
 
 async def waiting(http: httpx2.AsyncClient) -> str:
@@ -152,8 +152,8 @@ async def test_every_stream_ends_with_its_key(tmp_path: Path) -> None:
     lapses = {"revoked_api_key": revoked, "expired_api_key": expired, "missing_scope": narrowed}
     async with served(tmp_path, CONFIG) as at:
         ended = await asyncio.gather(*(ends(at, lapse) for lapse in lapses.values()))
-        assert at.house is not None
-        counts = await at.house.store.count(RunFilter())  # the runs that were streams' own are cancelled
+        assert at.service is not None
+        counts = await at.service.store.count(RunFilter())  # the runs that were streams' own are cancelled
         assert counts == {ServedState.STOPPED: 3, ServedState.WAITING: 3}
     for code, (events, response, page, own) in zip(lapses, ended, strict=True):
         for stream in (events, response, own):

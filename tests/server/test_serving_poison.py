@@ -172,7 +172,7 @@ async def test_the_command_line_releases_a_run_once_and_the_audit_says_who(tmp_p
             store = RunStore(journal, new_member(30.0))
             await store.join()
             if not await store.claim(1):
-                await store.enlist(order("r"))
+                await store.add_run(order("r"))
                 await keep(journal, [started("r")])
             await journal.write(partial(judge_end, member=store.member.id, ended=MemberEnd.STALLED, named=("r",)))
     assert [(await shikisha(tmp_path, "release", "r"))[0] for _ in range(2)] == [0, 2]

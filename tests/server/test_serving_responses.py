@@ -24,8 +24,8 @@ async def test_a_whole_response_has_its_text_its_cost_and_what_orchestration_use
         assert given.id == f"resp_{raw.headers['x-shikisha-run-id']}"
         assert given.metadata == {"a": "b"}
         usage = json.loads(raw.text)["usage"]
-        assert at.house is not None
-        run = await at.house.past(raw.headers["x-shikisha-run-id"])
+        assert at.service is not None
+        run = await at.service.read_run(raw.headers["x-shikisha-run-id"])
         assert usage["total_tokens"] == run.charged.tokens
         assert usage["cost"] == pytest.approx(run.charged.dollars)
         assert usage["input_tokens_details"]["orchestration_input_tokens"] > 0

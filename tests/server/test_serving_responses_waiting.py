@@ -166,13 +166,13 @@ async def test_a_background_response_waits_for_whoever_approves(tmp_path: Path) 
 
 async def _approve(at: At, run: str) -> None:
     """Say yes to whatever a run asks, once it does."""
-    assert at.house is not None
+    assert at.service is not None
     for _ in range(500):
-        past = await at.house.past(run)
+        past = await at.service.read_run(run)
         if past.open_questions:
             asked = past.open_questions[0].question
             yes = QuestionAnswered(run=run, at=past.started.at + 1, question=asked, approved=True, actor="someone")
-            await at.house.answer(yes)
+            await at.service.answer(yes)
             return
         await asyncio.sleep(0.01)
     raise AssertionError("nothing is asked")

@@ -57,8 +57,8 @@ async def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> Non
 async def test_budgets_and_workers_are_narrowed(tmp_path: Path) -> None:
     async with responding(tmp_path, by_model) as (at, _), at.http() as http:
         run = await begun(http, pool=["first"], budgets={"steps": 3, "seconds": 9})
-        assert at.house is not None
-        started = (await at.house.past(run)).started
+        assert at.service is not None
+        started = (await at.service.read_run(run)).started
         assert (started.pool, started.caps.steps, started.caps.seconds) == (("first",), 3, 9)
 
 

@@ -37,8 +37,8 @@ def looking(asked: ReceivedChatRequest) -> ScriptedAnswer:
 
 async def pool_of(at: At, run: str) -> tuple[set[str], tuple[str, ...]]:
     """The labels of a run, and its workers."""
-    assert at.house is not None
-    begun = (await at.house.past(run)).started
+    assert at.service is not None
+    begun = (await at.service.read_run(run)).started
     return set(begun.labels), begun.pool
 
 
@@ -91,17 +91,17 @@ async def test_results_that_come_with_narrower_headers_are_no_part_of_a_wider_ru
         with pytest.raises(APIStatusError) as caught:
             await client.responses.create(model="shikisha", input=output, extra_headers=headers)
         assert caught.value.status_code == 400
-        assert at.house is not None
-        run: Run = await at.house.past(first.id.removeprefix("resp_"))
+        assert at.service is not None
+        run: Run = await at.service.read_run(first.id.removeprefix("resp_"))
         assert run.answers == {}
 
 
 async def test_a_keys_own_labels_hold_for_what_it_brings_to_a_run(tmp_path: Path) -> None:
     async with responding(tmp_path, looking, "", GUARDED) as (at, client):
         _, output = await called(client)
-        assert at.house is not None
+        assert at.service is not None
         wanted = KeySpec("secretive", "main", frozenset({KeyScope.RUN, KeyScope.ADMIN}), labels=("confidential",))
-        key = await at.house.keys.issue(wanted, "tests")
+        key = await at.service.keys.issue(wanted, "tests")
         async with at.openai(key.secret) as other:
             with pytest.raises(APIStatusError) as caught:
                 await other.responses.create(model="shikisha", input=output)

@@ -30,7 +30,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 async def test_a_run_is_enlisted_and_marked_with_its_events(url: str) -> None:
     async with opened(url) as (journal, store):
-        await store.enlist(order("r", labels=("a",), metadata={"x": "y"}))
+        await store.add_run(order("r", labels=("a",), metadata={"x": "y"}))
         await keep(journal, [started("r")])
         found = await there(store, "r")
         assert (found.owner, found.labels, found.metadata) == (store.member.id, ("a",), {"x": "y"})
@@ -44,14 +44,14 @@ async def test_a_run_is_enlisted_and_marked_with_its_events(url: str) -> None:
 
 async def test_a_second_request_under_a_key_is_a_conflict(url: str) -> None:
     async with opened(url) as (_, store):
-        await store.enlist(order("one", idempotency="i", request_hash="h"))
+        await store.add_run(order("one", idempotency="i", request_hash="h"))
         with pytest.raises(IdempotencyConflict, match=r"the same request .*: run one") as caught:
-            await store.enlist(order("two", idempotency="i", request_hash="h"))
+            await store.add_run(order("two", idempotency="i", request_hash="h"))
         assert (caught.value.run, caught.value.same) == ("one", True)
-        await store.enlist(order("three", key="k2", idempotency="i"))
-        await store.enlist(order("four", idempotency="another"))  # one key makes many requests
+        await store.add_run(order("three", key="k2", idempotency="i"))
+        await store.add_run(order("four", idempotency="another"))  # one key makes many requests
         with pytest.raises(IdempotencyConflict, match="run four"):
-            await store.enlist(order("five", idempotency="another"))
+            await store.add_run(order("five", idempotency="another"))
         assert await store.find("two") is None
         assert (await store.recall("k1", "i")) == (await store.find("one"))
 
@@ -59,7 +59,7 @@ async def test_a_second_request_under_a_key_is_a_conflict(url: str) -> None:
 async def test_pages_go_on_where_the_last_one_ended(url: str) -> None:
     async with opened(url) as (journal, store):
         for number in range(7):
-            await store.enlist(order(f"r{number}", created=float(number // 2), excerpt=f"100% of_{number}"))
+            await store.add_run(order(f"r{number}", created=float(number // 2), excerpt=f"100% of_{number}"))
         await journal.flush()
         seen, asked = [], RunFilter(tenant="acme", text="100% OF_", limit=3)
         page = await store.search(asked)
@@ -74,7 +74,7 @@ async def test_pages_go_on_where_the_last_one_ended(url: str) -> None:
 async def test_what_a_server_left_is_claimed_by_one_other(url: str) -> None:
     async with opened(url) as (journal, store):
         for run in ("one", "two"):
-            await store.enlist(order(run))
+            await store.add_run(order(run))
             await keep(journal, [started(run)])
     async with opened(url) as (_, one), opened(url) as (_, two):
         claimed = await asyncio.gather(one.claim(10), two.claim(10))
@@ -86,7 +86,7 @@ async def test_a_server_that_gave_no_sign_is_expelled_and_writes_nothing_more(ur
     told: list[str] = []
     async with silent(url) as (journal, store), opened(url) as (other, heir):
         store.on_expelled(lambda: told.append("expelled"))
-        await store.enlist(order("r"))
+        await store.add_run(order("r"))
         await keep(journal, [started("r")])
         await lapse(journal)
         assert [each.run for each in await heir.claim(5)] == ["r"]
@@ -118,7 +118,7 @@ async def test_an_expelled_server_learns_it_with_its_next_sign_though_it_has_not
 
 async def test_a_server_that_is_late_but_was_not_missed_goes_on(url: str) -> None:
     async with silent(url) as (journal, store):
-        await store.enlist(order("r"))
+        await store.add_run(order("r"))
         await lapse(journal)
         await keep(journal, whole("r"))
         await store.beat()
@@ -127,7 +127,7 @@ async def test_a_server_that_is_late_but_was_not_missed_goes_on(url: str) -> Non
 
 async def test_who_was_away_itself_takes_nobody_for_dead_for_a_lease(url: str) -> None:
     async with silent(url) as (_, away), silent(url) as (journal, other), silent(url) as (_, third):
-        await other.enlist(order("r"))
+        await other.add_run(order("r"))
         await keep(journal, [started("r")])
         await lapse(journal)  # the store was away for all of them, say
         await away.beat()
@@ -150,7 +150,7 @@ async def test_a_heartbeat_prolongs_the_lease(url: str) -> None:
 
 async def test_what_waits_is_taken_by_one(url: str) -> None:
     async with opened(url) as (journal, one), opened(url) as (_, two):
-        await one.enlist(order("r"))
+        await one.add_run(order("r"))
         one.mark("r", ServedState.WAITING, status=RunStatus.SUSPENDED)
         await keep(journal, [started("r")])
         assert await two.claim(5) == ()
@@ -160,7 +160,7 @@ async def test_what_waits_is_taken_by_one(url: str) -> None:
 
 async def test_what_is_released_is_claimed_at_once_and_what_is_dropped_comes_back(url: str) -> None:
     async with opened(url) as (journal, one), opened(url) as (_, two):
-        await one.enlist(order("r"))
+        await one.add_run(order("r"))
         await keep(journal, [started("r")])
         assert await one.claim(5) == ()
         one.drop("r")
@@ -171,7 +171,7 @@ async def test_what_is_released_is_claimed_at_once_and_what_is_dropped_comes_bac
 
 async def test_a_run_begun_while_its_server_looks_for_others_is_neither_dropped_nor_claimed(url: str) -> None:
     async with opened(url) as (journal, store):
-        await store.enlist(order("r"))  # its row is stored before its first event: another run's commit took it along
+        await store.add_run(order("r"))  # its row is stored before its first event: another run's commit took it along
         await journal.flush()
         late = claims.OwnRuns(frozenset(), {"r"}.__contains__)  # it set out to look before the run was begun
         work = partial(claims.claim_runs, me=store.member, most=5, ours=late, also_late=True)
@@ -181,7 +181,7 @@ async def test_a_run_begun_while_its_server_looks_for_others_is_neither_dropped_
 
 async def test_whoever_performs_a_run_learns_that_it_is_to_stop(url: str) -> None:
     async with opened(url) as (journal, one), opened(url) as (_, two):
-        await one.enlist(order("r"))
+        await one.add_run(order("r"))
         await keep(journal, [started("r")])
         await two.stop("r")
         assert (await one.stopped(), await two.stopped()) == (("r",), ())
@@ -195,7 +195,7 @@ async def test_whoever_performs_a_run_learns_that_it_is_to_stop(url: str) -> Non
 async def test_a_run_that_waits_is_stopped_by_any_server(url: str) -> None:
     async with opened(url) as (journal, one), opened(url) as (_, two):
         for name in ("waits", "stays"):
-            await one.enlist(order(name))
+            await one.add_run(order(name))
             await keep(journal, [started(name)])
             one.mark(name, ServedState.WAITING, status=RunStatus.SUSPENDED)
             await journal.flush()
@@ -209,7 +209,7 @@ async def test_a_run_that_waits_is_stopped_by_any_server(url: str) -> None:
 
 async def test_somebody_who_is_no_server_sets_a_run_aside_unless_one_performs_it(url: str) -> None:
     async with opened(url) as (journal, store), opened(url) as (_, other):
-        await store.enlist(order("r"))
+        await store.add_run(order("r"))
         await keep(journal, [started("r")])
         assert await journal.write(partial(claims.state_of_run, run="r")) is ServedState.OPEN
         assert await journal.write(partial(claims.state_of_run, run="unknown")) is None
@@ -226,16 +226,16 @@ async def test_somebody_who_is_no_server_sets_a_run_aside_unless_one_performs_it
 
 async def test_a_run_that_was_never_acknowledged_is_forgotten_with_its_server(url: str) -> None:
     async with silent(url) as (journal, dead), opened(url) as (_, store):
-        await dead.enlist(order("ghost", idempotency="i"))
+        await dead.add_run(order("ghost", idempotency="i"))
         await lapse(journal)
         assert await store.claim(5) == ()
-        await store.enlist(order("r", idempotency="i"))
+        await store.add_run(order("r", idempotency="i"))
 
 
 async def test_any_text_of_a_client_can_be_kept(url: str) -> None:
     async with opened(url) as (journal, store):
         odd = "half \ud83d, nothing \0, 半分, 'quoted' \\ %_"
-        await store.enlist(order("r", model=odd, excerpt=odd, metadata={odd: odd}, labels=(odd,), tokens=2**70))
+        await store.add_run(order("r", model=odd, excerpt=odd, metadata={odd: odd}, labels=(odd,), tokens=2**70))
         store.mark("r", ServedState.ENDED, status=RunStatus.DONE, used=Amount(2**70), uncertain=Amount(2**70, None))
         await journal.flush()
         found = await there(store, "r")
@@ -247,7 +247,7 @@ async def test_any_text_of_a_client_can_be_kept(url: str) -> None:
 async def test_a_server_that_left_in_order_stores_what_was_added_last(url: str) -> None:
     async with open_journal(url) as journal:
         async with open_store(journal) as store:
-            await store.enlist(order("r"))
+            await store.add_run(order("r"))
             for event in whole("r"):
                 journal.add(event)
         with pytest.raises(JournalUnavailable):
@@ -259,7 +259,7 @@ async def test_a_server_that_left_in_order_stores_what_was_added_last(url: str) 
 async def test_of_many_requests_under_one_key_one_begins_a_run(url: str) -> None:
     async with opened(url) as (_, one), opened(url) as (journal, two):
         orders = [order(f"r{number}", idempotency="i", request_hash=str(number % 2)) for number in range(10)]
-        tries = [store.enlist(each) for store, each in zip([one, two] * 5, orders, strict=True)]
+        tries = [store.add_run(each) for store, each in zip([one, two] * 5, orders, strict=True)]
         told = await asyncio.gather(*tries, return_exceptions=True)
         first = await two.recall("k1", "i")
         assert first is not None
@@ -288,10 +288,10 @@ FOUND = [
 
 async def test_runs_are_found_by_what_is_asked_for(url: str) -> None:
     async with opened(url) as (journal, store):
-        await store.enlist(order("a", 1.0, model="other"))
-        await store.enlist(order("b", 2.0, key="k2"))
-        await store.enlist(order("c", 3.0, api="runs"))
-        await store.enlist(order("d", 4.0, key="k2", tenant="else", excerpt="What does it MEAN?"))
+        await store.add_run(order("a", 1.0, model="other"))
+        await store.add_run(order("b", 2.0, key="k2"))
+        await store.add_run(order("c", 3.0, api="runs"))
+        await store.add_run(order("d", 4.0, key="k2", tenant="else", excerpt="What does it MEAN?"))
         store.mark("b", ServedState.ENDED, status=RunStatus.CAPPED)
         store.mark("c", ServedState.WAITING, status=RunStatus.SUSPENDED)
         await journal.flush()

@@ -32,7 +32,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 async def begin(journal: Journal, store: RunStore, *runs: str) -> None:
     for run in runs:
-        await store.enlist(order(run))
+        await store.add_run(order(run))
         await keep(journal, [started(run)])
 
 

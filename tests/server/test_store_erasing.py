@@ -26,7 +26,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 async def served(journal: Journal, store: RunStore, served: ServedRun, state: ServedState = ServedState.ENDED) -> None:
     """Serve a run whose words are its own."""
-    await store.enlist(served)
+    await store.add_run(served)
     ended = state is ServedState.ENDED
     store.mark(served.run, state, status=RunStatus.DONE if ended else RunStatus.SUSPENDED)
     last = finished(served.run) if ended else RunPaused(run=served.run, at=2.0, status=RunStatus.SUSPENDED)
@@ -46,7 +46,7 @@ async def test_a_row_loses_its_words_with_the_run(url: str) -> None:
 async def test_what_is_performed_is_not_erased_and_nothing_is_done(url: str) -> None:
     async with opened(url) as (journal, store):
         await served(journal, store, order("over"))
-        await store.enlist(order("open"))
+        await store.add_run(order("open"))
         await keep(journal, [started("open")])
         with pytest.raises(RunStillOpen, match="run open is being performed"):
             await store.erase(["over", "open"], actor="ann")
@@ -79,7 +79,7 @@ async def test_a_sweep_erases_what_is_asked_for_and_no_more(url: str, asked: Run
         await served(journal, store, order("b", 2.0, key="k2"))
         await served(journal, store, order("c", 3.0), ServedState.WAITING)
         await served(journal, store, order("d", 4.0, key="k2", tenant="other"))
-        await store.enlist(order("open", 0.0, key="k2"))
+        await store.add_run(order("open", 0.0, key="k2"))
         await keep(journal, [started("open")])
         assert set((await store.sweep(asked, actor="retention")).runs) == expected
         assert await store.sweep(asked, actor="retention") == ErasureResult()

@@ -41,7 +41,7 @@ async def test_who_was_silent_holds_nothing_and_stores_nothing(url: str) -> None
 
 async def test_a_run_that_is_over_is_taken_by_one_where_it_is_wanted(url: str) -> None:
     async with opened(url) as (journal, one), opened(url) as (_, other):
-        await one.enlist(order("r1"))
+        await one.add_run(order("r1"))
         journal.add(started("r1"))
         one.mark("r1", ServedState.ENDED, status=RunStatus.DONE, used=Amount(7))
         journal.add(finished("r1"))

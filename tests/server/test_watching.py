@@ -93,8 +93,8 @@ async def test_health_and_readiness_need_no_key_and_tell_nothing_else(tmp_path: 
 
 async def test_a_server_that_was_taken_for_dead_is_not_ready(tmp_path: Path) -> None:
     async with served(tmp_path) as at, at.http(None) as client:
-        assert at.house is not None
-        await at.house.journal.write(at.house.store.member.leave)
+        assert at.service is not None
+        await at.service.journal.write(at.service.store.member.leave)
         answer = await client.get("/readyz")
         assert answer.status_code == 503
         assert answer.json()["code"] in {"server_expelled", "journal_unavailable"}
@@ -187,8 +187,8 @@ async def test_invariant_8_a_worker_s_key_is_in_no_log_and_no_metric_when_all_go
         'attempts = 1\nheaders = { "x-key" = "${PLANTED}" }\n[telemetry]\nlog = "debug"\n'
     )
     async with served(tmp_path, config, {"PLANTED": key}) as at:
-        assert at.house is not None
-        undo = logs.configure_logging(at.house.composition.vault, "debug", out)
+        assert at.service is not None
+        undo = logs.configure_logging(at.service.container.vault, "debug", out)
         try:
             async with at.http() as client:
                 question = {"model": "shikisha", "messages": [{"role": "user", "content": f"my key is {key}"}]}

@@ -85,7 +85,7 @@ async def receiving(receiver: Receiver) -> AsyncIterator[Receiver]:
 
 @asynccontextmanager
 async def told(folder: Path, receiver: Receiver, more: str = "") -> AsyncIterator[At]:
-    """A served house that tells this receiver."""
+    """A served service that tells this receiver."""
     async with (
         receiving(receiver),
         served(folder, CONFIG.format(port=receiver.port, more=more), {"HOOK_SECRET": SECRET}) as at,
@@ -152,10 +152,10 @@ async def test_a_receiver_in_passing_trouble_is_told_again_under_the_same_name(t
         return 0.0
 
     async with receiving(receiver), served(tmp_path) as at, asyncio.TaskGroup() as group:
-        assert at.house is not None
+        assert at.service is not None
         url = f"http://127.0.0.1:{receiver.port}/hook"
         hook = WebhookReceiver("hook", url, KEY, table(url))
-        telling = WebhookSender(at.house, [hook], pause)
+        telling = WebhookSender(at.service, [hook], pause)
         delivering = group.create_task(telling.deliver())
         telling.note(FINISHED)
         names = [(await receiver.got.get())[0]["webhook-id"] for _ in range(3)]
@@ -168,9 +168,9 @@ async def test_what_does_not_fit_into_the_queue_is_dropped_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served(tmp_path) as at:
-        assert at.house is not None
+        assert at.service is not None
         hook = WebhookReceiver("hook", "http://127.0.0.1:9/", KEY, table("http://127.0.0.1:9/"))
-        telling = WebhookSender(at.house, [hook])
+        telling = WebhookSender(at.service, [hook])
         for _ in range(1001):
             telling.note(FINISHED)
     assert (hook.waiting.qsize(), "is dropped" in caplog.text) == (1000, True)

@@ -1,4 +1,4 @@
-"""What the tests of budgets share: a server's view of a journal with its keys and purses, and what the tables say."""
+"""What the tests of budgets share: a server's view of a journal with its keys and budgets, and the tables."""
 
 import asyncio
 import random
@@ -23,12 +23,12 @@ NOON = 1_800_000_000.0  # of some day, by UTC: 2027-01-15 08:00
 
 @dataclass(slots=True)
 class Desk:
-    """A server's keys and purses."""
+    """A server's keys and key_budgets."""
 
     journal: Journal
     store: RunStore
     keys: KeyManager
-    purses: KeyBudgets
+    key_budgets: KeyBudgets
 
     async def key(self, caps: KeyCaps | None = None) -> Key:
         """A key with these caps."""
@@ -100,7 +100,7 @@ async def spender(purse: RunKeyBudget, chance: random.Random, count: Count, call
 
 async def admitted(one: Desk, key: Key) -> RunKeyBudget:
     """The purse of a run that has begun."""
-    purse = await one.purses.admit(key.principal())
+    purse = await one.key_budgets.admit(key.principal())
     purse.begun()
     return purse
 
@@ -108,7 +108,7 @@ async def admitted(one: Desk, key: Key) -> RunKeyBudget:
 async def refusal(one: Desk, key: Key) -> ApiError:
     """The refusal of a request."""
     try:
-        await one.purses.admit(key.principal())
+        await one.key_budgets.admit(key.principal())
     except ApiError as problem:
         return problem
     raise AssertionError("it was let in")

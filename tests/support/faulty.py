@@ -1,4 +1,4 @@
-"""A house whose journal's store can be taken away, held up, and brought back: faults come in at the driver's port."""
+"""A service whose journal's store can be taken away, held up, and brought back: faults come in at the driver's port."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -67,9 +67,9 @@ class Faulty:
 
 @dataclass
 class Kept:
-    """A house, its store's driver, and whose runs it performs."""
+    """A service, its store's driver, and whose runs it performs."""
 
-    house: RunService
+    service: RunService
     driver: Faulty
     by: Principal
     seen: list[Event] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Kept:
     def order(self, **more: object) -> AuthorizedRun:
         """An order of the default conductor."""
         wish = RequestedRun("shikisha", Task("what is it?"), Api.RUNS, RequestOptions({}))
-        return replace(self.house.ordering.order(wish, self.by), **more)  # type: ignore[arg-type]  # a test's own
+        return replace(self.service.authorizer.authorize(wish, self.by), **more)  # type: ignore[arg-type]  # a test's own
 
     def when(self, kind_of: type[Event], then: Callable[[Event], object]) -> None:
         """Do something as soon as the first event of a kind is added here."""
@@ -88,12 +88,12 @@ class Kept:
                 done.append(event)
                 then(event)
 
-        self.house.watchers.append(watch)
+        self.service.observers.append(watch)
 
     async def state(self, run: str) -> str:
         """Where a run stands, once all is stored."""
-        await self.house.journal.flush()
-        return str((await self.house.served(run)).state)
+        await self.service.journal.flush()
+        return str((await self.service.find_served(run)).state)
 
 
 async def until(true: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -105,7 +105,7 @@ async def until(true: Callable[[], bool], seconds: float = 10.0) -> None:
 
 @asynccontextmanager
 async def housed(folder: Path, ann: str = "", end: str = "", url: str = "") -> AsyncIterator[Kept]:
-    """Open a house over a store that can fail; two of the same folder (or URL) share a journal."""
+    """Open a service over a store that can fail; two of the same folder (or URL) share a journal."""
     file = folder / "shikisha.toml"
     file.write_text(FILE.format(ann=ann, end=end))
     composition = load_config(file, {})
@@ -119,16 +119,16 @@ async def housed(folder: Path, ann: str = "", end: str = "", url: str = "") -> A
         store = RunStore(journal, new_member(30.0))
         await store.join()
         keys = KeyManager(journal)
-        house = RunService(composition, journal, store, keys, KeyBudgets(journal, store, keys))
-        store.on_expelled(house.expelled)
+        service = RunService(composition, journal, store, keys, KeyBudgets(journal, store, keys))
+        store.on_expelled(service.expelled)
         await keys.bootstrap()
         (key,) = await keys.keys()
         by = Principal(key.id, key.name, key.tenant, frozenset({KeyScope.ADMIN}))
         async with asyncio.TaskGroup() as group:
-            house.enter(group)
-            yield Kept(house, driver, by)
+            service.enter(group)
+            yield Kept(service, driver, by)
             driver.away = False
-            await house.close()
+            await service.close()
         await store.leave()
         writer.stop()
     await composition.aclose()

@@ -30,11 +30,11 @@ READY = 60.0  # seconds that a server process gets to start on a busy machine
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Where a server is, with an admin's key; `house` only where it is in this process."""
+    """Where a server is, with an admin's key; `service` only where it is in this process."""
 
     url: str
     key: str
-    house: RunService | None = None
+    service: RunService | None = None
 
     def openai(self, key: str = "") -> AsyncOpenAI:
         """Return the SDK's client; close it with `async with`."""
@@ -48,8 +48,8 @@ class At:
 
     async def issue(self, *scopes: KeyScope, tenant: str = "other", expires: float | None = None) -> IssuedKey:
         """Issue a further key (of a server in this process only)."""
-        assert self.house is not None
-        return await self.house.keys.issue(KeySpec("further", tenant, frozenset(scopes), expires=expires), "tests")
+        assert self.service is not None
+        return await self.service.keys.issue(KeySpec("further", tenant, frozenset(scopes), expires=expires), "tests")
 
 
 @cache
@@ -95,14 +95,14 @@ async def served(
     composition.settings = composition.settings.model_copy(update={"server": settings})
     fresh(composition.journal_url())
     with listening_socket(settings.model_copy(update={"host": "127.0.0.1"})) as listening:  # whatever it is told
-        async with open_service(composition) as house:
-            server = _Quiet(uvicorn_config(house), crowd or ConnectionLimiter(1000))
+        async with open_service(composition) as service:
+            server = _Quiet(uvicorn_config(service), crowd or ConnectionLimiter(1000))
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             async with asyncio.timeout(READY):
                 while not server.started:  # noqa: ASYNC110 - uvicorn tells it so, and in no other way
                     await asyncio.sleep(0.005)
             try:
-                yield At(f"http://127.0.0.1:{listening.getsockname()[1]}", house.first_key or "", house)
+                yield At(f"http://127.0.0.1:{listening.getsockname()[1]}", service.first_key or "", service)
             finally:
                 server.ending.set()
                 await serving

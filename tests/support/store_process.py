@@ -52,7 +52,7 @@ def _attempt(run: str, number: int) -> Event:
 
 async def begin(journal: Journal, store: RunStore, run: str) -> None:
     """Acknowledge a run, and perform it."""
-    await store.enlist(order(run, time()))
+    await store.add_run(order(run, time()))
     journal.add(started(run))
     await journal.flush()
     print(run, flush=True)  # noqa: T201 - what this script is for

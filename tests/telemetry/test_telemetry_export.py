@@ -118,10 +118,10 @@ from shikisha.server.app import create_app
 from shikisha.server.lifecycle.process import open_service
 
 async def main():
-    composition = load_config(Path(sys.argv[1]), {})
-    async with open_service(composition) as house:
-        through = ASGITransport(app=create_app(house))
-        key = {"authorization": f"Bearer {house.first_key}"}
+    composition = load(Path(sys.argv[1]), {})
+    async with open_house(composition) as service:
+        through = ASGITransport(app=create_app(service))
+        key = {"authorization": f"Bearer {service.first_key}"}
         async with AsyncClient(transport=through, base_url="http://localhost", headers=key) as client:
             question = {"model": "shikisha", "messages": [{"role": "user", "content": "What is 2 + 2?"}]}
             answer = await client.post("/v1/chat/completions", json=question)

@@ -1,7 +1,6 @@
-"""How the pages write things: states, times, amounts.
+"""How pages and charts write states, times and amounts of money.
 
-Invariant: what is unknown is written as such and never as 0; a text that is cut says so. Times are UTC and bear the
-moment in `datetime`. Deliberately absent: markup other than of times.
+Invariant: an unknown value is written as such and never as 0; a text that is cut says so. Times are UTC.
 """
 
 from collections.abc import Callable

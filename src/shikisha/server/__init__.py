@@ -1,7 +1,8 @@
-"""Serving: one OpenAI-compatible endpoint in front of the pool, watched, governed and resumable. Extra `server`.
+"""The server: one OpenAI-compatible endpoint in front of the pool, governed by keys and budgets. Extra `server`.
 
-Reading order: `principal` (who asks), `orders` (what is asked), `house` (begins runs, goes on with them, ends them),
-`live` (a run as it happens), `app` (the routes, put together). Invariant: nothing here decides what the engine decides;
-the server adds who may ask, what is told, and that a run outlives its server. Deliberately absent: any import of it
-from below; FastAPI and its kin are imported by whoever serves, and by nobody else.
+Start with `app` (all routes), then `chat/routes` (a chat request from top to bottom) and `lifecycle/service` (starts,
+resumes and stops runs). `http/` holds what all routes share, `responses/` and `runs/` the other APIs, `keys/` who may
+ask and for how much, `store/` which server performs which run, `ops/` metrics, logs, webhooks and the watchdog, and
+`pages/` the web pages. Nothing here decides what the engine decides. Only `cli` and tests import this package,
+because FastAPI and its dependencies are optional.
 """

@@ -1,7 +1,7 @@
-"""The application: every route of every group, the one place where errors become answers, and what guards the door.
+"""The FastAPI application: all routes, the middleware, and the handlers that turn errors into responses.
 
-Invariants: whatever happens, a client gets an answer in OpenAI's shape that holds no key and no traceback; a body or a
-header that is too large is refused before it is read whole. Deliberately absent: what routes do (one module a group).
+Invariants: every request gets a response in OpenAI's error shape that holds no key and no traceback; a body or header
+that is too large is refused before it is read whole. What each route does is in the module of its API.
 """
 
 import logging
@@ -97,23 +97,23 @@ def _bare_app() -> _ServerApp:
     )
 
 
-def create_app(house: RunService) -> FastAPI:
-    """Return the application for a house; the house outlives it."""
+def create_app(service: RunService) -> FastAPI:
+    """Return the application for a service; the service outlives it."""
     app = _bare_app()
-    app.state.house = house
-    app.state.listeners = StreamLimiter(house.settings.max_connections)
+    app.state.service = service
+    app.state.listeners = StreamLimiter(service.settings.most_connections)
     app.router.routes.extend(_all_routes())
-    metrics.install_metrics(app, house)
+    metrics.install_metrics(app, service)
     for kind, handler in _HANDLERS:
         app.add_exception_handler(kind, handler)
     app.add_middleware(
         RequestLimits,
-        most_bytes=house.settings.max_body_bytes,
-        most_held=house.settings.max_pending_bytes,
+        most_bytes=service.settings.most_bytes,
+        max_held=service.settings.most_bytes_at_once,
         known=_require_login_or_key,
     )
-    app.add_middleware(HostCheck, settings=house.settings)
-    app.add_middleware(AccessLog, tallies=app.state.watch.tallies)  # last added, so around all the others
+    app.add_middleware(HostCheck, settings=service.settings)
+    app.add_middleware(AccessLog, counters=app.state.watch.counters)  # last added, so around all the others
     return app
 
 
@@ -127,7 +127,7 @@ def _all_routes() -> Sequence[BaseRoute]:
 
 
 async def _require_login_or_key(request: Request) -> None:
-    """Raise Problem unless the request bears a key, or the cookie of a login."""
+    """Raise ApiError unless the request bears a key, or the cookie of a login."""
     if (
         LOGIN_COOKIE in request.cookies
         and await login_sessions(request).principal_of(request.cookies[LOGIN_COOKIE]) is not None
@@ -146,7 +146,7 @@ async def _on_shikisha_error(request: Request, error: Exception) -> JSONResponse
 
 def _error_response(request: Request, problem: ApiError) -> JSONResponse:
     """Return the answer that tells a client of a problem, without any key that the client may have put somewhere."""
-    scrub = request.app.state.house.composition.vault.scrub
+    scrub = request.app.state.service.container.vault.scrub
     problem.message, problem.param = scrub(problem.message), problem.param and scrub(problem.param)
     request.state.refused = problem.code
     return JSONResponse(problem.body(), problem.status, problem.headers())

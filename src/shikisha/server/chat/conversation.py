@@ -1,9 +1,7 @@
-"""From a chat request to a task: the last user message is the prompt, what was said before is its history.
+"""From chat messages to a task: the last user message is the prompt, everything before it is the history.
 
-What the client's tools came to since stands in the task's exchanges. Invariant: nothing that was said is dropped, and a
-conversation that has no place for an answer (its calls are not answered, or the assistant spoke last) is a 400 that
-names the message. A speaker's name stands before what they said. Deliberately absent: a run that waits for these very
-results (`toolcalls`).
+Results of the client's tools since then are the task's exchanges. Invariant: nothing is dropped. A conversation that
+cannot be answered (open tool calls, or the assistant spoke last) is a 400 that names the message.
 """
 
 from collections.abc import Sequence

@@ -1,14 +1,9 @@
-"""The names of models: a rolling one, a pinned one, one a conductor, and a cheap one that answers in a single step.
+"""Model names and `/v1/models`: a rolling name, a pinned one, one for each conductor, and a cheap single-call model.
 
-`shikisha` is whoever conducts by default, today and after any change. A pin, `shikisha-DATE-HASH`, is the same with the
-hash of everything that its answers hang on (conductor, policy, workers, prices): it is served while that is unchanged,
-and refused by name once it is not. `shikisha/NAME` is the conductor of that name, `shikisha-mini` one call to the
-cheapest worker, for a chat's titles and tags. Invariant: a name means the same for everyone who may use it, and no name
-is guessed. Deliberately absent: workers as models (the pool is the conductor's business), and old configurations.
-
-`/v1/models`: the names under which the pool can be asked. Deliberately absent: workers, which no client picks.
-
-Invariant: what is listed here is what this key may use, no more.
+`shikisha` is the default conductor, whatever it becomes. `shikisha-DATE-HASH` pins everything that its answers depend
+on (conductor, policy, workers, prices): the server refuses it once any of that has changed. `shikisha/NAME` is the
+conductor of that name. `shikisha-mini` is one call to the cheapest worker, for a chat's titles and tags. Invariant: a
+name means the same for all keys that may use it. Workers are no models: the conductor chooses among them.
 """
 
 import re
@@ -53,12 +48,12 @@ class ServedModel:
 class ModelCatalog:
     """The models of one configuration, in the order in which they are listed."""
 
-    def __init__(self, composition: Container, created: int | None = None) -> None:
-        settings = composition.settings
-        since = _changed_at(composition) if created is None else created
-        default = _default_conductor(composition)
-        names = settings.pool or composition.default_pool
-        self._hash = entrant_version(composition, default, names, [settings.budgets.model_dump(mode="json")])[:8]
+    def __init__(self, container: Container, created: int | None = None) -> None:
+        settings = container.settings
+        since = _changed_at(container) if created is None else created
+        default = _default_conductor(container)
+        names = settings.pool or container.default_pool
+        self._hash = entrant_version(container, default, names, [settings.budgets.model_dump(mode="json")])[:8]
         self.pin = f"{ROLLING_MODEL}-{datetime.fromtimestamp(since, UTC):%Y-%m-%d}-{self._hash}"
         specs = {ROLLING_MODEL: default, self.pin: default, f"{ROLLING_MODEL}/{default}": default}
         specs |= {f"{ROLLING_MODEL}/{name}": name for name in settings.conductors}
@@ -109,16 +104,16 @@ def _may_use(principal: Principal, model: ServedModel) -> bool:
     return allowed is None or (model.conductor or MINI_MODEL) in allowed or model.name in allowed
 
 
-def _default_conductor(composition: Container) -> str:
+def _default_conductor(container: Container) -> str:
     """Return who conducts when nobody is named, as `Composition.conductor` finds it."""
-    if composition.simulated_pool is not None and "conductor" not in composition.settings.model_fields_set:
+    if container.simulated_pool is not None and "conductor" not in container.settings.model_fields_set:
         return SIMULATION_CONDUCTOR
-    return composition.settings.conductor
+    return container.settings.conductor
 
 
-def _changed_at(composition: Container) -> int:
+def _changed_at(container: Container) -> int:
     """Return when the configuration was last changed; today, where there is none."""
-    file = Path(composition.file)
+    file = Path(container.file)
     return int(file.stat().st_mtime if file.is_file() else datetime.now(UTC).timestamp())
 
 
@@ -129,13 +124,16 @@ RunPrincipal = Annotated[Principal, Depends(require_scope(KeyScope.RUN))]
 @router.get("/v1/models", summary="List the models", responses=error_responses())
 async def list_models(request: Request, by: RunPrincipal) -> dict[str, object]:
     """List the models that this key may use."""
-    return {"object": "list", "data": [_model_fields(model) for model in request.app.state.house.catalogue.listed(by)]}
+    return {
+        "object": "list",
+        "data": [_model_fields(model) for model in request.app.state.service.catalogue.listed(by)],
+    }
 
 
 @router.get("/v1/models/{name:path}", summary="Look a model up", responses=error_responses(404))
 async def read_model(request: Request, name: str, by: RunPrincipal) -> dict[str, object]:
     """Return one model, which this key may use."""
-    return _model_fields(request.app.state.house.catalogue.find(name, by))
+    return _model_fields(request.app.state.service.catalogue.find(name, by))
 
 
 def _model_fields(model: ServedModel) -> dict[str, object]:

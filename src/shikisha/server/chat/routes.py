@@ -1,19 +1,9 @@
-"""`/v1/chat/completions`: a request, checked whole, becomes a run, or goes on with the one that waits for its tools.
+"""`POST /v1/chat/completions`, from top to bottom: read, validate, start or resume a run, and write the completion.
 
-Invariant: a client is told no before anything is begun, reserved or charged. Deliberately absent: what is honoured
-(`wire.chat`), who may do what (`ordering`), and how the answer is written (`completing`).
-
-Chat completions as clients read them: a whole one, or chunks.
-
-Invariants: every chunk of a stream has the same id and model; a role chunk comes first, then deltas, then one chunk
-that says how it ended, then the usage if it was asked for, then `[DONE]`; what goes wrong once the stream is open comes
-in it as an error, and `[DONE]` follows. Deliberately absent: when anything is told (`telling`, `attending`).
-
-One chat completion under way: a run that is attended for its client, and what is written of it.
-
-Invariants: what can be refused was refused before this begins; whatever happens then ends in a whole completion, an
-error, or a stream with its end marker. A run whose client leaves is cancelled, unless all that the client waited for is
-there already. Deliberately absent: reading requests (`chat`).
+Invariants: whatever can be refused is refused before anything is started, reserved or charged. After that, a request
+ends in a whole completion, an error, or a stream with its end marker. In a stream every chunk has the same id and
+model: first the role, then deltas, then the finish reason, then the usage if the client asked for it, then `[DONE]`;
+an error after the first chunk is sent in the stream. A run whose client disconnects is canceled.
 """
 
 import json
@@ -33,7 +23,6 @@ from shikisha.engine.conductor import Conductor
 from shikisha.engine.pool import Pool
 from shikisha.server.chat.conversation import task_from_chat
 from shikisha.server.chat.schema import ChatRequest, check_supported
-from shikisha.server.http import streams
 from shikisha.server.http.api_errors import SSE_CONTENT, ApiError, error_responses
 from shikisha.server.http.auth import require_scope
 from shikisha.server.http.request import RequestOptions, read_json, read_request_options, request_body_doc, validate_as
@@ -49,7 +38,7 @@ from shikisha.server.http.run_result import (
     run_usage,
     started_headers,
 )
-from shikisha.server.http.streams import run_unless_disconnected
+from shikisha.server.http.streams import DONE_EVENT, event_stream, run_unless_disconnected, sse_data, stream_grace
 from shikisha.server.keys.key import KeyScope, Principal
 from shikisha.server.lifecycle.authorization import Api, RequestedRun, check_schema_sizes, check_schemas
 from shikisha.server.lifecycle.questions import ToolResumption, find_tool_resumption
@@ -72,6 +61,117 @@ from shikisha.server.lifecycle.run_progress import (
 from shikisha.server.lifecycle.service import RunService, read_idempotency_key, start_once
 
 FINISH_STOP, FINISH_LENGTH, FINISH_TOOL_CALLS = "stop", "length", "tool_calls"
+LastUpdate = ProgressUpdate | ToolCallsNeeded | StillWaiting | None
+_require_run_scope = require_scope(KeyScope.RUN)
+RunPrincipal = Annotated[Principal, Depends(_require_run_scope)]
+
+
+class _DirectRoute(APIRoute):
+    """A route that calls its endpoint directly, and is documented like any other.
+
+    FastAPI's own handling of dependencies costs as much per request as the rest of the front end.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
+        """Return the request handler."""
+        endpoint = self.endpoint
+
+        async def answer(request: Request) -> Response:
+            response: Response = await endpoint(request, await _require_run_scope(request))
+            return response
+
+        return answer
+
+
+router = APIRouter(tags=["chat"], route_class=_DirectRoute)
+_CHAT_RESPONSES: dict[int | str, dict[str, object]] = {
+    200: {
+        "description": "A chat completion, or its chunks if `stream` is true",
+        "content": {
+            "application/json": {"schema": {"type": "object", "required": ["id", "choices", "model", "usage"]}},
+            "text/event-stream": SSE_CONTENT,
+        },
+    }
+}
+
+
+@router.post(
+    "/v1/chat/completions",
+    summary="Create a chat completion",
+    responses={**error_responses(402, 404, 409, 502, 504), **_CHAT_RESPONSES},
+    openapi_extra=request_body_doc(ChatRequest),
+)
+async def create_chat_completion(request: Request, by: RunPrincipal) -> Response:
+    """Create the next message of a conversation: a conductor plans, and workers of the pool perform."""
+    service: RunService = request.app.state.service
+    raw = await read_json(request, lambda raw: check_schema_sizes(raw, Api.CHAT))
+    check_supported(raw)
+    body = validate_as(raw, ChatRequest)
+    options, idempotency = read_request_options(request.headers), read_idempotency_key(request.headers)
+    completion = await _ChatStart(service, by, body, options, idempotency).start()
+    if body.stream:
+        headers = started_headers(completion.run)
+        return event_stream(completion.stream(), headers, completion.on_disconnect, stream_grace(service))
+    return await run_unless_disconnected(request, completion.complete(), completion.on_disconnect)
+
+
+@dataclass(frozen=True, slots=True)
+class _ChatStart:
+    """A validated request, and what it takes to start or resume its run."""
+
+    service: RunService
+    by: Principal
+    body: ChatRequest
+    options: RequestOptions
+    idempotency: str | None
+
+    async def start(self) -> "ChatCompletion":
+        """Start a run, or resume the one that waits for the tool results in the request."""
+        service, task = self.service, task_from_chat(self.body)
+        await check_schemas(task, Api.CHAT)
+        model = service.catalogue.find(self.body.model, self.by)
+        if task.exchanges:
+            resumption = await find_tool_resumption(service, self.by, task.exchanges, model.name, self.options)
+            if resumption is not None:
+                return await self._resume(resumption)
+        named = {"user": self.body.user, "safety_identifier": self.body.safety_identifier}
+        metadata = {name: value for name, value in named.items() if value is not None} | dict(self.body.metadata or {})
+        requested = RequestedRun(
+            model.name, task, Api.CHAT, self.options, idempotency=self.idempotency, metadata=metadata
+        )
+        order = service.authorizer.authorize(requested, self.by)
+        started = await start_once(service, order)
+        live = service.live(started.run)
+        events = live.events if live is not None else await service.journal.read(started.run)
+        completion = self._completion(events, order.model, service.cast(order.conductor, order.pool), -1)
+        completion.owned = started.fresh
+        return completion
+
+    async def _resume(self, resumption: ToolResumption) -> "ChatCompletion":
+        """Record the tool results, and follow the run from there on."""
+        service, served = self.service, resumption.served
+        events = await service.journal.read(served.run)
+        past = Run.fold(events[: resumption.after + 1])
+        cast = service.cast(served.conductor, past.started.pool)
+        completion = self._completion(events, served.model, cast, resumption.after)
+        family = (await service.read_family(served.run)).values() if completion.nested else ()
+        completion.before = run_usage(past, family)
+        if resumption.answer is not None:
+            await service.answer(resumption.answer)
+        return completion
+
+    def _completion(
+        self, events: Sequence[Event], model: str, cast: tuple[Pool, Conductor], after: int
+    ) -> "ChatCompletion":
+        (pool, conductor), body = cast, self.body
+        run = Run.fold(events[:1])
+        live = bool(body.stream) and can_stream(run.task, conductor, self.service.container.autonomy_policy())
+        terms = ProgressTerms(run.started.caps.rounds, streamable_workers(pool), live)
+        head = CompletionHead(run.id, model, int(run.started.at))
+        completion = ChatCompletion(self.service, head, ProgressTracker(terms, after), self.options)
+        completion.nested = any(card.kind == "conductor" for card in pool.cards)
+        completion.usage_wanted = bool(body.stream_options and body.stream_options.include_usage)
+        return completion
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +190,7 @@ class CompletionHead:
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """What the assistant says, and how it ended."""
+    """The assistant's message and its finish reason."""
 
     text: str
     finish: str = FINISH_STOP
@@ -98,28 +198,155 @@ class AssistantMessage:
     reasoning: str = ""
 
 
+@dataclass(slots=True)
+class ChatCompletion:
+    """A completion in progress.
+
+    `before` is the usage of earlier completions of its run; `nested`: the run may have child runs; `owned`: this
+    request started the run, and not an earlier one with the same idempotency key.
+    """
+
+    service: RunService
+    head: CompletionHead
+    tracker: ProgressTracker
+    options: RequestOptions
+    nested: bool = False
+    owned: bool = True
+    usage_wanted: bool = False
+    before: RunUsage = field(default_factory=RunUsage)
+    done: bool = False
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.head.run
+
+    async def on_disconnect(self) -> None:
+        """Cancel the run, since its client has left."""
+        if self.owned and not self.done:
+            await self.service.cancel(self.run)
+
+    async def complete(self) -> JSONResponse:
+        """Wait for the run, and return the completion or the error."""
+        text, notes, last = "", list[str](), None
+        async for update in wait_for_run(self.service, self.run, self.tracker, self.service.settings.patience):
+            match update:
+                case AnswerPiece():
+                    text += update.text
+                case ProgressNote():
+                    notes.append(update.line)
+                case _:
+                    last = update
+        self.done = True
+        run, usage = await self._result()
+        headers, metadata = finished_headers(self.run, usage), self._metadata(run)
+        if (error := self._error(last, run)) is not None:
+            body = {**error.body(), "run": self.run} | ({} if metadata is None else {"shikisha": metadata})
+            return JSONResponse(body, error.status, {**error.headers(), **NO_RETRY, **headers})
+        reasoning = "\n".join(notes) if self.options.progress else ""
+        message = _assistant_message(last, run, text, reasoning)
+        return JSONResponse(completion_body(self.head, message, usage.chat_fields(), metadata), headers=headers)
+
+    async def stream(self) -> AsyncGenerator[bytes]:
+        """Yield the chunks of the stream."""
+        chunks, last = ChunkWriter(self.head), None
+        yield chunks.role()
+        try:
+            async for update in wait_for_run(self.service, self.run, self.tracker, self.service.settings.patience):
+                match update:
+                    case AnswerPiece():
+                        yield chunks.text(update.text)
+                    case ProgressNote():
+                        if self.options.progress:
+                            yield chunks.reasoning(update.line)
+                    case _:
+                        last = update
+            run, usage = await self._result()
+            error = self._error(last, run)
+        except ApiError as raised:
+            error = raised
+        except ShikishaError as raised:
+            error = api_error_of(raised)
+        self.done = True
+        if error is not None:
+            yield sse_data({**error.body(), "run": self.run})
+            yield DONE_EVENT
+            return
+        sent = self.tracker.text
+        message = _assistant_message(last, run, sent)
+        if len(message.text) > len(sent):
+            yield chunks.text(message.text[len(sent) :])
+        if message.calls:
+            yield chunks.calls(message.calls)
+        yield chunks.finish(message.finish, self._metadata(run))
+        if self.usage_wanted:
+            yield chunks.usage(usage.chat_fields())
+        yield DONE_EVENT
+
+    def _error(self, last: LastUpdate, run: Run) -> ApiError | None:
+        """Return why there is no answer to send; None when there is one."""
+        match last:
+            case ToolCallsNeeded():
+                return None
+            case AnswerReplaced():
+                said = f"run {self.run}: the streamed text is not the answer, since a later attempt replaced it"
+                return ApiError(502, f"{said}; the run has the answer", "answer_replaced")
+            case StillWaiting(suspended=True):
+                return self.service.approval_required(self.run)
+            case RunEnded() | RunPausedUpdate():
+                found = answer_or_error(run)
+                if not isinstance(found, ApiError):
+                    return None if found.text.startswith(self.tracker.text) else self._error(AnswerReplaced(), run)
+                if not (isinstance(last, RunPausedUpdate) and self.service.closing):
+                    return found
+            case _:
+                pass
+        said = f"run {self.run} is interrupted, and will be resumed"
+        return ApiError(503, said, "run_interrupted", wait=self.service.settings.drain)
+
+    async def _result(self) -> tuple[Run, RunUsage]:
+        """Return the run as it stands, and the usage since the previous completion of the run."""
+        run = Run.fold(self.tracker.events)
+        family = (await self.service.read_family(self.run)).values() if self.nested else ()
+        return run, run_usage(run, family).less(self.before)
+
+    def _metadata(self, run: Run) -> object:
+        visible = visible_run(run, self.tracker.events, self.service.container.autonomy_policy())
+        return run_metadata(visible, self.options.detail, self.service.settings.url)
+
+
+def _assistant_message(last: LastUpdate, run: Run, text: str, reasoning: str = "") -> AssistantMessage:
+    """Return the message, given the text sent so far and the last update of the run."""
+    if isinstance(last, ToolCallsNeeded):
+        return AssistantMessage(text, FINISH_TOOL_CALLS, last.calls, reasoning)
+    found = answer_or_error(run)
+    if isinstance(found, RunAnswer) and found.cut:
+        return AssistantMessage(found.text, FINISH_LENGTH, reasoning=reasoning)
+    return AssistantMessage(text, FINISH_STOP, reasoning=reasoning)
+
+
 def completion_body(
-    head: CompletionHead, said: AssistantMessage, usage: UsageFields, about: object
+    head: CompletionHead, message: AssistantMessage, usage: UsageFields, metadata: object
 ) -> dict[str, object]:
-    """Return a whole completion."""
-    message: dict[str, object] = {
+    """Return the body of a whole completion."""
+    fields: dict[str, object] = {
         "role": "assistant",
-        "content": said.text if said.text or not said.calls else None,
+        "content": message.text if message.text or not message.calls else None,
         "refusal": None,
     }
-    if said.reasoning:
-        message["reasoning_content"] = said.reasoning
-    if said.calls:
-        message["tool_calls"] = _tool_call_fields(said.calls)
-    whole: dict[str, object] = {
+    if message.reasoning:
+        fields["reasoning_content"] = message.reasoning
+    if message.calls:
+        fields["tool_calls"] = _tool_call_fields(message.calls)
+    body: dict[str, object] = {
         "id": head.id,
         "object": "chat.completion",
         "created": head.created,
         "model": head.model,
-        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": said.finish}],
+        "choices": [{"index": 0, "message": fields, "logprobs": None, "finish_reason": message.finish}],
         "usage": usage,
     }
-    return whole if about is None else whole | {"shikisha": about}
+    return body if metadata is None else body | {"shikisha": metadata}
 
 
 class ChunkWriter:
@@ -127,6 +354,7 @@ class ChunkWriter:
 
     def __init__(self, head: CompletionHead) -> None:
         names = {"id": head.id, "object": "chat.completion.chunk", "created": head.created, "model": head.model}
+        # The members that all chunks share are serialized once; the closing brace is left open.
         self._open = f"data: {json.dumps(names, separators=(',', ':'))[:-1]}"
 
     def role(self) -> bytes:
@@ -138,27 +366,21 @@ class ChunkWriter:
         return self._delta({"content": piece})
 
     def reasoning(self, line: str) -> bytes:
-        """Return a line about how the answer is made."""
+        """Return a line about the progress of the run."""
         return self._delta({"reasoning_content": f"{line}\n"})
 
     def calls(self, calls: Sequence[ToolCall]) -> bytes:
-        """Return the calls of the client's tools that are wanted."""
-        return self._delta(
-            {"tool_calls": [{"index": place, **call} for place, call in enumerate(_tool_call_fields(calls))]}
-        )
+        """Return the calls of the client's tools."""
+        fields = [{"index": place, **call} for place, call in enumerate(_tool_call_fields(calls))]
+        return self._delta({"tool_calls": fields})
 
-    def finish(self, reason: str, about: object = None) -> bytes:
-        """Return the chunk that says how it ended."""
-        return self._delta({}, reason, {} if about is None else {"shikisha": about})
+    def finish(self, reason: str, metadata: object = None) -> bytes:
+        """Return the chunk with the finish reason."""
+        return self._delta({}, reason, {} if metadata is None else {"shikisha": metadata})
 
     def usage(self, usage: UsageFields) -> bytes:
         """Return the chunk with the usage."""
         return f'{self._open},"choices":[],"usage":{json.dumps(usage)}}}\n\n'.encode()
-
-    @staticmethod
-    def error(problem: ApiError, run: str) -> bytes:
-        """Return an error, in band."""
-        return streams.sse_data({**problem.body(), "run": run})
 
     def _delta(
         self, delta: dict[str, object], finish: str | None = None, more: dict[str, object] | None = None
@@ -174,259 +396,3 @@ def _tool_call_fields(calls: Sequence[ToolCall]) -> list[dict[str, object]]:
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in calls
     ]
-
-
-APPROVALS_PAGE = "/ui/approvals"
-LastUpdate = ProgressUpdate | ToolCallsNeeded | StillWaiting | None
-
-
-@dataclass(slots=True)
-class ChatCompletion:
-    """A completion under way. `before` is what earlier responses of its run billed; `nested`: it may have children."""
-
-    house: RunService
-    head: CompletionHead
-    teller: ProgressTracker
-    narrowing: RequestOptions
-    nested: bool = False
-    theirs: bool = True  # this client's alone: False where an earlier request began the run
-    usage_wanted: bool = False
-    before: RunUsage = field(default_factory=RunUsage)
-    done: bool = False
-
-    @property
-    def run(self) -> str:
-        """The run's id."""
-        return self.head.run
-
-    async def gone(self) -> None:
-        """Cancel the run: its client has left."""
-        if self.theirs and not self.done:
-            await self.house.cancel(self.run)
-
-    async def whole(self) -> JSONResponse:
-        """Return the completion, or the error, once there is one."""
-        text, notes, last = "", list[str](), None
-        async for told in self._attended():
-            match told:
-                case AnswerPiece():
-                    text += told.text
-                case ProgressNote():
-                    notes.append(told.line)
-                case _:
-                    last = told
-        self.done = True
-        run, used = await self._billed()
-        if (problem := self._objection(last, run)) is not None:
-            return self._refusal(problem, run, used)
-        reasoning = "\n".join(notes) if self.narrowing.progress else ""
-        said = _assistant_message(last, run, text)
-        message = AssistantMessage(said.text, said.finish, said.calls, reasoning)
-        body = completion_body(self.head, message, used.chat(), self._about(run))
-        return JSONResponse(body, headers=finished_headers(self.run, used))
-
-    async def chunks(self) -> AsyncGenerator[bytes]:
-        """Yield the stream."""
-        chunks, last = ChunkWriter(self.head), None
-        yield chunks.role()
-        try:
-            async for told in self._attended():
-                match told:
-                    case AnswerPiece():
-                        yield chunks.text(told.text)
-                    case ProgressNote():
-                        if self.narrowing.progress:
-                            yield chunks.reasoning(told.line)
-                    case _:
-                        last = told
-            run, used = await self._billed()
-            problem = self._objection(last, run)
-        except ApiError as error:
-            problem = error
-        except ShikishaError as error:
-            problem = api_error_of(error)
-        self.done = True
-        if problem is not None:
-            yield chunks.error(problem, self.run)
-            yield streams.DONE_EVENT
-            return
-        for chunk in self._ending(chunks, last, run):
-            yield chunk
-        if self.usage_wanted:
-            yield chunks.usage(used.chat())
-        yield streams.DONE_EVENT
-
-    def _attended(self) -> AsyncGenerator[ProgressUpdate | ToolCallsNeeded | StillWaiting]:
-        return wait_for_run(self.house, self.run, self.teller, self.house.settings.approval_wait)
-
-    def _ending(self, chunks: ChunkWriter, last: LastUpdate, run: Run) -> list[bytes]:
-        told = self.teller.text
-        said = _assistant_message(last, run, told)
-        rest = [chunks.text(said.text[len(told) :])] if len(said.text) > len(told) else []
-        calls = [chunks.calls(said.calls)] if said.calls else []
-        return [*rest, *calls, chunks.finish(said.finish, self._about(run))]
-
-    def _objection(self, last: LastUpdate, run: Run) -> ApiError | None:
-        """Return what stands in the way of an answer; None when nothing does."""
-        match last:
-            case ToolCallsNeeded():
-                return None
-            case AnswerReplaced():
-                said = f"run {self.run}: what was streamed is not the answer: a further attempt said something else"
-                return ApiError(502, f"{said}; the run has it", "answer_replaced")
-            case StillWaiting(suspended=True):
-                at = f"{(self.house.settings.url or '').rstrip('/')}{APPROVALS_PAGE}"
-                return ApiError(409, f"run {self.run} waits for a person, at {at}", "approval_required")
-            case RunEnded() | RunPausedUpdate():
-                found = answer_or_error(run)
-                if isinstance(found, ApiError):
-                    return self._closing() if isinstance(last, RunPausedUpdate) and self.house.closing else found
-                told = self.teller.text
-                return None if found.text.startswith(told) else self._objection(AnswerReplaced(), run)
-            case _:
-                return self._closing()
-
-    def _closing(self) -> ApiError:
-        said = f"run {self.run} is not performed just now, and is taken up again"
-        return ApiError(503, said, "run_interrupted", wait=self.house.settings.drain)
-
-    def _refusal(self, problem: ApiError, run: Run, used: RunUsage) -> JSONResponse:
-        """Return the error of a run that was begun; no client should try again by itself: each try has a price."""
-        told = self._about(run)
-        body = {**problem.body(), "run": self.run} | ({} if told is None else {"shikisha": told})
-        headers = {**problem.headers(), **NO_RETRY, **finished_headers(self.run, used)}
-        return JSONResponse(body, problem.status, headers)
-
-    async def _billed(self) -> tuple[Run, RunUsage]:
-        """Return the run as it stands, and what this response bills."""
-        run = Run.fold(self.teller.events)
-        family = (await self.house.family(self.run)).values() if self.nested else ()
-        return run, run_usage(run, family).less(self.before)
-
-    def _about(self, run: Run) -> object:
-        told = visible_run(run, self.teller.events, self.house.composition.autonomy_policy())
-        return run_metadata(told, self.narrowing.detail, self.house.settings.url)
-
-
-def _assistant_message(last: LastUpdate, run: Run, text: str) -> AssistantMessage:
-    """Return what the assistant says, given what was told of it and the last thing that was."""
-    if isinstance(last, ToolCallsNeeded):
-        return AssistantMessage(text, FINISH_TOOL_CALLS, last.calls)
-    found = answer_or_error(run)
-    if isinstance(found, RunAnswer) and found.cut:
-        return AssistantMessage(found.text, FINISH_LENGTH)
-    return AssistantMessage(text, FINISH_STOP)
-
-
-_require_run_scope = require_scope(KeyScope.RUN)
-RunPrincipal = Annotated[Principal, Depends(_require_run_scope)]
-
-
-class _DirectRoute(APIRoute):
-    """A route whose endpoint takes the request and who asks, documented as others are: what FastAPI does at each
-    request to find that out costs as much as the door itself."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
-        """Return what answers a request."""
-        endpoint = self.endpoint
-
-        async def answer(request: Request) -> Response:
-            given: Response = await endpoint(request, await _require_run_scope(request))
-            return given
-
-        return answer
-
-
-router = APIRouter(tags=["chat"], route_class=_DirectRoute)
-_CHAT_GRACE_SHARE = 0.9  # of the seconds that runs get to end when the server is stopped
-_CHAT_RESPONSES: dict[int | str, dict[str, object]] = {
-    200: {
-        "description": "A chat completion, or with stream its chunks",
-        "content": {
-            "application/json": {"schema": {"type": "object", "required": ["id", "choices", "model", "usage"]}},
-            "text/event-stream": SSE_CONTENT,
-        },
-    }
-}
-
-
-@router.post(
-    "/v1/chat/completions",
-    summary="Create a chat completion",
-    responses={**error_responses(402, 404, 409, 502, 504), **_CHAT_RESPONSES},
-    openapi_extra=request_body_doc(ChatRequest),
-)
-async def create_chat_completion(request: Request, by: RunPrincipal) -> Response:
-    """Have a conversation's next answer made by the pool, under a conductor."""
-    house: RunService = request.app.state.house
-    raw = await read_json(request, lambda raw: check_schema_sizes(raw, Api.CHAT))
-    check_supported(raw)
-    asked = validate_as(raw, ChatRequest)
-    completing = await _ChatStart(
-        house, by, asked, read_request_options(request.headers), read_idempotency_key(request.headers)
-    ).begun()
-    if asked.stream:
-        grace = _CHAT_GRACE_SHARE * house.settings.drain
-        return streams.event_stream(completing.chunks(), started_headers(completing.run), completing.gone, grace)
-    return await run_unless_disconnected(request, completing.whole(), completing.gone)
-
-
-@dataclass(frozen=True, slots=True)
-class _ChatStart:
-    """A request that has been read: who asks what, of which house, within which limits."""
-
-    house: RunService
-    by: Principal
-    asked: ChatRequest
-    narrow: RequestOptions
-    idempotency: str | None
-
-    async def begun(self) -> ChatCompletion:
-        """Begin a run, or go on with the one that waits for what the request brings."""
-        house, task = self.house, task_from_chat(self.asked)
-        await check_schemas(task, Api.CHAT)
-        model = house.catalogue.find(self.asked.model, self.by)
-        back = await find_tool_resumption(house, self.by, task.exchanges, model.name, self.narrow)
-        if back is not None:
-            return await self._resumed(back)
-        wish = RequestedRun(
-            model.name, task, Api.CHAT, self.narrow, idempotency=self.idempotency, metadata=_run_tags(self.asked)
-        )
-        order = house.ordering.order(wish, self.by)
-        made = await start_once(house, order)
-        live = house.live(made.run)
-        events = live.events if live is not None else await house.journal.read(made.run)
-        completing = self._completing(events, order.model, house.cast(order.conductor, order.pool), -1)
-        completing.theirs = made.fresh
-        return completing
-
-    async def _resumed(self, back: ToolResumption) -> ChatCompletion:
-        """Hand the results in, and attend the run from there on."""
-        house, served = self.house, back.served
-        events = await house.journal.read(served.run)
-        past = Run.fold(events[: back.after + 1])
-        cast = house.cast(served.conductor, past.started.pool)
-        made = self._completing(events, served.model, cast, back.after)
-        made.before = run_usage(past, (await house.family(served.run)).values() if made.nested else ())
-        if back.answer is not None:
-            await house.answer(back.answer)
-        return made
-
-    def _completing(
-        self, events: Sequence[Event], model: str, cast: tuple[Pool, Conductor], after: int
-    ) -> ChatCompletion:
-        (pool, conductor), asked = cast, self.asked
-        run = Run.fold(events[:1])
-        heard = bool(asked.stream) and can_stream(run.task, conductor, self.house.composition.autonomy_policy())
-        terms = ProgressTerms(run.started.caps.rounds, streamable_workers(pool), heard)
-        head = CompletionHead(run.id, model, int(run.started.at))
-        made = ChatCompletion(self.house, head, ProgressTracker(terms, after), self.narrow)
-        made.nested = any(card.kind == "conductor" for card in pool.cards)
-        made.usage_wanted = bool(asked.stream_options and asked.stream_options.include_usage)
-        return made
-
-
-def _run_tags(asked: ChatRequest) -> dict[str, str]:
-    """Return what is kept with the run and found again."""
-    named = {"user": asked.user, "safety_identifier": asked.safety_identifier}
-    return {name: value for name, value in named.items() if value is not None} | dict(asked.metadata or {})

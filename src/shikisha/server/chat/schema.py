@@ -1,7 +1,7 @@
-"""The request of `/v1/chat/completions`, and what becomes of each of its parameters.
+"""The request body of `/v1/chat/completions`, and how each parameter of OpenAI's API is treated.
 
-Invariant: every parameter of the API is in `PARAMETERS`; what is refused is refused unless it asks for what happens
-anyway (`n: 1`), and null is the same as not being there. Deliberately absent: turning it into a task (`asking`).
+Invariant: `PARAMETERS` lists every parameter of the API. A refused parameter is accepted only where it asks for what
+happens anyway (`n: 1`); null is the same as absent.
 """
 
 from collections.abc import Mapping

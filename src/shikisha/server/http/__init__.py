@@ -1,5 +1,5 @@
-"""What clients send, as pydantic models: strict about names and types, and about what cannot be honoured.
+"""What every route shares: authentication, limits, request parsing, errors, streams, and the shape of a run's result.
 
-Invariant: a field is honoured, or refused with its name, or it can change no answer; which of these is in a table
-beside the model. Deliberately absent: what is done with it (`ordering` and the routes).
+Change it to change the HTTP behavior of all APIs at once. Every other package of the server may import it; it imports
+`keys` and `lifecycle` only where it needs their types.
 """

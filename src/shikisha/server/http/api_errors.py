@@ -1,11 +1,7 @@
-"""What an HTTP client is told when something cannot be done, in OpenAI's shape.
+"""`ApiError`: a refusal with its HTTP status, in the shape of OpenAI's errors, and its entry in the OpenAPI document.
 
-Invariant 8: a message holds no key, no header and no traceback; what nobody foresaw is a 500 that says only where to
-look. Deliberately absent: texts for each route (whoever raises says what, where, and what was expected).
-
-What the OpenAPI document says of refusals: OpenAI's shape, for every status that a route may answer with.
-
-Deliberately absent: the refusals themselves (`problems`).
+Invariant 8: a message holds no key, no header and no traceback. Whoever raises it says what is wrong, where, and what
+was expected.
 """
 
 from collections.abc import Mapping

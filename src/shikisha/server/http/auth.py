@@ -1,9 +1,9 @@
-"""Doors: who asks, by the key that a request bears, and whether the key opens this one.
+"""Authentication and scopes: which key a request bears, and whether that key may use this route.
 
-A key comes as `Authorization: Bearer KEY`, as every OpenAI client sends it, or as `x-api-key: KEY`. Invariants: nothing
-is decided by a URL or a Host header (Starlette makes the one of the other); no answer and no log line holds what was
-presented; what belongs to another tenant is told to be absent (404), and what a key may not do at all is told so (403).
-Deliberately absent: keys in query strings, which end in other people's logs.
+A key comes as `Authorization: Bearer KEY` or as `x-api-key: KEY`. Invariants: no decision depends on the URL or the
+Host header; no response and no log line holds what was presented; what belongs to another tenant is reported as
+absent (404), a missing scope as such (403). Query strings are not read for keys, because they end up in other
+parties' logs.
 """
 
 import logging
@@ -18,14 +18,14 @@ from shikisha.server.keys.key import KeyScope, Principal
 _LOG = logging.getLogger(__name__)
 _REFUSAL_MESSAGES = {
     KeyRefusal.NONE: "no key was given: expected the header Authorization: Bearer KEY",
-    KeyRefusal.UNKNOWN: "this is no key of this server",
+    KeyRefusal.UNKNOWN: "this key is unknown to this server",
     KeyRefusal.EXPIRED: "this key has expired: ask for another",
     KeyRefusal.REVOKED: "this key was revoked: ask for another",
 }
 
 
 class Unauthenticated(ApiError):
-    """401: no key, or none that opens anything."""
+    """401: no key, or no valid one."""
 
     def __init__(self, why: KeyRefusal) -> None:
         super().__init__(401, _REFUSAL_MESSAGES[why], why)
@@ -38,7 +38,7 @@ class Unauthenticated(ApiError):
 
 
 def require_scope(scope: KeyScope) -> Callable[[Request], Awaitable[Principal]]:
-    """Return the dependency that lets requests in whose key has this scope, and tells who asks."""
+    """Return the FastAPI dependency that gives the principal and requires this scope of its key."""
 
     async def ask(request: Request) -> Principal:
         key = await authenticate(request)
@@ -48,48 +48,43 @@ def require_scope(scope: KeyScope) -> Callable[[Request], Awaitable[Principal]]:
 
 
 async def require_reader(request: Request) -> Principal:
-    """Let requests in whose key may see runs of its tenant, and tell who asks (a dependency)."""
+    """Return the principal of a key that may see runs of its tenant (a FastAPI dependency)."""
     principal = (await authenticate(request)).principal()
     return principal if principal.may(KeyScope.RUN) else check_scope(principal, KeyScope.READ)
 
 
 async def authenticate(request: Request) -> Key:
-    """Return the key that a request bears; Problem when there is none that opens anything."""
-    presented = _presented_key(request)
-    if presented is None:
+    """Return the valid key of a request; ApiError (401) without one."""
+    kind, _, token = request.headers.get("authorization", "").strip().partition(" ")
+    bearer = token.strip() if kind.lower() == "bearer" else ""
+    presented = bearer or request.headers.get("x-api-key", "").strip()
+    if not presented:
         raise Unauthenticated(KeyRefusal.NONE)
     return await authenticate_key(request, presented)
 
 
 async def authenticate_key(request: Request, presented: str) -> Key:
-    """Return the key that was presented with a request, wherever in it; Problem when it opens nothing."""
-    keeper: KeyManager = request.app.state.house.keys
+    """Return the valid key that a request presents, in a header or a form; ApiError (401, 429) otherwise."""
+    manager: KeyManager = request.app.state.service.keys
     address = request.client.host if request.client else ""
-    found = await keeper.find(presented)
+    found = await manager.find(presented)
     if isinstance(found, Key):
         request.state.key = found.id  # for the access log
         return found
-    if wait := keeper.guesses.wrong(address):
+    if wait := manager.wrong_keys.wrong(address):
         raise ApiError(429, "too many wrong keys came from this address", "too_many_wrong_keys", wait=wait)
     _LOG.warning("a key was refused (%s), from %s", found, address or "an unknown address")
     raise Unauthenticated(found)
 
 
 def check_scope(principal: Principal, scope: KeyScope) -> Principal:
-    """Return the principal if it has the scope; Problem (403) when it has not."""
+    """Return the principal if it has the scope; ApiError (403) otherwise."""
     if not principal.may(scope):
         raise ApiError(403, f"the key {principal.name!r} lacks the scope {scope.value!r}", "missing_scope")
     return principal
 
 
 def check_tenant(principal: Principal, tenant: str, what: str) -> None:
-    """Let the principal see what belongs to this tenant; otherwise there is no such thing (404)."""
+    """Raise ApiError (404) unless the principal may see what belongs to this tenant."""
     if not principal.owns(tenant):
         raise ApiError(404, f"there is no {what}", "not_found")
-
-
-def _presented_key(request: Request) -> str | None:
-    kind, _, token = request.headers.get("authorization", "").strip().partition(" ")
-    if kind.lower() == "bearer" and token.strip():
-        return token.strip()
-    return request.headers.get("x-api-key", "").strip() or None

@@ -1,28 +1,18 @@
-"""Connections: how a request comes and how its answer goes, where the client is slow, silent or greedy.
+"""Connections: limits on slow, silent and too many clients, on top of uvicorn's HTTP protocol.
 
-uvicorn reads a request whenever it comes and waits for it for ever; it accepts until descriptors are used up, and then
-neither probes nor the journal get one. Here:
+uvicorn waits forever for a request and accepts until the process has no descriptors left. Here:
 
-- there is no room (`crowd`): whoever finds none is told 503 with `Retry-After`, and only probes (`/healthz`, `/readyz`)
-  are answered, in places that are kept free for this;
-- it takes too long: a request has `Patience.head` seconds in all until its head and its body, if that is small, are
-  whole, however they drip (the application is asked only then); an idle connection has `Patience.idle`;
-- the client does not take its answer: `Patience.stall` seconds in which next to nothing left, and it is cut off.
-  A stream of events may be silent for hours (pings keep it alive): what counts is that the client takes what is sent.
+- `ConnectionLimiter` bounds the number of connections, so that the journal and the workers keep theirs. When there is
+  no room it closes the connection that has waited longest for its client to send something, then one whose client does
+  not read its response. So a client that sends whole requests gets in past any number of clients that do not. A
+  connection that finds no room is told 503 with `Retry-After`; only probes (`/healthz`, `/readyz`) are answered.
+- A request has `ConnectionTimeouts.head` seconds until its head and a small body are complete, however slowly they
+  drip. An idle connection has `idle` seconds.
+- A client that reads next to nothing of its response for `stall` seconds is cut off. A stream of events may be silent
+  for hours.
 
-Deliberately absent: how long a large body may take and how large it may be (`bounds`).
-
-The crowd: how many connections there may be, which goes when there is no room, and how patient we are with each.
-
-Every connection in which it is the client's turn (nothing was sent yet, half a request, idle after an answer) stands in
-one line, the longest there first (who sends a good deal at a time goes to its end, who drips does not). Where there is
-no room the first in line is closed, so somebody who sends whole requests gets in past any number of those who do not;
-then whoever takes nothing of an answer for a while. If all are being answered, the new one gets a place that is kept
-for probes.
-
-Invariant: inbound connections never take more descriptors than `room` (of this process's limit) leaves for the journal
-and for calls to workers. Deliberately absent: bytes (`connections`); limits by address (behind a proxy everybody has
-the same one).
+There are no limits by address: behind a proxy all clients share one. Sizes of bodies are the business of
+`middleware`.
 """
 
 import asyncio
@@ -99,7 +89,7 @@ def max_runs(limit: int | None, wanted: int) -> int:
 
 
 class LimitedConnection(Protocol):
-    """A connection, as far as the crowd knows it."""
+    """A connection, as far as the limiter knows it."""
 
     @property
     def held_up(self) -> bool:
@@ -111,7 +101,7 @@ class LimitedConnection(Protocol):
         """Whether it has sent something that was not read yet, because others had their turn."""
         ...
 
-    def turn_away(self) -> None:
+    def evict(self) -> None:
         """Close the connection because others want its place."""
         ...
 
@@ -124,7 +114,7 @@ class ConnectionLimiter:
         self.kept = max(2, min(32, most // 4))  # places for probes, beside the others
         self.patience = patience or ConnectionTimeouts()
         self.number = 0
-        self.turned_away = 0
+        self.evicted = 0
         self._line: OrderedDict[LimitedConnection, None] = OrderedDict()  # the longest there first
         self._stuck: OrderedDict[LimitedConnection, float] = (
             OrderedDict()
@@ -203,8 +193,8 @@ class ConnectionLimiter:
             return False
         self._line.pop(first, None)
         self._stuck.pop(first, None)
-        self.turned_away += 1
-        first.turn_away()
+        self.evicted += 1
+        first.evict()
         return True
 
 
@@ -231,9 +221,11 @@ _RETRY_AFTER_SECONDS = 1.0  # seconds after which a client that found no room is
 class HttpConnection(HttpToolsProtocol):
     """uvicorn's protocol, with an end to its patience. Made by `Listener`."""
 
-    def __init__(self, crowd: ConnectionLimiter, config: Config, state: ServerState, app_state: dict[str, Any]) -> None:
+    def __init__(
+        self, limiter: ConnectionLimiter, config: Config, state: ServerState, app_state: dict[str, Any]
+    ) -> None:
         super().__init__(config, state, app_state)
-        self._crowd = crowd
+        self._limiter = limiter
         self._timer: asyncio.TimerHandle | None = None
         now = self.loop.time()
         self._since = now  # when the turn became the client's
@@ -253,14 +245,14 @@ class HttpConnection(HttpToolsProtocol):
         peer = transport.get_extra_info("socket")
         if peer is not None:
             self._file = peer.fileno()
-            _configure_socket(peer, self._crowd.patience)
-        if not self._crowd.enter(self):
+            _configure_socket(peer, self._limiter.patience)
+        if not self._limiter.enter(self):
             self.app = _ServerFull(self.app)
-        self._timer = self.loop.call_later(self._crowd.patience.look, self._look)
+        self._timer = self.loop.call_later(self._limiter.patience.look, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let the connection go."""
-        self._crowd.leave(self)
+        self._limiter.leave(self)
         self._first = None
         if self._timer is not None:
             self._timer.cancel()
@@ -269,7 +261,7 @@ class HttpConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Read on; a head, or what frames a body, that is too large ends the connection."""
         if len(data) >= _PROGRESS_BYTES:
-            self._crowd.heard(self)
+            self._limiter.heard(self)
         self._frame += len(data)
         self._feeding = True
         super().data_received(data)
@@ -281,14 +273,14 @@ class HttpConnection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         """Note that the client does not take its answer."""
-        self._crowd.sticks(self, stuck=True)
+        self._limiter.sticks(self, stuck=True)
         super().pause_writing()
 
     def resume_writing(self) -> None:
         """Note that the client takes its answer."""
-        self._crowd.sticks(self, stuck=False)
+        self._limiter.sticks(self, stuck=False)
         if self._silent:
-            self._crowd.waits(self)  # its answer was written before, and is taken now
+            self._limiter.waits(self)  # its answer was written before, and is taken now
         self._taken = self.loop.time()
         super().resume_writing()
 
@@ -332,7 +324,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_message_complete()
         self._frame, self._begun = 0, None
         if not self.cycle.response_complete:
-            self._crowd.works(self)
+            self._limiter.works(self)
 
     def on_response_complete(self) -> None:
         """Note that it is the client's turn, unless it sent another request ahead."""
@@ -342,7 +334,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._begun is not None:
             self._begun = self._since  # what was sent ahead had to wait
         if not ahead and not self.flow.write_paused:
-            self._crowd.waits(self)
+            self._limiter.waits(self)
 
     def shutdown(self) -> None:
         """End the connection once what is being answered has been."""
@@ -375,7 +367,7 @@ class HttpConnection(HttpToolsProtocol):
         """Whether the client is silent because we do not read, or is gone already."""
         return self.flow.read_paused or self.transport.is_closing()
 
-    def turn_away(self) -> None:
+    def evict(self) -> None:
         """Close the connection because others want its place."""
         if self.cycle is not None and not self.cycle.response_complete and not self.cycle.response_started:
             self._refuse(_too_many_connections())
@@ -383,7 +375,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _look(self) -> None:
         """Look whether the client takes too long, now and then."""
-        now, patience = self.loop.time(), self._crowd.patience
+        now, patience = self.loop.time(), self._limiter.patience
         self._timer = self.loop.call_later(patience.look, self._look)
         if self.transport.is_closing() or self.flow.write_paused:
             self._look_after_answer(now, patience.linger if self.transport.is_closing() else patience.stall)
@@ -422,10 +414,12 @@ class HttpConnection(HttpToolsProtocol):
 class ConnectionListener:
     """Accepts connections while there are places; what uvicorn takes for a server of asyncio's."""
 
-    def __init__(self, listening: socket.socket, crowd: ConnectionLimiter, make: Callable[[], HttpConnection]) -> None:
+    def __init__(
+        self, listening: socket.socket, limiter: ConnectionLimiter, make: Callable[[], HttpConnection]
+    ) -> None:
         listening.setblocking(False)
         self.sockets = (listening,)
-        self._crowd = crowd
+        self._limiter = limiter
         self._make = make
         self._entering: set[asyncio.Task[None]] = set()
         self._accepting = asyncio.create_task(self._accept(listening), name="accept")
@@ -441,14 +435,14 @@ class ConnectionListener:
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await self._crowd.has_place()
+            await self._limiter.has_place()
             try:
                 first, _ = await loop.sock_accept(listening)
             except OSError as error:  # no descriptor is left, or the client left before its turn
                 _LOG.warning("a connection could not be accepted: %s", error.strerror)
                 await asyncio.sleep(_ACCEPT_RETRY_SECONDS)
                 continue
-            accepted = [first, *_accept_waiting(listening, self._crowd.places(_ACCEPT_BATCH) - 1)]
+            accepted = [first, *_accept_waiting(listening, self._limiter.places(_ACCEPT_BATCH) - 1)]
             made = [asyncio.create_task(self._enter(each)) for each in accepted]
             self._entering.update(made)
             for each in made:

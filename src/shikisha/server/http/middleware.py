@@ -1,27 +1,15 @@
-"""Every request, counted and logged when its answer has ended: a middleware around everything else.
+"""The ASGI middleware, from the outside in: the access log, the check of the Host header, and the request limits.
 
-Invariant 8: a line holds the route's template, never the path or its query, and no header but those that we made; the
-key's id, never the key. A request without an id of ours gets one, which the client is told (`x-request-id`). A plain
-ASGI middleware: nothing is buffered, streams stream. Deliberately absent: what was asked and answered.
+- `AccessLog` counts and logs every request once its response has ended. A line holds the route's template and the key's
+  id, never the path, the query, the key or the content (invariant 8). It buffers nothing.
+- `HostCheck` defends against DNS rebinding. A server on a loopback address answers only to `localhost`, to IP
+  addresses, and to the names in `server.url` and `server.hosts`. A server on another address answers to any name,
+  since containers and proxies reach it under names that it cannot know; `server.hosts` narrows that.
+- `RequestLimits` bounds the headers, the body, the time a body takes, and the memory for all bodies together. It keeps
+  more than a few kilobytes only for holders of a key. After a refusal it reads on for a moment, so that a client that
+  is still sending sees the response.
 
-How large a request may be and how long it may take to come; and how much of all requests is held at once.
-
-Invariants: a request beyond the bounds is answered (401, 408, 413, 431, 503), and the rest of it is read and thrown
-away for a moment, so that a client that is still sending sees the answer; more than a few bytes are kept only of who
-has a key; what is kept of all bodies together, until they are answered, has a bound. Deliberately absent: bounds on
-what the bytes mean (the wire models have those), and heads that come slowly (`connections`).
-
-Hosts: under which names requests may come (the Host header), and the addresses at which a server is reached.
-
-A page from elsewhere can have its own name point at this machine (DNS rebinding) and then read what a server here
-answers. Bound to a loopback address a server can be reached by nothing but programs of this machine, browsers included,
-so it answers only to names that are its own: `localhost`, any IP address (a name is what gets rebound, an address never
-is), `server.url` and `server.hosts`. Bound to any other address it answers to every name, because the names under which
-containers, clusters and proxies reach it cannot be known here, and because every route wants a key that such a page
-does not have; `server.hosts` narrows that. Probes (`/healthz`, `/readyz`) may name any host.
-
-Invariant: a refusal says which settings let a name in, and the log says which name it was. Deliberately absent: looking
-names up (an address of ours is asked of the routing table, which sends nothing).
+Slow request heads are the business of `connections`.
 """
 
 import asyncio
@@ -58,9 +46,9 @@ UNMATCHED_ROUTE = "(none)"
 class AccessLog:
     """Counts and logs requests."""
 
-    def __init__(self, app: ASGIApp, tallies: "MetricCounters") -> None:
+    def __init__(self, app: ASGIApp, counters: "MetricCounters") -> None:
         self._app = app
-        self._tallies = tallies
+        self._counters = counters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and tell of it."""
@@ -80,10 +68,10 @@ class AccessLog:
         status, state = answer.status or _CLIENT_LEFT, scope["state"]
         route = getattr(scope.get("route"), "path", UNMATCHED_ROUTE)
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
-        self._tallies.request(method, route, status, seconds)
+        self._counters.request(method, route, status, seconds)
         refused = state.get("refused") or (f"http_{status}" if status >= 400 else None)
         if refused is not None:
-            self._tallies.refuse(str(refused))
+            self._counters.refuse(str(refused))
         level = logging.DEBUG if route in _QUIET_ROUTES and status < 500 else logging.INFO
         if _ACCESS_LOG.isEnabledFor(level):
             said = {
@@ -134,23 +122,21 @@ async def _accept_anybody(_: Request) -> None:
 
 
 class RequestLimits:
-    """Pure ASGI middleware: refuses what is too large or too slow. `known` raises Problem for who has no key."""
+    """Pure ASGI middleware: refuses what is too large or too slow. `known` raises ApiError for who has no key."""
 
     def __init__(
         self,
         app: ASGIApp,
         most_bytes: int,
-        most_held: int | None = None,
+        max_held: int | None = None,
         known: Callable[[Request], Awaitable[None]] = _accept_anybody,
         seconds: float = _BODY_SECONDS,
         silent: float = _SILENT_SECONDS,
     ) -> None:
         self._app = app
-        self._most = most_bytes
-        self._most_held = most_held or most_bytes
+        self.max_bytes, self.seconds, self.silent = most_bytes, seconds, silent
+        self._most_held = max_held or most_bytes
         self._known = known
-        self._seconds = seconds
-        self._silent = silent
         self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -190,13 +176,8 @@ class RequestLimits:
         self._held += more
         return True
 
-    @property
-    def limits(self) -> tuple[int, float, float]:
-        """Return the largest body, the seconds in which it comes, and those in which nothing may come."""
-        return self._most, self._seconds, self._silent
-
     async def check(self, request: Request) -> None:
-        """Raise Problem if nobody is known who asks."""
+        """Raise ApiError unless the request bears a valid key or login."""
         await self._known(request)
 
 
@@ -205,7 +186,7 @@ class _LimitedBody:
 
     def __init__(self, bounds: RequestLimits, scope: Scope, receive: Receive) -> None:
         self._bounds, self._scope, self._receive = bounds, scope, receive
-        self._most, seconds, self._silent = bounds.limits
+        self._most, self._silent, seconds = bounds.max_bytes, bounds.silent, bounds.seconds
         self._until = monotonic() + seconds
         self._seen, self._more, self._known = 0, True, False
         self.held = 0  # bytes beyond the small ones, counted in the bound
@@ -304,6 +285,7 @@ class HostCheck:
     def __init__(self, app: ASGIApp, settings: ServerTable) -> None:
         self._app = app
         self._names = accepted_hosts(settings)
+        self._accepted: set[str] = set()  # Host headers that were checked before
         self._logged: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -312,7 +294,9 @@ class HostCheck:
             await self._app(scope, receive, send)
             return
         given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        if len(given) == 1 and _is_accepted(host_name(given[0]), self._names):
+        if len(given) == 1 and (given[0] in self._accepted or _is_accepted(host_name(given[0]), self._names)):
+            if len(self._accepted) < _MAX_LOGGED_HOSTS and len(given[0]) <= _MAX_LOGGED_LENGTH:
+                self._accepted.add(given[0])
             await self._app(scope, receive, send)
             return
         self._note(given)

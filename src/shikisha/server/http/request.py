@@ -1,29 +1,19 @@
-"""Reading a request's body: JSON of a bounded depth, then a wire model; what is wrong is a 400 that names the field.
+"""Reading a request: the JSON body, attachments, and the `X-Shikisha-` headers.
 
-Invariant 8: a message repeats no more of the input than a field's name and a short value. A depth is refused before
-anything that recurses sees it. Deliberately absent: the size in bytes (`bounds`).
-
-What a request may say by header, in every API: tighter limits, fewer workers, more labels, what to tell of the run.
-
-Invariant: all of it narrows. A header that would widen a cap, or names a worker that nobody configured, is refused and
-not clipped; so is one that is there twice (but for labels, which add up), and an unknown `X-Shikisha-` header, because
-whoever sends it counts on it.
-Deliberately absent: what the limits are (the configuration's and the key's, see `ordering`).
+A body is parsed with a bounded depth and validated by a `RequestModel`; a 400 names the field that is wrong and repeats
+at most a short value (invariant 8). A link in an attachment is passed on and never followed. Headers can only narrow
+what a request may do. A header that would widen a cap, names an unknown worker, appears twice (labels add up), or has
+an unknown `X-Shikisha-` name is refused, because its sender relies on it.
 
 | header | holds |
 |---|---|
 | `X-Shikisha-Budget-Dollars`, `-Tokens`, `-Seconds`, `-Steps`, `-Rounds` | a tighter cap for this run |
-| `X-Shikisha-Workers` | the workers that may be used, by name, with commas |
-| `X-Shikisha-Labels` | data labels of what is sent, with commas |
+| `X-Shikisha-Workers` | names of the workers that may be used, separated by commas |
+| `X-Shikisha-Labels` | data labels of the content, separated by commas |
 | `X-Shikisha-Domain` | the task's type, for rules and for autonomy by task class |
-| `X-Shikisha-Metadata` | `summary` or `full`: a `shikisha` object in the answer |
+| `X-Shikisha-Metadata` | `summary` or `full`: a `shikisha` object in the response |
 | `X-Shikisha-Progress` | `reasoning`: lines about earlier steps as reasoning content |
-| `X-Shikisha-Depth` | how many servers of ours the request has come through; chat workers send it |
-
-Images, files and sounds as clients send them, as attachments.
-
-Invariant: a link is passed on and never followed; only an https link or a data URL is taken. Deliberately absent: a
-look into the bytes (whoever reads them says what is wrong with them).
+| `X-Shikisha-Depth` | the number of Shikisha servers that the request has come through; chat workers send it |
 """
 
 import re
@@ -48,7 +38,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class RequestModel(BaseModel):
-    """A part of a request: closed to unknown names, and types are not guessed."""
+    """A part of a request: unknown names are refused, and types are not coerced."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -62,12 +52,12 @@ class ParameterTreatment(StrEnum):
 
 
 async def read_json(request: Request, check: Callable[[dict[str, object]], None] | None = None) -> dict[str, object]:
-    """Return the body as a JSON object; Problem when it is none. `check`: what refuses it before all else."""
+    """Return the body as a JSON object; ApiError when it is none. `check`: what refuses it before all else."""
     return parse_json(await request.body(), check)
 
 
 def parse_json(body: bytes, check: Callable[[dict[str, object]], None] | None = None) -> dict[str, object]:
-    """Return these bytes as a JSON object; Problem when they are none."""
+    """Return these bytes as a JSON object; ApiError when they are none."""
     try:
         raw = from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -76,14 +66,14 @@ def parse_json(body: bytes, check: Callable[[dict[str, object]], None] | None = 
     if not isinstance(raw, dict):
         raise ApiError(400, "the body is not a JSON object", "invalid_json")
     if check is not None:
-        check(raw)  # a look at every level of a megabyte takes long
+        check(raw)  # first, because walking all levels of a megabyte takes long
     if is_too_deep(raw):
         raise ApiError(400, _TOO_DEEP, "invalid_json")
     return raw
 
 
 def validate_as(raw: Mapping[str, object], model: type[M]) -> M:
-    """Return what was read as this model; Problem names what is wrong."""
+    """Return what was read as this model; ApiError names what is wrong."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:
@@ -94,7 +84,12 @@ def is_too_deep(value: object) -> bool:
     """Whether lists and objects are nested deeper than is taken."""
     level: list[object] = [value]
     for _ in range(MAX_JSON_DEPTH):
-        level = [part for each in level for part in _children(each) if isinstance(part, dict | list)]
+        level = [
+            part
+            for each in level
+            for part in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+            if isinstance(part, dict | list)
+        ]
         if not level:
             return False
     return True
@@ -115,12 +110,6 @@ def unsupported_parameter(treatments: Mapping[str, str], name: str, value: objec
 
 
 _TOO_DEEP = f"the body is nested deeper than {MAX_JSON_DEPTH} levels"
-
-
-def _children(value: object) -> Sequence[object]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else ()
 
 
 def _validation_error(error: ValidationError, raw: Mapping[str, object], model: type[BaseModel]) -> ApiError:
@@ -204,7 +193,7 @@ class RequestOptions:
     progress: bool = False
     depth: int = 0
 
-    def narrowed(self, caps: Caps) -> Caps:
+    def narrow_caps(self, caps: Caps) -> Caps:
         """Return these caps with the tighter ones in place; 400 for one that is wider than what is allowed."""
         if not self.caps:
             return caps

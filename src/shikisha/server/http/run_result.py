@@ -1,22 +1,10 @@
-"""The bill of a run: what its answer's own call used, and what everything else used (planning, steps, checks, retries).
+"""The result of a run for an HTTP client: its answer or error, its usage, its headers, and the `shikisha` object.
 
-Invariant: every call of the run and of its child runs is counted once, on one of the two sides, and the two sides
-together are the total; dollars are None as soon as nobody can say what one call cost. A call that failed is known by
-its charge alone, which does not tell input from output: it counts as input. What calls may have used besides, whose
-outcome nobody knows, is a figure of its own and in no other. A run that waited for a client's tools is
-billed in parts, one to a response (`less`). Deliberately absent: prices (they are in the events), caps (`ledger`).
-
-What every answer says of its run beside the API's own fields: headers, and on request the `shikisha` object.
-
-Invariant 9: every substitution is in it: which worker answered instead of which, and why, attempt by attempt. Texts of
-steps are told only where `full` is asked for. Deliberately absent: the usage (`usage`), and what workers were shown
-(the run's page has that).
-
-What went wrong, as an HTTP client is told: errors of the house and runs without an answer, each with its status.
-
-Invariant 8: messages are the run's own, scrubbed already, and nothing of the server's configuration but names that the
-client may use. Whoever would only repeat an expense by trying again is not asked to: `Retry-After` is for what passes.
-Deliberately absent: what nobody foresaw (the app's own handler).
+Invariants: every call of a run and of its child runs counts once, either as the call that gave the answer or as
+orchestration; the cost is unknown (None) as soon as one call's cost is. What a call with an unknown outcome may have
+used is a separate figure. Every substitution of a worker is visible (9). Texts of steps appear only with
+`X-Shikisha-Metadata: full`. A run that waits for a client's tools is billed in parts, one per response
+(`RunUsage.less`). An error that a retry cannot cure says so (`NO_RETRY`), since each retry costs money.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,16 +34,15 @@ from shikisha.engine.run_context import child_run_id
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import MetadataDetail
 
-Details = dict[str, int]
-UsageFields = dict[str, "int | float | Details | None"]
+UsageFields = dict[str, int | float | dict[str, int] | None]
 _NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, slots=True)
 class RunUsage:
-    """What was used: by the call that gave the answer, by all others, and the dollars for both.
+    """Usage of the call that gave the answer, of all other calls, and the cost of both.
 
-    `uncertain` is what may have been used besides.
+    `uncertain` is what calls with an unknown outcome may have used in addition.
     """
 
     answer: Usage = _NO_USAGE
@@ -69,69 +56,65 @@ class RunUsage:
         return self.answer.total + self.others.total
 
     def less(self, earlier: "RunUsage") -> "RunUsage":
-        """Return what was used since an earlier bill of the same run; the answer's call is this bill's own."""
+        """Return the usage since an earlier response of the same run; the answering call belongs to this one."""
         before = _add_usage(earlier.answer, earlier.others)
+        others = Usage(
+            max(0, self.others.input_tokens - before.input_tokens),
+            max(0, self.others.output_tokens - before.output_tokens),
+            max(0, self.others.cached_tokens - before.cached_tokens),
+            max(0, self.others.reasoning_tokens - before.reasoning_tokens),
+        )
         unknown = self.dollars is None or earlier.dollars is None
         dollars = None if unknown else max(0.0, (self.dollars or 0.0) - (earlier.dollars or 0.0))
         possible = max(0.0, (self.uncertain.dollars or 0.0) - (earlier.uncertain.dollars or 0.0))
         uncertain = Amount(max(0, self.uncertain.tokens - earlier.uncertain.tokens), possible)
-        return RunUsage(self.answer, _subtract_usage(self.others, before), dollars, uncertain)
+        return RunUsage(self.answer, others, dollars, uncertain)
 
-    def chat(self) -> UsageFields:
-        """Return it as the `usage` of a chat completion."""
-        return {
-            "prompt_tokens": self.answer.input_tokens,
-            "completion_tokens": self.answer.output_tokens,
+    def chat_fields(self) -> UsageFields:
+        """Return the `usage` object of a chat completion."""
+        return self._fields("prompt", "completion")
+
+    def response_fields(self) -> UsageFields:
+        """Return the `usage` object of a response."""
+        return self._fields("input", "output")
+
+    def _fields(self, into: str, out: str) -> UsageFields:
+        """Return the `usage` object with an API's own words for input and output tokens."""
+        answer, others = self.answer, self.others
+        fields: UsageFields = {
+            f"{into}_tokens": answer.input_tokens,
+            f"{out}_tokens": answer.output_tokens,
             "total_tokens": self.tokens,
-            "prompt_tokens_details": self._into(),
-            "completion_tokens_details": self._out(),
+            f"{into}_tokens_details": {
+                "cached_tokens": answer.cached_tokens,
+                "orchestration_input_tokens": others.input_tokens,
+                "orchestration_input_cached_tokens": others.cached_tokens,
+            },
+            f"{out}_tokens_details": {
+                "reasoning_tokens": answer.reasoning_tokens,
+                "orchestration_output_tokens": others.output_tokens,
+            },
             "cost": self.dollars,
-            **self._besides(),
         }
-
-    def responses(self) -> UsageFields:
-        """Return it as the `usage` of a response."""
-        return {
-            "input_tokens": self.answer.input_tokens,
-            "input_tokens_details": self._into(),
-            "output_tokens": self.answer.output_tokens,
-            "output_tokens_details": self._out(),
-            "total_tokens": self.tokens,
-            "cost": self.dollars,
-            **self._besides(),
-        }
-
-    def _besides(self) -> UsageFields:
-        """Return what may have been used besides, where that is anything."""
-        if self.uncertain == ZERO:
-            return {}
-        return {"uncertain_tokens": self.uncertain.tokens, "uncertain_cost": self.uncertain.dollars}
-
-    def _into(self) -> Details:
-        return {
-            "cached_tokens": self.answer.cached_tokens,
-            "orchestration_input_tokens": self.others.input_tokens,
-            "orchestration_input_cached_tokens": self.others.cached_tokens,
-        }
-
-    def _out(self) -> Details:
-        return {
-            "reasoning_tokens": self.answer.reasoning_tokens,
-            "orchestration_output_tokens": self.others.output_tokens,
-        }
+        if self.uncertain != ZERO:
+            fields |= {"uncertain_tokens": self.uncertain.tokens, "uncertain_cost": self.uncertain.dollars}
+        return fields
 
 
 def run_usage(run: Run, family: Iterable[Run] = ()) -> RunUsage:
-    """Return a run's bill so far; `family` are its child runs, and theirs, as far as they are known."""
+    """Return a run's usage so far; `family` holds its descendants, as far as they are known."""
     below = {child.id: child for child in family if child.id != run.id}
     answer, others, charged, uncertain = _NO_USAGE, _NO_USAGE, ZERO, ZERO
     for attempt, is_answer in _counted_calls(run, below, answers=True):
         charged += attempt.charged
         uncertain += attempt.uncertain
+        # A failed call has only its charge, which does not tell input from output: count it as input.
+        done = attempt.outcome
+        used = done.usage if isinstance(done, AttemptFinished) else Usage(attempt.charged.tokens)
         if is_answer:
-            answer = _add_usage(answer, _usage_of(attempt))
+            answer = _add_usage(answer, used)
         else:
-            others = _add_usage(others, _usage_of(attempt))
+            others = _add_usage(others, used)
     return RunUsage(answer, others, charged.dollars, uncertain)
 
 
@@ -156,7 +139,7 @@ def _counted_calls(run: Run, below: Mapping[str, Run], *, answers: bool) -> Iter
         key = attempt.started.key
         if key in seen:
             continue  # a repeat finds the child runs of its key again
-        children = _child_runs(key, below)
+        children = _child_runs(key, below) if below else []
         if not children:
             yield attempt, attempt is last
             continue
@@ -174,29 +157,12 @@ def _child_runs(key: str, below: Mapping[str, Run]) -> list[Run]:
     return found
 
 
-def _usage_of(attempt: Attempt) -> Usage:
-    match attempt.outcome:
-        case AttemptFinished(usage=usage):
-            return usage
-        case _:
-            return Usage(attempt.charged.tokens)
-
-
 def _add_usage(one: Usage, other: Usage) -> Usage:
     return Usage(
         one.input_tokens + other.input_tokens,
         one.output_tokens + other.output_tokens,
         one.cached_tokens + other.cached_tokens,
         one.reasoning_tokens + other.reasoning_tokens,
-    )
-
-
-def _subtract_usage(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        max(0, one.input_tokens - other.input_tokens),
-        max(0, one.output_tokens - other.output_tokens),
-        max(0, one.cached_tokens - other.cached_tokens),
-        max(0, one.reasoning_tokens - other.reasoning_tokens),
     )
 
 
@@ -210,13 +176,13 @@ def started_headers(run: str) -> dict[str, str]:
     return {"x-shikisha-run-id": run}
 
 
-def finished_headers(run: str, bill: RunUsage) -> dict[str, str]:
-    """Return the headers of a whole answer."""
-    cost = "unknown" if bill.dollars is None else f"{bill.dollars:.10f}".rstrip("0").rstrip(".")
-    said = {**started_headers(run), "x-shikisha-cost": cost, "x-shikisha-tokens": str(bill.tokens)}
-    if bill.uncertain.dollars:
-        said["x-shikisha-uncertain-cost"] = f"{bill.uncertain.dollars:.10f}".rstrip("0").rstrip(".")
-    return said
+def finished_headers(run: str, usage: RunUsage) -> dict[str, str]:
+    """Return the headers of a whole response."""
+    cost = "unknown" if usage.dollars is None else f"{usage.dollars:.10f}".rstrip("0").rstrip(".")
+    headers = {"x-shikisha-run-id": run, "x-shikisha-cost": cost, "x-shikisha-tokens": str(usage.tokens)}
+    if usage.uncertain.dollars:
+        headers["x-shikisha-uncertain-cost"] = f"{usage.uncertain.dollars:.10f}".rstrip("0").rstrip(".")
+    return headers
 
 
 def run_metadata(run: Run, detail: MetadataDetail, url: str | None) -> MetadataFields | None:
@@ -323,9 +289,8 @@ def _check_fields(name: str, status: str, reason: str, *, full: bool) -> Metadat
     return {"check": name, "status": status, **({"reason": reason} if full else {})}
 
 
-NO_RETRY: Mapping[str, str] = {
-    "x-should-retry": "false"
-}  # the openai SDKs go by it: a new try is a new run, and a bill
+# The openai SDKs obey this header. A retry would be a new run, and cost its price again.
+NO_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
 _JOURNAL_RETRY_SECONDS = 5.0
 _CAP_STATUSES: Mapping[str, int] = {
     "dollars": 402,
@@ -350,13 +315,16 @@ _FAULT_STATUSES: Mapping[FaultKind, tuple[int, str]] = {
 
 
 def api_error_of(error: ShikishaError) -> ApiError:
-    """Return what a client is told of an error of the house."""
+    """Return what a client is told of an error of the service."""
     match error:
         case PlanError() | TaskError():
             return ApiError(400, str(error), "invalid_request")
         case JournalUnavailable():
             return ApiError(
-                503, "the journal cannot be written now; nothing was begun", "unavailable", wait=_JOURNAL_RETRY_SECONDS
+                503,
+                "the journal cannot be written now; nothing was started",
+                "unavailable",
+                wait=_JOURNAL_RETRY_SECONDS,
             )
         case UnknownRun():
             return ApiError(404, str(error), "run_not_found")
@@ -365,7 +333,7 @@ def api_error_of(error: ShikishaError) -> ApiError:
         case RunStillOpen() | IdempotencyConflict():
             return ApiError(409, str(error), "conflict")
         case JournalError():
-            return ApiError(500, "the journal does not hold what it should; the operator is asked to look", "journal")
+            return ApiError(500, "the journal is inconsistent; the operator has to check it", "journal")
         case CapReached():
             return ApiError(_CAP_STATUSES.get(error.cap, 429), str(error), "budget_exceeded")
         case WorkerError():
@@ -373,7 +341,7 @@ def api_error_of(error: ShikishaError) -> ApiError:
         case ConfigError():
             return ApiError(500, "the server is not configured for this; its log says more", "misconfigured")
         case _:
-            return ApiError(500, "an error that nobody foresaw; the server's log says more", "internal")
+            return ApiError(500, "an unexpected error; the server's log says more", "internal")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,9 @@
-"""Server-sent events over HTTP: keep-alives, and what happens when the client goes.
+"""Server-sent events: keep-alives, the limit on open streams, and the end of a stream whose key was revoked.
 
-Invariant: a keep-alive is a comment, which no client takes for data; each event leaves as soon as it is there.
-Deliberately absent: what the events are.
-
-Waiting for something on behalf of a client that may leave. Deliberately absent: streams (`sse`).
-
-Streams end when whoever opened one could not open it now: the key was revoked, has lost a scope, or has expired.
-
-Invariant: a stream outlives its key by EVERY seconds and the second for which keys are remembered, however much or
-little it says; its last event says why it ends. While the store cannot be asked nobody can say, and the stream goes on
-until it can. Deliberately absent: what streams hold, and those of `/v1/chat/completions`, which end with their run.
-
-How many streams of events may be open at this server: each looks into the journal now and then.
-
-Invariants: streams together never take more than half of the connections, and a key no more than half of that; bounded
-by the keys that listen now: a key nobody listens with is not remembered. Deliberately absent: streams of runs that a
-request itself began (the caps on runs bound those).
+Invariants: a keep-alive is a comment; each event leaves as soon as it exists. Streams never take more than half of
+the connections, and one key never more than half of that. A stream outlives the revocation of its key by a few
+seconds at most, and its last event says why it ends. Streams of `/v1/chat/completions` end with their run and need no
+such check.
 """
 
 import asyncio
@@ -76,9 +64,9 @@ _GRACE_SHARE = 0.9
 T = TypeVar("T")
 
 
-def stream_grace(house: RunService) -> float:
+def stream_grace(service: RunService) -> float:
     """Return how many seconds streams go on once the server is told to stop: a little less than runs do."""
-    return _GRACE_SHARE * house.settings.drain
+    return _GRACE_SHARE * service.settings.drain
 
 
 async def run_unless_disconnected(
@@ -174,7 +162,7 @@ class StreamLimiter:
         self._open: Counter[str] = Counter()
 
     def listened(self, by: Principal, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-        """Return the events as a stream of this key's; Problem (429, 503) when too many are open."""
+        """Return the events as a stream of this key's; ApiError (429, 503) when too many are open."""
         self._check(by.key)
         return self._counted(by.key, events)
 
@@ -204,6 +192,6 @@ class StreamLimiter:
 
 
 def limit_stream(request: Request, by: Principal, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    """Return the events as a stream of this key's; Problem when too many are open."""
+    """Return the events as a stream of this key's; ApiError when too many are open."""
     listeners: StreamLimiter = request.app.state.listeners
     return listeners.listened(by, events)

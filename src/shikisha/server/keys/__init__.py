@@ -1,9 +1,9 @@
-"""Virtual keys: who may ask, for what, and within which budget; kept beside the journal, in the same database.
+"""Virtual keys: who may ask, for what, and within which budget; stored in the journal's database.
 
-Reading order: `secret` (what a key looks like), `key` (what is known of one), `tables`, `rows` (SQL), `keeper` (issue,
-find, revoke), `sessions` (logins of the pages), `guesses` (wrong keys), `audit` (who changed what). Invariant 8: a
-secret is shown once, to whoever asked for it, and only its hash is kept. Deliberately absent: what a key's runs use
-(`server.purses`).
+Reading order: `key` (what a key is), `key_tables` (SQL), `manager` (issue, find, revoke, logins), `grants` (a
+server's share of a key's budget), `budgets` (a run's view of it), `admin_routes` (`/keys`, `/budgets`, `/admin`).
+Invariant 8: a secret is shown once, to whoever requested it, and only its hash is stored. The rest of the server and
+`cli` import it.
 """
 
 from shikisha.server.keys.key import Key, KeyCaps, KeyRefusal, KeySpec

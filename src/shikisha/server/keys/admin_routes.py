@@ -1,12 +1,7 @@
-"""Administration: keys, what they used, what of the runs' texts is to be forgotten, and who changed what.
+"""Administration over HTTP: keys, budgets, the audit log, and the erasure of runs' texts.
 
-Invariant: every route asks for the scope `admin`; every change is a row of the audit; a secret is in the one answer to
-whoever had it made, and in none after it. Deliberately absent: changing the configuration (that is a file).
-
-Keys, budgets and the audit as JSON: what an administrator may send, and what is shown.
-
-Invariant: what is shown of a key never holds a secret; only the answer to whoever had one made does (`KeyIssued`).
-Deliberately absent: changing a key's tenant (its runs bear it).
+Invariants: every route needs the scope `admin`; every change writes an audit row; a secret is in the one response to
+whoever requested it. The configuration is a file and cannot be changed here, nor can a key's tenant.
 """
 
 from collections.abc import Iterable, Iterator
@@ -92,7 +87,7 @@ class KeyRequest(RequestModel):
     caps: CapsRequest = CapsRequest()
 
     def wanted(self) -> KeySpec:
-        """Return it as the keeper takes it."""
+        """Return it as the manager takes it."""
         return KeySpec(
             self.name,
             self.tenant,
@@ -320,9 +315,9 @@ TenantQuery = Annotated[KeyText | None, Query(description="only this tenant's")]
 )
 async def issue_key(request: Request, response: Response, by: AdminPrincipal) -> IssuedKeyInfo:
     """Issue a key; its secret is told in this answer, and never again."""
-    house, asked = _service(request), validate_as(await read_json(request), KeyRequest)
-    _check_workers(house, asked.workers)
-    made = await house.keys.issue(asked.wanted(), by.key)
+    service, asked = _service(request), validate_as(await read_json(request), KeyRequest)
+    _check_workers(service, asked.workers)
+    made = await service.keys.issue(asked.wanted(), by.key)
     response.headers["Cache-Control"] = "no-store"
     return IssuedKeyInfo.told(made.key, made.secret)
 
@@ -350,11 +345,11 @@ async def read_key(request: Request, id: str, _: AdminPrincipal) -> KeyInfo:  # 
 )
 async def change_key(request: Request, id: str, by: AdminPrincipal) -> KeyInfo:  # noqa: A002
     """Change what a key may do and use, from the next call on."""
-    house, asked = _service(request), validate_as(await read_json(request), KeyChangeRequest)
+    service, asked = _service(request), validate_as(await read_json(request), KeyChangeRequest)
     if "workers" in asked.model_fields_set:
-        _check_workers(house, asked.workers)
+        _check_workers(service, asked.workers)
     with _key_errors():
-        return KeyInfo.of(await house.keys.change(id, asked.over, by.key))
+        return KeyInfo.of(await service.keys.change(id, asked.over, by.key))
 
 
 @router.delete("/keys/{id}", summary="Revoke a key", responses=error_responses(404, 409))
@@ -382,13 +377,13 @@ async def read_budgets(
     since: DayQuery = "1970-01-01",
 ) -> BudgetsInfo:
     """Return what keys may use and used, in all and by day, and what tenants used."""
-    house = _service(request)
-    found = await house.keys.keys(tenant)
+    service = _service(request)
+    found = await service.keys.keys(tenant)
     chosen = found if key is None else [each for each in found if each.id == key]
     if key is not None and not chosen:
         raise _no_such_key()
-    await house.journal.flush()
-    rows = await house.journal.query(partial(read_spend, key=key, since=since))
+    await service.journal.flush()
+    rows = await service.journal.query(partial(read_spend, key=key, since=since))
     return budgets_info(chosen, [(row.key, row.day, row.used) for row in rows])
 
 
@@ -414,24 +409,24 @@ async def erase_runs(request: Request, by: AdminPrincipal) -> ErasureInfo:
 
     By key, tenant or age, runs that are being performed are left alone, and `more` says whether to ask again.
     """
-    house, asked = _service(request), validate_as(await read_json(request), EraseRequest)
+    service, asked = _service(request), validate_as(await read_json(request), EraseRequest)
     if (asked.runs is not None) == asked.by_place:
         raise ApiError(400, "expected either runs, or some of key, tenant and before", "invalid_value", param="runs")
-    gone, more = await _erase_batches(house, asked, by.key)
+    gone, more = await _erase_batches(service, asked, by.key)
     said = {name: value for name, value in asked.model_dump(exclude={"runs"}).items() if value is not None}
-    await house.keys.note(by.key, "runs.erased", ", ".join(gone.runs[:20]), runs=len(gone.runs), **said)
+    await service.keys.note(by.key, "runs.erased", ", ".join(gone.runs[:20]), runs=len(gone.runs), **said)
     return ErasureInfo(runs=list(gone.runs), removed=gone.removed, kept=gone.kept, more=more)
 
 
-async def _erase_batches(house: RunService, asked: EraseRequest, by: str) -> tuple[ErasureResult, bool]:
+async def _erase_batches(service: RunService, asked: EraseRequest, by: str) -> tuple[ErasureResult, bool]:
     """Erase what is asked for, a part at a time; return what is gone, and whether there may be more."""
     try:
         if asked.runs is not None:
-            return await house.store.erase(asked.runs, actor=by, why=asked.why), False
+            return await service.store.erase(asked.runs, actor=by, why=asked.why), False
         gone = ErasureResult()
         filtered = RunFilter(tenant=asked.tenant, key=asked.key, until=asked.before, limit=_ERASED_AT_ONCE)
         for _ in range(_MAX_ERASE_BATCHES):
-            part = await house.store.sweep(filtered, actor=by, why=asked.why)
+            part = await service.store.sweep(filtered, actor=by, why=asked.why)
             if not part.runs:
                 return gone, False
             gone = ErasureResult(gone.runs + part.runs, gone.removed + part.removed, gone.kept + part.kept)
@@ -441,15 +436,15 @@ async def _erase_batches(house: RunService, asked: EraseRequest, by: str) -> tup
 
 
 def _service(request: Request) -> RunService:
-    house: RunService = request.app.state.house
-    return house
+    service: RunService = request.app.state.service
+    return service
 
 
-def _check_workers(house: RunService, workers: list[str] | None) -> None:
+def _check_workers(service: RunService, workers: list[str] | None) -> None:
     """Refuse a key for workers that are not configured: it would be good for nothing, and nobody would know why."""
     for place, name in enumerate(workers or ()):
-        if name not in house.composition.names:
-            known = ", ".join(house.composition.names)
+        if name not in service.container.names:
+            known = ", ".join(service.container.names)
             raise ApiError(
                 400,
                 f"no worker {name!r} is configured; known are: {known}",

@@ -1,14 +1,9 @@
-"""A key's budget, as the runs of the key share it: asked before every run and every call, counted after each.
+"""Budgets and rate limits of keys, as runs use them: checked before each run and each call, counted after it.
 
-Invariants: no key's runs pass a cap of the key, in all or on a day, however many there are, on however many servers,
-and whoever holds the key (admins too); what is used is durable in the very commit that says so; what cannot be checked
-is refused: an unknown price under a cap on dollars, a store that is away, a clock before the last day seen. A refused
-request is charged nothing. Deliberately absent: the arithmetic (`keys.accounts`) and the database (`keys.spend`).
-
-How many requests a minute a key may make of this server.
-
-Invariant: in any minute no more are let in than a minute's worth beyond what was saved up, which is at most a minute's
-worth. Deliberately absent: a count that several servers share (each lets in what it is told to; a budget is shared).
+Invariants: the runs of a key never pass a cap of that key, in total or per day, on any number of servers. Usage is
+durable in the very commit that reports it. What cannot be checked is refused: an unknown price under a dollar cap, a
+database that is away, a clock before the last day of use. A refused request is charged nothing. Requests per minute
+are counted per server.
 """
 
 from collections import defaultdict, deque
@@ -45,14 +40,14 @@ _MINUTE_SECONDS = 60.0
 
 @dataclass(slots=True)
 class RequestRate:
-    """A bucket of requests, which fills with time."""
+    """A token bucket of requests, which fills with time and holds a minute's worth."""
 
     clock: Callable[[], float] = monotonic
     left: float | None = None
     at: float = 0.0
 
     def take(self, per_minute: int) -> float:
-        """Take one request; return 0, or the seconds after which there will be one."""
+        """Take one request; return 0, or the seconds until one is available."""
         self._fill(per_minute)
         if self.left is not None and self.left >= 1:
             self.left -= 1
@@ -60,7 +55,7 @@ class RequestRate:
         return _MINUTE_SECONDS / per_minute * (1 - (self.left or 0.0)) if per_minute else _MINUTE_SECONDS
 
     def headers(self, per_minute: int) -> dict[str, str]:
-        """Return OpenAI's headers for it."""
+        """Return OpenAI's rate limit headers."""
         self._fill(per_minute)
         left = self.left or 0.0
         full = _MINUTE_SECONDS / per_minute * (per_minute - left) if per_minute else _MINUTE_SECONDS
@@ -78,7 +73,7 @@ class RequestRate:
 
 
 _DAY_SECONDS = 86400.0
-_IDLE_SECONDS = 2.0  # seconds after which a key's tranche is given back
+_IDLE_SECONDS = 2.0  # an unused grant is returned after so many seconds
 
 
 class HasMemberId(Protocol):
@@ -86,12 +81,12 @@ class HasMemberId(Protocol):
 
     @property
     def id(self) -> str:
-        """Its name, which is never used again."""
+        """Its id, which is never reused."""
         ...
 
 
 class HasMember(Protocol):
-    """Whoever knows as which member this server uses the database (the store)."""
+    """Knows as which member this server uses the database (the store does)."""
 
     @property
     def member(self) -> HasMemberId:
@@ -100,7 +95,7 @@ class HasMember(Protocol):
 
 
 class KeyLimitReached(ApiError):
-    """A limit of the key refuses the request; the headers say how much there is of it."""
+    """A limit of the key refuses the request; the headers report the limit and what is left of it."""
 
     def __init__(self, status: int, message: str, code: str, wait: float | None, told: Mapping[str, str]) -> None:
         super().__init__(status, message, code, wait=wait)
@@ -128,13 +123,13 @@ class KeyBudgets:
         journal.on_cut(self._cut)
 
     async def admit(self, principal: Principal) -> "RunKeyBudget":
-        """Return the purse for a new run of this key; Limited when the key may begin none now.
+        """Return the budget for a new run of this key; KeyLimitReached when it may not start one now.
 
-        Whoever asked says `begun` when the run is acknowledged, and `over` when it is over or could not be begun.
+        The caller calls `count_request` once the run is acknowledged, and `release` when it ends or could not start.
         """
         key = await self._keys.get(principal.key)
         if key is None or key.refused(self._keys.now()):
-            raise ApiError(401, "this key was taken back", "revoked_api_key")
+            raise ApiError(401, "this key was revoked", "revoked_api_key")
         account, told = self._account(key.id), self._rated(key)
         most = key.caps.runs_at_once
         if most is not None and account.runs >= most:
@@ -151,37 +146,37 @@ class KeyBudgets:
         return RunKeyBudget(self._keys, account, self._touch, told, day)
 
     def of(self, principal: Principal) -> "RunKeyBudget":
-        """Return the purse for a run that was admitted before."""
-        return self.of_key(principal.key)
+        """Return the budget for a run that was admitted before."""
+        return self.budget_of_key(principal.key)
 
-    def of_key(self, key: str) -> "RunKeyBudget":
-        """Return the purse for a run of this key that was admitted before, here or by another server."""
+    def budget_of_key(self, key: str) -> "RunKeyBudget":
+        """Return the budget for a run of this key that was admitted before, here or by another server."""
         account = self._account(key)
         account.runs += 1
         return RunKeyBudget(self._keys, account, self._touch, {}, None)
 
-    async def rest(self) -> None:
-        """Give back what is granted and not used of keys that nobody uses just now; call it now and then."""
+    async def return_unused(self) -> None:
+        """Return the unused grants of idle keys; call it periodically."""
         now = self._clock()
         for key, account in tuple(self._accounts.items()):
             if not account.runs and now - self._touched.get(key, 0.0) >= _IDLE_SECONDS:
-                await account.rest()
+                await account.return_unused()
 
     async def close(self) -> None:
-        """Give everything back: nothing is performed here any more."""
+        """Return all grants: nothing is performed here anymore."""
         await self._journal.flush()
         member = self._store.member.id
         await self._journal.write(partial(_count_and_return, member=member, used=self._told()))
         self.forget()
 
     def forget(self) -> None:
-        """Forget everything: this server was taken for dead, and what it used since is not in the journal."""
+        """Forget everything: this server was declared dead, and what it used since is not in the journal."""
         self._accounts, self._changed = {}, {}
 
     def _account(self, key: str) -> KeyAccount:
         self._touch(key)
         member, known = self._store.member.id, self._accounts.get(key)
-        if known is None or known.member != member:  # another member: this server was taken for dead, and came back
+        if known is None or known.member != member:  # another member: this server was declared dead, and rejoined
             known = self._accounts[key] = KeyAccount(key, member, self._journal, self._keys.now, self._change)
         return known
 
@@ -215,7 +210,7 @@ class KeyBudgets:
 
     def _told(self) -> dict[tuple[str, str], BudgetAmount]:
         changed, self._changed = self._changed, {}
-        return {place: used for account in changed.values() for place, used in account.told().items()}
+        return {place: used for account in changed.values() for place, used in account.take_unreported().items()}
 
     def _cut(self) -> Iterable[TransactionWork]:
         used = self._told()
@@ -224,7 +219,7 @@ class KeyBudgets:
 
 @dataclass(slots=True)
 class RunKeyBudget:
-    """The purse of one run (the engine's port): its calls are held against its key's budget."""
+    """The budget of one run (the engine's port): its calls are reserved in its key's budget."""
 
     keys: KeyManager
     account: KeyAccount
@@ -235,20 +230,20 @@ class RunKeyBudget:
     _days: dict[Amount, deque[str]] = field(default_factory=lambda: defaultdict(deque))
     _over: bool = False
 
-    def begun(self) -> None:
-        """Count the request: its run is acknowledged."""
+    def count_request(self) -> None:
+        """Count the request, since its run is acknowledged."""
         if self._asked is not None:
             self.account.settle(self._asked, ONE_REQUEST, ONE_REQUEST)
             self._counted, self._asked = self._asked, None
 
-    def unbegun(self) -> None:
-        """Count the request no more: its run was refused after all, since nobody knows whether its start is stored."""
+    def uncount_request(self) -> None:
+        """Take the count back: the run was refused after all, as its start may not be stored."""
         if self._counted is not None:
             self.account.settle(self._counted, NO_AMOUNT, NO_AMOUNT.minus(ONE_REQUEST))
             self._counted = None
 
-    def over(self) -> None:
-        """Make room for another run; a request that came to nothing is not counted. Saying it again says nothing."""
+    def release(self) -> None:
+        """Make room for another run; a request without a run is not counted. Calling it again does nothing."""
         if self._asked is not None:
             self.account.settle(self._asked, ONE_REQUEST, NO_AMOUNT)
             self._asked = None
@@ -258,13 +253,13 @@ class RunKeyBudget:
             self.touch(self.account.key)
 
     async def hold(self, need: Amount, worker: str) -> None:
-        """Hold what a call may use at most; CapReached when there is no room, or nobody can say."""
+        """Reserve what a call may use at most; CapReached when that is too much or cannot be known."""
         key = await self.keys.get(self.account.key)
         if key is None or key.refused(self.keys.now()):
-            raise CapReached("key", f"{worker} is not called any more: the key was taken back")
+            raise CapReached("key", f"{worker} is not called: the key was revoked")
         in_dollars = key.caps.dollars is not None or key.caps.dollars_per_day is not None
         if need.dollars is None and in_dollars:
-            raise CapReached("dollars", f"{worker} has no price, and what cannot be priced is not called under a cap")
+            raise CapReached("dollars", f"{worker} has no price, so it cannot be called under a dollar cap")
         day = await self.account.hold(BudgetAmount.of(need), key.caps)
         if isinstance(day, BudgetRefusal):
             cap = day.kind.value if day.why is RefusalReason.CAP else "key"
@@ -272,9 +267,9 @@ class RunKeyBudget:
         self._days[need].append(day)
 
     def settle(self, held: Amount, used: Amount, uncertain: Amount = UNUSED) -> None:
-        """Release what was held for a call and count what it used, on the day on which it was held.
+        """Release what was reserved for a call and count what it used, on the day of the reservation.
 
-        What it may have used counts as if it had: a budget that trusts luck is none, and the day's is new tomorrow.
+        What the call may have used counts in full: a cap must hold even if every uncertain call was charged.
         """
         days = self._days.get(held)
         day = days.popleft() if days else None
@@ -284,7 +279,7 @@ class RunKeyBudget:
 
 
 def _least_amount(key: Key) -> BudgetAmount:
-    """Return what must be left of a key's budget for a run to be begun: a request, and anything of the rest."""
+    """Return what must be left of a key's budget to start a run: one request, and a bit of every capped unit."""
     caps = key.caps
     dollars = int(any((caps.dollars, caps.dollars_per_day)))
     return BudgetAmount(dollars, int(any((caps.tokens, caps.tokens_per_day))), 1)

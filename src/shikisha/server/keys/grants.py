@@ -1,26 +1,14 @@
-"""What keys used, and what servers may use of their budgets, in the database. Each function is one transaction's work.
+"""Budgets of keys across servers: what was spent, what each server is granted, and what its runs hold of that.
 
-A server (member) is granted a tranche of a key's budget, uses it up by itself, and asks for another. Invariant: what
-was used (`spend`) and what is granted and not used yet add up to no more than any cap of the key, on any day and in
-all, whatever servers do side by side and whenever one dies. Three things hold it: tranches of a key are granted one
-after another (its row is locked, and what is granted is read before what was used, so that what is just being counted
-counts twice rather than never); what is used moves from a grant to `spend` in the transaction of the events that say
-so; and the tranche of a dead server stays granted until no run is open that it may have been performing. All writing
-says what is, not by how much it changed, so that doing it twice is doing it once. Deliberately absent: who holds what
-of a tranche (`accounts`).
+A server (member) is granted part of a key's budget, uses it up locally, and asks for more. Invariant: what was spent
+and what is granted but unused add up to no more than any cap of the key, per day and in total, whatever servers do at
+the same time and whenever one dies. Three rules keep it: grants of a key happen one after another (its row is locked,
+and grants are read before spending, so usage in flight counts twice rather than never); usage moves from a grant to
+`spend` in the transaction of the events that report it; a dead server's grant stays until no run is open that it may
+have been performing. All writes state values, not differences, so repeating one is harmless.
 
-Part of a budget: money, tokens and requests, in whole numbers.
-
-Deliberately absent: caps (`key`), and what of a portion is used, held or granted (`accounts`).
-
-What this server may use of one key's budget, and what its runs hold and used of that.
-
-Invariant: what is held and used never passes what was granted, wherever the key has a cap, and what is granted is
-granted by the database (`spend`), one tranche after another. Calls are held against the day on which they begin, and
-counted on that day, whenever they end. A clock that goes back is not believed: by a day at most, and calls still count
-on the later day, so that no day's budget is had twice; by more, and nothing is held until that day comes, or until
-somebody says that it was the later day which was wrong (`spend.mend_clock`). Deliberately absent: runs, and what a
-request is told.
+Calls count on the day on which they start. A clock that goes back by up to a day keeps counting on the later day; a
+larger step blocks the key until that day comes or an operator corrects it (`mend_clock`).
 """
 
 import asyncio
@@ -96,7 +84,7 @@ _ADD_SPEND = Statement.of(
     .where(SPEND.c.key == bindparam("of_key"), or_(SPEND.c.day == ALL_DAYS, SPEND.c.day == bindparam("of_day")))
     .values({name.value: SPEND.c[name] + bindparam(f"more_{name}") for name in BudgetUnit})
 )
-_EXTRA_SHARE = 8  # a tranche is what is needed, and the eighth part of what is left then
+_EXTRA_SHARE = 8  # a grant is what is needed, and the eighth part of what is left then
 
 
 class RefusalReason(StrEnum):
@@ -209,41 +197,41 @@ def mend_clock(connection: Connection, key: str | None, today: str) -> list[Mend
     return mended
 
 
-def grant_budget(connection: Connection, wish: GrantRequest) -> BudgetAmount | BudgetRefusal:
-    """Return all that the member was granted for this day from its beginning on, the wish included, or why not."""
-    key = connection.execute(select(KEYS).where(KEYS.c.id == wish.key).with_for_update()).mappings().one_or_none()
+def grant_budget(connection: Connection, requested: GrantRequest) -> BudgetAmount | BudgetRefusal:
+    """Return all that the member was granted for this day from its beginning on, the requested included, or why not."""
+    key = connection.execute(select(KEYS).where(KEYS.c.id == requested.key).with_for_update()).mappings().one_or_none()
     if key is None:
         return BudgetRefusal(RefusalReason.GONE)
-    rows = _live_grants(connection, wish)
-    mine = rows.pop((wish.day, wish.member), _GrantRow(NO_AMOUNT, NO_AMOUNT))
+    rows = _live_grants(connection, requested)
+    mine = rows.pop((requested.day, requested.member), _GrantRow(NO_AMOUNT, NO_AMOUNT))
     out = {
         ALL_DAYS: _unused_total(rows.values()),
-        wish.day: _unused_total(row for (day, _), row in rows.items() if day == wish.day),
+        requested.day: _unused_total(row for (day, _), row in rows.items() if day == requested.day),
     }
-    spent = _spent_by_day(connection, wish)
+    spent = _spent_by_day(connection, requested)
     latest = max((*spent, *(day for (day, _), row in rows.items() if row.open)), default=ALL_DAYS)
-    if latest > wish.day:
+    if latest > requested.day:
         return BudgetRefusal(RefusalReason.CLOCK, latest=latest)
-    least = wish.used.minus(mine.used).plus(wish.held).plus(wish.need)
+    least = requested.used.minus(mine.used).plus(requested.held).plus(requested.need)
     granted = []
     for place, (kind, needed) in enumerate(least.kinds()):
-        caps = ((ALL_DAYS, key[kind]), (wish.day, key[f"{kind}_per_day"]))
+        caps = ((ALL_DAYS, key[kind]), (requested.day, key[f"{kind}_per_day"]))
         rooms = [
             (cap - spent.get(day, NO_AMOUNT)[place] - out[day][place], day != ALL_DAYS, cap)
             for day, cap in caps
             if cap is not None
         ]
         room, daily, cap = min(rooms, default=(needed, False, 0))
-        if needed > room and wish.need[place]:
-            return BudgetRefusal(RefusalReason.CAP, kind, daily, cap, max(0, room - needed + wish.need[place]))
+        if needed > room and requested.need[place]:
+            return BudgetRefusal(RefusalReason.CAP, kind, daily, cap, max(0, room - needed + requested.need[place]))
         granted.append(mine.used[place] + max(needed, 0) + max(0, room - max(needed, 0)) // _EXTRA_SHARE)
-    return _store_grant(connection, wish, BudgetAmount(*granted))
+    return _store_grant(connection, requested, BudgetAmount(*granted))
 
 
-def _store_grant(connection: Connection, wish: GrantRequest, granted: BudgetAmount) -> BudgetAmount:
-    mine = _own_grant(wish.key, wish.day, wish.member)
+def _store_grant(connection: Connection, requested: GrantRequest, granted: BudgetAmount) -> BudgetAmount:
+    mine = _own_grant(requested.key, requested.day, requested.member)
     if not connection.execute(update(GRANTS).where(mine).values(granted._asdict())).rowcount:
-        _open_account(connection, wish.key, wish.day, wish.member)
+        _open_account(connection, requested.key, requested.day, requested.member)
         connection.execute(update(GRANTS).where(mine).values(granted._asdict()))
     return granted
 
@@ -294,20 +282,20 @@ def read_spend(connection: Connection, key: str | None = None, since: str = "") 
     return [DailySpend(row.key, row.day, BudgetAmount(row.dollars, row.tokens, row.requests)) for row in rows]
 
 
-def _live_grants(connection: Connection, wish: GrantRequest) -> dict[tuple[str, str], _GrantRow]:
+def _live_grants(connection: Connection, requested: GrantRequest) -> dict[tuple[str, str], _GrantRow]:
     """Return what is granted of a key, by day and member, without what dead members need no more."""
     joined = GRANTS.outerjoin(MEMBERS, MEMBERS.c.id == GRANTS.c.member)
     columns = select(GRANTS, MEMBERS.c.state.label("life"), MEMBERS.c.alive_until).select_from(joined)
     found = {}
-    for row in connection.execute(columns.where(GRANTS.c.key == wish.key)).all():
+    for row in connection.execute(columns.where(GRANTS.c.key == requested.key)).all():
         if (
-            wish.member == row.member
+            requested.member == row.member
             or row.life == MemberState.ALIVE
-            or _may_still_be_used(connection, wish.key, row.alive_until)
+            or _may_still_be_used(connection, requested.key, row.alive_until)
         ):
             found[row.day, row.member] = _GrantRow.of(row)
         else:
-            connection.execute(delete(GRANTS).where(_own_grant(wish.key, row.day, row.member)))
+            connection.execute(delete(GRANTS).where(_own_grant(requested.key, row.day, row.member)))
     return found
 
 
@@ -318,10 +306,10 @@ def _may_still_be_used(connection: Connection, key: str, died: float | None) -> 
     return connection.execute(open_one.limit(1)).first() is not None
 
 
-def _spent_by_day(connection: Connection, wish: GrantRequest) -> dict[str, BudgetAmount]:
+def _spent_by_day(connection: Connection, requested: GrantRequest) -> dict[str, BudgetAmount]:
     """Return what was used in all, that day, and on a later day if there is one."""
-    where = or_(SPEND.c.day == ALL_DAYS, SPEND.c.day >= wish.day)
-    rows = connection.execute(select(SPEND).where(SPEND.c.key == wish.key, where))
+    where = or_(SPEND.c.day == ALL_DAYS, SPEND.c.day >= requested.day)
+    rows = connection.execute(select(SPEND).where(SPEND.c.key == requested.key, where))
     return {row.day: BudgetAmount(row.dollars, row.tokens, row.requests) for row in rows}
 
 
@@ -404,10 +392,10 @@ class KeyAccount:
     database: KeyDatabase
     now: Callable[[], float]
     changed: Callable[["KeyAccount"], None]  # called when more was used
-    tranches: dict[str, BudgetGrant] = field(default_factory=dict)
+    grants: dict[str, BudgetGrant] = field(default_factory=dict)
     latest: str = ""
     runs: int = 0
-    _untold: set[str] = field(default_factory=set)  # days on which more was used than the database was told
+    _unreported: set[str] = field(default_factory=set)  # days on which more was used than the database was told
     _caps: KeyCaps | None = None
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
@@ -418,9 +406,9 @@ class KeyAccount:
             day = self._day() or await self._day_again()
             if day is None:
                 return BudgetRefusal(RefusalReason.CLOCK, latest=self.latest)
-            tranche = self.tranches.setdefault(day, BudgetGrant())
-            if (caps == self._caps or not capped) and tranche.room(need, capped):
-                tranche.held = tranche.held.plus(need)
+            grant = self.grants.setdefault(day, BudgetGrant())
+            if (caps == self._caps or not capped) and grant.room(need, capped):
+                grant.held = grant.held.plus(need)
                 return day
             refusal = await self._more(day, need, caps)
             if refusal is not None and not (refusal.why is RefusalReason.CLOCK and refusal.latest > self.latest):
@@ -431,44 +419,44 @@ class KeyAccount:
     def settle(self, day: str | None, held: BudgetAmount, used: BudgetAmount) -> None:
         """Release what was held on a day (None: nothing was, count it today), and count what was used."""
         day = day or self._day() or self.latest
-        tranche = self.tranches.setdefault(day, BudgetGrant())
-        tranche.held = tranche.held.minus(held)
+        grant = self.grants.setdefault(day, BudgetGrant())
+        grant.held = grant.held.minus(held)
         if any(used):
-            tranche.used = tranche.used.plus(used)
-            self._untold.add(day)
+            grant.used = grant.used.plus(used)
+            self._unreported.add(day)
             self.changed(self)
 
-    def told(self) -> dict[tuple[str, str], BudgetAmount]:
+    def take_unreported(self) -> dict[tuple[str, str], BudgetAmount]:
         """Return what was used, by key and day, on the days on which it is more than was returned before."""
-        days, self._untold = self._untold, set()
-        return {(self.key, day): self.tranches[day].used for day in days}
+        days, self._unreported = self._unreported, set()
+        return {(self.key, day): self.grants[day].used for day in days}
 
-    async def rest(self) -> None:
+    async def return_unused(self) -> None:
         """Give back what nobody here holds or used, and forget the days that are over."""
         async with self._turn:
             today = self._day() or self.latest
-            spare = {day: each for day, each in self.tranches.items() if each.spare}
+            spare = {day: each for day, each in self.grants.items() if each.spare}
             for each in spare.values():
                 each.close()
             granted = {day: each.granted for day, each in spare.items()}
             if granted:
                 await self.database.write(partial(return_unused, key=self.key, member=self.member, granted=granted))
-            for day, each in tuple(self.tranches.items()):
-                if day < today and not any(each.held) and day not in self._untold:
-                    del self.tranches[day]
+            for day, each in tuple(self.grants.items()):
+                if day < today and not any(each.held) and day not in self._unreported:
+                    del self.grants[day]
 
     async def _more(self, day: str, need: BudgetAmount, caps: KeyCaps) -> BudgetRefusal | None:
         """Have more granted, unless somebody just did."""
         async with self._turn:
-            tranche = self.tranches.setdefault(day, BudgetGrant())
-            if caps == self._caps and tranche.room(need, _capped_units(caps)):
+            grant = self.grants.setdefault(day, BudgetGrant())
+            if caps == self._caps and grant.room(need, _capped_units(caps)):
                 return None
-            tranche.close()
-            wish = GrantRequest(self.key, day, self.member, tranche.used, tranche.held, need)
-            answer = await self.database.write(partial(grant_budget, wish=wish))
+            grant.close()
+            requested = GrantRequest(self.key, day, self.member, grant.used, grant.held, need)
+            answer = await self.database.write(partial(grant_budget, requested=requested))
             if isinstance(answer, BudgetRefusal):
                 return answer
-            tranche.granted, self._caps = answer, caps
+            grant.granted, self._caps = answer, caps
             return None
 
     def _day(self) -> str | None:

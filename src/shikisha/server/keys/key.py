@@ -1,19 +1,9 @@
-"""What is known of a key: whose it is, what it may do, what it may use. Frozen data without any secret.
+"""A key: its format, its holder (`Principal`), its scopes and its caps. Frozen data; no secret is part of it.
 
-Invariant: money is counted in whole nanodollars, so that sums are exact, a cap is a cap to the last digit, and any
-database adds as we do. Deliberately absent: what has been used (it is counted, not stored with the key).
-
-Who asks: a virtual key's holder, with what the key allows. Frozen data; keys themselves never get here.
-
-Invariant: whatever a request says can only narrow what its principal may do. Deliberately absent: how a key is checked
-(`keys`) and where its budget is kept.
-
-What a key looks like, and what is kept of it.
-
-A key is `sk-shikisha-ID-SECRET`: the id finds its row, the secret is 256 bits of chance. Invariant: only a SHA-256 of
-the whole is kept, and it is compared in constant time. A slow hash protects what people think up, by making each guess
-dear; nobody guesses 256 bits of chance however cheap a guess is, and a slow hash on each request would let anyone
-exhaust us with wrong keys. Deliberately absent: keys that say what they may do (that is looked up, and so revocable).
+A key reads `sk-shikisha-ID-SECRET`: the id finds its row, the secret is 256 random bits. Invariants: only a SHA-256
+of the whole key is stored, and it is compared in constant time; a slow hash would protect only secrets that people
+think up, and would let anyone exhaust the server with wrong keys. Money is counted in whole nanodollars, so sums are
+exact in any database.
 """
 
 import hmac

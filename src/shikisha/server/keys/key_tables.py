@@ -1,21 +1,8 @@
-"""The tables of keys, beside the journal's: the keys, what they used, what servers were granted, logins, the audit.
+"""The database tables of keys, logins, spending, grants and the audit log, with the queries for keys and the audit log.
 
-Invariants: of keys and logins only hashes are kept; what a key used, and what each server may still use of its budget,
-add up to no more than its caps (`server.purses`). Deliberately absent: secrets, and anything of a run.
-
-Who changed what: a row for each administrative act, written in the transaction of the act itself.
-
-Invariant: a row is added and never changed, and holds no secret: whoever writes one names what was changed, not what
-opens it. Deliberately absent: runs (their journal is their audit trail).
-
-Where keys are kept: whatever runs functions of a connection, each in a transaction (the journal does).
-
-Deliberately absent: an implementation.
-
-Keys as rows: each function is one transaction's work, or a part of one.
-
-Invariant: a key's hash leaves this module only to be compared. Deliberately absent: deleting keys; a revoked one still
-says who ran what.
+Invariants: the tables hold only hashes of keys and logins. A revoked key is kept, since it says who ran what. An
+audit row is written in the transaction of the change itself, is never changed, and holds no secret. What runs did is
+in the journal.
 """
 
 import json

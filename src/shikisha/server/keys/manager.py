@@ -1,26 +1,10 @@
-"""Keeps the keys: issues them, finds whose one is, takes them back.
+"""Issues, finds, changes and revokes keys; opens and closes the logins of the web pages.
 
-Invariants: what was revoked in this process opens nothing from then on, and what was revoked elsewhere (another server,
-the command line) nothing after a second; a store that cannot be asked opens nothing. Every change is a row of the
-audit, in the same transaction. Deliberately absent: budgets (`purses`), what a door answers (`doors`).
-
-Answers of a database that are remembered for a moment.
-
-Invariant: no answer is older than `FRESH` when it is given, counted from before it was asked for; what is put in by
-hand is never overtaken by what was asked before. One question is asked once at a time. Bounded. Deliberately absent:
-answers that are given although the database cannot be asked (it fails closed).
-
-How often an address may present something that is no key.
-
-Invariant: bounded memory, whatever comes; a right key is never kept out by what others guess from the same address
-(many clients may share a proxy's). Deliberately absent: blocking addresses; 256 bits are not guessed, and what is
-spared is the log.
-
-Logins of the pages: a cookie's token stands for a key, for a while.
-
-Invariants: a token is 256 bits of chance, of which only a hash is kept; a login is worth no more than its key is now,
-so revoking the key ends it; a form counts only with the token that was bound to this very login (`csrf_of`).
-Deliberately absent: cookies (the pages set them), and passwords (a key is what one logs in with).
+Invariants: a key that this process revoked is refused at once, one that another process revoked after a second
+(`FRESH_SECONDS`). When the database cannot be asked, no key is accepted. Every change writes an audit row in the same
+transaction. A login is worth no more than its key: revoking the key ends it. A form counts only with the CSRF token
+of its login. Wrong keys are rate-limited per address in bounded memory, to spare the log; a valid key is never
+blocked.
 """
 
 import asyncio
@@ -167,7 +151,7 @@ class KeyManager:
         self.now = now
         self._operator = None if operator is None else secret.hash_key(operator)
         self._nobody = secret.hash_key(token_hex())
-        self.guesses = WrongKeyLimiter(clock)
+        self.wrong_keys = WrongKeyLimiter(clock)
         self._known: FreshCache[StoredKey | None] = FreshCache(self._ask, clock)
 
     async def find(self, presented: str) -> Key | KeyRefusal:
@@ -368,13 +352,13 @@ def is_csrf_token(token: str, presented: str) -> bool:
 class LoginSessions:
     """The logins of one database."""
 
-    def __init__(self, keeper: KeyManager) -> None:
-        self._keeper = keeper
+    def __init__(self, manager: KeyManager) -> None:
+        self._manager = manager
         self._fresh: FreshCache[tuple[str, float] | None] = FreshCache(self._ask)
 
     async def open_session(self, key: Key, hours: float = LOGIN_HOURS) -> NewLogin:
         """Log the holder of a key in; the login ends no later than the key. Logins that are over are swept away."""
-        now, token = self._keeper.now(), secrets.token_urlsafe(32)
+        now, token = self._manager.now(), secrets.token_urlsafe(32)
         ends = min(now + hours * 3600, key.expires if key.expires is not None else now + hours * 3600)
 
         def work(connection: Connection) -> None:
@@ -382,7 +366,7 @@ class LoginSessions:
             connection.execute(delete(SESSIONS).where(or_(SESSIONS.c.expires <= now, ahead)))
             connection.execute(insert(SESSIONS), {"hash": hash_key(token), "key": key.id, "expires": ends})
 
-        await self._keeper.database.write(work)
+        await self._manager.database.write(work)
         return NewLogin(token, csrf_token(token), ends)
 
     async def principal_of(self, token: str) -> Principal | None:
@@ -390,10 +374,10 @@ class LoginSessions:
         if not token or len(token) > _MAX_TOKEN_LENGTH:
             return None
         found = await self._fresh.get(hash_key(token))
-        if found is None or not 0 < found[1] - self._keeper.now() <= _MAX_LOGIN_HOURS * 3600:
+        if found is None or not 0 < found[1] - self._manager.now() <= _MAX_LOGIN_HOURS * 3600:
             return None
-        key = await self._keeper.get(found[0])
-        return None if key is None or key.refused(self._keeper.now()) else key.principal()
+        key = await self._manager.get(found[0])
+        return None if key is None or key.refused(self._manager.now()) else key.principal()
 
     async def close_session(self, token: str) -> None:
         """Log out."""
@@ -402,7 +386,7 @@ class LoginSessions:
         def work(connection: Connection) -> None:
             connection.execute(delete(SESSIONS).where(SESSIONS.c.hash == name))
 
-        await self._keeper.database.write(work)
+        await self._manager.database.write(work)
         self._fresh.put(name, None)
 
     async def _ask(self, name: str) -> tuple[str, float] | None:
@@ -411,4 +395,4 @@ class LoginSessions:
             row = connection.execute(columns).one_or_none()
             return None if row is None else (row.key, row.expires)
 
-        return await self._keeper.database.query(work)
+        return await self._manager.database.query(work)

@@ -1,25 +1,10 @@
-"""From a request, in whatever API it came, to an Order: which workers, under which caps, with which labels.
+"""Authorization: from a request in any API to a run with its workers, caps and labels.
 
-Invariant: what may be used is what all of these allow: the configuration, the key, the request's headers, the data's
-labels, and what the task needs of a worker (that it takes its attachments, that it can call tools). Each can only take
-away. When nothing is left the answer says who took it away, and nothing is begun or charged. Deliberately absent:
-the shapes of any API, and keys' own budgets (a purse refuses each call by itself).
-
-What is asked of the house: a task, under whom, by whom, within which limits. The same for every API.
-
-Invariant: an order is complete and valid before anything is done for it: names exist, limits are the tighter of the
-request's and the key's. Deliberately absent: the shapes of any API (each makes orders of its own requests).
-
-A plan that somebody was shown before anything was done, and wants performed just so.
-
-Invariant: the run performs this plan and no other, once, whichever server performs it: the plan lies in the request
-that is kept with the run. Deliberately absent: trust. The plan came back from a browser, so it is parsed as strictly as
-any text, and the engine checks it against pool and caps as it does every plan.
-
-The schemas in a request: the answer's, which has to be one, and those of the client's tools, which are passed on.
-
-Invariant: a schema that is none, or too large to be worked with, is a 400 that names its place, before anything is
-begun. Deliberately absent: what makes a schema too large (`core.json_schema`), and holding an answer to it (`handoff`).
+Invariant: a run may use what all of these allow: the configuration, the key, the request's headers, the data labels,
+and what the task needs of a worker (attachments, tools). Each can only take away. When nothing is left, the error
+says who took it away, and nothing is started or charged. Schemas that are invalid or too large are refused here too.
+A plan that a person confirmed on a page is parsed as strictly as any text (`ConfirmedPlanConductor`). Budgets of keys
+are checked later, at each call.
 """
 
 import json
@@ -93,7 +78,7 @@ class RequestedRun:
     model: str
     task: Task
     api: Api
-    narrowing: RequestOptions
+    options: RequestOptions
     wire: str = "{}"
     detached: bool = False
     idempotency: str | None = None
@@ -103,25 +88,25 @@ class RequestedRun:
 class RunAuthorizer:
     """Makes orders of wishes, over one configuration."""
 
-    def __init__(self, composition: Container, catalogue: ModelCatalog) -> None:
-        self.composition = composition
+    def __init__(self, container: Container, catalogue: ModelCatalog) -> None:
+        self.container = container
         self.catalogue = catalogue
-        self._configured = composition.cards()
-        self._caps, self._guarded = composition.caps, composition.guarded_labels
+        self._configured = container.cards()
+        self._caps, self._guarded = container.caps, container.guarded_labels
         self._cast: set[tuple[str, tuple[str, ...]]] = set()  # what was found castable already
 
-    def order(self, wish: RequestedRun, by: Principal) -> AuthorizedRun:
-        """Return the order; Problem when the model, the workers or the limits cannot be had."""
-        self._deep(wish.narrowing.depth)
-        model = self.catalogue.find(wish.model, by)
-        labels = tuple(sorted(join_labels(wish.task.labels, wish.narrowing.labels, by.labels)))
-        domain = wish.narrowing.domain or wish.task.domain
-        same = (labels, domain) == (wish.task.labels, wish.task.domain)
-        task = wish.task if same else replace(wish.task, labels=labels, domain=domain)
-        cards = self._cards(task, wish.narrowing, by)
-        caps = wish.narrowing.narrowed(self._caps)
+    def authorize(self, requested: RequestedRun, by: Principal) -> AuthorizedRun:
+        """Return the order; ApiError when the model, the workers or the limits cannot be had."""
+        self._deep(requested.options.depth)
+        model = self.catalogue.find(requested.model, by)
+        labels = tuple(sorted(join_labels(requested.task.labels, requested.options.labels, by.labels)))
+        domain = requested.options.domain or requested.task.domain
+        same = (labels, domain) == (requested.task.labels, requested.task.domain)
+        task = requested.task if same else replace(requested.task, labels=labels, domain=domain)
+        cards = self._cards(task, requested.options, by)
+        caps = requested.options.narrow_caps(self._caps)
         spec = model.spec(cards)
-        self._castable(model, spec, cards, lambda card: _why_excluded(card, task, wish.narrowing, by, self._guarded))
+        self._castable(model, spec, cards, lambda card: _why_excluded(card, task, requested.options, by, self._guarded))
         return AuthorizedRun(
             task=task,
             by=by,
@@ -129,25 +114,25 @@ class RunAuthorizer:
             conductor=spec,
             pool=tuple(card.name for card in cards),
             caps=caps,
-            api=wish.api,
-            detached=wish.detached,
-            wire=wish.wire,
-            idempotency=wish.idempotency,
-            metadata=wish.metadata,
-            depth=wish.narrowing.depth,
+            api=requested.api,
+            detached=requested.detached,
+            wire=requested.wire,
+            idempotency=requested.idempotency,
+            metadata=requested.metadata,
+            depth=requested.options.depth,
         )
 
     def _deep(self, depth: int) -> None:
         """Refuse a request that has come through too many servers of ours: one of them asks itself."""
-        most = self.composition.settings.server.max_hops
+        most = self.container.settings.server.deepest
         if depth > most:
             said = f"the request has come through {depth} servers, and at most {most} may (server.max_hops)"
             raise ApiError(400, said, TOO_DEEP_CODE, param=DEPTH_HEADER)
 
-    def _cards(self, task: Task, narrowing: RequestOptions, by: Principal) -> Sequence[Card]:
+    def _cards(self, task: Task, options: RequestOptions, by: Principal) -> Sequence[Card]:
         """Return the cards of the workers that all of them leave."""
         cards = _allowed_by_key(self._configured, by)
-        cards = _chosen_by_request(cards, narrowing.workers, self.composition)
+        cards = _chosen_by_request(cards, options.workers, self.container)
         cards = _cleared_for_labels(cards, task, self._guarded)
         return _able_to_perform(cards, task)
 
@@ -161,7 +146,7 @@ class RunAuthorizer:
         if (spec, names) in self._cast:
             return
         try:
-            self.composition.conductor(spec, self.composition.pool(names))
+            self.container.conductor(spec, self.container.pool(names))
         except ConfigError as error:
             for card in self._configured:
                 if card.name not in names and repr(card.name) in str(error):
@@ -184,13 +169,13 @@ def _allowed_by_key(cards: Sequence[Card], by: Principal) -> Sequence[Card]:
     return left
 
 
-def _chosen_by_request(cards: Sequence[Card], wanted: Sequence[str] | None, composition: Container) -> Sequence[Card]:
+def _chosen_by_request(cards: Sequence[Card], wanted: Sequence[str] | None, container: Container) -> Sequence[Card]:
     if wanted is None:
         return cards
     known = [card.name for card in cards]
     for name in wanted:
         if name not in known:
-            status, why = (403, "may not be used") if name in composition.names else (400, "does not exist")
+            status, why = (403, "may not be used") if name in container.names else (400, "does not exist")
             said = f"X-Shikisha-Workers: the worker {name!r} {why}; those that may be used are {', '.join(known)}"
             raise ApiError(status, said, "no_worker", param="X-Shikisha-Workers")
     return [card for card in cards if card.name in wanted]
@@ -205,12 +190,12 @@ def _cleared_for_labels(cards: Sequence[Card], task: Task, guarded: frozenset[st
 
 
 def _why_excluded(
-    card: Card, task: Task, narrowing: RequestOptions, by: Principal, guarded: frozenset[str]
+    card: Card, task: Task, options: RequestOptions, by: Principal, guarded: frozenset[str]
 ) -> tuple[str, str]:
     """Return why a worker may not be used or cannot be, and the code of that."""
     if by.workers is not None and card.name not in by.workers:
         return "which this key may not use", "no_worker"
-    if narrowing.workers is not None and card.name not in narrowing.workers:
+    if options.workers is not None and card.name not in options.workers:
         return "which X-Shikisha-Workers leaves out", "no_worker"
     if not is_cleared(card, task.labels, guarded):
         needed = ", ".join(sorted(guarded.intersection(task.labels)))
@@ -299,7 +284,7 @@ def check_schema_sizes(raw: Mapping[str, object], api: Api) -> None:
 
 
 async def check_schemas(task: Task, api: Api) -> None:
-    """Refuse a task with a schema that cannot be worked with; Problem (400) says which, and where."""
+    """Refuse a task with a schema that cannot be worked with; ApiError (400) says which, and where."""
     where = _ANSWER_SCHEMA_FIELDS[api]
     try:
         if task.answer_schema is not None:

@@ -1,15 +1,8 @@
-"""A run as it happens: whoever listens hears the same events in the same order, from any place on.
+"""Updates of a run for any number of listeners: live from this process, or from the journal when it runs elsewhere.
 
-Invariant: an event has the same number for every listener and after every restart (its place among the run's events in
-the journal); text pieces are heard as they come and bear no number: the answer is in the events. Whoever comes while
-an attempt is under way hears all that it has said. A slow listener holds up nobody. Deliberately absent: runs performed
-elsewhere (`house` reads those from the journal).
-
-Hearing a run from wherever it is performed: here, in another server, or long ago.
-
-Invariant: the numbers of events are the same on every path (their places among the run's events in the journal), so a
-listener that moves from one server to another misses nothing and hears nothing twice. Deliberately absent: text pieces
-of runs that are performed elsewhere (the journal has whole answers only).
+Invariants: an event has the same number for every listener on every server (its place among the run's events), so a
+listener that moves to another server misses nothing. Text pieces have no number; the events hold the whole answer. A
+listener that arrives during an attempt gets all its text so far. A slow listener delays nobody.
 """
 
 import asyncio
@@ -56,7 +49,7 @@ class LiveRun:
     def __init__(self, run: str, past: Sequence[Event] = ()) -> None:
         self.run = run
         self.events = list(past)
-        self._ears: list[asyncio.Queue[RunUpdate | None]] = []
+        self._queues: list[asyncio.Queue[RunUpdate | None]] = []
         self._said: dict[tuple[int, int], tuple[int, list[str]]] = {}  # by attempts under way, since their events
         self.over = False
 
@@ -86,35 +79,35 @@ class LiveRun:
     def end(self) -> None:
         """Nothing follows: every listener comes to its end."""
         self.over = True
-        for ear in self._ears:
-            ear.put_nowait(None)
+        for queue in self._queues:
+            queue.put_nowait(None)
 
     async def listen(self, after: int = -1) -> AsyncGenerator[RunUpdate]:
         """Yield the events after a number, then everything as it comes, until the run ends or stops here."""
-        ear: asyncio.Queue[RunUpdate | None] = asyncio.Queue()
+        queue: asyncio.Queue[RunUpdate | None] = asyncio.Queue()
         known = list(enumerate(self.events))
         growing = [(place, pieces) for place, (since, pieces) in self._said.items() if since > after and pieces]
         said = [TextUpdate(*place, "".join(pieces)) for place, pieces in growing]
         if not self.over:
-            self._ears.append(ear)
+            self._queues.append(queue)
         try:
             for number, event in known[after + 1 :]:
                 yield EventUpdate(number, event)
             for piece in said:
                 yield piece
-            while not (self.over and ear.empty()):
-                heard = await ear.get()
+            while not (self.over and queue.empty()):
+                heard = await queue.get()
                 if heard is None:
                     return
                 if not (isinstance(heard, EventUpdate) and heard.number <= after):
                     yield heard
         finally:
-            if ear in self._ears:
-                self._ears.remove(ear)
+            if queue in self._queues:
+                self._queues.remove(queue)
 
     def _tell(self, heard: RunUpdate) -> None:
-        for ear in self._ears:
-            ear.put_nowait(heard)
+        for queue in self._queues:
+            queue.put_nowait(heard)
 
 
 _POLL_SECONDS = 0.2  # seconds between two looks into the journal

@@ -1,18 +1,9 @@
-"""The runs under way in this process: each a task of one group, watched, charged, and let go of in order.
+"""Executes runs in this process: each run is a task of one group, observed, charged, and released in order.
 
-Invariants: nothing that happens to one run reaches another; whatever a run ends in, those who listen come to an end;
-a run that the journal could not take any further is kept in mind (`stuck`), to go on once it can. Deliberately absent:
-which runs those are (`house`).
-
-A run that this process performs: who listens to it, what it has used, and whether somebody wants it to stop.
-
-Deliberately absent: performing it (`house`).
-
-The recorder of served runs: events go to the journal, and what a run's row says goes along in the same commit.
-
-Invariant: a run's end and its row's end, and a run's wait and its row's wait, are durable together or not at all, so
-a list never shows a run as open that has ended, and nobody takes over what is over. Deliberately absent: deciding
-anything; and the rows of runs that were not begun here (the command line's).
+Invariants: nothing that happens to one run reaches another one; every listener of a run comes to an end. A run's end
+or wait and the change of its row are one commit (`ServedRunRecorder`), so a list never shows a run as open that has
+ended, and nobody takes over what is finished. A run that the journal could not store is remembered (`stuck`) and
+resumed when the journal is back.
 """
 
 import asyncio
@@ -38,27 +29,27 @@ from shikisha.server.store import RunStore, ServedState
 
 @dataclass(slots=True)
 class ActiveRun:
-    """A run under way. `used` counts its child runs' calls too (dollars None: nobody can say), as does `uncertain`."""
+    """A run in progress. `used` and `uncertain` include the calls of its child runs (dollars None: unknown)."""
 
     live: LiveRun
-    purse: RunKeyBudget
+    budget: RunKeyBudget
     used: Amount = ZERO
     uncertain: Amount = ZERO
-    stopped: bool = False  # cancelled for good; otherwise an interrupted run is taken up again
+    stopped: bool = False  # canceled for good; any other interrupted run is resumed
     acknowledged: bool = False  # its start is durable
     expelled: bool = False  # another server performs it now
-    answered: bool = False  # something that it waits for came while it was still being performed
+    answered: bool = False  # an answer that it waits for came while it was still being performed
     known: set[str] = field(default_factory=set)  # the questions whose answers it was performed with
     task: "asyncio.Task[Run | None] | None" = field(default=None, repr=False)
     failure: BaseException | None = None
 
     async def hold(self, need: Amount, worker: str) -> None:
-        """Hold what a call may use in the budget that the run shares (the engine's Purse)."""
-        await self.purse.hold(need, worker)
+        """Reserve what a call may use in the key's budget (the engine's port)."""
+        await self.budget.hold(need, worker)
 
     def settle(self, held: Amount, used: Amount, uncertain: Amount = ZERO) -> None:
-        """Release what was held, and count what was used or may have been, for the budget and for the run."""
-        self.purse.settle(held, used, uncertain)
+        """Release a reservation, and count what was used or may have been, for the budget and for the run."""
+        self.budget.settle(held, used, uncertain)
         self.used += used
         self.uncertain += uncertain
 
@@ -67,18 +58,21 @@ _LOG = logging.getLogger(__name__)
 
 
 class RunExecutor(ABC):
-    """What is performed here, by name; `watchers` hear every event, `recallers` what a run had before it goes on here.
+    """The runs that this process performs, by id.
 
-    `endings` are called, each in a thread, when nothing is performed any more.
+    `observers` get every event, `history_observers` the earlier events of a run that is resumed here.
+    `shutdown_callbacks` are called, each in a thread, once nothing is performed anymore.
     """
 
-    def __init__(self, journal: Journal, purses: KeyBudgets, drain: float) -> None:
+    engine: Engine
+
+    def __init__(self, journal: Journal, key_budgets: KeyBudgets, drain: float) -> None:
         self.journal = journal
-        self.purses = purses
+        self.key_budgets = key_budgets
         self.running: dict[str, ActiveRun] = {}
-        self.watchers: list[Callable[[Event], None]] = []
-        self.recallers: list[Callable[[Sequence[Event]], None]] = []
-        self.endings: list[Callable[[], None]] = []
+        self.observers: list[Callable[[Event], None]] = []
+        self.history_observers: list[Callable[[Sequence[Event]], None]] = []
+        self.shutdown_callbacks: list[Callable[[], None]] = []
         self.stuck: set[str] = set()
         self.expulsions = 0
         self.closing = False
@@ -91,22 +85,22 @@ class RunExecutor(ABC):
         self._group = group
 
     async def close(self) -> None:
-        """Begin nothing more, give runs time to end, and interrupt what has not ended."""
+        """Start nothing more, give runs time to end, and interrupt the rest."""
         self.closing = True
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=self._drain)
-        while self._tasks:  # also what was gone on with meanwhile: a run that got its answer
+        while self._tasks:  # also a run that was resumed meanwhile, because it got its answer
             self._interrupt()
             await asyncio.wait(tuple(self._tasks))
 
-    def hasten(self) -> None:
-        """Begin nothing more, and interrupt what is performed now: whoever stops this server wants no waiting."""
+    def stop_now(self) -> None:
+        """Start nothing more, and interrupt all runs at once."""
         self.closing, self._drain = True, 0.0
         self._interrupt()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of any run goes on here."""
+        """Whether no run is in progress here."""
         return not self._tasks
 
     def _interrupt(self) -> None:
@@ -114,20 +108,20 @@ class RunExecutor(ABC):
             task.cancel()
 
     def expelled(self) -> None:
-        """Let go of every run: another server holds them now (this one was silent for longer than its lease)."""
+        """Let go of every run, since other servers own them now: this one was silent for longer than its lease."""
         for running in self.running.values():
             running.expelled = True
             if running.task is not None:
                 running.task.cancel()
         self.stuck.clear()
-        self.purses.forget()
+        self.key_budgets.forget()
         self.expulsions += 1
 
     def perform(self, name: str, running: ActiveRun, performing: Coroutine[object, object, Run]) -> None:
         """Perform a run in a task of its own."""
         if self._group is None:
-            raise RuntimeError("the house is not open")
-        performed = self._performed(name, running, performing)
+            raise RuntimeError("the service is not open")
+        performed = self._run_to_end(name, running, performing)
         task = self._group.create_task(performed, name=f"run {name}", context=run_context(name))
         running.task, self.running[name] = task, running
         self._tasks.add(task)
@@ -140,7 +134,7 @@ class RunExecutor(ABC):
         performing: Coroutine[object, object, Run],
         task: "asyncio.Task[Run | None]",
     ) -> None:
-        """Let go of a run whose task has ended, even if that was cancelled before it began."""
+        """Let go of a run whose task has ended, even if it was canceled before it started."""
         self._tasks.discard(task)
         performing.close()
         self._let_go(name, running)
@@ -148,11 +142,13 @@ class RunExecutor(ABC):
     def _let_go(self, name: str, running: ActiveRun) -> None:
         if self.running.get(name) is running:
             del self.running[name]
-        running.purse.over()
+        running.budget.release()
         running.live.end()
 
-    async def _performed(self, name: str, running: ActiveRun, performing: Coroutine[object, object, Run]) -> Run | None:
-        """Perform a run to its end, or to where it waits; nothing that happens to it reaches other runs."""
+    async def _run_to_end(
+        self, name: str, running: ActiveRun, performing: Coroutine[object, object, Run]
+    ) -> Run | None:
+        """Perform a run until it ends or waits, and keep its failures from other runs."""
         run: Run | None = None
         try:
             run = await performing
@@ -163,12 +159,12 @@ class RunExecutor(ABC):
             running.failure = journal_unavailable()
             if running.acknowledged and not running.expelled:
                 self.stuck.add(name)
-            _LOG.warning("run %s cannot be written down: %s", name, type(error).__name__)
+            _LOG.warning("run %s cannot be recorded: %s", name, type(error).__name__)
         except ShikishaError as error:
             running.failure = error
             self._give_up(name, running)
-        except BaseException as error:  # one run's surprise must not end all the others
-            if asyncio.current_task() is not running.task:  # it is not performed, but closed
+        except BaseException as error:  # an unexpected failure of one run must not end the others
+            if asyncio.current_task() is not running.task:  # the coroutine is being closed, not performed
                 raise
             running.failure = ApiError(500, f"run {name} ended unexpectedly", "internal_error")
             _LOG.exception("run %s: %s", name, type(error).__name__)
@@ -176,74 +172,67 @@ class RunExecutor(ABC):
         finally:
             self._let_go(name, running)
         if run is not None and run.status is RunStatus.SUSPENDED:
-            await self._waited(name, running)
+            try:
+                await self.on_waiting(name, running)
+            except JournalUnavailable:
+                if not running.expelled:
+                    self.stuck.add(name)
+            except Exception as error:  # noqa: BLE001 - the run keeps waiting, and maintenance looks at it again
+                _LOG.error("run %s waits, and cannot be read: %s", name, type(error).__name__)
         return run
 
     def _give_up(self, name: str, running: ActiveRun) -> None:
-        with suppress(JournalUnavailable):  # this server was taken for dead: the run is another's
-            self.given_up(name, running)
-
-    async def _waited(self, name: str, running: ActiveRun) -> None:
-        try:
-            await self.waited(name, running)
-        except JournalUnavailable:
-            if not running.expelled:
-                self.stuck.add(name)
-        except Exception as error:  # noqa: BLE001 - other people's code, and the table says what it raised
-            _LOG.error("run %s waits, and cannot be looked at: %s", name, type(error).__name__)
+        with suppress(JournalUnavailable):  # this server was declared dead: another one owns the run
+            self.mark_given_up(name, running)
 
     @abstractmethod
-    def given_up(self, name: str, running: ActiveRun) -> None:
-        """Note that a run cannot be performed any further: nobody is to take it up by itself."""
+    def mark_given_up(self, name: str, running: ActiveRun) -> None:
+        """Stop a run that cannot be performed any further, so that no server resumes it by itself."""
 
     @abstractmethod
-    async def waited(self, name: str, running: ActiveRun) -> None:
-        """Go on with a run that waits, if it has got what it waits for meanwhile."""
+    async def on_waiting(self, name: str, running: ActiveRun) -> None:
+        """Resume a run that waits, if its answer has arrived meanwhile."""
 
     async def acknowledged(self, running: ActiveRun) -> None:
-        """Return when the run's start is durable; Problem when the journal did not take it."""
+        """Return when the run's start is durable; ApiError when the journal did not store it."""
         await asyncio.sleep(0)  # the run's own task adds its first event
         if running.failure is not None and not running.live.events:
-            raise running.failure  # it was refused, and is charged nothing
-        running.purse.begun()  # counted with that event, in one commit
+            raise running.failure  # the engine refused it, and nothing is charged
+        running.budget.count_request()  # stored with the first event, in one commit
         try:
             await self.journal.flush()
         except JournalError as error:
-            running.purse.unbegun()
+            running.budget.uncount_request()
             raise journal_unavailable() from error
         running.acknowledged = True
 
     def drop(self, running: ActiveRun) -> None:
-        """Let go of a run that could not be begun, or whose client went away meanwhile."""
+        """Let go of a run that could not start, or whose client left meanwhile."""
         running.stopped = True
         if running.task is not None:
             running.task.cancel()
 
-    def lent(self, engine: Engine, running: ActiveRun) -> Engine:
-        """Return the engine for one run."""
-        watchers = [running.live.observe, *self.watchers]
+    def engine_for(self, running: ActiveRun) -> Engine:
+        """Return the engine with the observers, the text callback and the budget of one run."""
+        observers = [running.live.observe, *self.observers]
 
         def observe(event: Event) -> None:
             if isinstance(event, QuestionAnswered):
                 running.known.add(event.question)
-            for watcher in watchers:
-                watcher(event)
+            for observer in observers:
+                observer(event)
 
-        return engine.lent(observe, running.live.say, running, lambda: running.acknowledged)
+        return self.engine.lent(observe, running.live.say, running, lambda: running.acknowledged)
 
 
 def journal_unavailable() -> ApiError:
-    """Return what is said while nothing can be recorded."""
-    return ApiError(
-        503,
-        "the journal cannot be written now, and nothing is done that cannot be recorded",
-        "journal_unavailable",
-        wait=2,
-    )
+    """Return the error for requests that the journal cannot record."""
+    said = "the journal cannot be written now, and nothing is done that cannot be recorded"
+    return ApiError(503, said, "journal_unavailable", wait=2)
 
 
 class ServedRunRecorder:
-    """A Recorder in front of the journal; `running` are the runs that this process performs."""
+    """A recorder in front of the journal that also updates the rows of runs; `running` are this process's runs."""
 
     def __init__(self, journal: Journal, store: RunStore, running: Mapping[str, ActiveRun]) -> None:
         self._journal = journal
@@ -251,30 +240,28 @@ class ServedRunRecorder:
         self._running = running
 
     def add(self, event: Event) -> None:
-        """Append an event, and say in the run's row what it means for the run."""
+        """Append an event, and update the run's row in the same commit."""
         self._journal.add(event)
         running = self._running.get(event.run)
         if running is None:
             return
         match event:
             case RunFinished():
-                self._mark(event, ServedState.ENDED, event.status, running)
+                state, status = ServedState.ENDED, event.status
             case RunPaused(status=RunStatus.SUSPENDED):
-                self._mark(event, ServedState.WAITING, event.status, running)
+                state, status = ServedState.WAITING, event.status
             case RunPaused():
-                self._mark(event, ServedState.STOPPED if running.stopped else ServedState.OPEN, event.status, running)
+                state, status = ServedState.STOPPED if running.stopped else ServedState.OPEN, event.status
             case RunResumed():
-                self._mark(event, ServedState.OPEN, RunStatus.RUNNING, running)
+                state, status = ServedState.OPEN, RunStatus.RUNNING
             case _:
-                pass
+                return
+        self._store.mark(event.run, state, status=status, used=running.used, uncertain=running.uncertain)
 
     async def flush(self) -> None:
-        """Return when every event added so far is durable."""
+        """Wait until every event added so far is durable."""
         await self._journal.flush()
 
     async def read(self, run: str) -> tuple[Event, ...]:
         """Return a run's events in the order written."""
         return await self._journal.read(run)
-
-    def _mark(self, event: Event, state: ServedState, status: RunStatus, running: ActiveRun) -> None:
-        self._store.mark(event.run, state, status=status, used=running.used, uncertain=running.uncertain)

@@ -1,19 +1,8 @@
-"""The server process: the house, the application, uvicorn around it, and an end in good order.
+"""The server process: the run service, the application, uvicorn around it, and an orderly end.
 
-Invariant: requests stop before runs do, and runs before the journal; with a second signal nobody is waited for.
-Deliberately absent: several worker processes of one server (start several servers on one PostgreSQL), TLS, reloading.
-
-Opening the house and closing it: the journal, the store, the keys, and the one group in which runs are performed.
-
-Invariant: on leaving, runs get `drain` seconds to end; what has not ended by then is interrupted, released, and taken
-up by the next server. What looks after runs (claiming those of dead servers, noticing cancellations) ends first.
-Deliberately absent: signals (the HTTP server's business).
-
-What the process is told by signals: to stop in good order, then to stop now, and then to be gone.
-
-Invariant: from the first signal on until everything is closed, a further one makes it faster and never leaves a run
-that could have been released. Deliberately absent: what stopping is (`serving`); and signals on Windows, where Ctrl-C
-cancels everything at once.
+Invariants: on shutdown requests stop before runs, and runs before the journal. Runs get `drain` seconds; the rest is
+interrupted, released, and resumed by the next server. A second signal stops at once. There is one process per server:
+start several servers on one PostgreSQL database to use more. TLS and reloading are left to a proxy and a supervisor.
 """
 
 import asyncio
@@ -53,52 +42,52 @@ from shikisha.server.ops.watchdog import Watchdog, start_watchdog
 from shikisha.server.ops.webhooks import WebhookSender
 from shikisha.server.store import open_store
 
-_WEBHOOK_CLOSE_SECONDS = 2.0  # seconds that receivers of webhooks get when the house is closed
+_WEBHOOK_CLOSE_SECONDS = 2.0  # seconds that receivers of webhooks get when the service is closed
 
 
 @asynccontextmanager
-async def open_service(composition: Container, journal_url: str = "") -> AsyncIterator[RunService]:
+async def open_service(container: Container, journal_url: str = "") -> AsyncIterator[RunService]:
     """Open everything that serving needs, and close it in order. ConfigError for conductors that could not conduct."""
-    check_conductors(composition)
-    lease = composition.settings.server.lease
+    check_conductors(container)
+    lease = container.settings.server.lease
     async with (
-        open_journal(journal_url or composition.journal_url()) as journal,
+        open_journal(journal_url or container.journal_url()) as journal,
         open_store(journal, lease) as store,
     ):
-        keys = KeyManager(journal, operator=_operator_key(composition))
-        purses = KeyBudgets(journal, store, keys)
-        house = RunService(composition, journal, store, keys, purses)
-        store.on_expelled(house.expelled)
-        webhooks = WebhookSender.of(house)
-        house.watchers.append(webhooks.note)
+        keys = KeyManager(journal, operator=_operator_key(container))
+        key_budgets = KeyBudgets(journal, store, keys)
+        service = RunService(container, journal, store, keys, key_budgets)
+        store.on_expelled(service.expelled)
+        webhooks = WebhookSender.of(service)
+        service.observers.append(webhooks.note)
         interrupted: BaseException | None = None
         async with asyncio.TaskGroup() as group:
-            house.enter(group)
-            house.first_key = await keys.bootstrap()
-            caring = group.create_task(maintain_runs(house), name="care")
+            service.enter(group)
+            service.first_key = await keys.bootstrap()
+            caring = group.create_task(maintain_runs(service), name="care")
             telling = group.create_task(webhooks.deliver(), name="webhooks")
             try:
-                yield house
-            except BaseException as error:  # noqa: BLE001 - whatever nobody foresaw is what is looked for
+                yield service
+            except BaseException as error:  # noqa: BLE001 - the group would wrap it: it is raised again below, as it is
                 interrupted = error
             caring.cancel()
-            await house.close()
+            await service.close()
             await webhooks.rest(_WEBHOOK_CLOSE_SECONDS)
             telling.cancel()
             with suppress(
                 JournalUnavailable
             ):  # the journal itself says so as it is closed; what is granted is found again
-                await purses.close()
-        for end in house.endings:
+                await key_budgets.close()
+        for end in service.shutdown_callbacks:
             await asyncio.to_thread(end)
         if interrupted is not None:
             raise interrupted
 
 
-def _operator_key(composition: Container) -> str | None:
+def _operator_key(container: Container) -> str | None:
     """Return the admin key that the operator chose, if they did."""
-    variable = composition.settings.server.admin_key_env
-    return None if variable is None else composition.vault.read(variable)
+    variable = container.settings.server.admin_key_env
+    return None if variable is None else container.vault.read(variable)
 
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -180,22 +169,22 @@ def listening_socket(settings: ServerTable) -> socket.socket:
 
 
 async def serve(
-    composition: Container,
+    container: Container,
     listening: socket.socket,
     journal_url: str,
     ready: Callable[[RunService], None],
     watchdog: Watchdog | None = None,
 ) -> None:
     """Serve until the process is told to stop; `ready` is called once requests can come."""
-    with handle_stop_signals() as told:  # until the house is closed, and not only until requests have ended
+    with handle_stop_signals() as told:  # until the service is closed, and not only until requests have ended
         if watchdog is not None:
             watchdog.mark_on(asyncio.get_running_loop())
-        async with open_service(composition, journal_url) as house:
+        async with open_service(container, journal_url) as service:
             if watchdog is not None:
-                watchdog.begin(lambda: house.store.member.id)
+                watchdog.begin(lambda: service.store.member.id)
             server = HttpServer(
-                uvicorn_config(house),
-                ConnectionLimiter(house.settings.max_connections or max_connections(raise_file_limit())),
+                uvicorn_config(service),
+                ConnectionLimiter(service.settings.most_connections or max_connections(raise_file_limit())),
             )
 
             def stop() -> None:
@@ -203,10 +192,10 @@ async def serve(
 
             def stop_now() -> None:
                 server.force_exit = True
-                house.hasten()
+                service.stop_now()
 
             told.means(stop, stop_now)
-            ready(house)
+            ready(service)
             tune_garbage_collector()
             await server.serve(sockets=[listening])
 
@@ -214,9 +203,9 @@ async def serve(
 class HttpServer(uvicorn.Server):
     """uvicorn with our connections, which leaves signals alone: it would raise them again before runs have ended."""
 
-    def __init__(self, config: uvicorn.Config, crowd: ConnectionLimiter) -> None:
+    def __init__(self, config: uvicorn.Config, limiter: ConnectionLimiter) -> None:
         super().__init__(config)
-        self.crowd = crowd
+        self.limiter = limiter
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -226,8 +215,8 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections from these sockets."""
         await self.lifespan.startup()
-        make = partial(HttpConnection, self.crowd, self.config, self.server_state, self.lifespan.state)
-        self.servers = [ConnectionListener(each, self.crowd, make) for each in sockets or ()]  # type: ignore[misc]  # closed alike
+        make = partial(HttpConnection, self.limiter, self.config, self.server_state, self.lifespan.state)
+        self.servers = [ConnectionListener(each, self.limiter, make) for each in sockets or ()]  # type: ignore[misc]  # closed alike
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -238,19 +227,19 @@ class HttpServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def uvicorn_config(house: RunService) -> uvicorn.Config:
-    """Return how uvicorn serves a house."""
+def uvicorn_config(service: RunService) -> uvicorn.Config:
+    """Return how uvicorn serves a service."""
     return uvicorn.Config(
-        create_app(house),
+        create_app(service),
         backlog=_BACKLOG,
         log_config=None,
         access_log=False,  # `watching` has one that leaves out query strings
         server_header=False,
         proxy_headers=False,  # nothing here goes by a client's word for its address
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=max(1, round(house.settings.drain)),
+        timeout_graceful_shutdown=max(1, round(service.settings.drain)),
         lifespan="off",
-        ws="none",  # a connection that becomes something else would leave the crowd
+        ws="none",  # a connection that becomes something else would leave the limiter
     )
 
 
@@ -265,28 +254,28 @@ def tune_garbage_collector() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-def run_server(composition: Container, journal_url: str, ready: Callable[[RunService, socket.socket], None]) -> None:
+def run_server(container: Container, journal_url: str, ready: Callable[[RunService, socket.socket], None]) -> None:
     """Serve in this process, on uvloop where there is one."""
-    listening = listening_socket(composition.settings.server)
+    listening = listening_socket(container.settings.server)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    logs.configure_logging(composition.vault, composition.settings.telemetry.log)
-    _fit_limits(composition)
+    logs.configure_logging(container.vault, container.settings.telemetry.log)
+    _fit_limits(container)
     with (
         listening,
-        start_watchdog(journal_url or composition.journal_url(), composition.settings.server.longest_stall) as watchdog,
+        start_watchdog(journal_url or container.journal_url(), container.settings.server.longest_stall) as watchdog,
         asyncio.Runner(loop_factory=_loop_factory()) as runner,
     ):
-        runner.run(serve(composition, listening, journal_url, lambda house: ready(house, listening), watchdog))
+        runner.run(serve(container, listening, journal_url, lambda service: ready(service, listening), watchdog))
 
 
-def _fit_limits(composition: Container) -> None:
+def _fit_limits(container: Container) -> None:
     """Bound connections, and runs, which may outlive theirs, by what the limit on open files allows."""
-    given, limit = composition.settings.server, raise_file_limit()
-    most = max_connections(limit, given.max_connections)
-    runs = max_runs(limit, given.max_runs)
-    fitted = given.model_copy(update={"max_connections": most, "max_runs": runs})
-    composition.settings = composition.settings.model_copy(update={"server": fitted})
-    if limit is not None and (fitted.max_runs < given.max_runs or most < (given.max_connections or 0)):
+    given, limit = container.settings.server, raise_file_limit()
+    most = max_connections(limit, given.most_connections)
+    runs = max_runs(limit, given.most_runs)
+    fitted = given.model_copy(update={"most_connections": most, "most_runs": runs})
+    container.settings = container.settings.model_copy(update={"server": fitted})
+    if limit is not None and (fitted.most_runs < given.most_runs or most < (given.most_connections or 0)):
         logging.getLogger(__name__).warning(
             "this process may have %d files open, so %d connections and %d runs at once: ulimit -n raises it",
             *(limit, most, fitted.max_runs),

@@ -1,18 +1,11 @@
-"""What runs wait for from people: found, shown to those who may see it, and answered.
+"""Questions that runs ask: approvals and reviews for people, and calls of the client's own tools.
 
-Invariants: an answer comes from a principal of the run's own tenant with the scope to approve, goes to the very
-question that was shown, and is refused when that is not open any more; of two who answer at once the journal's first
-counts, and the other is told so (5). What waits for a client's tools is that client's business and not here.
-Deliberately absent: HTTP (`approvals`), pages, and whether a run waits at all (the engine).
-
-The client's tools: calls as they are handed out, and a conversation that comes back with their results.
-
-A call is handed out under an id that says which run waits for it, so that the results find the run again, whichever
-server they come to: `call_RUN_QUESTION_PLACE`, at most 40 characters. Invariant: results are taken for a run of the
-tenant's own only, for the very calls that it waits for, and all of them together; a conversation that belongs to no
-waiting run (another provider's, one that has ended), or to one with wider limits or fewer labels than the key and the
-headers that come with the results, is none of this module's business and begins a run of its own.
-Deliberately absent: looking into results.
+Invariants: a person's answer comes from a key of the run's tenant with the scope `approve`, goes to the very question
+that was shown, and is refused once that is closed; of two answers the journal's first counts (5). Calls of the
+client's tools carry an id that names their run (`call_RUN_QUESTION_PLACE`, at most 40 characters), so their results
+find it from any server. Results are accepted for a waiting run of the same tenant, for exactly its open calls, and
+only if the run is no wider than the key and headers that come with them; any other conversation starts a run of its
+own.
 """
 
 import re
@@ -70,35 +63,35 @@ def actor_name(by: Principal) -> str:
 
 
 async def list_questions(
-    house: RunService, by: Principal, after: tuple[float, str] | None = None, most: int = 50
+    service: RunService, by: Principal, after: tuple[float, str] | None = None, most: int = 50
 ) -> PersonQuestionPage:
     """Return the open questions of the principal's tenant (an admin: of all), of the newest runs first.
 
     `most` runs are looked at for a page.
     """
     tenant = None if KeyScope.ADMIN in by.scopes else by.tenant
-    page = await house.store.search(RunFilter(tenant, states=(ServedState.WAITING,), after=after, limit=most))
-    found = [each for served in page.runs for each in await questions_of_run(house, served)]
+    page = await service.store.search(RunFilter(tenant, states=(ServedState.WAITING,), after=after, limit=most))
+    found = [each for served in page.runs for each in await questions_of_run(service, served)]
     return PersonQuestionPage(tuple(found), page.after)
 
 
-async def questions_of_run(house: RunService, served: ServedRun) -> list[PersonQuestion]:
+async def questions_of_run(service: RunService, served: ServedRun) -> list[PersonQuestion]:
     """Return what a served run and its child runs ask people now."""
     try:
-        family = await house.family(served.run)
+        family = await service.read_family(served.run)
     except UnknownRun:  # it was deleted meanwhile
         return []
     open_now = [(run, asked) for run in family.values() for asked in run.open_questions]
     return [PersonQuestion(served, run, asked) for run, asked in open_now if asked.asks is not QuestionKind.TOOLS]
 
 
-async def find_question(house: RunService, by: Principal, name: str) -> PersonQuestion:
-    """Return a question, open or not, by its name; Problem (404) when there is none that the principal may see."""
+async def find_question(service: RunService, by: Principal, name: str) -> PersonQuestion:
+    """Return a question, open or not, by its name; ApiError (404) when there is none that the principal may see."""
     run_id, _, question = name.rpartition("_")
     try:
-        served = await house.served(root_run_id(run_id))
+        served = await service.find_served(root_run_id(run_id))
         check_tenant(by, served.tenant, "question of this name")
-        run = await house.past(run_id)
+        run = await service.read_run(run_id)
     except UnknownRun:
         raise _no_such_question() from None
     asked = run.asked.get(question)
@@ -108,23 +101,23 @@ async def find_question(house: RunService, by: Principal, name: str) -> PersonQu
 
 
 async def answer_question(
-    house: RunService, by: Principal, asking: PersonQuestion, decision: Decision
+    service: RunService, by: Principal, asking: PersonQuestion, decision: Decision
 ) -> QuestionAnswered:
-    """Write a decision down and go on with the run; Problem when the question is open no more, TaskError for its form.
+    """Write a decision down and go on with the run; ApiError when the question is open no more, TaskError for its form.
 
     The decision's actor is the principal, whatever it says itself.
     """
-    answered = await check_decision(house, by, asking, decision)
-    await house.answer(answered)
-    await check_answer_counts(house, answered)
+    answered = await check_decision(service, by, asking, decision)
+    await service.answer(answered)
+    await check_answer_counts(service, answered)
     return answered
 
 
 async def check_decision(
-    house: RunService, by: Principal, asking: PersonQuestion, decision: Decision
+    service: RunService, by: Principal, asking: PersonQuestion, decision: Decision
 ) -> QuestionAnswered:
-    """Return a decision as it is to be written down; Problem and TaskError as with `answer`."""
-    scrub = house.composition.vault.scrub
+    """Return a decision as it is to be written down; ApiError and TaskError as with `answer`."""
+    scrub = service.container.vault.scrub
     said = Decision(decision.approved, actor_name(by), scrub(decision.text), decision.via, scrub(decision.remark))
     if asking.served.state not in {ServedState.WAITING, ServedState.OPEN}:
         raise ApiError(409, f"run {asking.served.run} was stopped: it waits for nobody", ClosedReason.OVER)
@@ -138,9 +131,9 @@ async def check_decision(
     return answered
 
 
-async def check_answer_counts(house: RunService, answered: QuestionAnswered) -> None:
-    """Return if what was written down is what counts; Problem (409) when somebody else was quicker."""
-    counts = (await house.past(answered.run)).answers.get(answered.question)
+async def check_answer_counts(service: RunService, answered: QuestionAnswered) -> None:
+    """Return if what was written down is what counts; ApiError (409) when somebody else was quicker."""
+    counts = (await service.read_run(answered.run)).answers.get(answered.question)
     if counts != answered:
         first = counts.actor if counts else "nobody"
         raise ApiError(
@@ -179,26 +172,26 @@ def client_tool_calls(question: QuestionAsked) -> tuple[ToolCall, ...]:
 
 
 async def find_tool_resumption(
-    house: RunService,
+    service: RunService,
     by: Principal,
     exchanges: Sequence[ToolExchange],
     model: str,
-    narrow: RequestOptions = _NO_OPTIONS,
+    options: RequestOptions = _NO_OPTIONS,
 ) -> ToolResumption | None:
     """Return the run that waits for the results of the last exchange; None when no run of the tenant's own does."""
     found = _TOOL_CALL_ID.fullmatch(exchanges[-1].calls[0].id) if exchanges else None
     if found is None:
         return None
     try:
-        served = await house.store.find(found[1])
-        events = await house.journal.read(found[1])
+        served = await service.store.find(found[1])
+        events = await service.journal.read(found[1])
     except (UnknownRun, RunErased):
         return None
     if served is None or not by.owns(served.tenant) or served.model != model:
         return None
     run = Run.fold(events)
     question = _question_of_calls(events, found[2])
-    if question is None or _is_over(run, question) or not _is_within_limits(run, by, narrow):
+    if question is None or _is_over(run, question) or not _is_within_limits(run, by, options):
         return None
     results = _own_results(question, exchanges[-1])
     if question.question in run.answers:
@@ -216,17 +209,17 @@ async def find_tool_resumption(
     return ToolResumption(served, len(events) - 1, answer)
 
 
-def _is_within_limits(run: Run, by: Principal, narrow: RequestOptions) -> bool:
+def _is_within_limits(run: Run, by: Principal, options: RequestOptions) -> bool:
     """Whether a run does no more, and bears no fewer labels, than who brings something to it allows and says."""
     begun = run.started
-    if not {*by.labels, *narrow.labels} <= set(begun.labels):
+    if not {*by.labels, *options.labels} <= set(begun.labels):
         return False
-    if any(allowed is not None and not set(begun.pool) <= set(allowed) for allowed in (by.workers, narrow.workers)):
+    if any(allowed is not None and not set(begun.pool) <= set(allowed) for allowed in (by.workers, options.workers)):
         return False
-    if narrow.domain and narrow.domain != begun.domain:
+    if options.domain and options.domain != begun.domain:
         return False
-    caps = {name: getattr(begun.caps, name) for name in narrow.caps}
-    return all(caps[name] is not None and caps[name] <= wanted for name, wanted in narrow.caps.items())
+    caps = {name: getattr(begun.caps, name) for name in options.caps}
+    return all(caps[name] is not None and caps[name] <= wanted for name, wanted in options.caps.items())
 
 
 def _is_over(run: Run, question: QuestionAsked) -> bool:

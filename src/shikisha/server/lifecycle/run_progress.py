@@ -1,26 +1,10 @@
-"""What a client is told of a run while it happens, in no API's own shape: pieces of the answer, and how it goes on.
+"""What a client may see of a run in progress: pieces of the answer, notes about steps, and how it ends or waits.
 
-Invariant: what is told as answer is the answer. A piece is passed on as it comes only if nothing can take it back: the
-plan is the last one, the step is its last, and no check, schema or review stands between the worker and the client.
-If a later attempt says something else all the same, that is told (`Replaced`), and never a second text after the first.
-Whoever listens is not made to wait: each piece is told when it is heard. Deliberately absent: SSE, JSON, keep-alives
-(`streaming` and its kin), and waiting for people (`waiting`).
-
-Attending a run for a client: what is told of it until it ends, wants the client's tools, or waits too long.
-
-Invariant: a run that waits for a person is attended on for so many seconds, and then given up as it is (it waits on);
-nothing here answers for anybody. Deliberately absent: how any of it is written to the client.
-
-Whether a worker's growing answer may be passed on before it stands. The same for every API.
-
-Invariant: only where nothing can take it back: no schema that the answer has to follow, no person who is to see it
-first, no handoff check that may want another one. Deliberately absent: which step's answer it is (`telling`).
-
-What is kept from view while a person has not let a run's answer pass: every text that its workers wrote.
-
-Invariants: whoever may approve sees everything; anyone else sees that something was said and not what, from the run's
-first event on, and for good where the answer was refused. Events keep their numbers and all their figures. Deliberately
-absent: who may see a run at all (`doors`), and when a person is asked (`oversight`).
+Invariants: text that is sent as the answer is the answer. A piece is sent at once only if nothing can revoke it: the
+plan is the last one, the step is its last, and no check, schema or reviewer comes between the worker and the client.
+If a later attempt says something else, the client is told so (`AnswerReplaced`) and gets no second text. Until a
+person has approved a run's answer, callers who may not approve see that texts exist, but not the texts; events keep
+their numbers and figures. Writing JSON and server-sent events is the APIs' business.
 """
 
 import asyncio
@@ -237,7 +221,7 @@ _POLL_SECONDS = 0.25  # seconds between two looks at a run that waits for a pers
 
 
 class RunFeed(Protocol):
-    """Where runs are heard: the house."""
+    """Where runs are heard: the service."""
 
     def listen(self, name: str, after: int = -1) -> AsyncGenerator[RunUpdate]:
         """Yield a run's events after a number, and everything that follows until it ends or waits."""
@@ -263,24 +247,24 @@ class StillWaiting:
 
 
 async def wait_for_run(
-    house: RunFeed, name: str, teller: ProgressTracker, patience: float
+    service: RunFeed, name: str, tracker: ProgressTracker, patience: float
 ) -> AsyncGenerator[ProgressUpdate | ToolCallsNeeded | StillWaiting]:
     """Yield what is told of a run; the last of it is Ended, Replaced, Wanted, Kept, or Paused (INTERRUPTED)."""
     until: float | None = None
     clock = asyncio.get_running_loop().time
     while True:
         paused = False
-        async with aclosing(house.listen(name, teller.heard)) as hearing:
+        async with aclosing(service.listen(name, tracker.heard)) as hearing:
             async for heard in hearing:
-                for told in teller.hear(heard):
+                for told in tracker.hear(heard):
                     paused = isinstance(told, RunPausedUpdate)
                     if not (isinstance(told, RunPausedUpdate) and told.status is RunStatus.SUSPENDED):
                         yield told
-        if teller.over:
+        if tracker.over:
             return
-        waits = _what_it_waits_for(teller)
+        waits = _what_it_waits_for(tracker)
         if isinstance(waits, ToolCallsNeeded):
-            for piece in _text_beside_calls(teller):
+            for piece in _text_beside_calls(tracker):
                 yield piece
             yield waits
             return
@@ -291,20 +275,20 @@ async def wait_for_run(
         await asyncio.sleep(_POLL_SECONDS)
 
 
-def _what_it_waits_for(teller: ProgressTracker) -> ToolCallsNeeded | StillWaiting:
-    run = Run.fold(teller.events)
+def _what_it_waits_for(tracker: ProgressTracker) -> ToolCallsNeeded | StillWaiting:
+    run = Run.fold(tracker.events)
     for question in run.open_questions:
         if question.asks is QuestionKind.TOOLS:
             return ToolCallsNeeded(client_tool_calls(question))
     return StillWaiting(tuple(run.open_questions), run.status is RunStatus.SUSPENDED)
 
 
-def _text_beside_calls(teller: ProgressTracker) -> Iterable[AnswerPiece]:
+def _text_beside_calls(tracker: ProgressTracker) -> Iterable[AnswerPiece]:
     """Yield what the worker said besides its calls, as far as it has not been told."""
-    spoken = [each for each in teller.events[teller.after + 1 :] if isinstance(each, AttemptFinished) and each.calls]
+    spoken = [each for each in tracker.events[tracker.after + 1 :] if isinstance(each, AttemptFinished) and each.calls]
     text = spoken[-1].text if spoken else ""
-    if text.startswith(teller.text) and text != teller.text:
-        yield AnswerPiece(text[len(teller.text) :])
+    if text.startswith(tracker.text) and text != tracker.text:
+        yield AnswerPiece(text[len(tracker.text) :])
 
 
 def can_stream(task: Task, conductor: Conductor, oversight: AutonomyPolicy) -> bool:
@@ -341,22 +325,22 @@ def awaits_review(run: Run, oversight: AutonomyPolicy) -> bool:
     return may_be_reviewed(autonomy) and (run.finished is None or autonomy.mode is AutonomyMode.REVIEW)
 
 
-async def hides_texts(house: RunService, by: Principal, name: str) -> bool:
+async def hides_texts(service: RunService, by: Principal, name: str) -> bool:
     """Whether texts of a run, or of a child run, are kept from this principal now."""
     if by.may(KeyScope.APPROVE):
         return False
-    return awaits_review(await house.past(root_run_id(name)), house.composition.autonomy_policy())
+    return awaits_review(await service.read_run(root_run_id(name)), service.container.autonomy_policy())
 
 
-async def visible_family(house: RunService, by: Principal, name: str) -> dict[str, Run]:
+async def visible_family(service: RunService, by: Principal, name: str) -> dict[str, Run]:
     """Return a run and its child runs by id, as this principal may see them, the run itself first."""
-    if not await hides_texts(house, by, name):
-        return await house.family(name)
-    found, names = {name: Run.fold(map(withhold_texts, await house.journal.read(name)))}, [name]
+    if not await hides_texts(service, by, name):
+        return await service.read_family(name)
+    found, names = {name: Run.fold(map(withhold_texts, await service.journal.read(name)))}, [name]
     for each in names:
-        for child in await house.journal.children(each):
+        for child in await service.journal.children(each):
             with suppress(UnknownRun):
-                found[child.id] = Run.fold(map(withhold_texts, await house.journal.read(child.id)))
+                found[child.id] = Run.fold(map(withhold_texts, await service.journal.read(child.id)))
                 names.append(child.id)
     return found
 

@@ -1,8 +1,8 @@
-"""Logs: one line of JSON a record, on standard error, with ids of requests, runs and steps, and without keys.
+"""Structured logs: one JSON object per line on standard error, with ids of requests, runs and steps, and without keys.
 
-Invariant 8: every text of a record (message, extras, exception) passes the vault, and what looks like a key of ours, a
-bearer token or a login in a URL is masked even where no vault knows it. Deliberately absent: files and rotation
-(whoever runs the process sees to its output), and logs of other libraries below warnings.
+Invariant 8: every text of a record (message, extras, exception) is scrubbed of known secrets; what looks like one of
+our keys, a bearer token or a login in a URL is masked even where it is unknown. Files and rotation are left to the
+supervisor.
 """
 
 import json
@@ -98,7 +98,7 @@ def _record_message(record: logging.LogRecord) -> str:
 
 
 def log_event(event: Event) -> None:
-    """Log what ends for all to see, what begins and every attempt for whoever looks closely (the house's watcher)."""
+    """Log what ends for all to see, what begins and every attempt for whoever looks closely (the service's watcher)."""
     match event:
         case RunStarted():
             _log_run(event, "run begun", {"conductor": event.conductor, "parent": event.parent}, logging.DEBUG)

@@ -1,16 +1,10 @@
-"""For whoever runs the server: `/metrics` for Prometheus, `/healthz` and `/readyz` for what restarts and balances it.
+"""`/metrics` for Prometheus, `/healthz` and `/readyz` for supervisors and load balancers.
 
-Invariants: `/healthz` and `/readyz` need no key and tell nothing but whether; `/metrics` needs a key that may read (of
-keys it shows those of the key's own tenant; to an admin all), or an address that the configuration names. Whether the
-journal takes anything is found out by writing, once a second at most, however often anyone asks. Deliberately absent:
-what single runs did (their pages, and `telemetry`).
-
-What a server counts of itself and of the runs that it performs, as Prometheus reads it.
-
-Invariants: counting is adding to a dictionary, on the event loop, and costs next to nothing; labels have few values: a
-route's template, never its path, a worker's name, a key's id, never the key. A child run's calls are counted where they
-are made, so what its parent is charged for them is not counted again. Deliberately absent: what other servers count,
-and anything that would have to be asked of the database (`watching` asks, when it is scraped).
+Invariants: counting is adding to a dictionary on the event loop; labels have few values (a route's template, a
+worker's name, a key's id). A child run's calls count where they are made, not again with its parent. `/healthz` and
+`/readyz` need no key and say nothing else; `/metrics` needs a key with the scope `read`, which sees keys of its own
+tenant only, or an address that the configuration lists. Readiness is tested by writing to the journal, at most once a
+second.
 """
 
 import asyncio
@@ -157,16 +151,16 @@ _EXPORTED_GAUGES = {
 router = APIRouter()
 
 
-def install_metrics(app: FastAPI, house: RunService) -> None:
-    """Watch a house: count its runs and log them. (`Access` counts requests; it goes around everything else.)"""
-    watch = ServerMetrics(house)
+def install_metrics(app: FastAPI, service: RunService) -> None:
+    """Watch a service: count its runs and log them. (`Access` counts requests; it goes around everything else.)"""
+    watch = ServerMetrics(service)
     app.state.watch = watch
-    house.watchers += [watch.tallies.observe, logs.log_event]
-    observer = watching(house.composition, house.composition.settings.telemetry, watch.now)
+    service.observers += [watch.counters.observe, logs.log_event]
+    observer = watching(service.container, service.container.settings.telemetry, watch.now)
     if observer is not None:
-        house.watchers.append(partial(_observe_with_trace, observer))
-        house.recallers.append(observer.recall)
-        house.endings.append(observer.shutdown)
+        service.observers.append(partial(_observe_with_trace, observer))
+        service.history_observers.append(observer.recall)
+        service.shutdown_callbacks.append(observer.shutdown)
 
 
 def _observe_with_trace(observer: TelemetryObserver, event: Event) -> None:
@@ -179,10 +173,10 @@ def _observe_with_trace(observer: TelemetryObserver, event: Event) -> None:
 class ServerMetrics:
     """What is counted at one server, and whether it is ready."""
 
-    def __init__(self, house: RunService) -> None:
-        self._house = house
-        kinds = {name: table.kind for name, table in house.composition.workers.items()}
-        self.tallies = MetricCounters(self._key_of, [name for name, kind in kinds.items() if kind == "conductor"])
+    def __init__(self, service: RunService) -> None:
+        self._house = service
+        kinds = {name: table.kind for name, table in service.container.workers.items()}
+        self.counters = MetricCounters(self._key_of, [name for name, kind in kinds.items() if kind == "conductor"])
         self._process = ProcessCollector(registry=None)
         self._asked = asyncio.Lock()
         self._known: tuple[float, str] | None = None
@@ -191,7 +185,7 @@ class ServerMetrics:
 
     def _key_of(self, run: str) -> str:
         running = self._house.running.get(root_run_id(run))
-        return running.purse.account.key if running is not None else ""
+        return running.budget.account.key if running is not None else ""
 
     def now(self) -> dict[str, float]:
         """Return this moment's figures for OpenTelemetry, whose thread asks; what cannot be had is left out."""
@@ -215,30 +209,30 @@ class ServerMetrics:
             return self._known[1]
 
     async def _look(self) -> str:
-        house = self._house
-        if house.closing:
+        service = self._house
+        if service.closing:
             return "server_stopping"
-        if house.store.expelled:
+        if service.store.expelled:
             return "server_expelled"
         try:
             async with asyncio.timeout(_JOURNAL_SECONDS):
-                await house.journal.write(house.store.member.fence)
+                await service.journal.write(service.store.member.fence)
         except (JournalError, TimeoutError):
             return "journal_unavailable"
         return ""
 
     async def figures(self) -> dict[str, tuple[str, float]]:
         """Return figures of this moment, by name, with what they are; what the journal cannot tell is left out."""
-        house = self._house
+        service = self._house
         said = {
-            "shikisha_runs_active": ("Runs that are being performed here", float(len(house.running))),
-            "shikisha_journal_lag_events": ("Events and works that are not durable yet", float(house.journal.left)),
+            "shikisha_runs_active": ("Runs that are being performed here", float(len(service.running))),
+            "shikisha_journal_lag_events": ("Events and works that are not durable yet", float(service.journal.left)),
         }
         try:
             async with asyncio.timeout(_JOURNAL_SECONDS):
-                counts = await house.store.count(RunFilter())
-                quarantined = sum((await house.store.count(RunFilter(statuses=(RunStatus.QUARANTINED,)))).values())
-                left = await house.journal.query(partial(_lease_left, member=house.store.member.id))
+                counts = await service.store.count(RunFilter())
+                quarantined = sum((await service.store.count(RunFilter(statuses=(RunStatus.QUARANTINED,)))).values())
+                left = await service.journal.query(partial(_lease_left, member=service.store.member.id))
         except (JournalError, TimeoutError):
             return said
         said["shikisha_runs_waiting"] = (
@@ -253,9 +247,9 @@ class ServerMetrics:
 
     async def text(self, principal: Principal | None) -> bytes:
         """Return everything as Prometheus reads it; principal None: for a machine that may see all."""
-        shown = {key for key in self.tallies.keys if await self._may_see(principal, key)}
+        shown = {key for key in self.counters.keys if await self._may_see(principal, key)}
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_ScrapeCollector(self.tallies, self._process, shown, await self.figures()))
+        registry.register(_ScrapeCollector(self.counters, self._process, shown, await self.figures()))
         return generate_latest(registry)
 
     async def _may_see(self, principal: Principal | None, key: str) -> bool:
@@ -277,16 +271,16 @@ class _ScrapeCollector:
 
     def __init__(
         self,
-        tallies: MetricCounters,
+        counters: MetricCounters,
         process: ProcessCollector,
         shown: set[str],
         gauges: Mapping[str, tuple[str, float]],
     ) -> None:
-        self._parts = tallies, process, shown, gauges
+        self._parts = counters, process, shown, gauges
 
     def collect(self) -> Iterable[Metric]:
-        tallies, process, shown, gauges = self._parts
-        yield from tallies.families(shown.__contains__, gauges)
+        counters, process, shown, gauges = self._parts
+        yield from counters.families(shown.__contains__, gauges)
         yield from process.collect()
 
 
@@ -321,7 +315,7 @@ async def metrics(request: Request) -> Response:
 
 def _may_scrape(request: Request) -> bool:
     """Return whether the configuration names the address that asks (the connection's own, whatever headers say)."""
-    networks = request.app.state.house.composition.settings.telemetry.scrape
+    networks = request.app.state.service.container.settings.telemetry.scrape
     if not networks or request.client is None:
         return False
     try:

@@ -1,9 +1,9 @@
-"""The watchdog's side in the server: a sign whenever the loop comes round, and marks that say which run is computed.
+"""The watchdog's part in the server: heartbeats of the event loop, and marks that say which run is being computed.
 
-Invariants: whatever runs on the event loop for a run, or in a thread of the loop's executor, is marked while it runs,
-in memory that outlives this process, so that an end of whatever kind finds it; a mark costs less than a microsecond.
-What a run's code raises to end the process is that run's failure. Deliberately absent: judging anything
-here (`watchdog_process` does: this process may be the one that hangs), and Windows.
+Invariants: whatever runs on the event loop for a run, or in a thread of the loop's executor, is marked meanwhile in
+memory that outlives this process, so any kind of end finds the mark. A mark costs less than a microsecond. When a
+run's code raises SystemExit, that is the run's failure. `watchdog_process` judges, since this process may be the one
+that hangs. Windows has no watchdog.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Watchdog:
         self._beating: asyncio.Task[None] | None = None
 
     def begin(self, member: Callable[[], str]) -> None:
-        """Give signs from now on until the loop ends: closing the house may hang too."""
+        """Give signs from now on until the loop ends: closing the service may hang too."""
         self._shared.member = member()  # at once: this process may be gone before the task begins
         self._beating = asyncio.create_task(self._beat(member), name="watchdog")
 

@@ -1,14 +1,13 @@
-"""The watchdog's own process: it notices that a server's event loop stands still, or that the server is gone.
+"""The watchdog's own process: it notices that a server's event loop hangs, or that the server is gone.
 
-    python -m shikisha.server.watchdog_process DESCRIPTOR PID LIMIT   (the journal's URL comes on standard input)
+    python -m shikisha.server.ops.watchdog_process DESCRIPTOR PID LIMIT   (the journal's URL comes on standard input)
 
-A thread of the server could not do it: code that holds the interpreter's lock lets no thread run. A loop that has not
-come round for LIMIT seconds is ended with SIGABRT (exit status 134 in a shell), on which the server writes down where
-each of its threads stands: files, lines and functions, no values. When the server is gone and did not say goodbye, the
-runs that were being computed are blamed in the database (`store.blame`), at once and not after its lease.
-Invariant: time counts only while the server could have run: neither a machine that sleeps nor a server that was stopped
-by a signal, waits for a disk, or gets no processor, is standing still. Deliberately absent: starting the server again
-(a supervisor's).
+A thread of the server could not do this: code that holds the interpreter's lock lets no thread run. A loop without a
+heartbeat for LIMIT seconds is ended with SIGABRT (exit status 134 in a shell); the server then writes where each of
+its threads is: files, lines and functions, no values. When the server is gone without a goodbye, the runs that it was
+computing are blamed in the database (`store.claims`) at once, not only after its lease. Invariant: time counts only
+while the server could run: a machine that sleeps, a stopped process, one that waits for a disk or gets no processor
+is not hanging. Restarting the server is a supervisor's business.
 """
 
 import mmap

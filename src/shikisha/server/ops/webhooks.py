@@ -1,10 +1,10 @@
-"""Webhooks: receivers of the configuration are told, by a signed POST, what they asked to be told of.
+"""Webhooks: signed POST requests that report events to the receivers of the configuration.
 
-Signed as Standard Webhooks has it: HMAC-SHA256 over `id.timestamp.body`, in `webhook-signature`. Invariants: noting an
-event never waits and never fails, so no run is held up by a receiver; each receiver has a queue of its own, bounded
-(what does not fit is dropped, and the log says so); an address comes from the configuration only, redirects are not
-followed, and nothing that a receiver says is read; without `content` no text of a task, an answer or a fault leaves.
-Deliberately absent: deliveries that outlive the server. What waits for a person is always at `/approvals`.
+Requests are signed as Standard Webhooks defines: HMAC-SHA256 over `id.timestamp.body`, in `webhook-signature`.
+Invariants: noting an event never waits and never fails, so a receiver cannot delay a run. Each receiver has its own
+bounded queue; what does not fit is dropped and logged. Addresses come from the configuration only, redirects are not
+followed, and responses are not read. Without `content` no text of a task, an answer or a fault is sent. Deliveries do
+not outlive the server; `/approvals` always lists what waits for a person.
 """
 
 import asyncio
@@ -70,32 +70,34 @@ class WebhookReceiver:
 
 
 class WebhookSender:
-    """Tells receivers; `note` is the house's watcher, `deliver` its task."""
+    """Tells receivers; `note` is the service's watcher, `deliver` its task."""
 
-    def __init__(self, house: RunService, hooks: Sequence[WebhookReceiver], pause: RetryDelay | None = None) -> None:
-        self._house = house
+    def __init__(
+        self, service: RunService, receivers: Sequence[WebhookReceiver], pause: RetryDelay | None = None
+    ) -> None:
+        self._house = service
         self._pause = pause or retry_delay
-        self.hooks = tuple(hooks)
+        self.receivers = tuple(receivers)
 
     @classmethod
-    def of(cls, house: RunService) -> "WebhookSender":
-        """Return those of the house's configuration; ConfigError when one cannot be used."""
-        settings, vault = house.composition.settings, house.composition.vault
-        return cls(house, [WebhookReceiver.of(place, table, vault) for place, table in enumerate(settings.webhooks)])
+    def of(cls, service: RunService) -> "WebhookSender":
+        """Return those of the service's configuration; ConfigError when one cannot be used."""
+        settings, vault = service.container.settings, service.container.vault
+        return cls(service, [WebhookReceiver.of(place, table, vault) for place, table in enumerate(settings.webhooks)])
 
     def note(self, event: Event) -> None:
         """Take note of an event; whoever wants to know of it is told soon."""
         found = webhook_events(event)
-        for hook in self.hooks if found else ():
-            if found.intersection(hook.table.events):
+        for receiver in self.receivers if found else ():
+            if found.intersection(receiver.table.events):
                 try:
-                    hook.waiting.put_nowait(event)
+                    receiver.waiting.put_nowait(event)
                 except asyncio.QueueFull:
-                    _LOG.error("%s: %d wait to be told; %s is dropped", hook.name, _MAX_QUEUE, event.kind)
+                    _LOG.error("%s: %d wait to be told; %s is dropped", receiver.name, _MAX_QUEUE, event.kind)
 
     async def deliver(self) -> None:
         """Tell receivers until cancelled; return at once where there are none."""
-        if not self.hooks:
+        if not self.receivers:
             return
         import aiohttp
 
@@ -104,52 +106,52 @@ class WebhookSender:
             aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as client,
             asyncio.TaskGroup() as group,
         ):
-            for hook in self.hooks:
-                group.create_task(self._serve(client, hook), name=hook.name)
+            for receiver in self.receivers:
+                group.create_task(self._serve(client, receiver), name=receiver.name)
 
     async def rest(self, seconds: float) -> None:
         """Wait for what is still to be told, this long at most."""
         try:
             async with asyncio.timeout(seconds):
-                for hook in self.hooks:
-                    await hook.waiting.join()
+                for receiver in self.receivers:
+                    await receiver.waiting.join()
         except TimeoutError:
-            _LOG.warning("webhooks: %d were not told", sum(hook.waiting.qsize() for hook in self.hooks))
+            _LOG.warning("webhooks: %d were not told", sum(receiver.waiting.qsize() for receiver in self.receivers))
 
-    async def _serve(self, client: "aiohttp.ClientSession", hook: WebhookReceiver) -> None:
+    async def _serve(self, client: "aiohttp.ClientSession", receiver: WebhookReceiver) -> None:
         while True:
-            event = await hook.waiting.get()
+            event = await receiver.waiting.get()
             try:
-                await self._tell(client, hook, event)
-            except Exception as error:  # noqa: BLE001 - a receiver's trouble, whatever it is, must not end the house
-                _LOG.error("%s: %s could not be told: %s", hook.name, event.kind, type(error).__name__)
+                await self._tell(client, receiver, event)
+            except Exception as error:  # noqa: BLE001 - a receiver's trouble, whatever it is, must not end the service
+                _LOG.error("%s: %s could not be told: %s", receiver.name, event.kind, type(error).__name__)
             finally:
-                hook.waiting.task_done()
+                receiver.waiting.task_done()
 
-    async def _tell(self, client: "aiohttp.ClientSession", hook: WebhookReceiver, event: Event) -> None:
+    async def _tell(self, client: "aiohttp.ClientSession", receiver: WebhookReceiver, event: Event) -> None:
         try:
             served = await self._house.store.find(root_run_id(event.run))
         except JournalError:
             served = None  # told without what its row says
-        if hook.table.tenant is not None and (served is None or served.tenant != hook.table.tenant):
+        if receiver.table.tenant is not None and (served is None or served.tenant != receiver.table.tenant):
             return
-        for occasion in sorted(webhook_events(event).intersection(hook.table.events)):
-            whole = webhook_data(self._house, event, served, content=hook.table.content)
+        for occasion in sorted(webhook_events(event).intersection(receiver.table.events)):
+            whole = webhook_data(self._house, event, served, content=receiver.table.content)
             body = json.dumps({"type": occasion, "timestamp": _format_time(event.at), "data": whole}).encode()
-            await self._post(client, hook, f"msg_{token_hex(12)}", body)
+            await self._post(client, receiver, f"msg_{token_hex(12)}", body)
 
-    async def _post(self, client: "aiohttp.ClientSession", hook: WebhookReceiver, name: str, body: bytes) -> None:
+    async def _post(self, client: "aiohttp.ClientSession", receiver: WebhookReceiver, name: str, body: bytes) -> None:
         for number in range(_MAX_ATTEMPTS):
-            status, wish = await _post_once(client, hook, name, body)
+            status, retry_after = await _post_once(client, receiver, name, body)
             if 200 <= status < 300:
-                _LOG.info("%s: %s delivered, attempt %d", hook.name, name, number + 1)
+                _LOG.info("%s: %s delivered, attempt %d", receiver.name, name, number + 1)
                 return
             if status and status not in _RETRIED_STATUSES:
-                _LOG.warning("%s: %s refused (status %d)", hook.name, name, status)
+                _LOG.warning("%s: %s refused (status %d)", receiver.name, name, status)
                 return
             if number + 1 < _MAX_ATTEMPTS:
-                await asyncio.sleep(self._pause(number, wish))
-        _LOG.error("%s: %s given up after %d attempts", hook.name, name, _MAX_ATTEMPTS)
+                await asyncio.sleep(self._pause(number, retry_after))
+        _LOG.error("%s: %s given up after %d attempts", receiver.name, name, _MAX_ATTEMPTS)
 
 
 def webhook_events(event: Event) -> frozenset[WebhookEvent]:
@@ -164,12 +166,12 @@ def webhook_events(event: Event) -> frozenset[WebhookEvent]:
             return frozenset()
 
 
-def webhook_data(house: RunService, event: Event, served: ServedRun | None, *, content: bool) -> Mapping[str, object]:
+def webhook_data(service: RunService, event: Event, served: ServedRun | None, *, content: bool) -> Mapping[str, object]:
     """Return what a receiver is told of an event."""
     root = root_run_id(event.run)
     known = {"tenant": served.tenant, "key": served.key, "model": served.model} if served else {}
     told: dict[str, object] = {"run": root, **known}
-    base = (house.settings.url or "").rstrip("/")
+    base = (service.settings.url or "").rstrip("/")
     match event:
         case QuestionAsked():
             told |= {
@@ -196,16 +198,16 @@ def sign_webhook(key: bytes, name: str, at: int, body: bytes) -> str:
     return "v1," + b64encode(hmac(key, f"{name}.{at}.".encode() + body, sha256).digest()).decode()
 
 
-def retry_delay(number: int, wish: float | None) -> float:
-    """Return the seconds to wait after attempt `number` (from 0); a receiver's own wish counts, within reason."""
+def retry_delay(number: int, retry_after: float | None) -> float:
+    """Return the seconds to wait after attempt `number` (from 0); a receiver's Retry-After counts, within limits."""
     ours: float = min(_MAX_DELAY, 2.0 * 4**number) * random.uniform(0.75, 1.0)  # noqa: S311 - chance, no secret
-    return ours if wish is None else min(_MAX_DELAY, max(ours, wish))
+    return ours if retry_after is None else min(_MAX_DELAY, max(ours, retry_after))
 
 
 async def _post_once(
-    client: "aiohttp.ClientSession", hook: WebhookReceiver, name: str, body: bytes
+    client: "aiohttp.ClientSession", receiver: WebhookReceiver, name: str, body: bytes
 ) -> tuple[int, float | None]:
-    """Make one attempt; return the status (0: none came), and the receiver's wish in seconds."""
+    """Make one attempt; return the status (0: none came), and the receiver's retry_after in seconds."""
     import aiohttp
 
     at = int(time())
@@ -214,17 +216,17 @@ async def _post_once(
         "user-agent": "shikisha",
         "webhook-id": name,
         "webhook-timestamp": str(at),
-        "webhook-signature": sign_webhook(hook.key, name, at, body),
+        "webhook-signature": sign_webhook(receiver.key, name, at, body),
     }
     try:
         async with (
-            asyncio.timeout(hook.table.timeout),
-            client.post(hook.url, data=body, headers=headers, allow_redirects=False) as answer,
+            asyncio.timeout(receiver.table.timeout),
+            client.post(receiver.url, data=body, headers=headers, allow_redirects=False) as answer,
         ):
-            wish = answer.headers.get("retry-after", "")
-            return answer.status, float(wish) if wish.isdecimal() else None
+            retry_after = answer.headers.get("retry-after", "")
+            return answer.status, float(retry_after) if retry_after.isdecimal() else None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        _LOG.info("%s: %s: no answer (%s)", hook.name, name, type(error).__name__)
+        _LOG.info("%s: %s: no answer (%s)", receiver.name, name, type(error).__name__)
         return 0, None
 
 

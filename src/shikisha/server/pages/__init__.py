@@ -1,8 +1,7 @@
-"""The pages: what a person sees of runs, approvals, workers, budgets, with a browser, on a desk or a telephone.
+"""The web pages under `/ui`: runs, approvals, workers, keys, and a box to try a task.
 
-Reading order: `rendering` (templates, headers), `doors` (who looks), then one `view_NAME` (what is shown, as frozen
-records made of folded runs) and one `NAME` (its routes) a page; `graph`, `timeline` and `spark` draw. Invariants: every
-text that a person, a model or a tool wrote is escaped where it is printed and is never a link; a page loads nothing
-from outside and runs no script but the two files vendored in `static`. Deliberately absent: a build step, a script of
-our own, and any figure that the journal does not hold.
+Reading order: `templates` (rendering, headers), `login` (who looks), then one module per page: its routes and the
+frozen records that its template shows, made from folded runs. `plots` draws the charts. Invariants: every text that a
+person, a model or a tool wrote is escaped where it is printed and is never a link; a page loads nothing from
+elsewhere and runs no script but the two files in `static`. There is no build step. Only `app` imports this package.
 """

@@ -1,13 +1,7 @@
-"""The page of what waits for a person: routes.
+"""`/ui/approvals`: the exact call that waits for a person, what it may cost, until when, and the form to answer.
 
-Invariant: a decision is taken from a login whose key may approve, in a form that bears its token, for the very question
-that was shown. Deliberately absent: what is open and what follows from an answer (`server.asking`).
-
-What waits for a person, as it is shown to that person: the exact call, what it may cost, until when it may be made.
-
-Invariant: what is approved is what is shown: arguments are printed whole, the hash of the question is that of the call,
-and an answer goes to that question and no other. Deliberately absent: markup, and which questions are open
-(`server.asking`).
+Invariants: what is approved is what is shown: arguments are printed whole, and an answer goes to that question and no
+other. A decision needs a login whose key may approve.
 """
 
 import json
@@ -126,18 +120,20 @@ _MAX_ANSWER = 100_000  # characters of a person's answer
 
 
 @router.get(f"{UI_ROOT}/approvals")
-async def show_approvals(request: Request, session: ApproverLogin, house: Service) -> Response:
+async def show_approvals(request: Request, session: ApproverLogin, service: Service) -> Response:
     """Show all that waits for a person of the login's tenant, what expires first at the top."""
-    waiting = await questions.list_questions(house, session.by, most=_MAX_RUNS)
+    waiting = await questions.list_questions(service, session.by, most=_MAX_RUNS)
     shown = sorted(map(_view_of, waiting.found), key=lambda each: (each.expires or float("inf"), each.asked.at))
     more = waiting.after is not None
     return render_page(request, "approvals.html.jinja", {"waiting": shown, "more": more, "shown_at": time()})
 
 
 @router.get(f"{UI_ROOT}/approvals/{{run}}/{{question}}")
-async def show_approval(request: Request, run: str, question: str, session: ApproverLogin, house: Service) -> Response:
+async def show_approval(
+    request: Request, run: str, question: str, session: ApproverLogin, service: Service
+) -> Response:
     """Show one question; one that is open no more leads to its run."""
-    found = await questions.find_question(house, session.by, f"{run}_{question}")
+    found = await questions.find_question(service, session.by, f"{run}_{question}")
     if found.asked not in found.run.open_questions:
         return redirect(f"{UI_ROOT}/runs/{run}")
     shown = {"waiting": [_view_of(found)], "more": False, "shown_at": time()}
@@ -146,10 +142,10 @@ async def show_approval(request: Request, run: str, question: str, session: Appr
 
 @router.post(f"{UI_ROOT}/approvals/{{run}}/{{question}}")
 async def decide_on_page(
-    run: str, question: str, session: ApproverLogin, house: Service, form: CheckedForm
+    run: str, question: str, session: ApproverLogin, service: Service, form: CheckedForm
 ) -> Response:
     """Write a person's decision down, and go on with the run."""
-    found = await questions.find_question(house, session.by, f"{run}_{question}")
+    found = await questions.find_question(service, session.by, f"{run}_{question}")
     decision = form_text(form, "decision")
     if decision not in ("yes", "no"):
         raise ApiError(400, "expected a yes or a no", "invalid_request")
@@ -157,7 +153,7 @@ async def decide_on_page(
     written = yes and found.asked.asks is not QuestionKind.APPROVE
     said = _typed_text(form_text(form, "text")) if written else ""
     await questions.answer_question(
-        house, session.by, found, Decision(yes, "", said, "page", _typed_text(form_text(form, "remark")))
+        service, session.by, found, Decision(yes, "", said, "page", _typed_text(form_text(form, "remark")))
     )
     return redirect(f"{UI_ROOT}/approvals" if form_text(form, "stay") else f"{UI_ROOT}/runs/{found.served.run}")
 

@@ -1,13 +1,8 @@
-"""The page of keys and budgets: routes.
+"""`/ui/keys`: keys, their budgets and their spending by day, with forms to issue, change and revoke keys.
 
-Invariant: only an admin sees other keys than his own, issues one, changes its caps or takes it back; a secret is told
-on the page that answers the form which asked for it, and kept by nobody. Deliberately absent: erasure and the audit
-(the API and the command line have them).
-
-Keys and budgets as they are shown: what each may use, what it used, day by day; and a form for a new key, read.
-
-Invariant: a cap that is not there is shown as none, never as 0; the secret of a key is shown on the page that issues
-it and on no other. Deliberately absent: issuing (`keys`), and what counts as used (`server.keys`).
+Invariants: only an admin sees keys of others or changes any. A secret is shown only on the page that answers the form
+which requested it. A missing cap is shown as none, never as 0. Erasure and the audit log are in the API and the
+command line.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -229,63 +224,63 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 @router.get(f"{UI_ROOT}/keys")
-async def show_keys(request: Request, session: AnyLogin, house: Service) -> Response:
+async def show_keys(request: Request, session: AnyLogin, service: Service) -> Response:
     """Show an admin all keys, and anyone else his own."""
-    return await _keys_page(request, session, house)
+    return await _keys_page(request, session, service)
 
 
 @router.post(f"{UI_ROOT}/keys")
-async def issue_key(request: Request, session: AdminLogin, house: Service, form: CheckedForm) -> Response:
+async def issue_key(request: Request, session: AdminLogin, service: Service, form: CheckedForm) -> Response:
     """Issue a key, and show its secret this once."""
     try:
-        wanted = read_key_form(_form_texts(form), [str(each) for each in form.getlist("scopes")], house.keys.now())
+        wanted = read_key_form(_form_texts(form), [str(each) for each in form.getlist("scopes")], service.keys.now())
     except ConfigError as error:
-        return await _keys_page(request, session, house, wrong=str(error), form=_form_texts(form))
-    return await _keys_page(request, session, house, issued=await house.keys.issue(wanted, session.by.key))
+        return await _keys_page(request, session, service, wrong=str(error), form=_form_texts(form))
+    return await _keys_page(request, session, service, issued=await service.keys.issue(wanted, session.by.key))
 
 
 @router.post(f"{UI_ROOT}/keys/{{own_id}}/revoke", dependencies=[FORM_CHECK])
-async def revoke_key(own_id: str, session: AdminLogin, house: Service) -> Response:
+async def revoke_key(own_id: str, session: AdminLogin, service: Service) -> Response:
     """Take a key back."""
     if own_id == session.by.key:
         raise ApiError(409, "this is the key that you are logged in with: take it back with another", "own_key")
-    await _existing_key(house, own_id)
-    await house.keys.revoke(own_id, session.by.key)
+    await _existing_key(service, own_id)
+    await service.keys.revoke(own_id, session.by.key)
     return redirect(f"{UI_ROOT}/keys")
 
 
 @router.post(f"{UI_ROOT}/keys/{{own_id}}/rotate", dependencies=[FORM_CHECK])
-async def rotate_key(request: Request, own_id: str, session: AdminLogin, house: Service) -> Response:
+async def rotate_key(request: Request, own_id: str, session: AdminLogin, service: Service) -> Response:
     """Give a key a new secret, and show it this once."""
-    await _existing_key(house, own_id)
-    return await _keys_page(request, session, house, issued=await house.keys.rotate(own_id, session.by.key))
+    await _existing_key(service, own_id)
+    return await _keys_page(request, session, service, issued=await service.keys.rotate(own_id, session.by.key))
 
 
 @router.post(f"{UI_ROOT}/keys/{{own_id}}/caps")
-async def change_caps(own_id: str, session: AdminLogin, house: Service, form: CheckedForm) -> Response:
+async def change_caps(own_id: str, session: AdminLogin, service: Service, form: CheckedForm) -> Response:
     """Change a key's caps."""
-    await _existing_key(house, own_id)
+    await _existing_key(service, own_id)
     try:
         found = read_caps_form(_form_texts(form))
     except ConfigError as error:
         raise ApiError(400, str(error), "invalid_request") from None
-    await house.keys.change(own_id, lambda key: replace(key, caps=found), session.by.key)
+    await service.keys.change(own_id, lambda key: replace(key, caps=found), session.by.key)
     return redirect(f"{UI_ROOT}/keys#{own_id}")
 
 
 async def _keys_page(
     request: Request,
     session: PageSession,
-    house: RunService,
+    service: RunService,
     *,
     issued: IssuedKey | None = None,
     wrong: str = "",
     form: dict[str, str] | None = None,
 ) -> Response:
     admin, now = session.may(KeyScope.ADMIN), time()
-    own = await house.keys.get(session.by.key)
-    known = await house.keys.keys() if admin else [own] if own is not None else []
-    told = await house.journal.query(
+    own = await service.keys.get(session.by.key)
+    known = await service.keys.keys() if admin else [own] if own is not None else []
+    told = await service.journal.query(
         partial(read_spend, key=None if admin else session.by.key, since=first_shown_day(now))
     )
     shown = {
@@ -300,8 +295,8 @@ async def _keys_page(
     return render_page(request, "keys.html.jinja", shown, 400 if wrong else 200)
 
 
-async def _existing_key(house: RunService, own_id: str) -> Key:
-    found = await house.keys.get(own_id)
+async def _existing_key(service: RunService, own_id: str) -> Key:
+    found = await service.keys.get(own_id)
     if found is None:
         raise ApiError(404, f"there is no key {own_id}", "not_found")
     return found

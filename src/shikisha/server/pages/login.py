@@ -1,13 +1,9 @@
-"""Logging in with a key, logging out, and the files that pages need.
+"""Logins of the web pages: the cookie, the CSRF token in forms, permissions, error pages, and static files.
 
-Invariants: the key is read from a form, checked, and forgotten: the cookie that stands for it is seen by no script and
-sent by no other site; after the login one is led to a page of ours and nowhere else. Deliberately absent: passwords.
-
-Who looks at the pages: the login that a cookie stands for, and the token that every form of it bears.
-
-Invariants: a page is shown to a login whose key may see it, and to nobody else; nothing is changed by a request that
-does not bear the token of the very login. Whatever goes wrong is said on a page, escaped, with the status that an API
-would have. Deliberately absent: keys and logins themselves (`server.keys`).
+Invariants: a page is shown only to a login whose key may see it, and nothing is changed by a request without the CSRF
+token of that very login. No script can read the cookie, and no other site can send it. After the login the browser is
+led to a page of this server only. An error becomes a page with the status that the API would have. A key is what one
+logs in with; there are no passwords.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -65,9 +61,9 @@ class LoggedOut(ApiError):
 
 
 def service_of(request: Request) -> RunService:
-    """Return the house that this application serves."""
-    house: RunService = request.app.state.house
-    return house
+    """Return the service that this application serves."""
+    service: RunService = request.app.state.service
+    return service
 
 
 def login_sessions(request: Request) -> LoginSessions:
@@ -93,7 +89,7 @@ def require_login(*scopes: KeyScope) -> Callable[[Request], Awaitable[PageSessio
 
 
 async def checked_form(request: Request) -> FormData:
-    """Return the form that was sent; Problem (403) when it does not bear its login's token."""
+    """Return the form that was sent; ApiError (403) when it does not bear its login's token."""
     form = await request.form(max_files=0, max_fields=100)
     token = request.cookies.get(LOGIN_COOKIE, "")
     if not token or not is_csrf_token(token, form_text(form, "csrf")):
@@ -194,7 +190,7 @@ async def show_login(request: Request) -> Response:
 
 
 @router.post(f"{UI_ROOT}/login")
-async def log_in(request: Request, house: Service) -> Response:
+async def log_in(request: Request, service: Service) -> Response:
     """Open a login for a key's holder."""
     form = await request.form(max_files=0, max_fields=10)
     presented = form_text(form, "key").strip()
@@ -206,8 +202,8 @@ async def log_in(request: Request, house: Service) -> Response:
         return _login_page(request, problem.message, problem.status)
     made = await login_sessions(request).open_session(key)
     answer = redirect(_own_path(request.query_params.get("next", "")))
-    secure = request.url.scheme == "https" or (house.settings.url or "").startswith("https:")
-    lasts = max(1, round(made.expires - house.keys.now()))
+    secure = request.url.scheme == "https" or (service.settings.url or "").startswith("https:")
+    lasts = max(1, round(made.expires - service.keys.now()))
     answer.set_cookie(
         LOGIN_COOKIE, made.token, max_age=lasts, path=UI_ROOT, httponly=True, samesite="strict", secure=secure
     )

@@ -1,7 +1,4 @@
-"""All pages, put together, and what is said where there is none.
-
-Invariant: every address below `/ui` is answered with a page. Deliberately absent: pages.
-"""
+"""All page routers together, and the page for unknown addresses under `/ui`."""
 
 from fastapi import APIRouter
 from fastapi.responses import Response

@@ -1,24 +1,8 @@
-"""One run's page: routes. What may be done with the run is decided here and shown by the view.
+"""`/ui/runs/RUN`: one run with its plan, steps, timeline and journal, updated live, and what may be done with it.
 
-Invariant: every route looks first whether the login may see the run (`seen`), and a run that it may not see is absent.
-Deliberately absent: what is shown of a run (`view_run`), and which of it is sent while it goes on (`live`).
-
-A run's page while the run goes on: only the parts that changed are sent, each by its id.
-
-Invariant: whoever listens ends up with the page that a reload would give, wherever they began to listen; a part that
-did not change is not sent, so what a reader has opened stays open. Deliberately absent: patience (the connection is
-kept by comments) and the growing answers of other servers' runs (the journal has whole ones).
-
-A run's events as they stand in the journal: each with its place, its time, what it says in a line, and its hash.
-
-Invariant: nothing is left out: what the line does not say stands in the event's own data beside it. Deliberately
-absent: checking the chain (`shikisha journal verify` reads all of it).
-
-One run as it is shown: its explanation, where each step stands now, its drawings, what it waits for.
-
-Invariants: everything is read off the events (by way of `explain`), so a page that is drawn while the run goes on and
-one that is drawn years later say the same of the same events; a step's state is never guessed from the clock.
-Deliberately absent: markup, and who may do something about it (`asking`).
+Invariants: every route first checks whether the login may see the run. Everything shown is read off the run's events,
+so a live page and one opened years later agree; a step's state is never guessed from the clock. A live page sends
+only the parts that changed, and ends up as a reload would show it.
 """
 
 import asyncio
@@ -315,7 +299,7 @@ class RoundView:
     calls: tuple[CallView, ...]
     steps: tuple[StepView, ...]
     wide: run_charts.PlanGraph
-    narrow: run_charts.PlanGraph
+    options: run_charts.PlanGraph
 
     @property
     def round(self) -> int:
@@ -343,7 +327,7 @@ class RunView:
     rounds: tuple[RoundView, ...]
     waiting: tuple[QuestionAsked, ...]
     wide: run_charts.Timeline | None
-    narrow: run_charts.Timeline | None
+    options: run_charts.Timeline | None
     children: tuple[RunOverview, ...]
 
     @property
@@ -364,13 +348,13 @@ def run_view(events: Sequence[Event], now: float, children: Sequence[RunOverview
     story = explain(run)
     end = now if live else run_charts.last_performed(events)
     rounds = tuple(_round_view(run, told, children) for told in story.rounds)
-    wide, narrow = (
+    wide, options = (
         run_charts.timeline(events, end, run_charts.WIDE_TIMELINE),
         run_charts.timeline(events, end, run_charts.NARROW_TIMELINE),
     )
     asked = tuple(run.open_questions)
     performed = run_charts.last_performed(events)
-    return RunView(story, run, len(events), live, now, performed, rounds, asked, wide, narrow, tuple(children))
+    return RunView(story, run, len(events), live, now, performed, rounds, asked, wide, options, tuple(children))
 
 
 def _round_view(run: Run, told: RoundExplanation, children: Sequence[RunOverview]) -> RoundView:
@@ -465,10 +449,10 @@ class RunViewer:
 
 
 @router.get(f"{UI_ROOT}/runs/{{run}}")
-async def show_run(request: Request, run: str, session: ReaderLogin, house: Service) -> Response:
+async def show_run(request: Request, run: str, session: ReaderLogin, service: Service) -> Response:
     """Show a run as it stands."""
-    events = await visible_events(house, session, run)
-    looking = await _run_viewer(house, session, run, events)
+    events = await visible_events(service, session, run)
+    looking = await _run_viewer(service, session, run, events)
     view = run_view(events, time(), looking.children)
     follows = view.run.finished is None
     return render_page(
@@ -477,12 +461,12 @@ async def show_run(request: Request, run: str, session: ReaderLogin, house: Serv
 
 
 @router.get(f"{UI_ROOT}/runs/{{run}}/live")
-async def stream_run(request: Request, run: str, session: ReaderLogin, house: Service, after: int = -1) -> Response:
+async def stream_run(request: Request, run: str, session: ReaderLogin, service: Service, after: int = -1) -> Response:
     """Send what changes on the run's page, from an event on."""
     last = request.headers.get("last-event-id", "")
     begin = int(last) if last.isascii() and last.isdigit() and len(last) <= _MAX_NUMBER_DIGITS else after
-    events = await visible_events(house, session, run)
-    told = _stream_changes(house, session, run, events[: max(begin, 0) + 1])
+    events = await visible_events(service, session, run)
+    told = _stream_changes(service, session, run, events[: max(begin, 0) + 1])
     return EventSourceResponse(
         stream_until_revoked(revocation_check(request, require_login(*READER_SCOPES), _revoked_events), told),
         headers=SECURITY_HEADERS,
@@ -491,43 +475,43 @@ async def stream_run(request: Request, run: str, session: ReaderLogin, house: Se
 
 
 @router.get(f"{UI_ROOT}/runs/{{run}}/journal")
-async def show_journal(request: Request, run: str, session: ReaderLogin, house: Service) -> Response:
+async def show_journal(request: Request, run: str, session: ReaderLogin, service: Service) -> Response:
     """Show every event of the run."""
-    await visible_events(house, session, run)
-    if await hides_texts(house, session.by, run):
+    await visible_events(service, session, run)
+    if await hides_texts(service, session.by, run):
         raise ApiError(403, "the journal of this run is shown once a person has let its answer pass", "withheld")
-    told = [line async for line in house.journal.export(run)]
+    told = [line async for line in service.journal.export(run)]
     return render_page(request, "journal.html.jinja", {"run": run, "lines": journal_lines(told)})
 
 
 @router.post(f"{UI_ROOT}/runs/{{run}}/cancel", dependencies=[FORM_CHECK])
-async def cancel_run(run: str, session: RunnerLogin, house: Service) -> Response:
+async def cancel_run(run: str, session: RunnerLogin, service: Service) -> Response:
     """Stop the run for good."""
-    await visible_events(house, session, run)
-    await house.cancel(root_run_id(run))
+    await visible_events(service, session, run)
+    await service.cancel(root_run_id(run))
     return redirect(f"{UI_ROOT}/runs/{run}")
 
 
 @router.post(f"{UI_ROOT}/runs/{{run}}/rollback", dependencies=[FORM_CHECK])
-async def roll_back(run: str, session: ApproverLogin, house: Service) -> Response:
+async def roll_back(run: str, session: ApproverLogin, service: Service) -> Response:
     """Undo what the run's calls did, as far as compensating workers are configured."""
-    past = Run.fold(await visible_events(house, session, run))
-    await roll_back_run(house, session.by, past, RollbackOrder(actor_name(session.by), again=True))
+    past = Run.fold(await visible_events(service, session, run))
+    await roll_back_run(service, session.by, past, RollbackOrder(actor_name(session.by), again=True))
     return redirect(f"{UI_ROOT}/runs/{run}#effects")
 
 
 @router.post(f"{UI_ROOT}/runs/{{run}}/feedback")
-async def give_feedback(run: str, session: RunnerLogin, house: Service, form: CheckedForm) -> Response:
+async def give_feedback(run: str, session: RunnerLogin, service: Service, form: CheckedForm) -> Response:
     """Write down what somebody thinks of the answer."""
-    past = Run.fold(await visible_events(house, session, run))
+    past = Run.fold(await visible_events(service, session, run))
     if past.answer is None:
         raise ApiError(409, f"run {run} has no answer to judge", "no_answer")
     remark, right = form_text(form, "note"), form_text(form, "right") == "yes"
     if len(remark) > _MAX_REMARK or storage_problem(remark):
         raise TaskError(f"a remark has at most {_MAX_REMARK:,} characters, and none that cannot be kept")
-    said = house.composition.vault.scrub(remark)
-    house.clerk.add(feedback_event(run, float(right), said, actor_name(session.by)))
-    await house.journal.flush()
+    said = service.container.vault.scrub(remark)
+    service.recorder.add(feedback_event(run, float(right), said, actor_name(session.by)))
+    await service.journal.flush()
     return redirect(f"{UI_ROOT}/runs/{run}#answer")
 
 
@@ -537,23 +521,23 @@ async def _revoked_events(problem: ApiError) -> tuple[ServerSentEvent, ServerSen
     return ServerSentEvent(swapped, event="parts"), ServerSentEvent("over", event="over")
 
 
-async def visible_events(house: RunService, session: PageSession, run: str) -> Sequence[Event]:
-    """Return a run's events if this login may see them; Problem (404) otherwise, as if there were no such run."""
-    served = await house.store.find(root_run_id(run))
+async def visible_events(service: RunService, session: PageSession, run: str) -> Sequence[Event]:
+    """Return a run's events if this login may see them; ApiError (404) otherwise, as if there were no such run."""
+    served = await service.store.find(root_run_id(run))
     if served is None and not session.may(KeyScope.ADMIN):
         raise ApiError(404, f"there is no run {run}", "not_found")
     if served is not None:
         check_tenant(session.by, served.tenant, f"run {run}")
     try:
-        return await _read_visible(house, session, run)
+        return await _read_visible(service, session, run)
     except UnknownRun:
         raise ApiError(404, f"there is no run {run}", "not_found") from None
 
 
-async def _read_visible(house: RunService, session: PageSession, run: str) -> Sequence[Event]:
+async def _read_visible(service: RunService, session: PageSession, run: str) -> Sequence[Event]:
     """Return a run's events as this login may see them: without what a person has to let pass first."""
-    events = await house.journal.read(run)
-    return tuple(map(withhold_texts, events)) if await hides_texts(house, session.by, run) else events
+    events = await service.journal.read(run)
+    return tuple(map(withhold_texts, events)) if await hides_texts(service, session.by, run) else events
 
 
 def run_permissions(looking: RunViewer, run: Run) -> RunPermissions:
@@ -570,12 +554,12 @@ def run_permissions(looking: RunViewer, run: Run) -> RunPermissions:
     )
 
 
-async def _run_viewer(house: RunService, session: PageSession, run: str, events: Sequence[Event]) -> RunViewer:
-    children = await house.journal.children(run)
+async def _run_viewer(service: RunService, session: PageSession, run: str, events: Sequence[Event]) -> RunViewer:
+    children = await service.journal.children(run)
     begun = events[0]
     names = begun.pool if isinstance(begun, RunStarted) else ()
-    known = set(names) <= set(house.composition.names)
-    cards = house.composition.cards(names) if names and known else ()
+    known = set(names) <= set(service.container.names)
+    cards = service.container.cards(names) if names and known else ()
     return RunViewer(session, children, frozenset(card.name for card in cards if card.compensate))
 
 
@@ -602,43 +586,43 @@ def appended_texts(told: TextByStep) -> str:
 
 
 async def _stream_changes(
-    house: RunService, session: PageSession, run: str, events: Sequence[Event]
+    service: RunService, session: PageSession, run: str, events: Sequence[Event]
 ) -> AsyncGenerator[ServerSentEvent]:
     """Tell a listener what changes until the run is over, through all its pauses."""
     known = list(events)
     while True:
-        draw = partial(page_parts, await _run_viewer(house, session, run, known))
-        heard = _visible_updates(house, session, run, len(known) - 1)
+        draw = partial(page_parts, await _run_viewer(service, session, run, known))
+        heard = _visible_updates(service, session, run, len(known) - 1)
         async with aclosing(follow_page(known, heard, draw, appended_texts)) as following:  # type: ignore[type-var]
             async for number, sending in following:
                 yield ServerSentEvent(sending, event="parts", id=str(number))
-        known = list(await _read_visible(house, session, run))
+        known = list(await _read_visible(service, session, run))
         if Run.fold(known).finished is not None:
             yield ServerSentEvent("over", event="over")
             return
-        known = await _wait_for_more(house, run, known)
+        known = await _wait_for_more(service, run, known)
 
 
-async def _visible_updates(house: RunService, session: PageSession, run: str, after: int) -> AsyncIterator[RunUpdate]:
+async def _visible_updates(service: RunService, session: PageSession, run: str, after: int) -> AsyncIterator[RunUpdate]:
     """Yield what happens in a run; a child run is read from the journal, as often as its parent is heard."""
     if root_run_id(run) == run:
-        hidden = await hides_texts(house, session.by, run)
-        async with aclosing(house.listen(run, after)) as listening:
+        hidden = await hides_texts(service, session.by, run)
+        async with aclosing(service.listen(run, after)) as listening:
             async for item in listening:
                 if not hidden:
                     yield item
                 elif isinstance(item, EventUpdate):
                     yield EventUpdate(item.number, withhold_texts(item.event))
         return
-    for number, event in enumerate(await _read_visible(house, session, run)):
+    for number, event in enumerate(await _read_visible(service, session, run)):
         if number > after:
             yield EventUpdate(number, event)
 
 
-async def _wait_for_more(house: RunService, run: str, known: list[Event]) -> list[Event]:
+async def _wait_for_more(service: RunService, run: str, known: list[Event]) -> list[Event]:
     """Return what was known once there is more; a run that waits may do so for days."""
     count = select(func.count()).where(EVENTS.c.run == run)
     while True:
         await asyncio.sleep(_POLL_SECONDS)
-        if await house.journal.query(lambda connection: connection.execute(count).scalar_one()) > len(known):
+        if await service.journal.query(lambda connection: connection.execute(count).scalar_one()) > len(known):
             return known

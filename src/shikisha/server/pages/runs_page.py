@@ -1,23 +1,9 @@
-"""The page of runs: routes.
+"""`/ui/runs`: the list of runs with its filters; `/ui/compare`: two runs, or two models or conductors, side by side.
 
-Invariant: only runs of the login's own tenant are listed; an admin's are everybody's. Deliberately absent: sums over
-runs (`compare`, `workers`).
-
-The list of runs as it is shown: rows, what it is filtered by, and where the next page begins.
-
-Invariant: a filter is a link: whatever narrows the list stands in its address, so that it can be kept and passed on;
-what an address says that no list knows is as if it were not said. Deliberately absent: markup and the search itself.
-
-Two runs side by side, or two ways of conducting over their recent runs.
-
-Invariant: a share or a mean stands beside the number of runs that it was counted from; runs of which nobody can say
-what they cost are left out of the mean and counted. What is better is marked only where both sides have a figure.
-Deliberately absent: whether a difference is more than chance (`shikisha eval` says that, with intervals).
-
-The page that compares: routes.
-
-Invariant: both sides are runs that this login may see, or are counted from such. Deliberately absent: figures
-(`view_compare`).
+Invariants: a login sees runs of its own tenant only (an admin all). A filter is a link, so it can be bookmarked;
+unknown values are ignored. Every share or mean stands next to the number of runs behind it; runs of unknown cost are
+left out of the mean and counted. A side is marked as better only if both have a figure. `shikisha eval` gives
+confidence intervals.
 """
 
 from collections.abc import Mapping, Sequence
@@ -171,20 +157,20 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 @router.get(f"{UI_ROOT}/runs")
-async def show_runs(request: Request, session: ReaderLogin, house: Service) -> Response:
+async def show_runs(request: Request, session: ReaderLogin, service: Service) -> Response:
     """Show the newest runs, or those that are searched for."""
     asked = RunListQuery.of(request.query_params)
-    found = await house.store.search(asked.filter(session.tenant))
-    names = await key_names(house, session)
-    models = tuple(model.name for model in house.catalogue.listed(session.by))
+    found = await service.store.search(asked.filter(session.tenant))
+    names = await key_names(service, session)
+    models = tuple(model.name for model in service.catalogue.listed(session.by))
     return render_page(request, "runs.html.jinja", {"view": runs_view(asked, found, names, models, time())})
 
 
-async def key_names(house: RunService, session: PageSession) -> dict[str, str]:
+async def key_names(service: RunService, session: PageSession) -> dict[str, str]:
     """Return the names of the keys that this login may know, by id: its own, or an admin's all."""
     if session.may(KeyScope.ADMIN):
-        return {key.id: key.name for key in await house.keys.keys()}
-    return {key.id: key.name for key in await house.keys.keys(session.by.tenant)}
+        return {key.id: key.name for key in await service.keys.keys()}
+    return {key.id: key.name for key in await service.keys.keys(session.by.tenant)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,16 +293,16 @@ _COMPARED_RUNS = 500  # runs that are compared
 
 
 @router.get(f"{UI_ROOT}/compare")
-async def show_comparison(request: Request, session: ReaderLogin, house: Service) -> Response:
+async def show_comparison(request: Request, session: ReaderLogin, service: Service) -> Response:
     """Show two runs, or two ways of conducting, side by side."""
     query = request.query_params
     left, right = query.get("left", "").strip(), query.get("right", "").strip()
     if left and right:
-        runs = [await _view_of_run(house, session, name) for name in (left, right)]
+        runs = [await _view_of_run(service, session, name) for name in (left, right)]
         return render_page(request, "compare_runs.html.jinja", {"runs": runs, "lines": run_comparison_lines(*runs)})
     by = "conductor" if query.get("by") == "conductor" else "model"
-    served = (await house.store.search(RunFilter(tenant=session.tenant, limit=_COMPARED_RUNS))).runs
-    found = stats_by_name(served, (await recent_activity(request, house, session)).scores, by)
+    served = (await service.store.search(RunFilter(tenant=session.tenant, limit=_COMPARED_RUNS))).runs
+    found = stats_by_name(served, (await recent_activity(request, service, session)).scores, by)
     names = [query.get(name, "") for name in ("a", "b")]
     chosen = [name if name in found else "" for name in names]
     if not any(names):
@@ -337,5 +323,5 @@ async def show_comparison(request: Request, session: ReaderLogin, house: Service
     return render_page(request, "compare.html.jinja", shown)
 
 
-async def _view_of_run(house: RunService, session: PageSession, name: str) -> run_page.RunView:
-    return run_page.run_view(await visible_events(house, session, name), time())
+async def _view_of_run(service: RunService, session: PageSession, name: str) -> run_page.RunView:
+    return run_page.run_view(await visible_events(service, session, name), time())

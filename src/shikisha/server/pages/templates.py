@@ -1,8 +1,7 @@
-"""Templates, and the headers that every page bears.
+"""Jinja templates, and the headers that every page carries.
 
-Invariants: what a template prints is escaped and cleaned of control characters at one place (`_cleaned`); a name that a
-template misspells is an error and not an empty text; the browser may load from this server only, and run only the
-scripts that lie in `static`. Deliberately absent: what is shown (the views), and who may see it (`doors`).
+Invariants: whatever a template prints is escaped and cleaned of control characters in one place; a misspelled name in
+a template is an error. The browser may load from this server only, and run only the scripts in `static`.
 """
 
 import json
@@ -17,7 +16,7 @@ from starlette.requests import Request
 
 from shikisha.core.errors import MissingExtra
 from shikisha.core.text import clean_text
-from shikisha.plots import format
+from shikisha.plots.format import TEMPLATE_FILTERS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -74,7 +73,7 @@ def template_environment() -> "Environment":
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(format.TEMPLATE_FILTERS)
+    made.filters.update(TEMPLATE_FILTERS)
     made.globals.update(home=UI_ROOT, htmx_config=_HTMX_CONFIG, versions=_static_urls())
     return made
 

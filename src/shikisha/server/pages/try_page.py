@@ -1,16 +1,7 @@
-"""The box for a task: routes. First the plan is shown, then, if somebody wants it, exactly that plan is performed.
+"""`/ui/try`: enter a task, see its plan, then perform exactly that plan.
 
-Invariant: showing a plan performs nothing. Deliberately absent: planning (`planning`) and performing (the house).
-
-A plan before it is performed, as it is shown; and the form of a task, read.
-
-Invariant: what is shown is what is performed: the plan goes to the browser and back word by word. Deliberately absent:
-what its steps will cost (nobody knows what workers will answer; the caps bound it).
-
-Asking a conductor for a plan and performing nothing: within the caps and the key's budget, as for any run.
-
-Invariant: what planning costs is the asking key's, held before each call; nothing is planned beyond the first round.
-Deliberately absent: the journal. Nothing was decided yet; the run that performs the plan writes it down.
+Invariants: showing a plan performs nothing, and its cost is held against the key's budget before each call. The plan
+goes to the browser and back word for word, and is parsed as strictly as any other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,7 +57,7 @@ class PlanView:
     tokens: int
     dollars: float | None
     wide: run_charts.PlanGraph
-    narrow: run_charts.PlanGraph
+    options: run_charts.PlanGraph
     round: int = 0
 
 
@@ -94,7 +85,7 @@ def plan_view(proposal: Proposal, pool: Sequence[str], used: PlanningUsage) -> P
         tokens=used.tokens,
         dollars=used.dollars,
         wide=run_charts.wide_plan_graph(access),
-        narrow=run_charts.narrow_plan_graph(access),
+        options=run_charts.narrow_plan_graph(access),
     )
 
 
@@ -110,14 +101,14 @@ def form_fields(form: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_task_form(told: Mapping[str, str], wire: str = "{}") -> RequestedRun:
-    """Read the form; Problem or TaskError for what cannot be asked for."""
+    """Read the form; ApiError or TaskError for what cannot be asked for."""
     caps: dict[str, float] = {}
     if text := told["dollars"].strip():
         caps["dollars"] = _read_dollars(text)
     labels = tuple(dict.fromkeys(part for label in told["labels"].split(",") if (part := label.strip())))
     task = Task(told["prompt"], told["context"])
-    narrowing = RequestOptions(caps, labels=labels, domain=told["domain"].strip())
-    return RequestedRun(told["model"], task, Api.PAGE, narrowing, wire, detached=True)
+    options = RequestOptions(caps, labels=labels, domain=told["domain"].strip())
+    return RequestedRun(told["model"], task, Api.PAGE, options, wire, detached=True)
 
 
 def _read_dollars(text: str) -> float:
@@ -148,80 +139,82 @@ class _FirstPlanRecorder:
         return Proposal(Plan(), final=True)
 
 
-async def propose_plan(house: RunService, order: AuthorizedRun) -> PlanView:
+async def propose_plan(service: RunService, order: AuthorizedRun) -> PlanView:
     """Return the plan that would be performed for this order; PlanError when there is none."""
-    pool, conductor = house.cast(order.conductor, order.pool)
-    curious = _FirstPlanRecorder(conductor)
-    purse = await house.purses.admit(order.by)
+    pool, conductor = service.cast(order.conductor, order.pool)
+    recorder = _FirstPlanRecorder(conductor)
+    budget = await service.key_budgets.admit(order.by)
     try:
-        purse.begun()
-        engine = house.engine.lent(purse=purse).apart(MemoryRecorder())
-        run = await engine.run(order.task, pool, curious, order.caps)
+        budget.count_request()
+        engine = service.engine.lent(purse=budget).apart(MemoryRecorder())
+        run = await engine.run(order.task, pool, recorder, order.caps)
     finally:
-        purse.over()
-    if curious.proposal is None:
+        budget.release()
+    if recorder.proposal is None:
         why = run.finished.why if run.finished else "it waits for a person, and planning ahead cannot wait"
         raise PlanError(why, conductor.name)
     used = run.charged
-    return plan_view(curious.proposal, pool.names, PlanningUsage(conductor.name, used.tokens, used.dollars))
+    return plan_view(recorder.proposal, pool.names, PlanningUsage(conductor.name, used.tokens, used.dollars))
 
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 @router.get(f"{UI_ROOT}/try")
-async def show_task_form(request: Request, session: RunnerLogin, house: Service) -> Response:
+async def show_task_form(request: Request, session: RunnerLogin, service: Service) -> Response:
     """Show the box; a model or a task may stand in the address."""
     query = {name: value[:10_000] for name, value in request.query_params.items()}
-    return _try_page(request, session, house, form_fields(query))
+    return _try_page(request, session, service, form_fields(query))
 
 
 @router.post(f"{UI_ROOT}/try")
-async def show_plan(request: Request, session: RunnerLogin, house: Service, sent: CheckedForm) -> Response:
+async def show_plan(request: Request, session: RunnerLogin, service: Service, sent: CheckedForm) -> Response:
     """Show the plan of a task, and perform nothing."""
     told = form_fields(_form_texts(sent))
     try:
-        order = house.ordering.order(read_task_form(told), session.by)
-        found = await propose_plan(house, order)
+        order = service.authorizer.authorize(read_task_form(told), session.by)
+        found = await propose_plan(service, order)
     except (PlanError, TaskError) as error:
-        return _try_page(request, session, house, told, wrong=str(error), status=400)
+        return _try_page(request, session, service, told, wrong=str(error), status=400)
     except ApiError as problem:
-        return _try_page(request, session, house, told, wrong=problem.message, status=problem.status)
-    return _try_page(request, session, house, told, found)
+        return _try_page(request, session, service, told, wrong=problem.message, status=problem.status)
+    return _try_page(request, session, service, told, found)
 
 
 @router.post(f"{UI_ROOT}/try/perform")
-async def perform_plan(session: RunnerLogin, house: Service, sent: CheckedForm) -> Response:
+async def perform_plan(session: RunnerLogin, service: Service, sent: CheckedForm) -> Response:
     """Perform the plan that was shown, and lead to its run."""
     told = form_fields(_form_texts(sent))
-    order = house.ordering.order(read_task_form(told), session.by)
+    order = service.authorizer.authorize(read_task_form(told), session.by)
     shown = parse_plan(form_text(sent, "plan"), len(order.pool))
     if shown.ships:
         raise ApiError(400, "the plan is empty: there is nothing to perform", "empty_plan")
-    order = house.ordering.order(read_task_form(told, confirmed_plan_request(shown)), session.by)
-    live = await house.begin(order)
+    order = service.authorizer.authorize(read_task_form(told, confirmed_plan_request(shown)), session.by)
+    live = await service.begin(order)
     return redirect(f"{UI_ROOT}/runs/{live.run}")
 
 
 def _try_page(
     request: Request,
     session: PageSession,
-    house: RunService,
+    service: RunService,
     told: dict[str, str],
     found: PlanView | None = None,
     *,
     wrong: str = "",
     status: int = 200,
 ) -> Response:
-    models = [(model.name, _plans_cost_money(house, model.conductor)) for model in house.catalogue.listed(session.by)]
-    caps = house.composition.caps
+    models = [
+        (model.name, _plans_cost_money(service, model.conductor)) for model in service.catalogue.listed(session.by)
+    ]
+    caps = service.container.caps
     shown = {"models": models, "told": told, "view": found, "wrong": wrong, "caps": caps}
     return render_page(request, "try.html.jinja", shown, status)
 
 
-def _plans_cost_money(house: RunService, conductor: str) -> bool:
+def _plans_cost_money(service: RunService, conductor: str) -> bool:
     """Whether this conductor asks a paid model for its plans."""
-    table = house.composition.settings.conductors.get(conductor)
+    table = service.container.settings.conductors.get(conductor)
     return conductor.startswith("lm:") or isinstance(table, LmTable)
 
 

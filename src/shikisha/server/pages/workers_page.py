@@ -1,18 +1,7 @@
-"""The page of workers: routes.
+"""`/ui/workers`: results of recent calls by worker, kind of task and time.
 
-Invariant: what is counted are calls of runs that this login may see. Deliberately absent: counting (`recent`,
-`view_workers`).
-
-What the newest part of the journal says of calls and runs: read in bounded time, and kept for some seconds.
-
-Invariants: at most `MOST` events are looked at, however long the journal is; whoever asks sees calls of the runs of his
-own tenant only. Texts are not read: what is counted stands in the events' own data. Deliberately absent: a second
-truth; a run's figures are its events'.
-
-Workers as they are shown: what came of the calls to each lately, by kind of task, and how that went over time.
-
-Invariant: every share and every time stands beside the number of calls that it was counted from; where there were none
-there is a dash and a gap. Deliberately absent: intervals (an evaluation has them) and advice.
+Invariants: at most `MAX_RECENT_EVENTS` events are read, however long the journal is, and cached for some seconds; a
+login sees calls of its own tenant's runs only. Every share and time stands next to the number of calls behind it.
 """
 
 import asyncio
@@ -336,19 +325,19 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 @router.get(f"{UI_ROOT}/workers")
-async def show_workers(request: Request, session: ReaderLogin, house: Service) -> Response:
+async def show_workers(request: Request, session: ReaderLogin, service: Service) -> Response:
     """Show what came of the calls to each worker lately."""
-    found = await recent_activity(request, house, session)
-    cards = house.composition.cards()
+    found = await recent_activity(request, service, session)
+    cards = service.container.cards()
     if session.by.workers is not None:
         cards = tuple(card for card in cards if card.name in session.by.workers)
     return render_page(request, "workers.html.jinja", {"view": workers_view(found, cards, time())})
 
 
-async def recent_activity(request: Request, house: Service, session: PageSession) -> RecentActivity:
+async def recent_activity(request: Request, service: Service, session: PageSession) -> RecentActivity:
     """Return what is recent of the runs that this login may see."""
     state = request.app.state
     if not hasattr(state, "recent"):
         state.recent = RecentActivityReader()
     reader: RecentActivityReader = state.recent
-    return await reader.read(house.journal, session.tenant)
+    return await reader.read(service.journal, session.tenant)

@@ -1,13 +1,9 @@
-"""A response under way: its run attended, its stream written, its object made.
+"""A response in progress: waits for its run, and writes the response object or the stream.
 
-Invariant: a stream ends with `response.completed`, `.incomplete` or `.failed`, or with an `error` that says why it ends
-without (a person did not come in time, the server is being stopped): the run goes on then, and can be fetched again.
-A run whose client leaves is cancelled, unless it was ordered in the background. Deliberately absent: reading requests.
-
-A response as it is given: its run's course, what was asked, and the bill.
-
-Invariant: a response says the same whenever it is looked at once it has ended. Its bill is what was used since the
-run's response before it. Deliberately absent: reading anything (whoever calls has read it).
+Invariant: a stream ends with `response.completed`, `.incomplete` or `.failed`, or with an `error` event when it ends
+before the run does (nobody approved in time, or the server stops); the run continues and can be fetched again. A
+response says the same whenever it is read after its end, and bills what was used since the previous response of its
+run. A run whose client disconnects is canceled unless the request set `background`.
 """
 
 import asyncio
@@ -106,7 +102,7 @@ def response_object(
         tool_choice=asked.tool_choice or "auto",
         tools=asked.tools or [],
         top_p=asked.top_p,
-        usage=ResponseUsage.model_validate(spent.responses()) if over and spent is not None else None,
+        usage=ResponseUsage.model_validate(spent.response_fields()) if over and spent is not None else None,
         user=asked.user,
         shikisha=run_metadata(visible_run(run, course.events, oversight), found.kept.detail, url) if over else None,
     )
@@ -149,7 +145,6 @@ def _text_options(asked: ResponseTextOptions | None) -> ResponseTextOptions:
 
 _POLL_SECONDS = 0.25  # seconds between two looks at a run that waits for a person
 _EVENTS_WITH_RESPONSE = ("created", "queued", "in_progress", "completed", "incomplete", "failed")
-APPROVALS_PAGE = "/ui/approvals"
 
 
 @dataclass(slots=True)
@@ -159,7 +154,7 @@ class ResponseDelivery:
     `own`: the client began the run, which is nobody's once it has left. `nested`: the run may have child runs.
     """
 
-    house: RunService
+    service: RunService
     served: ServedRun
     kept: StoredRequest
     course: ResponseBuilder
@@ -175,7 +170,7 @@ class ResponseDelivery:
     async def gone(self) -> None:
         """Cancel the run if it is its client's own: the client has left."""
         if self.own and not self.patient and self.course.standing is None:
-            await self.house.cancel(self.run)
+            await self.service.cancel(self.run)
 
     async def answer(self) -> JSONResponse:
         """Return the response once it has ended, or the error that it ended with."""
@@ -197,12 +192,12 @@ class ResponseDelivery:
         return self._rendered(self._found(), spent)
 
     def _rendered(self, found: StoredResponse, spent: RunUsage | None) -> ResponseObject:
-        house = self.house
-        return response_object(found, self.course, spent, house.composition.autonomy_policy(), house.settings.url)
+        service = self.service
+        return response_object(found, self.course, spent, service.container.autonomy_policy(), service.settings.url)
 
     async def now(self) -> ResponseObject:
         """Return the response as the journal has it."""
-        self.served, events = await self.house.served(self.run), await self.house.journal.read(self.run)
+        self.served, events = await self.service.find_served(self.run), await self.service.journal.read(self.run)
         self.course = build_response(response_at_turn(self.served, self.kept, events, self.course.terms.leg))
         return await self.object()
 
@@ -211,7 +206,7 @@ class ResponseDelivery:
         return response_at_turn(self.served, self.kept, tuple(self.course.events), self.course.terms.leg)
 
     async def _spent(self) -> RunUsage:
-        return response_usage(self._found(), (await self.house.family(self.run)).values() if self.nested else ())
+        return response_usage(self._found(), (await self.service.read_family(self.run)).values() if self.nested else ())
 
     async def stream(self) -> AsyncGenerator[bytes]:
         """Yield the stream as server-sent events."""
@@ -230,28 +225,27 @@ class ResponseDelivery:
         return (self._error(problem),)
 
     async def _heard(self) -> AsyncGenerator[StreamEvent]:
-        """Yield what the stream holds, until the response ends; Problem when it does not."""
+        """Yield what the stream holds, until the response ends; ApiError when it does not."""
         heard, until, clock = -1, None, asyncio.get_running_loop().time
         while True:
-            async with aclosing(self.house.listen(self.run, heard)) as hearing:
+            async with aclosing(self.service.listen(self.run, heard)) as hearing:
                 async for item in hearing:
                     heard = item.number if isinstance(item, EventUpdate) else heard
                     for sent in self.course.hear(item):
                         yield sent
                     if self.course.standing is not None:
                         return
-            self.served = await self.house.served(self.run)
+            self.served = await self.service.find_served(self.run)
             if self.served.state is ServedState.STOPPED:
                 for sent in self.course.stop():
                     yield sent
                 return
-            if self.house.closing:
+            if self.service.closing:
                 said = f"this server is being stopped; run {self.run} is taken up again"
-                raise ApiError(503, said, "server_stopping", wait=self.house.settings.drain)
-            until = clock() + self.house.settings.approval_wait if until is None else until
+                raise ApiError(503, said, "server_stopping", wait=self.service.settings.drain)
+            until = clock() + self.service.settings.patience if until is None else until
             if not self.patient and self.served.state is ServedState.WAITING and clock() >= until:
-                at = f"{(self.house.settings.url or '').rstrip('/')}{APPROVALS_PAGE}"
-                raise ApiError(409, f"run {self.run} waits for a person, at {at}", "approval_required")
+                raise self.service.approval_required(self.run)
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _written(self, sent: StreamEvent) -> bytes:
@@ -277,22 +271,22 @@ def _json_value(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is no part of an event")
 
 
-def deliver_response(house: RunService, found: StoredResponse, after: int = -1) -> ResponseDelivery:
+def deliver_response(service: RunService, found: StoredResponse, after: int = -1) -> ResponseDelivery:
     """Return a response of a run that was found, for one who listens from after a number."""
     kept, served = found.kept, found.served
     begun = found.run.started
-    terms = ResponseTerms(found.leg.number, kept.progress, kept.approves, _streamable_workers(house, found), after)
-    nested = any(card.kind == "conductor" for card in house.composition.cards() if card.name in begun.pool)
-    return ResponseDelivery(house, served, kept, ResponseBuilder(terms), patient=served.detached, nested=nested)
+    terms = ResponseTerms(found.leg.number, kept.progress, kept.approves, _streamable_workers(service, found), after)
+    nested = any(card.kind == "conductor" for card in service.container.cards() if card.name in begun.pool)
+    return ResponseDelivery(service, served, kept, ResponseBuilder(terms), patient=served.detached, nested=nested)
 
 
-def _streamable_workers(house: RunService, found: StoredResponse) -> Callable[[str], bool]:
+def _streamable_workers(service: RunService, found: StoredResponse) -> Callable[[str], bool]:
     """Return what says of a worker whether its pieces may be passed on; no worker's where the run can't be cast now."""
     run = found.run
     try:
-        pool, conductor = house.cast(found.served.conductor, run.started.pool)
+        pool, conductor = service.cast(found.served.conductor, run.started.pool)
     except ConfigError:
         return lambda _: False
-    if not can_stream(run.task, conductor, house.composition.autonomy_policy()):
+    if not can_stream(run.task, conductor, service.container.autonomy_policy()):
         return lambda _: False
     return streamable_workers(pool)

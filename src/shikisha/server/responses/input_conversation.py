@@ -1,9 +1,7 @@
-"""From a response request to a task: the last user message is the prompt, what was said before is its history.
+"""From the input of a response request to a task: the last user message is the prompt, the rest is the history.
 
-Instructions come first; after them the conversation of the previous response (without its own instructions), then the
-input. Invariant: nothing that was said is dropped, and a conversation that has no place for an answer is a 400 that
-names the item. Deliberately absent: a run that waits for these very results (`responses_resuming`), and whose previous
-response may be read (`responses_keeping`).
+The order is: instructions, the conversation of the previous response without its instructions, the input. Invariant:
+nothing is dropped. An input that cannot be answered is a 400 that names the item.
 """
 
 from collections.abc import Sequence

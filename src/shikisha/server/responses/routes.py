@@ -1,14 +1,9 @@
-"""`/v1/responses`: a request becomes a run, or goes on with the one that waits for it; runs are found again.
+"""`/v1/responses`: create, retrieve, cancel and delete responses, and resume a run that waits for its client.
 
-Invariant: a client is told no before anything is begun, reserved or charged. Deliberately absent: what is honoured
-(`wire.responses_request`), how a response is told (`responses_course`), and how it is written (`responses_serving`).
-
-Going on with a run that waits for its client: results of its tools, and decisions of whoever may approve.
-
-Invariants: an answer fits the very question it is for, of a run of the tenant's own; decisions are taken from a key
-with the scope `approve` and from nobody else (5); the same answers brought twice are answers once, and find the same
-response again. A request that asks for something else than its run does (other tools, another format) begins a run of
-its own. Deliberately absent: what else may be sent along (`responses_asking`).
+Invariants: whatever can be refused is refused before anything is started, reserved or charged. An answer belongs to a
+question of a run of the same tenant; only a key with the scope `approve` may approve calls (5). The same answers sent
+twice count once and find the same response. A request that differs from its run (other tools, another format) starts
+a run of its own.
 """
 
 import re
@@ -81,40 +76,40 @@ class ResumedRun:
 
 
 async def find_resumed_run(
-    house: RunService, by: Principal, request: ResponseRequest, narrow: RequestOptions
+    service: RunService, by: Principal, request: ResponseRequest, options: RequestOptions
 ) -> ResumedRun | None:
     """Return the run that a request goes on with; None when it asks for a run of its own."""
     decisions = [item for item in request.items if isinstance(item, ApprovalResponse)]
     if decisions:
-        return await _resume_by_decisions(house, by, decisions)
+        return await _resume_by_decisions(service, by, decisions)
     results = trailing_results(request.items)
     if results is None:
         return None
     try:
-        model = house.catalogue.find(request.model, by).name
-        back = await questions.find_tool_resumption(house, by, [results], model, narrow)
+        model = service.catalogue.find(request.model, by).name
+        back = await questions.find_tool_resumption(service, by, [results], model, options)
     except ApiError as problem:
         said = problem.message.replace("messages:", "input:")
         raise ApiError(problem.status, said, problem.code, param="input") from None
     if back is None:
-        return await _answered_before(house, by, results)
+        return await _answered_before(service, by, results)
     kept = stored_request(back.served)
     if kept is None or not _asks_the_same(kept.request, request) or not _names_run(request, back.served):
         return None
-    events = await house.journal.read(back.served.run)
+    events = await service.journal.read(back.served.run)
     before = len(response_turns(events[: back.after + 1], approves=kept.approves))
     return ResumedRun(back.served, before, () if back.answer is None else (back.answer,))
 
 
-async def submit_answers(house: RunService, resumed: ResumedRun) -> None:
+async def submit_answers(service: RunService, resumed: ResumedRun) -> None:
     """Write the answers down, and go on with the run once all are there."""
     *first, last = resumed.answers or (None,)
     for answer in first:
         if answer is not None:
-            house.clerk.add(answer)
+            service.recorder.add(answer)
     if last is not None:
-        await house.answer(last)
-        answers = (await house.past(last.run)).answers
+        await service.answer(last)
+        answers = (await service.read_run(last.run)).answers
         for said in resumed.answers:
             kept = answers.get(said.question)
             if kept is None or (kept.approved, kept.text) != (said.approved, said.text):
@@ -123,14 +118,14 @@ async def submit_answers(house: RunService, resumed: ResumedRun) -> None:
                 )
 
 
-async def _answered_before(house: RunService, by: Principal, results: ToolExchange) -> ResumedRun | None:
+async def _answered_before(service: RunService, by: Principal, results: ToolExchange) -> ResumedRun | None:
     """Return the response that went on with these very results before, if there is one."""
     found = _CALL_ID.match(results.calls[0].id)
-    served = None if found is None else await house.store.find(found[1])
+    served = None if found is None else await service.store.find(found[1])
     kept = None if served is None or not by.owns(served.tenant) else stored_request(served)
     if served is None or kept is None:
         return None
-    events = await house.journal.read(served.run)
+    events = await service.journal.read(served.run)
     run, came = Run.fold(events), {result.tool_call_id: result.content for result in results.results}
     for leg in response_turns(events, approves=kept.approves):
         if any(_given_results(run, asked) == came for asked in leg.waits):
@@ -147,14 +142,14 @@ def _given_results(run: Run, asked: QuestionAsked) -> dict[str, str] | None:
     return {call.id: each.content for call, each in zip(questions.client_tool_calls(asked), results, strict=True)}
 
 
-async def _resume_by_decisions(house: RunService, by: Principal, decisions: Sequence[ApprovalResponse]) -> ResumedRun:
+async def _resume_by_decisions(service: RunService, by: Principal, decisions: Sequence[ApprovalResponse]) -> ResumedRun:
     places = [read_approval_id(item.approval_request_id) for item in decisions]
     runs = {place[0] for place in places if place is not None}
     if None in places or len(runs) != 1:
         raise _approval_not_found()
     try:
-        served = await house.served(runs.pop())
-        events = await house.journal.read(served.run)
+        served = await service.find_served(runs.pop())
+        events = await service.journal.read(served.run)
     except UnknownRun:
         raise _approval_not_found() from None
     kept = stored_request(served)
@@ -164,7 +159,9 @@ async def _resume_by_decisions(house: RunService, by: Principal, decisions: Sequ
         raise ApiError(403, f"the key {by.name!r} lacks the scope 'approve'", "missing_scope")
     run, questions = Run.fold(events), [place[1] for place in places if place is not None]
     open_now = [PersonQuestion(served, run, run.asked[name]) if name in run.asked else None for name in questions]
-    answers = [await _decision_event(house, asking, item, by) for asking, item in zip(open_now, decisions, strict=True)]
+    answers = [
+        await _decision_event(service, asking, item, by) for asking, item in zip(open_now, decisions, strict=True)
+    ]
     fresh = tuple(answer for answer in answers if answer is not None)
     ended = response_turns(events, approves=kept.approves)
     number = next((leg.number for leg in ended for asked in leg.waits if asked.question in questions), None)
@@ -174,7 +171,7 @@ async def _resume_by_decisions(house: RunService, by: Principal, decisions: Sequ
 
 
 async def _decision_event(
-    house: RunService, asking: PersonQuestion | None, item: ApprovalResponse, by: Principal
+    service: RunService, asking: PersonQuestion | None, item: ApprovalResponse, by: Principal
 ) -> QuestionAnswered | None:
     """Return a decision as the journal is to have it; None when it was decided so already."""
     if asking is None or asking.asked.asks is not QuestionKind.APPROVE:
@@ -184,7 +181,7 @@ async def _decision_event(
         return None
     said = Decision(item.approve, actor_name(by), via=questions.VIA_API, remark=item.reason or "")
     try:
-        return await check_decision(house, by, asking, said)
+        return await check_decision(service, by, asking, said)
     except ApiError as problem:
         problem.param = "input"
         raise
@@ -212,15 +209,15 @@ def _names_run(request: ResponseRequest, served: ServedRun) -> bool:
     return place is not None and place[0] == served.run
 
 
-def request_to_store(request: ResponseRequest, by: Principal, narrow: RequestOptions) -> StoredRequest:
+def request_to_store(request: ResponseRequest, by: Principal, options: RequestOptions) -> StoredRequest:
     """Return what is kept of a request."""
     body = request.model_dump(mode="json", exclude_unset=True, by_alias=True, exclude={"stream", "stream_options"})
     request = ResponseRequest.model_validate(body)
     return StoredRequest(
         request=request,
         approves=by.may(KeyScope.APPROVE),
-        progress=request.progress or narrow.progress,
-        detail=narrow.detail,
+        progress=request.progress or options.progress,
+        detail=options.detail,
     )
 
 
@@ -241,16 +238,16 @@ _RESPONSE_DOC: dict[int | str, dict[str, object]] = {
 )
 async def create_response(request: Request, by: RunPrincipal) -> Response:
     """Have a conversation's next answer made by the pool, under a conductor."""
-    house: RunService = request.app.state.house
+    service: RunService = request.app.state.service
     raw = await read_json(request, lambda raw: check_schema_sizes(raw, Api.RESPONSES))
     asked = validate_as(raw, ResponseRequest)
     made = await _ResponseStart(
-        house, by, asked, read_request_options(request.headers), read_idempotency_key(request.headers)
+        service, by, asked, read_request_options(request.headers), read_idempotency_key(request.headers)
     ).begun()
     headers = started_headers(made.run)
     if asked.stream:
         told = stream_until_revoked(revocation_check(request, require_scope(KeyScope.RUN), made.refused), made.stream())
-        return streams.event_stream(told, headers, made.gone, stream_grace(house))
+        return streams.event_stream(told, headers, made.gone, stream_grace(service))
     if asked.background:
         return _json_response(await made.now(), headers)
     return await run_unless_disconnected(request, made.answer(), made.gone)
@@ -265,26 +262,26 @@ async def read_response(
     starting_after: Annotated[int | None, Query(ge=-1)] = None,
 ) -> Response:
     """Return a response as it stands, or its stream, from the event after `starting_after` on."""
-    house: RunService = request.app.state.house
-    found = await find_response(house, by, response_id)
+    service: RunService = request.app.state.service
+    found = await find_response(service, by, response_id)
     if starting_after is not None and not stream:
         raise ApiError(400, "starting_after: only with stream=true", "invalid_value", param="starting_after")
     headers = started_headers(found.served.run)
     if stream:
-        made = deliver_response(house, found, -1 if starting_after is None else starting_after)
+        made = deliver_response(service, found, -1 if starting_after is None else starting_after)
         told = stream_until_revoked(
             revocation_check(request, require_reader, made.refused), limit_stream(request, by, made.stream())
         )
-        return streams.event_stream(told, headers, grace=stream_grace(house))
-    return _json_response(await deliver_response(house, found).now(), headers)
+        return streams.event_stream(told, headers, grace=stream_grace(service))
+    return _json_response(await deliver_response(service, found).now(), headers)
 
 
 @router.delete("/{response_id}", summary="Delete a response", responses=error_responses(404))
 async def delete_response(request: Request, response_id: ResponseId, by: RunPrincipal) -> DeletedResponse:
     """Make a run's responses absent; a run that goes on is cancelled. The journal keeps it, for audit."""
-    house: RunService = request.app.state.house
-    found = await find_response(house, by, response_id)
-    await forget_response(house, found)
+    service: RunService = request.app.state.service
+    found = await find_response(service, by, response_id)
+    await forget_response(service, found)
     return DeletedResponse(id=response_id)
 
 
@@ -295,13 +292,13 @@ async def delete_response(request: Request, response_id: ResponseId, by: RunPrin
 )
 async def cancel_response(request: Request, response_id: ResponseId, by: RunPrincipal) -> Response:
     """Stop a response that was ordered in the background; one that is over stays as it is."""
-    house: RunService = request.app.state.house
-    found = await find_response(house, by, response_id)
+    service: RunService = request.app.state.service
+    found = await find_response(service, by, response_id)
     if not found.served.detached:
         said = f"response {response_id} was not ordered in the background: it ends when its client leaves"
         raise ApiError(409, said, "not_in_background")
-    await house.cancel(found.served.run)
-    return _json_response(await deliver_response(house, found).now(), started_headers(found.served.run))
+    await service.cancel(found.served.run)
+    return _json_response(await deliver_response(service, found).now(), started_headers(found.served.run))
 
 
 @router.get("/{response_id}/input_items", summary="List a response's input", responses=error_responses(404))
@@ -314,17 +311,17 @@ async def list_input_items(
     order: Sorting = Sorting.DESC,
 ) -> InputItemList:
     """Return the items that a response was made from, a page at a time."""
-    return input_page(await find_response(request.app.state.house, by, response_id), after, limit, order)
+    return input_page(await find_response(request.app.state.service, by, response_id), after, limit, order)
 
 
 @dataclass(frozen=True, slots=True)
 class _ResponseStart:
-    """A request that has been read: who asks what, of which house, within which limits, under which key of theirs."""
+    """A request that has been read: who asks what, of which service, within which limits, under which key of theirs."""
 
-    house: RunService
+    service: RunService
     by: Principal
     asked: ResponseRequest
-    narrow: RequestOptions
+    options: RequestOptions
     key: str | None
 
     async def begun(self) -> ResponseDelivery:
@@ -333,39 +330,39 @@ class _ResponseStart:
             raise ApiError(
                 400, "store: a background response is fetched later, so it is stored", "invalid_value", param="store"
             )
-        back = await find_resumed_run(self.house, self.by, self.asked, self.narrow)
+        back = await find_resumed_run(self.service, self.by, self.asked, self.options)
         return await self._ordered() if back is None else await self._resumed(back)
 
     async def _ordered(self) -> ResponseDelivery:
-        house, order = self.house, await self._order()
-        found = await start_once(house, order)
-        live = house.live(found.run) if found.fresh else None
+        service, order = self.service, await self._order()
+        found = await start_once(service, order)
+        live = service.live(found.run) if found.fresh else None
         if live is None:
-            return deliver_response(house, await self._found(found.run, 0))
+            return deliver_response(service, await self._found(found.run, 0))
         served = new_served_run(found.run, order, live.events[0].at)
         kept = StoredRequest.model_validate_json(order.wire)
         made = deliver_response(
-            house, response_at_turn(served, kept, tuple(live.events), 0)
+            service, response_at_turn(served, kept, tuple(live.events), 0)
         )  # at once: what is said now is heard
         made.own = True
         return made
 
     async def _order(self) -> AuthorizedRun:
-        house, asked = self.house, self.asked
-        kept = request_to_store(asked, self.by, self.narrow)
+        service, asked = self.service, self.asked
+        kept = request_to_store(asked, self.by, self.options)
         named = {"user": asked.user, "safety_identifier": asked.safety_identifier}
         metadata = {name: value for name, value in named.items() if value is not None} | dict(asked.metadata or {})
-        wish = RequestedRun(
-            house.catalogue.find(asked.model, self.by).name,
+        requested = RequestedRun(
+            service.catalogue.find(asked.model, self.by).name,
             await self._task(),
             Api.RESPONSES,
-            self.narrow,
+            self.options,
             kept.dumped(),
             bool(asked.background),
             self.key,
             metadata,
         )
-        return house.ordering.order(wish, self.by)
+        return service.authorizer.authorize(requested, self.by)
 
     async def _task(self) -> Task:
         """Return the task, after the conversation that it goes on with, whose labels it bears."""
@@ -376,7 +373,7 @@ class _ResponseStart:
     async def _after(self, name: str | None) -> Task:
         if name is None:
             return task_from_response(self.asked)
-        found = await find_response(self.house, self.by, name, "previous_response_id")
+        found = await find_response(self.service, self.by, name, "previous_response_id")
         if not found.last:
             said = f"previous_response_id: {name} was gone on with already"
             raise ApiError(409, said, "response_continued", param="previous_response_id")
@@ -387,18 +384,18 @@ class _ResponseStart:
         return replace(task_from_response(self.asked, before), labels=tuple(sorted(found.labels)))
 
     async def _resumed(self, back: ResumedRun) -> ResponseDelivery:
-        await submit_answers(self.house, back)
-        made = deliver_response(self.house, await self._found(back.served.run, back.leg))
+        await submit_answers(self.service, back)
+        made = deliver_response(self.service, await self._found(back.served.run, back.leg))
         made.own = bool(back.answers)
         return made
 
     async def _found(self, run: str, leg: int) -> StoredResponse:
         """Return the response of a run that is ours, whether or not it is to be found later."""
-        served = await self.house.served(run)
+        served = await self.service.find_served(run)
         kept = stored_request(served)
         if kept is None:
             raise ApiError(404, f"there is no response of run {run}", "response_not_found")
-        return response_at_turn(served, kept, await self.house.journal.read(run), leg)
+        return response_at_turn(served, kept, await self.service.journal.read(run), leg)
 
 
 def _json_response(response: ResponseObject, headers: dict[str, str]) -> JSONResponse:

@@ -1,39 +1,34 @@
-"""What `/v1/responses` takes. Every field and value that is not in these models is refused with 400, by its name.
+"""Request and response bodies of `/v1/responses`, as the openai SDK reads them.
 
-Invariant: what passes is honoured, as the table says; nothing is taken and then ignored. Deliberately absent: what is
-made of a request (`responses_task`).
+Invariants: an unknown field or value of a request is a 400 that names it; nothing is accepted and then ignored. A
+response is complete whenever it is returned: every field is present, null where there is nothing. Fields beyond
+OpenAI's are `agent` on items (from their multi-agent beta), `cost` and orchestration tokens in `usage`, and `shikisha`.
 
-| field | decision |
+| field | treatment |
 |---|---|
-| `model` | a name of `/v1/models` |
+| `model` | a name from `/v1/models` |
 | `input` | a text, or items: messages, function calls and their outputs; the last user message is the task |
-| reasoning items, `mcp_approval_request` in `input` | taken, since clients send answers back whole; nobody reads them |
+| reasoning items, `mcp_approval_request` in `input` | accepted, since clients return whole answers, and not used |
 | `mcp_approval_response` in `input` | a person's decision; only from a key with the scope `approve` |
-| images and files in messages | as data, or an image as an https link; file ids are refused (no files are kept here) |
-| `item_reference`, `conversation`, `prompt` | refused: whatever is meant is sent, or named by `previous_response_id` |
-| `instructions` | the task's context, for every step; not carried over to the next response |
+| images and files in messages | as data, or an image as an https link; file ids are refused, as no files are stored |
+| `item_reference`, `conversation`, `prompt` | refused: send the content, or name it by `previous_response_id` |
+| `instructions` | context of the task, for every step; not carried over to the next response |
 | `previous_response_id` | its conversation comes before the input; of the same tenant only |
 | `tools` | functions of the client; hosted tools are refused |
-| `tool_choice` | `auto`; `none` (the tools are not shown); nobody can force a call through a conductor: refused |
+| `tool_choice` | `auto`; `none` (tools are not offered); a conductor cannot be forced to call one: refused |
 | `parallel_tool_calls` | passed on to the worker that has the tools |
-| `text.format` | `text`, `json_object`, `json_schema`: it holds for the final answer |
+| `text.format` | `text`, `json_object`, `json_schema`: it applies to the final answer |
 | `text.verbosity`, `temperature`, `top_p`, `max_output_tokens`, `reasoning.effort` | for the worker of the last step |
-| `reasoning.summary` | any: each step's progress comes as a reasoning item, and events bear `agent` |
+| `reasoning.summary` | any: the progress of each step is a reasoning item, and events carry `agent` |
 | `reasoning.context` | `auto`, `current_turn`: reasoning is never carried over |
-| `include` | `reasoning.encrypted_content` (reasoning items are whole as they are), `message.input_image.image_url` |
-| `metadata`, `user`, `safety_identifier` | kept with the run and given back |
-| `prompt_cache_key` | given back; how workers cache is theirs |
+| `include` | `reasoning.encrypted_content` (items are complete anyway), `message.input_image.image_url` |
+| `metadata`, `user`, `safety_identifier` | stored with the run and returned |
+| `prompt_cache_key` | returned; workers cache in their own way |
 | `stream`, `background` | both, each and neither; `background` needs `store` |
 | `stream_options.include_obfuscation` | false only: nothing is padded |
-| `store` | false: the run is journaled all the same, for audit, but this API does not find it again |
+| `store` | false: the run is journaled for audit, but this API does not find it again |
 | `truncation` | `disabled`; a conversation that is too long is an error |
 | `service_tier` | `auto`, `default`: there is one |
-
-What `/v1/responses` gives: the response object, its items, a page of input items, as the openai SDK reads them.
-
-Invariant: a response is complete whenever it is given: every field stands there, null where there is nothing. Fields
-beyond OpenAI's are `agent` on items (their multi-agent beta's), `cost` and orchestration tokens in `usage`, `shikisha`
-where it was asked for. Deliberately absent: how a run becomes a response (`responses_view`).
 """
 
 from collections.abc import Mapping

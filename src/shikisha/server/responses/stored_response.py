@@ -1,20 +1,9 @@
-"""What is kept of a response request with its run, and finding it again.
+"""Stored responses: the request that is kept with a run, the turns of that run, and the input items of each turn.
 
-Invariant: a response of another tenant, one that was not to be stored, one that was deleted and one whose texts were
-erased are all told to be absent (404). Deleting makes a run's responses absent here; the run stays in the journal, for
-audit, until it is erased there. Deliberately absent: erasure (an admin's).
-
-A run that waits for its client is several responses: a leg begins with what the client answered, or with the run.
-
-Invariant: legs are a pure function of the run's events and of whether its client may approve calls, so a response means
-the same for ever, on every server. A leg ends where the run waits for something that its client can bring: results of
-its tools, or, from a key that may approve, a decision. Whatever else a run waits for happens within its leg.
-Deliberately absent: bringing the answer (`responses_resuming`), and the ids of calls (`toolcalls`).
-
-The items that a response was made from, a page at a time.
-
-Invariant: an item has the same id whenever it is listed. A response that went on with its client's answers was made
-from those answers. Deliberately absent: what earlier responses were made from (each lists its own).
+A run that waits for its client is several responses. A turn ends where the run waits for what its client can give:
+results of its tools, or, for a key that may approve, a decision. Invariant: turns are a pure function of the run's
+events and of whether its key may approve. A response of another tenant, one that was not to be stored, a deleted one
+and an erased one are all absent (404). Deleting hides a response here; the journal keeps the run for audit.
 """
 
 import re
@@ -202,19 +191,19 @@ def stored_request(served: ServedRun) -> StoredRequest | None:
         return None
 
 
-async def find_response(house: RunService, by: Principal, name: str, param: str | None = None) -> StoredResponse:
-    """Return a response that may be seen; Problem (404) when there is none of this id."""
+async def find_response(service: RunService, by: Principal, name: str, param: str | None = None) -> StoredResponse:
+    """Return a response that may be seen; ApiError (404) when there is none of this id."""
     absent = ApiError(404, f"there is no response {name[:80]!r}", "response_not_found", param=param)
     place = read_response_id(name)
     if place is None:
         raise absent
     run, number = place
     try:
-        served = await house.served(run)
+        served = await service.find_served(run)
         kept = stored_request(served)
         if kept is None or kept.request.store is False or not by.owns(served.tenant):
             raise absent
-        return response_at_turn(served, kept, await house.journal.read(run), number)
+        return response_at_turn(served, kept, await service.journal.read(run), number)
     except (UnknownRun, IndexError):
         raise absent from None
 
@@ -225,15 +214,15 @@ def response_at_turn(served: ServedRun, kept: StoredRequest, events: tuple[Event
     return StoredResponse(served, kept, events, found[number], number == len(found) - 1)
 
 
-async def forget_response(house: RunService, found: StoredResponse) -> None:
+async def forget_response(service: RunService, found: StoredResponse) -> None:
     """Make a run's responses absent; a run that goes on is cancelled, since nobody could read what it comes to."""
     if found.run.finished is None:
-        await house.cancel(found.served.run)
+        await service.cancel(found.served.run)
 
     def forget(connection: Connection) -> None:
         connection.execute(update(SERVED).where(SERVED.c.run == found.served.run).values(wire="{}"))
 
-    await house.journal.write(forget)
+    await service.journal.write(forget)
 
 
 class SortOrder(StrEnum):

@@ -1,24 +1,11 @@
-"""The course of a response: from its run's events to its items, and to the numbered events of its stream.
+"""The items of a response and the numbered events of its stream, built from the events of its run.
 
-Invariant: items and numbers are a pure function of the run's events, so whoever fetches the stream again, from any
-number, from any server, after any restart, goes on without loss or repetition. Pieces of text are in no journal, so a
-delta bears the number of the place in the text where it ends: in a message whose item was added under number n, the
-delta that ends with the text's c-th character bears n + 1 + c. A stream that is fetched again has the text in one
-delta, cut where the client already has it. When an attempt whose text may have been heard fails, its item is done as
-`incomplete`, the next attempt's item is another one, and numbers go on beyond whatever can have been heard
-(`responses_message.JUMP`). Numbers rise; they are not consecutive. What happens while a message is open is told after
-it. Deliberately absent: the response object around it (`responses_view`), SSE, and who listens.
-
-The items of a response, and the events of a stream that bring each of them, but for the answer's text.
-
-Invariant: an item's id and its events are made of the run's events alone. Deliberately absent: sequence numbers (they
-are given in the order in which `responses_course` takes these), and the answer's message (`responses_message`).
-
-The message of one attempt at the answer, as a stream brings it.
-
-Invariant: its events have fixed numbers from its first on (`base`): the item, its part, each place in its text, three
-that end it; so a delta that was heard live and one that is sent again agree. A text that may have been heard and came
-to nothing takes `JUMP` numbers, whatever was heard of it. Deliberately absent: whose it is (`responses_course`).
+Invariant: items and sequence numbers are a pure function of the run's events, so a client can fetch a stream again
+from any number, on any server, without loss or repetition. The journal holds no text deltas, so a delta's number is
+the place in the text where it ends: in a message whose item has number n, the delta that ends with character c has
+number n + 1 + c. A stream that is fetched again carries the text in one delta, cut where the client already has it.
+When an attempt fails whose text a client may have seen, its item ends as `incomplete`, and numbers go on beyond any
+that it can have used (`ABANDONED_NUMBERS`). Numbers rise, but are not consecutive.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

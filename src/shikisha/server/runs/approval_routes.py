@@ -1,8 +1,7 @@
-"""`/approvals`: what runs wait for from people, listed, looked at and answered.
+"""`/approvals`: list, read and answer the questions that runs ask people.
 
-Invariants: only a key with the scope to approve gets in, whatever else it may do, and only to questions of its own
-tenant; others learn of none (404). An answer that comes too late is told so (410), one that comes second, too (409).
-Deliberately absent: waiting for the run (`/runs/{run}/events` follows it).
+Invariants: only keys with the scope `approve` get in, and only to questions of their own tenant; others see none
+(404). An answer that comes too late is a 410, one that comes second a 409.
 """
 
 from time import time
@@ -40,9 +39,9 @@ async def list_approvals(
     request: Request, by: ApproverPrincipal, after: PageCursor = None, limit: PageLimit = 50
 ) -> ApprovalList:
     """Return the open questions of the newest waiting runs of the key's tenant; `limit` counts runs."""
-    house: RunService = request.app.state.house
-    page = await list_questions(house, by, decode_cursor(after), limit)
-    data = [approval_info(house, asking) for asking in page.found]
+    service: RunService = request.app.state.service
+    page = await list_questions(service, by, decode_cursor(after), limit)
+    data = [approval_info(service, asking) for asking in page.found]
     following = None if page.after is None else encode_cursor(page.after)
     return ApprovalList(data=data, has_more=page.after is not None, next=following)
 
@@ -50,8 +49,8 @@ async def list_approvals(
 @router.get("/{approval}", summary="Look a question up", responses=error_responses(404))
 async def read_approval(request: Request, approval: ApprovalId, by: ApproverPrincipal) -> ApprovalInfo:
     """Return a question, open or not."""
-    house: RunService = request.app.state.house
-    return approval_info(house, await find_question(house, by, approval))
+    service: RunService = request.app.state.service
+    return approval_info(service, await find_question(service, by, approval))
 
 
 @router.post(
@@ -62,14 +61,14 @@ async def read_approval(request: Request, approval: ApprovalId, by: ApproverPrin
 )
 async def decide_approval(request: Request, approval: ApprovalId, by: ApproverPrincipal) -> ApprovalInfo:
     """Write a person's decision down, and go on with the run."""
-    house: RunService = request.app.state.house
+    service: RunService = request.app.state.service
     said = validate_as(await read_json(request), DecisionRequest)
-    found = await find_question(house, by, approval)
-    await answer_question(house, by, found, Decision(said.approved, by.name, said.text, "api", said.remark))
-    return approval_info(house, await find_question(house, by, approval))
+    found = await find_question(service, by, approval)
+    await answer_question(service, by, found, Decision(said.approved, by.name, said.text, "api", said.remark))
+    return approval_info(service, await find_question(service, by, approval))
 
 
-def approval_info(house: RunService, asking: PersonQuestion) -> ApprovalInfo:
+def approval_info(service: RunService, asking: PersonQuestion) -> ApprovalInfo:
     """Return a question as clients see it."""
     asked, run = asking.asked, asking.run
     said = run.answers.get(asked.question)
@@ -93,7 +92,7 @@ def approval_info(house: RunService, asking: PersonQuestion) -> ApprovalInfo:
         dollars=asked.bound.dollars,
         asked_at=asked.at,
         expires=asked.expires or None,
-        page=approval_page_url(house, asking.run.id, asked.question),
+        page=approval_page_url(service, asking.run.id, asked.question),
         decision=_decision_info(said) if said else None,
     )
 
@@ -104,9 +103,9 @@ def _decision_info(said: QuestionAnswered) -> DecisionInfo:
     )
 
 
-def approval_page_url(house: RunService, run: str, question: str) -> str:
+def approval_page_url(service: RunService, run: str, question: str) -> str:
     """Return the address at which people answer a question; its path alone where nobody said under which URL we are."""
-    return f"{(house.settings.url or '').rstrip('/')}/ui/approvals/{run}/{question}"
+    return f"{(service.settings.url or '').rstrip('/')}/ui/approvals/{run}/{question}"
 
 
 def _approval_state(asking: PersonQuestion) -> Literal["open", "answered", "expired", "over"]:

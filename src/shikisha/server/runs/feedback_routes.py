@@ -1,7 +1,6 @@
-"""`/feedback`: a person's word on a run's answer, kept as a grade beside those of checks and judges.
+"""`POST /feedback`: a person's grade of an answer, stored like the grades of checkers and judges.
 
-Invariant: a word is appended and never changed; who says it is the key's holder, and only runs of the key's own tenant
-can be judged. Deliberately absent: any effect on the run, which has ended.
+Invariant: a grade is appended and never changed, and names the key that gave it. It has no effect on the run.
 """
 
 from time import time
@@ -33,13 +32,13 @@ RunPrincipal = Annotated[Principal, Depends(require_scope(KeyScope.RUN))]
 )
 async def give_feedback(request: Request, by: RunPrincipal) -> FeedbackInfo:
     """Note how good a run's answer is; policies learn from it and are compared by it."""
-    house: RunService = request.app.state.house
+    service: RunService = request.app.state.service
     said = validate_as(await read_json(request), FeedbackRequest)
-    await _check_judgeable(house, by, said.run)
-    scrub = house.composition.vault.scrub
+    await _check_judgeable(service, by, said.run)
+    scrub = service.container.vault.scrub
     word = feedback_event(said.run, said.worth, scrub(said.remark), actor_name(by))
-    house.clerk.add(word)
-    await house.journal.flush()
+    service.recorder.add(word)
+    await service.journal.flush()
     return FeedbackInfo(run=word.run, mark=word.mark, score=said.worth, actor=word.actor)
 
 
@@ -49,11 +48,11 @@ def feedback_event(run: str, score: float, remark: str, by: str) -> AnswerGraded
     return AnswerGraded(run=run, at=time(), checker=FEEDBACK_CHECKER, mark=mark, score=score, evidence=remark, actor=by)
 
 
-async def _check_judgeable(house: RunService, by: Principal, run: str) -> None:
-    """Let this run be judged; Problem when it is not the principal's to judge, or has no answer."""
+async def _check_judgeable(service: RunService, by: Principal, run: str) -> None:
+    """Let this run be judged; ApiError when it is not the principal's to judge, or has no answer."""
     try:
-        check_tenant(by, (await house.served(root_run_id(run))).tenant, f"run {run}")
-        told = await house.past(run)
+        check_tenant(by, (await service.find_served(root_run_id(run))).tenant, f"run {run}")
+        told = await service.read_run(run)
     except UnknownRun:
         raise ApiError(404, f"there is no run {run}", "not_found") from None
     if told.answer is None:

@@ -1,9 +1,8 @@
-"""`/runs/{run}/rollback`: undo what the calls of a run did, by the compensating workers of the configuration.
+"""`POST /runs/{run}/rollback`: undo the effects of a run's calls, by the compensating workers of the configuration.
 
-Invariants: a rollback needs the scope to approve, is journaled call by call, undoes nothing twice, and is paid from the
-budget of whoever wants it (the run's own key may be revoked). The run is this server's meanwhile, as one that it
-performs: one that somebody else performs or rolls back is not rolled back (409). Deliberately absent: choosing among
-effects.
+Invariants: it needs the scope `approve`, is journaled call by call, undoes nothing twice, and is paid by the key that
+asks for it (the run's own key may be revoked). This server owns the run meanwhile; a run that is being performed or
+rolled back elsewhere is a 409.
 """
 
 from contextlib import suppress
@@ -38,38 +37,38 @@ RunIdPath = Annotated[str, Path(min_length=1, max_length=256)]
 )
 async def roll_back(request: Request, run: RunIdPath, by: ApproverPrincipal) -> RollbackInfo:
     """Make the compensating calls, newest first, and return what became of every effect."""
-    house: RunService = request.app.state.house
+    service: RunService = request.app.state.service
     said = validate_as(await read_json(request), RollbackRequest)
-    past = await _own_run(house, by, run)
-    wish = RollbackOrder(actor_name(by), house.composition.vault.scrub(said.remark), again=True)
-    return rollback_info(await roll_back_run(house, by, past, wish, said.dollars))
+    past = await _own_run(service, by, run)
+    requested = RollbackOrder(actor_name(by), service.container.vault.scrub(said.remark), again=True)
+    return rollback_info(await roll_back_run(service, by, past, requested, said.dollars))
 
 
 async def roll_back_run(
-    house: RunService, by: Principal, past: Run, wish: RollbackOrder, dollars: float | None = None
+    service: RunService, by: Principal, past: Run, requested: RollbackOrder, dollars: float | None = None
 ) -> Run:
-    """Roll a served run back that is over, waits or was stopped; Problem (409) when it is still performed."""
-    served = await house.served(past.id)
-    if past.id in house.running or not await house.store.take(past.id, ended=True):
+    """Roll a served run back that is over, waits or was stopped; ApiError (409) when it is still performed."""
+    served = await service.find_served(past.id)
+    if past.id in service.running or not await service.store.take(past.id, ended=True):
         raise ApiError(409, f"run {past.id} is being performed or rolled back: cancel it, or wait", "run_open")
     caps = past.started.caps
     caps = caps if dollars is None else caps.narrowed(replace(caps, dollars=dollars))
-    purse = house.purses.of_key(by.key)
+    budget = service.key_budgets.budget_of_key(by.key)
     try:
-        pool = house.composition.pool(past.started.pool)
-        run = await house.engine.lent(purse=purse).undo(past.id, pool, wish, caps)
+        pool = service.container.pool(past.started.pool)
+        run = await service.engine.lent(purse=budget).undo(past.id, pool, requested, caps)
     except (ConfigError, RunErased) as error:
-        house.store.mark(past.id, served.state)
-        await house.journal.flush()
+        service.store.mark(past.id, served.state)
+        await service.journal.flush()
         raise ApiError(409, f"run {past.id} cannot be rolled back: {error}", "not_possible") from None
     except BaseException:
         with suppress(JournalUnavailable):
-            house.store.mark(past.id, served.state)  # it rests as it did, and can be tried again
+            service.store.mark(past.id, served.state)  # it rests as it did, and can be tried again
         raise
     finally:
-        purse.over()
-    house.store.mark(past.id, ServedState.ENDED, status=run.status, used=served.used, uncertain=served.uncertain)
-    await house.journal.flush()
+        budget.release()
+    service.store.mark(past.id, ServedState.ENDED, status=run.status, used=served.used, uncertain=served.uncertain)
+    await service.journal.flush()
     return run
 
 
@@ -90,10 +89,10 @@ def _effect_info(event: EffectUndone | EffectKept) -> EffectInfo:
     )
 
 
-async def _own_run(house: RunService, by: Principal, run: str) -> Run:
+async def _own_run(service: RunService, by: Principal, run: str) -> Run:
     try:
-        check_tenant(by, (await house.served(root_run_id(run))).tenant, f"run {run}")
-        past = await house.past(run)
+        check_tenant(by, (await service.find_served(root_run_id(run))).tenant, f"run {run}")
+        past = await service.read_run(run)
     except UnknownRun:
         raise ApiError(404, f"there is no run {run}", "not_found") from None
     if run != root_run_id(run):

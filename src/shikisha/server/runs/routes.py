@@ -1,19 +1,8 @@
-"""`/runs`: a task as it is becomes a run; runs are listed, looked at whole, followed event by event, and cancelled.
+"""`/runs`: start a run from a plain task, list runs, read one whole, follow its events, cancel it.
 
-Invariant: nobody sees a run of another tenant, nor learns that there is one (404). Events have the same numbers on
-every server and for ever, so a reader goes on where it stopped. Deliberately absent: erasure (an admin's), answering
-what a run waits for (`approvals`), and explaining (`explain`).
-
-A run's events as they happen, as server-sent events, wherever it is performed.
-
-Invariant: one event of the stream for each event of the run, its number as `id`; a stream ends with the run, and says
-so (`end`). While a run waits, its stream stays open. The resolved configuration is left out: it is the operator's.
-Deliberately absent: a stream for several runs.
-
-A run as `/runs` shows it, and lists of runs.
-
-Invariant: what is shown of a run is read off its events, and of its row only what events do not have (who ordered it,
-by which API). Deliberately absent: who may see it (`runs`).
+Invariants: a run of another tenant is absent (404). An event has the same number on every server forever, so a reader
+can continue where it stopped; a stream sends one message per event and ends with the run. The resolved configuration
+is the operator's and is left out of events. Erasing runs is in `keys.admin_routes`.
 """
 
 import asyncio
@@ -58,13 +47,13 @@ _POLL_SECONDS = 0.25  # seconds between two looks at a run that waits
 
 
 async def event_stream_of_run(
-    house: RunService, run: str, after: int, *, pieces: bool = False, hidden: bool = False
+    service: RunService, run: str, after: int, *, pieces: bool = False, hidden: bool = False
 ) -> AsyncGenerator[bytes]:
     """Yield a run's events after a number, until it ends; `hidden`: without texts that wait for a review."""
     heard = after
     try:
         while True:
-            async with aclosing(house.listen(run, heard)) as hearing:
+            async with aclosing(service.listen(run, heard)) as hearing:
                 async for item in hearing:
                     if isinstance(item, EventUpdate):
                         heard = item.number
@@ -72,8 +61,8 @@ async def event_stream_of_run(
                         yield _event_bytes(event.kind, event_fields(event), heard)
                     elif pieces:
                         yield _event_bytes("text", asdict(item))
-            if await has_no_more_events(house, run, heard):
-                yield _event_bytes("end", {"status": str((await house.past(run)).status)})
+            if await has_no_more_events(service, run, heard):
+                yield _event_bytes("end", {"status": str((await service.read_run(run)).status)})
                 return
             await asyncio.sleep(_POLL_SECONDS)
     except ShikishaError as error:
@@ -86,22 +75,22 @@ async def stream_error(problem: ApiError) -> tuple[bytes]:
     return (_event_bytes("error", dict(problem.body())),)
 
 
-async def has_no_more_events(house: RunService, run: str, after: int) -> bool:
+async def has_no_more_events(service: RunService, run: str, after: int) -> bool:
     """Whether a run has come to its end, and has no events after a number."""
-    served, past = await house.served(root_run_id(run)), await house.journal.read(run)
+    served, past = await service.find_served(root_run_id(run)), await service.journal.read(run)
     ended = served.state in (ServedState.ENDED, ServedState.STOPPED) or any(
         isinstance(each, RunFinished) for each in past
     )
     return ended and len(past) - 1 <= after
 
 
-async def wait_until_ended(house: RunService, run: str) -> None:
+async def wait_until_ended(service: RunService, run: str) -> None:
     """Return when a run has ended, or waits for somebody."""
-    while (await house.served(run)).state is ServedState.OPEN:
-        async with aclosing(house.listen(run)) as hearing:
+    while (await service.find_served(run)).state is ServedState.OPEN:
+        async with aclosing(service.listen(run)) as hearing:
             async for _ in hearing:
                 pass
-        if house.closing:
+        if service.closing:
             return
         await asyncio.sleep(0.01)
 
@@ -119,9 +108,9 @@ def _event_bytes(kind: str, told: dict[str, object], number: int | None = None) 
     return f"{head}event: {kind}\ndata: {json.dumps(told, separators=(',', ':'))}\n\n".encode()
 
 
-async def run_info(house: RunService, by: Principal, name: str) -> RunInfo:
+async def run_info(service: RunService, by: Principal, name: str) -> RunInfo:
     """Return a run, whole, but for what this principal may not see; UnknownRun when there is none."""
-    served, family = await house.served(root_run_id(name)), await run_progress.visible_family(house, by, name)
+    served, family = await service.find_served(root_run_id(name)), await run_progress.visible_family(service, by, name)
     run = family[name]
     spent = run_usage(run, family.values())
     end = run.finished
@@ -234,24 +223,26 @@ _RUN_RESPONSES: dict[int | str, dict[str, object]] = {200: {"model": RunInfo}, 2
 )
 async def begin_run(request: Request, by: RunPrincipal) -> Response:
     """Have a task done: 200 with the run once it has ended or waits for somebody, 202 at once in the background."""
-    house: RunService = request.app.state.house
+    service: RunService = request.app.state.service
     raw = await read_json(request, lambda raw: check_schema_sizes(raw, Api.RUNS))
     asked = validate_as(raw, RunRequest)
     order = _authorize_run(
-        house, by, asked, read_request_options(request.headers), read_idempotency_key(request.headers)
+        service, by, asked, read_request_options(request.headers), read_idempotency_key(request.headers)
     )
     await check_schemas(order.task, Api.RUNS)
-    made = await start_once(house, order)
+    made = await start_once(service, order)
     if not asked.background:
-        await run_unless_disconnected(request, wait_until_ended(house, made.run), lambda: _cancel_if_own(house, made))
-    body = (await run_info(house, by, made.run)).model_dump(mode="json")
+        await run_unless_disconnected(
+            request, wait_until_ended(service, made.run), lambda: _cancel_if_own(service, made)
+        )
+    body = (await run_info(service, by, made.run)).model_dump(mode="json")
     return JSONResponse(body, 202 if asked.background else 200, started_headers(made.run))
 
 
 @router.get("", summary="List runs", responses=error_responses())
 async def list_runs(request: Request, by: ReaderPrincipal, wanted: Annotated[RunQuery, Query()]) -> RunList:
     """Return a page of the runs of the key's tenant, newest first; an admin sees all of them, or one tenant's."""
-    house: RunService = request.app.state.house
+    service: RunService = request.app.state.service
     if wanted.tenant is not None:
         check_tenant(by, wanted.tenant, "tenant of this name")
     asked = RunFilter(
@@ -266,7 +257,7 @@ async def list_runs(request: Request, by: ReaderPrincipal, wanted: Annotated[Run
         after=decode_cursor(wanted.after),
         limit=wanted.limit,
     )
-    page = await house.store.search(asked)
+    page = await service.store.search(asked)
     following = None if page.after is None else encode_cursor(page.after)
     return RunList(data=[run_list_entry(run) for run in page.runs], has_more=page.after is not None, next=following)
 
@@ -274,30 +265,30 @@ async def list_runs(request: Request, by: ReaderPrincipal, wanted: Annotated[Run
 @router.get("/{run}", summary="Look a run up", responses=error_responses(404))
 async def read_run(request: Request, run: RunIdPath, by: ReaderPrincipal) -> RunInfo:
     """Return a run, or a child run, with everything that is known of it."""
-    house: RunService = request.app.state.house
-    await _check_run_access(house, by, run)
-    return await run_info(house, by, run)
+    service: RunService = request.app.state.service
+    await _check_run_access(service, by, run)
+    return await run_info(service, by, run)
 
 
 @router.post("/{run}/cancel", summary="Cancel a run", responses=error_responses(404, 409))
 async def cancel_run(request: Request, run: RunIdPath, by: RunPrincipal) -> RunInfo:
     """Stop a run for good; one that is over stays as it is."""
-    house: RunService = request.app.state.house
-    await _check_run_access(house, by, run)
+    service: RunService = request.app.state.service
+    await _check_run_access(service, by, run)
     if run != root_run_id(run):
         raise ApiError(409, f"{run} is a child run of {root_run_id(run)}: cancel that one", "child_run")
-    await house.cancel(run)
-    return await run_info(house, by, run)
+    await service.cancel(run)
+    return await run_info(service, by, run)
 
 
 @router.post("/{run}/release", summary="Release a quarantined run", responses=error_responses(404, 409))
 async def release_run(request: Request, run: RunIdPath, by: AdminPrincipal) -> RunInfo:
     """Let servers perform a run again that took servers down: by an admin, who has seen to what it did."""
-    house: RunService = request.app.state.house
-    await _check_run_access(house, by, run)
-    if not await house.release(run, by.key):
+    service: RunService = request.app.state.service
+    await _check_run_access(service, by, run)
+    if not await service.release(run, by.key):
         raise ApiError(409, f"run {run} is not quarantined", "not_quarantined")
-    return await run_info(house, by, run)
+    return await run_info(service, by, run)
 
 
 @router.get(
@@ -315,62 +306,62 @@ async def follow_run_events(
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
 ) -> Response:
     """Send a run's events as they happen, each with its number as `id`; `pieces`: growing answers too."""
-    house: RunService = request.app.state.house
-    await _check_run_access(house, by, run)
+    service: RunService = request.app.state.service
+    await _check_run_access(service, by, run)
     since = _start_number(after, last_event_id)
-    if since >= 0 and await has_no_more_events(house, run, since):
+    if since >= 0 and await has_no_more_events(service, run, since):
         return Response(status_code=204)
-    hidden = await hides_texts(house, by, run)
-    told = event_stream_of_run(house, run, since, pieces=pieces and not hidden, hidden=hidden)
+    hidden = await hides_texts(service, by, run)
+    told = event_stream_of_run(service, run, since, pieces=pieces and not hidden, hidden=hidden)
     watched = stream_until_revoked(
         revocation_check(request, require_reader, stream_error), limit_stream(request, by, told)
     )
-    return streams.event_stream(watched, started_headers(root_run_id(run)), grace=stream_grace(house))
+    return streams.event_stream(watched, started_headers(root_run_id(run)), grace=stream_grace(service))
 
 
 def _authorize_run(
-    house: RunService, by: Principal, asked: RunRequest, narrow: RequestOptions, key: str | None
+    service: RunService, by: Principal, asked: RunRequest, options: RequestOptions, key: str | None
 ) -> AuthorizedRun:
     if asked.model is not None and asked.conductor is not None:
         raise ApiError(400, "conductor: either a model or a conductor can be named", "invalid_value", param="conductor")
     named = f"shikisha/{asked.conductor}" if asked.conductor is not None else asked.model or "shikisha"
-    model = house.ordering.catalogue.find(named, by).name
+    model = service.authorizer.catalogue.find(named, by).name
     task = Task(asked.prompt, asked.context, "", asked.domain, tuple(asked.labels), answer_schema=asked.answer_schema)
-    narrow = _merge_options(house, asked, narrow)
+    options = _merge_options(service, asked, options)
     wire = asked.model_dump_json(exclude_unset=True, include={"pool", "budgets"})
-    wish = RequestedRun(model, task, Api.RUNS, narrow, wire, asked.background, key, asked.metadata)
-    return house.ordering.order(wish, by)
+    requested = RequestedRun(model, task, Api.RUNS, options, wire, asked.background, key, asked.metadata)
+    return service.authorizer.authorize(requested, by)
 
 
-def _merge_options(house: RunService, asked: RunRequest, narrow: RequestOptions) -> RequestOptions:
+def _merge_options(service: RunService, asked: RunRequest, options: RequestOptions) -> RequestOptions:
     """Return what headers and body allow, each only what both do."""
-    caps = dict(narrow.caps)
+    caps = dict(options.caps)
     for name, wanted in asked.budgets.model_dump(exclude_none=True).items():
-        most = getattr(house.composition.caps, name)
+        most = getattr(service.container.caps, name)
         if most is not None and wanted > most:
             said = f"budgets.{name}: at most {most:g} is allowed here, and a request can only narrow that"
             raise ApiError(400, said, "budget_widened", param=f"budgets.{name}")
         caps[name] = min(wanted, caps.get(name, wanted))
-    strangers = [name for name in asked.pool or () if name not in house.composition.names]
+    strangers = [name for name in asked.pool or () if name not in service.container.names]
     if strangers:
         raise ApiError(400, f"pool: the worker {strangers[0]!r} does not exist", "no_worker", param="pool")
-    workers = tuple(asked.pool) if asked.pool is not None else narrow.workers
-    if asked.pool is not None and narrow.workers is not None:
-        workers = tuple(name for name in asked.pool if name in narrow.workers)
-    return replace(narrow, caps=caps, workers=workers)
+    workers = tuple(asked.pool) if asked.pool is not None else options.workers
+    if asked.pool is not None and options.workers is not None:
+        workers = tuple(name for name in asked.pool if name in options.workers)
+    return replace(options, caps=caps, workers=workers)
 
 
-async def _check_run_access(house: RunService, by: Principal, run: str) -> None:
+async def _check_run_access(service: RunService, by: Principal, run: str) -> None:
     """Let whoever may see the run see it; there is no run otherwise."""
-    served = await house.store.find(root_run_id(run))
+    served = await service.store.find(root_run_id(run))
     check_tenant(by, "" if served is None else served.tenant, f"run {run[:80]!r}")
     if served is None:
         raise ApiError(404, f"there is no run {run[:80]!r}", "not_found")
 
 
-async def _cancel_if_own(house: RunService, made: StartedRun) -> None:
+async def _cancel_if_own(service: RunService, made: StartedRun) -> None:
     if made.fresh:
-        await house.cancel(made.run)
+        await service.cancel(made.run)
 
 
 def _start_number(after: int | None, last: str | None) -> int:

@@ -1,12 +1,7 @@
-"""What `/runs` takes and gives: a task as it is, and a run with everything that is known of it.
+"""Request and response bodies of `/runs`, `/approvals`, `/feedback` and `/runs/{run}/rollback`.
 
-Invariant: whatever a request says narrows what its key may do. A run's explanation is `explain`'s own, as data.
-Deliberately absent: the shapes of OpenAI's APIs.
-
-What `/approvals`, `/feedback` and `/runs/{run}/rollback` take and give.
-
-Invariant: what is asked for is shown whole: the exact subtask and every earlier answer that the call would be shown.
-Deliberately absent: what pages show of it.
+Invariant: a request can only narrow what its key may do; an approval shows the exact subtask and every earlier answer
+that the call would see.
 """
 
 from typing import Annotated, Literal

@@ -1,7 +1,8 @@
-"""Which runs are served, by whom they are performed, and what lists show: `open_store(journal)` gives a Store.
+"""Served runs: which server performs each of them, and what lists show. `open_store(journal)` gives a RunStore.
 
-Reading order: `rows` (a served run), `members` (servers and their leases), `batch` (what rides on the journal's
-commits), `claims` (who performs what), `filters` (lists), `store`. Deliberately absent: the events (`journal`).
+Reading order: `served_rows` (a served run and its row), `members` (servers and their leases), `claims` (who performs
+what, and quarantine), `run_store` (the API). It shares the journal's database and transactions. `lifecycle`, the APIs
+and `cli` import it.
 """
 
 from shikisha.server.store.run_store import RunStore, open_store

@@ -1,32 +1,22 @@
-"""Who performs which run: claiming what dead servers left, taking what waited, one server each.
+"""Which server performs which run: claims of orphaned runs, and the quarantine of runs that take servers down.
 
-Each function is one transaction's work. Invariant: a run gets a new owner only in a transaction that holds its row, and
-only from a member that is dead or from nobody; the new owner is alive in that same transaction. A row without events is
-of a run that was never acknowledged: it goes. A run that is suspected of having taken servers down (`blame`) is claimed
-by who has no other such run on trial. Deliberately absent: fairness; the oldest are claimed first.
+Each function is one transaction's work. Invariant: a run gets a new owner only in a transaction that locks its row,
+only from nobody or from a dead member, and the new owner is alive in that transaction. A row without events belongs
+to a run that was never acknowledged and is deleted. The oldest runs are claimed first.
 
-Poison runs: which runs are to blame when a server ends uncleanly, and which nobody performs any more for it.
-
-A server ends uncleanly when it neither leaves nor lives on: it crashed, was killed, or stood still until its watchdog
-ended it. Many innocent runs are in flight then, so being in flight is no guilt. What counts:
+A server ends uncleanly when it crashes, is killed, or hangs until its watchdog ends it. Being in flight then is no
+proof of guilt. What counts:
 
 - A run is *named* when it was being computed at that moment: its task was on the event loop, or a call of it was in a
-  thread (`watchdog` marks both in memory that outlives the process). `kill -9` from outside mostly finds nobody named.
-- The *only suspect* gets a strike: the only run named; or, whoever is named, the only one that was *on trial*.
-- Where several are named, or a server stood still and nobody is, each suspect goes on trial. So does a run that was in
-  flight at SUSPECT unclean ends, whoever was named: that catches what leaves no mark.
-- A server performs at most one run on trial at a time (`claims`), beside all others, so that the next end names it; who
-  survives for a while is cleared.
+  thread (`ops.watchdog` marks both in memory that outlives the process). `kill -9` from outside mostly names none.
+- The *only suspect* gets a strike: the only run that is named, or the only one of them that was *on trial*.
+- Where several runs are named, or a server hung and none is, each suspect goes on trial. So does a run that was in
+  flight at TRIAL_ENDS unclean ends, which catches what leaves no mark.
+- A server performs at most one run on trial at a time, so that the next end names it. A run that survives for a while
+  is cleared.
 
-With STRIKES strikes a run is quarantined: stopped, with the status QUARANTINED, until a person releases it. Invariants:
-an end is judged once, in the transaction that makes its runs free; a clean end (`Member.leave`) and waiting for a
-person count for nothing. Deliberately absent: telling crashes from kills by the exit status (only a parent knows it).
-
-Who works on a run that has no row: one that the command line performed, and that no server knows.
-
-Invariant: of all members that are alive, one at most holds a run; they ask one after another, under the lock of the
-journal's head. A holder that gave no sign for its lease is dead from then on, and what it still says is not stored.
-Deliberately absent: letting go (who leaves holds nothing).
+With QUARANTINE_STRIKES strikes a run is quarantined until a person releases it. An end is judged once, in the
+transaction that frees its runs; a clean end and waiting for a person count for nothing.
 """
 
 import time

@@ -1,8 +1,8 @@
-"""Servers that share a journal: each is a member with a lease, which it renews while it lives.
+"""Servers that share a journal: each is a member with a lease that it renews while it lives.
 
-Invariant: a member that is marked dead stays so, and whatever it still wants to write is refused in the transaction
-that would write it (`fence`). Times are the store's own: PostgreSQL's clock, or this machine's for a file. Deliberately
-absent: elections; members are equals.
+Invariant: a member that is marked dead stays dead, and whatever it still wants to write is refused in the transaction
+that would write it (`fence`). Times are the database's: PostgreSQL's clock, or this machine's for a SQLite file.
+Members are equals; there is no leader.
 """
 
 import os

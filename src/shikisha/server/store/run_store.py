@@ -1,12 +1,8 @@
-"""The store: which runs this server performs, and what is known of all that were ordered.
+"""The run store: which runs this server performs, and what is known of all served runs.
 
-Invariant: of all servers on a journal one performs a run, and what a server that was taken for dead still does never
-gets into the journal. Enlisting and marking cost no commit of their own. Deliberately absent: performing (`house`).
-
-What erasure means for served runs: their rows lose the words too, and nobody takes them up again.
-
-Each function is one transaction's work. Invariant: a run that anyone performs or may claim is not erased. What stays of
-a row is who ordered what sort of run, when, and what it cost. Deliberately absent: the texts (`journal.erasing`).
+Invariant: of all servers on a journal one performs a run, and what a server still does after it was declared dead
+never gets into the journal. Adding and updating a run cost no commit of their own. Erasing a run clears the texts in
+its row too, and a run that somebody performs or may claim is not erased.
 """
 
 import asyncio
@@ -95,7 +91,7 @@ class RunStore:
         """
         self._on_expelled.append(told)
 
-    async def enlist(self, served: ServedRun) -> None:
+    async def add_run(self, served: ServedRun) -> None:
         """Note a new run as open and ours, with the next commit.
 
         With an idempotency key it is written at once, and Conflict names the run that has the key already.

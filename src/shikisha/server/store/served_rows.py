@@ -1,17 +1,8 @@
-"""A served run as its row tells it, and the row as the run's.
+"""The table of served runs: a row as a record, batched writes with the journal's commits, and searches.
 
-Invariant: what a client wrote cannot make a row that a store refuses: NUL and half characters are replaced, numbers
-are held within 64 bits. Deliberately absent: what a run came to, but for the figures that lists show.
-
-What the store has to say with the journal's next commit: new runs and marks, one statement for all of a kind.
-
-Invariant: the last mark of a run stands, and each batch says the same however often it is tried. Deliberately absent:
-anything that could be refused by the store (a run that is there already is left as it is).
-
-Lists of served runs: what they are searched by, and in which order they come.
-
-Invariant: newest first, and a cursor goes on exactly where the last page ended, whatever began meanwhile. What a person
-types is looked for as it stands: no sign in it means anything else. Deliberately absent: sums.
+Invariants: nothing that a client wrote can make a row that the database refuses (NUL and lone surrogates are
+replaced, numbers fit 64 bits). The last change of a run wins, and a batch can be repeated. A list is sorted newest
+first, and its cursor continues exactly where the page ended; search text is taken literally.
 """
 
 import json

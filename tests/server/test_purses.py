@@ -197,7 +197,7 @@ async def test_a_revoked_key_calls_nobody_any_more(one: Desk) -> None:
     key = await one.key()
     purse = await admitted(one, key)
     await one.keys.revoke(key.id, "tests")
-    with pytest.raises(CapReached, match="taken back"):
+    with pytest.raises(CapReached, match="revoked"):
         await purse.hold(CENT, "ann")
 
 
@@ -261,11 +261,11 @@ async def test_a_run_that_did_not_begin_is_not_counted_and_one_that_is_over_make
     key = await one.key(KeyCaps(requests=2, runs_at_once=1))
     for _ in range(5):
         purse = await one.key_budgets.admit(key.principal())
-        purse.over()
-        purse.over()
+        purse.release()
+        purse.release()
     for _ in range(2):
         purse = await admitted(one, key)
-        purse.over()
+        purse.release()
     assert (await refusal(one, key)).code == "insufficient_quota"
     assert (await one.used(key))[0].used.requests == 2
 
@@ -299,9 +299,9 @@ async def test_what_a_server_leaves_idle_goes_back(url: str) -> None:
         purse = await admitted(one, key)
         await purse.hold(CENT, "ann")
         purse.settle(CENT, CENT)
-        purse.over()
+        purse.release()
         clock[0] += 60.0
-        await one.key_budgets.rest()
+        await one.key_budgets.return_unused()
         another = await admitted(other, key)
         for _ in range(9):
             await another.hold(CENT, "ann")
@@ -406,7 +406,7 @@ async def _rest(*desks: Desk) -> None:
     for _ in range(5):
         await asyncio.sleep(0.02)
         for each in desks:
-            await each.key_budgets.rest()
+            await each.key_budgets.return_unused()
 
 
 def _row(key: Key) -> ServedRun:

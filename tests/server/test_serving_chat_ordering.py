@@ -74,7 +74,7 @@ def order(
 ) -> AuthorizedRun:
     named = {f"x-shikisha-{name.replace('_', '-')}": value for name, value in headers.items()}
     wish = RequestedRun(model, task or Task("hello"), Api.CHAT, read_request_options(named))
-    return RunAuthorizer(composition, ModelCatalog(composition)).order(wish, by or someone())
+    return RunAuthorizer(composition, ModelCatalog(composition)).authorize(wish, by or someone())
 
 
 def refused(status: int, code: str, composition: Container, *args: object, **headers: str) -> ApiError:
@@ -117,7 +117,7 @@ def test_a_header_that_does_not_narrow_is_refused(
 def test_without_headers_nothing_is_narrowed() -> None:
     plain = read_request_options({"content-type": "application/json"})
     assert (plain.workers, plain.labels, plain.detail, plain.progress) == (None, (), MetadataDetail.NONE, False)
-    assert plain.narrowed(Caps(steps=3)) == Caps(steps=3)
+    assert plain.narrow_caps(Caps(steps=3)) == Caps(steps=3)
 
 
 def test_a_key_s_workers_are_all_that_there_are(composition: Container) -> None:

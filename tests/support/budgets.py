@@ -101,7 +101,7 @@ async def spender(purse: RunKeyBudget, chance: random.Random, count: Count, call
 async def admitted(one: Desk, key: Key) -> RunKeyBudget:
     """The purse of a run that has begun."""
     purse = await one.key_budgets.admit(key.principal())
-    purse.begun()
+    purse.count_request()
     return purse
 
 

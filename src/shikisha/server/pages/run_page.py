@@ -299,7 +299,7 @@ class RoundView:
     calls: tuple[CallView, ...]
     steps: tuple[StepView, ...]
     wide: run_charts.PlanGraph
-    options: run_charts.PlanGraph
+    narrow: run_charts.PlanGraph
 
     @property
     def round(self) -> int:
@@ -327,7 +327,7 @@ class RunView:
     rounds: tuple[RoundView, ...]
     waiting: tuple[QuestionAsked, ...]
     wide: run_charts.Timeline | None
-    options: run_charts.Timeline | None
+    narrow: run_charts.Timeline | None
     children: tuple[RunOverview, ...]
 
     @property
@@ -348,13 +348,13 @@ def run_view(events: Sequence[Event], now: float, children: Sequence[RunOverview
     story = explain(run)
     end = now if live else run_charts.last_performed(events)
     rounds = tuple(_round_view(run, told, children) for told in story.rounds)
-    wide, options = (
+    wide, narrow = (
         run_charts.timeline(events, end, run_charts.WIDE_TIMELINE),
         run_charts.timeline(events, end, run_charts.NARROW_TIMELINE),
     )
     asked = tuple(run.open_questions)
     performed = run_charts.last_performed(events)
-    return RunView(story, run, len(events), live, now, performed, rounds, asked, wide, options, tuple(children))
+    return RunView(story, run, len(events), live, now, performed, rounds, asked, wide, narrow, tuple(children))
 
 
 def _round_view(run: Run, told: RoundExplanation, children: Sequence[RunOverview]) -> RoundView:

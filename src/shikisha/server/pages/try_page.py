@@ -57,7 +57,7 @@ class PlanView:
     tokens: int
     dollars: float | None
     wide: run_charts.PlanGraph
-    options: run_charts.PlanGraph
+    narrow: run_charts.PlanGraph
     round: int = 0
 
 
@@ -85,7 +85,7 @@ def plan_view(proposal: Proposal, pool: Sequence[str], used: PlanningUsage) -> P
         tokens=used.tokens,
         dollars=used.dollars,
         wide=run_charts.wide_plan_graph(access),
-        options=run_charts.narrow_plan_graph(access),
+        narrow=run_charts.narrow_plan_graph(access),
     )
 
 

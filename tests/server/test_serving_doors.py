@@ -203,9 +203,9 @@ REFUSED: tuple[tuple[dict[str, str], str], ...] = (
     ({}, "no key was given"),
     ({"Authorization": "Bearer"}, "no key was given"),
     ({"Authorization": "Basic YTpi"}, "no key was given"),
-    ({"Authorization": f"Bearer {WRONG}"}, "no key of this server"),
-    ({"x-api-key": "x" * 5000}, "no key of this server"),
-    ({"Authorization": "Bearer schlüssel-schlüssel"}, "no key of this server"),
+    ({"Authorization": f"Bearer {WRONG}"}, "unknown to this server"),
+    ({"x-api-key": "x" * 5000}, "unknown to this server"),
+    ({"Authorization": "Bearer schlüssel-schlüssel"}, "unknown to this server"),
 )
 
 

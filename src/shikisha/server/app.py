@@ -29,29 +29,36 @@ from shikisha.server.http.streams import StreamLimiter
 from shikisha.server.keys import admin_routes
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.ops import metrics
-from shikisha.server.pages import routes as page_routes
+from shikisha.server.pages import approvals_page, keys_page, login, run_page, runs_page, try_page, workers_page
 from shikisha.server.pages.login import LOGIN_COOKIE, login_sessions
 from shikisha.server.responses import routes as response_routes
-from shikisha.server.runs import approval_routes, feedback_routes, rollback_routes
+from shikisha.server.runs import review_routes
 from shikisha.server.runs import routes as run_routes
 
 _LOG = logging.getLogger(__name__)
-GROUPS = (
-    chat_routes,
-    response_routes,
-    model_routes,
-    run_routes,
-    approval_routes,
-    rollback_routes,
-    feedback_routes,
-    admin_routes,
-    metrics,
-    page_routes,
+ROUTERS = (
+    chat_routes.router,
+    response_routes.router,
+    model_routes.router,
+    run_routes.router,
+    review_routes.router,
+    review_routes.rollback_router,
+    review_routes.feedback_router,
+    admin_routes.router,
+    metrics.router,
+    login.router,
+    runs_page.router,
+    run_page.router,
+    approvals_page.router,
+    workers_page.router,
+    keys_page.router,
+    try_page.router,
+    login.missing_page_router,  # last, since it answers every address under /ui
 )
 
 
 class _ServerApp(FastAPI):
-    """FastAPI, but for its answer to wrong parameters in the document: here they are a 400, in OpenAI's shape."""
+    """FastAPI, with OpenAPI's 422 entries removed: wrong parameters are a 400 in OpenAI's shape here."""
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document."""
@@ -66,7 +73,7 @@ class _ServerApp(FastAPI):
         return document
 
     def setup(self) -> None:
-        """Add the document's route, which writes it once: a client that asks again and again costs little then."""
+        """Add the route of the OpenAPI document, which is serialized once."""
         super().setup()
         written = list[bytes]()
 
@@ -80,15 +87,9 @@ class _ServerApp(FastAPI):
                 route.app, route.endpoint = request_response(document), document
 
 
-def openapi_document() -> dict[str, Any]:
-    """Return the OpenAPI document of every route, without a running server."""
-    app = _bare_app()
-    app.router.routes.extend(_all_routes())
-    return app.openapi()
-
-
-def _bare_app() -> _ServerApp:
-    return _ServerApp(
+def create_app(service: RunService) -> FastAPI:
+    """Return the application for a run service, which outlives it."""
+    app = _ServerApp(
         title="Shikisha",
         version=__version__,
         summary="One OpenAI-compatible endpoint in front of a conducted pool of workers.",
@@ -119,15 +120,15 @@ def create_app(service: RunService) -> FastAPI:
 
 @cache
 def _all_routes() -> Sequence[BaseRoute]:
-    """Return the routes of every group; made once a process, since FastAPI makes their models anew for each app."""
+    """Return all routes, built once per process: FastAPI would build their models again for each app."""
     whole = FastAPI(openapi_url=None)
-    for group in GROUPS:
-        whole.include_router(group.router)
+    for router in ROUTERS:
+        whole.include_router(router)
     return tuple(whole.router.routes)
 
 
 async def _require_login_or_key(request: Request) -> None:
-    """Raise ApiError unless the request bears a key, or the cookie of a login."""
+    """Raise ApiError unless the request bears a valid key, or the cookie of a login."""
     if (
         LOGIN_COOKIE in request.cookies
         and await login_sessions(request).principal_of(request.cookies[LOGIN_COOKIE]) is not None
@@ -145,7 +146,7 @@ async def _on_shikisha_error(request: Request, error: Exception) -> JSONResponse
 
 
 def _error_response(request: Request, problem: ApiError) -> JSONResponse:
-    """Return the answer that tells a client of a problem, without any key that the client may have put somewhere."""
+    """Return the response for an error, scrubbed of keys that the client may have put into its request."""
     scrub = request.app.state.service.container.vault.scrub
     problem.message, problem.param = scrub(problem.message), problem.param and scrub(problem.param)
     request.state.refused = problem.code
@@ -153,7 +154,7 @@ def _error_response(request: Request, problem: ApiError) -> JSONResponse:
 
 
 def _internal_error() -> ApiError:
-    return ApiError(500, "an unforeseen error", "internal_error")
+    return ApiError(500, "an unexpected error", "internal_error")
 
 
 async def _on_invalid_request(request: Request, error: Exception) -> JSONResponse:
@@ -174,13 +175,13 @@ async def _on_http_exception(_: Request, error: Exception) -> JSONResponse:
 
 async def _on_unexpected_error(request: Request, error: Exception) -> JSONResponse:
     route = request.scope.get("route")
-    _LOG.error("unforeseen error in %s: %s", getattr(route, "path", "?"), type(error).__name__)
-    problem = ApiError(500, "an unforeseen error; the server's log says where", "internal_error")
+    _LOG.error("unexpected error in %s: %s", getattr(route, "path", "?"), type(error).__name__)
+    problem = ApiError(500, "an unexpected error; the server's log says where", "internal_error")
     return JSONResponse(problem.body(), 500)
 
 
 def _first_mistake(found: Sequence[object]) -> tuple[str, str]:
-    """Return where the first mistake is, and what it is; the input itself is not repeated."""
+    """Return the place of the first mistake and its description, which does not repeat the input."""
     first = found[0] if found else None
     if not isinstance(first, dict):
         return "", "the request is not as expected"

@@ -86,24 +86,29 @@ class RequestedRun:
 
 
 class RunAuthorizer:
-    """Makes orders of wishes, over one configuration."""
+    """Authorizes requested runs against one configuration."""
 
     def __init__(self, container: Container, catalogue: ModelCatalog) -> None:
         self.container = container
         self.catalogue = catalogue
         self._configured = container.cards()
         self._caps, self._guarded = container.caps, container.guarded_labels
-        self._cast: set[tuple[str, tuple[str, ...]]] = set()  # what was found castable already
+        self._cast: set[tuple[str, tuple[str, ...]]] = set()  # combinations that were checked before
 
     def authorize(self, requested: RequestedRun, by: Principal) -> AuthorizedRun:
-        """Return the order; ApiError when the model, the workers or the limits cannot be had."""
-        self._deep(requested.options.depth)
+        """Return the authorized run; ApiError when the model, the workers or the caps are not available."""
+        most, depth = self.container.settings.server.deepest, requested.options.depth
+        if depth > most:  # one of these servers asks itself
+            said = f"the request has come through {depth} servers, and at most {most} may (server.deepest)"
+            raise ApiError(400, said, TOO_DEEP_CODE, param=DEPTH_HEADER)
         model = self.catalogue.find(requested.model, by)
         labels = tuple(sorted(join_labels(requested.task.labels, requested.options.labels, by.labels)))
         domain = requested.options.domain or requested.task.domain
         same = (labels, domain) == (requested.task.labels, requested.task.domain)
         task = requested.task if same else replace(requested.task, labels=labels, domain=domain)
-        cards = self._cards(task, requested.options, by)
+        cards = _allowed_by_key(self._configured, by)
+        cards = _chosen_by_request(cards, requested.options.workers, self.container)
+        cards = _able_to_perform(_cleared_for_labels(cards, task, self._guarded), task)
         caps = requested.options.narrow_caps(self._caps)
         spec = model.spec(cards)
         self._castable(model, spec, cards, lambda card: _why_excluded(card, task, requested.options, by, self._guarded))
@@ -122,24 +127,10 @@ class RunAuthorizer:
             depth=requested.options.depth,
         )
 
-    def _deep(self, depth: int) -> None:
-        """Refuse a request that has come through too many servers of ours: one of them asks itself."""
-        most = self.container.settings.server.deepest
-        if depth > most:
-            said = f"the request has come through {depth} servers, and at most {most} may (server.max_hops)"
-            raise ApiError(400, said, TOO_DEEP_CODE, param=DEPTH_HEADER)
-
-    def _cards(self, task: Task, options: RequestOptions, by: Principal) -> Sequence[Card]:
-        """Return the cards of the workers that all of them leave."""
-        cards = _allowed_by_key(self._configured, by)
-        cards = _chosen_by_request(cards, options.workers, self.container)
-        cards = _cleared_for_labels(cards, task, self._guarded)
-        return _able_to_perform(cards, task)
-
     def _castable(
         self, model: ServedModel, spec: str, cards: Sequence[Card], lacking: Callable[[Card], tuple[str, str]]
     ) -> None:
-        """Refuse a conductor that misses a worker, where fewer are left than are configured; say why it is not."""
+        """Refuse a conductor that needs a worker which is not available here, and say why it is not."""
         if len(cards) == len(self._configured):
             return
         names = tuple(card.name for card in cards)

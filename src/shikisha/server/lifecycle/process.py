@@ -59,7 +59,8 @@ async def open_service(container: Container, journal_url: str = "") -> AsyncIter
         service = RunService(container, journal, store, keys, key_budgets)
         store.on_expelled(service.expelled)
         webhooks = WebhookSender.of(service)
-        service.observers.append(webhooks.note)
+        if webhooks.receivers:
+            service.observers.append(webhooks.note)
         interrupted: BaseException | None = None
         async with asyncio.TaskGroup() as group:
             service.enter(group)

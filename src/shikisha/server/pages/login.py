@@ -239,3 +239,12 @@ def _own_path(way: str) -> str:
     """Return the way if it is one to a page of ours, and the first page's otherwise."""
     plain = way.startswith(f"{UI_ROOT}/") and not any(sign in way for sign in ("//", "\\", "..", "?", "#", "\r", "\n"))
     return way if plain and way.isascii() and way != f"{UI_ROOT}/login" else f"{UI_ROOT}/runs"
+
+
+missing_page_router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@missing_page_router.get(f"{UI_ROOT}/{{way:path}}")
+async def missing_page(way: str) -> Response:  # noqa: ARG001 - the page does not repeat the address
+    """Show a page that says that there is no such page."""
+    raise ApiError(404, "there is no such page", "not_found")

@@ -61,8 +61,7 @@ from shikisha.server.pages.login import (
     require_login,
 )
 from shikisha.server.pages.templates import SECURITY_HEADERS, UI_ROOT, render_page, template_environment
-from shikisha.server.runs.feedback_routes import feedback_event
-from shikisha.server.runs.rollback_routes import roll_back_run
+from shikisha.server.runs.review_routes import feedback_event, roll_back_run
 
 _BATCH_SECONDS = 0.15  # seconds in which what follows is sent together
 _REDRAW_SECONDS = 1.0  # seconds after which a running clock is drawn anew

@@ -130,9 +130,9 @@ async def list_models(request: Request, by: RunPrincipal) -> dict[str, object]:
     }
 
 
-@router.get("/v1/models/{name:path}", summary="Look a model up", responses=error_responses(404))
+@router.get("/v1/models/{name:path}", summary="Retrieve a model", responses=error_responses(404))
 async def read_model(request: Request, name: str, by: RunPrincipal) -> dict[str, object]:
-    """Return one model, which this key may use."""
+    """Return one model that this key may use."""
     return _model_fields(request.app.state.service.catalogue.find(name, by))
 
 

@@ -303,7 +303,7 @@ _ERASED_AT_ONCE, _MAX_ERASE_BATCHES = (
     50,
     20,
 )  # runs that are erased in one transaction, and how often that is done for a request
-TenantQuery = Annotated[KeyText | None, Query(description="only this tenant's")]
+TenantQuery = Annotated[KeyText | None, Query(description="only of this tenant")]
 
 
 @router.post(
@@ -314,7 +314,7 @@ TenantQuery = Annotated[KeyText | None, Query(description="only this tenant's")]
     openapi_extra=request_body_doc(KeyRequest),
 )
 async def issue_key(request: Request, response: Response, by: AdminPrincipal) -> IssuedKeyInfo:
-    """Issue a key; its secret is told in this answer, and never again."""
+    """Issue a key. Only this response contains its secret."""
     service, asked = _service(request), validate_as(await read_json(request), KeyRequest)
     _check_workers(service, asked.workers)
     made = await service.keys.issue(asked.wanted(), by.key)
@@ -322,13 +322,13 @@ async def issue_key(request: Request, response: Response, by: AdminPrincipal) ->
     return IssuedKeyInfo.told(made.key, made.secret)
 
 
-@router.get("/keys", summary="List the keys", responses=error_responses())
+@router.get("/keys", summary="List keys", responses=error_responses())
 async def list_keys(request: Request, _: AdminPrincipal, tenant: TenantQuery = None) -> KeyList:
-    """List the keys, oldest first; revoked ones stay."""
+    """List keys, oldest first, including revoked ones."""
     return KeyList(data=[KeyInfo.of(key) for key in await _service(request).keys.keys(tenant)])
 
 
-@router.get("/keys/{id}", summary="Look a key up", responses=error_responses(404))
+@router.get("/keys/{id}", summary="Retrieve a key", responses=error_responses(404))
 async def read_key(request: Request, id: str, _: AdminPrincipal) -> KeyInfo:  # noqa: A002 - the parameter's name in the path
     """Return one key."""
     found = await _service(request).keys.get(id)
@@ -344,7 +344,7 @@ async def read_key(request: Request, id: str, _: AdminPrincipal) -> KeyInfo:  # 
     openapi_extra=request_body_doc(KeyChangeRequest),
 )
 async def change_key(request: Request, id: str, by: AdminPrincipal) -> KeyInfo:  # noqa: A002
-    """Change what a key may do and use, from the next call on."""
+    """Change what a key may do and use. It applies from the next call on."""
     service, asked = _service(request), validate_as(await read_json(request), KeyChangeRequest)
     if "workers" in asked.model_fields_set:
         _check_workers(service, asked.workers)
@@ -354,21 +354,21 @@ async def change_key(request: Request, id: str, by: AdminPrincipal) -> KeyInfo: 
 
 @router.delete("/keys/{id}", summary="Revoke a key", responses=error_responses(404, 409))
 async def revoke_key(request: Request, id: str, by: AdminPrincipal) -> KeyInfo:  # noqa: A002
-    """Take a key back, here at once and everywhere within a second; its runs call nobody any more."""
+    """Revoke a key: at once on this server, within a second on others. Its runs make no further calls."""
     with _key_errors():
         return KeyInfo.of(await _service(request).keys.revoke(id, by.key))
 
 
-@router.post("/keys/{id}/rotate", summary="Give a key a new secret", responses=error_responses(404, 409))
+@router.post("/keys/{id}/rotate", summary="Rotate a key's secret", responses=error_responses(404, 409))
 async def rotate_key(request: Request, response: Response, id: str, by: AdminPrincipal) -> IssuedKeyInfo:  # noqa: A002
-    """Give a key a new secret; the old one opens nothing any more."""
+    """Replace a key's secret. The old one stops working."""
     with _key_errors():
         made = await _service(request).keys.rotate(id, by.key)
     response.headers["Cache-Control"] = "no-store"
     return IssuedKeyInfo.told(made.key, made.secret)
 
 
-@router.get("/budgets", summary="See what was used", responses=error_responses(404))
+@router.get("/budgets", summary="Report budgets and usage", responses=error_responses(404))
 async def read_budgets(
     request: Request,
     _: AdminPrincipal,
@@ -376,7 +376,7 @@ async def read_budgets(
     tenant: TenantQuery = None,
     since: DayQuery = "1970-01-01",
 ) -> BudgetsInfo:
-    """Return what keys may use and used, in all and by day, and what tenants used."""
+    """Return the caps and the usage of keys, in total and by day, and the usage of tenants."""
     service = _service(request)
     found = await service.keys.keys(tenant)
     chosen = found if key is None else [each for each in found if each.id == key]
@@ -387,27 +387,27 @@ async def read_budgets(
     return budgets_info(chosen, [(row.key, row.day, row.used) for row in rows])
 
 
-@router.get("/admin/audit", summary="See who changed what", responses=error_responses())
+@router.get("/admin/audit", summary="List the audit log", responses=error_responses())
 async def read_audit(
     request: Request,
     _: AdminPrincipal,
     before: Annotated[int | None, Query(ge=0, le=2**62, description="only rows with a smaller number")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> AuditEntryList:
-    """Return rows of the audit, newest first."""
+    """Return entries of the audit log, newest first."""
     return AuditEntryList(data=[AuditEntryInfo.of(act) for act in await _service(request).keys.acts(before, limit)])
 
 
 @router.post(
     "/admin/erase",
-    summary="Forget what runs said",
+    summary="Erase the texts of runs",
     responses=error_responses(404, 409),
     openapi_extra=request_body_doc(EraseRequest),
 )
 async def erase_runs(request: Request, by: AdminPrincipal) -> ErasureInfo:
-    """Erase the texts of runs, for good; that they were there, what they cost, and the chain of events stay.
+    """Erase the texts of runs permanently. Their events, costs and hash chain remain.
 
-    By key, tenant or age, runs that are being performed are left alone, and `more` says whether to ask again.
+    A selection by key, tenant or age skips runs in progress; `more` says whether to send the request again.
     """
     service, asked = _service(request), validate_as(await read_json(request), EraseRequest)
     if (asked.runs is not None) == asked.by_place:

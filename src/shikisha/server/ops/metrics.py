@@ -292,13 +292,13 @@ def _lease_left(connection: Connection, member: str) -> float | None:
 
 @router.get("/healthz", include_in_schema=True)
 async def healthz() -> JSONResponse:
-    """Say that the process lives."""
+    """Report that the process is alive."""
     return JSONResponse({"status": "ok"})
 
 
 @router.get("/readyz")
 async def readyz(request: Request) -> JSONResponse:
-    """Say whether runs can be begun here; 503 with a code when not."""
+    """Report whether this server can start runs; otherwise 503 with a code."""
     trouble = await request.app.state.watch.trouble()
     if trouble:
         return JSONResponse({"status": "unready", "code": trouble}, 503, {"Retry-After": "1"})

@@ -237,7 +237,7 @@ _RESPONSE_DOC: dict[int | str, dict[str, object]] = {
     responses={**error_responses(402, 404, 409, 502, 504), **_RESPONSE_DOC},
 )
 async def create_response(request: Request, by: RunPrincipal) -> Response:
-    """Have a conversation's next answer made by the pool, under a conductor."""
+    """Create the next message of a conversation: a conductor plans, and workers of the pool perform."""
     service: RunService = request.app.state.service
     raw = await read_json(request, lambda raw: check_schema_sizes(raw, Api.RESPONSES))
     asked = validate_as(raw, ResponseRequest)
@@ -253,7 +253,7 @@ async def create_response(request: Request, by: RunPrincipal) -> Response:
     return await run_unless_disconnected(request, made.answer(), made.gone)
 
 
-@router.get("/{response_id}", summary="Look a response up", responses={**error_responses(404), **_RESPONSE_DOC})
+@router.get("/{response_id}", summary="Retrieve a response", responses={**error_responses(404), **_RESPONSE_DOC})
 async def read_response(
     request: Request,
     response_id: ResponseId,
@@ -261,7 +261,7 @@ async def read_response(
     stream: bool = False,
     starting_after: Annotated[int | None, Query(ge=-1)] = None,
 ) -> Response:
-    """Return a response as it stands, or its stream, from the event after `starting_after` on."""
+    """Return a response in its current state, or its stream after the event `starting_after`."""
     service: RunService = request.app.state.service
     found = await find_response(service, by, response_id)
     if starting_after is not None and not stream:
@@ -278,7 +278,7 @@ async def read_response(
 
 @router.delete("/{response_id}", summary="Delete a response", responses=error_responses(404))
 async def delete_response(request: Request, response_id: ResponseId, by: RunPrincipal) -> DeletedResponse:
-    """Make a run's responses absent; a run that goes on is cancelled. The journal keeps it, for audit."""
+    """Delete all responses of a run, and cancel the run if it is in progress. The journal keeps it for audit."""
     service: RunService = request.app.state.service
     found = await find_response(service, by, response_id)
     await forget_response(service, found)
@@ -291,7 +291,7 @@ async def delete_response(request: Request, response_id: ResponseId, by: RunPrin
     responses={**error_responses(404, 409), 200: {"model": ResponseObject}},
 )
 async def cancel_response(request: Request, response_id: ResponseId, by: RunPrincipal) -> Response:
-    """Stop a response that was ordered in the background; one that is over stays as it is."""
+    """Cancel a response that was created with `background`. A response that has ended stays unchanged."""
     service: RunService = request.app.state.service
     found = await find_response(service, by, response_id)
     if not found.served.detached:
@@ -301,7 +301,7 @@ async def cancel_response(request: Request, response_id: ResponseId, by: RunPrin
     return _json_response(await deliver_response(service, found).now(), started_headers(found.served.run))
 
 
-@router.get("/{response_id}/input_items", summary="List a response's input", responses=error_responses(404))
+@router.get("/{response_id}/input_items", summary="List the input items of a response", responses=error_responses(404))
 async def list_input_items(
     request: Request,
     response_id: ResponseId,
@@ -310,7 +310,7 @@ async def list_input_items(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Sorting = Sorting.DESC,
 ) -> InputItemList:
-    """Return the items that a response was made from, a page at a time."""
+    """Return a page of the items that a response was created from."""
     return input_page(await find_response(request.app.state.service, by, response_id), after, limit, order)
 
 

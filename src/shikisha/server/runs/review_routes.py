@@ -54,11 +54,11 @@ PageCursor = Annotated[str | None, Query(max_length=256)]
 PageLimit = Annotated[int, Query(ge=1, le=200)]
 
 
-@router.get("", summary="List what waits for a person", responses=error_responses())
+@router.get("", summary="List open questions", responses=error_responses())
 async def list_approvals(
     request: Request, by: ApproverPrincipal, after: PageCursor = None, limit: PageLimit = 50
 ) -> ApprovalList:
-    """Return the open questions of the newest waiting runs of the key's tenant; `limit` counts runs."""
+    """Return the open questions of the key's tenant, of the newest waiting runs first. `limit` counts runs."""
     service: RunService = request.app.state.service
     page = await list_questions(service, by, decode_cursor(after), limit)
     data = [approval_info(service, asking) for asking in page.found]
@@ -66,9 +66,9 @@ async def list_approvals(
     return ApprovalList(data=data, has_more=page.after is not None, next=following)
 
 
-@router.get("/{approval}", summary="Look a question up", responses=error_responses(404))
+@router.get("/{approval}", summary="Retrieve a question", responses=error_responses(404))
 async def read_approval(request: Request, approval: ApprovalId, by: ApproverPrincipal) -> ApprovalInfo:
-    """Return a question, open or not."""
+    """Return a question, whether it is open or closed."""
     service: RunService = request.app.state.service
     return approval_info(service, await find_question(service, by, approval))
 
@@ -80,7 +80,7 @@ async def read_approval(request: Request, approval: ApprovalId, by: ApproverPrin
     responses=error_responses(404, 409, 410),
 )
 async def decide_approval(request: Request, approval: ApprovalId, by: ApproverPrincipal) -> ApprovalInfo:
-    """Write a person's decision down, and go on with the run."""
+    """Record a person's decision, and resume the run."""
     service: RunService = request.app.state.service
     said = validate_as(await read_json(request), DecisionRequest)
     found = await find_question(service, by, approval)
@@ -164,13 +164,13 @@ RunPrincipal = Annotated[Principal, Depends(require_scope(KeyScope.RUN))]
 
 @feedback_router.post(
     "/feedback",
-    summary="Judge an answer",
+    summary="Grade an answer",
     openapi_extra=request_body_doc(FeedbackRequest),
     responses=error_responses(404, 409),
     status_code=201,
 )
 async def give_feedback(request: Request, by: RunPrincipal) -> FeedbackInfo:
-    """Note how good a run's answer is; policies learn from it and are compared by it."""
+    """Record how good a run's answer is. Policies learn from these grades and are compared by them."""
     service: RunService = request.app.state.service
     said = validate_as(await read_json(request), FeedbackRequest)
     await _check_judgeable(service, by, said.run)
@@ -182,13 +182,13 @@ async def give_feedback(request: Request, by: RunPrincipal) -> FeedbackInfo:
 
 
 def feedback_event(run: str, score: float, remark: str, by: str) -> AnswerGraded:
-    """Return a person's word as the journal keeps it."""
+    """Return the event that records a person's grade."""
     mark = GradeMark.RIGHT if score >= 1 else GradeMark.WRONG if score <= 0 else GradeMark.PARTIAL
     return AnswerGraded(run=run, at=time(), checker=FEEDBACK_CHECKER, mark=mark, score=score, evidence=remark, actor=by)
 
 
 async def _check_judgeable(service: RunService, by: Principal, run: str) -> None:
-    """Let this run be judged; ApiError when it is not the principal's to judge, or has no answer."""
+    """Raise ApiError unless the principal may grade this run and it has an answer."""
     try:
         check_tenant(by, (await service.find_served(root_run_id(run))).tenant, f"run {run}")
         told = await service.read_run(run)
@@ -205,12 +205,12 @@ RunIdPath = Annotated[str, Path(min_length=1, max_length=256)]
 
 @rollback_router.post(
     "/{run}/rollback",
-    summary="Undo what a run did",
+    summary="Roll a run back",
     openapi_extra=request_body_doc(RollbackRequest),
     responses=error_responses(404, 409),
 )
 async def roll_back(request: Request, run: RunIdPath, by: ApproverPrincipal) -> RollbackInfo:
-    """Make the compensating calls, newest first, and return what became of every effect."""
+    """Make the compensating calls, newest first, and return the outcome for every effect."""
     service: RunService = request.app.state.service
     said = validate_as(await read_json(request), RollbackRequest)
     past = await _own_run(service, by, run)
@@ -221,7 +221,7 @@ async def roll_back(request: Request, run: RunIdPath, by: ApproverPrincipal) -> 
 async def roll_back_run(
     service: RunService, by: Principal, past: Run, requested: RollbackOrder, dollars: float | None = None
 ) -> Run:
-    """Roll a served run back that is over, waits or was stopped; ApiError (409) when it is still performed."""
+    """Roll back a run that has ended, waits or was stopped; ApiError (409) while it is performed."""
     served = await service.find_served(past.id)
     if past.id in service.running or not await service.store.take(past.id, ended=True):
         raise ApiError(409, f"run {past.id} is being performed or rolled back: cancel it, or wait", "run_open")
@@ -237,7 +237,7 @@ async def roll_back_run(
         raise ApiError(409, f"run {past.id} cannot be rolled back: {error}", "not_possible") from None
     except BaseException:
         with suppress(JournalUnavailable):
-            service.store.mark(past.id, served.state)  # it rests as it did, and can be tried again
+            service.store.mark(past.id, served.state)  # as before, so the rollback can be repeated
         raise
     finally:
         budget.release()
@@ -247,7 +247,7 @@ async def roll_back_run(
 
 
 def rollback_info(run: Run) -> RollbackInfo:
-    """Return what became of a run's effects, as clients see it."""
+    """Return the outcome of a run's effects as the API reports it."""
     return RollbackInfo(run=run.id, status=run.status, effects=[_effect_info(event) for event in run.effects.values()])
 
 

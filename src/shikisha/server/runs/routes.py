@@ -217,12 +217,12 @@ _RUN_RESPONSES: dict[int | str, dict[str, object]] = {200: {"model": RunInfo}, 2
 
 @router.post(
     "",
-    summary="Begin a run",
+    summary="Start a run",
     openapi_extra=request_body_doc(RunRequest),
     responses={**error_responses(402, 404, 409), **_RUN_RESPONSES},
 )
 async def begin_run(request: Request, by: RunPrincipal) -> Response:
-    """Have a task done: 200 with the run once it has ended or waits for somebody, 202 at once in the background."""
+    """Perform a task: 200 with the run once it ends or waits for somebody; 202 at once with `background`."""
     service: RunService = request.app.state.service
     raw = await read_json(request, lambda raw: check_schema_sizes(raw, Api.RUNS))
     asked = validate_as(raw, RunRequest)
@@ -241,7 +241,7 @@ async def begin_run(request: Request, by: RunPrincipal) -> Response:
 
 @router.get("", summary="List runs", responses=error_responses())
 async def list_runs(request: Request, by: ReaderPrincipal, wanted: Annotated[RunQuery, Query()]) -> RunList:
-    """Return a page of the runs of the key's tenant, newest first; an admin sees all of them, or one tenant's."""
+    """Return a page of the tenant's runs, newest first. An admin sees all runs, or those of one tenant."""
     service: RunService = request.app.state.service
     if wanted.tenant is not None:
         check_tenant(by, wanted.tenant, "tenant of this name")
@@ -262,9 +262,9 @@ async def list_runs(request: Request, by: ReaderPrincipal, wanted: Annotated[Run
     return RunList(data=[run_list_entry(run) for run in page.runs], has_more=page.after is not None, next=following)
 
 
-@router.get("/{run}", summary="Look a run up", responses=error_responses(404))
+@router.get("/{run}", summary="Retrieve a run", responses=error_responses(404))
 async def read_run(request: Request, run: RunIdPath, by: ReaderPrincipal) -> RunInfo:
-    """Return a run, or a child run, with everything that is known of it."""
+    """Return a run or child run with its explanation, open questions and costs."""
     service: RunService = request.app.state.service
     await _check_run_access(service, by, run)
     return await run_info(service, by, run)
@@ -272,7 +272,7 @@ async def read_run(request: Request, run: RunIdPath, by: ReaderPrincipal) -> Run
 
 @router.post("/{run}/cancel", summary="Cancel a run", responses=error_responses(404, 409))
 async def cancel_run(request: Request, run: RunIdPath, by: RunPrincipal) -> RunInfo:
-    """Stop a run for good; one that is over stays as it is."""
+    """Cancel a run. A run that has ended stays unchanged."""
     service: RunService = request.app.state.service
     await _check_run_access(service, by, run)
     if run != root_run_id(run):
@@ -283,7 +283,7 @@ async def cancel_run(request: Request, run: RunIdPath, by: RunPrincipal) -> RunI
 
 @router.post("/{run}/release", summary="Release a quarantined run", responses=error_responses(404, 409))
 async def release_run(request: Request, run: RunIdPath, by: AdminPrincipal) -> RunInfo:
-    """Let servers perform a run again that took servers down: by an admin, who has seen to what it did."""
+    """Let servers perform a run again that was quarantined for taking servers down. Requires an admin key."""
     service: RunService = request.app.state.service
     await _check_run_access(service, by, run)
     if not await service.release(run, by.key):
@@ -305,7 +305,7 @@ async def follow_run_events(
     pieces: bool = False,
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
 ) -> Response:
-    """Send a run's events as they happen, each with its number as `id`; `pieces`: growing answers too."""
+    """Stream a run's events, each with its number as `id`. `pieces` adds text as it is generated."""
     service: RunService = request.app.state.service
     await _check_run_access(service, by, run)
     since = _start_number(after, last_event_id)

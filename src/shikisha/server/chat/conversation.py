@@ -32,7 +32,7 @@ ATTACHMENT_ONLY_PROMPT = "See what is attached."
 
 @dataclass(slots=True)
 class Conversation:
-    """What the messages come to: the turns, and where the last of the user's is."""
+    """The turns of a conversation, and the place of the last user turn."""
 
     turns: list[ChatMessage] = field(default_factory=list)
     asked: int | None = None
@@ -50,7 +50,7 @@ class Conversation:
         return tuple(found)
 
     def history(self) -> tuple[ChatMessage, ...]:
-        """Return what was said before the last question, instructions that came after it included."""
+        """Return the turns before the last question, and instructions that came after it."""
         asked = self.asked or 0
         late = [turn for turn in self.turns[asked + 1 :] if turn.speaker is Speaker.SYSTEM]
         return (*self.turns[:asked], *late)
@@ -78,7 +78,7 @@ def task_from_chat(request: ChatRequest) -> Task:
 
 
 def read_conversation(messages: Sequence[ChatInputMessage]) -> Conversation:
-    """Return the messages as turns; 400 for a conversation in which nobody can answer now."""
+    """Return the messages as turns; 400 for a conversation that cannot be answered."""
     talk, open_calls = Conversation(), dict[str, None]()
     for place, message in enumerate(messages):
         where = f"messages[{place}]"

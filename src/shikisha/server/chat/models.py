@@ -89,7 +89,7 @@ class ModelCatalog:
 
 
 def cheapest_worker(cards: Sequence[Card]) -> Card:
-    """Return the worker that answers anything for the least money: a model, or else whoever is there."""
+    """Return the cheapest worker that answers anything: a model if there is one."""
     kinds = [kind for kind in _MODEL_KINDS if any(card.kind == kind for card in cards)]
     able = [card for card in cards if card.kind == kinds[0]] if kinds else list(cards)
     return min(able, key=_typical_price)
@@ -105,7 +105,7 @@ def _may_use(principal: Principal, model: ServedModel) -> bool:
 
 
 def _default_conductor(container: Container) -> str:
-    """Return who conducts when nobody is named, as `Composition.conductor` finds it."""
+    """Return the default conductor, as `Container.conductor` chooses it."""
     if container.simulated_pool is not None and "conductor" not in container.settings.model_fields_set:
         return SIMULATION_CONDUCTOR
     return container.settings.conductor

@@ -163,7 +163,7 @@ class ChatToolCall(RequestModel):
 
 
 class ChatAssistantMessage(RequestModel):
-    """An assistant's message; what clients send back as it came is taken, and only text and calls are used."""
+    """An assistant's message. Clients may return it as they got it; only its text and calls are used."""
 
     role: Literal["assistant"]
     content: str | list[ChatAssistantPart] | None = None
@@ -178,7 +178,7 @@ class ChatAssistantMessage(RequestModel):
 
 
 class ChatToolMessage(RequestModel):
-    """What a call came to."""
+    """The result of a call."""
 
     role: Literal["tool"]
     content: str | list[ChatTextPart]
@@ -299,7 +299,7 @@ class ChatRequest(RequestModel):
 
 
 def check_supported(body: Mapping[str, object]) -> None:
-    """Refuse what cannot be honoured, by name; the body is as it came."""
+    """Raise ApiError for an unsupported parameter of a raw body."""
     for name, (treatment, _) in PARAMETERS.items():
         value = body.get(name)
         if treatment is ParameterTreatment.REFUSED and value is not None and value not in _NO_OP_VALUES.get(name, ()):

@@ -130,7 +130,7 @@ class ConnectionLimiter:
         return not full
 
     def leave(self, connection: LimitedConnection) -> None:
-        """Let a connection go."""
+        """Remove a connection."""
         self.number -= 1
         self._line.pop(connection, None)
         self._stuck.pop(connection, None)
@@ -152,7 +152,7 @@ class ConnectionLimiter:
         self._line.pop(connection, None)
 
     def sticks(self, connection: LimitedConnection, *, stuck: bool) -> None:
-        """Note that a client takes nothing more of its answer for now, or does again."""
+        """Record that a client stopped reading its response, or reads again."""
         if stuck:
             self._stuck[connection] = self._now()
         else:
@@ -179,7 +179,7 @@ class ConnectionLimiter:
         return (each for each in islice(self._line, _MAX_INSPECTED) if not each.held_up and not each.spoke)
 
     async def _change(self) -> None:
-        """Wait until somebody leaves or gets in line; with time, somebody may be stuck long enough to go."""
+        """Wait until a connection closes or becomes idle, or until one may have been stuck for long enough."""
         self._changed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(_STUCK_CHECK_SECONDS):
@@ -251,7 +251,7 @@ class HttpConnection(HttpToolsProtocol):
         self._timer = self.loop.call_later(self._limiter.patience.look, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let the connection go."""
+        """Remove the connection from the limiter."""
         self._limiter.leave(self)
         self._first = None
         if self._timer is not None:
@@ -272,12 +272,12 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse(ApiError(431, f"the headers are larger than {_MAX_HEAD_BYTES:,} bytes", "headers_too_large"))
 
     def pause_writing(self) -> None:
-        """Note that the client does not take its answer."""
+        """Record that the client does not read its response."""
         self._limiter.sticks(self, stuck=True)
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """Note that the client takes its answer."""
+        """Record that the client reads its response again."""
         self._limiter.sticks(self, stuck=False)
         if self._silent:
             self._limiter.waits(self)  # its answer was written before, and is taken now
@@ -287,7 +287,7 @@ class HttpConnection(HttpToolsProtocol):
     # what the parser tells ------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """Note when a request's first byte came."""
+        """Record the time of a request's first byte."""
         super().on_message_begin()
         self._begun = self.loop.time()
 
@@ -315,19 +315,19 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take in a part of a body."""
+        """Receive a part of a body."""
         self._frame -= 8 * len(body)  # a chunk of one byte comes in six
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that it is our turn, unless the answer was there before the request had ended."""
+        """Record that the server has to act, unless the response ended before the request did."""
         super().on_message_complete()
         self._frame, self._begun = 0, None
         if not self.cycle.response_complete:
             self._limiter.works(self)
 
     def on_response_complete(self) -> None:
-        """Note that it is the client's turn, unless it sent another request ahead."""
+        """Record that the client has to act, unless it has pipelined another request."""
         ahead = bool(self.pipeline)
         super().on_response_complete()
         self._since = self._taken = self.loop.time()
@@ -398,7 +398,7 @@ class HttpConnection(HttpToolsProtocol):
         return self.cycle is None or (self.cycle.response_complete and not self.pipeline)
 
     def _refuse(self, problem: ApiError) -> None:
-        """Say why, if nothing else is being said, and close."""
+        """Send an error if no response is under way, and close."""
         if self.cycle is not None and not self.cycle.response_complete:
             if self.cycle.response_started:
                 self.transport.abort()
@@ -468,7 +468,7 @@ def _accept_waiting(listening: socket.socket, most: int) -> Sequence[socket.sock
 
 
 class _ServerFull:
-    """What a connection gets that found no room: probes are answered, everything else is told to come again."""
+    """The application of a connection beyond the limit: it answers probes and refuses everything else with 503."""
 
     def __init__(self, app: object) -> None:
         self._app: ASGIApp = app  # type: ignore[assignment]  # see `Connection.connection_made`

@@ -51,7 +51,7 @@ class AccessLog:
         self._counters = counters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and tell of it."""
+        """Pass the request on, then count and log it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -118,7 +118,7 @@ _RETRY_AFTER_SECONDS = 2.0  # seconds after which whoever found no room is asked
 
 
 async def _accept_anybody(_: Request) -> None:
-    """Let large bodies of everybody in."""
+    """Accept large bodies from anybody."""
 
 
 class RequestLimits:
@@ -248,7 +248,7 @@ async def _receive_disconnect() -> Message:
 
 
 async def _send_refusal(problem: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Say no, and read on for a moment: closing while the client still sends would take the answer with it."""
+    """Send a refusal, and read on for a moment: closing while the client still sends would lose the response."""
     answer = JSONResponse(problem.body(), problem.status, {**problem.headers(), "Connection": "close"})
 
     async def draining(message: Message) -> None:
@@ -313,7 +313,7 @@ class HostCheck:
 
 
 def accepted_hosts(settings: ServerTable) -> Sequence[str] | None:
-    """Return the names under which requests may come, beside every IP address; None when it may be any name."""
+    """Return the accepted host names, in addition to all IP addresses; None if any name is accepted."""
     everywhere = not is_loopback(settings.host)
     if "*" in settings.hosts or (everywhere and not settings.hosts):
         return None
@@ -325,7 +325,7 @@ def accepted_hosts(settings: ServerTable) -> Sequence[str] | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether who listens on this is reached from this machine only; what cannot be found out is not."""
+    """Whether a server on this host is reachable from this machine only; False if that cannot be determined."""
     with suppress(OSError, ValueError):
         return ipaddress.ip_address(
             host if _is_ip_address(host) else socket.gethostbyname(host or "0.0.0.0")  # noqa: S104 - "" is every address to bind()

@@ -44,7 +44,7 @@ class RequestModel(BaseModel):
 
 
 class ParameterTreatment(StrEnum):
-    """What becomes of a parameter."""
+    """How a parameter is treated."""
 
     HONOURED = "honoured"  # it does what the API says
     IGNORED = "ignored"  # accepted, because it can change no answer
@@ -103,7 +103,7 @@ def request_body_doc(model: type[BaseModel]) -> dict[str, object]:
 
 
 def unsupported_parameter(treatments: Mapping[str, str], name: str, value: object) -> ApiError:
-    """Return what is said of a parameter that cannot be honoured."""
+    """Return the error for a parameter that is not supported."""
     shown = repr(value)
     shown = shown if len(shown) <= _MAX_SHOWN_VALUE else shown[: _MAX_SHOWN_VALUE - 1] + "…"
     return ApiError(400, f"{name}: {shown} cannot be honoured: {treatments[name]}", "unsupported_value", param=name)
@@ -113,7 +113,7 @@ _TOO_DEEP = f"the body is nested deeper than {MAX_JSON_DEPTH} levels"
 
 
 def _validation_error(error: ValidationError, raw: Mapping[str, object], model: type[BaseModel]) -> ApiError:
-    """Return what is said of the deepest mistake: where a text or a list may stand, the other shape's is beside it."""
+    """Return the error for the deepest mistake; a union of text and list reports one mistake per member."""
     found = error.errors(include_url=False, include_input=False)
     first, path = max(((each, _error_path(each, raw)) for each in found), key=lambda pair: len(pair[1]))
     where = _format_path(path)
@@ -174,7 +174,7 @@ _CAP_TYPES: Mapping[str, Callable[[str], float]] = {
 
 
 class MetadataDetail(StrEnum):
-    """How much of the run is told in an answer."""
+    """How much a response says about its run."""
 
     NONE = "none"  # the standard fields and the headers
     SUMMARY = "summary"  # who did what, at which cost

@@ -315,7 +315,7 @@ _FAULT_STATUSES: Mapping[FaultKind, tuple[int, str]] = {
 
 
 def api_error_of(error: ShikishaError) -> ApiError:
-    """Return what a client is told of an error of the service."""
+    """Return the HTTP error for one of our exceptions."""
     match error:
         case PlanError() | TaskError():
             return ApiError(400, str(error), "invalid_request")
@@ -346,14 +346,14 @@ def api_error_of(error: ShikishaError) -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class RunAnswer:
-    """A run's answer; `cut`: it ran into the limit on its length, and is what there was until then."""
+    """A run's answer; `cut`: it was truncated by a limit on its length."""
 
     text: str
     cut: bool = False
 
 
 def answer_or_error(run: Run) -> RunAnswer | ApiError:
-    """Return what a run that has ended, or was stopped, came to."""
+    """Return the answer of a run that has ended, or the error in its place."""
     end = run.finished
     if end is None:
         return ApiError(409, f"run {run.id} was stopped before its end", "cancelled")

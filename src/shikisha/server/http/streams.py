@@ -65,14 +65,14 @@ T = TypeVar("T")
 
 
 def stream_grace(service: RunService) -> float:
-    """Return how many seconds streams go on once the server is told to stop: a little less than runs do."""
+    """Return how many seconds streams may continue once the server stops: a little less than runs."""
     return _GRACE_SHARE * service.settings.drain
 
 
 async def run_unless_disconnected(
     request: Request, making: Coroutine[object, object, T], gone: Callable[[], Awaitable[None]]
 ) -> T:
-    """Return what is made; `gone` is called if the client leaves meanwhile, and what is made comes to its end then."""
+    """Return the result; if the client disconnects meanwhile, call `gone`, which makes the work end early."""
     made, leaving = asyncio.ensure_future(making), asyncio.ensure_future(_wait_for_disconnect(request))
     try:
         await asyncio.wait({made, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -96,7 +96,7 @@ RevocationCheck = Callable[[], Awaitable[Sequence[T] | None]]
 def revocation_check(
     request: Request, ask: Callable[[Request], Awaitable[object]], told: Callable[[ApiError], Awaitable[Sequence[T]]]
 ) -> RevocationCheck[T]:
-    """Return the look that asks the door again which let the request in, and tells what it says if it is shut now."""
+    """Return a check that repeats a request's authentication, and gives the last events if that fails now."""
 
     async def look() -> Sequence[T] | None:
         try:
@@ -141,7 +141,7 @@ async def stream_until_revoked(
 
 
 async def next_item(listening: AsyncIterator[T]) -> T:
-    """Return what is heard next; EOFError at the end (a task cannot end in StopAsyncIteration)."""
+    """Return the next item; EOFError at the end, since a task cannot end with StopAsyncIteration."""
     try:
         return await anext(listening)
     except StopAsyncIteration:

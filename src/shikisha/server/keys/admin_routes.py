@@ -161,13 +161,13 @@ class KeyInfo(BaseModel):
 
 
 class IssuedKeyInfo(KeyInfo):
-    """A key and its secret, which is told this once."""
+    """A key and its secret, which is shown only here."""
 
     secret: str
 
     @classmethod
     def told(cls, key: Key, secret: str) -> "IssuedKeyInfo":
-        """Return a key as it is shown to whoever had it made."""
+        """Return a key and its secret, for whoever requested it."""
         return cls.model_validate(key.shown() | {"secret": secret})
 
 
@@ -441,7 +441,7 @@ def _service(request: Request) -> RunService:
 
 
 def _check_workers(service: RunService, workers: list[str] | None) -> None:
-    """Refuse a key for workers that are not configured: it would be good for nothing, and nobody would know why."""
+    """Raise ApiError for workers that are not configured: such a key would fail for no visible reason."""
     for place, name in enumerate(workers or ()):
         if name not in service.container.names:
             known = ", ".join(service.container.names)

@@ -63,7 +63,7 @@ class BudgetAmount(NamedTuple):
 
     @classmethod
     def of(cls, amount: Amount) -> "BudgetAmount":
-        """Return an amount in whole numbers, money rounded up; money that nobody knows of counts as none."""
+        """Return an amount in whole numbers, money rounded up; unknown costs count as zero."""
         return cls(nanodollars(amount.dollars or 0.0), min(amount.tokens, MAX_COUNT))
 
 
@@ -198,7 +198,7 @@ def mend_clock(connection: Connection, key: str | None, today: str) -> list[Mend
 
 
 def grant_budget(connection: Connection, requested: GrantRequest) -> BudgetAmount | BudgetRefusal:
-    """Return all that the member was granted for this day from its beginning on, the requested included, or why not."""
+    """Return the member's total grant of this day including the request, or the refusal."""
     key = connection.execute(select(KEYS).where(KEYS.c.id == requested.key).with_for_update()).mappings().one_or_none()
     if key is None:
         return BudgetRefusal(RefusalReason.GONE)
@@ -259,7 +259,7 @@ def return_unused(connection: Connection, key: str, member: str, granted: Mappin
 
 
 def return_all_unused(connection: Connection, member: str) -> None:
-    """Give back all that a member was granted and did not use: it performs nothing any more."""
+    """Return all unused grants of a member that performs nothing anymore."""
     used = {kind.value: GRANTS.c[f"used_{kind}"] for kind in BudgetUnit}
     connection.execute(update(GRANTS).where(GRANTS.c.member == member).values(used))
 
@@ -376,7 +376,7 @@ class BudgetGrant:
         return any(value > 0 for value in self.granted.minus(self.used).minus(self.held))
 
     def close(self) -> None:
-        """Let nothing more be held until more is granted."""
+        """Allow no further reservations until more is granted."""
         self.granted = self.used.plus(self.held)
 
 
@@ -400,7 +400,7 @@ class KeyAccount:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
     async def hold(self, need: BudgetAmount, caps: KeyCaps) -> str | BudgetRefusal:
-        """Hold a portion; return the day on which it counts, or why not. JournalUnavailable: nobody can say."""
+        """Reserve an amount; return the day on which it counts, or the refusal. JournalUnavailable: unknown."""
         capped = _capped_units(caps)
         for _ in range(_GRANT_TRIES):
             day = self._day() or await self._day_again()
@@ -432,7 +432,7 @@ class KeyAccount:
         return {(self.key, day): self.grants[day].used for day in days}
 
     async def return_unused(self) -> None:
-        """Give back what nobody here holds or used, and forget the days that are over."""
+        """Return what is neither reserved nor used here, and forget past days."""
         async with self._turn:
             today = self._day() or self.latest
             spare = {day: each for day, each in self.grants.items() if each.spare}
@@ -446,7 +446,7 @@ class KeyAccount:
                     del self.grants[day]
 
     async def _more(self, day: str, need: BudgetAmount, caps: KeyCaps) -> BudgetRefusal | None:
-        """Have more granted, unless somebody just did."""
+        """Get a larger grant, unless another task just did."""
         async with self._turn:
             grant = self.grants.setdefault(day, BudgetGrant())
             if caps == self._caps and grant.room(need, _capped_units(caps)):
@@ -469,7 +469,7 @@ class KeyAccount:
         return day or None
 
     async def _day_again(self) -> str | None:
-        """Return the day once the last one was asked for anew: it may have been corrected."""
+        """Return the day after reading the last day of use again: an operator may have corrected it."""
         self.latest = await self.database.query(partial(latest_day, key=self.key))
         return self._day()
 

@@ -91,7 +91,7 @@ AUDIT = Table(
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """What somebody did: when (Unix time), by which key's id, to what, and how."""
+    """An administrative act: its time (Unix time), the acting key's id, the action, its target and details."""
 
     at: float
     actor: str
@@ -140,7 +140,7 @@ class StoredKey(NamedTuple):
 
 
 def read_key(connection: Connection, own_id: str, *, to_change: bool = False) -> StoredKey | None:
-    """Return the key of this id; nobody else changes it meanwhile if it is asked for to be changed."""
+    """Return the key of this id; `to_change` locks its row."""
     if not (own_id.isascii() and own_id.isalnum()):  # as all ids are, and as any store can be asked
         return None
     asked = select(KEYS).where(KEYS.c.id == own_id)

@@ -123,7 +123,7 @@ class UnknownKey(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class IssuedKey:
-    """A key and its secret, which is told once."""
+    """A key and its secret, which is shown once."""
 
     key: Key
     secret: str
@@ -155,7 +155,7 @@ class KeyManager:
         self._known: FreshCache[StoredKey | None] = FreshCache(self._ask, clock)
 
     async def find(self, presented: str) -> Key | KeyRefusal:
-        """Return the key that was presented, or why it opens no door."""
+        """Return the presented key, or the reason why it is refused."""
         if self._operator is not None and secret.matches_hash(presented, self._operator):
             return self._valid(await self._operators())
         own_id = secret.read_key_id(presented)
@@ -205,7 +205,7 @@ class KeyManager:
         return self._remember(own_id, await self.database.write(work)).key
 
     async def revoke(self, own_id: str, by: str) -> Key:
-        """Take a key back: it opens nothing any more. A key that was revoked stays revoked since then."""
+        """Revoke a key; a key that was revoked before keeps its time of revocation."""
 
         if own_id == OPERATOR_KEY:
             raise UnusableKey("the operator's own key is taken back where it is configured")
@@ -216,7 +216,7 @@ class KeyManager:
         return await self.change(own_id, revoked, by, "key.revoked")
 
     async def rotate(self, own_id: str, by: str) -> IssuedKey:
-        """Give a key a new secret; the old one opens nothing any more, and what was used stays with the key."""
+        """Replace a key's secret; the old one stops working, and the key keeps its spending."""
         issued = secret.new_key(own_id)
 
         def work(connection: Connection) -> StoredKey:
@@ -370,7 +370,7 @@ class LoginSessions:
         return NewLogin(token, csrf_token(token), ends)
 
     async def principal_of(self, token: str) -> Principal | None:
-        """Return whose login this is; None when it is none, or over, or its key opens nothing any more."""
+        """Return the principal of a login; None when it is unknown or has ended, or its key is not valid anymore."""
         if not token or len(token) > _MAX_TOKEN_LENGTH:
             return None
         found = await self._fresh.get(hash_key(token))

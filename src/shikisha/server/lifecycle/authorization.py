@@ -244,7 +244,7 @@ def confirmed_plan_request(plan: Plan) -> str:
 
 
 def conductor_of_request(conductor: Conductor, api: str, wire: str, pool_size: int) -> Conductor:
-    """Return who conducts a run that came by this API with this request: the shown plan's, where there is one."""
+    """Return the conductor of a request: the confirmed plan if it holds one, else the given conductor."""
     if api != Api.PAGE:
         return conductor
     told = json.loads(wire)

@@ -55,7 +55,7 @@ class LiveRun:
 
     @property
     def waits(self) -> bool:
-        """Whether the run came to where it waits for somebody."""
+        """Whether the run waits for somebody."""
         last = next((event for event in reversed(self.events) if not isinstance(event, QuestionAnswered)), None)
         return isinstance(last, RunPaused) and last.status is RunStatus.SUSPENDED
 
@@ -71,13 +71,13 @@ class LiveRun:
         self._tell(EventUpdate(len(self.events) - 1, event))
 
     def say(self, round_index: int, step: int, piece: str) -> None:
-        """Take in a piece of an answer (the engine's `on_text`)."""
+        """Receive a piece of an answer (the engine's text callback)."""
         if (round_index, step) in self._said:
             self._said[round_index, step][1].append(piece)
         self._tell(TextUpdate(round_index, step, piece))
 
     def end(self) -> None:
-        """Nothing follows: every listener comes to its end."""
+        """End the updates of all listeners."""
         self.over = True
         for queue in self._queues:
             queue.put_nowait(None)

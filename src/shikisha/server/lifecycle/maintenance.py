@@ -35,7 +35,7 @@ async def maintain_runs(service: "RunService") -> None:
 
 
 async def maintain_once(service: "RunService") -> None:
-    """Look once: come back after an expulsion, stop what was cancelled elsewhere, go on with what nobody performs."""
+    """Run all maintenance tasks once."""
     for part in (
         _rejoin_store,
         _stop_cancelled,
@@ -120,7 +120,7 @@ async def _resume_claimed(service: "RunService", served: ServedRun, gate: asynci
 
 
 def _give_up_run(service: "RunService", name: str, error: BaseException) -> None:
-    """Leave a run that cannot be read or performed to people: nobody takes it up by itself again."""
+    """Stop a run that cannot be read or performed, so that no server resumes it by itself."""
     _LOG.error("run %s is given up: %s", name, type(error).__name__)
     service.store.mark(name, ServedState.STOPPED)
 
@@ -133,7 +133,7 @@ _SCAN_PAGE = 200
 
 
 class ApprovalTimeouts:
-    """Knows when the next question expires, and goes on with its run then."""
+    """Knows when the next question expires, and resumes its run then."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class ApprovalTimeouts:
             self._note(event.expires, self._root_of(event.run))
 
     async def look(self, service: "RunService") -> None:
-        """Go on with every run that waits for an answer which cannot come any more."""
+        """Resume every run that waits for an answer past its deadline."""
         now = self._clock()
         if self._steady() >= self._next_whole:
             await self._gather(service)
@@ -175,7 +175,7 @@ class ApprovalTimeouts:
             heapq.heappush(self._due, (expires, root))
 
     async def _gather(self, service: "RunService") -> None:
-        """Note the questions of all runs that wait, whoever performed them; go on with those that have an answer."""
+        """Collect the deadlines of all waiting runs, and resume those that have an answer."""
         after, more = None, True
         while more:
             page = await service.store.search(RunFilter(states=(ServedState.WAITING,), after=after, limit=_SCAN_PAGE))

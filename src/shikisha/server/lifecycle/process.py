@@ -118,7 +118,7 @@ class StopSignals:
         signal.raise_signal(number)
 
     def forget(self) -> None:
-        """Let signals mean what they meant before."""
+        """Restore the earlier signal handlers."""
         heard, self._heard = self._heard, False
         with suppress(NotImplementedError):
             for number in _STOP_SIGNALS if heard else ():
@@ -176,7 +176,7 @@ async def serve(
     ready: Callable[[RunService], None],
     watchdog: Watchdog | None = None,
 ) -> None:
-    """Serve until the process is told to stop; `ready` is called once requests can come."""
+    """Serve until the process is told to stop; call `ready` once the server accepts requests."""
     with handle_stop_signals() as told:  # until the service is closed, and not only until requests have ended
         if watchdog is not None:
             watchdog.mark_on(asyncio.get_running_loop())
@@ -245,7 +245,7 @@ def uvicorn_config(service: RunService) -> uvicorn.Config:
 
 
 def tune_garbage_collector() -> None:
-    """Let the garbage collector leave alone what stays for good, and look at the rest less often.
+    """Freeze what lives as long as the process, and make the garbage collector run less often.
 
     A whole look at all that is imported takes 100 ms, in which nobody is answered; requests leave few cycles behind.
     """

@@ -58,7 +58,7 @@ class PersonQuestionPage:
 
 
 def actor_name(by: Principal) -> str:
-    """Return who somebody is, as journals name them."""
+    """Return the name of a principal for the journal."""
     return f"{by.name} ({by.key})"
 
 
@@ -103,7 +103,7 @@ async def find_question(service: RunService, by: Principal, name: str) -> Person
 async def answer_question(
     service: RunService, by: Principal, asking: PersonQuestion, decision: Decision
 ) -> QuestionAnswered:
-    """Write a decision down and go on with the run; ApiError when the question is open no more, TaskError for its form.
+    """Record a decision and resume the run; ApiError for a closed question, TaskError for an invalid answer.
 
     The decision's actor is the principal, whatever it says itself.
     """
@@ -132,7 +132,7 @@ async def check_decision(
 
 
 async def check_answer_counts(service: RunService, answered: QuestionAnswered) -> None:
-    """Return if what was written down is what counts; ApiError (409) when somebody else was quicker."""
+    """Raise ApiError (409) unless this answer is the one that counts."""
     counts = (await service.read_run(answered.run)).answers.get(answered.question)
     if counts != answered:
         first = counts.actor if counts else "nobody"
@@ -142,7 +142,7 @@ async def check_answer_counts(service: RunService, answered: QuestionAnswered) -
 
 
 def closed_question_error(error: QuestionClosed) -> ApiError:
-    """Return what is told of a question that is not open."""
+    """Return the error for a question that is not open."""
     return ApiError(_CLOSED_STATUSES[error.why], str(error), f"question_{error.why}")
 
 

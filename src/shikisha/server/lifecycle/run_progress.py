@@ -74,12 +74,12 @@ class RunPausedUpdate:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReplaced:
-    """What was told is not the answer: another attempt said something else."""
+    """The text that was sent is not the answer: a later attempt replaced it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The run is over; the answer, if there is one, has been told whole."""
+    """The run has ended; its answer, if there is one, was sent in full."""
 
     end: RunFinished
 
@@ -89,7 +89,7 @@ ProgressUpdate = AnswerPiece | ProgressNote | RunPausedUpdate | AnswerReplaced |
 
 @dataclass(frozen=True, slots=True)
 class ProgressTerms:
-    """What decides whether the last step may be heard live: `conclusive` says whether a worker's answer stands.
+    """Conditions for streaming the last step: `conclusive` says whether a worker's answer is final.
 
     `rounds` is the run's cap. `live` False: the answer is told at the end (a schema or a person looks at it first).
     """
@@ -101,7 +101,7 @@ class ProgressTerms:
 
 @dataclass(slots=True)
 class ProgressTracker:
-    """Turns what is heard of one run into what is told. `after` is the last event that the client knows of."""
+    """Turns updates of one run into what a client sees. `after` is the last event that the client knows."""
 
     terms: ProgressTerms
     after: int = -1
@@ -117,11 +117,11 @@ class ProgressTracker:
 
     @property
     def text(self) -> str:
-        """The answer as far as it has been told."""
+        """The answer as far as it was sent."""
         return "".join(self._told)
 
     def hear(self, heard: RunUpdate) -> Iterable[ProgressUpdate]:
-        """Return what is to be told of this."""
+        """Return what the client sees of an update."""
         if self.over:
             return ()
         if isinstance(heard, TextUpdate):
@@ -221,7 +221,7 @@ _POLL_SECONDS = 0.25  # seconds between two looks at a run that waits for a pers
 
 
 class RunFeed(Protocol):
-    """Where runs are heard: the service."""
+    """A source of a run's updates (the run service)."""
 
     def listen(self, name: str, after: int = -1) -> AsyncGenerator[RunUpdate]:
         """Yield a run's events after a number, and everything that follows until it ends or waits."""
@@ -249,7 +249,7 @@ class StillWaiting:
 async def wait_for_run(
     service: RunFeed, name: str, tracker: ProgressTracker, patience: float
 ) -> AsyncGenerator[ProgressUpdate | ToolCallsNeeded | StillWaiting]:
-    """Yield what is told of a run; the last of it is Ended, Replaced, Wanted, Kept, or Paused (INTERRUPTED)."""
+    """Yield what a client sees of a run, until it ends, is replaced or interrupted, or waits."""
     until: float | None = None
     clock = asyncio.get_running_loop().time
     while True:
@@ -284,7 +284,7 @@ def _what_it_waits_for(tracker: ProgressTracker) -> ToolCallsNeeded | StillWaiti
 
 
 def _text_beside_calls(tracker: ProgressTracker) -> Iterable[AnswerPiece]:
-    """Yield what the worker said besides its calls, as far as it has not been told."""
+    """Yield the worker's text next to its calls, as far as it was not sent."""
     spoken = [each for each in tracker.events[tracker.after + 1 :] if isinstance(each, AttemptFinished) and each.calls]
     text = spoken[-1].text if spoken else ""
     if text.startswith(tracker.text) and text != tracker.text:
@@ -292,7 +292,7 @@ def _text_beside_calls(tracker: ProgressTracker) -> Iterable[AnswerPiece]:
 
 
 def can_stream(task: Task, conductor: Conductor, oversight: AutonomyPolicy) -> bool:
-    """Whether nobody and nothing looks at the answer of such a run before its client does."""
+    """Whether no schema and no reviewer comes between such a run's answer and its client."""
     if task.answer_schema is not None:
         return False
     return not may_be_reviewed(oversight.of(task, conductor.name))
@@ -316,7 +316,7 @@ WITHHELD_TEXT = "(withheld until a person lets the answer pass)"
 
 
 def awaits_review(run: Run, oversight: AutonomyPolicy) -> bool:
-    """Whether a person is to see what this root run comes to, and has not let it pass."""
+    """Whether a person has to review the answer of this root run, and has not approved it."""
     if run.answer is not None:
         return False
     if any(asked.asks is QuestionKind.REVIEW for asked in run.asked.values()):
@@ -346,7 +346,7 @@ async def visible_family(service: RunService, by: Principal, name: str) -> dict[
 
 
 def visible_run(run: Run, events: Iterable[Event], oversight: AutonomyPolicy) -> Run:
-    """Return a run as clients may be told of it, who may all be people that must not approve."""
+    """Return a run without the texts that clients may not see before a review."""
     return Run.fold(map(withhold_texts, events)) if awaits_review(run, oversight) else run
 
 

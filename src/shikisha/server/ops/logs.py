@@ -98,7 +98,7 @@ def _record_message(record: logging.LogRecord) -> str:
 
 
 def log_event(event: Event) -> None:
-    """Log what ends for all to see, what begins and every attempt for whoever looks closely (the service's watcher)."""
+    """Log the end of a run at level info, starts and attempts at level debug (an observer of the service)."""
     match event:
         case RunStarted():
             _log_run(event, "run begun", {"conductor": event.conductor, "parent": event.parent}, logging.DEBUG)

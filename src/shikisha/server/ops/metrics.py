@@ -68,7 +68,7 @@ class MetricCounters:
         total[0] += seconds
 
     def refuse(self, reason: str) -> None:
-        """Count a request that was refused, by the code that its client was told."""
+        """Count a refused request by its error code."""
         self._refused[reason,] += 1
 
     def observe(self, event: Event) -> None:
@@ -164,7 +164,7 @@ def install_metrics(app: FastAPI, service: RunService) -> None:
 
 
 def _observe_with_trace(observer: TelemetryObserver, event: Event) -> None:
-    """Let a run that a request begins be part of the trace that its client is in."""
+    """Make a run part of the trace of the request that starts it."""
     if isinstance(event, RunStarted) and event.parent is None:
         observer.adopt(event.run, TRACEPARENT.get())
     observer.observe(event)
@@ -222,7 +222,7 @@ class ServerMetrics:
         return ""
 
     async def figures(self) -> dict[str, tuple[str, float]]:
-        """Return figures of this moment, by name, with what they are; what the journal cannot tell is left out."""
+        """Return the current gauges by name, with their help texts, without those that the journal cannot give."""
         service = self._house
         said = {
             "shikisha_runs_active": ("Runs that are being performed here", float(len(service.running))),

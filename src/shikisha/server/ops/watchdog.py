@@ -117,7 +117,7 @@ def _start_process(descriptor: int, limit: float) -> "subprocess.Popen[bytes]":
 
 
 def _disable_core_dumps() -> None:
-    """Let no file of this process's memory be written when it is aborted: keys are in it."""
+    """Disable core dumps, since this process's memory holds keys."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 

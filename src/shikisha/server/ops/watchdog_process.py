@@ -40,16 +40,16 @@ class WatchdogMemory:
         self._memory = mmap.mmap(descriptor, SIZE)
 
     def beat(self) -> None:
-        """Say that the loop came round."""
+        """Record a heartbeat of the loop."""
         self._memory[1] = (self._memory[1] + 1) % 256
 
     def leave(self) -> None:
-        """Say goodbye: an end from here on is a clean one."""
+        """Record that the server leaves: any end from now on is a clean one."""
         self._memory[0] = 1
 
     @property
     def beats(self) -> int:
-        """How often the loop came round, modulo 256."""
+        """The number of heartbeats, modulo 256."""
         return self._memory[1]
 
     @property
@@ -72,7 +72,7 @@ class WatchdogMemory:
         self._memory[start : start + len(name)] = name
 
     def clear(self, slot: int) -> None:
-        """Let a slot be empty."""
+        """Empty a slot."""
         self._memory[slot * _SLOT_BYTES] = 0
 
     @property

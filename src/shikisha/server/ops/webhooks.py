@@ -46,7 +46,7 @@ _RUN_CAPS = frozenset({"steps", "rounds", "depth", "seconds"})  # caps that are 
 
 @dataclass(frozen=True, slots=True)
 class WebhookReceiver:
-    """A receiver: where it is, what it is told of, and the key that signs."""
+    """A receiver: its address, the events that it wants, and the key that signs."""
 
     name: str
     url: str
@@ -86,7 +86,7 @@ class WebhookSender:
         return cls(service, [WebhookReceiver.of(place, table, vault) for place, table in enumerate(settings.webhooks)])
 
     def note(self, event: Event) -> None:
-        """Take note of an event; whoever wants to know of it is told soon."""
+        """Queue an event for the receivers that want it."""
         found = webhook_events(event)
         for receiver in self.receivers if found else ():
             if found.intersection(receiver.table.events):
@@ -110,7 +110,7 @@ class WebhookSender:
                 group.create_task(self._serve(client, receiver), name=receiver.name)
 
     async def rest(self, seconds: float) -> None:
-        """Wait for what is still to be told, this long at most."""
+        """Wait until the queues are empty, this long at most."""
         try:
             async with asyncio.timeout(seconds):
                 for receiver in self.receivers:
@@ -167,7 +167,7 @@ def webhook_events(event: Event) -> frozenset[WebhookEvent]:
 
 
 def webhook_data(service: RunService, event: Event, served: ServedRun | None, *, content: bool) -> Mapping[str, object]:
-    """Return what a receiver is told of an event."""
+    """Return the `data` of an event's webhook."""
     root = root_run_id(event.run)
     known = {"tenant": served.tenant, "key": served.key, "model": served.model} if served else {}
     told: dict[str, object] = {"run": root, **known}
@@ -207,7 +207,7 @@ def retry_delay(number: int, retry_after: float | None) -> float:
 async def _post_once(
     client: "aiohttp.ClientSession", receiver: WebhookReceiver, name: str, body: bytes
 ) -> tuple[int, float | None]:
-    """Make one attempt; return the status (0: none came), and the receiver's retry_after in seconds."""
+    """Make one attempt; return the status (0: no response) and the receiver's Retry-After in seconds."""
     import aiohttp
 
     at = int(time())

@@ -202,7 +202,7 @@ class ResponseDelivery:
         return await self.object()
 
     def _found(self) -> StoredResponse:
-        """Return the response as far as it has been heard."""
+        """Return the response as far as this listener knows it."""
         return response_at_turn(self.served, self.kept, tuple(self.course.events), self.course.terms.leg)
 
     async def _spent(self) -> RunUsage:
@@ -220,7 +220,7 @@ class ResponseDelivery:
             yield self._error(api_error_of(error))
 
     async def refused(self, problem: ApiError) -> tuple[bytes]:
-        """Return the last event of a stream that may go on no longer; its client has left, as it were."""
+        """Return the last event of a stream whose key was revoked, as if its client had disconnected."""
         await self.gone()
         return (self._error(problem),)
 

@@ -63,7 +63,7 @@ def task_from_response(request: ResponseRequest, before: Sequence[ChatMessage] =
 
 
 def read_input(items: Sequence[ResponseItem], before: Sequence[ChatMessage] = ()) -> Conversation:
-    """Return the items as turns after others; 400 for a conversation in which nobody can answer now."""
+    """Return the items as turns after earlier ones; 400 for a conversation that cannot be answered."""
     talk = Conversation(list(before))
     asked = [place for place, turn in enumerate(before) if turn.speaker is Speaker.USER]
     talk.asked = asked[-1] if asked else None
@@ -115,7 +115,7 @@ def _answered(talk: Conversation, turn: ChatMessage) -> bool:
 
 
 def output_text(item: FunctionCallOutput) -> str:
-    """Return what a function call came to, as one text."""
+    """Return the result of a function call as one text."""
     return item.output if isinstance(item.output, str) else "\n\n".join(part.text for part in item.output)
 
 

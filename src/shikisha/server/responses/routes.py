@@ -68,7 +68,7 @@ _FIXED_FIELDS = ("tools", "text", "temperature", "top_p", "max_output_tokens", "
 
 @dataclass(frozen=True, slots=True)
 class ResumedRun:
-    """A run that goes on, as the response of this leg; `answers` are to be written down first."""
+    """A run to resume, and the turn that this makes; `answers` are recorded first."""
 
     served: ServedRun
     leg: int
@@ -78,7 +78,7 @@ class ResumedRun:
 async def find_resumed_run(
     service: RunService, by: Principal, request: ResponseRequest, options: RequestOptions
 ) -> ResumedRun | None:
-    """Return the run that a request goes on with; None when it asks for a run of its own."""
+    """Return the run that a request resumes; None when it starts a run of its own."""
     decisions = [item for item in request.items if isinstance(item, ApprovalResponse)]
     if decisions:
         return await _resume_by_decisions(service, by, decisions)
@@ -102,7 +102,7 @@ async def find_resumed_run(
 
 
 async def submit_answers(service: RunService, resumed: ResumedRun) -> None:
-    """Write the answers down, and go on with the run once all are there."""
+    """Record the answers, and resume the run once all are there."""
     *first, last = resumed.answers or (None,)
     for answer in first:
         if answer is not None:
@@ -119,7 +119,7 @@ async def submit_answers(service: RunService, resumed: ResumedRun) -> None:
 
 
 async def _answered_before(service: RunService, by: Principal, results: ToolExchange) -> ResumedRun | None:
-    """Return the response that went on with these very results before, if there is one."""
+    """Return the response that an earlier request with the same results resumed, if there is one."""
     found = _CALL_ID.match(results.calls[0].id)
     served = None if found is None else await service.store.find(found[1])
     kept = None if served is None or not by.owns(served.tenant) else stored_request(served)
@@ -325,7 +325,7 @@ class _ResponseStart:
     key: str | None
 
     async def begun(self) -> ResponseDelivery:
-        """Begin a run, or go on with the one that waits for what the request brings."""
+        """Start a run, or resume the one that waits for the answers in the request."""
         if self.asked.background and self.asked.store is False:
             raise ApiError(
                 400, "store: a background response is fetched later, so it is stored", "invalid_value", param="store"
@@ -365,7 +365,7 @@ class _ResponseStart:
         return service.authorizer.authorize(requested, self.by)
 
     async def _task(self) -> Task:
-        """Return the task, after the conversation that it goes on with, whose labels it bears."""
+        """Return the task, with the conversation that it continues and its labels."""
         task = await self._after(self.asked.previous_response_id)
         await check_schemas(task, Api.RESPONSES)
         return task

@@ -147,7 +147,7 @@ class FunctionCall(RequestModel):
 
 
 class FunctionCallOutput(RequestModel):
-    """What a function call came to."""
+    """The result of a function call."""
 
     type: Literal["function_call_output"]
     call_id: ItemId
@@ -164,7 +164,7 @@ class SummaryText(RequestModel):
 
 
 class InputReasoning(RequestModel):
-    """A reasoning item of an earlier answer; nobody reads it."""
+    """A reasoning item of an earlier answer; it is not used."""
 
     type: Literal["reasoning"]
     summary: list[SummaryText]
@@ -176,7 +176,7 @@ class InputReasoning(RequestModel):
 
 
 class ApprovalRequest(RequestModel):
-    """What an earlier answer asked a person; nobody reads it."""
+    """A request for approval in an earlier answer; it is not used."""
 
     type: Literal["mcp_approval_request"]
     id: ItemId
@@ -262,7 +262,7 @@ class ResponseTextOptions(RequestModel):
 
 
 class ReasoningOptions(RequestModel):
-    """How much the last step's worker is to think, and whether steps are told of."""
+    """The reasoning effort of the last step's worker, and whether steps are reported."""
 
     effort: ReasoningEffort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
@@ -309,7 +309,7 @@ class ResponseRequest(RequestModel):
 
     @property
     def progress(self) -> bool:
-        """Whether steps are told of."""
+        """Whether steps are reported."""
         return self.reasoning is not None and self.reasoning.summary is not None
 
 
@@ -334,7 +334,7 @@ class AnswerText(ResponsePart):
 
 
 class AnswerMessage(ResponsePart):
-    """The answer, or what was said beside function calls."""
+    """The answer, or the text next to function calls."""
 
     type: Literal["message"] = "message"
     id: str
@@ -472,7 +472,7 @@ class InputMessage(ResponsePart):
 
 
 class FunctionOutputItem(ResponsePart):
-    """What a function call came to."""
+    """The result of a function call."""
 
     type: Literal["function_call_output"] = "function_call_output"
     id: str
@@ -505,7 +505,7 @@ class InputItemList(ResponsePart):
 
 
 class DeletedResponse(ResponsePart):
-    """A response that this API does not find any more."""
+    """The confirmation that a response was deleted."""
 
     id: str
     object: Literal["response"] = "response"

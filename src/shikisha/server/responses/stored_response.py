@@ -98,7 +98,7 @@ def client_questions(run: Run, *, approves: bool) -> tuple[QuestionAsked, ...]:
 
 
 def response_id(run: str, leg: int = 0) -> str:
-    """Return the id of a run's response: `resp_RUN`, and `resp_RUN.N` once it went on with the client's answers."""
+    """Return the id of a response: `resp_RUN`, and `resp_RUN.N` for the N-th turn after that."""
     return f"resp_{run}.{leg}" if leg else f"resp_{run}"
 
 
@@ -120,7 +120,7 @@ def read_approval_id(text: str) -> tuple[str, str] | None:
 
 
 class StoredRequest(BaseModel):
-    """A request as it is kept. `approves`: its key may approve calls; `progress`: steps are told of."""
+    """A request as it is stored. `approves`: its key may approve calls; `progress`: steps are reported."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -156,7 +156,7 @@ class StoredResponse:
 
     @property
     def labels(self) -> Labels:
-        """The labels of everything in the run: what goes on with its conversation bears them."""
+        """The labels of everything in the run; whatever continues its conversation inherits them."""
         results = (result for turn in self.run.rounds for result in turn.results if result is not None)
         return join_labels(self.run.started.labels, *(result.labels for result in results))
 
@@ -215,7 +215,7 @@ def response_at_turn(served: ServedRun, kept: StoredRequest, events: tuple[Event
 
 
 async def forget_response(service: RunService, found: StoredResponse) -> None:
-    """Make a run's responses absent; a run that goes on is cancelled, since nobody could read what it comes to."""
+    """Hide a run's responses, and cancel the run if it is in progress, since its answer could not be read."""
     if found.run.finished is None:
         await service.cancel(found.served.run)
 

@@ -155,7 +155,7 @@ class StreamEvent:
 
 @dataclass(slots=True)
 class StreamedMessage:
-    """A message; `known`: the listener has seen it begin; `heard`: its pieces may be passed on as they come.
+    """A message; `known`: the listener has seen its start; `heard`: its text is sent as it is generated.
 
     `shown` counts the characters that were; `text` is the whole once its call has ended.
     """
@@ -177,12 +177,12 @@ class StreamedMessage:
         return self.base + (ABANDONED_NUMBERS if self.text is None else _OPENING_EVENTS + len(self.text))
 
     def say(self, piece: str) -> Iterator[StreamEvent]:
-        """Show a piece that was heard."""
+        """Send a piece of text."""
         self.heard = self.heard and self.text is None and self.shown + len(piece) <= _MAX_STREAMED
         return self._show(piece) if self.heard else iter(())
 
     def whole(self, text: str) -> Iterator[StreamEvent]:
-        """Take the text that its call ended with; show the rest of it to whoever has seen it begin."""
+        """Set the final text of its call; send the rest of it to a listener that has seen its start."""
         self.text = text
         return self._show(text[self.shown :]) if self.known else iter(())
 
@@ -200,7 +200,7 @@ class StreamedMessage:
         return self.next + _CLOSING_EVENTS
 
     def give_up(self, partial: str) -> Iterator[StreamEvent]:
-        """End it as incomplete, for whoever has seen it begin; the number is taken in any case."""
+        """End it as incomplete for a listener that has seen its start; the number is used in any case."""
         if self.known:
             yield self._item(self.next, "done", self.item(partial, "incomplete"))
 
@@ -239,7 +239,7 @@ def _never_streams(_: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ResponseTerms:
-    """How a response is told: which leg, whether steps are told of, whether its client may approve calls.
+    """How a response is built: which turn, whether steps are reported, whether its client may approve calls.
 
     `audible` says whether a worker's pieces may be passed on before its answer stands. `after` is the last number that
     the listener has.
@@ -254,7 +254,7 @@ class ResponseTerms:
 
 @dataclass(slots=True)
 class ResponseBuilder:
-    """One response, as its run's events come in. `output` are its items; `standing` None: it goes on."""
+    """Builds one response from its run's updates. `output` holds its items; `standing` None: in progress."""
 
     terms: ResponseTerms = ResponseTerms()
     events: list[Event] = field(default_factory=list)  # the run's, up to the response's end
@@ -444,7 +444,7 @@ class ResponseBuilder:
 
 
 def _text_beside_calls(run: Run, waits: Iterable[QuestionAsked]) -> str:
-    """Return what was said beside the calls that a run waits for."""
+    """Return the text next to the calls that a run waits for."""
     for asked in waits:
         if asked.asks is QuestionKind.TOOLS:
             attempts = run.round(asked.round).step(asked.step).attempts

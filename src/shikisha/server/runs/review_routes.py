@@ -124,7 +124,7 @@ def _decision_info(said: QuestionAnswered) -> DecisionInfo:
 
 
 def approval_page_url(service: RunService, run: str, question: str) -> str:
-    """Return the address at which people answer a question; its path alone where nobody said under which URL we are."""
+    """Return the URL at which people answer a question; only its path if `server.url` is not set."""
     return f"{(service.settings.url or '').rstrip('/')}/ui/approvals/{run}/{question}"
 
 

@@ -76,7 +76,7 @@ async def stream_error(problem: ApiError) -> tuple[bytes]:
 
 
 async def has_no_more_events(service: RunService, run: str, after: int) -> bool:
-    """Whether a run has come to its end, and has no events after a number."""
+    """Whether a run has ended and has no events after a number."""
     served, past = await service.find_served(root_run_id(run)), await service.journal.read(run)
     ended = served.state in (ServedState.ENDED, ServedState.STOPPED) or any(
         isinstance(each, RunFinished) for each in past
@@ -85,7 +85,7 @@ async def has_no_more_events(service: RunService, run: str, after: int) -> bool:
 
 
 async def wait_until_ended(service: RunService, run: str) -> None:
-    """Return when a run has ended, or waits for somebody."""
+    """Wait until a run has ended, or waits for somebody."""
     while (await service.find_served(run)).state is ServedState.OPEN:
         async with aclosing(service.listen(run)) as hearing:
             async for _ in hearing:
@@ -352,7 +352,7 @@ def _merge_options(service: RunService, asked: RunRequest, options: RequestOptio
 
 
 async def _check_run_access(service: RunService, by: Principal, run: str) -> None:
-    """Let whoever may see the run see it; there is no run otherwise."""
+    """Raise ApiError (404) unless the principal may see the run."""
     served = await service.store.find(root_run_id(run))
     check_tenant(by, "" if served is None else served.tenant, f"run {run[:80]!r}")
     if served is None:

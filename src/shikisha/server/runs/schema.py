@@ -87,7 +87,7 @@ class OpenQuestionInfo(AnswerModel):
 
 
 class RunListEntry(AnswerModel):
-    """A run in a list. `dollars` null: nobody can say (yet); `uncertain_…`: what may have been used besides."""
+    """A run in a list. `dollars` null: unknown; `uncertain_…`: what calls of unknown outcome may have used."""
 
     id: str
     object: Literal["run"] = "run"
@@ -121,7 +121,7 @@ class RunList(AnswerModel):
 
 
 class RunInfo(AnswerModel):
-    """A run, whole: where it stands, its answer, what it waits for, its child runs, and how it all came about."""
+    """A run: its state, answer, open questions, child runs, and explanation."""
 
     id: str
     object: Literal["run"] = "run"
@@ -176,7 +176,7 @@ class ApprovedCallInfo(AnswerModel):
 
 
 class DecisionInfo(AnswerModel):
-    """What somebody said."""
+    """A person's decision."""
 
     approved: bool
     actor: str
@@ -248,7 +248,7 @@ class FeedbackInfo(AnswerModel):
 
 
 class RollbackRequest(RequestModel):
-    """The body of `POST /runs/{run}/rollback`; `dollars` caps it, beside the caps that the run had itself."""
+    """The body of `POST /runs/{run}/rollback`; `dollars` caps it, in addition to the run's own caps."""
 
     remark: Remark = ""
     dollars: Annotated[float, Field(ge=0, le=1e12)] | None = None

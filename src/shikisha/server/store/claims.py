@@ -89,14 +89,14 @@ def judge_end(connection: Connection, member: str, ended: MemberEnd, named: Coll
 
 
 def judge_lost_members(connection: Connection) -> None:
-    """Judge the ends that nobody judged: of members that were marked dead, and did not leave."""
+    """Judge the unclean ends that no server judged yet."""
     unjudged = select(MEMBERS.c.id).where(MEMBERS.c.state == _DEAD, MEMBERS.c.ended.is_(None))
     for member in connection.execute(unjudged.order_by(MEMBERS.c.id).with_for_update(skip_locked=True)).scalars().all():
         judge_end(connection, member, MemberEnd.LOST)
 
 
 def clear_suspicion(connection: Connection, me: str, run: str) -> None:
-    """Note that a run of `me`'s survived its trial."""
+    """Record that a run of `me` survived its trial."""
     connection.execute(update(SERVED).where(SERVED.c.run == run, SERVED.c.owner == me).values(ends=0))
 
 
@@ -127,7 +127,7 @@ def take_unannounced(connection: Connection, me: str) -> tuple[ServedRun, ...]:
 
 
 def release_quarantined(connection: Connection, run: str) -> bool:
-    """Let servers perform a quarantined run again, as if it had done nothing; False when it is not quarantined."""
+    """Release a quarantined run with a clean record; False when it is not quarantined."""
     mine = (SERVED.c.run == run, SERVED.c.state == ServedState.STOPPED, SERVED.c.status == RunStatus.QUARANTINED)
     free = {
         "state": ServedState.OPEN,
@@ -206,7 +206,7 @@ class OwnRuns(NamedTuple):
 def claim_runs(
     connection: Connection, me: ServerMember, most: int, ours: OwnRuns, *, also_late: bool
 ) -> tuple[ServedRun, ...]:
-    """Make open runs `me`'s that are nobody's, a dead member's, or `me`'s without its knowing; return them."""
+    """Give `me` open runs of nobody, of dead members, or of `me` itself that it does not know; return them."""
     me.fence(connection)
     if also_late:
         mark_lapsed_dead(connection, me.id)
@@ -265,25 +265,25 @@ class TakeRun:
 
 
 def release_run(connection: Connection, me: ServerMember, run: str) -> None:
-    """Leave an open run of `me`'s to whoever claims it."""
+    """Release an open run of `me`, so that any server can claim it."""
     me.fence(connection)
     where: tuple[ColumnElement[bool], ...] = (SERVED.c.run == run, SERVED.c.owner == me.id)
     connection.execute(update(SERVED).where(*where, SERVED.c.state == ServedState.OPEN).values(owner=None))
 
 
 def request_stop(connection: Connection, run: str) -> bool:
-    """Ask whoever performs an open run to stop it; return whether it is open."""
+    """Ask the owner of an open run to stop it; return whether it is open."""
     mine = (SERVED.c.run == run, SERVED.c.state == ServedState.OPEN)
     return bool(connection.execute(update(SERVED).where(*mine).values(stopping=True)).rowcount)
 
 
 def free_idempotency_key(connection: Connection, run: str) -> None:
-    """Let another run have a run's idempotency key."""
+    """Free a run's idempotency key for another run."""
     connection.execute(update(SERVED).where(SERVED.c.run == run).values(idempotency=None))
 
 
 def stop_requests(connection: Connection, me: ServerMember) -> tuple[str, ...]:
-    """Return the open runs of `me`'s, and the waiting ones of nobody's, that someone wants stopped."""
+    """Return the open runs of `me` and all waiting runs that are to be stopped."""
     mine = and_(SERVED.c.state == ServedState.OPEN, SERVED.c.owner == me.id)
     wanted = select(SERVED.c.run).where(or_(mine, SERVED.c.state == ServedState.WAITING), SERVED.c.stopping)
     return tuple(connection.execute(wanted.order_by(SERVED.c.created)).scalars())
@@ -296,13 +296,13 @@ def state_of_run(connection: Connection, run: str) -> ServedState | None:
 
 
 def reopen_run(connection: Connection, run: str) -> None:
-    """Let a server go on with a run that waited, and got what it waited for from somebody who is no server."""
+    """Open a waiting run whose answer came from outside a server, so that a server resumes it."""
     mine = (SERVED.c.run == run, SERVED.c.state == ServedState.WAITING)
     connection.execute(update(SERVED).where(*mine).values(state=ServedState.OPEN, owner=None, updated=time.time()))
 
 
 def set_aside(connection: Connection, run: str) -> ServedState | None:
-    """Set a run aside for somebody who is no server, and return where it stood; None: no server knows it.
+    """Take a run from the servers for the command line, and return its state; None: no server knows it.
 
     StillOpen when a server performs it. A server that gave no sign for its lease is dead from now on.
     """

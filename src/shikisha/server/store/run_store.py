@@ -85,14 +85,14 @@ class RunStore:
         journal.on_cut(self._seal)
 
     def on_expelled(self, told: Callable[[], None]) -> None:
-        """Have this called when this server was taken for dead, before anyone learns it who waits for the journal.
+        """Register a callback for when this server is declared dead; it runs before waiters of the journal learn it.
 
         It is to stop all that is performed here; once nothing of that goes on, `join` makes this server a new member.
         """
         self._on_expelled.append(told)
 
     async def add_run(self, served: ServedRun) -> None:
-        """Note a new run as open and ours, with the next commit.
+        """Add a new run as open and owned by this server, with the next commit.
 
         With an idempotency key it is written at once, and Conflict names the run that has the key already.
         """
@@ -116,7 +116,7 @@ class RunStore:
         used: Amount = ZERO,
         uncertain: Amount = ZERO,
     ) -> None:
-        """Note with the next commit where a run of ours stands; with a status, what it used and may have used, too."""
+        """Update the state of one of this server's runs with the next commit; with a status, also its usage."""
         said, now = self._saying(), time.time()
         owner = self.member.id if state is ServedState.OPEN else None
         said.states[run] = {"of_run": run, "new_state": state, "new_owner": owner, "new_updated": now}
@@ -135,7 +135,7 @@ class RunStore:
             self.drop(run)
 
     def drop(self, run: str) -> None:
-        """Let go of a run that is not performed here any more: if it is still open, the next claim returns it."""
+        """Forget a run that is not performed here anymore: if it is still open, the next claim returns it."""
         self._ours.discard(run)
         if self._left is not None:
             self._left.add(run)
@@ -157,7 +157,7 @@ class RunStore:
         return await self._journal.query(partial(filters.count_by_state, asked=asked))
 
     async def claim(self, most: int) -> tuple[ServedRun, ...]:
-        """Make up to so many open runs ours that nobody performs, and return them, oldest first.
+        """Claim up to `most` open runs that no server performs, and return them, oldest first.
 
         Whoever asks performs what is returned, or drops it. Only one claim may be under way.
         """
@@ -195,11 +195,11 @@ class RunStore:
         return await self._journal.write(partial(blame.take_unannounced, me=self.member.id))
 
     async def free_quarantined(self, run: str) -> bool:
-        """Let a quarantined run be claimed again; False when it is not quarantined."""
+        """Make a quarantined run claimable again; False when it is not quarantined."""
         return await self._journal.write(partial(blame.release_quarantined, run=run))
 
     async def take(self, run: str, *, ended: bool = False) -> bool:
-        """Make a waiting or stopped run ours and open; False when somebody was faster, or it is not one.
+        """Take over a waiting or stopped run and open it; False when another server was faster, or it is neither.
 
         `ended`: a run that is over too. Should we die, whoever claims it sees that it is, and says so again.
         """
@@ -221,7 +221,7 @@ class RunStore:
         return await self._journal.write(partial(holding.hold_run, me=self.member, run=run))
 
     async def stop(self, run: str) -> bool:
-        """Ask whoever performs an open run to stop it (see `stopped`); False when it is not open any more."""
+        """Ask the owner of an open run to stop it (see `stopped`); False when it is not open anymore."""
         return await self._journal.write(partial(claims.request_stop, run=run))
 
     def free(self, run: str) -> None:
@@ -229,17 +229,17 @@ class RunStore:
         self._journal.along(partial(claims.free_idempotency_key, run=run))
 
     async def stopped(self) -> tuple[str, ...]:
-        """Return the runs that someone wants stopped: open ones of ours, and those that came to wait meanwhile."""
+        """Return the runs to be stopped: open ones of this server, and those that wait by now."""
         return await self._journal.query(partial(claims.stop_requests, me=self.member))
 
     async def release(self, run: str) -> None:
-        """Leave an open run of ours to whoever claims it."""
+        """Release an open run of this server, so that any server can claim it."""
         await self._journal.flush()
         await self._journal.write(partial(claims.release_run, me=self.member, run=run))
         self.drop(run)
 
     async def erase(self, runs: Iterable[str], *, actor: str, why: str = "") -> ErasureResult:
-        """Erase every text of these runs, their child runs and their rows; a run that rested is over then.
+        """Erase every text of these runs, their child runs and their rows; a waiting or stopped run ends thereby.
 
         StillOpen when one of them is being performed: cancel it first. UnknownRun when one was never there.
         """
@@ -256,7 +256,7 @@ class RunStore:
         return ErasureResult()
 
     async def beat(self) -> None:
-        """Give a sign of life, and see what waits for a commit stored; Expelled when we were taken for dead."""
+        """Renew the lease and flush the journal; ServerFenced when this server was declared dead."""
         try:
             if not await self._journal.write(self.member.renew):
                 self._trusting = time.monotonic() + self.member.lease
@@ -265,7 +265,7 @@ class RunStore:
         await self._journal.flush()
 
     async def join(self) -> None:
-        """Become a member, anew after an expulsion: call it once nothing of what was performed here goes on."""
+        """Become a member, or rejoin after an expulsion once nothing is performed here anymore."""
         self.member = new_member(self.member.lease)
         self._ours.clear()
         self._marks, self._tried = None, None

@@ -155,7 +155,7 @@ class RowChanges:
     figures: dict[str, dict[str, object]] = field(default_factory=dict)
 
     def __call__(self, connection: Connection) -> None:
-        """Say it all, in the order of the runs' names, so that nobody waits for each other crosswise."""
+        """Write all changes, sorted by run, so that two servers cannot deadlock."""
         if self.rows:
             ADD_ROWS.say(connection, self.rows)
         both = self.states.keys() & self.figures.keys()  # a run's end says both, and one statement is half of two

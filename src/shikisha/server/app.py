@@ -87,9 +87,15 @@ class _ServerApp(FastAPI):
                 route.app, route.endpoint = request_response(document), document
 
 
-def create_app(service: RunService) -> FastAPI:
-    """Return the application for a run service, which outlives it."""
-    app = _ServerApp(
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document of every route, without a running server."""
+    app = _bare_app()
+    app.router.routes.extend(_all_routes())
+    return app.openapi()
+
+
+def _bare_app() -> _ServerApp:
+    return _ServerApp(
         title="Shikisha",
         version=__version__,
         summary="One OpenAI-compatible endpoint in front of a conducted pool of workers.",
@@ -99,7 +105,7 @@ def create_app(service: RunService) -> FastAPI:
 
 
 def create_app(service: RunService) -> FastAPI:
-    """Return the application for a service; the service outlives it."""
+    """Return the application for a run service, which outlives it."""
     app = _bare_app()
     app.state.service = service
     app.state.listeners = StreamLimiter(service.settings.most_connections)

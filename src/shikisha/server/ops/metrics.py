@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from sqlalchemy import Connection, select
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from shikisha.config.container import build_observer as watching
 from shikisha.core.errors import JournalError
@@ -305,7 +305,11 @@ async def readyz(request: Request) -> JSONResponse:
     return JSONResponse({"status": "ready"})
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses=error_responses())
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={**error_responses(), 200: {"description": "The metrics", "content": {"text/plain": {}}}},
+)
 async def metrics(request: Request) -> Response:
     """Return this server's metrics in Prometheus's text format."""
     principal = None if _may_scrape(request) else check_scope((await authenticate(request)).principal(), KeyScope.READ)

@@ -54,8 +54,8 @@ GROUPS = {
     ),
     "compensation": Group(("undo.py",), ("test_undo.py",)),
     "leases": Group(
-        ("server/store/claims.py", "server/store/blame.py"),
-        ("test_store.py", "test_store_holding.py", "test_store_blame.py"),
+        ("server/store/claims.py",),
+        ("server/test_store.py", "server/test_store_holding.py", "server/test_store_blame.py"),
     ),
     "billing": Group(("workers/chat_reply.py",), ("workers/test_chat_reply.py", "engine/test_billing.py")),
     "graders": Group(

@@ -125,9 +125,6 @@ def _give_up_run(service: "RunService", name: str, error: BaseException) -> None
     service.store.mark(name, ServedState.STOPPED)
 
 
-if TYPE_CHECKING:
-    from shikisha.server.lifecycle.service import RunService
-
 _FULL_SCAN_SECONDS = 300.0  # seconds between two looks at all that waits: other servers' questions are not heard here
 _SCAN_PAGE = 200
 
@@ -213,9 +210,6 @@ async def _open_deadlines(service: "RunService", root: str) -> list[float]:
     family = await service.read_family(root)
     return [asked.expires for run in family.values() for asked in run.open_questions]
 
-
-if TYPE_CHECKING:
-    from shikisha.server.lifecycle.service import RunService
 
 RETENTION_SECONDS = 600.0  # seconds between two sweeps that found nothing more to do
 _ERASED_AT_ONCE = 50  # runs in one transaction

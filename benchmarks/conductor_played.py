@@ -21,8 +21,7 @@ from shikisha.engine.conductor import Conductor
 from shikisha.evals.reward import step_workers
 from shikisha.simulation.demo_run import SimulatedRun, run_tasks
 from shikisha.simulation.task_generator import SimulatedTask
-from shikisha.training.advantage_variants import NO_PLAN
-from shikisha.training.plan_reward import TextConductor, plan_shape
+from shikisha.training.plan_reward import NO_PLAN, TextConductor, plan_shape
 
 Floats = NDArray[np.float64]
 Author = Callable[[Sequence[str]], list[str]]  # prompts, and what is written after each

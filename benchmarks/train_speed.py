@@ -27,12 +27,17 @@ from shikisha.evals.taskset import TaskSplit
 from shikisha.evals.tasksets.simulated import simulated_item
 from shikisha.simulation.sft_examples import generate_example, plan_subtasks
 from shikisha.training import grpo
-from shikisha.training.advantage_variants import compute_advantages
-from shikisha.training.grpo import GRPOBatch, PlanPrompt, make_groups, merge_groups
-from shikisha.training.metrics import reward_array
+from shikisha.training.grpo import compute_advantages
 from shikisha.training.model_loader import load_model, new_qwen2
-from shikisha.training.plan_reward import PlanScorer
-from shikisha.training.rollout import plant_completions, sample
+from shikisha.training.plan_reward import PlanScorer, reward_array
+from shikisha.training.rollout import (
+    PlanPrompt,
+    TrainingBatch,
+    make_groups,
+    plant_completions,
+    sample,
+    training_batch,
+)
 from shikisha.training.settings import TrainSettings
 from shikisha.training.sft_data import plan_pieces, word_tokenizer
 
@@ -86,13 +91,13 @@ class Parts:
             wished = compute_advantages(rewards, np.repeat(np.arange(table.tasks), table.group))
             if not wished.any():
                 wished = np.random.default_rng(number).normal(size=len(rewards))
-            groups = list(make_groups([PlanPrompt(item) for item in items], prompts, drawn, texts, found))
-            batch = merge_groups(groups, wished)
+            groups = make_groups([PlanPrompt(item) for item in items], prompts, drawn, texts, found)
+            batch = training_batch(groups, wished)
         self.clock.counted["tokens sampled"].append(int(drawn.mask.sum()))
         if batch is not None:
             self._learn(batch)
 
-    def _learn(self, batch: GRPOBatch) -> None:
+    def _learn(self, batch: TrainingBatch) -> None:
         part, clip = self.clock.part, SETTINGS.grpo.clip
         with part("learn: plant a tree"):
             ones = plant_completions(batch.prompts, batch.tokens, batch.mask)

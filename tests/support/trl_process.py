@@ -7,7 +7,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 from train_world import foreign, model, scorer, settings, source, tokenizer
 
-from shikisha.training.grpo import RolloutGroup
+from shikisha.training.rollout import RolloutGroup
 from shikisha.training.trl import PlanGRPOTrainer
 
 

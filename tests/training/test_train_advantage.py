@@ -3,16 +3,10 @@
 import numpy as np
 import pytest
 
-from shikisha.training.advantage_variants import (
-    NO_PLAN,
-    AdvantageSettings,
-    ComparisonScope,
-    compute_advantages,
-    shape_balance_bonus,
-    shape_rarity,
-    zero_variance_share,
-)
-from shikisha.training.settings import GrpoTable, TrainingPhase, TrainSettings
+from shikisha.training.advantage_variants import shape_balance_bonus, shape_rarity
+from shikisha.training.grpo import compute_advantages, zero_variance_share
+from shikisha.training.plan_reward import NO_PLAN
+from shikisha.training.settings import AdvantageSettings, ComparisonScope, GrpoTable, TrainingPhase, TrainSettings
 
 GROUPS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
 REWARDS = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0])

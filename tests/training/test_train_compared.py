@@ -14,12 +14,12 @@ from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.graders.grader_registry import build_checker
 from shikisha.evals.reward import RewardWeights
 from shikisha.evals.taskset import TaskItem
-from shikisha.training.advantage_variants import AdvantageSettings, ComparisonScope, compute_advantages
-from shikisha.training.grpo import PlanPrompt, RolloutGroup, second_round_prompts, step_advantages
+from shikisha.training.grpo import compute_advantages, step_advantages
 from shikisha.training.metrics import rollout_metrics
 from shikisha.training.plan_reward import PlanScorer, ScoredPlan, plan_ranks
 from shikisha.training.process_group import ProcessGroup
-from shikisha.training.settings import TrainSettings
+from shikisha.training.rollout import PlanPrompt, RolloutGroup, second_round_prompts
+from shikisha.training.settings import AdvantageSettings, ComparisonScope, TrainSettings
 from shikisha.training.trl_batch import gather_groups
 from support import member, pool_of
 
@@ -134,5 +134,8 @@ async def test_second_rounds_go_on_from_the_policy_s_own_first_rounds_and_from_n
     found = tuple([await scored(text) for text in texts])
     nothing = torch.zeros(3, 1)
     group = RolloutGroup(PlanPrompt(item()), [1], nothing.long(), nothing.bool(), nothing, texts, found)
-    assert {one.texts for one in second_round_prompts(group, 4)} == {(text,) for text in texts}
-    assert {one.texts for one in second_round_prompts(group, 4, scouts=1)} == {(text,) for text in texts[:2]}
+    follow = {"grpo": {"group": 3}, "second": {"share": 1.0, "firsts": 4}}
+    exploring = {**follow, "grpo": {"group": 3, "phases": [{"begin": 0, "compare": "group", "explore": 0.34}]}}
+    for table, followed in ((follow, texts), (exploring, texts[:2])):
+        prompts = second_round_prompts([group], TrainSettings.model_validate(table), 0)
+        assert {one.texts for one in prompts} == {(text,) for text in followed}

@@ -11,19 +11,18 @@ pytest.importorskip("transformers")
 from tokenizers import Tokenizer, models  # noqa: E402
 
 from shikisha.core.errors import ConfigError  # noqa: E402
-from shikisha.training.advantage_variants import AdvantageSettings, Floats, compute_advantages  # noqa: E402
-from shikisha.training.grpo import step_advantages, without_exploration  # noqa: E402
+from shikisha.training.advantage_variants import exploration_advantages  # noqa: E402
+from shikisha.training.grpo import compute_advantages, step_advantages, without_exploration  # noqa: E402
 from shikisha.training.model_loader import Qwen2Size, new_qwen2  # noqa: E402
-from shikisha.training.plan_reward import ScoredPlan  # noqa: E402
+from shikisha.training.plan_reward import Floats, ScoredPlan  # noqa: E402
 from shikisha.training.rollout import (  # noqa: E402
     Exploration,
     SamplingParams,
     choice_tokens,
-    exploration_advantages,
     exploration_at,
     sample,
 )
-from shikisha.training.settings import TrainSettings  # noqa: E402
+from shikisha.training.settings import AdvantageSettings, TrainSettings  # noqa: E402
 
 WORDS = {"[pad]": 0, "[end]": 1, "\nas one": 2, "\nas two": 3, "\nas three": 4, "as": 5}
 TOKENS = (2, 3, 4)

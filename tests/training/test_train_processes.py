@@ -24,7 +24,6 @@ from torch import Tensor
 
 from shikisha.core.errors import ConfigError
 from shikisha.evals.reward import RewardWeights
-from shikisha.training.advantage_variants import compute_advantages
 from shikisha.training.checkpoint import (
     WEIGHTS,
     CheckpointName,
@@ -36,10 +35,10 @@ from shikisha.training.checkpoint import (
     with_rng_state,
 )
 from shikisha.training.environment import TaskCurriculum
-from shikisha.training.grpo import GRPOLoop, PlanPrompt, RolloutGroup
-from shikisha.training.metrics import reward_array
+from shikisha.training.grpo import GRPOLoop, compute_advantages
 from shikisha.training.model_loader import load_model, new_qwen2
-from shikisha.training.plan_reward import PlanScorer
+from shikisha.training.plan_reward import PlanScorer, reward_array
+from shikisha.training.rollout import PlanPrompt, RolloutGroup
 from shikisha.training.training_run import TrainingJob, train
 
 HERE = SUPPORT
@@ -130,10 +129,10 @@ async def in_one_process(start: Path, processes: int) -> Mapping[str, Tensor]:
         share = len(items) // processes
         for rank, loop.generator in enumerate(lots):
             asked = [PlanPrompt(item) for item in items[rank * share :][:share]]
-            groups += await loop._groups(asked, settings.grpo.group)
+            groups += await loop.rollout(asked, settings.grpo.group)
         source.update(items, [group.right for group in groups])
         rewards = np.concatenate([reward_array(group.scored) for group in groups])
-        loop._learn(groups, compute_advantages(rewards, np.repeat(np.arange(len(groups)), settings.grpo.group)))
+        loop.update(groups, compute_advantages(rewards, np.repeat(np.arange(len(groups)), settings.grpo.group)))
         loop.step += 1
     return dict(loop.model.named_parameters())
 

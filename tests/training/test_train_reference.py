@@ -10,11 +10,11 @@ from train_world import foreign, model, scorer, settings, source, tokenizer
 from transformers import Qwen2ForCausalLM
 
 from shikisha.core.errors import TrainingDiverged
-from shikisha.training.advantage_variants import AdvantageSettings, compute_advantages
-from shikisha.training.grpo import GRPOLoop, PlanPrompt, RolloutGroup
-from shikisha.training.metrics import StepMetrics, reward_array
-from shikisha.training.rollout import SamplingParams, full_logprobs, sample
-from shikisha.training.settings import TrainSettings
+from shikisha.training.grpo import GRPOLoop, compute_advantages
+from shikisha.training.metrics import StepMetrics
+from shikisha.training.plan_reward import reward_array
+from shikisha.training.rollout import PlanPrompt, RolloutGroup, SamplingParams, full_logprobs, sample
+from shikisha.training.settings import AdvantageSettings, TrainSettings
 from shikisha.training.trl import PlanGRPOTrainer
 
 VARIANTS = {
@@ -84,9 +84,9 @@ def test_a_sample_is_as_likely_as_the_sampler_said(temperature: float) -> None:
 
 async def test_a_step_follows_the_bare_formula() -> None:
     plain, bare = loop(settings()), model()
-    [group, *_] = groups = await plain._groups([_asked(plain) for _ in range(3)], 8)
+    [group, *_] = groups = await plain.rollout([_asked(plain) for _ in range(3)], 8)
     wished = compared(groups, plain.settings)
-    plain._learn(groups, wished)
+    plain.update(groups, wished)
     each = []
     for number, one in enumerate(groups):
         for place, real in enumerate(one.mask.sum(-1).tolist()):
@@ -103,7 +103,7 @@ async def test_a_step_follows_the_bare_formula() -> None:
 
 async def test_a_worker_that_fails_is_nobodys_reward() -> None:
     plain = loop(settings(grpo={"group": 96}), faulty=True)
-    groups = await plain._groups([_asked(plain)], 96)
+    groups = await plain.rollout([_asked(plain)], 96)
     spoilt = np.array([one.total is None for one in groups[0].scored])
     assert 0 < spoilt.sum() < 96
     assert not compared(groups, plain.settings)[spoilt].any()
@@ -142,7 +142,7 @@ async def test_trls_own_pass_has_the_same_gradient(variant: str) -> None:
     trainer.run()
     plain = loop(table)
     groups = [_likely(group, plain.model, table) for group in trainer.current.groups]
-    plain._learn(groups, compared(groups, table))
+    plain.update(groups, compared(groups, table))
     found = gradients(plain.model, plain.optimizer)
     for name, other in gradients(begun, trainer.policy_optimizer).items():
         assert torch.allclose(found[name], other, atol=1e-5), name
@@ -162,7 +162,7 @@ async def test_off_policy_samples_are_clipped_alike(clips: dict[str, float]) -> 
     trainer._compute_loss(begun, rows).backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(begun.parameters(), 1.0)
     moved = [replace(group, logprobs=group.logprobs + _shift(group.tokens)) for group in trainer.current.groups]
-    terms, _ = plain._learn(moved, compared(moved, table))
+    terms, _ = plain.update(moved, compared(moved, table))
     assert float(trainer.current.terms[0]) == pytest.approx(float(terms.policy.detach()), abs=1e-5)
     assert float(trainer.current.terms[1]) == pytest.approx(float(terms.kl.detach()), abs=1e-5)
     for name, found in gradients(plain.model, plain.optimizer).items():

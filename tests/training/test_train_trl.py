@@ -24,12 +24,11 @@ from transformers import Qwen2ForCausalLM
 from shikisha.core.errors import CapReached, ConfigError, TrainingDiverged
 from shikisha.core.task import Task
 from shikisha.evals.reward import RewardWeights
-from shikisha.training.advantage_variants import compute_advantages
 from shikisha.training.checkpoint import WEIGHTS, TrainingState, capture_state, restore_state
-from shikisha.training.grpo import GRPOLoop, PlanPrompt, RolloutGroup
-from shikisha.training.metrics import StepMetrics, reward_array
-from shikisha.training.plan_reward import PlanScorer, ScoredPlan
-from shikisha.training.rollout import full_logprobs
+from shikisha.training.grpo import GRPOLoop, compute_advantages
+from shikisha.training.metrics import StepMetrics
+from shikisha.training.plan_reward import PlanScorer, ScoredPlan, reward_array
+from shikisha.training.rollout import PlanPrompt, RolloutGroup, full_logprobs
 from shikisha.training.training_run import TrainingJob, train
 from shikisha.training.trl import PlanGRPOTrainer, TrlLoop, wrap_tokenizer
 from shikisha.training.trl_batch import PlanRewardFunction, deduplicate_rows, join_batches
@@ -283,7 +282,7 @@ def test_two_processes_do_what_one_does_with_both_batches(own: str, tmp_path: Pa
     plain = GRPOLoop(model(), tokenizer(), source(), scorer(), settings(grpo={"steps": 1}))
     rewards = np.concatenate([reward_array(group.scored) for group in groups])
     numbers = np.repeat(np.arange(len(groups)), [len(group.scored) for group in groups])
-    plain._learn(groups, compute_advantages(rewards, numbers))
+    plain.update(groups, compute_advantages(rewards, numbers))
     assert all(torch.allclose(each, one[name], atol=2e-4) for name, each in weights(plain.model).items())
     assert not all(torch.allclose(each, one[name], atol=2e-4) for name, each in weights(model()).items())
 

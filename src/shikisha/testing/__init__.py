@@ -1,10 +1,11 @@
-"""An OpenAI-compatible chat server inside the repository: scripted answers, real protocol, real faults.
+"""Doubles for tests, yours and ours: an OpenAI-compatible chat server with scripted answers and real faults.
 
-Tests, demos and kill tests put it on loopback and drive it with the same SDK that talks to paid endpoints. Invariant:
-an answer that is no mishap is exactly what the protocol allows (it is built from the SDK's own types), and a mishap is
-acted out on the socket, not simulated in a client. Deliberately absent: a model, TLS, and any use outside loopback.
+It listens on loopback and speaks the protocol of the SDK that calls paid endpoints. No other package imports this one;
+new doubles may be added here. Invariant: an answer without a fault is exactly what the protocol allows: it is built
+from the SDK's own types. A fault happens on the socket, not in a patched client. Deliberately absent: a model, TLS, and
+any use outside loopback.
 
-    async with chat_server([Answer(text="42")]) as url: ...
+    async with chat_server([ScriptedAnswer(text="42")]) as url: ...
 """
 
 from shikisha.testing.chat_script import (

@@ -1,6 +1,6 @@
-"""`python -m shikisha.chatserver`: the scripted server as a process of its own, for demos and kill tests.
+"""`python -m shikisha.testing`: the scripted chat server as a process of its own, for demos and kill tests.
 
-It prints its base URL as its first line and serves until it is terminated. With `--ledger` its books survive it.
+Its first line is its base URL; it serves until it is terminated. With `--ledger` its charges survive it.
 """
 
 import argparse
@@ -15,10 +15,10 @@ from shikisha.testing.chat_server import chat_server
 
 def main() -> None:
     """Serve until SIGTERM or Ctrl-C."""
-    options = argparse.ArgumentParser(prog="python -m shikisha.chatserver", description="a scripted chat endpoint")
+    options = argparse.ArgumentParser(prog="python -m shikisha.testing", description="a scripted chat endpoint")
     options.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one")
     options.add_argument("--script", type=Path, help="JSON list of answers; without it everything is answered with ok")
-    options.add_argument("--ledger", type=Path, help="file to keep the books in")
+    options.add_argument("--ledger", type=Path, help="file that keeps the charges")
     given = options.parse_args()
     script = AnswerScript.load(given.script) if given.script else AnswerScript([ScriptedAnswer()])
     asyncio.run(_serve(script, ChargeLedger(given.ledger), given.port))

@@ -1,8 +1,8 @@
-"""Answers in the protocol's shapes, built from the SDK's own types, so that both sides speak the same version of it.
+"""Replies in the protocol's form, built from the SDK's own types, so that both sides speak the same version of it.
 
-Invariant: the chunks of a stream share id and model; a role chunk, the pieces, one finish chunk, then exactly one usage
-chunk without choices if asked for; a call of a tool comes as several pieces of one index. Tokens are counted as a
-quarter of the UTF-8 bytes, rounded up. Deliberately absent: several choices, log-probabilities.
+Invariant: the chunks of a stream share id and model: a role chunk, the pieces, one finish chunk, then one usage chunk
+without choices if asked for; a tool call comes as several pieces of one index. Tokens are counted as a quarter of the
+UTF-8 bytes, rounded up. Deliberately absent: several choices, log-probabilities.
 """
 
 import json
@@ -44,7 +44,7 @@ class ReplyContent:
 
 
 def reply_content(answer: ScriptedAnswer) -> ReplyContent:
-    """Return the reply's content, after the mishaps that are still good protocol."""
+    """Return the reply's content, with the faults that are still valid protocol."""
     match answer.mishap:
         case InjectedFault.EMPTY:
             return ReplyContent("")

@@ -1,18 +1,9 @@
-"""What the server answers to whom: the first scripted answer that fits the request and is not used up.
+"""What the chat server answers: a script of answers and faults, the request it sees, and the ledger of its charges.
 
-Invariant: the same script and the same sequence of requests give the same answers. Deliberately absent: templates; a
-test that wants to compute answers passes a function instead of a script.
-
-What can go wrong with an endpoint, by name, and the two mishaps that need no server: a closed port, a black hole.
-
-Invariant: every member is acted out by `server` (or changes the content in `shapes`) and nothing else happens for it.
-Deliberately absent: what our side should make of it; the tests say that.
-
-Who was charged for what: the server's own books, by which double charges are found out.
-
-Invariant: a key is charged once. The same key is answered again from the books, after a restart too when they are kept
-in a file, and each charge is on disk (fsync) before the answer leaves. Requests without a key are charged every time.
-Deliberately absent: money; a charge is a charge.
+The first scripted answer that fits the request and is not used up is sent. Invariants: the same script and the same
+requests give the same answers; a key is charged once, and the same key is answered again from the ledger, after a
+restart too when it is kept in a file; each charge is on disk (fsync) before its answer leaves. Requests without a key
+are charged every time. Deliberately absent: templates (pass a function instead of a script), and money.
 """
 
 import json
@@ -34,7 +25,7 @@ from shikisha.core.errors import ConfigError
 
 
 class InjectedFault(StrEnum):
-    """What a server does instead of simply answering."""
+    """What the server does instead of simply answering."""
 
     SILENCE = "silence"  # takes the request and never answers
     RATE_SECONDS = "429-seconds"  # Retry-After in seconds
@@ -54,7 +45,7 @@ class InjectedFault(StrEnum):
     WRONG_TYPE = "wrong-type"  # JSON of another shape
     IN_BAND = "in-band"  # an error inside a stream that began well
     HUGE = "huge"  # a body of 100 MB
-    ZIPPED = "zipped"  # a compressed body, which nobody asked for
+    ZIPPED = "zipped"  # a compressed body without being asked for
     DRIP = "drip"  # one byte a second
     RESET = "reset"  # a connection reset instead of an answer
     RESET_MIDWAY = "reset-midway"  # a connection reset in the middle of the body
@@ -70,7 +61,7 @@ class InjectedFault(StrEnum):
 
     @property
     def charged(self) -> bool:
-        """Whether the work is done, and charged for, all the same."""
+        """Whether the answer is charged all the same."""
         return self not in _UNCHARGED
 
 
@@ -91,7 +82,7 @@ _UNCHARGED = frozenset(
 
 
 def closed_port() -> str:
-    """Return the base URL of a port on which nobody listens."""
+    """Return the base URL of a port without a server."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{probe.getsockname()[1]}/v1"
@@ -99,7 +90,7 @@ def closed_port() -> str:
 
 @contextmanager
 def black_hole() -> Iterator[str]:
-    """Yield the base URL of a port on which connections never come about: its queue is full and nobody accepts."""
+    """Yield the base URL of a port on which connections hang: its queue is full and never accepted."""
     with ExitStack() as open_sockets:
         listener = open_sockets.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -130,10 +121,10 @@ class ScriptedToolCall(BaseModel):
 
 
 class ScriptedAnswer(BaseModel):
-    """One scripted answer, or the mishap that comes instead.
+    """One scripted answer, or the fault that comes instead.
 
     It fits requests whose last message contains `when`, at most `times` times. `calls` are calls of tools, which end
-    the answer; one without an id is named after its place and the conversation's length. `latency` is seconds before
+    the answer; one without an id is numbered by its place and the conversation's length. `latency` is seconds before
     the first byte, `pace` seconds between two pieces of a stream. `cost` is dollars, as some gateways report them in
     `usage`.
     """

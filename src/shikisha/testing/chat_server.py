@@ -1,20 +1,10 @@
-"""The server: accepts connections, understands chat requests, and answers or has its mishap.
+"""The chat server: HTTP/1.1 on a socket, chat requests, and answers or their faults.
 
-Invariant: every request is in the ledger before a byte of its answer leaves, and nothing of the server outlives its
-`async with`. Deliberately absent: authorisation (a key is taken, repeated in error bodies as the worst of servers do,
-and never checked).
-
-HTTP/1.1 on a socket: listen, read a request, write a whole or a streamed response, or break off.
-
-Invariants: what is written is valid HTTP unless a method says otherwise; no connection outlives `listening`. Written by
-hand because no server library
-breaks off in the middle of a body or resets a connection on demand. Deliberately absent: TLS, pipelining,
-chunked requests.
-
-One answer, or its mishap, on its way to the client.
-
-Invariant: a mishap does exactly what its name in `mishaps` says and then leaves the connection unusable; whatever comes
-before the mishap is good protocol. Deliberately absent: what is said (see `shapes`).
+Written by hand, because no server library breaks off in the middle of a body or resets a connection on demand.
+Invariants: every request is in the ledger before a byte of its answer leaves; a fault does exactly what its name says
+and then leaves the connection unusable, and what comes before it is valid protocol; nothing of the server outlives its
+`async with`. Deliberately absent: authorization (a key is repeated in error bodies, as the worst of servers do, and
+never checked), TLS, pipelining, chunked requests.
 """
 
 import asyncio
@@ -33,7 +23,7 @@ from typing import ClassVar, TypeAlias
 
 from pydantic import TypeAdapter
 
-import shikisha.testing.chat_payloads as shapes
+from shikisha.testing import chat_payloads
 from shikisha.testing.chat_script import (
     AnswerChooser,
     AnswerScript,
@@ -112,7 +102,7 @@ class HttpExchange:
         await self._writer.drain()
 
     def reset(self) -> None:
-        """Break the connection with a reset, so that the client sees an error and no end."""
+        """Reset the connection, so that the client sees an error and no end."""
         peer: socket.socket = self._writer.get_extra_info("socket")
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
@@ -184,14 +174,14 @@ class ScriptedReply:
         self._exchange = exchange
 
     async def send(self) -> bool:
-        """Answer or have the mishap; return whether the connection can be used again."""
-        mishap = self._answer.mishap
-        if mishap in _STATUS_FAULTS:
-            status, header = _STATUS_FAULTS[mishap]
-            body = shapes.error_json(f"{mishap}: you sent {self._sent}", str(mishap))
+        """Answer, or act the fault out; return whether the connection can be used again."""
+        fault = self._answer.mishap
+        if fault in _STATUS_FAULTS:
+            status, header = _STATUS_FAULTS[fault]
+            body = chat_payloads.error_json(f"{fault}: you sent {self._sent}", str(fault))
             await self._exchange.send(status, body.encode(), **header())
             return True
-        act = self._ACTS.get(mishap) if mishap is not None else None
+        act = self._ACTS.get(fault) if fault is not None else None
         if act is not None:
             await act(self)
             return False
@@ -209,10 +199,10 @@ class ScriptedReply:
         await self._exchange.end()
 
     def _body(self) -> bytes:
-        return shapes.completion_json(self._answer, self._asked, self._id).encode()
+        return chat_payloads.completion_json(self._answer, self._asked, self._id).encode()
 
     def _events(self) -> list[str]:
-        return list(shapes.stream_events(self._answer, self._asked, self._id))
+        return list(chat_payloads.stream_events(self._answer, self._asked, self._id))
 
     async def _event(self, data: str) -> None:
         await self._exchange.chunk(f"data: {data}\n\n".encode())
@@ -258,9 +248,9 @@ class ScriptedReply:
         await self._exchange.end()
 
     async def _odd(self, body: str) -> None:
-        """Send good protocol with this in the place of its JSON."""
+        """Send valid protocol with this text in the place of its JSON."""
         if self._asked.stream:
-            await self._some([self._events()[0], body, shapes.DONE])
+            await self._some([self._events()[0], body, chat_payloads.DONE])
             await self._exchange.end()
         else:
             await self._exchange.send(200, body.encode())
@@ -272,7 +262,7 @@ class ScriptedReply:
         await self._odd('{"id": 7, "choices": [{"index": "first", "delta": {"content": [1, 2]}, "message": []}]}')
 
     async def _in_band(self) -> None:
-        await self._odd(shapes.error_json(f"overloaded; you sent {self._sent}", "502"))
+        await self._odd(chat_payloads.error_json(f"overloaded; you sent {self._sent}", "502"))
 
     async def _html(self) -> None:
         page = f"<html><body>It works! {self._sent}</body></html>"
@@ -344,8 +334,8 @@ async def chat_server(
 ) -> AsyncIterator[str]:
     """Serve on loopback and yield the base URL; a list of answers is a `Script`, a function chooses by itself."""
     chooser = answers if callable(answers) else AnswerScript(answers)
-    desk = _ChatHandler(chooser, ledger if ledger is not None else ChargeLedger())
-    async with serve_http(desk.answer, port) as url:
+    handler = _ChatHandler(chooser, ledger if ledger is not None else ChargeLedger())
+    async with serve_http(handler.answer, port) as url:
         yield f"{url}/v1"
 
 
@@ -360,16 +350,16 @@ class _ChatHandler:
     async def answer(self, incoming: HttpRequest, exchange: HttpExchange) -> bool:
         """Answer one request; return whether the connection can be used again."""
         if incoming.method == "GET" and incoming.path.endswith("/models"):
-            await exchange.send(200, shapes.models_json(("scripted",)).encode())
+            await exchange.send(200, chat_payloads.models_json(("scripted",)).encode())
             return True
         if incoming.method != "POST" or not incoming.path.endswith("/chat/completions"):
-            await exchange.send(404, shapes.error_json(f"no such path {incoming.path}", "not_found").encode())
+            await exchange.send(404, chat_payloads.error_json(f"no such path {incoming.path}", "not_found").encode())
             return True
         try:
             asked = _parse_request(incoming)
             answer = self._choose(asked)
         except (ValueError, LookupError) as error:
-            await exchange.send(400, shapes.error_json(str(error), "invalid_request_error").encode())
+            await exchange.send(400, chat_payloads.error_json(str(error), "invalid_request_error").encode())
             return True
         chargeable = answer.mishap is None or answer.mishap.charged
         calls = _TOOL_CALLS.dump_json(answer.calls).decode()

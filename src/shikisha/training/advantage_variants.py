@@ -1,133 +1,102 @@
-"""From rewards to advantages: which completions are to become more likely, and by how much. Pure functions of arrays.
+"""What may be added to GRPO's advantage so that a policy does not collapse to one shape of plan. Pure functions.
 
-GRPO (arXiv 2402.03300): a completion is compared with the others of its group, (r - mean) / std. Two more ways to
-compare keep a policy from collapsing to one shape of plan while it cannot yet do any of them well: `WITHIN` compares
-only plans of the same shape, so that each shape learns to be done well; `BETWEEN` takes out what the batch as a whole
-thinks of a shape, so that only *which shape for which question* is learned. In both, what is no plan at all is compared
-with its whole group, or the format would be lost; and what the batch thinks of a length is taken out, or long plans
-would be unlearned because they break the format more often. `hold` adds what keeps a shape from dying out meanwhile:
-one that is hardly ever written is not learned. Invariants: a group without variance has advantage 0 throughout, but for
-what `hold` adds; a masked completion (reward NaN) has advantage 0 and is no part of any mean. Deliberately absent:
-critics, and models.
+A small policy first writes every shape of plan badly, then stops writing those that pay late. Three remedies, each off
+by default. `WITHIN` compares plans only with plans of the same shape, so that each shape is learned. `BETWEEN` takes
+out what the batch thinks of a shape, so that only *which shape for which question* is learned. A bonus goes to shapes
+that are rare in the batch. Under the first two, a text that is no plan is compared with its whole group, or the format
+would be lost. The mean of a length is taken out, or long plans would be unlearned: they break the format more often.
+Exploration rollouts (`rollout.Exploration`) have an advantage of their own.
+
+Invariant: a completion whose reward is NaN has advantage 0 and no part in any mean. Deliberately absent: the advantage
+itself (`grpo`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from shikisha.training.plan_reward import NO_PLAN, Floats, Ints
+from shikisha.training.settings import AdvantageSettings, ComparisonScope
 
-NO_PLAN = "no plan"  # the shape of a text that is none
-NEGLIGIBLE = 0.02  # an advantage below this is none: most of what centring a length leaves in each of its plans
-_RARE_SHARE, _FRINGE_SHARE = 1 / 12, 0.01  # shares of a batch
-_ZERO_STD = 1e-6  # a standard deviation below which a group is taken to be of one mind
+NEGLIGIBLE = 0.02  # most of what centring a length leaves in each of its plans is below this
+_RARE_SHARE, _FRINGE_SHARE = 1 / 12, 0.01  # of a batch
 
 
-class ComparisonScope(StrEnum):
-    """With whom a completion is compared."""
-
-    GROUP = "group"  # the others that were sampled for its prompt
-    WITHIN = "within"  # those of its group whose plan has the same shape
-    BETWEEN = "between"  # its group; then each shape's mean advantage over the batch is taken out
-
-
-@dataclass(frozen=True, slots=True)
-class AdvantageSettings:
-    """How rewards become advantages.
-
-    `scaled` divides by the group's standard deviation (GRPO), or by `least` where that is more; without it, only the
-    mean is taken away (Dr. GRPO). `hold` is the weight of `scarcity`.
-    """
-
-    scope: ComparisonScope = ComparisonScope.GROUP
-    scale_by_std: bool = True
-    min_std: float = 0.0
-    shape_bonus: float = 0.0
-
-
-def compute_advantages(
-    rewards: Floats, groups: Ints, how: AdvantageSettings = AdvantageSettings(), shapes: Sequence[str] = ()
+def balance_shapes(
+    advantages: Floats,
+    same_shape: Floats | None,
+    rewards: Floats,
+    groups: Ints,
+    shapes: Sequence[str],
+    how: AdvantageSettings,
 ) -> Floats:
-    """Return [N] advantages of rewards [N]; `groups` [N] says which prompt each is for, `shapes` which shape it has:
-    words of which the last is its length ("mixed 1-3-1 5"), or NO_PLAN and the length that was meant.
-    """
-    found = group_relative(rewards, groups, how)
-    if how.scope is ComparisonScope.GROUP and not how.shape_bonus:
-        return found
-    planned = np.array([not shape.startswith(NO_PLAN) for shape in shapes])
+    """Return [N] advantages that do not favor a shape; `same_shape` are those among plans of one group and shape."""
+    is_plan = np.array([not shape.startswith(NO_PLAN) for shape in shapes])
     if how.scope is not ComparisonScope.GROUP:
-        counted = ~np.isnan(rewards) & np.isin(groups, groups[found != 0])
-        if how.scope is ComparisonScope.WITHIN:
-            found = np.where(planned, group_relative(rewards, pair_ids(groups, shapes), how), found)
+        counted = ~np.isnan(rewards) & np.isin(groups, groups[advantages != 0])
+        if same_shape is not None:
+            advantages = np.where(is_plan, same_shape, advantages)
         else:
-            _subtract_means(found, counted & planned, shapes)
-        _subtract_means(found, counted, [shape.rpartition(" ")[2] for shape in shapes])
+            advantages = _centered(advantages, counted & is_plan, shapes)
+        advantages = _centered(advantages, counted, [shape.rpartition(" ")[2] for shape in shapes])
     if how.shape_bonus:
-        found = found + how.shape_bonus * shape_balance_bonus(shapes, planned & ~np.isnan(rewards))
-    return np.where(np.abs(found) < NEGLIGIBLE, 0.0, found)
-
-
-def _subtract_means(found: Floats, counted: NDArray[np.bool_], names: Sequence[str]) -> None:
-    """Take from the advantages that are counted the mean of all of the same name, in place."""
-    places = pair_ids(np.zeros(len(found), np.int64), names)
-    for place in np.unique(places[counted]):
-        rows = counted & (places == place)
-        found[rows] -= found[rows].mean()
+        advantages = advantages + how.shape_bonus * shape_balance_bonus(shapes, is_plan & ~np.isnan(rewards))
+    return np.where(np.abs(advantages) < NEGLIGIBLE, 0.0, advantages)
 
 
 def shape_balance_bonus(shapes: Sequence[str], counted: NDArray[np.bool_]) -> Floats:
-    """Return [N]: by how many nats a completion's shape is rarer in the batch than a twelfth of it; else 0.
+    """Return [N]: by how many nats a completion's shape is rarer in the batch than a twelfth of it, else 0.
 
-    Odd shapes, below a hundredth, are sought less and less.
+    Below a hundredth of the batch the bonus fades: such shapes are mostly accidents.
     """
-    found: Floats = np.zeros(len(shapes))
+    bonus: Floats = np.zeros(len(shapes))
     if counted.any():
-        places = pair_ids(np.zeros(len(shapes), np.int64), shapes)
-        _, where, counts = np.unique(places[counted], return_inverse=True, return_counts=True)
-        share = counts[where] / counted.sum()
-        found[counted] = np.log(np.maximum(1.0, _RARE_SHARE / share)) * np.minimum(1.0, share / _FRINGE_SHARE)
-    return found
+        ids = pair_ids(np.zeros(len(shapes), np.int64), shapes)
+        _, inverse, counts = np.unique(ids[counted], return_inverse=True, return_counts=True)
+        share = counts[inverse] / counted.sum()
+        bonus[counted] = np.log(np.maximum(1.0, _RARE_SHARE / share)) * np.minimum(1.0, share / _FRINGE_SHARE)
+    return bonus
 
 
 def shape_rarity(groups: Ints, shapes: Sequence[str]) -> Floats:
-    """Return [N]: the share of a completion's group that has another shape; 0 where a text is no plan."""
-    places = pair_ids(groups, shapes)
-    _, where, counts = np.unique(places, return_inverse=True, return_counts=True)
+    """Return [N]: the share of a completion's group that has another shape; 0 where the text is no plan."""
+    _, inverse, counts = np.unique(pair_ids(groups, shapes), return_inverse=True, return_counts=True)
     _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    planned = np.array([not shape.startswith(NO_PLAN) for shape in shapes])
-    return np.asarray(np.where(planned, 1 - counts[where] / sizes[group], 0.0), np.float64)
+    is_plan = np.array([not shape.startswith(NO_PLAN) for shape in shapes])
+    return np.asarray(np.where(is_plan, 1 - counts[inverse] / sizes[group], 0.0), np.float64)
 
 
-def zero_variance_share(rewards: Floats, groups: Ints) -> float:
-    """Return the share of groups whose rewards do not vary, from which nothing can be learned."""
-    names = np.unique(groups)
-    flat = [not reward_std(rewards[(groups == name) & ~np.isnan(rewards)]) for name in names]
-    return float(np.mean(flat)) if len(names) else 0.0
+def exploration_advantages(
+    rewards: Floats, groups: Ints, explores: NDArray[np.bool_], how: AdvantageSettings
+) -> Floats:
+    """Return [N]: by how many deviations of its group an exploration rollout beats the others' mean, else 0.
 
-
-def reward_std(rewards: Floats) -> float:
-    """Return the standard deviation; 0 where there is next to none."""
-    spread = float(rewards.std()) if len(rewards) > 1 else 0.0
-    return spread if spread >= _ZERO_STD else 0.0
-
-
-def group_relative(rewards: Floats, groups: Ints, how: AdvantageSettings) -> Floats:
-    found: Floats = np.zeros(len(rewards))
-    for name in np.unique(groups):
-        rows = np.flatnonzero((groups == name) & ~np.isnan(rewards))
-        if spread := reward_std(rewards[rows]):
-            found[rows] = (rewards[rows] - rewards[rows].mean()) / (
-                max(spread, how.min_std) if how.scale_by_std else 1.0
-            )
-    return found
+    What loses is nobody's fault: the policy would not have written it.
+    """
+    advantages: Floats = np.zeros(len(rewards))
+    for name in np.unique(groups[explores]):
+        group = (groups == name) & ~np.isnan(rewards)
+        rows, others = np.flatnonzero(group & explores), rewards[group & ~explores]
+        if len(rows) and len(others):
+            scale = max(float(rewards[group].std()), how.min_std) if how.scale_by_std else 1.0
+            gain = (rewards[rows] - others.mean()) / scale if scale else np.zeros(len(rows))
+            advantages[rows] = np.where(gain >= NEGLIGIBLE, gain, 0.0)
+    return advantages
 
 
 def pair_ids(groups: Ints, shapes: Sequence[str]) -> Ints:
-    """[N]: a number for each pair of group and shape."""
+    """Return [N]: a number for each different pair of group and shape."""
     pairs = list(zip(groups.tolist(), shapes, strict=True))
-    numbers = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
+    numbers = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
     return np.array([numbers[pair] for pair in pairs], np.int64)
+
+
+def _centered(advantages: Floats, counted: NDArray[np.bool_], names: Sequence[str]) -> Floats:
+    """Return the advantages, less the mean of all that are counted and have the same name."""
+    found = advantages.copy()
+    ids = pair_ids(np.zeros(len(found), np.int64), names)
+    for name in np.unique(ids[counted]):
+        rows = counted & (ids == name)
+        found[rows] -= found[rows].mean()
+    return found

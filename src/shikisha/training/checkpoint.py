@@ -1,24 +1,17 @@
-"""Checkpoints: a folder that is there whole or not at all, and from which a run goes on as if it had never stopped.
+"""Checkpoints: a folder that is there complete or not at all, from which a run continues as if it had never stopped.
 
     step-000050/   model.safetensors  config.json  tokenizer.json     the conductor, as anybody loads it
                    tokenizer_config.json  generation_config.json      for transformers' Auto classes and `generate`
-                   card.json  README.md                               what it is (`card`)
-                   state/tensors.safetensors  state/facts.json        what training hangs on besides the weights
+                   card.json  README.md                               what it is (`model_card`)
+                   state/tensors.safetensors  state/facts.json        what training depends on besides the weights
                    state/manifest.json                                SHA-256 of every other file, written last
 
-Invariants: a checkpoint is written beside its place, on the disk to the last byte, and then renamed; one that does not
-hold what its manifest says is set aside with a note, and the newest good one counts; nothing is pickled, so nothing in
-a checkpoint can be executed. The checkpoint of the first step (0) is always kept: divergences are measured from it.
-Deliberately absent: what is in a state (`memory`), and whether it fits a run (`session`).
+The state holds the optimizer, every random generator, and LoRA adapters next to the weights that they are merged into.
 
-Adapters (LoRA) in checkpoints: weights as anybody loads them, adapters beside them so that training can go on.
-
-Invariant: where there are no adapters, weights are what they are. Deliberately absent: making adapters (`arguments`).
-
-What training remembers besides weights, as tensors and JSON: the optimizer, and every source of chance.
-
-Invariant: what `recall` is given back leaves the process as it was when `remember` looked, to the bit. Deliberately
-absent: files (`keeping`), and objects that only Python can read.
+Invariants: a checkpoint is written next to its place, synced to the last byte, and then renamed; one that does not hold
+what its manifest says is set aside with a note, and the newest complete one counts; nothing is pickled, so nothing in a
+checkpoint can be executed; a restored process is in the captured state to the bit. The checkpoint of step 0 is always
+kept: the KL divergence is measured from it. Deliberately absent: whether a state fits a run (`training_run`).
 """
 
 import fcntl
@@ -48,7 +41,7 @@ _ADAPTER_PREFIX = "adapters/"
 
 
 class _LoraLayer(Protocol):
-    """A layer with adapters, as `peft` makes them."""
+    """A layer with LoRA adapters, as `peft` makes them."""
 
     active_adapters: list[str]
 
@@ -58,7 +51,7 @@ class _LoraLayer(Protocol):
 
 
 def merged_weights(model: Module) -> dict[str, Tensor]:
-    """Return the model's weights by their own names, with what adapters add to them."""
+    """Return the model's weights by their names without adapters, adapters added in."""
     found: dict[str, Tensor] = {}
     for name, tensor in model.state_dict().items():
         if _LORA in name:
@@ -78,7 +71,7 @@ def adapter_tensors(model: Module) -> dict[str, Tensor]:
 
 
 def load_adapters(model: Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put adapters back as they were; ConfigError where they are others."""
+    """Restore adapters; ConfigError where the model has others."""
     held = {
         name.removeprefix(_ADAPTER_PREFIX): each for name, each in tensors.items() if name.startswith(_ADAPTER_PREFIX)
     }
@@ -104,7 +97,7 @@ _WRITE_TIME_FACTOR = 19.0  # times as long as a checkpoint takes to write passes
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """What training hangs on besides the weights: tensors by name, and facts, which are JSON data."""
+    """What training depends on besides the weights: tensors by name, and facts, which are JSON data."""
 
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -112,7 +105,7 @@ class TrainingState:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointName:
-    """How far training has come: so many steps of a stage."""
+    """How far training has come: so many steps of a stage. It names the checkpoint's folder."""
 
     stage: str
     step: int
@@ -129,14 +122,14 @@ class CheckpointName:
 
     @classmethod
     def parse(cls, name: str) -> "CheckpointName | None":
-        """Return the place that a folder's name says, if it is a checkpoint's."""
+        """Return what a folder's name says, if it is a checkpoint's."""
         found = _NAME.fullmatch(name)
         return cls(found[1], int(found[2])) if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint that is whole: where it is, how far it had come, its state."""
+    """A checkpoint that is complete: where it is, how far it had come, its state."""
 
     folder: Path
     name: CheckpointName
@@ -146,7 +139,7 @@ class Checkpoint:
 class CheckpointStore:
     """The checkpoints of one run; the newest `last` stay, and the one that the run began with.
 
-    `note` is told of every one that is set aside; `clock` tells the seconds by which one gets old.
+    `note` gets a line for every one that is set aside; `clock` returns the seconds that `is_old` counts.
     """
 
     def __init__(
@@ -156,17 +149,17 @@ class CheckpointStore:
         self._saved, self._took = clock(), 0.0  # when the last one was written, and in how many seconds
 
     def is_old(self, minutes: float) -> bool:
-        """Whether the last was written so many minutes ago (0: that is no reason), and writing one is not dear."""
+        """Whether the last one was written so many minutes ago (0: never), and writing takes little of the time."""
         return bool(minutes) and self._clock() - self._saved > max(60 * minutes, _WRITE_TIME_FACTOR * self._took)
 
     def places(self) -> list[CheckpointName]:
-        """Return what is there, oldest first, whole or not."""
+        """Return what is there, oldest first, complete or not."""
         names = [each.name for each in self.folder.iterdir() if each.is_dir()] if self.folder.is_dir() else []
         found = [place for place in map(CheckpointName.parse, names) if place is not None]
         return sorted(found, key=lambda place: place.order)
 
     def newest(self) -> Checkpoint | None:
-        """Return the newest checkpoint that is whole; newer ones are set aside. ConfigError where none is."""
+        """Return the newest complete checkpoint; newer ones are set aside. ConfigError where none is complete."""
         there = self.places()
         for place in reversed(there):
             try:
@@ -177,18 +170,18 @@ class CheckpointStore:
                 _remove_folder(aside)
                 (self.folder / place.folder_name).rename(aside)
         if there:
-            raise ConfigError(f"{self.folder}: none of its {len(there)} checkpoints is whole: begin anew elsewhere")
+            raise ConfigError(f"{self.folder}: none of its {len(there)} checkpoints is complete: use another --out")
         return None
 
     def read(self, place: CheckpointName) -> Checkpoint:
-        """Return a checkpoint; ConfigError where it is not what was written, or of another format."""
+        """Return a checkpoint; ConfigError where it is not what was written, or has another format."""
         folder = self.folder / place.folder_name
         _refuse_broken(folder)
         facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
         return Checkpoint(folder, place, TrainingState(load_tensors(folder / _TENSORS), facts))
 
     def save(self, place: CheckpointName, fill: Callable[[Path], None], state: TrainingState) -> Path:
-        """Write a checkpoint, the files besides its state by `fill`; then let go of those that are too many."""
+        """Write a checkpoint, `fill` writing the files besides its state; then remove those that are too many."""
         from safetensors.torch import save_file
 
         target, begun = self.folder / place.folder_name, self._clock()
@@ -215,7 +208,7 @@ class CheckpointStore:
 
 @contextmanager
 def atomic_folder(target: Path) -> Iterator[Path]:
-    """Yield a folder to fill; it is renamed to `target`, replacing what is there, once all of it is on the disk."""
+    """Yield a folder to fill; once all of it is on disk it is renamed to `target`, replacing what is there."""
     partial = target.with_name(f".{target.name}{_PARTIAL}{os.getpid()}")
     _remove_folder(partial)
     try:
@@ -240,10 +233,10 @@ def atomic_folder(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def claim_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder of a run for this process; ConfigError when another one trains in it.
+    """Lock the folder of a run for this process; ConfigError when another one trains in it.
 
-    Where nothing came to be kept there, it is not there afterwards. What is refused (ConfigError) before anything was
-    learned leaves nothing that would stand in the way of the corrected command; replies that were paid for stay.
+    A folder in which nothing was kept is removed. A ConfigError before anything was learned leaves nothing that would
+    stop the corrected command; replies that were paid for stay.
     """
     path = folder / "train.lock"
     made = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -265,7 +258,7 @@ def claim_folder(folder: Path) -> Iterator[None]:
             if made and all(each.is_file() and not each.stat().st_size for each in there):
                 for each in there:
                     each.unlink()
-                with suppress(OSError):  # somebody else put something beside it meanwhile
+                with suppress(OSError):  # another process has put something next to it
                     for each in made:  # from the innermost
                         each.rmdir()
     finally:
@@ -273,7 +266,7 @@ def claim_folder(folder: Path) -> Iterator[None]:
 
 
 def _remove_untrained(folder: Path, before: set[Path]) -> None:
-    """Remove the checkpoint of the beginning that was written now, where it is the only one."""
+    """Remove the checkpoint of step 0 that this process wrote, where it is the only one."""
     there = [each for each in folder.iterdir() if CheckpointName.parse(each.name) is not None]
     begun = [each for each in there if (place := CheckpointName.parse(each.name)) and not place.step]
     if len(begun) == len(there) == 1 and begun[0] not in before and not _has_sft(begun[0]):
@@ -281,7 +274,7 @@ def _remove_untrained(folder: Path, before: set[Path]) -> None:
 
 
 def _has_sft(folder: Path) -> bool:
-    """Whether lessons were taken before this checkpoint: then it was hard-earned."""
+    """Whether SFT came before this checkpoint: then it took long to make."""
     try:
         settings = json.loads((folder / _FACTS).read_text(encoding="utf-8"))["settings"]
         return folder.name.startswith(TRAINING_STAGES[1]) and bool(settings["warm.steps"])
@@ -294,7 +287,7 @@ def _lock(lock: int, path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ConfigError(f"{path.parent}: another process trains in this folder") from None
-    if not path.exists() or os.fstat(lock).st_ino != path.stat().st_ino:  # it was let go of, file and all, just now
+    if not path.exists() or os.fstat(lock).st_ino != path.stat().st_ino:  # its owner removed it just now
         raise ConfigError(f"{path.parent}: another process trained in this folder a moment ago: try again")
 
 
@@ -304,10 +297,10 @@ def save_model(
     tokens: Mapping[str, int | None],
     weights: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write weights and architecture as `transformers` reads them; weights that are tied are written once.
+    """Write weights and architecture as `transformers` reads them; tied weights are written once.
 
-    `tokens` are those that pad and end, by the names that `config.json` has for them; `weights` are given where the
-    model does not hold all of them.
+    `tokens` are the pad and end tokens, by their names in `config.json`; `weights` are given where the model does not
+    hold all of them.
     """
     from safetensors.torch import save_file
 
@@ -315,27 +308,28 @@ def save_model(
     for name, tensor in (merged_weights(model) if weights is None else weights).items():
         once.setdefault(tensor.data_ptr(), (name, tensor))
     save_file({name: each.contiguous() for name, each in once.values()}, folder / WEIGHTS, metadata={"format": "pt"})
-    named = model.config.architectures or [type(model).__name__]  # FSDP gives the model's class a name of its own
-    config = {name: each for name, each in model.config.to_dict().items() if name != "_name_or_path"}  # whence it came
+    named = model.config.architectures or [type(model).__name__]  # FSDP changes the name of the model's class
+    # `_name_or_path` is a path of this machine.
+    config = {name: each for name, each in model.config.to_dict().items() if name != "_name_or_path"}
     write_json(folder / CONFIG, {**config, **tokens, "architectures": named})
 
 
 def save_transformers_files(
     folder: Path, tokenizer: "Tokenizer", model: "PreTrainedModel", tokens: Mapping[str, int | None]
 ) -> None:
-    """Write what the Auto classes and `generate` of transformers go by: which tokenizer it is, and where a text ends.
+    """Write what the Auto classes and `generate` of transformers need: which tokenizer it is, and where a text ends.
 
-    Our own readers take `tokenizer.json` and `config.json` alone. Ends that the model began with stay.
+    Our own readers need `tokenizer.json` and `config.json` alone. End tokens that the model started with stay.
     """
     pad, end, unknown = tokens["pad_token_id"], tokens["eos_token_id"], unknown_token(tokenizer)
     special = {"pad_token": pad, "eos_token": end, "unk_token": unknown}
     named = {name: tokenizer.id_to_token(token) for name, token in special.items() if token is not None}
-    told: dict[str, object] = {"tokenizer_class": _TOKENIZER_CLASS, "clean_up_tokenization_spaces": False, **named}
+    settings: dict[str, object] = {"tokenizer_class": _TOKENIZER_CLASS, "clean_up_tokenization_spaces": False, **named}
     if json.loads(tokenizer.to_str())["model"]["type"] != "BPE":
-        # transformers 5 knows better than any class named here which tokenizer a model of type "qwen2" has, and makes
-        # an empty one of words; it trusts the class again where a map of code stands beside it (and runs none of it)
-        told["auto_map"] = {"AutoTokenizer": [None, None]}
-    write_json(folder / TOKENIZER_CONFIG, {**told, "model_max_length": model.config.max_position_embeddings})
+        # transformers 5 ignores the class named here for a model of type "qwen2" and makes an empty word tokenizer.
+        # With a map of code next to it, it uses the class again (and runs no code).
+        settings["auto_map"] = {"AutoTokenizer": [None, None]}
+    write_json(folder / TOKENIZER_CONFIG, {**settings, "model_max_length": model.config.max_position_embeddings})
     before = model.generation_config
     known = before.eos_token_id if before is not None else None
     others = known if isinstance(known, list) else [known]
@@ -347,7 +341,7 @@ def save_transformers_files(
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Return a file's tensors, each in memory of its own: on a processor the last bit may hang on alignment."""
+    """Return a file's tensors, each in memory of its own: on a processor the last bit may depend on alignment."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -358,7 +352,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_json(path: Path, data: object) -> None:
-    """Write JSON; numbers that are none are refused."""
+    """Write JSON; NaN and infinities are refused."""
     path.write_text(json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
@@ -408,7 +402,7 @@ _RNG_FACTS = ("python", "numpy")  # facts
 
 
 def capture_state(optimizer: torch.optim.Optimizer | None, generators: Generators) -> TrainingState:
-    """Return the state of an optimizer (None: of none), of these generators, and of those that everybody shares."""
+    """Return the state of an optimizer (None: of none), of these generators, and of the process-wide ones."""
     held = {"state": {}, "param_groups": []} if optimizer is None else optimizer.state_dict()
     tensors = {f"{_OPTIMIZER_PREFIX}{place}/{name}": value for place, name, value in _optimizer_slots(held["state"])}
     tensors |= {f"{_RNG_PREFIX}own/{name}": each.get_state() for name, each in generators.items()}
@@ -418,7 +412,7 @@ def capture_state(optimizer: torch.optim.Optimizer | None, generators: Generator
 
 
 def restore_state(state: TrainingState, optimizer: torch.optim.Optimizer | None, generators: Generators) -> None:
-    """Put everything back as it was; ConfigError where something is missing."""
+    """Restore everything; ConfigError where something is missing."""
     try:
         if optimizer is not None:
             _restore_optimizer(state, optimizer)
@@ -433,20 +427,20 @@ def restore_state(state: TrainingState, optimizer: torch.optim.Optimizer | None,
 
 
 def rng_state_json(state: TrainingState) -> str:
-    """Return the part of a state that each process has its own of, as one line of JSON: its sources of chance."""
+    """Return the random generators of a state, which each process has its own of, as one line of JSON."""
     tensors = {name: each.tolist() for name, each in state.tensors.items() if name.startswith(_RNG_PREFIX)}
     return json.dumps({"tensors": tensors, **{name: state.facts[name] for name in _RNG_FACTS}})
 
 
-def with_rng_state(state: TrainingState, told: str) -> TrainingState:
-    """Return the state with the sources of chance that `dice` told."""
-    held = json.loads(told)
+def with_rng_state(state: TrainingState, text: str) -> TrainingState:
+    """Return the state with the random generators that `rng_state_json` wrote."""
+    held = json.loads(text)
     tensors = {name: torch.tensor(each, dtype=torch.uint8) for name, each in held["tensors"].items()}
     return TrainingState({**state.tensors, **tensors}, {**state.facts, **{name: held[name] for name in _RNG_FACTS}})
 
 
 def _optimizer_slots(held: Mapping[int, Mapping[str, object]]) -> Iterator[tuple[int, str, Tensor]]:
-    """Yield what an optimizer holds of each parameter; whatever is no tensor yet is a number."""
+    """Yield what an optimizer holds of each parameter; numbers become tensors."""
     for place, slots in held.items():
         for name, value in slots.items():
             yield place, name, value if isinstance(value, Tensor) else torch.tensor(value)
@@ -469,7 +463,7 @@ def _restore_optimizer(state: TrainingState, optimizer: torch.optim.Optimizer) -
 
 
 def _without_lists(group: Mapping[str, object]) -> dict[str, object]:
-    """Return an optimizer's options as they were before JSON, which knows no tuples."""
+    """Return an optimizer's options as they were before JSON, which has no tuples."""
     return {name: tuple(each) if name == "betas" and isinstance(each, list) else each for name, each in group.items()}
 
 

@@ -1,15 +1,9 @@
-"""A training while it goes on: how often it is right, whom it asks, in which shape, how fast, for how many dollars.
+"""The terminal view of a training run: accuracy, calls by worker, plan shapes, speed, dollars and samples.
 
-Invariants: everything is drawn from steps, so a resumed training, told of its earlier ones, looks like an unbroken one;
-from the first on the drawing is of one height, no higher than the terminal, so nothing jumps; on what is no terminal a
-line is printed every few seconds instead, and one for every judgement and warning. Texts of models are cleaned.
-Deliberately absent: keeping anything (`history`), and a guess of the future but the time that is left.
-
-One screen of a training: from its steps to lines for a terminal of a given size.
-
-Invariants: from the first step on it has as many lines whatever steps hold, one fewer than the terminal; no line is
-wider than the terminal; figures go before pictures, and pictures before samples, where there is little room.
-Deliberately absent: moving, and waiting (`live`).
+On a terminal it is a live screen, elsewhere a line every few seconds and one for each validation and warning.
+Invariants: everything is drawn from steps, so a resumed run, given its earlier ones, looks like an unbroken one; from
+the first step on the screen has one height, lower than the terminal, so nothing jumps; no line is wider than the
+terminal; texts of models are cleaned. Where there is little room, samples go first, then charts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,12 +31,12 @@ _SHARE_METRICS: Mapping[str, Metric] = {
     "given a valid plan": lambda step: step.right_if_valid,
     "valid plans": lambda step: step.valid,
     "several steps": lambda step: step.several_steps,
-    "groups of one mind": lambda step: step.even,
+    "zero-variance groups": lambda step: step.even,
 }
 
 
 def draw_screen(steps: Sequence[StepMetrics], size: "ConsoleDimensions", waited: float = 0.0) -> "RenderableType":
-    """Return the screen for a terminal of this size; `waited` are the seconds since the latest step."""
+    """Return the screen for a terminal of this size; `waited` is the seconds since the latest step."""
     from rich.console import Group
     from rich.text import Text
 
@@ -87,7 +81,7 @@ def _head(steps: Sequence[StepMetrics], width: int, waited: float) -> "Text":
 
 
 def _overdue_seconds(steps: Sequence[StepMetrics]) -> float:
-    """Return after how many seconds it is worth saying that a step has not ended."""
+    """Return after how many seconds the screen says that a step has not ended."""
     return max(10.0, 3 * metrics.total_seconds(steps[-1:]))
 
 
@@ -116,10 +110,10 @@ def _validation_line(steps: Sequence[StepMetrics]) -> Iterator["Text"]:
 
     known = metrics.validation_history(steps)
     if not known:
-        yield Text(f"{'judged':<19}not yet", "dim")
+        yield Text(f"{'validation':<19}not yet", "dim")
         return
     number, found = known[-1]
-    line = Text(f"{'judged':<19}")
+    line = Text(f"{'validation':<19}")
     line.append(f"{percent(found.right):>8}", "bold green")
     line.append(f"  after step {number:,}; ")
     others = sorted(found.beside.items(), key=lambda pair: -pair[1])
@@ -128,7 +122,7 @@ def _validation_line(steps: Sequence[StepMetrics]) -> Iterator["Text"]:
 
 
 def _shares(steps: Sequence[StepMetrics], width: int, count: int) -> Iterator["Text"]:
-    """Yield two lists side by side, of who is asked and of shapes: the largest, and how much is left for others."""
+    """Yield two lists side by side, of workers and of shapes: the largest shares, and the rest."""
     from rich.text import Text
 
     latest = steps[-metrics.averaging_window(len(steps)) :]
@@ -181,7 +175,7 @@ def _foot(steps: Sequence[StepMetrics]) -> Iterator["Text"]:
         yield Text(f"second rounds: {shares}")
     yield Text(
         f"KL {step.kl:.3f} · entropy {step.entropy:.3f} · gradient {step.gradient:.2f} · rate {step.rate:.2g} · "
-        f"spoilt {percent(step.masked)}"
+        f"spoiled {percent(step.masked)}"
     )
     lasted = ", ".join(f"{one_line(name)} {seconds(taken)}" for name, taken in step.seconds.items())
     yield Text(f"{metrics.tokens_per_second(step):,.0f} tokens/s · {metrics.describe_cost(steps)} · {lasted}")
@@ -196,7 +190,7 @@ def _warning_lines(steps: Sequence[StepMetrics], width: int) -> Iterator["Text"]
 
 
 def _samples(samples: Sequence[CompletionSample], width: int, room: int) -> Iterator["Text"]:
-    """Yield as many samples as there is room for: each its task, its text on as few lines as it takes, what it got."""
+    """Yield as many samples as there is room for, each with its task, its text and its reward."""
     from rich.text import Text
 
     lines: list[Text] = []
@@ -217,7 +211,7 @@ def _samples(samples: Sequence[CompletionSample], width: int, room: int) -> Iter
 
 
 def sparkline(values: Sequence[float], room: int, low: float = 0.0, high: float = 1.0) -> str:
-    """Return values as a row of blocks, always `room` long; where there are more, each block is the mean of some."""
+    """Return values as a row of `room` blocks; where there are more values, a block is the mean of several."""
     shown = values
     if len(values) > room:
         edges = [round(place * len(values) / room) for place in range(room + 1)]
@@ -250,14 +244,14 @@ class TrainingView(Protocol):
 
 
 def open_view(console: "Console", earlier: Iterable[StepMetrics] = ()) -> TrainingView:
-    """Return the view that suits a console: drawn in place on a terminal, else in lines; `earlier` steps are known."""
+    """Return the view for a console: a live screen on a terminal, else lines; `earlier` are steps before a resume."""
     if console.is_terminal and not console.is_dumb_terminal:
         return LiveScreen(console, earlier)
     return StepLines(console, earlier)
 
 
 class StepLines:
-    """Prints where training stands, every few seconds."""
+    """Prints a line every few seconds, and one for each validation and warning."""
 
     def __init__(self, console: "Console", earlier: Iterable[StepMetrics] = (), clock: Clock = monotonic) -> None:
         self._console = console
@@ -267,17 +261,17 @@ class StepLines:
         self._warned: set[str] = set()
 
     def __call__(self, step: StepMetrics) -> None:
-        """Print the step if it is time, or if it was judged or is the last."""
+        """Print the step if it is time, or if it was validated or is the last."""
         append_step(self._steps, step)
         now = self._clock()
         if now >= self._next or step.judged is not None or step.number >= step.of:
             self._next = now + _LINE_EVERY
             self._print(describe_step(self._steps))
-            for told in collapse_warnings(self._steps):
-                kind = told.partition(":")[0]
+            for warning in collapse_warnings(self._steps):
+                kind = warning.partition(":")[0]
                 if kind not in self._warned:  # once; its figures change from step to step
                     self._warned.add(kind)
-                    self._print(f"warning: {told}")
+                    self._print(f"warning: {warning}")
 
     def __enter__(self) -> "StepLines":
         return self
@@ -289,7 +283,7 @@ class StepLines:
 
 
 class LiveScreen:
-    """Keeps the figures of all steps so far at the foot of a terminal, and leaves them there at the end."""
+    """Draws the metrics of all steps at the foot of a terminal, and leaves them there at the end."""
 
     def __init__(self, console: "Console", earlier: Iterable[StepMetrics] = (), clock: Clock = monotonic) -> None:
         self._console = console
@@ -340,7 +334,7 @@ def _step_words(steps: list[StepMetrics]) -> Iterator[str]:
     yield f"reward {step.reward:.3f}"
     yield f"right {percent(step.right)}, given a valid plan {percent(step.right_if_valid)}, valid {percent(step.valid)}"
     if step.judged is not None:
-        yield f"judged {percent(step.judged.right)} of {step.judged.count:,} tasks"
+        yield f"validation {percent(step.judged.right)} of {step.judged.count:,} tasks"
     yield f"workers {step.worker_entropy:.2f} bits"
     yield f"KL {step.kl:.3f}"
     yield f"{metrics.tokens_per_second(step):,.0f} tokens/s"

@@ -1,15 +1,8 @@
-"""What a run of training stands on besides its settings: the tasks, their pools, who grades, what may be spent.
+"""What a training run learns from: tasks with their pools and graders, what may be spent, and the curriculum.
 
-Invariant: `stream(i)` is the same item for the same i, in this process and the next, so that a resumed run learns from
-what the unbroken one would have; `identity` says by what another ground is told from this one. Deliberately absent:
-where tasks and workers come from (`config.training`).
-
-Which tasks are learned from next: those near a 50 % success rate more often, each with its pool.
-
-A window of the stream is looked through; an item's chance to be taken grows with p (1 - p), where p is how often plans
-for tasks of its difficulty were right of late. `floor` of the chance is the same for all, so nothing is forgotten.
-Invariants: what is drawn is a function of (stream, seed, what was told); `state` holds all of it, as JSON data, so a
-resumed run draws what the unbroken one would have. Deliberately absent: difficulty by anything but a task's label.
+Invariants: `stream(i)` is the same item for the same i, in this process and the next; the curriculum's draws are a
+function of the stream, the seed and its updates. So a resumed run learns from what the unbroken one would have.
+Deliberately absent: where tasks and workers come from (`config`), difficulty by anything but a task's label.
 """
 
 import random
@@ -28,15 +21,20 @@ from shikisha.training.sft_data import SFTExamples
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_PREVIEW = 32  # items that stand for all where something is to be refused beforehand
+_PREVIEW = 32  # items that are checked before a run begins
+_WINDOW_FACTOR = 4  # items looked at for each that is taken
+_RATE_DECAY = 0.95  # of what is known of a difficulty stays at each update
+_UNKNOWN_RATE = 0.5
+
+CurriculumState = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class SFTSource:
-    """What a model from scratch is taught by: lessons, and the tokenizer of their words.
+    """SFT examples for a model from scratch, and the tokenizer of their words.
 
-    `readings` are lessons in reading alone, `copies` in writing down one ordinal. `maker` is a module whose processes
-    make lessons too (`slates.made_ahead`), given `told`; "": there is none.
+    `reading_examples` end with the reasoning, `copy_examples` teach one ordinal. Processes that run `worker_module`
+    with `worker_settings` make the same `examples` (`sft_data.prefetch_chunks`); "": there is none.
     """
 
     examples: SFTExamples
@@ -49,10 +47,10 @@ class SFTSource:
 
 @dataclass(frozen=True, slots=True)
 class TrainingEnvironment:
-    """Tasks to learn from and, in `judged`, tasks that tell how it goes; `largest` pool; `caps` of one run.
+    """A `stream` of tasks to learn from and `validation_tasks`; the `largest` pool; the `caps` of one run.
 
-    `purse` holds the money where calls are really paid (None: the scorer counts what runs cost). `engine` knows the
-    workers' keys. `beside` says what others come to on the judged tasks.
+    `identity` distinguishes it from other environments. `purse` holds the money where calls are paid (None: the scorer
+    counts what runs cost). `engine` knows the workers' keys. `baselines` scores other policies on the validation tasks.
     """
 
     origin: TrainingOrigin
@@ -67,19 +65,17 @@ class TrainingEnvironment:
     baselines: Callable[[], Awaitable[Mapping[str, float]]] | None = None
 
     def preview(self) -> list[TaskItem]:
-        """Return the first items; they are not used up by it."""
+        """Return the first items, which stay in the stream."""
         return [self.stream(place) for place in range(_PREVIEW)]
 
 
-_WINDOW_FACTOR = 4  # items looked at for each that is taken
-_RATE_DECAY = 0.95  # of what is known of a difficulty is kept at each telling
-_UNKNOWN_RATE = 0.5
-
-CurriculumState = dict[str, object]
-
-
 class TaskCurriculum:
-    """Draws items from a stream, given by index; `near_half` False takes them as they come."""
+    """Chooses which task is learned from next: those near a 50 % success rate more often.
+
+    It looks at a window of the stream. An item's chance grows with p (1 - p), p being the recent success rate of plans
+    for tasks of its difficulty; `floor` of the chance is the same for all, so nothing is forgotten. `near_half` False
+    takes items as they come.
+    """
 
     def __init__(
         self, stream: Callable[[int], TaskItem], seed: int = 0, *, near_half: bool = True, floor: float = 0.3
@@ -95,28 +91,28 @@ class TaskCurriculum:
         """Return the next items; ConfigError for a task that cannot be graded or has a pool of one."""
         width = count * _WINDOW_FACTOR if self._near_half else count
         window = [_require_pool(self._stream(self._next + place)) for place in range(width)]
-        dice = random.Random(f"{self._seed}:{self._next}")  # noqa: S311 - a curriculum, no secret
+        rng = random.Random(f"{self._seed}:{self._next}")  # noqa: S311 - a curriculum, no secret
         self._next += width
         if not self._near_half:
             return window
-        keyed = sorted(((dice.random() ** (1 / self._weight(item)), place) for place, item in enumerate(window)))
+        keyed = sorted(((rng.random() ** (1 / self._weight(item)), place) for place, item in enumerate(window)))
         return [window[place] for place in sorted(place for _, place in keyed[-count:])]
 
     def update(self, items: Sequence[TaskItem], right: Sequence[float]) -> None:
-        """Learn what share of the plans for each item was right."""
+        """Note what share of the plans for each item was right."""
         for item, share in zip(items, right, strict=True):
             known = self.rates.get(item.difficulty, share)
             self.rates[item.difficulty] = _RATE_DECAY * known + (1 - _RATE_DECAY) * share
 
     def state(self) -> CurriculumState:
-        """Return everything that the next draws hang on."""
+        """Return everything that the next draws depend on, as JSON data."""
         return {"next": self._next, "rates": dict(self.rates)}
 
     def restore(self, state: CurriculumState) -> None:
-        """Go on where `state` was taken."""
+        """Continue where `state` was taken."""
         place, rates = state["next"], state["rates"]
         if not isinstance(place, int) or not isinstance(rates, dict):
-            raise ConfigError(f"a sampler's state has a number `next` and a table `rates`, not {state!r}")
+            raise ConfigError(f"a curriculum's state has a number `next` and a table `rates`, not {state!r}")
         self._next, self.rates = place, dict(rates)
 
     def _weight(self, item: TaskItem) -> float:

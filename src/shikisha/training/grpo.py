@@ -1,28 +1,21 @@
-"""GRPO in one plain loop, to be read top to bottom: sample plans, perform them, compare, take one step.
+"""GRPO in one file, to be read top to bottom: sample, reward, advantage, loss, update (arXiv 2402.03300, 2512.04388).
 
-What TRL does for us in earnest is held against this. One optimizer step for each batch, so the policy that is improved
-is the one that sampled, and the clip never bites; what completions begin with alike is run over once, with their
-losses added up, which is the same gradient. Second rounds (recursion) are groups of their own: their prompt shows a
-first round. Invariants: tokens and log-probabilities are the sampler's; the same settings give the same curve; a loss
-that is no number stops training before any weight is touched. Deliberately absent: checkpoints and views (they watch),
-several processes, other layouts than Qwen2's.
+For each question q the policy π_θ writes a group of completions o_1 … o_G. Each is the text of a plan; the engine
+performs it, a grader scores the answer, and that is its reward r_i. What beats its group becomes more likely:
 
-A batch of GRPO: prompts, what was sampled for each, and what goes through the model once more.
+    A_i   = (r_i − mean(r)) / std(r)
+    ρ_it  = π_θ(o_it | q, o_i<t) / π_old(o_it | q, o_i<t)
+    L(θ)  = −mean_i mean_t min(ρ_it A_i, clip(ρ_it, 1 − ε, 1 + ε_high) A_i) + β KL(π_θ ‖ π_ref) − c H(π_θ)
 
-Invariants: a second round's prompt shows a first round that was really performed; equal completions of a group are one
-row, which counts for as many as they are; a completion without advantage is left out. Deliberately absent: models.
+One optimizer step is taken for each batch, so π_old is π_θ, ρ is 1, and the clip changes nothing here. `trl` shares
+these functions and may split a batch. A second round (recursion) is a group of its own: its prompt shows a first round.
 
-What a step's completions are worth beside each other: from what came of them to their advantages.
-
-Invariant: our loop and TRL's reckon the same. Deliberately absent: what is then learned.
-
-GRPO's loss, as pure functions of tensors (arXiv 2402.03300; clip-higher after DAPO, arXiv 2503.14476).
-
-Invariants: with ratio 1 (samples of this very policy) its gradient is that of -advantage × log-probability; padding
-counts for nothing. Deliberately absent: sampling, rewards, optimizers.
+Invariants: tokens and log-probabilities are the sampler's; the same settings give the same curve; a loss or gradient
+that is not finite stops training before any weight changes. Deliberately absent: a critic, several epochs a batch,
+several processes and other layouts than Qwen2's (`trl`), checkpoints and views (`training_run`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from time import perf_counter
@@ -33,250 +26,50 @@ import torch
 from torch import Tensor
 
 from shikisha.core.errors import ConfigError, TrainingDiverged
-from shikisha.core.prompts import compact_prompt
-from shikisha.core.run import RoundResult
-from shikisha.evals.taskset import TaskItem
-from shikisha.training import metrics
-from shikisha.training.advantage_variants import Floats, Ints, compute_advantages, shape_rarity, zero_variance_share
+from shikisha.training.advantage_variants import balance_shapes, exploration_advantages, pair_ids, shape_rarity
 from shikisha.training.environment import TaskCurriculum
-from shikisha.training.metrics import CompletionSample, reward_array
-from shikisha.training.plan_reward import PlanScorer, ScoredPlan
+from shikisha.training.metrics import SAMPLES_PER_STEP, StepMetrics, rollout_metrics, second_round_shares
+from shikisha.training.plan_reward import Floats, Ints, PlanScorer, ScoredPlan, reward_array
 from shikisha.training.rollout import (
-    Completions,
+    PlanPrompt,
+    RolloutGroup,
     SamplingParams,
-    exploration_advantages,
+    TrainingBatch,
     exploration_at,
+    make_groups,
     plant_completions,
     sample,
+    second_round_prompts,
+    training_batch,
 )
-from shikisha.training.settings import TrainSettings
+from shikisha.training.settings import GROUP_RELATIVE, AdvantageSettings, ComparisonScope, TrainSettings
 from shikisha.training.sft import AuxiliarySFT
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import Qwen2ForCausalLM
 
-@dataclass(frozen=True, slots=True)
-class PlanPrompt:
-    """A prompt: its item, and the rounds that it shows, with the texts that planned them.
-
-    `right` says whether the answer at hand was right (None: there is none yet).
-    """
-
-    item: TaskItem
-    rounds: tuple[RoundResult, ...] = ()
-    texts: tuple[str, ...] = ()
-    right: bool | None = None
-
-    def text(self) -> str:
-        """Return the text that the model reads."""
-        if self.item.pool is None:
-            raise ConfigError(f"task {self.item.task.id}: no pool to plan for")
-        return compact_prompt(self.item.task, self.item.pool.cards, self.rounds)
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutGroup:
-    """What was sampled for a prompt: `tokens` and `real` [G, C], `logprobs` [G, C], and what each came to."""
-
-    question: PlanPrompt
-    prompt: list[int]
-    tokens: Tensor
-    mask: Tensor
-    logprobs: Tensor
-    texts: tuple[str, ...]
-    scored: tuple[ScoredPlan, ...]
-
-    @property
-    def right(self) -> float:
-        """The share of right answers."""
-        return float(np.mean([one.right for one in self.scored]))
-
-    def sample(self) -> CompletionSample:
-        """Return one of its completions."""
-        one = self.scored[0]
-        return CompletionSample(self.question.item.task.prompt, self.texts[0], one.total, one.shape, one.right)
-
-
-@dataclass(frozen=True, slots=True)
-class GRPOBatch:
-    """Prompts [B], and for each the different completions that count: `tokens`, `real`, `sampled` [B, G, C].
-
-    `wished` [B, G] are their advantages, `counts` [B, G] how many equal ones each stands for (0: padding).
-    """
-
-    prompts: list[list[int]]
-    tokens: Tensor
-    mask: Tensor
-    old_logprobs: Tensor
-    advantages: Tensor
-    counts: Tensor
-
-    def to(self, device: torch.device) -> "GRPOBatch":
-        """Return the batch on a device."""
-        moved = (each.to(device) for each in (self.tokens, self.mask, self.old_logprobs, self.advantages, self.counts))
-        return GRPOBatch(self.prompts, *moved)
-
-
-def make_groups(
-    asked: Sequence[PlanPrompt],
-    prompts: Sequence[list[int]],
-    drawn: Completions,
-    texts: Sequence[Sequence[str]],
-    found: Sequence[Sequence[ScoredPlan]],
-) -> Iterator[RolloutGroup]:
-    """Yield the groups of one call of the sampler."""
-    for place, one in enumerate(asked):
-        yield RolloutGroup(
-            one,
-            prompts[place],
-            drawn.tokens[place],
-            drawn.mask[place],
-            drawn.logprobs[place],
-            tuple(texts[place]),
-            tuple(found[place]),
-        )
-
-
-def second_round_prompts(group: RolloutGroup, most: int, scouts: int = 0) -> Iterator[PlanPrompt]:
-    """Yield prompts for a second round: after different first ones, those that went wrong before those that did not.
-
-    The last `scouts` of the group are left out: their first rounds are not what the policy comes to.
-    """
-    found = list(zip(group.texts, group.scored, strict=True))[: len(group.texts) - scouts]
-    pairs = {text: one for text, one in found if one.rounds and one.total is not None}
-    ordered = sorted(pairs.items(), key=lambda pair: pair[1].right)
-    half = most // 2
-    for text, one in [*ordered[:half], *ordered[half:][-(most - half) :]]:
-        yield PlanPrompt(group.question.item, one.rounds, (text,), one.right)
-
-
-def merge_groups(groups: Sequence[RolloutGroup], wished: Floats) -> GRPOBatch | None:
-    """Return what is to be run over with gradients; None where nothing has an advantage."""
-    rows: list[tuple[RolloutGroup, list[tuple[int, float, int]]]] = []
-    first = 0
-    for group in groups:
-        own = wished[first : first + len(group.texts)]
-        first += len(group.texts)
-        places: dict[str, list[int]] = {}
-        for place in np.flatnonzero(own).tolist():
-            places.setdefault(group.texts[place], []).append(place)
-        if places:
-            rows.append((group, [(same[0], float(own[same].mean()), len(same)) for same in places.values()]))
-    return _pad_groups(rows) if rows else None
-
-
-def _pad_groups(rows: Sequence[tuple[RolloutGroup, list[tuple[int, float, int]]]]) -> GRPOBatch:
-    width = max(len(kept) for _, kept in rows)
-    longest = max(int(group.mask.sum(-1).max()) for group, _ in rows)
-    tokens = torch.zeros(len(rows), width, longest, dtype=torch.long)
-    real, sampled = torch.zeros(len(rows), width, longest), torch.zeros(len(rows), width, longest)
-    wished, counts = torch.zeros(len(rows), width), torch.zeros(len(rows), width)
-    for row, (group, kept) in enumerate(rows):
-        places = torch.tensor([place for place, _, _ in kept])
-        count = min(longest, group.tokens.shape[-1])
-        tokens[row, : len(kept), :count] = group.tokens[places, :count]
-        real[row, : len(kept), :count] = group.mask[places, :count].float()
-        sampled[row, : len(kept), :count] = group.logprobs[places, :count]
-        wished[row, : len(kept)] = torch.tensor([advantage for _, advantage, _ in kept])
-        counts[row, : len(kept)] = torch.tensor([float(times) for _, _, times in kept])
-    return GRPOBatch([group.prompt for group, _ in rows], tokens, real, sampled, wished, counts)
-
-
-def step_advantages(
-    found: Sequence[Sequence[ScoredPlan]],
-    second: Sequence[bool],
-    settings: TrainSettings,
-    step: int,
-    tasks: Sequence[str] = (),
-) -> tuple[Floats, float]:
-    """Return the advantages [N] of groups' completions, and the share of groups from which nothing can be learned.
-
-    `second` says which groups are second rounds, in which nobody scouts; `tasks` whose each is (none: all differ).
-    """
-    sizes, how = [len(group) for group in found], settings.comparison_at(step)
-    numbers = np.repeat(np.arange(len(found)), sizes)
-    shapes = [one.comparison_key for group in found for one in group]
-    rewards = np.concatenate([reward_array(group) for group in found]) * np.repeat(
-        _reward_discounts(second, settings, tasks), sizes
-    )
-    together = np.repeat(_normalization_groups(second, settings, tasks), sizes)
-    last = np.concatenate([np.arange(size) - size for size in sizes])
-    scouts = (last >= -settings.exploration_count_at(step)) & ~np.repeat(np.array(second, bool), sizes)
-    worth = rewards + settings.diversity_at(step) * shape_rarity(numbers, shapes)
-    others = np.where(scouts, np.nan, worth)
-    wished = np.where(
-        scouts, exploration_advantages(worth, numbers, scouts, how), compute_advantages(others, together, how, shapes)
-    )
-    return wished, zero_variance_share(np.where(scouts, np.nan, rewards), numbers)
-
-
-def _reward_discounts(second: Sequence[bool], settings: TrainSettings, tasks: Sequence[str]) -> Floats:
-    """Return [G] what a group's rewards count for: a first round's less, where a further one follows it."""
-    gone_on = {task for task, later in zip(tasks, second, strict=False) if later}
-    kept = 1 - settings.second.discount
-    less = [kept if task in gone_on and not later else 1.0 for task, later in zip(tasks, second, strict=False)]
-    return np.array(less or [1.0] * len(second))
-
-
-def _normalization_groups(second: Sequence[bool], settings: TrainSettings, tasks: Sequence[str]) -> Ints:
-    """Return [G] a number for those whose rewards are normalized together: a group, or all rounds of its task."""
-    if not (settings.second.across and tasks and any(second)):
-        return np.arange(len(second))
-    numbers = {task: place for place, task in enumerate(dict.fromkeys(tasks))}
-    return np.array([numbers[task] for task in tasks], np.int64)
-
-
-def without_exploration(found: Sequence[Sequence[ScoredPlan]], settings: TrainSettings, step: int) -> list[ScoredPlan]:
-    """Return what came of first rounds' groups by the policy itself: scouts are left out."""
-    scouts = settings.exploration_count_at(step)
-    return [one for group in found for one in group[: len(group) - scouts]]
+MAX_GRAD_NORM = 1.0
+_ZERO_STD = 1e-6  # means over several performances differ in their last bits
 
 
 @dataclass(frozen=True, slots=True)
 class GRPOLoss:
-    """A loss in its parts, each a scalar: `policy`, `kl` to the reference, `entropy` of the tokens' distributions."""
+    """A loss in its parts, each a scalar: the `policy` term, `kl` to the reference, `entropy` of next tokens (nats)."""
 
     policy: Tensor
     kl: Tensor
     entropy: Tensor
 
 
-def clipped_surrogate(logprobs: Tensor, sampled: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
-    """Return the clipped surrogate loss of each token [..., C]; `advantages` [...] are their completions'."""
-    ratio = (logprobs - sampled).exp()
-    wished = advantages[..., None]
-    return -torch.minimum(ratio * wished, ratio.clamp(1 - low, 1 + high) * wished)
-
-
-def exact_kl(spread: Tensor, reference: Tensor) -> Tensor:
-    """Return the exact KL divergence [..., C] of distributions [..., C, V], given as log-probabilities."""
-    return (spread.exp() * (spread - reference)).sum(-1)
-
-
-def token_entropy(spread: Tensor) -> Tensor:
-    """Return the entropy [..., C] in nats of distributions [..., C, V], given as log-probabilities."""
-    return -(spread.exp() * spread).sum(-1)
-
-
-def mean_over_completions(values: Tensor, real: Tensor, weights: Tensor) -> Tensor:
-    """Return the mean over completions [...] of their tokens' means [..., C]; `weights` [...] count completions."""
-    each = (values * real).sum(-1) / real.sum(-1).clamp(min=1)
-    return (each * weights).sum() / weights.sum().clamp(min=1)
-
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-    from transformers import Qwen2ForCausalLM
-
-_MAX_GRAD_NORM = 1.0
-
-
 class GRPOLoop:
-    """A policy, what it learns from, and the state of its training. `advance` takes one step."""
+    """A policy, its tasks, and the state of its training. `advance` takes one step."""
 
     def __init__(
         self,
         model: "Qwen2ForCausalLM",
         tokenizer: "Tokenizer",
-        source: TaskCurriculum,
+        curriculum: TaskCurriculum,
         scorer: PlanScorer,
         settings: TrainSettings,
         reference: "Qwen2ForCausalLM | None" = None,
@@ -284,128 +77,254 @@ class GRPOLoop:
         table = settings.grpo
         if table.kl and reference is None:
             raise ConfigError("grpo.kl: a divergence needs the model that training began with")
-        self.model, self.tokenizer, self.curriculum, self.scorer, self.settings = (
-            model,
-            tokenizer,
-            source,
-            scorer,
-            settings,
-        )
-        self.reference = reference
+        self.model, self.tokenizer, self.reference = model, tokenizer, reference
+        self.curriculum, self.scorer, self.settings = curriculum, scorer, settings
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=table.rate, betas=table.betas, weight_decay=0.0)
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.auxiliary_sft: AuxiliarySFT | None = None
         self.step = 0
         model.train(mode=False)
 
-    async def advance(self) -> metrics.StepMetrics:
-        """Take one step and say what it came to."""
-        table, begun = self.settings.grpo, perf_counter()
-        self.scorer.dollar_weight = self.settings.dollar_weight_at(self.step)
-        firsts = await self._groups([PlanPrompt(item) for item in self.curriculum.draw(table.tasks)], table.group)
-        groups = [*firsts, *await self._second(firsts)]
-        sampled = perf_counter()
+    async def advance(self) -> StepMetrics:
+        """Take one step: sample and reward, advantage, loss and update."""
+        started = perf_counter()
+        questions = [PlanPrompt(item) for item in self.curriculum.draw(self.settings.grpo.tasks)]
+        firsts = await self.rollout(questions, self.settings.grpo.group)
+        seconds = await self.rollout(second_round_prompts(firsts, self.settings, self.step), self.settings.second_group)
         self.curriculum.update([group.question.item for group in firsts], [group.right for group in firsts])
-        found, second = [group.scored for group in groups], [bool(group.question.rounds) for group in groups]
-        tasks = [group.question.item.task.id for group in groups]
-        wished, flat = step_advantages(found, second, self.settings, self.step, tasks)
-        terms, gradient = self._learn(groups, wished)
+        sampled, groups = perf_counter(), [*firsts, *seconds]
+        advantages, zero_variance = step_advantages(
+            [group.scored for group in groups],
+            [group.question.is_second for group in groups],
+            self.settings,
+            self.step,
+            [group.question.item.task.id for group in groups],
+        )
+        loss, grad_norm = self.update(groups, advantages)
         self.step += 1
-        seconds = {"sample and perform": sampled - begun, "learn": perf_counter() - sampled}
-        return self._told(groups, flat, terms, gradient, seconds)
+        taken = {"sample and perform": sampled - started, "learn": perf_counter() - sampled}
+        return self._metrics(groups, zero_variance, (loss, grad_norm), taken)
 
-    async def _groups(self, asked: Sequence[PlanPrompt], size: int) -> list[RolloutGroup]:
-        """Sample for every prompt and perform what was sampled."""
-        prompts = [self.tokenizer.encode(one.text()).ids for one in asked]
+    async def rollout(self, questions: Sequence[PlanPrompt], size: int) -> list[RolloutGroup]:
+        """Sample o_1 … o_G ~ π_old(· | q) for each question; perform each as a plan, which gives its reward r_i."""
+        if not questions:
+            return []
+        table, prompts = self.settings.grpo, [self.tokenizer.encode(each.text()).ids for each in questions]
+        firsts = not any(each.is_second for each in questions)
+        explore = exploration_at(self.settings, self.tokenizer, self.step) if firsts else None
+        params = SamplingParams(table.temperature, explore=explore)
+        drawn = sample(self.model, prompts, size, table.longest, self.generator, params)
+        texts = [[self._decode(tokens) for tokens in group] for group in drawn.rows()]
+        self.scorer.dollar_weight = self.settings.dollar_weight_at(self.step)
+        scored = await self.scorer.scores(
+            texts,
+            [each.item for each in questions],
+            [each.texts for each in questions],
+            self.settings.performances_at(self.step),
+        )
+        return make_groups(questions, prompts, drawn, texts, scored)
+
+    def loss(self, batch: TrainingBatch) -> GRPOLoss:
+        """Return L(θ) in its parts: one pass over the batch, in which equal beginnings are read once."""
         table = self.settings.grpo
-        second = any(one.rounds for one in asked)
-        explored = None if second else exploration_at(self.settings, self.tokenizer, self.step)
-        drawing = SamplingParams(table.temperature, explore=explored)
-        drawn = sample(self.model, prompts, size, table.longest, self.generator, drawing)
-        texts = [[self._text(row) for row in rows] for rows in drawn.rows()]
-        items, before = [one.item for one in asked], [one.texts for one in asked]
-        found = await self.scorer.scores(texts, items, before, self.settings.performances_at(self.step))
-        return list(make_groups(asked, prompts, drawn, texts, found))
+        trees = plant_completions(batch.prompts, batch.tokens, batch.mask).to(self.model.device)
+        logprobs = trees.logprobs(self.model, table.temperature)  # [N, V]
+        policy = clipped_surrogate(
+            trees.token_logprobs(logprobs), batch.old_logprobs, batch.advantages, table.clip, table.clip_high
+        )
+        kl = logprobs.new_zeros(len(logprobs))
+        if self.reference is not None and table.kl:
+            with torch.no_grad():
+                reference = trees.logprobs(self.reference, table.temperature)
+            kl = exact_kl(logprobs, reference)
+        entropy = token_entropy(logprobs if table.entropy else logprobs.detach())
+        parts = (policy, trees.expand(kl), trees.expand(entropy))
+        return GRPOLoss(*(mean_over_completions(each, batch.mask, batch.counts) for each in parts))
 
-    async def _second(self, firsts: Sequence[RolloutGroup]) -> list[RolloutGroup]:
-        """Go on to a second round from some first rounds of a share of the tasks."""
-        table = self.settings.second
-        count = round(table.share * len(firsts)) if self.step >= table.begin * self.settings.grpo.steps else 0
-        scouts = self.settings.exploration_count_at(self.step)
-        asked = [one for group in firsts[:count] for one in second_round_prompts(group, table.firsts, scouts)]
-        return await self._groups(asked, max(2, self.settings.grpo.group // table.firsts)) if asked else []
-
-    def _learn(self, groups: Sequence[RolloutGroup], wished: Floats) -> tuple[GRPOLoss, float]:
-        """Take one step of the optimizer; Diverged, before it, where the loss is no number."""
+    def update(self, groups: Sequence[RolloutGroup], advantages: Floats) -> tuple[GRPOLoss, float]:
+        """Take one step of AdamW; return the loss and the gradient's norm. TrainingDiverged if one is not finite."""
         table = self.settings.grpo
         for options in self.optimizer.param_groups:
             options["lr"] = self.settings.learning_rate_at(self.step)
-        batch = merge_groups(groups, wished)
+        batch = training_batch(groups, advantages)
         if batch is None:
-            return GRPOLoss(torch.zeros(()), torch.zeros(()), torch.zeros(())), 0.0
-        terms = self._terms(batch.to(self.model.device))
-        total = terms.policy + table.kl * terms.kl
-        if float(terms.entropy.detach()) < table.entropy_floor:
-            total = total - table.entropy * terms.entropy
+            return GRPOLoss(*torch.zeros(3)), 0.0
+        loss = self.loss(batch.to(self.model.device))
+        total = loss.policy + table.kl * loss.kl
+        if float(loss.entropy.detach()) < table.entropy_floor:
+            total = total - table.entropy * loss.entropy
         if self.auxiliary_sft is not None:
             total = total + self.auxiliary_sft.loss(self.model, self.step)
-        if not bool(torch.isfinite(total)):
-            found = float(total.detach())
-            raise TrainingDiverged(f"step {self.step}: the loss is {found}; the weights are those of the step before")
+        self._require_finite("loss", float(total.detach()))
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(total)
-        gradient = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), _MAX_GRAD_NORM))
-        if not isfinite(gradient):
-            raise TrainingDiverged(
-                f"step {self.step}: the gradient is {gradient}; the weights are those of the step before"
-            )
+        grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_GRAD_NORM))
+        self._require_finite("gradient", grad_norm)
         self.optimizer.step()
-        return terms, gradient
+        return loss, grad_norm
 
-    def _terms(self, batch: GRPOBatch) -> GRPOLoss:
-        """Run over a batch; what its completions begin with alike is one, for the policy and for the reference."""
-        table, ones = self.settings.grpo, plant_completions(batch.prompts, batch.tokens, batch.mask)
-        ones = ones.to(self.model.device)
-        spread = ones.logprobs(self.model, table.temperature)
-        ceiling = table.clip_high or table.clip
-        policy = clipped_surrogate(
-            ones.token_logprobs(spread), batch.old_logprobs, batch.advantages, table.clip, ceiling
-        )
-        divergence = spread.new_zeros(len(spread))
-        if self.reference is not None and table.kl:
-            with torch.no_grad():
-                held = ones.logprobs(self.reference, table.temperature)
-            divergence = exact_kl(spread, held)
-        entropy = token_entropy(spread if table.entropy else spread.detach())
-        each = (policy, ones.expand(divergence), ones.expand(entropy))
-        return GRPOLoss(*(mean_over_completions(one, batch.mask, batch.counts) for one in each))
+    def _require_finite(self, name: str, value: float) -> None:
+        if not isfinite(value):
+            raise TrainingDiverged(f"step {self.step}: the {name} is {value}; the weights are those of the step before")
 
-    def _text(self, row: Sequence[int]) -> str:
-        text: str = self.tokenizer.decode(list(row), skip_special_tokens=False)
+    def _decode(self, tokens: Sequence[int]) -> str:
+        text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=False)
         return text
 
-    def _told(
-        self, groups: Sequence[RolloutGroup], flat: float, terms: GRPOLoss, gradient: float, seconds: dict[str, float]
-    ) -> metrics.StepMetrics:
-        firsts = [group for group in groups if not group.question.rounds]
-        return metrics.StepMetrics(
+    def _metrics(
+        self,
+        groups: Sequence[RolloutGroup],
+        zero_variance: float,
+        learned: tuple[GRPOLoss, float],
+        seconds: dict[str, float],
+    ) -> StepMetrics:
+        loss, grad_norm = learned
+        firsts = [group.scored for group in groups if not group.question.is_second]
+        seconds_scored = [
+            (bool(group.question.right), one) for group in groups if group.question.is_second for one in group.scored
+        ]
+        return StepMetrics(
             number=self.step,
             of=self.settings.grpo.steps,
-            **metrics.rollout_metrics(
-                without_exploration([group.scored for group in firsts], self.settings, self.step - 1)
-            ),
+            **rollout_metrics(without_exploration(firsts, self.settings, self.step - 1)),
             dollars=sum(one.dollars for group in groups for one in group.scored),
-            second_round=metrics.second_round_shares(
-                [(bool(group.question.right), one) for group in groups if group.question.rounds for one in group.scored]
-            ),
-            even=flat,
-            entropy=float(terms.entropy.detach()),
-            kl=float(terms.kl.detach()),
+            second_round=second_round_shares(seconds_scored),
+            even=zero_variance,
+            entropy=float(loss.entropy.detach()),
+            kl=float(loss.kl.detach()),
             replay=0.0 if self.auxiliary_sft is None else self.auxiliary_sft.last,
-            loss=float(terms.policy.detach()),
-            gradient=gradient,
+            loss=float(loss.policy.detach()),
+            gradient=grad_norm,
             rate=self.settings.learning_rate_at(self.step - 1),
             tokens=sum(int(group.mask.sum()) for group in groups),
             seconds=seconds,
-            samples=tuple(group.sample() for group in groups[: metrics.SAMPLES_PER_STEP]),
+            samples=tuple(group.sample() for group in groups[:SAMPLES_PER_STEP]),
         )
+
+
+# The formulas: pure functions of arrays. N completions in all, B prompts, G completions a prompt, C tokens, V words.
+
+
+def group_relative(rewards: Floats, groups: Ints, how: AdvantageSettings) -> Floats:
+    """Return [N]: A_i = (r_i − mean(r)) / std(r) within each group, 0 without variance. NaN rewards take no part.
+
+    `how` may leave the division out (Dr. GRPO, arXiv 2503.20783) or bound std(r) from below.
+    """
+    advantages: Floats = np.zeros(len(rewards))
+    for group in np.unique(groups):
+        rows = np.flatnonzero((groups == group) & ~np.isnan(rewards))
+        if std := _std(rewards[rows]):
+            scale = max(std, how.min_std) if how.scale_by_std else 1.0
+            advantages[rows] = (rewards[rows] - rewards[rows].mean()) / scale
+    return advantages
+
+
+def compute_advantages(
+    rewards: Floats, groups: Ints, how: AdvantageSettings = GROUP_RELATIVE, shapes: Sequence[str] = ()
+) -> Floats:
+    """Return [N] advantages; `groups` [N] says which group each is of, `shapes` which shape its plan has.
+
+    A shape is words, of which the last is the plan's length ("mixed 1-3-1 5"), or NO_PLAN and the intended length.
+    """
+    advantages = group_relative(rewards, groups, how)
+    if how.scope is ComparisonScope.GROUP and not how.shape_bonus:
+        return advantages
+    same_shape = None
+    if how.scope is ComparisonScope.WITHIN:
+        same_shape = group_relative(rewards, pair_ids(groups, shapes), how)
+    return balance_shapes(advantages, same_shape, rewards, groups, shapes, how)
+
+
+def step_advantages(
+    scored: Sequence[Sequence[ScoredPlan]],
+    second: Sequence[bool],
+    settings: TrainSettings,
+    step: int,
+    tasks: Sequence[str] = (),
+) -> tuple[Floats, float]:
+    """Return the advantages [N] of all groups' completions, and the share of groups whose rewards have no variance.
+
+    `second` says which groups are second rounds, where no completion explores; `tasks` names each group's task ((): all
+    differ).
+    """
+    sizes, how = [len(group) for group in scored], settings.comparison_at(step)
+    groups = np.repeat(np.arange(len(scored)), sizes)
+    shapes = [one.comparison_key for group in scored for one in group]
+    discounts = np.repeat(_reward_discounts(second, settings, tasks), sizes)
+    rewards = np.concatenate([reward_array(group) for group in scored]) * discounts
+    normalized_with = np.repeat(_normalization_groups(second, settings, tasks), sizes)
+    from_end = np.concatenate([np.arange(size) - size for size in sizes])  # the last of a group explore
+    explores = (from_end >= -settings.exploration_count_at(step)) & ~np.repeat(np.array(second, bool), sizes)
+    shaped = rewards + settings.diversity_at(step) * shape_rarity(groups, shapes)
+    on_policy = np.where(explores, np.nan, shaped)
+    advantages = np.where(
+        explores,
+        exploration_advantages(shaped, groups, explores, how),
+        compute_advantages(on_policy, normalized_with, how, shapes),
+    )
+    return advantages, zero_variance_share(np.where(explores, np.nan, rewards), groups)
+
+
+def _reward_discounts(second: Sequence[bool], settings: TrainSettings, tasks: Sequence[str]) -> Floats:
+    """Return [groups]: what rewards are multiplied by, less than 1 for a first round that a second one follows."""
+    followed = {task for task, is_second in zip(tasks, second, strict=False) if is_second}
+    kept = 1 - settings.second.discount
+    found = [
+        kept if task in followed and not is_second else 1.0 for task, is_second in zip(tasks, second, strict=False)
+    ]
+    return np.array(found or [1.0] * len(second))
+
+
+def _normalization_groups(second: Sequence[bool], settings: TrainSettings, tasks: Sequence[str]) -> Ints:
+    """Return [groups]: which rewards are normalized together, those of a group or those of all rounds of a task."""
+    if not (settings.second.across and tasks and any(second)):
+        return np.arange(len(second))
+    numbers = {task: number for number, task in enumerate(dict.fromkeys(tasks))}
+    return np.array([numbers[task] for task in tasks], np.int64)
+
+
+def zero_variance_share(rewards: Floats, groups: Ints) -> float:
+    """Return the share of groups whose rewards do not vary, from which nothing can be learned."""
+    names = np.unique(groups)
+    flat = [not _std(rewards[(groups == name) & ~np.isnan(rewards)]) for name in names]
+    return float(np.mean(flat)) if len(names) else 0.0
+
+
+def _std(rewards: Floats) -> float:
+    """Return the standard deviation; 0 where it is rounding."""
+    std = float(rewards.std()) if len(rewards) > 1 else 0.0
+    return std if std >= _ZERO_STD else 0.0
+
+
+def without_exploration(scored: Sequence[Sequence[ScoredPlan]], settings: TrainSettings, step: int) -> list[ScoredPlan]:
+    """Return the completions of first rounds' groups that the policy drew by itself."""
+    exploring = settings.exploration_count_at(step)
+    return [one for group in scored for one in group[: len(group) - exploring]]
+
+
+def clipped_surrogate(
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, clip: float, clip_high: float | None = None
+) -> Tensor:
+    """Return −min(ρ A, clip(ρ, 1 − ε, 1 + ε_high) A) of each token [..., C]; `advantages` [...] are completions'.
+
+    ε_high above ε is DAPO's clip-higher (arXiv 2503.14476); None: the same.
+    """
+    ratio = (logprobs - old_logprobs).exp()
+    advantage = advantages[..., None]
+    return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + (clip_high or clip)) * advantage)
+
+
+def exact_kl(logprobs: Tensor, reference: Tensor) -> Tensor:
+    """Return KL(π_θ ‖ π_ref) [..., C] of distributions [..., C, V]: summed over the vocabulary, not estimated."""
+    return (logprobs.exp() * (logprobs - reference)).sum(-1)
+
+
+def token_entropy(logprobs: Tensor) -> Tensor:
+    """Return the entropy H [..., C] in nats of distributions [..., C, V]."""
+    return -(logprobs.exp() * logprobs).sum(-1)
+
+
+def mean_over_completions(values: Tensor, mask: Tensor, counts: Tensor) -> Tensor:
+    """Return mean_i mean_t of values [..., C]; `counts` [...] says how many equal completions a row stands for."""
+    each = (values * mask).sum(-1) / mask.sum(-1).clamp(min=1)
+    return (each * counts).sum() / counts.sum().clamp(min=1)

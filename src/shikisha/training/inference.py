@@ -1,10 +1,10 @@
 """A checkpoint that conducts in this process by transformers: one of ours, or any causal model with a chat template.
 
-A model without a chat template, or one that was trained so, reads briefings of few words; any other is addressed in
-English (`prompt`) as a chat. What others wrote (question, answers, descriptions) is tokenised apart from the template,
-with the special tokens switched off, so no text can close a turn. Invariants: only safetensors are loaded, only from a
-folder, and no code of a checkpoint is run; each token is computed once (keys and values are kept). Deliberately absent:
-batches and several devices (a server such as vLLM does that; see `conductors.lm`), and downloads.
+A model without a chat template, or one that was trained so, reads the compact prompt; any other gets a chat in English.
+What others wrote (question, answers, descriptions) is tokenized apart from the template, special tokens switched off,
+so no text can close a turn. Invariants: only safetensors are loaded, only from a folder, and no code of a checkpoint is
+run; each token is computed once (KV cache). Deliberately absent: batches and several devices (a server such as vLLM
+does that; see `conductors.lm`), and downloads.
 """
 
 import json
@@ -47,7 +47,7 @@ _DEFAULT_ROUNDS, _DEFAULT_LONGEST = 3, 1024  # of a model that was not trained t
 
 
 class TransformersModel:
-    """A causal model of transformers (`decoding.Model`)."""
+    """A causal model of transformers, in the form that the plan decoder takes."""
 
     def __init__(self, model: "PreTrainedModel") -> None:
         self.longest = int(model.config.max_position_embeddings)
@@ -60,7 +60,7 @@ class TransformersModel:
 
 
 class _TransformersReading:
-    """A text as the model has read it."""
+    """A text that the model has read, with its KV cache."""
 
     def __init__(self, model: "PreTrainedModel") -> None:
         self._model = model
@@ -77,7 +77,7 @@ class _TransformersReading:
 
 
 class ChatPlanner:
-    """A model that is addressed as a chat, in English: an author of plans (`conductors.trained.Author`)."""
+    """A model that reads a chat, in English, and writes plans."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class ChatPlanner:
         return self._whole.decode(list(tokens), skip_special_tokens=True)
 
     def unknown(self, text: str) -> tuple[int, int]:
-        """Return how many of a text's tokens stand for what it does not know, and how many there are."""
+        """Return how many of a text's tokens are unknown words, and how many there are."""
         return unknown_count(self.encode(text), self._unknown)
 
     def _rendered(self, marks: Sequence[str]) -> str:
@@ -136,7 +136,7 @@ class ChatPlanner:
 
 
 def open_checkpoint(folder: Path) -> BriefPromptModel | ChatPlanner:
-    """Return the checkpoint in a folder; ConfigError that says what is missing or cannot be used."""
+    """Open the checkpoint in a folder; ConfigError that says what is missing or cannot be used."""
     begun = load_checkpoint(folder)
     settings = read_card_settings(folder)
     if torch.cuda.is_available():
@@ -145,14 +145,14 @@ def open_checkpoint(folder: Path) -> BriefPromptModel | ChatPlanner:
     if settings.model.brief if settings else not begun.template:
         return BriefPromptModel(model, begun.tokenizer, checkpoint_facts(folder, begun, settings), str(folder))
     if not begun.template:
-        raise ConfigError(f"{folder}: the model has no chat template, and was not trained to read short briefings")
+        raise ConfigError(f"{folder}: the model has no chat template, and was not trained to read the compact prompt")
     chat = _load_chat_tokenizer(folder, begun)
     style = PromptStyle(described=settings.model.described) if settings else PromptStyle()
     return ChatPlanner(model, chat, checkpoint_facts(folder, begun, settings), str(folder), style)
 
 
 def load_checkpoint(folder: Path, dtype: str = "") -> LoadedModel:
-    """Return what is in a folder, by default in the precision that it is kept in; ConfigError where it is not whole."""
+    """Load a folder, by default in the precision that it is kept in; ConfigError where it is incomplete."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder")
     try:
@@ -167,7 +167,7 @@ def load_checkpoint(folder: Path, dtype: str = "") -> LoadedModel:
 
 
 def read_card_settings(folder: Path) -> TrainSettings | None:
-    """Return what a checkpoint was trained with, by its card; None where it has none."""
+    """Return the settings on a checkpoint's card; None where it has none."""
     path = folder / CARD_FILE
     if not path.is_file():
         return None
@@ -179,10 +179,10 @@ def read_card_settings(folder: Path) -> TrainSettings | None:
 
 
 def checkpoint_facts(folder: Path, begun: LoadedModel, settings: TrainSettings | None = None) -> CheckpointFacts:
-    """Return the facts of a checkpoint; ConfigError where nobody says which token ends a text."""
+    """Return the facts of a checkpoint; ConfigError where no file says which token ends a text."""
     ends = end_tokens(begun)
     if not ends:
-        raise ConfigError(f"{folder / _CONFIG_FILE}: eos_token_id: nobody says which token ends a text")
+        raise ConfigError(f"{folder / _CONFIG_FILE}: eos_token_id: missing, so no token ends a text")
     plain = not begun.template
     return CheckpointFacts(
         _hash_weights(folder),
@@ -195,7 +195,7 @@ def checkpoint_facts(folder: Path, begun: LoadedModel, settings: TrainSettings |
 
 
 def end_tokens(begun: LoadedModel) -> tuple[int, ...]:
-    """Return the tokens that end a text, by the tokenizer, the model, and how it is told to generate."""
+    """Return the tokens that end a text, by tokenizer, model and generation settings."""
     generating = begun.model.generation_config
     told = [begun.end, begun.model.config.eos_token_id, None if generating is None else generating.eos_token_id]
     every = (token for one in told for token in (one if isinstance(one, list) else [one]))

@@ -1,19 +1,10 @@
-"""What one step of training came to, in figures and samples: one record, which every view and file reads.
+"""The metrics of training: one record a step (`StepMetrics`), what they add up to, and signs of a collapse.
 
-Invariant: a `Step` holds what was counted in that step and nothing smoothed; shares sum to 1 over what they are of. A
-record is JSON data, so a run's figures are one JSONL file that any view can be drawn from again. Deliberately absent:
-views (`live`, `page`, TensorBoard). Figures of tasks that are not learned from are `Judged`; few steps have them.
-
-What a run of training came to so far, in numbers and sentences that the terminal, the page and the board share.
-
-Invariants: what is said of "the beginning" and of "now" are means over as many steps at either end, no single lucky
-step; dollars of simulated workers are called simulated. Deliberately absent: drawings, and opinions (`warning`).
-
-Signs that a training goes wrong, in words, from its steps alone: collapse above all.
-
-Every sign compares the latest steps with the first, as means (or medians) over several: one odd step is no alarm.
-Invariants: pure functions of the steps; few steps warn of nothing. Deliberately absent: remedies that are taken by
-themselves; a person decides.
+A record holds what was counted in that step and nothing smoothed; it is JSON data, so every view can be drawn from a
+run's `steps.jsonl` (`metrics_log`). Summaries compare the first steps with the latest, as means over several: one odd
+step is no alarm. Invariants: shares sum to 1 over what they are of; dollars of simulated workers are called simulated;
+warnings are pure functions of the steps, and few steps warn of nothing. Deliberately absent: views, and remedies: a
+person decides.
 """
 
 import json
@@ -27,16 +18,15 @@ from typing import Protocol, TypedDict
 import numpy as np
 
 from shikisha.core.budget import format_dollars
-from shikisha.plots.number_format import percent, plural, points
-from shikisha.training.advantage_variants import NO_PLAN, Floats
-from shikisha.training.plan_reward import ScoredPlan
+from shikisha.evals.report_text import percent, plural, points
+from shikisha.training.plan_reward import NO_PLAN, ScoredPlan
 
-SAMPLES_PER_STEP = 4  # samples a step
+SAMPLES_PER_STEP = 4
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionSample:
-    """A completion, what it was for and what it came to."""
+    """A completion, its task and its score."""
 
     task: str
     text: str
@@ -47,14 +37,14 @@ class CompletionSample:
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """What the policy comes to on tasks that it does not learn from: `right` of `count` (greedy), dollars a task."""
+    """The policy on tasks that it does not learn from, with greedy decoding: `right` of `count`, dollars a task."""
 
     count: int
     right: float
     valid: float
     dollars: float
     shapes: Mapping[str, float] = field(default_factory=dict)
-    beside: Mapping[str, float] = field(default_factory=dict)  # what others come to on the same tasks
+    beside: Mapping[str, float] = field(default_factory=dict)  # other policies' right answers on the same tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +52,8 @@ class StepMetrics:
     """One step of GRPO.
 
     `reward` and `parts` are means over what was scored; `right` of all, `right_if_valid` of valid plans; `masked` is
-    the share spoilt by workers, `even` of groups without variance; `workers` and `shapes` are shares; `entropy` of the
-    policy's tokens (nats), `worker_entropy` of who was asked (bits); `seconds` by what took them.
+    the share of runs that a worker's fault spoiled, `even` of groups without variance; `workers` and `shapes` are
+    shares; `entropy` of the policy's tokens (nats), `worker_entropy` of calls over workers (bits); `seconds` by phase.
     """
 
     number: int
@@ -87,10 +77,10 @@ class StepMetrics:
     tokens: int
     dollars: float
     seconds: Mapping[str, float]
-    second_round: Mapping[str, float] = field(default_factory=dict)  # share kept, repaired, broken, where there was one
+    second_round: Mapping[str, float] = field(default_factory=dict)  # shares kept, repaired, broken
     samples: tuple[CompletionSample, ...] = ()
     judged: ValidationResult | None = None
-    replay: float = 0.0  # mean loss of the lessons beside it (nats a token)
+    replay: float = 0.0  # mean loss of auxiliary SFT (nats a token)
 
     def dumps(self) -> str:
         """Return it as one line of JSON."""
@@ -106,7 +96,7 @@ class StepMetrics:
 
 
 class RolloutMetrics(TypedDict):
-    """The fields of a `Step` that are counted from what was scored."""
+    """The fields of `StepMetrics` that are counted from scored plans."""
 
     reward: float
     parts: dict[str, float]
@@ -121,7 +111,7 @@ class RolloutMetrics(TypedDict):
 
 
 class StepCallback(Protocol):
-    """Is told of every step."""
+    """Is called after every step."""
 
     def __call__(self, step: StepMetrics) -> None:
         """Take note of a step."""
@@ -129,7 +119,7 @@ class StepCallback(Protocol):
 
 
 def rollout_metrics(found: Sequence[ScoredPlan]) -> RolloutMetrics:
-    """Return the fields of a Step that are counted from what was scored."""
+    """Return the fields of `StepMetrics` that are counted from scored plans."""
     known = [one for one in found if one.total is not None]
     valid = [one for one in known if one.valid]
     names = sorted({name for one in known for name in one.parts})
@@ -165,11 +155,6 @@ def entropy_bits(counts: Mapping[str, int]) -> float:
     return -sum(count / total * log2(count / total) for count in counts.values() if count) if total else 0.0
 
 
-def reward_array(found: Sequence[ScoredPlan]) -> Floats:
-    """Return [N] rewards; NaN where a worker spoilt the run."""
-    return np.array([np.nan if one.total is None else one.total for one in found], np.float64)
-
-
 def _shares(counts: Mapping[str, int]) -> dict[str, float]:
     total = sum(counts.values())
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -188,22 +173,22 @@ Metric = Callable[[StepMetrics], float]
 
 
 def averaging_window(count: int) -> int:
-    """Return over how many steps at either end of so many a mean is taken."""
+    """Return over how many steps at either end of `count` steps a mean is taken."""
     return max(1, min(max(_MIN_WINDOW, min(_MAX_WINDOW, count // 5)), count))
 
 
 def mean_at_start(steps: Sequence[StepMetrics], figure: Metric) -> float:
-    """Return the mean of a figure at the beginning."""
+    """Return the mean of a metric over the first steps."""
     return fmean(map(figure, steps[: averaging_window(len(steps))]))
 
 
 def mean_at_end(steps: Sequence[StepMetrics], figure: Metric) -> float:
-    """Return the mean of a figure over the latest steps."""
+    """Return the mean of a metric over the latest steps."""
     return fmean(map(figure, steps[-averaging_window(len(steps)) :]))
 
 
 def mean_change(steps: Sequence[StepMetrics], figure: Metric) -> tuple[float, float]:
-    """Return how far a figure has risen, and the standard error of that; steps are taken to be independent."""
+    """Return how much a metric has risen, with its standard error as if steps were independent."""
     width = averaging_window(len(steps))
     ends = [[figure(step) for step in part] for part in (steps[:width], steps[-width:])]
     error = sqrt(sum(variance(end) / width for end in ends)) if width > 1 else 0.0
@@ -211,7 +196,7 @@ def mean_change(steps: Sequence[StepMetrics], figure: Metric) -> tuple[float, fl
 
 
 def tokens_per_second(step: StepMetrics) -> float:
-    """Return tokens sampled a second, all that a step takes counted."""
+    """Return tokens sampled a second of the whole step."""
     taken = sum(step.seconds.values())
     return step.tokens / taken if taken > 0 else 0.0
 
@@ -227,13 +212,13 @@ def total_seconds(steps: Iterable[StepMetrics]) -> float:
 
 
 def remaining_seconds(steps: Sequence[StepMetrics]) -> float:
-    """Return about how many seconds the steps to come will take, if they take as long as the latest."""
+    """Return how many seconds the remaining steps take at the speed of the latest."""
     latest = steps[-_MAX_WINDOW:]
     return max(0, steps[-1].of - steps[-1].number) * total_seconds(latest) / len(latest)
 
 
 def uses_simulated_workers(steps: Iterable[StepMetrics]) -> bool:
-    """Whether simulated workers were asked; they say so in their names, and then no dollar is a real one."""
+    """Whether simulated workers were called, as their names say; then dollars are simulated too."""
     return any(name.startswith(_SIMULATED_PREFIX) for step in steps for name in step.workers)
 
 
@@ -243,32 +228,32 @@ def describe_cost(steps: Sequence[StepMetrics]) -> str:
 
 
 def validation_history(steps: Iterable[StepMetrics]) -> list[tuple[int, ValidationResult]]:
-    """Return the steps after which the policy was judged on tasks that it does not learn from."""
+    """Return the steps after which the policy was validated, with the results."""
     return [(step.number, step.judged) for step in steps if step.judged is not None]
 
 
 def share_of_optimum(found: ValidationResult) -> float | None:
-    """Return what share of the optimum's right answers the policy reaches."""
+    """Return the policy's right answers as a share of the optimal policy's."""
     best = found.beside.get(OPTIMUM, 0.0)
     return found.right / best if best > 0 else None
 
 
 def valid_shapes(step: StepMetrics) -> dict[str, float]:
-    """Return the shares of shapes among the plans that are plans."""
+    """Return the shares of shapes among valid plans."""
     known = {name: share for name, share in step.shapes.items() if name != NO_PLAN}
     total = sum(known.values())
     return {name: share / total for name, share in known.items()} if total > 0 else {}
 
 
 def mean_shares(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of shares by name, the largest first; who is not named has none."""
+    """Return the mean of shares by name, the largest first; a name that is missing counts as 0."""
     names = {name for each in shares for name in each}
     means = {name: fmean(each.get(name, 0.0) for each in shares) for name in names}
     return dict(sorted(means.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def running_means(values: Sequence[float | None], width: int) -> list[float | None]:
-    """Return running means over so many values around each; gaps and what is no number stay gaps."""
+    """Return running means over so many values around each; gaps and non-finite values stay gaps."""
     half = width // 2
     found: list[float | None] = []
     for place, value in enumerate(values):
@@ -278,7 +263,7 @@ def running_means(values: Sequence[float | None], width: int) -> list[float | No
 
 
 def training_headline(steps: Sequence[StepMetrics]) -> list[str]:
-    """Say in sentences where training stands."""
+    """Describe in sentences how far training has come."""
     last, width = steps[-1], averaging_window(len(steps))
     ends = {
         name: (percent(mean_at_start(steps, figure)), percent(mean_at_end(steps, figure)))
@@ -309,10 +294,10 @@ def _valid(step: StepMetrics) -> float:
 
 def _describe_validation(number: int, found: ValidationResult) -> str:
     share = share_of_optimum(found)
-    reached = "" if share is None else f", {percent(share)} of what the best possible plans come to"
+    reached = "" if share is None else f", {percent(share)} of what the best possible plans reach"
     return (
-        f"After step {number:,}, without chance, {percent(found.right)} of {plural(found.count, 'task')} that it does "
-        f"not learn from{reached}; {format_dollars(found.dollars)} a task."
+        f"After step {number:,}, with greedy decoding, {percent(found.right)} of {plural(found.count, 'task')} that it "
+        f"does not learn from{reached}; {format_dollars(found.dollars)} a task."
     )
 
 
@@ -331,10 +316,10 @@ Steps = Sequence[StepMetrics]
 
 
 def collapse_warnings(steps: Steps) -> list[str]:
-    """Return what shows of a collapse or of learning nothing, the gravest first; none: no such sign."""
+    """Return the signs of a collapse, or of learning nothing, the gravest first."""
     if len(steps) < _MIN_STEPS:
         return []
-    return [told for sign in _DETECTORS for told in sign(steps)]
+    return [warning for detect in _DETECTORS for warning in detect(steps)]
 
 
 def _one_worker(steps: Steps) -> Iterator[str]:
@@ -345,7 +330,7 @@ def _one_worker(steps: Steps) -> Iterator[str]:
     if began >= _MIN_INITIAL_BITS and left < _MIN_ENTROPY_RATIO * began:
         worker, share = next(iter(mean_shares([step.workers for step in _latest(steps)]).items()), ("nobody", 0.0))
         yield (
-            f"Collapse onto few workers: the entropy of who is asked fell from {began:.2f} to {left:.2f} bits; "
+            f"Collapse onto few workers: the entropy of calls over workers fell from {began:.2f} to {left:.2f} bits; "
             f"{worker} gets {percent(share)} of the calls."
         )
 
@@ -360,11 +345,11 @@ def _format_lost(steps: Steps) -> Iterator[str]:
     began, left = mean_at_start(steps, lambda step: step.valid), mean_at_end(steps, lambda step: step.valid)
     fall, error = mean_change(steps, lambda step: step.valid)
     if left < _MIN_VALID_RATIO * began and -fall > _STANDARD_ERRORS * error:
-        yield f"The format is being lost: {percent(left)} of the texts are valid plans, {percent(began)} were."
+        yield f"The format is being lost: {percent(left)} of the texts are valid plans, down from {percent(began)}."
 
 
 def _format_only(steps: Steps) -> Iterator[str]:
-    """Part the rise of right = valid x right given valid into its two halves, each with the other's mean."""
+    """Split the rise of right = valid × right given valid into its two parts, each with the other's mean."""
     risen, error = mean_change(steps, lambda step: step.right)
     if risen < _MIN_RISE or risen <= _STANDARD_ERRORS * error:
         return
@@ -380,13 +365,13 @@ def _format_only(steps: Steps) -> Iterator[str]:
 def _worker_failures(steps: Steps) -> Iterator[str]:
     share = median(step.masked for step in _latest(steps))
     if share > _MAX_MASKED:
-        yield f"Workers fail: their faults spoilt {percent(share)} of the plans, from which nothing is learned."
+        yield f"Workers fail: their faults spoiled {percent(share)} of the plans, from which nothing is learned."
 
 
 def _zero_variance(steps: Steps) -> Iterator[str]:
     share = median(step.even for step in _latest(steps))
     if share > _MAX_ZERO_VARIANCE:
-        yield f"Hardly anything to learn from: in {percent(share)} of the groups all plans are worth the same."
+        yield f"Little to learn from: in {percent(share)} of the groups all plans have the same reward."
 
 
 def _harmful_second_rounds(steps: Steps) -> Iterator[str]:

@@ -1,19 +1,9 @@
-"""`steps.jsonl`: every step of a run, one line each, on the disk before anybody acts on it.
+"""The log of a run's steps: `steps.jsonl`, written, read and resumed; and the same figures for TensorBoard.
 
-Invariant: after step n of a run the file holds the lines 1 to n and nothing else; a run that goes on from a checkpoint
-cuts off what was taken after it, since those steps are taken again. Deliberately absent: drawing (`live`, `page`).
-
-Steps as TensorBoard's event files, for whoever follows trainings there already: `tensorboard --logdir DIR`.
-
-Invariants: nothing of TensorBoard is imported before a board is made, and it stays an option; a training that goes on
-from a checkpoint hides what was drawn after it; texts of a model are shown as they are and never taken for markup.
-Deliberately absent: figures that a `Step` does not hold.
-
-The steps of a training read back from `steps.jsonl`, by whoever draws them: afterwards, or while it still goes on.
-
-Invariants: where steps were taken again (a training that was killed and resumed), what was written later counts, and
-nothing that stood after the place of resumption does; a last line without its end is being written or was cut short by
-a kill, and is no step; any other line that is none is an error. Deliberately absent: writing (`record`), and figures.
+Invariants: a step's line is on disk before anybody acts on it; after step n the file holds the lines 1 to n, since a
+run that resumes cuts off the steps that it takes again. A reader takes what was written later. A last line without its
+end is being written, or was cut by a kill, and is no step; any other line that is none is an error. Nothing of
+TensorBoard is imported before its log is opened; it stays an option.
 """
 
 import os
@@ -36,7 +26,7 @@ STEPS_FILE = "steps.jsonl"
 
 
 class StepLog:
-    """The file of a run that has taken `done` steps. `judged` is the last that was found, and after which step."""
+    """The file of a run that has taken `done` steps; `last_validation` is a step's number and its result."""
 
     def __init__(self, folder: Path, done: int = 0) -> None:
         self.path = folder / STEPS_FILE
@@ -78,7 +68,7 @@ class StepLog:
             self.last_validation = (step.number, step.judged)
 
     def _lines(self) -> list[bytes]:
-        """Return the lines that are whole."""
+        """Return the lines that are complete."""
         held = self.path.read_bytes() if self.path.is_file() else b""
         return [line for line in held.splitlines(keepends=True) if line.endswith(b"\n")]
 
@@ -100,7 +90,7 @@ _LEARNING_METRICS = ("even", "masked", "entropy", "kl", "loss", "gradient", "rat
 
 
 class TensorBoardLog:
-    """Writes every step that it is told of below a folder; open it with `with`, which closes the file.
+    """Writes every step that it is called with below a folder, for TensorBoard; `with` closes the file.
 
     ConfigError where TensorBoard is not installed (MissingExtra: torch) or the folder cannot be written.
     """
@@ -110,8 +100,8 @@ class TensorBoardLog:
             from torch.utils.tensorboard import writer  # noqa: F401 - refuse at the beginning, not at the first step
         except ImportError as error:
             if error.name == "torch":
-                raise MissingExtra("train", "the board") from None
-            raise ConfigError("TensorBoard is not installed, and a board needs it: pip install tensorboard") from None
+                raise MissingExtra("train", "TensorBoard") from None
+            raise ConfigError("TensorBoard is not installed: pip install tensorboard") from None
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -120,7 +110,7 @@ class TensorBoardLog:
         self._writer: SummaryWriter | None = None
 
     def __call__(self, step: StepMetrics) -> None:
-        """Write a step; the first one hides what an earlier training wrote from there on."""
+        """Write a step; the first one hides what an earlier run wrote from there on."""
         if self._writer is None:
             self._writer = _open_writer(self._folder, step.number)
         for name, value in step_scalars(step).items():
@@ -138,7 +128,7 @@ class TensorBoardLog:
 
 
 def step_scalars(step: StepMetrics) -> Mapping[str, float]:
-    """Return a step's figures under the names that the board groups them by."""
+    """Return a step's figures under the names that TensorBoard groups them by."""
     return dict(_named_scalars(step))
 
 
@@ -166,7 +156,7 @@ def _open_writer(folder: Path, number: int) -> "SummaryWriter":
 
 
 def _samples_markdown(samples: Sequence[CompletionSample]) -> str:
-    """Return samples as Markdown in which nothing of theirs is markup: each line is one of code, by its indent."""
+    """Return samples as Markdown in which no text of a model is markup: every line is indented, as code."""
     return "\n\n".join(
         "\n".join(
             f"    {escape(line)}"
@@ -194,12 +184,12 @@ def read_steps(path: Path) -> list[StepMetrics]:
     for step in _parse_steps(text, path):
         append_step(found, step)
     if not found:
-        raise ConfigError(f"{path}: expected a training's steps, one a line, and there is none")
+        raise ConfigError(f"{path}: expected the steps of a training run, one a line, and there is none")
     return found
 
 
 def append_step(steps: list[StepMetrics], step: StepMetrics) -> None:
-    """Append a step to those before it; what was once taken in its place, or after that, is forgotten."""
+    """Append a step; steps that were taken in its place or later, before a run was resumed, are dropped."""
     while steps and steps[-1].number >= step.number:
         steps.pop()
     steps.append(step)

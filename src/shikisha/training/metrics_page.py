@@ -1,9 +1,8 @@
-"""The page of a training: one HTML file that needs nothing else, drawn from its steps, while it goes on or afterwards.
+"""The page of a training run: one self-contained HTML file, drawn from its steps, during the run or afterwards.
 
-Invariants: every text that a model or a worker wrote is cleaned and escaped where the templates are rendered
-(`evaluate.page`); the page loads nothing and runs no script but its own; what a drawing shows also stands in a table,
-or in words beside it for the first and the last steps; the same steps give the same page. Deliberately absent:
-counting, smoothing (`figures`, `plots`) and settings.
+Invariants: every text that a model or a worker wrote is cleaned and escaped where the templates are rendered; the page
+loads nothing and runs no script but its own; what a chart shows also stands in a table, or in words next to it for the
+first and the last steps; the same steps give the same page.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +37,7 @@ _TEXT = 1_500  # letters of a completion
 
 @dataclass(frozen=True, slots=True)
 class SmallChart:
-    """A small drawing with its heading; `share`: in per cent."""
+    """A small chart with its heading; `share`: in percent."""
 
     title: str
     plot: Chart
@@ -72,11 +71,13 @@ class StepRow:
 def render_training_page(steps: Sequence[StepMetrics], name: str = "a conductor") -> str:
     """Return the page; ConfigError without a step, MissingExtra when jinja2 is not installed."""
     if not steps:
-        raise ConfigError("the page of a training needs a step of it")
-    environment = page_environment("shikisha.training", "shikisha.routing.fit")
-    environment.filters["value"] = format_value
-    values = {"name": name, **_page_texts(steps), **_charts(steps), **_tables(steps)}
-    return render_page(environment, "training.html.jinja", values)
+        raise ConfigError("the page of a training run needs at least one step")
+    environment = page_environment("shikisha.training", "shikisha.routing.fit", "shikisha.evals")
+    script = environment.get_template("page.js").render()
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    return environment.get_template("training.html.jinja").render(
+        {"name": name, "script_digest": digest} | {**_page_texts(steps), **_charts(steps), **_tables(steps)}
+    )
 
 
 def _page_texts(steps: Sequence[StepMetrics]) -> Mapping[str, object]:
@@ -96,12 +97,12 @@ def _charts(steps: Sequence[StepMetrics]) -> Mapping[str, object]:
     return {
         "wide": _accuracy_chart(steps, _WIDE),
         "narrow": _accuracy_chart(steps, _NARROW),
-        "valid": _small_chart("Given a valid plan, and valid, %", steps, _VALID, share=True),
-        "reward": _reward_chart(steps),
-        "workers": _stack_charts(numbers, [step.workers for step in steps], "Calls by worker, %"),
-        "choice": _small_chart("Entropy of who is asked, bits", steps, _CHOICE),
-        "shapes": _stack_charts(numbers, [step.shapes for step in steps], "Plans by shape and length, %"),
-        "several": _small_chart("Plans of several steps, of the valid, %", steps, _SEVERAL, share=True),
+        "valid": SmallChart("Given a valid plan, and valid, %", _share_chart(steps, _VALID), share=True),
+        "reward": SmallChart("Reward and its parts", _reward_chart(steps), share=False),
+        "workers": _stack_charts(numbers, [step.workers for step in steps]),
+        "choice": SmallChart("Entropy of calls over workers, bits", _value_chart(steps, _CHOICE), share=False),
+        "shapes": _stack_charts(numbers, [step.shapes for step in steps]),
+        "several": SmallChart("Plans of several steps, of the valid, %", _share_chart(steps, _SEVERAL), share=True),
         "learning": tuple(_learning_charts(steps)),
         "running": tuple(_cost_charts(steps)),
         "second": _second_round_chart(steps),
@@ -141,7 +142,7 @@ def sample_steps(steps: Sequence[StepMetrics]) -> list[tuple[str, StepMetrics]]:
 
 
 def _truncate_sample(each: CompletionSample) -> tuple[CompletionSample, list[str]]:
-    """Return a sample and the lines of its text, which is cut where it is very long."""
+    """Return a sample and the lines of its text, truncated where it is very long."""
     text = each.text if len(each.text) <= _TEXT else f"{each.text[:_TEXT]} … and {len(each.text) - _TEXT:,} more"
     return each, text.split("\n")
 
@@ -153,11 +154,11 @@ _VALID: Mapping[str, Metric] = {
 _CHOICE: Mapping[str, Metric] = {"entropy": lambda step: step.worker_entropy}
 _SEVERAL: Mapping[str, Metric] = {"several steps": lambda step: step.several_steps}
 _LEARNING: Mapping[str, tuple[str, bool, Metric]] = {
-    "Groups of one mind, %": ("even", True, lambda step: step.even),
+    "Zero-variance groups, %": ("even", True, lambda step: step.even),
     "KL from the first model, nats": ("KL", False, lambda step: step.kl),
     "Entropy of the tokens, nats": ("entropy", False, lambda step: step.entropy),
-    "Gradient's length": ("gradient", False, lambda step: step.gradient),
-    "Plans spoilt by workers' faults, %": ("masked", True, lambda step: step.masked),
+    "Gradient norm": ("gradient", False, lambda step: step.gradient),
+    "Plans spoiled by workers' faults, %": ("masked", True, lambda step: step.masked),
 }
 
 
@@ -190,9 +191,9 @@ def _reward_part(name: str) -> Metric:
 
 
 def _stack_charts(
-    numbers: Sequence[int], shares: Sequence[Mapping[str, float]], title: str
-) -> tuple[Chart, Chart] | None:
-    """Return a chart for a wide screen and one for a phone; None where there is nothing to draw."""
+    numbers: Sequence[int], shares: Sequence[Mapping[str, float]]
+) -> tuple[ShareStack, ShareStack] | None:
+    """Return a wide chart and one for a phone; None where there is nothing to draw."""
     if not any(shares):
         return None
     return share_stack(numbers, shares, _MIDDLE, title), share_stack(numbers, shares, _NARROW, title)
@@ -200,9 +201,10 @@ def _stack_charts(
 
 def _learning_charts(steps: Sequence[StepMetrics]) -> Iterator[SmallChart]:
     for title, (name, share, figure) in _LEARNING.items():
+        draw = _share_chart if share else _value_chart
         if share or any(figure(step) for step in steps):  # without KL there is no chart; a share of 0 is worth knowing
-            yield _small_chart(title, steps, {name: figure}, share=share)
-    yield _small_chart("Learning rate", steps, {"rate": lambda step: step.rate}, exact=True)
+            yield SmallChart(title, draw(steps, {name: figure}), share)
+    yield SmallChart("Learning rate", _value_chart(steps, {"rate": lambda step: step.rate}, exact=True), share=False)
 
 
 def _cost_charts(steps: Sequence[StepMetrics]) -> Iterator[SmallChart]:

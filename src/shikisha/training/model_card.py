@@ -1,8 +1,8 @@
-"""The card of a checkpoint: what it is, what it learned from, what it comes to, and what must not be expected of it.
+"""The model card of a checkpoint: what it is, what it learned from, its results, and its limits.
 
-`card.json` is for machines and `README.md` says the same for people. Invariants: hashes are of the files that lie
-beside the card; figures are those that were counted on tasks it did not learn from, with how many they were, and where
-there are none the card says so. Deliberately absent: opinions, and any figure that nobody counted.
+`card.json` is for machines, and `README.md` says the same for people. Invariants: hashes are of the files next to the
+card; figures were counted on tasks that the model did not learn from, and the card says on how many, or that there are
+none. Deliberately absent: figures that were not counted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,27 +26,27 @@ LICENSE = "Apache-2.0"
 _LIBRARIES = ("shikisha", "torch", "transformers", "tokenizers", "safetensors", "numpy", "trl", "peft", "accelerate")
 _LONGEST = 300  # characters of a description
 _SIMULATION_LIMIT = (
-    "It was trained on simulated workers: small tools and two simulated language models that slip by lot. What it does "
-    "with real workers was not measured."
+    "It was trained on simulated workers: small tools and two simulated language models that make random mistakes. How "
+    "it performs with real workers was not measured."
 )
 _DESCRIPTION_LIMIT = (
-    "It reads workers' descriptions, and decides by them alone: a description that promises what its worker cannot do "
+    "It reads workers' descriptions and decides by them alone: a description that promises what its worker cannot do "
     "misleads it."
 )
 _SFT_LIMIT = (
-    "Its reading was supervised: which kinds of work a question has and who says to do which are the labels of its "
-    "lessons, from the generator of the tasks. Outcomes decided which form of plan follows from that, not what words "
-    "mean."
+    "Its reading was supervised: the kinds of work in a question, and the workers that claim to do them, are labels of "
+    "its SFT examples, from the generator of the tasks. Outcomes decided which shape of plan follows from that, not "
+    "what words mean."
 )
 _PROMPT_LIMIT = (
-    "It reads the short briefing (`shikisha.brief`) and nothing else: it is no chat model. Where its tokenizer has "
-    "words and no bytes, it refuses to plan for tasks or workers that are described in others."
+    "It reads the compact prompt (`shikisha.core.compact_prompt`) and nothing else: it is no chat model. Where its "
+    "tokenizer has words and no bytes, it refuses to plan for tasks or workers that are described in other words."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingOrigin:
-    """What it learned from: the taskset, its splits, lessons; the workers; whether they are simulated; what it was."""
+    """What a checkpoint learned from: taskset, splits, SFT examples; the workers, and whether they are simulated."""
 
     taskset: str
     splits: Mapping[str, str]
@@ -58,21 +58,21 @@ class TrainingOrigin:
 
 @dataclass(frozen=True, slots=True)
 class CardFacts:
-    """A checkpoint's place in its training, its settings and figures. `start` is the card of what it began with."""
+    """A checkpoint's place in its training, its settings and figures; `start` is the card of the model before it."""
 
     place: CheckpointName
     origin: TrainingOrigin
     settings: TrainSettings
-    judged: tuple[int, ValidationResult] | None = None  # after how many steps, and what was found
+    judged: tuple[int, ValidationResult] | None = None  # after how many steps, and the result
     spent: float = 0.0
     start: Mapping[str, object] = field(default_factory=dict)
 
 
 def write_model_card(folder: Path, about: CardFacts) -> None:
-    """Write both cards beside the weights, the architecture and the tokenizer."""
-    told = model_card_data(folder, about)
-    write_json(folder / CARD_FILE, told)
-    (folder / README_FILE).write_text("\n".join(_readme_lines(told, about)) + "\n", encoding="utf-8")
+    """Write both cards next to the weights, the architecture and the tokenizer."""
+    data = model_card_data(folder, about)
+    write_json(folder / CARD_FILE, data)
+    (folder / README_FILE).write_text("\n".join(_readme_lines(data, about)) + "\n", encoding="utf-8")
 
 
 def model_card_data(folder: Path, about: CardFacts) -> dict[str, object]:
@@ -128,7 +128,7 @@ def _public(settings: TrainSettings) -> TrainSettings:
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of the libraries that weights hang on, as far as they are installed."""
+    """Return the versions of the libraries that weights depend on, as far as they are installed."""
     return dict(_installed())
 
 
@@ -142,19 +142,24 @@ def _installed() -> tuple[tuple[str, str], ...]:
 
 
 def _summary(about: CardFacts) -> str:
-    stage = "reinforcement from finished tasks (GRPO)" if about.place.stage == "step" else "lessons (warm start)"
+    stage = (
+        "reinforcement from finished tasks (GRPO)" if about.place.stage == "step" else "supervised fine-tuning (SFT)"
+    )
     count = about.place.step
     return (
-        "A conductor: it reads a question and a pool's descriptions and writes a plan (who does what, and who sees "
-        f"whose results). Weights after {count} of {stage_length(about.place, about.settings)} steps of {stage}."
+        "A conductor: it reads a question and the descriptions of a pool of workers, and writes a plan (which worker "
+        "does what, and which results it sees). "
+        f"Weights after {count} of {stage_length(about.place, about.settings)} steps of {stage}."
     )
 
 
 def _license(about: CardFacts) -> str:
-    """Return ours for a model from scratch, else what the card of the model says that it began with."""
+    """Return ours for a model from scratch, else that on the card of the model it started from."""
     start = about.settings.model.start
     return (
-        str(about.start.get("licence") or f"that of the model it began with ({Path(start).name})") if start else LICENSE
+        str(about.start.get("licence") or f"that of the model it started from ({Path(start).name})")
+        if start
+        else LICENSE
     )
 
 
@@ -162,14 +167,14 @@ def _limits(about: CardFacts) -> Iterator[str]:
     if about.origin.simulated:
         yield _SIMULATION_LIMIT
     else:
-        yield "It was trained with the workers that this card lists; how it does with others was not measured."
+        yield "It was trained with the workers on this card; how it performs with others was not measured."
     yield _DESCRIPTION_LIMIT
     if about.settings.model.brief:
         yield _PROMPT_LIMIT
     if about.origin.lessons or _lessons_before(about):
         yield _SFT_LIMIT
     if about.judged is None:
-        yield "What it comes to on tasks that it did not learn from was not measured."
+        yield "Its accuracy on tasks that it did not learn from was not measured."
     elif about.judged[0] != about.place.step:
         yield f"The figures are those of step {about.judged[0]}, not of these weights."
     else:
@@ -177,22 +182,22 @@ def _limits(about: CardFacts) -> Iterator[str]:
 
 
 def _lessons_before(about: CardFacts) -> str:
-    """Return what the card of the model that it began with says of its lessons."""
+    """Return the SFT examples on the card of the model it started from."""
     data = about.start.get("data")
     return str(data.get("lessons") or "") if isinstance(data, Mapping) else ""
 
 
-def _readme_lines(told: Mapping[str, object], about: CardFacts) -> Iterator[str]:
-    licence = "apache-2.0" if told["licence"] == LICENSE else "other"
+def _readme_lines(data: Mapping[str, object], about: CardFacts) -> Iterator[str]:
+    licence = "apache-2.0" if data["licence"] == LICENSE else "other"
     yield from ("---", "library_name: transformers", f"license: {licence}", "tags: [shikisha, conductor]", "---")
-    yield from ("# A Shikisha conductor", "", str(told["what"]), "")
-    yield from (f"Written {told['date']}. Licence: {told['licence']}.", "")
-    yield from ("## What it comes to", "", *_figures(about), "")
-    yield from ("## What must not be expected", "", *(f"- {limit}" for limit in _limits(about)), "")
-    yield from ("## What it learned from", "", *_data(about), "")
+    yield from ("# A Shikisha conductor", "", str(data["what"]), "")
+    yield from (f"Written {data['date']}. License: {data['licence']}.", "")
+    yield from ("## Results", "", *_figures(about), "")
+    yield from ("## Limits", "", *(f"- {limit}" for limit in _limits(about)), "")
+    yield from ("## Training data", "", *_data(about), "")
     yield from ("## Workers", "", *_workers(about.origin), "")
     yield from ("## Settings", "", "```json", _public(about.settings).model_dump_json(indent=1), "```", "")
-    hashes = told["hashes"]
+    hashes = data["hashes"]
     yield from ("## Hashes (SHA-256) and versions", "")
     yield from (f"- {name}: `{digest}`" for name, digest in (hashes.items() if isinstance(hashes, dict) else ()))
     yield from (f"- {name} {found}" for name, found in library_versions().items())
@@ -207,10 +212,10 @@ def _figures(about: CardFacts) -> Iterator[str]:
         "right": f"{found.right:.1%}",
         "valid plans": f"{found.valid:.1%}",
         "dollars a task": f"{found.dollars:.5f}",
-        **{f"beside it: {name}": f"{value:.1%}" for name, value in found.beside.items()},
+        **{f"for comparison: {name}": f"{value:.1%}" for name, value in found.beside.items()},
         **{f"shape: {name}": f"{value:.1%}" for name, value in found.shapes.items()},
     }
-    yield f"On {found.count} tasks of the development split, after {step} steps, the likeliest plan of each:"
+    yield f"On {found.count} tasks of the development split, after {step} steps, with greedy decoding:"
     yield from ("", "| figure | value |", "|---|---|")
     yield from (f"| {name} | {value} |" for name, value in rows.items())
 
@@ -218,16 +223,16 @@ def _figures(about: CardFacts) -> Iterator[str]:
 def _data(about: CardFacts) -> Iterator[str]:
     yield f"- taskset: {about.origin.taskset} (seed {about.settings.seed})"
     yield from (f"- {use}: {split}" for use, split in about.origin.splits.items())
-    yield f"- lessons: {about.origin.lessons or 'none in this run'}"
+    yield f"- SFT examples: {about.origin.lessons or 'none in this run'}"
     if before := _lessons_before(about):
-        yield f"- lessons of what it began with: {before}"
+        yield f"- SFT examples of the model it started from: {before}"
     if about.start:
-        yield f"- began with: {about.start.get('what', 'a model without a card')} ({about.start.get('weights', '')})"
-    yield f"- calls of workers came to {format_dollars(about.spent)}{' (simulated)' if about.origin.simulated else ''}"
+        yield f"- started from: {about.start.get('what', 'a model without a card')} ({about.start.get('weights', '')})"
+    yield f"- calls of workers cost {format_dollars(about.spent)}{' (simulated)' if about.origin.simulated else ''}"
     yield from (f"- {note}" for note in about.origin.notes)
 
 
 def _workers(origin: TrainingOrigin) -> Iterator[str]:
     for worker in origin.pool:
-        told = one_line(str(worker.get("description") or "no description"), _LONGEST)
-        yield f"- {one_line(str(worker.get('name')), _LONGEST)}: {told}"
+        text = one_line(str(worker.get("description") or "no description"), _LONGEST)
+        yield f"- {one_line(str(worker.get('name')), _LONGEST)}: {text}"

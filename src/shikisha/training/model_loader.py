@@ -1,12 +1,9 @@
-"""Opening what training begins with: a folder of ours, a model of the hub, or weights from scratch.
+"""Loading what training starts from: a folder of ours, a model of the hub, or weights from scratch.
 
-Invariants: what is opened is whole (a weight that is missing, or of another shape, is an error and never drawn by lot);
-weights lie in memory of their own, so that a model that was read goes on like the one that was written, to the bit.
-Deliberately absent: whether it can be trained (`refusals`).
-
-A model from scratch, in the layout of Qwen2: small enough to learn on two cores, loadable by all that loads Qwen2.
-
-Invariant: the same seed gives the same weights. Deliberately absent: an architecture of our own.
+Invariants: what is loaded is complete (a weight that is missing, or has another shape, is an error and never random);
+weights lie in memory of their own, so a model that was read continues like the one that was written, to the bit; the
+same seed gives the same weights from scratch. Deliberately absent: whether a model can be trained
+(`preflight_checks`), and architectures other than those of `transformers`.
 """
 
 import json
@@ -33,9 +30,9 @@ _TOKENIZER_CONFIG = "tokenizer_config.json"  # stands in the folders of models t
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model, its tokenizer, which tokens pad and end (None: it has none), its chat template ("": none).
+    """A model, its tokenizer, its pad and end tokens (None: it has none), its chat template ("": none).
 
-    `start` says on its card what it was.
+    `start` goes on the model card of what is trained from it.
     """
 
     model: "PreTrainedModel"
@@ -47,7 +44,7 @@ class LoadedModel:
 
 
 def resolve_start(start: str, home: Path) -> str:
-    """Return where a model is: the folder, its relative path beginning at `home`, or else its name on the hub."""
+    """Return where a model is: the folder, relative to `home`, or else its name on the hub."""
     folder = home / start
     if folder.is_dir():
         return str(folder)
@@ -65,7 +62,7 @@ def _is_hub_name(start: str) -> bool:
 
 
 def load_model(start: str, dtype: str = "float32") -> LoadedModel:
-    """Return what a folder or a name on the hub holds; ConfigError says what is missing or damaged."""
+    """Load a model from a folder or the hub; ConfigError says what is missing or damaged."""
     folder = Path(start)
     if not folder.is_dir():
         if not _is_hub_name(start):
@@ -76,7 +73,7 @@ def load_model(start: str, dtype: str = "float32") -> LoadedModel:
     names = (WEIGHTS, CONFIG, TOKENIZER)
     if (folder / _TOKENIZER_CONFIG).is_file() and not (
         folder / model_card.CARD_FILE
-    ).is_file():  # ours are read as they are written
+    ).is_file():  # ours are read as they were written
         return _load_foreign(start, dtype)
     if missing := [name for name in names if not (folder / name).is_file()]:
         raise ConfigError(f"model.start: {start}: expected {', '.join(names)} there; missing: {', '.join(missing)}")
@@ -94,21 +91,21 @@ def load_model(start: str, dtype: str = "float32") -> LoadedModel:
 
 
 def _read_start_card(folder: Path) -> dict[str, object]:
-    """Return what a checkpoint's card says it was; ConfigError where it is a card of another format."""
-    found: dict[str, object] = {"folder": folder.name, "weights": hash_file(folder / WEIGHTS)}
+    """Return what a checkpoint's model card says; ConfigError where the card has another format."""
+    start: dict[str, object] = {"folder": folder.name, "weights": hash_file(folder / WEIGHTS)}
     path = folder / model_card.CARD_FILE
     if not path.is_file():
-        return found
+        return start
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         form = told["format"]
     except (ValueError, KeyError, TypeError):
-        raise ConfigError(f"model.start: {path}: not a card of a conductor") from None
+        raise ConfigError(f"model.start: {path}: not a model card of a conductor") from None
     if form != model_card.CARD_FORMAT:
         raise ConfigError(
             f"model.start: {path}: a card of format {form!r}; this version reads {model_card.CARD_FORMAT!r}"
         )
-    return found | {name: told.get(name) for name in ("what", "licence", "data", "metrics", "date")}
+    return start | {name: told.get(name) for name in ("what", "licence", "data", "metrics", "date")}
 
 
 def _load_foreign(start: str, dtype: str) -> LoadedModel:
@@ -117,7 +114,7 @@ def _load_foreign(start: str, dtype: str) -> LoadedModel:
     try:
         found = cast("PreTrainedTokenizerFast", AutoTokenizer.from_pretrained(start))
     except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"model.start: {start}: its tokenizer cannot be had: {_first_line(error)}") from None
+        raise ConfigError(f"model.start: {start}: its tokenizer cannot be loaded: {_first_line(error)}") from None
     template = found.chat_template if isinstance(found.chat_template, str) else ""
     model = _load_weights(start, dtype)
     return LoadedModel(
@@ -178,7 +175,7 @@ class Qwen2Size:
 
 
 def new_qwen2(vocabulary: int, size: Qwen2Size = Qwen2Size(), seed: int = 0) -> "Qwen2ForCausalLM":
-    """Return a model with random weights; padding is token 0 and the end token 1 (`words`)."""
+    """Return a model with random weights; padding is token 0 and the end is token 1, as in `sft_data`."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 

@@ -1,11 +1,12 @@
-"""A checkpoint's folder → `model.onnx` beside the weights: what the demo, a phone and a small server run without torch.
+"""Export: a checkpoint's folder → `model.onnx`, which the demo, a phone or a small server runs without torch.
 
-`export` writes it there; `ship` fills a folder of its own, without the weights: `model.onnx`, `tokenizer.json`,
-`config.json` and the card, which says what was done. The model is written only once it has been held against
-transformers: on every prompt the same tokens are written, one by one, and no logit is further off than rounding.
-Invariants: one file, fp32, with the hashes of the weights and of the tokenizer it was made of; a checkpoint that cannot
-be exported leaves what was there as it was, and so does a folder in which anything else lies. Deliberately absent:
-quantisation (a small model gains nothing), other layouts than Qwen2's (`graph`), chat templates (`serving`).
+`export_onnx` writes it next to the weights; `export_folder` fills a folder of its own without them: `model.onnx`,
+`tokenizer.json`, `config.json` and the card. The model is written only after it was compared with transformers: on
+every prompt both write the same tokens, one by one, and no logit differs by more than rounding.
+
+Invariants: one file, fp32, with the hashes of the weights and of the tokenizer; a checkpoint that cannot be exported
+leaves what was there as it was, and so does a folder in which anything else lies. Deliberately absent: quantization (a
+small model gains nothing), layouts other than Qwen2's, chat templates (`inference`).
 """
 
 import json
@@ -26,16 +27,16 @@ from shikisha.training.inference import TransformersModel, checkpoint_facts, loa
 from shikisha.training.model_card import CARD_FILE, README_FILE
 
 EXPORTED_FILES = (ONNX_FILE, TOKENIZER, CONFIG, CARD_FILE, README_FILE)  # what a folder without weights holds
-PROMPT_COUNT = 24  # of the rehearsal's training split, where none are given
+PROMPT_COUNT = 24  # of the demo tasks, where none are given
 _MAX_NEW_TOKENS = 96  # tokens at most that are compared after each prompt
 _LOGIT_TOLERANCE = 2e-3  # logits
 
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was exported: the file, its size in bytes, and how it was held against transformers.
+    """What was exported: the file, its size in bytes, and how it compares with transformers.
 
-    `tokens` were written after `prompts`, the same ones by both; `apart` is how far apart their logits were at most.
+    After `prompts` both wrote the same `tokens`; `max_difference` is the largest between their logits.
     """
 
     file: Path
@@ -48,8 +49,8 @@ class ExportReport:
 def export_onnx(folder: Path, rounds: int | None = None, prompts: Sequence[str] = ()) -> ExportReport:
     """Write `model.onnx`; ConfigError where it cannot be, or comes out different.
 
-    `rounds` is how many the model was trained to plan (by default what its card says). `prompts` are what is compared
-    after (by default briefings of the rehearsal).
+    `rounds` is how many the model was trained to plan (by default what its card says). Both models continue `prompts`
+    (by default those of the demo tasks).
     """
     held, proof = _build_checked(folder, folder, rounds, prompts)
     beside = folder / f".{ONNX_FILE}.{os.getpid()}"
@@ -59,7 +60,7 @@ def export_onnx(folder: Path, rounds: int | None = None, prompts: Sequence[str] 
 
 
 def export_folder(folder: Path, target: Path, rounds: int | None = None, prompts: Sequence[str] = ()) -> ExportReport:
-    """Fill a folder with all that conducts without torch, in the place of what was shipped there before."""
+    """Fill a folder with all that conducts without torch, replacing an earlier export there."""
     _refuse_foreign_files(target)
     held, proof = _build_checked(folder, target, rounds, prompts)
     with atomic_folder(target) as partial:
@@ -73,7 +74,7 @@ def export_folder(folder: Path, target: Path, rounds: int | None = None, prompts
 
 
 def _refuse_foreign_files(target: Path) -> None:
-    """Refuse to write over anything but what was shipped before."""
+    """Refuse to overwrite anything but an earlier export."""
     if target.exists() and not target.is_dir():
         raise ConfigError(f"{target}: expected a folder, or none yet")
     there = sorted(each.name for each in target.iterdir()) if target.is_dir() else []
@@ -82,26 +83,27 @@ def _refuse_foreign_files(target: Path) -> None:
 
 
 def _note_on_card(folder: Path, proof: ExportReport) -> None:
-    """Say on both cards which file the weights were made into, and how it was held against them."""
+    """Say on both cards which file holds the weights, and how it was checked."""
     digest = file_hash(folder / ONNX_FILE)
     if (folder / CARD_FILE).is_file():
-        told = json.loads((folder / CARD_FILE).read_text(encoding="utf-8"))
-        told["hashes"] = {**told.get("hashes", {}), ONNX_FILE: digest}
-        told["exported"] = {"prompts": proof.prompts, "tokens": proof.tokens, "apart": proof.max_difference}
-        write_json(folder / CARD_FILE, told)
+        card = json.loads((folder / CARD_FILE).read_text(encoding="utf-8"))
+        card["hashes"] = {**card.get("hashes", {}), ONNX_FILE: digest}
+        card["exported"] = {"prompts": proof.prompts, "tokens": proof.tokens, "apart": proof.max_difference}
+        write_json(folder / CARD_FILE, card)
     if (folder / README_FILE).is_file():
         with (folder / README_FILE).open("a", encoding="utf-8") as readme:
             readme.write(
                 f"\n## Exported\n\nThe weights stand in `{ONNX_FILE}` (SHA-256 `{digest}`), which ONNX\n"
-                f"Runtime runs without torch; `{WEIGHTS_FILE}` is not in this folder. After {proof.prompts} prompts it\n"
-                f"wrote the same {proof.tokens:,} tokens as transformers; logits are at most {proof.max_difference:.1e} apart.\n"
+                f"Runtime runs without torch; `{WEIGHTS_FILE}` is not in this folder. After {proof.prompts} prompts\n"
+                f"it wrote the same {proof.tokens:,} tokens as transformers; logits differ by at most "
+                f"{proof.max_difference:.1e}.\n"
             )
 
 
 def _build_checked(
     folder: Path, target: Path, rounds: int | None, prompts: Sequence[str]
 ) -> tuple[bytes, ExportReport]:
-    """Return the model as a file's bytes, held against transformers."""
+    """Return the model as a file's bytes, checked against transformers."""
     try:
         from shikisha.training.onnx_graph import Qwen2OnnxConfig
         from shikisha.training.onnx_graph import build_onnx as drawn
@@ -110,7 +112,7 @@ def _build_checked(
 
     begun, settings = load_checkpoint(folder, "float32"), read_card_settings(folder)
     if settings and not settings.model.brief:
-        raise ConfigError(f"{folder}: reads a chat, and an exported model reads short briefings: serve it")
+        raise ConfigError(f"{folder}: reads a chat, and an exported model reads the compact prompt: serve it")
     layout = Qwen2OnnxConfig.of(begun.model.config.to_dict(), str(folder / CONFIG))
     if (size := begun.tokenizer.get_vocab_size()) > layout.vocabulary:
         raise ConfigError(f"{folder}: a tokenizer of {size} tokens, and a model of {layout.vocabulary}")
@@ -126,7 +128,7 @@ def _build_checked(
 
 
 def demo_prompts(count: int) -> list[str]:
-    """Return briefings of the rehearsal's training split."""
+    """Return prompts of the demo tasks' training split."""
     from shikisha.evals.tasksets.simulated import simulated_items
 
     return [compact_prompt(item.task, item.pool.cards) for item in simulated_items("train", 0, count)]
@@ -135,7 +137,7 @@ def demo_prompts(count: int) -> list[str]:
 def _compare_logits(
     ours: CausalModel, exported: CausalModel, prompts: Sequence[Sequence[int]], ends: frozenset[int]
 ) -> tuple[int, float]:
-    """Return how many tokens both wrote, and how far apart their logits were; ConfigError where they differ."""
+    """Return how many tokens both wrote, and the largest difference of logits; ConfigError where they differ."""
     count, apart = 0, 0.0
     for number, prompt in enumerate(prompts):
         readings, given = (ours.begin(), exported.begin()), prompt

@@ -1,10 +1,13 @@
-"""Qwen2's forward pass as an ONNX graph of plain operators, written out by hand: no tracing, so no torch.
+"""Qwen2's forward pass as an ONNX graph of plain operators, built by hand: no tracing, so no torch.
 
-Names of inputs and outputs are those that runtimes expect of exported decoders: `input_ids` [B, T], `attention_mask`
+`torch.onnx` needs onnxscript, and the bytes of its graphs change with its version; here the same weights give the same
+bytes, and a published hash stays valid.
+
+Inputs and outputs have the names that runtimes expect of exported decoders: `input_ids` [B, T], `attention_mask`
 [B, P + T], `position_ids` [B, T], `past_key_values.N.key` and `.value` [B, K, P, D] in; `logits` [B, 1, V] of the last
-position and `present.N.key` and `.value` [B, K, P + T, D] out (B texts, T new tokens, P read before, K heads of keys of
-depth D). Invariant: the arithmetic is that of `transformers` up to rounding (`export` holds one against the other); the
-same weights give the same bytes. Deliberately absent: other layouts, scaled rotations, sliding windows, half precision.
+position and `present.N.key` and `.value` [B, K, P + T, D] out. B are texts, T new tokens, P tokens in the KV cache, K
+key-value heads of width D. Invariant: the arithmetic is that of `transformers` up to rounding (`onnx_export` compares
+them). Deliberately absent: other layouts, scaled rotary embeddings, sliding windows, half precision.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,12 +25,12 @@ WeightArrays: TypeAlias = Mapping[str, Floats32]
 AttributeValue: TypeAlias = "int | float | list[int]"
 
 OPSET = 17
-_MASKED = -1e9  # finite: a row that may see nothing comes out even, and not as no number
+_MASKED = -1e9  # finite: a row that may attend to nothing gives even weights, and no NaN
 
 
 @dataclass(frozen=True, slots=True)
 class Qwen2OnnxConfig:
-    """What `config.json` says of a Qwen2 model."""
+    """The shape of a Qwen2 model, from its `config.json`."""
 
     layers: int
     width: int
@@ -41,7 +44,7 @@ class Qwen2OnnxConfig:
 
     @classmethod
     def of(cls, config: Mapping[str, object], where: str) -> "Qwen2OnnxConfig":
-        """Read it; ConfigError where the model is of another layout or a value is missing."""
+        """Read it; ConfigError where the model has another layout or a value is missing."""
         for key, known in (("model_type", "qwen2"), ("hidden_act", "silu"), ("use_sliding_window", False)):
             if config.get(key, known) != known:
                 raise ConfigError(f"{where}: {key}: expected {known!r}, found {config[key]!r}")
@@ -62,24 +65,24 @@ class Qwen2OnnxConfig:
         )
 
 
-def build_onnx(layout: Qwen2OnnxConfig, weights: WeightArrays, told: Mapping[str, str]) -> bytes:
-    """Return the graph with these weights as a file's bytes; `told` is kept in it as metadata."""
+def build_onnx(layout: Qwen2OnnxConfig, weights: WeightArrays, metadata: Mapping[str, str]) -> bytes:
+    """Return the graph with these weights as a file's bytes, with this metadata."""
     graph = _OnnxGraphBuilder(layout, weights)
-    graph.write()
+    graph.build()
     made = helper.make_model(
         helper.make_graph(graph.nodes, "qwen2", graph.inputs(), graph.outputs(), graph.held),
         opset_imports=[helper.make_opsetid("", OPSET)],
         producer_name="shikisha",
         ir_version=8,
     )
-    helper.set_model_props(made, dict(told))
+    helper.set_model_props(made, dict(metadata))
     onnx.checker.check_model(made, full_check=True)
     held: bytes = made.SerializeToString(deterministic=True)
     return held
 
 
 class _OnnxGraphBuilder:
-    """A graph while it is being written down."""
+    """Builds the graph node by node."""
 
     def __init__(self, layout: Qwen2OnnxConfig, weights: WeightArrays) -> None:
         self.layout = layout
@@ -90,27 +93,32 @@ class _OnnxGraphBuilder:
     def inputs(self) -> list[onnx.ValueInfoProto]:
         """Return what goes in."""
         tokens = [_integer_input(name, "T") for name in ("input_ids", "position_ids")]
-        return [tokens[0], _integer_input("attention_mask", "S"), tokens[1], *self._caches("past_key_values", "P")]
+        return [
+            tokens[0],
+            _integer_input("attention_mask", "S"),
+            tokens[1],
+            *self._cache_values("past_key_values", "P"),
+        ]
 
     def outputs(self) -> list[onnx.ValueInfoProto]:
         """Return what comes out."""
         logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["B", 1, self.layout.vocabulary])
-        return [logits, *self._caches("present", "S")]
+        return [logits, *self._cache_values("present", "S")]
 
-    def write(self) -> None:
-        """Write every node."""
-        turn, hidden = self._turn(), self._hidden()
+    def build(self) -> None:
+        """Add every node."""
+        rotary, mask = self._rotary(), self._attention_mask()
         state = self.op("Gather", self.weight("model.embed_tokens.weight"), "input_ids")
         for layer in range(self.layout.layers):
-            state = self._attended(layer, state, turn, hidden)
-            state = self._fed(layer, state)
+            state = self._attention(layer, state, rotary, mask)
+            state = self._mlp(layer, state)
         last = self.op("Slice", state, self.ints([-1]), self.ints([np.iinfo(np.int64).max]), self.ints([1]))
-        normed = self._normed("model.norm", last)
+        normed = self._rms_norm("model.norm", last)
         tied = "lm_head.weight" not in self.weights
         self.op("MatMul", normed, self._head("model.embed_tokens" if tied else "lm_head"), name="logits")
 
     def op(self, kind: str, *inputs: str, count: int = 1, name: str = "", **settings: AttributeValue) -> str:
-        """Write a node; return the name of what comes out (of several: what their names begin with)."""
+        """Add a node; return its output's name (of several outputs: their prefix)."""
         out = name or f"{kind}_{len(self.nodes)}"
         names = [out] if count == 1 else [f"{out}.{place}" for place in range(count)]
         node = helper.make_node(kind, list(inputs), names)
@@ -120,19 +128,19 @@ class _OnnxGraphBuilder:
 
     def weight(self, name: str) -> str:
         """Return the name of a weight of the model."""
-        return self.hold(self.weights[name], name)
+        return self.constant(self.weights[name], name)
 
     def ints(self, values: Sequence[int]) -> str:
         """Return the name of a list of whole numbers."""
-        return self.hold(np.array(values, np.int64), "ints_" + "_".join(map(str, values)))
+        return self.constant(np.array(values, np.int64), "ints_" + "_".join(map(str, values)))
 
-    def hold(self, values: "Floats32 | Ints", name: str) -> str:
+    def constant(self, values: "Floats32 | Ints", name: str) -> str:
         """Keep an array in the file; return its name."""
         if all(one.name != name for one in self.held):
             self.held.append(onnx.numpy_helper.from_array(np.ascontiguousarray(values), name))
         return name
 
-    def _caches(self, name: str, length: str) -> list[onnx.ValueInfoProto]:
+    def _cache_values(self, name: str, length: str) -> list[onnx.ValueInfoProto]:
         shape: list[str | int | None] = ["B", self.layout.key_heads, length, self.layout.depth]
         return [
             helper.make_tensor_value_info(f"{name}.{layer}.{part}", TensorProto.FLOAT, shape)
@@ -140,93 +148,93 @@ class _OnnxGraphBuilder:
             for part in ("key", "value")
         ]
 
-    def _turn(self) -> tuple[str, str]:
+    def _rotary(self) -> tuple[str, str]:
         """Return cosine and sine [B, 1, T, D] of each position's rotation, the sine with the signs of the halves."""
         half = np.arange(0, self.layout.depth, 2, dtype=np.float32) / np.float32(self.layout.depth)
         speeds = np.tile((1.0 / self.layout.theta**half).astype(np.float32), 2)
         signs = np.repeat(np.array([-1, 1], np.float32), self.layout.depth // 2)
         places = self.op("Unsqueeze", self.op("Cast", "position_ids", to=TensorProto.FLOAT), self.ints([1, 3]))
-        angle = self.op("Mul", places, self.hold(speeds, "speeds"))
-        return self.op("Cos", angle), self.op("Mul", self.op("Sin", angle), self.hold(signs, "signs"))
+        angle = self.op("Mul", places, self.constant(speeds, "speeds"))
+        return self.op("Cos", angle), self.op("Mul", self.op("Sin", angle), self.constant(signs, "signs"))
 
-    def _hidden(self) -> str:
-        """Return what is added [B, 1, 1, T, S] to attention: nothing, or so little that what is there is not seen."""
+    def _attention_mask(self) -> str:
+        """Return the attention mask [B, 1, 1, T, S]: 0, or as good as minus infinity."""
         new = self.op("Shape", "input_ids", start=1, end=2)
         every = self.op("Shape", "attention_mask", start=1, end=2)
-        zero, one = self.hold(np.array(0, np.int64), "zero"), self.hold(np.array(1, np.int64), "one")
+        zero, one = self.constant(np.array(0, np.int64), "zero"), self.constant(np.array(1, np.int64), "one")
         whole = self.op("Squeeze", every)
         begin = self.op("Sub", whole, self.op("Squeeze", new))
         places = self.op("Unsqueeze", self.op("Range", begin, whole, one), self.ints([1]))
         later = self.op("Greater", self.op("Range", zero, whole, one), places)
         padding = self.op("Unsqueeze", self.op("Equal", "attention_mask", zero), self.ints([1]))
         unseen = self.op("Or", padding, later)
-        nothing = self.hold(np.array(0, np.float32), "nothing")
-        masked = self.op("Where", unseen, self.hold(np.array(_MASKED, np.float32), "never"), nothing)
+        nothing = self.constant(np.array(0, np.float32), "nothing")
+        masked = self.op("Where", unseen, self.constant(np.array(_MASKED, np.float32), "never"), nothing)
         return self.op("Unsqueeze", masked, self.ints([1, 2]))
 
-    def _attended(self, layer: int, state: str, turn: tuple[str, str], hidden: str) -> str:
-        """Return the state [B, T, W] after a layer's attention."""
+    def _attention(self, layer: int, state: str, rotary: tuple[str, str], mask: str) -> str:
+        """Return the hidden states [B, T, W] after a layer's attention."""
         size, at = self.layout, f"model.layers.{layer}"
         heads, groups = size.heads + 2 * size.key_heads, size.heads // size.key_heads
         joined = self.op(
-            "Add", self.op("MatMul", self._normed(f"{at}.input_layernorm", state), self._qkv(layer)), f"{at}.qkv.bias"
+            "Add", self.op("MatMul", self._rms_norm(f"{at}.input_layernorm", state), self._qkv(layer)), f"{at}.qkv.bias"
         )
         split = self.op("Reshape", joined, self.ints([0, 0, heads, size.depth]))
         seats = self.op("Transpose", split, perm=[0, 2, 1, 3])
         parts = self.op("Split", seats, self.ints([size.heads + size.key_heads, size.key_heads]), count=2, axis=1)
-        turned = self._turned(f"{parts}.0", turn)
+        turned = self._apply_rotary(f"{parts}.0", rotary)
         both = self.op("Split", turned, self.ints([size.heads, size.key_heads]), count=2, axis=1)
-        key = self._grown(layer, "key", f"{both}.1")
-        value = self._grown(layer, "value", f"{parts}.1")
+        key = self._kv_cache(layer, "key", f"{both}.1")
+        value = self._kv_cache(layer, "value", f"{parts}.1")
         query = self.op("Reshape", f"{both}.0", self.ints([0, size.key_heads, groups, -1, size.depth]))
         backwards = self.op("Transpose", self.op("Unsqueeze", key, self.ints([2])), perm=[0, 1, 2, 4, 3])
-        weights = self.op("Softmax", self.op("Add", self.op("MatMul", query, backwards), hidden), axis=-1)
+        weights = self.op("Softmax", self.op("Add", self.op("MatMul", query, backwards), mask), axis=-1)
         seen = self.op("MatMul", weights, self.op("Unsqueeze", value, self.ints([2])))
         rows = self.op("Transpose", seen, perm=[0, 3, 1, 2, 4])
         flat = self.op("Reshape", rows, self.ints([0, 0, size.heads * size.depth]))
         return self.op("Add", state, self.op("MatMul", flat, self._linear(f"{at}.self_attn.o_proj")))
 
-    def _turned(self, heads: str, turn: tuple[str, str]) -> str:
+    def _apply_rotary(self, heads: str, rotary: tuple[str, str]) -> str:
         halves = self.op("Split", heads, count=2, axis=-1)
         swapped = self.op("Concat", f"{halves}.1", f"{halves}.0", axis=-1)
-        return self.op("Add", self.op("Mul", heads, turn[0]), self.op("Mul", swapped, turn[1]))
+        return self.op("Add", self.op("Mul", heads, rotary[0]), self.op("Mul", swapped, rotary[1]))
 
-    def _grown(self, layer: int, part: str, new: str) -> str:
+    def _kv_cache(self, layer: int, part: str, new: str) -> str:
         return self.op("Concat", f"past_key_values.{layer}.{part}", new, axis=2, name=f"present.{layer}.{part}")
 
-    def _fed(self, layer: int, state: str) -> str:
-        """Return the state after a layer's feed-forward part."""
+    def _mlp(self, layer: int, state: str) -> str:
+        """Return the hidden states after a layer's MLP."""
         at = f"model.layers.{layer}"
         both = np.concatenate([self.weights[f"{at}.mlp.{name}_proj.weight"] for name in ("gate", "up")])
         wide = self.op(
-            "MatMul", self._normed(f"{at}.post_attention_layernorm", state), self.hold(both.T, f"{at}.gate_up")
+            "MatMul", self._rms_norm(f"{at}.post_attention_layernorm", state), self.constant(both.T, f"{at}.gate_up")
         )
         parts = self.op("Split", wide, count=2, axis=-1)
         gate = self.op("Mul", f"{parts}.0", self.op("Sigmoid", f"{parts}.0"))
         narrow = self.op("MatMul", self.op("Mul", gate, f"{parts}.1"), self._linear(f"{at}.mlp.down_proj"))
         return self.op("Add", state, narrow)
 
-    def _normed(self, name: str, state: str) -> str:
-        """Return the state over its root mean square, in the shape that runtimes know as one operator."""
-        squares = self.op("Pow", state, self.hold(np.array(2, np.float32), "two"))
+    def _rms_norm(self, name: str, state: str) -> str:
+        """Return RMSNorm of the hidden states, in the form that runtimes fuse into one operator."""
+        squares = self.op("Pow", state, self.constant(np.array(2, np.float32), "two"))
         mean = self.op("ReduceMean", squares, axes=[-1], keepdims=1)
-        above = self.op("Add", mean, self.hold(np.array(self.layout.epsilon, np.float32), "epsilon"))
+        above = self.op("Add", mean, self.constant(np.array(self.layout.epsilon, np.float32), "epsilon"))
         return self.op("Mul", self.op("Div", state, self.op("Sqrt", above)), self.weight(f"{name}.weight"))
 
     def _qkv(self, layer: int) -> str:
-        """Keep queries', keys' and values' weights as one, with the attention's scale in the queries'."""
+        """Store the weights of q, k and v as one, with the attention's scale in those of q."""
         at, scale = f"model.layers.{layer}.self_attn", np.float32(self.layout.depth**-0.5)
         for part, axis in (("bias", 0), ("weight", 0)):
             found = [self.weights[f"{at}.{name}_proj.{part}"] for name in "qkv"]
             joined = np.concatenate([found[0] * scale, *found[1:]], axis=axis)
-            self.hold(joined.T, f"model.layers.{layer}.qkv.{part}")
+            self.constant(joined.T, f"model.layers.{layer}.qkv.{part}")
         return f"model.layers.{layer}.qkv.weight"
 
     def _linear(self, name: str) -> str:
-        return self.hold(self.weights[f"{name}.weight"].T, name)
+        return self.constant(self.weights[f"{name}.weight"].T, name)
 
     def _head(self, name: str) -> str:
-        """Return the weights [W, V] that make logits; those of the embedding are turned round when they are loaded."""
+        """Return the weights [W, V] that make logits; the embedding's are transposed when they are loaded."""
         return self.op("Transpose", self.weight(f"{name}.weight"), perm=[1, 0])
 
 

@@ -1,10 +1,11 @@
-"""What a plan's text is worth: it is performed by the real engine, and its answer is graded. The seam of all training.
+"""The reward of a plan's text: the engine performs it, and a grader scores the answer. The seam of all training.
 
-One coroutine, `score(text, item, before)`; whoever samples plans (our loop, TRL, verl) awaits it. Invariants: a text
-reaches workers only as a plan that the strict parser made of it, within the pool and the caps; what a worker's fault
-spoilt has no reward (None) and is never the policy's; equal texts for the same item are performed once, and an earlier
-round is performed again to the same results where workers are deterministic. No call is begun once the dollars are
-spent. Deliberately absent: advantages, models, and any look into a plan other than its shape.
+`PlanScorer.score(text, item, before)` is what every sampler of plans calls: `grpo`, `trl`, or verl.
+
+Invariants: a text reaches workers only as a plan that the strict parser accepted, within the pool and the caps; a run
+that a worker's fault spoiled has no reward (None) and is never the policy's fault; equal texts for the same item are
+performed once, and an earlier round is performed again to the same results where workers are deterministic; no call
+begins once the dollars are spent. Deliberately absent: advantages and models.
 """
 
 import asyncio
@@ -14,6 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shikisha.core.budget import Caps
 from shikisha.core.errors import CapReached, ConfigError, PlanError
@@ -27,19 +31,22 @@ from shikisha.evals.graders import Grade, GradeMark, no_answer_grade
 from shikisha.evals.response_cache import RUN_ACCOUNT, EvaluationBudget, RunAccount
 from shikisha.evals.reward import Reward, RewardWeights, run_reward, step_workers
 from shikisha.evals.taskset import TaskItem, content_key
-from shikisha.training.advantage_variants import NO_PLAN
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NO_PLAN = "no plan"  # the shape of a text that is none
 _NUMBER = re.compile(r"\d+")
 _parse_cached = lru_cache(maxsize=1024)(parse_plan)  # a text that is performed several times is read once
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredPlan:
-    """What came of a text: `total` is its reward (None: spoilt by a worker), `right` whether the answer was.
+    """The result of a text: `total` is its reward (None: a worker failed), `right` whether the answer was.
 
-    `shape` names the last plan's topology and length; `workers` are who performed steps, `dollars` what all rounds
-    cost, `rounds` what was performed; `meant` is how many steps a text that is no plan was to have, `ranks` how many
-    steps of a plan wait for none, for those, and so on.
+    `shape` is the last plan's topology and length, `workers` those that performed steps, `dollars` the cost of all
+    rounds, `rounds` what was performed. `intended_steps` is how many steps a text that is no plan was to have; `ranks`
+    how many steps of a plan wait for none, how many for those, and so on.
     """
 
     total: float | None
@@ -74,13 +81,13 @@ class ScoredPlan:
 
 @dataclass(frozen=True, slots=True)
 class TextConductor:
-    """A conductor that has these texts to say, one a round, and after them keeps the answer."""
+    """A conductor that proposes these texts, one a round, and then keeps the answer."""
 
     texts: tuple[str, ...]
     name: str = "written"
 
     async def propose(self, situation: Situation) -> Proposal:
-        """Propose what the next text says; NoPlan where it is no plan, or keeps an answer before there is one."""
+        """Propose the next text's plan; NoPlan where it is none, or keeps an answer before there is one."""
         done = len(situation.rounds)
         if done >= len(self.texts):
             return Proposal(Plan(), final=True)
@@ -95,11 +102,11 @@ class TextConductor:
 
 
 class PlanScorer:
-    """Performs texts, `at_once` at a time, and says what each is worth by these weights.
+    """Performs texts as plans, `at_once` at a time, and scores them by these weights.
 
-    `dollars` may be spent in all (None: no cap), or what is in `purse`, where calls are really paid; after that
-    CapReached. `engine` knows the keys that workers must not repeat. An event loop's own: use one in each loop.
-    `cost` is what a dollar costs from now on (None: what the weights say); it may change between calls of `scores`.
+    `dollars` may be spent in all (None: no cap), or what is in `purse`, where calls are paid; after that CapReached.
+    `engine` knows the keys that workers must not repeat. `dollar_weight` replaces the weights' `cost` (None: it does
+    not) and may change between calls of `scores`. Use one in each event loop.
     """
 
     def __init__(
@@ -113,7 +120,7 @@ class PlanScorer:
     ) -> None:
         self._weights = weights
         self._caps = caps
-        self._gate = asyncio.Semaphore(at_once)
+        self._limit = asyncio.Semaphore(at_once)
         self._cap = dollars
         self._purse = purse
         self._engine = engine or Engine(MemoryRecorder())
@@ -121,11 +128,11 @@ class PlanScorer:
         self.dollar_weight: float | None = None
 
     async def score(self, text: str, item: TaskItem, before: tuple[str, ...] = (), times: int = 1) -> ScoredPlan:
-        """Perform the text as a plan for the item's task, after the rounds `before`; return what it is worth.
+        """Perform the text as a plan for the item's task, after the rounds `before`; return its score.
 
-        Performed several `times`, the mean reward counts, which takes chance out of it where workers vary (where they
-        are steady, once is enough); all else is told of the first. A later round is performed once: it answers what its
-        first round really came to.
+        Performed several `times`, the reward is the mean, which reduces chance where workers vary; where they are
+        steady, once is enough. All else is that of the first performance. A later round is performed once: it continues
+        from what its first round's performance gave.
         """
         found = await self._score(text, item, before)
         if before or not found.valid or times == 1:
@@ -136,7 +143,7 @@ class PlanScorer:
         return replace(found, total=sum(known) / len(known) if known else None)
 
     async def _score(self, text: str, item: TaskItem, before: tuple[str, ...], number: int = 0) -> ScoredPlan:
-        """Perform it once; `number` makes the run's key another, and with it what hangs on luck."""
+        """Perform it once; `number` changes the run's id, and with it what simulated workers draw."""
         if item.pool is None:
             raise ConfigError(f"task {item.task.id}: no pool to perform a plan with")
         first = (*before, text)[0]
@@ -145,7 +152,7 @@ class PlanScorer:
         engine = self._engine.apart(
             MemoryRecorder()
         )  # its own: a task may come twice, and a first round's id (its luck) is kept
-        async with self._gate:
+        async with self._limit:
             if self._cap is not None and self.dollars_spent >= self._cap:
                 raise CapReached(
                     "spend.dollars", f"${self.dollars_spent:.4g} are spent of ${self._cap:g} that training may cost"
@@ -169,7 +176,7 @@ class PlanScorer:
         before: Sequence[tuple[str, ...]] = (),
         times: int = 1,
     ) -> list[list[ScoredPlan]]:
-        """Return what each item's texts are worth; equal texts of an item are performed as one."""
+        """Return the scores of each item's texts; equal texts of an item are performed once."""
         past = before or [()] * len(items)
         async with asyncio.TaskGroup() as group:
             asked = [
@@ -201,7 +208,7 @@ def _score_run(run: Run, grade: Grade, found: Reward | None, before: int) -> Sco
 
 
 def _performed_rounds(run: Run) -> Iterator[RoundResult]:
-    """Yield the rounds that came to results, as the next briefing shows them."""
+    """Yield the rounds that have results, as the next prompt shows them."""
     for turn in run.rounds:
         results = tuple(result for result in turn.results if result is not None)
         if turn.plan is not None and turn.plan.steps and len(results) == len(turn.plan):
@@ -209,14 +216,14 @@ def _performed_rounds(run: Run) -> Iterator[RoundResult]:
 
 
 def _intended_steps(text: str) -> int:
-    """Return how many workers the text's last list of them names."""
+    """Return how many workers the text's last `model_id` names."""
     return len(_NUMBER.findall(text.rpartition("model_id")[2].partition("]")[0]))
 
 
 def plan_ranks(plan: Plan) -> tuple[int, ...]:
     """Return how many steps see none, how many see those at most, and so on: 1, 3, 1 for one, three after it, a join.
 
-    What is mixed may be many things: a vote that work goes on from, or work whose result is read again and voted on.
+    A mixed topology may be many things: a vote that work continues from, or work that is read again and voted on.
     """
     counts = Counter(step_depths([step.access for step in plan.steps]))
     return tuple(counts[depth] for depth in range(len(counts)))
@@ -225,3 +232,8 @@ def plan_ranks(plan: Plan) -> tuple[int, ...]:
 def plan_shape(plan: Plan) -> str:
     """Return a plan's shape: its topology, and its length where it has steps."""
     return f"{plan.topology()} {len(plan)}" if plan.steps else plan.topology()
+
+
+def reward_array(scored: Sequence[ScoredPlan]) -> Floats:
+    """Return [N] rewards; NaN where a worker failed."""
+    return np.array([np.nan if one.total is None else one.total for one in scored], np.float64)

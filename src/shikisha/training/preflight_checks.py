@@ -1,8 +1,8 @@
-"""What a run of training cannot be begun with, said before anything is paid for.
+"""What a training run cannot start with, said before anything is paid for.
 
 Invariant: whatever would spoil training later (a plan that cannot be written, a prompt that does not fit, money that
-does not last for one group) is a ConfigError here that says where, what was expected and what was found. Deliberately
-absent: what the settings' own types refuse.
+does not suffice for one group) is a ConfigError here that says where, what was expected and what was found.
+Deliberately absent: what the settings' own types refuse.
 """
 
 from collections.abc import Iterator
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _PLAIN_BACKEND = "plain"
-_PLAIN_MODEL_TYPE = "qwen2"  # the one that the plain backend samples from
+_PLAIN_MODEL_TYPE = "qwen2"  # the layout that `qwen2` reads
 _SUBTASK = "Answer the question."
 _BYTES_A_TOKEN, _INSTRUCTION_TOKENS, _UNLIMITED = 4, 50, 10**9  # where the cost of a call is estimated; tokens
 
 
 def refuse_settings(settings: TrainSettings, processes: int = 1) -> None:
-    """Refuse what can be seen without loading anything."""
+    """Refuse settings that can be seen to fail without loading anything."""
     if settings.backend == _PLAIN_BACKEND and processes > 1:
         raise ConfigError(f'backend: the plain one is a single process, found {processes}: expected "trl"')
     if settings.trl.vllm and settings.backend != _PLAIN_BACKEND and find_spec("vllm") is None:
@@ -47,10 +47,10 @@ def refuse_settings(settings: TrainSettings, processes: int = 1) -> None:
                 f"found {phase.explore:g}"
             )
     if settings.model.brief and not settings.model.described:
-        raise ConfigError("model.described: the short briefing shows descriptions: expected true, or brief = false")
+        raise ConfigError("model.described: the compact prompt shows descriptions: expected true, or brief = false")
     if not settings.model.start and not settings.warm.steps:
         raise ConfigError(
-            "model.start: expected a checkpoint's folder or a model on the hub; a model from scratch needs lessons "
+            "model.start: expected a checkpoint's folder or a model on the hub; a model from scratch needs SFT "
             "first (warm.steps is 0)"
         )
     if settings.backend == _PLAIN_BACKEND:
@@ -64,7 +64,7 @@ def refuse_settings(settings: TrainSettings, processes: int = 1) -> None:
 
 
 def refuse_environment(settings: TrainSettings, ground: TrainingEnvironment) -> None:
-    """Refuse tasks and pools that nothing can be learned from, and a purse too small for one group."""
+    """Refuse tasks and pools from which nothing can be learned, and a budget too small for one group."""
     items = ground.preview()
     for item in items:
         count = 0 if item.pool is None else len(item.pool)
@@ -81,7 +81,7 @@ def refuse_model(begun: LoadedModel, settings: TrainSettings, ground: TrainingEn
     start = settings.model.start or "the model from scratch"
     if not settings.model.brief and not begun.template:
         raise ConfigError(
-            f"model.brief: {start} has no chat template, which the briefing in English is put into: "
+            f"model.brief: {start} has no chat template for the prompt in English: "
             "expected a chat template, or brief = true"
         )
     for name, token, ours in (("end", begun.end, END_ID), ("pad", begun.pad, PAD_ID)):
@@ -99,8 +99,8 @@ def refuse_model(begun: LoadedModel, settings: TrainSettings, ground: TrainingEn
         )
     if settings.backend == _PLAIN_BACKEND and config.model_type != _PLAIN_MODEL_TYPE:
         raise ConfigError(
-            f"model.start: {start}: the plain backend trains the layout {_PLAIN_MODEL_TYPE!r} only, not {config.model_type!r}: "
-            'use backend = "trl"'
+            f"model.start: {start}: the plain backend trains the layout {_PLAIN_MODEL_TYPE!r} only, not "
+            f'{config.model_type!r}: use backend = "trl"'
         )
     if settings.grpo.explores:
         choice_tokens(settings, begun.tokenizer)
@@ -110,7 +110,7 @@ def refuse_model(begun: LoadedModel, settings: TrainSettings, ground: TrainingEn
 
 
 def sample_plans(size: int, most: int, subtask: str = _SUBTASK) -> Iterator[Plan]:
-    """Yield plans that name every worker of a pool of this size: by ones, in chains, each seeing all before it."""
+    """Yield plans that name every worker of a pool of this size: alone, in chains, and each seeing all before it."""
     for worker in range(size):
         yield Plan((Step(subtask, worker),))
     for first in range(0, size, most):
@@ -127,12 +127,12 @@ def _refuse_unwritable(tokenizer: "Tokenizer", ground: TrainingEnvironment, star
         if back != text:
             raise ConfigError(
                 f"model.start: the tokenizer of {start} cannot write plans for a pool of {ground.largest}: "
-                f"{text!r} comes back from it as {back!r}"
+                f"{text!r} decodes to {back!r}"
             )
 
 
 def _trial_subtask(tokenizer: "Tokenizer") -> str:
-    """Return a subtask to try: one that is a single token, if the tokenizer has whole phrases, else a sentence."""
+    """Return a subtask to try: a single token, if the tokenizer has whole phrases, else a sentence."""
     phrases = [token[1:-1] for token in tokenizer.get_vocab() if len(token) > 3 and token[0] == token[-1] == '"']
     return min((phrase for phrase in phrases if '"' not in phrase), default=_SUBTASK)
 
@@ -143,7 +143,7 @@ def _refuse_too_long(begun: LoadedModel, settings: TrainSettings, ground: Traini
     longest = max(len(begun.tokenizer.encode(prompt).ids) for prompt in prompts)
     if longest + settings.grpo.longest > room:
         raise ConfigError(
-            f"grpo.longest: a briefing of {longest} tokens and a completion of {settings.grpo.longest} do not fit into "
+            f"grpo.longest: a prompt of {longest} tokens and a completion of {settings.grpo.longest} do not fit into "
             f"the {room} tokens that the model reads: expected {max(1, room - longest)} or fewer"
         )
 
@@ -151,7 +151,7 @@ def _refuse_too_long(begun: LoadedModel, settings: TrainSettings, ground: Traini
 def _refuse_small_budget(
     settings: TrainSettings, ground: TrainingEnvironment, dollars: float, items: list[TaskItem]
 ) -> None:
-    """Refuse a cap below what a group is likely to cost while it is still decided by lot who does what."""
+    """Refuse a cap below what a group is likely to cost while the policy still chooses workers at random."""
     most, bound = ground.caps.plan_steps, ground.caps.dollars
     calls = [_call_cost(item, card) for item in items for card in (item.pool.cards if item.pool is not None else ())]
     call, steps = sum(calls) / len(calls), (1 + most) / 2
@@ -160,16 +160,16 @@ def _refuse_small_budget(
     if dollars < need:
         capped = f", a run at most ${bound:g} (budgets.dollars)" if bound == each else ""
         raise ConfigError(
-            f"spend.dollars: ${dollars:g} are not likely to last for one group, at ${need:.3g}. Estimated from prices "
-            f"and caps: {settings.grpo.group} plans (grpo.group) of {steps:g} steps (half of the {most} that a plan "
-            f"may have), ${call:.3g} a step (all workers alike, answers of max_output_tokens){capped}"
+            f"spend.dollars: ${dollars:g} are not likely to suffice for one group, at ${need:.3g}. Estimated from "
+            f"prices and caps: {settings.grpo.group} plans (grpo.group) of {steps:g} steps (half of the {most} that a "
+            f"plan may have), ${call:.3g} a step (all workers alike, answers of max_output_tokens){capped}"
         )
 
 
 def _call_cost(item: TaskItem, card: Card) -> float:
-    """Return the dollars of a call that answers at full length, for the task, an instruction and one result."""
+    """Return the dollars of a call that answers at full length; it reads the task, an instruction and one result."""
     if card.price is None:
-        raise ConfigError(f"spend.dollars: {card.name} has no price, so nobody can say what a call of it costs")
+        raise ConfigError(f"spend.dollars: {card.name} has no price, so the cost of a call is unknown")
     read = len(f"{item.task.prompt}{item.task.context}".encode()) // _BYTES_A_TOKEN + _INSTRUCTION_TOKENS
     usage = Usage(min(read + card.max_output_tokens, card.context_tokens or _UNLIMITED), card.max_output_tokens)
     return card.price.of(usage)

@@ -1,19 +1,15 @@
-"""Sampling completions, a group for each prompt, and their log-probabilities once more with gradients.
+"""Rollouts: a group of completions for each question, and the log-probabilities of their tokens, again, with gradients.
 
-Equal beginnings go through the model once, here and there. Invariants: tokens and log-probabilities that training uses
-come from here, text is never tokenised again; the same generator state gives the same samples, and draws are taken from
-it in advance, as many as there could be; a sampled end is part of the completion, what comes after it is padding with
-log-probability 0. Deliberately absent: serving (one plan at a time), beams, penalties.
+Equal beginnings go through the model once, in sampling (`decoder`) as in training (`qwen2`).
 
-Scouts: completions that choose what a policy has all but stopped choosing, to find out what it is worth by now.
+The last few completions of a group may explore (`Exploration`): a shape of plan that loses while the policy cannot
+write its steps yet is no longer sampled when it can, and what is not sampled is not learned. Where the choice of a
+shape is made, an exploration rollout draws it evenly; log-probabilities stay the policy's.
 
-A form of plan that loses while its steps cannot be written yet is not sampled any more when they can, and what is not
-sampled is not learned. So the last few completions of each group are scouts: where one of some tokens is chosen (those
-that begin with the same words hold more than half of what comes next) they draw it evenly. What a scout found counts if
-it is better than what the group's others came to, and is nobody's loss otherwise: the policy would not have written it.
-Invariants: others' samples are what they would be without scouts, and so are their advantages, but for what `diversity`
-gives for being rare in a group; log-probabilities stay the policy's. Deliberately absent: when to scout (the phases say
-that), and rewards for it.
+Invariants: tokens and log-probabilities that training uses come from here, text is never tokenized again; the same
+generator state gives the same samples, with or without exploration in others; a sampled end token is part of the
+completion, and what follows it is padding with log-probability 0; a second round's prompt shows a first round that was
+performed. Deliberately absent: serving (one plan at a time), beam search, penalties.
 """
 
 from collections.abc import Sequence
@@ -25,90 +21,149 @@ import torch
 from torch import Tensor
 
 from shikisha.core.errors import ConfigError, TrainingDiverged
-from shikisha.training.advantage_variants import NEGLIGIBLE, AdvantageSettings, Floats, Ints
+from shikisha.core.prompts import compact_prompt
+from shikisha.core.run import RoundResult
+from shikisha.evals.taskset import TaskItem
 from shikisha.training.decoder import BatchDecoder
+from shikisha.training.metrics import CompletionSample
+from shikisha.training.plan_reward import Floats, ScoredPlan
 from shikisha.training.qwen2 import PrefixTree, Qwen2Forward, build_prefix_tree, forward_tree
 from shikisha.training.settings import TrainSettings
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from tokenizers import Tokenizer
-
-_CHOICE_MASS = 0.5  # of what comes next: more than this makes a place one where the choice is made
-
-
-@dataclass(frozen=True, slots=True)
-class Exploration:
-    """Tokens of which one is chosen, and how many scouts each group ends with."""
-
-    tokens: tuple[int, ...]
-    count: int
-
-    def override(self, drawn: Tensor, odds: Tensor, numbers: Tensor, group: int, lots: Tensor) -> Tensor:
-        """Return the tokens drawn [M], by scouts evenly where they choose.
-
-        `odds` [M] is what the choice's tokens hold of what comes next; `numbers` [M] count completions, which come in
-        groups of this size; `lots` [M] are in [0, 1).
-        """
-        here = (odds > _CHOICE_MASS) & (numbers % group >= group - self.count)
-        choice = torch.tensor(self.tokens, device=drawn.device)
-        return torch.where(here, choice[(lots * len(choice)).long()], drawn)
-
-
-def exploration_at(settings: TrainSettings, tokenizer: "Tokenizer", step: int) -> Exploration | None:
-    """Return who scouts in this step, and what; None: nobody."""
-    scouts = settings.exploration_count_at(step)
-    return Exploration(choice_tokens(settings, tokenizer), scouts) if scouts else None
-
-
-def choice_tokens(settings: TrainSettings, tokenizer: "Tokenizer") -> tuple[int, ...]:
-    """Return the tokens of which one is chosen; ConfigError where fewer than two begin with the settings' words."""
-    words = settings.grpo.choice
-    tokens = sorted(number for token, number in tokenizer.get_vocab().items() if words and token.startswith(words))
-    if len(tokens) < 2:
-        raise ConfigError(f"grpo.choice: expected what two tokens or more begin with, found {words!r}")
-    return tuple(tokens)
-
-
-def exploration_advantages(
-    rewards: Floats, groups: Ints, scouts: "NDArray[np.bool_]", how: AdvantageSettings
-) -> Floats:
-    """Return [N] scouts' advantages: by how many deviations of their group they beat the others' mean, else 0."""
-    found: Floats = np.zeros(len(rewards))
-    for name in np.unique(groups[scouts]):
-        group = (groups == name) & ~np.isnan(rewards)
-        rows, others = np.flatnonzero(group & scouts), rewards[group & ~scouts]
-        if len(rows) and len(others):
-            spread = max(float(rewards[group].std()), how.min_std) if how.scale_by_std else 1.0
-            gain = (rewards[rows] - others.mean()) / spread if spread else np.zeros(len(rows))
-            found[rows] = np.where(gain >= NEGLIGIBLE, gain, 0.0)
-    return found
-
-
-if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM
 
 PAD_ID, END_ID = 0, 1
-_PROMPTS_PER_TREE = (
-    4  # whose completions are one tree: of more, what a layer leaves is too much for a processor's caches
-)
+_CHOICE_MASS = 0.5  # where the choice's tokens hold more than this of the next token, a choice is made
+_PROMPTS_PER_TREE = 4  # with more, a layer's activations no longer fit into a processor's caches
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPrompt:
+    """A question q to plan for: its item, and the rounds that the prompt shows, with the texts that planned them.
+
+    `right` says whether the answer at hand was right (None: there is none yet).
+    """
+
+    item: TaskItem
+    rounds: tuple[RoundResult, ...] = ()
+    texts: tuple[str, ...] = ()
+    right: bool | None = None
+
+    @property
+    def is_second(self) -> bool:
+        """Whether a round was performed before."""
+        return bool(self.rounds)
+
+    def text(self) -> str:
+        """Return the text that the model reads."""
+        if self.item.pool is None:
+            raise ConfigError(f"task {self.item.task.id}: no pool to plan for")
+        return compact_prompt(self.item.task, self.item.pool.cards, self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutGroup:
+    """A question's completions: its `prompt` in tokens; `tokens`, `mask`, `logprobs` [G, C]; texts; their scores."""
+
+    question: PlanPrompt
+    prompt: list[int]
+    tokens: Tensor
+    mask: Tensor
+    logprobs: Tensor
+    texts: tuple[str, ...]
+    scored: tuple[ScoredPlan, ...]
+
+    @property
+    def right(self) -> float:
+        """The share of right answers."""
+        return float(np.mean([one.right for one in self.scored]))
+
+    def sample(self) -> CompletionSample:
+        """Return one of its completions."""
+        one = self.scored[0]
+        return CompletionSample(self.question.item.task.prompt, self.texts[0], one.total, one.shape, one.right)
+
+
+def make_groups(
+    questions: Sequence[PlanPrompt],
+    prompts: Sequence[list[int]],
+    drawn: "Completions",
+    texts: Sequence[Sequence[str]],
+    scored: Sequence[Sequence[ScoredPlan]],
+) -> list[RolloutGroup]:
+    """Return the groups of one call of `sample`."""
+    columns = (questions, prompts, drawn.tokens, drawn.mask, drawn.logprobs, texts, scored)
+    return [
+        RolloutGroup(question, prompt, tokens, mask, logprobs, tuple(written), tuple(found))
+        for question, prompt, tokens, mask, logprobs, written, found in zip(*columns, strict=True)
+    ]
+
+
+def second_round_prompts(firsts: Sequence[RolloutGroup], settings: TrainSettings, step: int) -> list[PlanPrompt]:
+    """Return prompts for second rounds: for a share of the tasks, after different first rounds, wrong ones and right.
+
+    Exploration rollouts are left out: their first rounds are not the policy's.
+    """
+    table, exploring = settings.second, settings.exploration_count_at(step)
+    count = round(table.share * len(firsts)) if step >= table.begin * settings.grpo.steps else 0
+    prompts: list[PlanPrompt] = []
+    for group in firsts[:count]:
+        drawn = list(zip(group.texts, group.scored, strict=True))[: len(group.texts) - exploring]
+        performed = {text: one for text, one in drawn if one.rounds and one.total is not None}
+        ordered = sorted(performed.items(), key=lambda pair: pair[1].right)
+        half = table.firsts // 2
+        for text, one in [*ordered[:half], *ordered[half:][-(table.firsts - half) :]]:
+            prompts.append(PlanPrompt(group.question.item, one.rounds, (text,), one.right))
+    return prompts
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How tokens are drawn: temperature 0 takes the likeliest; `end` is the token that ends a completion.
-
-    `explore` says who draws otherwise, and has no say in log-probabilities.
-    """
+    """How tokens are drawn: temperature 0 takes the likeliest; `end_id` is the token that ends a completion."""
 
     temperature: float = 1.0
     end_id: int = END_ID
-    explore: Exploration | None = None
+    explore: "Exploration | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """The last `count` completions of each group choose among `tokens` evenly."""
+
+    tokens: tuple[int, ...]
+    count: int
+
+    def override(self, drawn: Tensor, mass: Tensor, rows: Tensor, group: int, uniform: Tensor) -> Tensor:
+        """Return the tokens drawn [M], with an even choice where an exploration rollout makes it.
+
+        `mass` [M] is what the choice's tokens hold of the next token; `rows` [M] number completions, which come in
+        groups of this size; `uniform` [M] are in [0, 1).
+        """
+        here = (mass > _CHOICE_MASS) & (rows % group >= group - self.count)
+        choice = torch.tensor(self.tokens, device=drawn.device)
+        return torch.where(here, choice[(uniform * len(choice)).long()], drawn)
+
+
+def exploration_at(settings: TrainSettings, tokenizer: "Tokenizer", step: int) -> Exploration | None:
+    """Return how this step explores; None: not at all."""
+    count = settings.exploration_count_at(step)
+    return Exploration(choice_tokens(settings, tokenizer), count) if count else None
+
+
+def choice_tokens(settings: TrainSettings, tokenizer: "Tokenizer") -> tuple[int, ...]:
+    """Return the tokens of which one is chosen; ConfigError where fewer than two begin with `grpo.choice`."""
+    prefix = settings.grpo.choice
+    tokens = sorted(number for token, number in tokenizer.get_vocab().items() if prefix and token.startswith(prefix))
+    if len(tokens) < 2:
+        raise ConfigError(f"grpo.choice: expected what two tokens or more begin with, found {prefix!r}")
+    return tuple(tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Completions:
-    """Completions of a batch of prompts: `tokens` [B, G, C], `real` (not padding) and `logprobs` of the same shape.
+    """Completions of a batch of prompts: `tokens` [B, G, C], their `mask` (1: no padding) and `logprobs`.
 
     They are in the processor's memory, wherever the model is.
     """
@@ -119,10 +174,10 @@ class Completions:
 
     def rows(self) -> list[list[list[int]]]:
         """Return each completion's tokens, without its end and padding, by prompt."""
-        kept = zip(self.tokens.tolist(), self.mask.sum(-1).tolist(), strict=True)
+        counted = zip(self.tokens.tolist(), self.mask.sum(-1).tolist(), strict=True)
         return [
             [[token for token in row[:count] if token != END_ID] for row, count in zip(rows, counts, strict=True)]
-            for rows, counts in kept
+            for rows, counts in counted
         ]
 
 
@@ -132,26 +187,66 @@ def sample(
     group: int,
     longest: int,
     generator: torch.Generator | None = None,
-    drawing: SamplingParams = SamplingParams(),
+    params: SamplingParams = SamplingParams(),
 ) -> Completions:
     """Sample `group` completions of at most `longest` tokens for each prompt."""
     shape = (longest, len(prompts) * group)
-    lots = torch.rand(shape, dtype=torch.float64, generator=generator) if drawing.temperature else None
-    on = model.device
-    tokens, logprobs = torch.full(shape, PAD_ID, device=on), torch.zeros(shape, device=on)
+    # All draws are taken at once, so that the generator's state does not depend on how long completions are.
+    uniform = torch.rand(shape, dtype=torch.float64, generator=generator) if params.temperature else None
+    device = model.device
+    tokens, logprobs = torch.full(shape, PAD_ID, device=device), torch.zeros(shape, device=device)
     with torch.inference_mode():
-        branches = BatchDecoder(Qwen2Forward.of(model), prompts, group, longest)
-        used = _decode(branches, (tokens, logprobs), None if lots is None else lots.to(on), drawing)
-    found, likely = (each[:used].t().reshape(len(prompts), group, used).cpu() for each in (tokens, logprobs))
-    return Completions(found, _mask_after_end(found, drawing.end_id), likely)
+        decoder = BatchDecoder(Qwen2Forward.of(model), prompts, group, longest)
+        used = _decode(decoder, (tokens, logprobs), None if uniform is None else uniform.to(device), params)
+    tokens, logprobs = (each[:used].t().reshape(len(prompts), group, used).cpu() for each in (tokens, logprobs))
+    ended = (tokens == params.end_id).long()
+    return Completions(tokens, (ended.cumsum(-1) - ended) == 0, logprobs)
+
+
+def _decode(decoder: BatchDecoder, out: tuple[Tensor, Tensor], uniform: Tensor | None, params: SamplingParams) -> int:
+    """Fill in tokens and their log-probabilities [T, B * G] until all have ended; return the number of tokens."""
+    tokens, logprobs = out
+    longest, count = tokens.shape
+    rows = torch.arange(count, device=tokens.device)  # the completions that go on
+    group = count // decoder.count
+    branch = rows // group
+    for place in range(longest):
+        next_logprobs = torch.log_softmax(decoder.read() / (params.temperature or 1.0), dim=-1)
+        if uniform is None:
+            drawn = next_logprobs.argmax(dim=-1)[branch]
+        else:
+            drawn = _sample_tokens(next_logprobs, branch, uniform[place, rows])
+            if params.explore is not None:
+                mass = next_logprobs[:, list(params.explore.tokens)].exp().sum(-1)[branch]
+                drawn = params.explore.override(drawn, mass, rows, group, uniform[place, rows])
+        tokens[place, rows], logprobs[place, rows] = drawn, next_logprobs[branch, drawn]
+        going_on = drawn != params.end_id
+        rows = rows[going_on]
+        if not len(rows):
+            return place + 1
+        branch = decoder.grow(branch[going_on], drawn[going_on], next_logprobs.shape[-1])
+    return longest
+
+
+def _sample_tokens(logprobs: Tensor, branch: Tensor, uniform: Tensor) -> Tensor:
+    """Return a token for each draw in [0, 1), from the row `branch` [M] of log-probabilities [R, V]."""
+    cumulative = logprobs.double().exp().cumsum(-1)
+    if not bool(torch.isfinite(cumulative[:, -1]).all()):
+        raise TrainingDiverged("the model's next token has probabilities that are no numbers")
+    count = logprobs.shape[-1]
+    # One sorted row for all branches, branch r between r and r + 1, so that one search finds every token.
+    offsets = torch.arange(len(cumulative), device=cumulative.device)[:, None]
+    edges = (cumulative / cumulative[:, -1:] + offsets).flatten()
+    found = torch.searchsorted(edges, uniform + branch, right=True) - branch * count
+    return found.clamp(0, count - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionTrees:
-    """Completions [B, G, C] after their prompts as trees, one for a few prompts: each different beginning once.
+    """Completions [B, G, C] after their prompts as prefix trees, one for a few prompts: each beginning once.
 
-    `after` are the nodes of each tree after which a token was drawn, N in all; `where` [B, G, C] says which of these it
-    was for each token.
+    `predictors` are the nodes of each tree after which a token was drawn, N in all; `index` [B, G, C] says which of
+    these it was for each token.
     """
 
     trees: tuple[PrefixTree, ...]
@@ -161,7 +256,7 @@ class CompletionTrees:
     index: Tensor
 
     def to(self, device: torch.device) -> "CompletionTrees":
-        """Return them on a device: where the model is that is to read them."""
+        """Return them on the device of the model that is to read them."""
         return CompletionTrees(
             tuple(each.to(device) for each in self.trees),
             tuple(each.to(device) for each in self.predictors),
@@ -170,12 +265,12 @@ class CompletionTrees:
 
     def logprobs(self, model: "Qwen2ForCausalLM", temperature: float = 1.0) -> Tensor:
         """Return the log-probabilities [N, V] of every token after each of the beginnings."""
-        reader = Qwen2Forward.of(model)
+        forward = Qwen2Forward.of(model)
         states = (
-            forward_tree(reader, tree).states.index_select(0, after)
-            for tree, after in zip(self.trees, self.predictors, strict=True)
+            forward_tree(forward, tree).states.index_select(0, nodes)
+            for tree, nodes in zip(self.trees, self.predictors, strict=True)
         )
-        return torch.cat([torch.log_softmax(reader.logits(state) / temperature, dim=-1) for state in states])
+        return torch.cat([torch.log_softmax(forward.logits(state) / temperature, dim=-1) for state in states])
 
     def expand(self, values: Tensor) -> Tensor:
         """Return values [N, ...] of beginnings for every token [B, G, C, ...]; 0 where there is none."""
@@ -183,37 +278,36 @@ class CompletionTrees:
         return found * self.mask.to(found.dtype).view(*self.mask.shape, *[1] * (values.dim() - 1))
 
     def collapse(self, values: Tensor) -> Tensor:
-        """Return values [B, G, C, ...] that tokens of equal beginnings share for each of these [N, ...]."""
+        """Return values [B, G, C, ...], equal for tokens of equal beginnings, for each of these [N, ...]."""
         places = torch.arange(self.index.numel(), device=self.index.device).view(self.index.shape)[self.mask > 0]
         first = places.new_zeros(sum(map(len, self.predictors))).scatter_(0, self.index[self.mask > 0], places)
         return values.flatten(0, 2).index_select(0, first)
 
-    def token_logprobs(self, spread: Tensor) -> Tensor:
+    def token_logprobs(self, logprobs: Tensor) -> Tensor:
         """Return the log-probability [B, G, C] of each token, given those of all [N, V]; 0 where there is none."""
-        place = (self.index * spread.shape[-1] + self.tokens).flatten()
-        return spread.flatten().index_select(0, place).view(self.index.shape) * self.mask
+        place = (self.index * logprobs.shape[-1] + self.tokens).flatten()
+        return logprobs.flatten().index_select(0, place).view(self.index.shape) * self.mask
 
 
-def plant_completions(prompts: Sequence[Sequence[int]], tokens: Tensor, real: Tensor | None = None) -> CompletionTrees:
-    """Return completions [B, G, C] after their prompts, as far as they are `real` [B, G, C], as trees."""
-    real = torch.ones(tokens.shape) if real is None else real
-    lengths, written = real.sum(-1).long().tolist(), tokens.tolist()
-    where = torch.zeros(tokens.shape, dtype=torch.long)
+def plant_completions(prompts: Sequence[Sequence[int]], tokens: Tensor, mask: Tensor | None = None) -> CompletionTrees:
+    """Return completions [B, G, C] after their prompts as trees, as far as their `mask` [B, G, C] goes."""
+    mask = torch.ones(tokens.shape) if mask is None else mask
+    lengths, written = mask.sum(-1).long().tolist(), tokens.tolist()
+    index = torch.zeros(tokens.shape, dtype=torch.long)
     trees: list[PrefixTree] = []
-    after: list[Tensor] = []
+    predictors: list[Tensor] = []
     for first in range(0, len(prompts), _PROMPTS_PER_TREE):
         some = range(first, min(first + _PROMPTS_PER_TREE, len(prompts)))
         rows = [(number, place, count) for number in some for place, count in enumerate(lengths[number]) if count]
-        tree, nodes = build_prefix_tree(
-            [[*prompts[number], *written[number][place][: count - 1]] for number, place, count in rows]
-        )
+        texts = [[*prompts[number], *written[number][place][: count - 1]] for number, place, count in rows]
+        tree, nodes = build_prefix_tree(texts)
         drawn = sorted({node for (_, _, count), each in zip(rows, nodes, strict=True) for node in each[-count:]})
-        numbers = {node: number for number, node in enumerate(drawn, start=sum(map(len, after)))}
+        numbers = {node: number for number, node in enumerate(drawn, start=sum(map(len, predictors)))}
         for (number, place, count), each in zip(rows, nodes, strict=True):
-            where[number, place, :count] = torch.tensor([numbers[node] for node in each[-count:]])
+            index[number, place, :count] = torch.tensor([numbers[node] for node in each[-count:]])
         trees.append(tree)
-        after.append(torch.tensor(drawn, dtype=torch.long))
-    return CompletionTrees(tuple(trees), tuple(after), tokens, real, where)
+        predictors.append(torch.tensor(drawn, dtype=torch.long))
+    return CompletionTrees(tuple(trees), tuple(predictors), tokens, mask, index)
 
 
 def full_logprobs(
@@ -221,51 +315,61 @@ def full_logprobs(
     prompts: Sequence[Sequence[int]],
     tokens: Tensor,
     temperature: float = 1.0,
-    real: Tensor | None = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """Return the log-probabilities [B, G, C, V] of every token at every place of completions [B, G, C].
 
-    `temperature` is the one that they were sampled at. What is not `real` [B, G, C] is not run over, and 0.
+    `temperature` is that of sampling. What `mask` [B, G, C] leaves out is not read, and 0.
     """
-    ones = plant_completions(prompts, tokens, real).to(model.device)
-    return ones.expand(ones.logprobs(model, temperature))
+    trees = plant_completions(prompts, tokens, mask).to(model.device)
+    return trees.expand(trees.logprobs(model, temperature))
 
 
-def _decode(
-    branches: BatchDecoder, written: tuple[Tensor, Tensor], lots: Tensor | None, drawing: SamplingParams
-) -> int:
-    """Fill in tokens and their log-probabilities [T, B * G] until all have ended; return after how many that was."""
-    tokens, logprobs = written
-    longest, count = tokens.shape
-    on = torch.arange(count, device=tokens.device)
-    group = count // branches.count
-    whose = on // group
-    for place in range(longest):
-        spread = torch.log_softmax(branches.read() / (drawing.temperature or 1.0), dim=-1)
-        drawn = spread.argmax(dim=-1)[whose] if lots is None else _sample_tokens(spread, whose, lots[place, on])
-        if drawing.explore is not None and lots is not None:
-            odds = spread[:, list(drawing.explore.tokens)].exp().sum(-1)[whose]
-            drawn = drawing.explore.override(drawn, odds, on, group, lots[place, on])
-        tokens[place, on], logprobs[place, on] = drawn, spread[whose, drawn]
-        going = drawn != drawing.end_id
-        on = on[going]
-        if not len(on):
-            return place + 1
-        whose = branches.grow(whose[going], drawn[going], spread.shape[-1])
-    return longest
+@dataclass(frozen=True, slots=True)
+class TrainingBatch:
+    """Prompts [B] and their different completions with an advantage: `tokens`, `mask`, `old_logprobs` [B, G, C].
+
+    `advantages` [B, G]; `counts` [B, G]: how many equal completions each stands for (0: padding).
+    """
+
+    prompts: list[list[int]]
+    tokens: Tensor
+    mask: Tensor
+    old_logprobs: Tensor
+    advantages: Tensor
+    counts: Tensor
+
+    def to(self, device: torch.device) -> "TrainingBatch":
+        """Return the batch on a device."""
+        tensors = (self.tokens, self.mask, self.old_logprobs, self.advantages, self.counts)
+        return TrainingBatch(self.prompts, *(each.to(device) for each in tensors))
 
 
-def _sample_tokens(spread: Tensor, whose: Tensor, lots: Tensor) -> Tensor:
-    """Return a token for each lot in [0, 1), from the row `whose` [M] of log-probabilities [R, V]."""
-    edges = spread.double().exp().cumsum(-1)
-    if not bool(torch.isfinite(edges[:, -1]).all()):
-        raise TrainingDiverged("the model's next token has probabilities that are no numbers")
-    count = spread.shape[-1]
-    ladder = (edges / edges[:, -1:] + torch.arange(len(edges), device=edges.device)[:, None]).flatten()
-    found = torch.searchsorted(ladder, lots + whose, right=True) - whose * count
-    return found.clamp(0, count - 1)
-
-
-def _mask_after_end(tokens: Tensor, end: int) -> Tensor:
-    ended = (tokens == end).long()
-    return (ended.cumsum(-1) - ended) == 0
+def training_batch(groups: Sequence[RolloutGroup], advantages: Floats) -> TrainingBatch | None:
+    """Return what is read again with gradients; None where no completion has an advantage."""
+    rows: list[tuple[RolloutGroup, list[list[int]], Floats]] = []
+    first = 0
+    for group in groups:
+        own = advantages[first : first + len(group.texts)]
+        first += len(group.texts)
+        places: dict[str, list[int]] = {}
+        for place in np.flatnonzero(own).tolist():
+            places.setdefault(group.texts[place], []).append(place)
+        if places:
+            rows.append((group, list(places.values()), own))
+    if not rows:
+        return None
+    width = max(len(equal) for _, equal, _ in rows)
+    longest = max(int(group.mask.sum(-1).max()) for group, _, _ in rows)
+    tokens = torch.zeros(len(rows), width, longest, dtype=torch.long)
+    mask, old_logprobs = torch.zeros(len(rows), width, longest), torch.zeros(len(rows), width, longest)
+    kept, counts = torch.zeros(len(rows), width), torch.zeros(len(rows), width)
+    for row, (group, equal, own) in enumerate(rows):
+        firsts, size = torch.tensor([same[0] for same in equal]), len(equal)
+        count = min(longest, group.tokens.shape[-1])
+        tokens[row, :size, :count] = group.tokens[firsts, :count]
+        mask[row, :size, :count] = group.mask[firsts, :count].float()
+        old_logprobs[row, :size, :count] = group.logprobs[firsts, :count]
+        kept[row, :size] = torch.tensor([float(own[same].mean()) for same in equal])
+        counts[row, :size] = torch.tensor([float(len(same)) for same in equal])
+    return TrainingBatch([group.prompt for group, _, _ in rows], tokens, mask, old_logprobs, kept, counts)

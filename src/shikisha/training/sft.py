@@ -1,17 +1,12 @@
-"""The warm start: a model from scratch reads lessons, so that it knows the language and the format, not the routing.
+"""Supervised fine-tuning (SFT): a model from scratch learns to read and to write plans before GRPO, and next to it.
 
-Only what a lesson teaches has a loss. Batches are made of lessons of like length (`slates`). Invariant: step `n` sees
-the same lessons in the same batches whatever came before, so a resumed warm start is the unbroken one. Deliberately
-absent: what the lessons are (`orchestra.lessons`), and pretrained models, for which the examples in the prompt do.
+Before GRPO (`train_sft`) examples teach the language and the format, not the routing. Next to GRPO (`AuxiliarySFT`)
+they keep what its tasks do not ask for: without them, the share of prompts in which a conductor judged eight workers
+right fell from .76 to .34. Auxiliary examples end with the reasoning, or teach one ordinal after it: examples of whole
+plans would teach random plans.
 
-Lessons in reading that go on beside reinforcement, so that what its tasks do not ask for is not forgotten.
-
-Reinforcement moves weights for the pools that its tasks bring; how longer pools are read fades meanwhile (what a
-conductor thinks of eight workers was right in .76 of prompts before, and in .34 after). These lessons end with the
-thought: they say what stands in the prompt and nothing about plans. Copies show a thought about such a pool and a list
-up to an ordinal, and teach that one alone: ordinals that no pool of the tasks has would otherwise be unlearned.
-Invariant: step `n` sees the same lessons, whatever came before. Deliberately absent: lessons in writing plans, which
-would speak for plans by lot.
+Invariant: step n sees the same examples in the same batches whatever came before, so a resumed run is the unbroken one.
+Deliberately absent: the examples (`simulation`), and pretrained models, for which the examples in the prompt do.
 """
 
 import random
@@ -30,16 +25,19 @@ from shikisha.training.settings import TrainSettings, WarmTable
 from shikisha.training.sft_data import BATCHES_PER_CHUNK, ChunkSource, SFTExamples, TokenRow, tokenize_example
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import Qwen2ForCausalLM
 
-_WARMUP_STEPS = 100  # steps of warm-up
+    from shikisha.training.environment import TrainingEnvironment
+
+_WARMUP_STEPS = 100
 _FINAL_RATE_SHARE = 0.02  # of the rate at the end
 _IGNORED_LABEL = -100
 
 
 @dataclass(frozen=True, slots=True)
 class SFTStep:
-    """What a step came to: mean loss of the taught tokens (nats), learning rate, seconds."""
+    """A step's figures: mean loss of the taught tokens (nats), learning rate, seconds."""
 
     number: int
     of: int
@@ -55,14 +53,14 @@ def train_sft(
     table: WarmTable,
     first: int = 0,
 ) -> Iterator[SFTStep]:
-    """Take the steps from `first` on; Diverged where the loss is no number, before a weight is touched.
+    """Take the steps from `first` on; TrainingDiverged, before any weight changes, where the loss is not finite.
 
-    On a GPU products are of 16-bit numbers (bfloat16), and weights and averages of 32.
+    On a GPU products are in bfloat16, weights and averages in float32.
     """
     batches = SFTBatches(chunks, table)
     model.train()
     for number in range(first, table.steps):
-        begun = perf_counter()
+        started = perf_counter()
         rate = sft_learning_rate(number, table)
         for options in optimizer.param_groups:
             options["lr"] = rate
@@ -76,14 +74,14 @@ def train_sft(
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        yield SFTStep(number + 1, table.steps, float(loss.detach()), rate, perf_counter() - begun)
+        yield SFTStep(number + 1, table.steps, float(loss.detach()), rate, perf_counter() - started)
     model.train(mode=False)
 
 
 def sft_loss(model: "Qwen2ForCausalLM", tokens: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean loss of what is taught (nats a token), of tokens and labels [B, T].
+    """Return the mean loss (nats a token) of the labels that are taught, of tokens and labels [B, T].
 
-    Padding follows what is read (`padded`), so nothing looks at it; a mask would keep torch from its faster attention.
+    Padding is on the right, so no token attends to it; a mask would keep torch from its faster attention.
     """
     with torch.autocast("cuda", torch.bfloat16, enabled=model.device.type == "cuda"):
         logits = model(input_ids=tokens).logits
@@ -91,14 +89,14 @@ def sft_loss(model: "Qwen2ForCausalLM", tokens: Tensor, labels: Tensor) -> Tenso
 
 
 def sft_optimizer(model: "Qwen2ForCausalLM", table: WarmTable) -> torch.optim.Optimizer:
-    """Return the optimizer of a warm start."""
+    """Return AdamW with the betas of a short training from scratch."""
     return torch.optim.AdamW(model.parameters(), lr=table.rate, betas=(0.9, 0.98), weight_decay=0.01)
 
 
 def sft_learning_rate(step: int, table: WarmTable) -> float:
     """Return the learning rate of a step: a linear warm-up, then a cosine down to a fiftieth."""
-    falling = 0.5 * (1 + cos(pi * step / max(1, table.steps)))
-    return table.rate * min(1.0, (step + 1) / _WARMUP_STEPS) * (_FINAL_RATE_SHARE + (1 - _FINAL_RATE_SHARE) * falling)
+    cosine = 0.5 * (1 + cos(pi * step / max(1, table.steps)))
+    return table.rate * min(1.0, (step + 1) / _WARMUP_STEPS) * (_FINAL_RATE_SHARE + (1 - _FINAL_RATE_SHARE) * cosine)
 
 
 class SFTBatches:
@@ -131,47 +129,40 @@ def pad_rows(rows: Sequence[TokenRow]) -> tuple[Tensor, Tensor]:
     return tokens, labels
 
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-    from transformers import Qwen2ForCausalLM
-
-    from shikisha.training.environment import TrainingEnvironment
-
-
 def make_auxiliary_sft(
-    settings: TrainSettings, ground: "TrainingEnvironment", tokenizer: "Tokenizer"
+    settings: TrainSettings, environment: "TrainingEnvironment", tokenizer: "Tokenizer"
 ) -> "AuxiliarySFT | None":
-    """Return a run's lessons beside reinforcement; None without any, ConfigError where there are none to be had."""
-    table, school = settings.replay, ground.sft_source
+    """Return a run's auxiliary SFT; None without any, ConfigError where its tasks have no SFT examples."""
+    table, source = settings.replay, environment.sft_source
     for key, count in (("lessons", table.lessons), ("copies", table.copies)):
-        if count and school is None:
-            told = f"there are no lessons for {ground.origin.taskset}: expected 0, found {count}"
-            raise ConfigError(f"replay.{key}: {told}")
-    if school is None or not table.lessons + table.copies:
+        if count and source is None:
+            raise ConfigError(
+                f"replay.{key}: there are no SFT examples for {environment.origin.taskset}: expected 0, found {count}"
+            )
+    if source is None or not table.lessons + table.copies:
         return None
-    return AuxiliarySFT(
-        ((school.reading_examples, table.lessons), (school.copy_examples, table.copies)), tokenizer, table.weight
-    )
+    kinds = ((source.reading_examples, table.lessons), (source.copy_examples, table.copies))
+    return AuxiliarySFT(kinds, tokenizer, table.weight)
 
 
 class AuxiliarySFT:
-    """Lessons by step, and what they weigh; `last` is the mean loss (nats a token) of the last step's."""
+    """Examples by step, and their weight in the loss; `last` is the last step's mean loss (nats a token)."""
 
-    def __init__(self, lessons: Sequence[tuple[SFTExamples, int]], tokenizer: "Tokenizer", weight: float) -> None:
-        self._lessons, self._tokenizer, self._weight = lessons, tokenizer, weight
+    def __init__(self, examples: Sequence[tuple[SFTExamples, int]], tokenizer: "Tokenizer", weight: float) -> None:
+        self._examples, self._tokenizer, self._weight = examples, tokenizer, weight
         self.last = 0.0
 
     def loss(self, model: "Qwen2ForCausalLM", step: int) -> Tensor:
-        """Return the mean loss of a step's lessons, times what it weighs."""
-        drawn = [lesson(step * count + place, 1.0) for lesson, count in self._lessons for place in range(count)]
+        """Return the mean loss of a step's examples, times its weight."""
+        drawn = [example(step * count + place, 1.0) for example, count in self._examples for place in range(count)]
         rows = sorted((tokenize_example(one, self._tokenizer) for one in drawn), key=lambda row: len(row[0]))
         half, taught = len(rows) // 2, _taught_tokens(rows)
-        parts = [part for part in (rows[:half], rows[half:]) if part]  # of like length: a quarter of all was padding
+        parts = [part for part in (rows[:half], rows[half:]) if part]  # of similar length: padding was a quarter of all
         means = [sft_loss(model, *(each.to(model.device) for each in pad_rows(part))) for part in parts]
         shares = [_taught_tokens(part) / taught for part in parts]
-        found = torch.stack([mean * share for mean, share in zip(means, shares, strict=True)]).sum()
-        self.last = float(found.detach())
-        return self._weight * found
+        loss = torch.stack([mean * share for mean, share in zip(means, shares, strict=True)]).sum()
+        self.last = float(loss.detach())
+        return self._weight * loss
 
 
 def _taught_tokens(rows: Sequence[TokenRow]) -> int:

@@ -1,15 +1,13 @@
-"""Lessons as tokens: chunks of like length, made here, or ahead of time by processes of their own.
+"""SFT data: a word-level tokenizer for a small vocabulary, and examples as tokens, in chunks of similar length.
 
-A GPU takes lessons faster than one core of a processor makes them. The processes are told the settings and the
-tokenizer as JSON, and answer the number of a chunk with a line of JSON: nothing is pickled. Invariant: chunk `n` is the
-same wherever it was made. Deliberately absent: batches and models (`warm`), and what the lessons are.
+A GPU takes examples faster than one core makes them, so processes of their own may make chunks ahead of time. They
+get settings and the tokenizer as JSON and answer with lines of JSON: nothing is pickled. This module does not import
+torch, which would slow their start.
 
-A word-level tokenizer made for one small vocabulary: words of a corpus, and pieces of plan text as one token each.
-
-Numbers of two digits and more are one token, `#`; words that the corpus does not have are another: a small model
-spends nothing on copying what workers see anyway. Pieces ("model_id = [", a whole phrase in quotes) are kept to the
-letter, so what is sampled decodes to exact plan text. Invariants: no text can spell a special token (they are no
-pieces); the same corpus gives the same tokenizer. Deliberately absent: merges, subwords, byte fallback.
+Words come from a corpus; pieces ("model_id = [", a whole phrase in quotes) are one token each, kept to the letter, so
+what is sampled decodes to exact plan text. Numbers of two digits and more are one token, unknown words another: a small
+model spends nothing on copying what workers see anyway. Invariants: no text can spell a special token; the same corpus
+gives the same tokenizer, and chunk n is the same wherever it was made. Deliberately absent: subwords, byte fallback.
 """
 
 import json
@@ -30,16 +28,16 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 BATCHES_PER_CHUNK = 16  # batches that are sorted by length together
-_END_ID = 1  # the token (`rollout.END`, which torch is needed for)
-_PREFETCH = 2  # chunks that a process is asked for before they are needed
+_END_ID = 1  # `rollout.END_ID`; importing it would import torch
+_PREFETCH = 2  # chunks that a process makes ahead
 
 TokenRow: TypeAlias = tuple[list[int], int]
-"""A lesson's tokens, and how many of them are not taught."""
+"""An example's tokens, and how many of them are not taught."""
 ChunkSource: TypeAlias = Callable[[int], Sequence[TokenRow]]
 
 
 class SFTExample(Protocol):
-    """A prompt, what is shown after it, and what is taught; `whole` where the text ends there."""
+    """A prompt, what is shown after it without being taught, and what is taught; `whole` where the text ends there."""
 
     @property
     def prompt(self) -> str:
@@ -63,25 +61,25 @@ class SFTExample(Protocol):
 
 
 SFTExamples: TypeAlias = Callable[[int, float], SFTExample]
-"""(index, share of the warm start that is done) → the lesson."""
+"""(index, share of the training that is done) → the example."""
 
 
-def make_chunk(number: int, lessons: SFTExamples, tokenizer: "Tokenizer", table: WarmTable) -> list[TokenRow]:
-    """Return a chunk's lessons, shortest first."""
+def make_chunk(number: int, examples: SFTExamples, tokenizer: "Tokenizer", table: WarmTable) -> list[TokenRow]:
+    """Return a chunk's examples, shortest first."""
     size = BATCHES_PER_CHUNK * table.batch
     done = min(1.0, number * BATCHES_PER_CHUNK / max(1, table.steps))
-    rows = [tokenize_example(lessons(index, done), tokenizer) for index in range(number * size, (number + 1) * size)]
+    rows = [tokenize_example(examples(index, done), tokenizer) for index in range(number * size, (number + 1) * size)]
     return sorted(rows, key=lambda row: len(row[0]))
 
 
-def tokenize_example(lesson: SFTExample, tokenizer: "Tokenizer") -> TokenRow:
-    """Return a lesson's tokens."""
-    given = _encode(lesson.prompt, tokenizer) + _encode(lesson.shown, tokenizer)
-    return given + _encode(lesson.taught, tokenizer) + [_END_ID] * lesson.whole, len(given)
+def tokenize_example(example: SFTExample, tokenizer: "Tokenizer") -> TokenRow:
+    """Return an example's tokens."""
+    given = _encode(example.prompt, tokenizer) + _encode(example.shown, tokenizer)
+    return given + _encode(example.taught, tokenizer) + [_END_ID] * example.whole, len(given)
 
 
 def parse_tokenizer(text: str) -> "Tokenizer":
-    """Return the tokenizer that was written down as JSON."""
+    """Return the tokenizer that this JSON describes."""
     from tokenizers import Tokenizer
 
     return Tokenizer.from_str(text)
@@ -93,32 +91,35 @@ def _encode(text: str, tokenizer: "Tokenizer") -> list[int]:
 
 
 @contextmanager
-def prefetch_chunks(module: str, told: object, count: int, first: int) -> Iterator[ChunkSource]:
+def prefetch_chunks(module: str, settings: object, count: int, first: int) -> Iterator[ChunkSource]:
     """Yield chunks from `first` on, one after the other, as `count` processes make them.
 
-    Each runs `module`, whose `main` hands its two pipes and a maker to `serve`; `told` is the first line it reads.
+    Each runs `module`, whose `main` passes its two pipes and a maker to `serve_chunks`; `settings` are its first line.
     """
     command = [sys.executable, "-m", module]
-    makers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(count)]  # noqa: S603 - our module
+    workers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our module
+        for _ in range(count)
+    ]
     try:
-        for place, maker in enumerate(makers):
+        for place, maker in enumerate(workers):
             asked = "\n".join(str(first + place + count * more) for more in range(_PREFETCH))
-            _send(maker, f"{json.dumps(told)}\n{asked}")
-        yield lambda number: _receive(makers[(number - first) % count], number, number + count * _PREFETCH)
+            _send(maker, f"{json.dumps(settings)}\n{asked}")
+        yield lambda number: _receive(workers[(number - first) % count], number, number + count * _PREFETCH)
     finally:
-        for maker in makers:
+        for maker in workers:
             maker.kill()
-        for maker in makers:
+        for maker in workers:
             maker.communicate()
 
 
-def serve_chunks(asked: IO[str], answers: IO[str], maker: Callable[[object], ChunkSource]) -> None:
-    """Make chunks for whoever asks for them, until nobody does; `maker` is given what was told at first."""
-    chunks = maker(json.loads(asked.readline()))
-    for line in asked:
+def serve_chunks(requests: IO[str], replies: IO[str], maker: Callable[[object], ChunkSource]) -> None:
+    """Make the chunks that are asked for, until the pipe closes; `maker` gets the settings."""
+    chunks = maker(json.loads(requests.readline()))
+    for line in requests:
         number = int(line)
-        answers.write(json.dumps([number, chunks(number)], separators=(",", ":")) + "\n")
-        answers.flush()
+        replies.write(json.dumps([number, chunks(number)], separators=(",", ":")) + "\n")
+        replies.flush()
 
 
 def _send(maker: "subprocess.Popen[str]", text: str) -> None:
@@ -136,13 +137,13 @@ def _receive(maker: "subprocess.Popen[str]", number: int, following: int) -> Seq
         raise _worker_exit(maker)
     found, rows = cast("tuple[int, list[TokenRow]]", json.loads(line))
     if found != number:
-        raise ShikishaError(f"lessons: expected chunk {number}, and process {maker.pid} made {found}")
+        raise ShikishaError(f"SFT examples: expected chunk {number}, and process {maker.pid} made {found}")
     _send(maker, str(following))
     return rows
 
 
 def _worker_exit(maker: "subprocess.Popen[str]") -> ShikishaError:
-    return ShikishaError(f"lessons: process {maker.pid}, which makes them, ended with status {maker.wait()}")
+    return ShikishaError(f"SFT examples: process {maker.pid}, which makes them, ended with status {maker.wait()}")
 
 
 if TYPE_CHECKING:

@@ -1,16 +1,13 @@
-"""A run of training from beginning to end: lessons, then steps of reinforcement, each told, written down and kept.
+"""A training run from beginning to end: SFT, then steps of GRPO, each recorded, reported and kept in checkpoints.
 
-What comes first is refused first: settings, tasks and money, the model; then the warm start, if there is one; then
-GRPO, by our own loop or by TRL. Invariants: a run that is killed anywhere and begun again goes on as the unbroken one
-(same weights, same figures but seconds), and repeats at most what was done since its last checkpoint; a step's line is
-on the disk before anybody is told of it, and before its checkpoint; weights that are no numbers are never kept; of
-several processes the main one alone writes and tells, and all end together. Deliberately absent: where settings, tasks
-and workers come from (`config.training`), and any view.
+Everything that can be refused is refused first: settings, tasks and money, the model. Then SFT, if there is any; then
+GRPO, by our own loop (`grpo`) or by TRL. Every so many steps greedy plans for the validation tasks are scored.
 
-The exam: what the policy comes to on tasks that it does not learn from, by the likeliest plan for each.
-
-Invariants: nothing is drawn by lot, so an exam changes no later sample; a run that a worker spoilt counts as wrong, and
-is no valid plan's fault. Deliberately absent: choosing by it; whoever does must say so.
+Invariants: a run that is killed at any point and resumed continues like the unbroken one (same weights, same figures
+but seconds) and repeats at most the steps since its last checkpoint; a step's line is on disk before any watcher is
+called, and before its checkpoint; weights that are not finite are never kept; of several processes the main one alone
+writes and reports, and all end together; validation draws nothing at random, so it changes no later sample.
+Deliberately absent: where settings, tasks and workers come from (`config`), views (`console`).
 """
 
 import asyncio
@@ -44,7 +41,7 @@ from shikisha.training.checkpoint import (
     with_rng_state,
 )
 from shikisha.training.environment import SFTSource, TaskCurriculum, TrainingEnvironment
-from shikisha.training.grpo import GRPOLoop, PlanPrompt
+from shikisha.training.grpo import GRPOLoop
 from shikisha.training.metrics import StepCallback, StepMetrics, ValidationResult
 from shikisha.training.metrics_log import StepLog
 from shikisha.training.model_loader import CHAT_TEMPLATE, LoadedModel, Qwen2Size, load_model, new_qwen2, resolve_start
@@ -57,7 +54,7 @@ from shikisha.training.process_group import (
     freeze_garbage_collection,
     sft_worker_count,
 )
-from shikisha.training.rollout import END_ID, PAD_ID, SamplingParams, sample
+from shikisha.training.rollout import END_ID, PAD_ID, PlanPrompt, SamplingParams, sample
 from shikisha.training.settings import TrainSettings
 from shikisha.training.sft import SFTStep, make_auxiliary_sft, sft_optimizer, train_sft
 from shikisha.training.sft_data import BATCHES_PER_CHUNK, ChunkSource, make_chunk, prefetch_chunks
@@ -66,17 +63,17 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import Qwen2ForCausalLM
 
-_PROMPTS_AT_ONCE = 64  # prompts
+_PROMPTS_AT_ONCE = 64
 
 
 def greedy_plans(
     model: "Qwen2ForCausalLM", tokenizer: "Tokenizer", items: Sequence[TaskItem], longest: int
 ) -> list[str]:
-    """Return the likeliest plan of a small model of our own for each item, as text."""
+    """Return the plan of each item by greedy decoding, as text, of a model that `rollout` samples."""
     found: list[str] = []
     for first in range(0, len(items), _PROMPTS_AT_ONCE):
         prompts = [tokenizer.encode(PlanPrompt(item).text()).ids for item in items[first : first + _PROMPTS_AT_ONCE]]
-        drawn = sample(model, prompts, 1, longest, drawing=SamplingParams(temperature=0.0))
+        drawn = sample(model, prompts, 1, longest, params=SamplingParams(temperature=0.0))
         found += [tokenizer.decode(rows[0], skip_special_tokens=False) for rows in drawn.rows()]
     return found
 
@@ -84,13 +81,13 @@ def greedy_plans(
 async def validate_plans(
     texts: Sequence[str], scorer: PlanScorer, items: Sequence[TaskItem], beside: Mapping[str, float]
 ) -> ValidationResult:
-    """Return what the texts come to, one for each item; `beside` is what others came to on the same tasks."""
+    """Score the texts, one for each item; `baselines` are the scores of other policies on the same tasks."""
     scored = await scorer.scores([[text] for text in texts], items)
     return summarize_validation([one for (one,) in scored], beside)
 
 
 def summarize_validation(found: Sequence[ScoredPlan], beside: Mapping[str, float]) -> ValidationResult:
-    """Return the figures of what was scored, one plan a task."""
+    """Return the figures of scored plans, one a task; a run that a worker's fault spoiled counts as wrong."""
     count = len(found)
     shapes = Counter(one.shape for one in found)
     return ValidationResult(
@@ -121,10 +118,10 @@ TrlBackend = Callable[["TrainingRun", Checkpoint | None], Awaitable["TrainingRes
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """What to train on what, where it is kept, and who is told: of steps, of lessons, of what must be known.
+    """What to train with which settings, where it is kept, and the callbacks: of steps, of SFT steps, of notes.
 
-    `home` is where the relative path of `model.start` begins: the training file's folder. `begin` is called when
-    nothing was refused and the lessons are done, before the first step. `clock` is what checkpoints get old by.
+    A relative `model.start` begins in `start_folder`, that of the training file. `on_start` is called before the first
+    step of GRPO, when nothing was refused. `clock` decides when a checkpoint is old.
     """
 
     settings: TrainSettings
@@ -141,7 +138,7 @@ class TrainingJob:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """Where the conductor is, after how many steps, what it came to, and what calls of workers cost in dollars."""
+    """Where the conductor is, after how many steps, its last validation, and what calls of workers cost in dollars."""
 
     folder: Path
     steps: int
@@ -151,10 +148,10 @@ class TrainingResult:
 
 
 async def train(order: TrainingJob) -> TrainingResult:
-    """Train, in a folder that is `keeping.claimed`.
+    """Train, in a folder that is locked (`checkpoint.claim_folder`).
 
-    ConfigError before anything is paid for where it cannot work; Diverged where a loss is no number; CapReached where
-    the dollars are spent.
+    ConfigError before anything is paid for where it cannot work; TrainingDiverged where a loss is not finite;
+    CapReached where the dollars are spent.
     """
     crew = current_process_group()
     if not crew.main:
@@ -188,7 +185,7 @@ async def train(order: TrainingJob) -> TrainingResult:
 
 
 async def _train_with_trl(run: "TrainingRun", kept: Checkpoint | None) -> TrainingResult:
-    """Hand the run over to TRL: the one seam of the other backend."""
+    """Hand the run over to TRL, which is imported only now: it takes seconds."""
     if find_spec(_TRL_MODULE) is None:
         raise ConfigError('backend: TRL cannot be used yet; expected backend = "plain"')
     reinforced = cast("TrlBackend", import_module(_TRL_MODULE).reinforced)
@@ -196,10 +193,10 @@ async def _train_with_trl(run: "TrainingRun", kept: Checkpoint | None) -> Traini
 
 
 class TrainingRun:
-    """A run on its way: what it trains, and everything that it writes.
+    """A run in progress: what it trains, and everything that it writes.
 
-    `record` is the main process's. A backend may say otherwise how `weights` are had in one piece (None: the model
-    holds them) and what the `likeliest` plans are; every process asks for these.
+    `record` is the main process's. A backend may replace `weights`, which returns all weights in one piece (None: the
+    model holds them), and `greedy_plans`; every process calls these.
     """
 
     def __init__(self, order: TrainingJob, shelf: CheckpointStore, begun: LoadedModel, record: StepLog | None) -> None:
@@ -214,7 +211,7 @@ class TrainingRun:
         self.greedy_plans: Callable[[Sequence[TaskItem]], list[str]] = self._likeliest
         settings, ground = order.settings, order.environment
         self.model = cast("Qwen2ForCausalLM", begun.model)
-        if settings.backend == "plain" or settings.warm.steps:  # TRL moves what it is given, if only for itself
+        if settings.backend == "plain" or settings.warm.steps:  # TRL moves a model by itself
             torch.nn.Module.to(self.model, default_device())
         self.source = TaskCurriculum(
             ground.stream, settings.seed, near_half=settings.curriculum.near_half, floor=settings.curriculum.floor
@@ -229,16 +226,16 @@ class TrainingRun:
         )
 
     async def run_sft(self, kept: Checkpoint | None) -> None:
-        """Take what is left of the lessons; then keep the model with which reinforcement begins.
+        """Take the remaining SFT steps; then keep the model with which GRPO begins.
 
-        Whoever stops it is heard between two steps, and what was learned until then is kept.
+        A cancellation is raised between two steps, after a checkpoint.
         """
         table, school = self.job.settings.warm, self.job.environment.sft_source
         if table.steps:
             if school is None:
                 raise ConfigError(
-                    f"warm.steps: there are no lessons for {self.job.environment.origin.taskset}: expected 0, found "
-                    f"{table.steps}"
+                    f"warm.steps: there are no SFT examples for {self.job.environment.origin.taskset}: "
+                    f"expected 0, found {table.steps}"
                 )
             optimizer = sft_optimizer(self.model, table)
             if kept is not None:
@@ -262,7 +259,7 @@ class TrainingRun:
     async def run_grpo(
         self, kept: Checkpoint | None, backend: "Callable[..., GRPOLoop | TrlLoop]" = GRPOLoop
     ) -> TrainingResult:
-        """Take what is left of the steps of GRPO, by our own loop or what does as it does."""
+        """Take the remaining steps of GRPO, by our own loop or another backend."""
         settings = self.job.settings
         with self.processes.raise_together():
             loop = backend(self.model, self.loaded.tokenizer, self.source, self.scorer, settings, self.reference(kept))
@@ -270,7 +267,7 @@ class TrainingRun:
             loop.auxiliary_sft = make_auxiliary_sft(settings, self.job.environment, self.loaded.tokenizer)
             if kept is not None and kept.name.step:
                 if loop.optimizer is None:
-                    self.job.note("what the optimizer knew was not kept (FSDP, DeepSpeed): its averages begin anew")
+                    self.job.note("the optimizer's state was not kept (FSDP, DeepSpeed): its averages start again")
                 restore_state(kept.state, loop.optimizer, generators)
                 self.restore(kept)
                 loop.step = kept.name.step
@@ -282,7 +279,7 @@ class TrainingRun:
                 with self.processes.raise_together():
                     step = await unwrap_errors(loop.advance())
             except (CapReached, asyncio.CancelledError):
-                if loop.step == at:  # no weight was touched: what was learned since the last checkpoint is kept
+                if loop.step == at:  # no weight has changed: what was learned since the last checkpoint is kept
                     self.source.restore(drawn)
                     loop.generator.set_state(lot)
                     self.save(CheckpointName("step", at), capture_state(loop.optimizer, generators))
@@ -295,7 +292,7 @@ class TrainingRun:
         return self.finish(loop.step)
 
     def reference(self, kept: Checkpoint | None) -> "Qwen2ForCausalLM | None":
-        """Return the model that reinforcement began with, where divergences from it are counted."""
+        """Return the model that GRPO began with, where the KL divergence from it is counted."""
         if not self.job.settings.grpo.kl:
             return None
         if kept is None or not kept.name.step:
@@ -304,26 +301,26 @@ class TrainingRun:
         return cast("Qwen2ForCausalLM", torch.nn.Module.to(first, self.model.device))
 
     def restore(self, kept: Checkpoint) -> None:
-        """Take up adapters, the curriculum and the count of dollars where they were."""
+        """Restore adapters, the curriculum and the dollars spent."""
         load_adapters(self.model, kept.state.tensors)
         facts = kept.state.facts
         self.source.restore(cast("dict[str, object]", facts["source"]))
         self.scorer.dollars_spent = float(cast("float", facts["spent"])) / self.processes.count
 
     async def baselines(self) -> Mapping[str, float]:
-        """Return what others come to on the judged tasks."""
+        """Return the scores of other policies on the validation tasks."""
         ground = self.job.environment
         wanted = self.processes.main and ground.validation_tasks
         return await ground.baselines() if wanted and ground.baselines is not None else {}
 
     def validation_plans(self, number: int) -> list[str]:
-        """Return the likeliest plans for the judged tasks where this step is followed by an exam, else nothing."""
+        """Return the greedy plans for the validation tasks where validation follows this step, else nothing."""
         settings, items = self.job.settings, self.job.environment.validation_tasks
         due = number % settings.tasks.every == 0 or number == settings.grpo.steps
         return self.greedy_plans(items) if items and due else []
 
     async def record_step(self, step: StepMetrics, texts: Sequence[str], beside: Mapping[str, float]) -> None:
-        """Judge what texts there are, write the step down, tell whoever watches; Diverged where it is no number."""
+        """Validate, write the step down, call the watchers; TrainingDiverged where a figure is not finite."""
         if not (isfinite(step.loss) and isfinite(step.gradient)):
             raise TrainingDiverged(
                 f"step {step.number}: the loss is {step.loss}, the gradient's length {step.gradient}"
@@ -338,8 +335,8 @@ class TrainingRun:
             watcher(step)
 
     def due(self, number: int) -> bool:
-        """Whether this step is followed by a checkpoint: by its number, or by the clock."""
-        late = self.checkpoint_is_old()  # asked in every process, whatever the number says
+        """Whether a checkpoint follows this step: by its number, or by the clock."""
+        late = self.checkpoint_is_old()  # a collective call: every process makes it
         return late or number % self.job.settings.keep.every == 0 or number == self.job.settings.grpo.steps
 
     def checkpoint_is_old(self) -> bool:
@@ -349,7 +346,7 @@ class TrainingRun:
         )
 
     def save(self, place: CheckpointName, state: TrainingState) -> None:
-        """Write a checkpoint; Diverged, with the one before in its place, where a weight is no number."""
+        """Write a checkpoint; TrainingDiverged, the one before staying, where a weight is not finite."""
         weights, spent = self.weights(), self.processes.sum(self._spent())
         lots = self.processes.gather_texts(rng_state_json(state)) if self.processes.count > 1 and state.tensors else []
         with self.processes.raise_together():
@@ -364,7 +361,7 @@ class TrainingRun:
                 )
 
     def finish(self, steps: int) -> TrainingResult:
-        """Write the conductor without the state of its training, and say where it is."""
+        """Write the conductor without the state of its training; return where it is."""
         place, weights, spent = CheckpointName("step", steps), self.weights(), self.processes.sum(self._spent())
         with self.processes.raise_together():
             if self.processes.main:
@@ -376,7 +373,7 @@ class TrainingRun:
         )
 
     def _spent(self) -> float:
-        """Return what this process's calls of workers came to in dollars."""
+        """Return what this process's calls of workers cost in dollars."""
         purse = self.job.environment.purse
         return self.scorer.dollars_spent if purse is None else purse.spent
 
@@ -416,7 +413,7 @@ class TrainingRun:
 
 @contextmanager
 def _sft_chunks(run: TrainingRun, school: SFTSource, first: int) -> Iterator[ChunkSource]:
-    """Yield a run's lessons as tokens; a GPU's are made by other processes, ahead of time."""
+    """Yield a run's SFT examples as tokens; for a GPU other processes make them ahead of time."""
     table, tokenizer = run.job.settings.warm, run.loaded.tokenizer
     if not school.worker_module or run.model.device.type == "cpu":
         yield lambda number: make_chunk(number, school.examples, tokenizer, table)
@@ -427,7 +424,7 @@ def _sft_chunks(run: TrainingRun, school: SFTSource, first: int) -> Iterator[Chu
 
 
 async def unwrap_errors(work: Awaitable[T]) -> T:
-    """Await what performs many runs at once; what one of them raises is raised as itself."""
+    """Await what performs many runs at once; raise the first error of one of them instead of an ExceptionGroup."""
     try:
         return await work
     except ExceptionGroup as group:
@@ -435,7 +432,7 @@ async def unwrap_errors(work: Awaitable[T]) -> T:
 
 
 async def _pending_cancellation() -> asyncio.CancelledError | None:
-    """Let the event loop run; return what it stops this task with."""
+    """Let the event loop run once; return the cancellation of this task, if there is one."""
     try:
         await asyncio.sleep(0)
     except asyncio.CancelledError as stop:
@@ -444,27 +441,27 @@ async def _pending_cancellation() -> asyncio.CancelledError | None:
 
 
 def _checkpoint_to_resume(order: TrainingJob, shelf: CheckpointStore, processes: int) -> Checkpoint | None:
-    """Return the checkpoint to go on from; ConfigError where that was not asked for, or it is of something else."""
+    """Return the checkpoint to resume; ConfigError without --resume, or where it is of another run."""
     there = shelf.places()
     if not order.resume:
         if there:
             raise ConfigError(
-                f"{order.folder}: there is a run of training here already ({there[-1].folder_name}): --resume goes on with "
+                f"{order.folder}: there is a training run here already ({there[-1].folder_name}): --resume continues "
                 "it, or choose another --out"
             )
         return None
     shelf.tidy()
     kept = shelf.newest()
     if kept is None:
-        order.note("there is no checkpoint to go on from yet: it begins at the beginning")
+        order.note("there is no checkpoint to resume yet: training starts at the beginning")
         return None
     _refuse_mismatch(kept, order, processes)
-    order.note(f"goes on after {kept.name.folder_name}")
+    order.note(f"resumes after {kept.name.folder_name}")
     return kept
 
 
 def _main_checkpoint(shelf: CheckpointStore, found: str, rank: int) -> Checkpoint | None:
-    """Return the checkpoint that the main process has found, with this process's own sources of chance."""
+    """Return the checkpoint that the main process has found, with this process's own random generators."""
     place = CheckpointName.parse(found)
     if place is None:
         return None
@@ -477,8 +474,8 @@ def _refuse_mismatch(kept: Checkpoint, order: TrainingJob, processes: int) -> No
     facts = kept.state.facts
     if (count := facts.get("processes", 1)) != processes:
         raise ConfigError(
-            f"{kept.folder}: a checkpoint of {count} processes, and now there are {processes}: a run goes on with as "
-            "many as it began with, or begins anew in another --out (model.start may be this checkpoint)"
+            f"{kept.folder}: a checkpoint of {count} processes, and now there are {processes}: a run continues with "
+            "as many as it began with, or starts again in another --out (model.start may be this checkpoint)"
         )
     before, now = cast("dict[str, object]", facts["settings"]), _fixed_settings(order.settings)
     before = _fixed_settings(TrainSettings()) | before  # a key that is newer than the checkpoint had its default
@@ -486,7 +483,7 @@ def _refuse_mismatch(kept: Checkpoint, order: TrainingJob, processes: int) -> No
         if before.get(key) != now.get(key):
             raise ConfigError(
                 f"{kept.folder}: a checkpoint of other settings: {key} was {before.get(key)!r}, and is "
-                f"{now.get(key)!r}: a run goes on with what it began with, or begins anew in another --out"
+                f"{now.get(key)!r}: a run continues with what it began with, or starts again in another --out"
             )
     before, now = cast("dict[str, object]", facts["ground"]), dict(order.environment.identity)
     for key in sorted({*before, *now}):
@@ -499,7 +496,7 @@ def _refuse_mismatch(kept: Checkpoint, order: TrainingJob, processes: int) -> No
 
 
 def _fixed_settings(settings: TrainSettings) -> dict[str, object]:
-    """Return the settings that figures hang on, by dotted key."""
+    """Return the settings that figures depend on, by dotted key."""
     found: dict[str, object] = {}
     for key, value in settings.model_dump(mode="json", exclude=set(_CHANGEABLE_TABLES)).items():
         found |= {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
@@ -507,7 +504,7 @@ def _fixed_settings(settings: TrainSettings) -> dict[str, object]:
 
 
 def _load_start(order: TrainingJob, kept: Checkpoint | None) -> LoadedModel:
-    """Open what the run goes on from, or begins with."""
+    """Load what the run resumes from, or starts with."""
     table = order.settings.model
     if kept is not None:
         first = kept.folder.with_name(CheckpointName("step", 0).folder_name)  # what adapters were added to
@@ -518,10 +515,10 @@ def _load_start(order: TrainingJob, kept: Checkpoint | None) -> LoadedModel:
     school = order.environment.sft_source
     if school is None:
         raise ConfigError(
-            f"model.start: there are no lessons for {order.environment.origin.taskset}, so it cannot begin from scratch: "
-            "expected a checkpoint's folder or a model on the hub"
+            f"model.start: there are no SFT examples for {order.environment.origin.taskset}, so it cannot begin from "
+            "scratch: expected a checkpoint's folder or a model on the hub"
         )
-    order.note("counts the words of lessons, for a tokenizer")
+    order.note("counts the words of the SFT examples, for a tokenizer")
     tokenizer = school.tokenizer()
     size = Qwen2Size(table.layers, table.width, table.heads, table.inner, table.longest)
     return LoadedModel(new_qwen2(tokenizer.get_vocab_size(), size, order.settings.seed), tokenizer, PAD_ID, END_ID)

@@ -1,37 +1,25 @@
-"""TRL step by step: what the plain loop offers (`reference.Loop`), so that a run is driven alike by either.
+"""GRPO by TRL: its optimizer steps, processes, adapters and vLLM, with our tasks, rewards and advantages.
 
-TRL trains in a thread of its own, which stands still between steps; plans are performed in the event loop that awaits
-the step. Invariants: while nobody awaits a step nothing changes; a step that is cancelled, once or more often, has
-either touched no weight, or is whole when the cancellation comes through. Deliberately absent: what happens after a
-step (`session`).
+A model of Qwen2's layout is sampled by `rollout` through TRL's `rollout_func`, and plans are performed by its reward
+function. A small model on a processor is also read by our own pass, through `compute_loss`, with an exact KL; any other
+model is read by TRL. TRL trains in a thread that waits between steps, so `training_run` drives it as it drives `grpo`.
 
-What TRL is told of a run: its arguments, the adapters, the tokenizer as its kind wants it.
+Invariants: tokens and, where `rollout` samples, log-probabilities are the sampler's; a plan that a worker's fault
+spoiled has no advantage and is counted as masked; a loss or gradient that is not finite stops training before any
+weight changes; a step that is canceled has changed no weight, or is complete when the cancellation arrives; an error in
+one process stops all of them, after the same collective calls.
 
-Invariant: whatever is not a run's own setting is fixed here, so that TRL trains what the plain loop trains: the same
-optimizer, schedule, clipping and loss; it samples nothing in advance, saves nothing, draws no bars, reports nowhere.
-Deliberately absent: where processes run (`accelerate launch` says that), and TRL's other algorithms.
+Where TRL's documented hooks do not suffice, its private methods are overridden or called (lines of TRL 1.16's
+`grpo_trainer.py`):
+- `_generate_and_score_completions`: the number of completions is that of the data loader's rows (1581), so second
+  rounds could not join a batch; advantages have no hook (2763-2793); a data loader reads ahead, so tasks drawn there
+  would be a step behind the curriculum.
+- `_get_grad_norm` (transformers): `on_pre_optimizer_step` is not told the norm, and `on_step_end` comes too late.
+- `_tokenize_prompts`, `_generate_single_turn`: there is no public way to generate without training.
+- `_send_telemetry`: the environment variable that switches it off is read before this module can set it.
+`environment_factory` is for tools that a model calls while it writes; a conductor writes a whole plan first.
 
-A step on its way through TRL: what all processes' completions came to, their advantages, what was learned of them.
-
-Invariant: every process reckons the same from the same. Deliberately absent: how a step is taken (`trainer`).
-
-GRPO with TRL: its optimizer steps, processes, adapters, vLLM and losses; our tasks, rewards and advantages.
-
-TRL goes from prompts to samples, rewards, advantages and the loss, and so do we, in the same places: a step draws its
-tasks when it begins (a data loader would draw ahead, and the curriculum and checkpoints would be a step off), the one
-async reward function performs every plan, second rounds are sampled and performed after the first ones and join their
-batch, and advantages are `advantage`'s, over all processes. Models of Qwen2's layout are sampled by `rollout`, which
-reads a prompt once for its group, unless weights lie in pieces or vLLM samples; small ones on a processor are also read
-by `shared`, and their KL is exact; whatever else there is is TRL's to sample and to read. Invariants:
-tokens and, from `rollout`, log-probabilities are the sampler's; what a worker spoilt has no advantage and is counted
-as masked; a loss or gradient that is no number stops training before any weight is touched; what stops one process
-while plans are performed stops all, after the same collective calls. Deliberately absent: TRL's checkpoints (it
-pickles), progress bars, and its telemetry: nothing is sent anywhere.
-
-What takes all processes of a training by TRL at once: likeliest plans of a large model, its weights in one piece.
-
-Invariants: every process calls these at the same place; nothing is drawn by lot, so no later sample changes.
-Deliberately absent: small models of our own (`exam` asks them in one process), and what optimizers hold in pieces.
+Deliberately absent: TRL's checkpoints (they are pickled), progress bars and telemetry.
 """
 
 import asyncio
@@ -53,7 +41,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import torch
 from datasets import Dataset
-from peft import PeftModel
+from peft import LoraConfig, PeftModel
 from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
@@ -66,13 +54,12 @@ from trl.trainer.utils import add_fused_lm_head
 
 from shikisha.core.errors import ConfigError, TrainingDiverged
 from shikisha.evals.taskset import TaskItem
-from shikisha.training.advantage_variants import Floats
 from shikisha.training.environment import TaskCurriculum
-from shikisha.training.grpo import PlanPrompt, RolloutGroup, step_advantages, without_exploration
+from shikisha.training.grpo import MAX_GRAD_NORM, step_advantages, without_exploration
 from shikisha.training.metrics import SAMPLES_PER_STEP, StepMetrics, rollout_metrics, second_round_shares
-from shikisha.training.plan_reward import PlanScorer
+from shikisha.training.plan_reward import Floats, PlanScorer
 from shikisha.training.process_group import current_process_group
-from shikisha.training.rollout import END_ID, PAD_ID, full_logprobs, sample
+from shikisha.training.rollout import END_ID, PAD_ID, PlanPrompt, RolloutGroup, full_logprobs, sample
 from shikisha.training.settings import TrainSettings
 from shikisha.training.sft import AuxiliarySFT
 from shikisha.training.trl_batch import (
@@ -80,23 +67,405 @@ from shikisha.training.trl_batch import (
     PlanRewardFunction,
     ReferenceLogprobs,
     average_gradients,
-    forward_rows,
     gather_groups,
     join_batches,
     max_over_processes,
+    rows_loss,
     to_trl_rows,
 )
 
 if TYPE_CHECKING:
-    from peft import LoraConfig
     from tokenizers import Tokenizer
     from transformers import PreTrainedModel
 
-_MAX_GRAD_NORM = 1.0
+    from shikisha.training.checkpoint import Checkpoint
+    from shikisha.training.training_run import TrainingResult, TrainingRun
+
+_SEED_STRIDE = 1_000_003  # TRL's data loaders draw from the seed that sampling uses: each step gets one of its own
+_PROMPTS_AT_ONCE = 16  # in each process, where greedy plans are generated
+_SAMPLING_OPTIONS = ("temperature", "top_p", "top_k", "min_p")
+_UNSCORED_MESSAGE = "All reward functions returned None"  # such completions are masked and counted
+_IGNORED_WARNINGS: tuple[tuple[str, type[Warning]], ...] = (
+    ("`[a-z_]*gradient_checkpointing[a-z_]*` is deprecated", FutureWarning),  # TRL calls transformers by the old name
+)
+
+
+async def run_trl(run: "TrainingRun", checkpoint: "Checkpoint | None") -> "TrainingResult":
+    """Take the remaining steps of a run; where the model reads a chat, by its chat template."""
+    loaded = run.loaded
+    tokenizer: Tokenizer | PreTrainedTokenizerFast = loaded.tokenizer
+    if not run.job.settings.model.brief:
+        if loaded.pad is None or loaded.end is None:
+            raise ConfigError("model.start: expected a model with a pad and an end token")
+        tokenizer = wrap_tokenizer(loaded.tokenizer, loaded.pad, loaded.end, loaded.template)
+
+    def loop(model: "PreTrainedModel", _: "Tokenizer", *more: object) -> TrlLoop:
+        made = TrlLoop(model, tokenizer, *more)  # type: ignore[arg-type]  # as they come
+        run.weights = partial(gather_weights, made.trainer)
+        if not made.trainer.own_forward:
+            run.greedy_plans = partial(generate_greedy_plans, made.trainer)
+        return made
+
+    return await run.run_grpo(checkpoint, loop)
+
+
+class TrlLoop:
+    """A policy and the state of its training: what `grpo.GRPOLoop` is, by TRL. `advance` takes one step."""
+
+    def __init__(
+        self,
+        model: "PreTrainedModel",
+        tokenizer: "Tokenizer | PreTrainedTokenizerFast",
+        curriculum: TaskCurriculum,
+        scorer: PlanScorer,
+        settings: TrainSettings,
+        reference: "PreTrainedModel | None" = None,
+    ) -> None:
+        self.trainer = PlanGRPOTrainer(model, tokenizer, curriculum, scorer, settings, reference)
+        if settings.grpo.explores and self.trainer.rollout_func is None:
+            raise ConfigError("grpo.phases: explore: expected 0 where TRL or vLLM samples, or weights lie in pieces")
+        self._steps = settings.grpo.steps
+        self._thread: Thread | None = None
+        self._taken: Future[StepMetrics] = Future()
+        self._go = Semaphore(0)
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """The optimizer; None where every process holds a piece of it, and nothing of it is kept."""
+        return None if self.trainer.sharded else self.trainer.policy_optimizer
+
+    @property
+    def generator(self) -> torch.Generator:
+        """What samples are drawn with."""
+        return self.trainer.generator
+
+    @property
+    def step(self) -> int:
+        """How many steps were taken."""
+        return self.trainer.step
+
+    @step.setter
+    def step(self, taken: int) -> None:
+        self.trainer.step = taken
+
+    @property
+    def auxiliary_sft(self) -> AuxiliarySFT | None:
+        """SFT examples next to reinforcement."""
+        return self.trainer.auxiliary_sft
+
+    @auxiliary_sft.setter
+    def auxiliary_sft(self, examples: AuxiliarySFT | None) -> None:
+        self.trainer.auxiliary_sft = examples
+
+    async def advance(self) -> StepMetrics:
+        """Take one step and return its metrics."""
+        self._taken = Future()
+        self.trainer.rollouts.begin(asyncio.get_running_loop())
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = Thread(target=self._train, name="trl", daemon=True)
+            self._thread.start()
+        else:
+            self._go.release()
+        waited = asyncio.wrap_future(self._taken)
+        try:
+            return await asyncio.shield(waited)
+        except asyncio.CancelledError:
+            self.trainer.rollouts.stop()
+            while not waited.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([waited])
+            raise
+        finally:
+            if waited.exception() is not None or waited.result().number >= self._steps:
+                await asyncio.to_thread(self._thread.join)
+
+    def _train(self) -> None:
+        try:
+            self.trainer.run(self._finish_step)
+        except BaseException as error:  # noqa: BLE001 - raised again where the step is awaited
+            self._taken.set_exception(error)
+
+    def _finish_step(self, step: StepMetrics) -> None:
+        self._taken.set_result(step)
+        if step.number < self._steps:
+            self._go.acquire()
+
+
+class PlanGRPOTrainer(GRPOTrainer):
+    """TRL's trainer with our tasks, plan rewards and advantages."""
+
+    def __init__(
+        self,
+        model: "PreTrainedModel",
+        tokenizer: "Tokenizer | PreTrainedTokenizerFast",
+        curriculum: TaskCurriculum,
+        scorer: PlanScorer,
+        settings: TrainSettings,
+        reference: "PreTrainedModel | None" = None,
+    ) -> None:
+        table, pad, end = settings.grpo, model.config.pad_token_id, model.config.eos_token_id
+        if table.kl and reference is None and not settings.model.lora:
+            raise ConfigError("grpo.kl: a divergence needs the model that training began with")
+        fast = tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) else wrap_tokenizer(tokenizer, pad, end)
+        bare = tokenizer.backend_tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) else tokenizer
+        self.curriculum, self.settings, self.current = curriculum, settings, TrlStep()
+        self.processes = current_process_group()
+        self.rollouts = PlanRewardFunction(bare, fast.eos_token_id, scorer, settings)
+        self.own_forward, self._begun = uses_own_forward(model, settings), 0
+        with quiet_trl():
+            super().__init__(
+                model=model,
+                reward_funcs=cast("Callable[..., list[float | None]]", self.rollouts.perform),  # TRL takes async ones
+                args=grpo_config(settings, self.processes.count, self.own_forward),
+                train_dataset=Dataset.from_dict({"prompt": [""] * table.tasks * max(1, table.steps)}),
+                processing_class=fast,
+                peft_config=lora_config(settings),
+            )
+        if uses_own_sampler(model, settings) and not self.sharded:
+            self.rollout_func = self._sample
+        self.auxiliary_sft: AuxiliarySFT | None = None
+        self.remove_callback(PrinterCallback)
+        self.generator = torch.Generator().manual_seed(settings.seed + self.accelerator.process_index)
+        self._reference: ReferenceLogprobs | None = None
+        if table.kl and self.own_forward:
+            self._reference = _reference_logprobs(self.model, reference, table.temperature)
+        elif table.kl:
+            self.beta, self.ref_model = table.kl, _prepare_reference(self, reference)
+        if not self.sharded:
+            self.create_optimizer()  # now, so that its state can be restored
+        elif settings.model.lora:
+            raise ConfigError("model.lora: adapters are trained with DDP: expected no FSDP and no DeepSpeed")
+
+    def run(self, callback: Callable[[StepMetrics], object] | None = None) -> None:
+        """Take the remaining steps; call `callback` after each.
+
+        TrainingDiverged where the loss or a gradient is not finite: the weights are those of the step before.
+        """
+        left = self.settings.grpo.steps - self.step
+        if left > 0:
+            self._begun, self._callback, self.args.max_steps = self.step, callback, left
+            self.state.global_step = 0
+            with quiet_trl():
+                self.train()
+            self._policy.train(mode=False)
+
+    @property
+    def step(self) -> int:
+        """How many steps were taken, all of the run."""
+        return self._begun + int(self.state.global_step)
+
+    @step.setter
+    def step(self, taken: int) -> None:
+        self._begun, self.state.global_step = taken, 0
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LambdaLR:  # noqa: ARG002
+        """Let the learning rate follow the settings, from the next step on."""
+        rate, begun = self.settings.grpo.rate, self._begun
+        held = optimizer or self.policy_optimizer
+        for options in held.param_groups:
+            options["lr"] = options["initial_lr"] = rate
+        self.lr_scheduler = LambdaLR(held, lambda more: self.settings.learning_rate_at(begun + more) / rate)
+        self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def training_step(self, model: Module, inputs: object, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """Add a part of the step's gradient; over all processes, where our own pass goes around TRL's wrapping."""
+        found: Tensor = super().training_step(model, inputs, num_items_in_batch)  # type: ignore[no-untyped-call]
+        several = self.accelerator.sync_gradients and self.accelerator.num_processes > 1
+        if self.own_forward and self.current.kept and several:
+            average_gradients(self.accelerator, self._policy.parameters())
+        return found
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Note TRL's figures as it does; report the step's metrics."""
+        super().log(logs, start_time)
+        if "grad_norm" in logs and self._callback is not None:
+            step = self.current.metrics(self.step, float(logs["grad_norm"]), self.settings)
+            self._callback(step if self.auxiliary_sft is None else replace(step, replay=self.auxiliary_sft.last))
+
+    def _generate_and_score_completions(self, inputs: object) -> dict[str, Tensor]:  # noqa: ARG002 - they are blank
+        """Return TRL's batch: of this process's share of the tasks, first rounds and second ones."""
+        self.current = current = TrlStep()
+        torch.manual_seed(
+            (self.settings.seed * _SEED_STRIDE + self.step) * _SEED_STRIDE + self.accelerator.process_index
+        )
+        items = self.curriculum.draw(self.settings.grpo.tasks)
+        share = len(items) // self.accelerator.num_processes
+        self.rollouts.at(self.step)
+        questions = [PlanPrompt(item) for item in items[self.accelerator.process_index * share :][:share]]
+        firsts, batch = self._rollout(questions, self.settings.grpo.group)
+        seconds, more = self._rollout(self._second_rounds(firsts), self.settings.second_group)
+        current.groups = [*firsts, *seconds]
+        current.all_groups = gather_groups(self.processes, current.groups)
+        self.curriculum.update(items, [one.right for one in current.all_groups if not one.second])
+        current.compare(self.settings, self.step)
+        rows = join_batches([batch, more] if seconds else [batch], self.args.gradient_accumulation_steps)
+        current.set_advantages(rows, self.accelerator.process_index, self.accelerator.num_processes)
+        if self.own_forward:
+            rows["old_per_token_logps"] = rows["sampling_per_token_logps"]
+        return rows
+
+    def _rollout(self, questions: Sequence[PlanPrompt], size: int) -> tuple[list[RolloutGroup], dict[str, Tensor]]:
+        """Sample and perform in TRL's way; return groups of this size, and TRL's batch of them."""
+        if not questions:
+            return [], {}
+        self.num_generations = self.rollouts.size = size
+        columns = [{"prompt": self.rollouts.prompt(one), "question": one} for one in questions]
+        rows = cast("list[dict[str, Tensor]]", [dict(one) for one in columns for _ in range(size)])  # and what is none
+        with quiet_trl():
+            batch: dict[str, Tensor] = super()._generate_and_score_completions(rows)
+        self.processes.raise_first(self.rollouts.failure)
+        return list(self.rollouts.groups(questions, batch)), batch
+
+    def _second_rounds(self, firsts: Sequence[RolloutGroup]) -> list[PlanPrompt]:
+        """Return the second rounds; every process has as many, so some are repeated where others have more."""
+        questions = self.rollouts.second_rounds(firsts, self.step)
+        count = max_over_processes(self.processes, len(questions))
+        return list(islice(cycle(questions or [group.question for group in firsts]), count))
+
+    def _sample(self, prompts: list[str], _: GRPOTrainer) -> dict[str, Sequence[object]]:
+        """Sample as `rollout_func` does: a completion for each of the prompts, which come in groups."""
+        size = self.rollouts.size
+        ids = self.tokenize(prompts[::size])
+        drawn = sample(self._policy, ids, size, self.settings.grpo.longest, self.generator, self.rollouts.sampling)
+        return to_trl_rows(ids, drawn)
+
+    def tokenize(self, prompts: list[str]) -> list[list[int]]:
+        """Return the tokens of prompts, or of chats."""
+        ids: list[list[int]] = self._tokenize_prompts(prompts)[0]
+        return ids
+
+    def compute_loss(
+        self,
+        model: Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
+        """Return the loss of a part of the batch, ours or TRL's; TrainingDiverged where it is not finite."""
+        if self.own_forward and not self.current.kept:
+            return torch.zeros((), requires_grad=True)  # no gradient, so no weight moves
+        table, parts = self.settings.grpo, float(self.current_gradient_accumulation_steps)
+        if self.own_forward:
+            loss = rows_loss(self._policy, inputs, self.settings, self._reference)
+            terms = self._mean_over_processes(torch.stack([loss.policy, loss.kl, loss.entropy]).detach() / parts)
+            total = (loss.policy + table.kl * loss.kl) / parts
+            if float(terms[2]) * parts < table.entropy_floor:
+                total = total - table.entropy * loss.entropy / parts
+        else:
+            total = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            noted = self._metrics["train"]
+            kl, entropy = (noted[name][-1] / parts if noted.get(name) else 0.0 for name in ("kl", "entropy"))
+            terms = self._mean_over_processes(torch.stack([total.detach(), *total.new_tensor([kl, entropy])]))
+        if self.auxiliary_sft is not None and not self.current.auxiliary_sft_done:  # with the first part of the batch
+            self.current.auxiliary_sft_done, total = True, total + self.auxiliary_sft.loss(self._policy, self.step)
+        if not bool(torch.isfinite(terms).all()):
+            raise TrainingDiverged(f"step {self.step}: the loss is no number; the weights are those of the step before")
+        self.current.terms += terms.cpu()
+        return total
+
+    def _mean_over_processes(self, terms: Tensor) -> Tensor:
+        found: Tensor = self.accelerator.reduce(terms, reduction="mean")
+        return found
+
+    def _get_grad_norm(self, model: Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
+        found: Tensor | float = super()._get_grad_norm(model, grad_norm)  # type: ignore[no-untyped-call]
+        if not isfinite(float(found)):
+            raise TrainingDiverged(
+                f"step {self.step}: the gradient is no number; the weights are those of the step before"
+            )
+        return found
+
+    @property
+    def sharded(self) -> bool:
+        """Whether weights and optimizer lie in pieces, one in each process."""
+        return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
+
+    @property
+    def policy_optimizer(self) -> Optimizer:
+        """The optimizer; ConfigError where it is made when training begins."""
+        if self.optimizer is None:
+            raise ConfigError("FSDP and DeepSpeed make the optimizer when training begins: there is none yet")
+        return self.optimizer
+
+    def _send_telemetry(self) -> None:
+        """Send nothing: whom we train for has not been asked."""
+
+    @property
+    def _policy(self) -> "Qwen2ForCausalLM":
+        """The bare model, adapters in their places."""
+        model = self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
+        return cast("Qwen2ForCausalLM", model)
+
+
+@dataclass(slots=True)
+class TrlStep:
+    """A step on its way through TRL; `terms` are policy loss, KL and entropy, added up over the parts of its batch.
+
+    Every process computes the same from the same.
+    """
+
+    groups: Sequence[RolloutGroup] = ()  # this process's own
+    all_groups: Sequence[GroupSummary] = ()  # of all processes
+    advantages: Floats = field(default_factory=lambda: np.zeros(0))  # of all processes
+    zero_variance: float = 0.0
+    terms: Tensor = field(default_factory=lambda: torch.zeros(3))
+    begun: float = field(default_factory=perf_counter)
+    sampled: float = 0.0
+    auxiliary_sft_done: bool = False
+
+    @property
+    def kept(self) -> int:
+        """How many completions there are to learn from."""
+        return int(np.count_nonzero(self.advantages))
+
+    def compare(self, settings: TrainSettings, step: int) -> None:
+        """Compute the advantages of all processes' completions."""
+        scored, second = [one.found for one in self.all_groups], [one.second for one in self.all_groups]
+        tasks = [f"{one.rank} {one.task}" for one in self.all_groups]
+        self.advantages, self.zero_variance = step_advantages(scored, second, settings, step, tasks)
+        self.sampled = perf_counter()
+
+    def set_advantages(self, rows: dict[str, Tensor], rank: int, processes: int) -> None:
+        """Put the advantages of this process into its rows, and what each row weighs in a mean over all of them.
+
+        TRL takes the mean over a process's rows, and then over processes; ours is over completions that have an
+        advantage, wherever they are. Rows after the last completion fill the batch up.
+        """
+        ranks = np.repeat([one.rank for one in self.all_groups], [len(one.found) for one in self.all_groups])
+        own = np.zeros(len(rows["prompt_ids"]))
+        own[: int((ranks == rank).sum())] = self.advantages[ranks == rank]
+        share = len(own) * processes / max(1, self.kept)
+        like = rows["advantages"]
+        rows["advantages"] = torch.tensor(own * share, dtype=torch.float32, device=like.device)
+        rows["weights"] = torch.tensor((own != 0) * share, dtype=torch.float32, device=like.device)
+
+    def metrics(self, number: int, gradient: float, settings: TrainSettings) -> StepMetrics:
+        """Return the step's record; `number` steps were taken, this one included."""
+        policy, kl, entropy = self.terms.tolist()
+        firsts = [one.found for one in self.all_groups if not one.second]
+        return StepMetrics(
+            number=number,
+            of=settings.grpo.steps,
+            **rollout_metrics(without_exploration(firsts, settings, number - 1)),
+            dollars=sum(each.dollars for one in self.all_groups for each in one.found),
+            second_round=second_round_shares(
+                [(one.at_hand, each) for one in self.all_groups if one.second for each in one.found]
+            ),
+            even=self.zero_variance,
+            entropy=entropy,
+            kl=kl,
+            loss=policy,
+            gradient=gradient,
+            rate=settings.learning_rate_at(number - 1),
+            tokens=sum(one.tokens for one in self.all_groups),
+            seconds={"sample and perform": self.sampled - self.begun, "learn": perf_counter() - self.sampled},
+            samples=tuple(group.sample() for group in self.groups[:SAMPLES_PER_STEP]),
+        )
 
 
 def uses_own_sampler(model: "PreTrainedModel", settings: TrainSettings) -> bool:
-    """Return whether `rollout` can sample this model: Qwen2's layout, and nobody else is to do it."""
+    """Return whether `rollout` samples this model: it has Qwen2's layout, and vLLM is not asked for."""
     config = model.config
     return (
         isinstance(model, Qwen2ForCausalLM)
@@ -107,9 +476,9 @@ def uses_own_sampler(model: "PreTrainedModel", settings: TrainSettings) -> bool:
 
 
 def uses_own_forward(model: "PreTrainedModel", settings: TrainSettings) -> bool:
-    """Return whether our own pass can read it too: a small one, on a processor, with our end.
+    """Return whether our own pass reads it too: a model on a processor, with our pad and end tokens.
 
-    It holds every token's probability at every place, which a large vocabulary makes too much of.
+    It holds every token's probability at every place, which is too much with a large vocabulary.
     """
     ours = (model.config.pad_token_id, model.config.eos_token_id) == (PAD_ID, END_ID)
     return uses_own_sampler(model, settings) and ours and not torch.cuda.is_available()
@@ -143,7 +512,7 @@ def grpo_config(settings: TrainSettings, processes: int, own: bool) -> GRPOConfi
         weight_decay=0.0,
         adam_beta1=table.betas[0],
         adam_beta2=table.betas[1],
-        max_grad_norm=_MAX_GRAD_NORM,
+        max_grad_norm=MAX_GRAD_NORM,
         loss_type="grpo",
         epsilon=table.clip,
         epsilon_high=table.clip_high,
@@ -171,10 +540,8 @@ def grpo_config(settings: TrainSettings, processes: int, own: bool) -> GRPOConfi
     )
 
 
-def lora_config(settings: TrainSettings) -> "LoraConfig | None":
+def lora_config(settings: TrainSettings) -> LoraConfig | None:
     """Return what LoRA adds to every linear layer but the last; None where all weights are trained."""
-    from peft import LoraConfig
-
     rank = settings.model.lora
     if not rank:
         return None
@@ -182,10 +549,9 @@ def lora_config(settings: TrainSettings) -> "LoraConfig | None":
 
 
 def wrap_tokenizer(tokenizer: "Tokenizer", pad: int, end: int, template: str = "") -> PreTrainedTokenizerFast:
-    """Return a bare tokenizer as TRL knows them: with its padding and end tokens, and a chat template if there is one.
+    """Return a bare tokenizer in TRL's form, with its pad and end tokens, and a chat template if there is one.
 
-    It is for decoding and for chats. Bare texts are encoded by the bare tokenizer: this one would read the name of a
-    special token in somebody's text as that token.
+    Without a template it reads the name of a special token in a text as plain text: tasks are written by others.
     """
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
@@ -193,329 +559,28 @@ def wrap_tokenizer(tokenizer: "Tokenizer", pad: int, end: int, template: str = "
         eos_token=tokenizer.id_to_token(end),
         chat_template=template or None,
         padding_side="left",
+        split_special_tokens=not template,
     )
-
-
-@dataclass(slots=True)
-class TrlStep:
-    """A step; `terms` are policy loss, KL and entropy, added up over the parts of its batch."""
-
-    groups: Sequence[RolloutGroup] = ()  # this process's own
-    all_groups: Sequence[GroupSummary] = ()  # everybody's
-    advantages: Floats = field(default_factory=lambda: np.zeros(0))  # everybody's advantages
-    even: float = 0.0
-    terms: Tensor = field(default_factory=lambda: torch.zeros(3))
-    begun: float = field(default_factory=perf_counter)
-    sampled: float = 0.0
-    replayed: bool = False  # the lessons beside it were taken
-
-    @property
-    def kept(self) -> int:
-        """How many completions there are to learn from."""
-        return int(np.count_nonzero(self.advantages))
-
-    def compare(self, settings: TrainSettings, step: int) -> None:
-        """Find the advantages of what was heard."""
-        found, second = [one.found for one in self.all_groups], [one.second for one in self.all_groups]
-        tasks = [f"{one.rank} {one.task}" for one in self.all_groups]
-        self.advantages, self.even = step_advantages(found, second, settings, step, tasks)
-        self.sampled = perf_counter()
-
-    def set_advantages(self, rows: dict[str, Tensor], rank: int, processes: int) -> None:
-        """Put the advantages of this process into its rows, and what each row weighs in a mean over all of them.
-
-        TRL takes the mean over a process's rows, and then over processes; ours is over completions that have an
-        advantage, wherever they are. Rows after the last completion fill the batch up.
-        """
-        ranks = np.repeat([one.rank for one in self.all_groups], [len(one.found) for one in self.all_groups])
-        own = np.zeros(len(rows["prompt_ids"]))
-        own[: int((ranks == rank).sum())] = self.advantages[ranks == rank]
-        share = len(own) * processes / max(1, self.kept)
-        like = rows["advantages"]
-        rows["advantages"] = torch.tensor(own * share, dtype=torch.float32, device=like.device)
-        rows["weights"] = torch.tensor((own != 0) * share, dtype=torch.float32, device=like.device)
-
-    def metrics(self, number: int, gradient: float, settings: TrainSettings) -> StepMetrics:
-        """Return the step's record; `number` steps were taken, this one included."""
-        policy, kl, entropy = self.terms.tolist()
-        pairs = [(one.at_hand, each) for one in self.all_groups if one.second for each in one.found]
-        return StepMetrics(
-            number=number,
-            of=settings.grpo.steps,
-            **rollout_metrics(
-                without_exploration([one.found for one in self.all_groups if not one.second], settings, number - 1)
-            ),
-            dollars=sum(each.dollars for one in self.all_groups for each in one.found),
-            second_round=second_round_shares(pairs),
-            even=self.even,
-            entropy=entropy,
-            kl=kl,
-            loss=policy,
-            gradient=gradient,
-            rate=settings.learning_rate_at(number - 1),
-            tokens=sum(one.tokens for one in self.all_groups),
-            seconds={"sample and perform": self.sampled - self.begun, "learn": perf_counter() - self.sampled},
-            samples=tuple(group.sample() for group in self.groups[:SAMPLES_PER_STEP]),
-        )
-
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-    from transformers import PreTrainedModel, Qwen2ForCausalLM
-
-TokenLogprobs = tuple[Tensor, Tensor | None, Tensor | None]
-"""Of rows: log-probabilities and entropies of their tokens, and a loss that only mixtures of experts have."""
-
-_SEED_STRIDE = 1_000_003  # TRL samples and shuffles with dice that its data loaders roll too: each step has its own
-_UNSCORED_MESSAGE = (
-    "All reward functions returned None"  # such completions are masked and counted; it shows all of a task
-)
-_IGNORED_WARNINGS: tuple[tuple[str, type[Warning]], ...] = (
-    ("`[a-z_]*gradient_checkpointing[a-z_]*` is deprecated", FutureWarning),  # TRL asks transformers by the old name
-)
-
-
-class PlanGRPOTrainer(GRPOTrainer):
-    """A policy, what it learns from, and the state of its training: what `reference.Loop` is, on TRL."""
-
-    def __init__(
-        self,
-        model: "PreTrainedModel",
-        tokenizer: "Tokenizer | PreTrainedTokenizerFast",
-        source: TaskCurriculum,
-        scorer: PlanScorer,
-        settings: TrainSettings,
-        reference: "PreTrainedModel | None" = None,
-    ) -> None:
-        table, pad, end = settings.grpo, model.config.pad_token_id, model.config.eos_token_id
-        if table.kl and reference is None and not settings.model.lora:
-            raise ConfigError("grpo.kl: a divergence needs the model that training began with")
-        chats = tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) else wrap_tokenizer(tokenizer, pad, end)
-        bare = tokenizer.backend_tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) else tokenizer
-        self.curriculum, self.settings, self.current, self.processes = (
-            source,
-            settings,
-            TrlStep(),
-            current_process_group(),
-        )
-        self.rollouts, self.own_forward, self._begun = (
-            PlanRewardFunction(bare, chats.eos_token_id, scorer, settings),
-            uses_own_forward(model, settings),
-            0,
-        )
-        with quiet_trl():
-            super().__init__(
-                model=model,
-                reward_funcs=cast("Callable[..., list[float | None]]", self.rollouts.perform),  # TRL takes async ones
-                args=grpo_config(settings, self.processes.count, self.own_forward),
-                train_dataset=Dataset.from_dict({"prompt": [""] * table.tasks * max(1, table.steps)}),
-                processing_class=chats,
-                peft_config=lora_config(settings),
-            )
-        if uses_own_sampler(model, settings) and not self.sharded:
-            self.rollout_func = self._sampled
-        self.auxiliary_sft: AuxiliarySFT | None = None
-        self.remove_callback(PrinterCallback)
-        self.generator = torch.Generator().manual_seed(settings.seed + self.accelerator.process_index)
-        self._held = (
-            _reference_logprobs(self.model, reference, table.temperature) if table.kl and self.own_forward else None
-        )
-        if table.kl and not self.own_forward:
-            self.beta, self.ref_model = table.kl, _prepare_reference(self, reference)
-        if not self.sharded:
-            self.create_optimizer()  # now, so that its state can be put back
-        elif settings.model.lora:
-            raise ConfigError("model.lora: adapters are trained with DDP: expected no FSDP and no DeepSpeed")
-
-    def run(self, watch: Callable[[StepMetrics], object] | None = None) -> None:
-        """Take what is left of the steps; tell `watch` of each when it is taken.
-
-        Diverged where the loss or a gradient is no number: the weights are those of the step before.
-        """
-        left = self.settings.grpo.steps - self.step
-        if left > 0:
-            self._begun, self._watch, self.args.max_steps = self.step, watch, left
-            self.state.global_step = 0
-            with quiet_trl():
-                self.train()
-            self._policy.train(mode=False)
-
-    @property
-    def step(self) -> int:
-        """How many steps were taken, all of the run."""
-        return self._begun + int(self.state.global_step)
-
-    @step.setter
-    def step(self, taken: int) -> None:
-        self._begun, self.state.global_step = taken, 0
-
-    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LambdaLR:  # noqa: ARG002
-        """Let the rate follow the settings, from the step that is next."""
-        rate, begun = self.settings.grpo.rate, self._begun
-        held = optimizer or self.policy_optimizer
-        for options in held.param_groups:
-            options["lr"] = options["initial_lr"] = rate
-        self.lr_scheduler = LambdaLR(held, lambda more: self.settings.learning_rate_at(begun + more) / rate)
-        self._created_lr_scheduler = True
-        return self.lr_scheduler
-
-    def training_step(self, model: Module, inputs: object, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        """Add a part of the step's gradient; over all processes, where our own pass goes around TRL's wrapping."""
-        found: Tensor = super().training_step(model, inputs, num_items_in_batch)  # type: ignore[no-untyped-call]
-        if (
-            self.own_forward
-            and self.current.kept
-            and self.accelerator.sync_gradients
-            and self.accelerator.num_processes > 1
-        ):
-            average_gradients(self.accelerator, self._policy.parameters())
-        return found
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Note TRL's figures as it does; tell whoever watches of the step."""
-        super().log(logs, start_time)
-        if "grad_norm" in logs and self._watch is not None:
-            told = self.current.metrics(self.step, float(logs["grad_norm"]), self.settings)
-            self._watch(told if self.auxiliary_sft is None else replace(told, replay=self.auxiliary_sft.last))
-
-    def _generate_and_score_completions(self, inputs: object) -> dict[str, Tensor]:  # noqa: ARG002 - they are blank
-        """Return TRL's batch: of this process's share of the tasks, first rounds and second ones."""
-        self.current = taking = TrlStep()
-        torch.manual_seed(
-            (self.settings.seed * _SEED_STRIDE + self.step) * _SEED_STRIDE + self.accelerator.process_index
-        )
-        items = self.curriculum.draw(self.settings.grpo.tasks)
-        mine = len(items) // self.accelerator.num_processes
-        self.rollouts.at(self.step)
-        asked = [PlanPrompt(item) for item in items[self.accelerator.process_index * mine :][:mine]]
-        firsts, batch = self._played(asked, self.settings.grpo.group)
-        seconds, more = self._played(self._second(firsts), self.rollouts.second_size)
-        taking.groups = [*firsts, *seconds]
-        taking.all_groups = gather_groups(self.processes, taking.groups)
-        self.curriculum.update(items, [one.right for one in taking.all_groups if not one.second])
-        taking.compare(self.settings, self.step)
-        rows = join_batches([batch, more] if seconds else [batch], self.args.gradient_accumulation_steps)
-        taking.set_advantages(rows, self.accelerator.process_index, self.accelerator.num_processes)
-        if self.own_forward:
-            rows["old_per_token_logps"] = rows["sampling_per_token_logps"]
-        return rows
-
-    def _played(self, asked: Sequence[PlanPrompt], size: int) -> tuple[list[RolloutGroup], dict[str, Tensor]]:
-        """Sample and perform in TRL's way; return groups of this size, and TRL's batch of them."""
-        if not asked:
-            return [], {}
-        self.num_generations = self.rollouts.size = size
-        shown = [{"prompt": self.rollouts.prompt(one), "asked": one} for one in asked]
-        rows = cast("list[dict[str, Tensor]]", [dict(one) for one in shown for _ in range(size)])  # and what is none
-        with quiet_trl():
-            batch: dict[str, Tensor] = super()._generate_and_score_completions(rows)
-        self.processes.raise_first(self.rollouts.failure)
-        return list(self.rollouts.groups(asked, batch)), batch
-
-    def _second(self, firsts: Sequence[RolloutGroup]) -> list[PlanPrompt]:
-        """Return the second rounds; every process has as many, so some come up again where others have more."""
-        asked = self.rollouts.second_rounds(firsts, self.step)
-        return list(
-            islice(cycle(asked or [group.question for group in firsts]), max_over_processes(self.processes, len(asked)))
-        )
-
-    def _sampled(self, prompts: list[str], _: GRPOTrainer) -> dict[str, Sequence[object]]:
-        """Sample as TRL wants it: a completion for each of the prompts, which come in groups."""
-        size = self.rollouts.size
-        ids, *_others = self._tokenize_prompts(prompts[::size])
-        drawn = sample(self._policy, ids, size, self.settings.grpo.longest, self.generator, self.rollouts.sampling)
-        return to_trl_rows(ids, drawn)
-
-    def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Tensor]]:
-        if self.settings.model.brief:
-            return [self.rollouts.encoded(prompt) for prompt in prompts], None, {}
-        found: tuple[list[list[int]], None, dict[str, Tensor]] = super()._tokenize_prompts(prompts)
-        return found
-
-    def _compute_loss(self, model: Module, inputs: dict[str, Tensor]) -> Tensor:
-        """Return TRL's loss, with our KL and entropy after our own pass; Diverged where it is no number."""
-        if self.own_forward and not self.current.kept:
-            return torch.zeros((), requires_grad=True)  # no gradient, so no weight moves
-        table, parts = self.settings.grpo, float(self.current_gradient_accumulation_steps)
-        if self.own_forward:
-            self._pass = forward_rows(self._policy, inputs, table.temperature, self._held)
-        total: Tensor = super()._compute_loss(model, inputs)  # type: ignore[no-untyped-call]
-        terms = self._terms(total.detach(), parts)
-        if self.own_forward:
-            total = total + table.kl * self._pass.kl / parts
-            if float(terms[2]) * parts < table.entropy_floor:
-                total = total - table.entropy * self._pass.entropy / parts
-        if self.auxiliary_sft is not None and not self.current.replayed:  # with the first part of the batch
-            self.current.replayed, total = True, total + self.auxiliary_sft.loss(self._policy, self.step)
-        if not bool(torch.isfinite(terms).all()):
-            raise TrainingDiverged(f"step {self.step}: the loss is no number; the weights are those of the step before")
-        self.current.terms += terms.cpu()
-        return total
-
-    def _terms(self, policy: Tensor, parts: float) -> Tensor:
-        """Return [3]: what this part of the batch adds to policy loss, KL and entropy, over all processes."""
-        if self.own_forward:
-            kl, entropy = self._pass.kl.detach(), self._pass.entropy.detach()
-        else:
-            noted = self._metrics["train"]
-            kl, entropy = (policy.new_tensor(noted[name][-1] if noted.get(name) else 0.0) for name in ("kl", "entropy"))
-        found: Tensor = self.accelerator.reduce(torch.stack([policy, kl / parts, entropy / parts]), reduction="mean")
-        return found
-
-    def _get_per_token_logps_and_entropies(self, model: Module, *given: object, **more: object) -> TokenLogprobs:
-        if self.own_forward:
-            return self._pass.logprobs, torch.zeros_like(self._pass.logprobs), None
-        return cast("TokenLogprobs", super()._get_per_token_logps_and_entropies(model, *given, **more))
-
-    def _get_grad_norm(self, model: Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
-        found: Tensor | float = super()._get_grad_norm(model, grad_norm)  # type: ignore[no-untyped-call]
-        if not isfinite(float(found)):
-            raise TrainingDiverged(
-                f"step {self.step}: the gradient is no number; the weights are those of the step before"
-            )
-        return found
-
-    @property
-    def sharded(self) -> bool:
-        """Whether weights and optimizer lie in pieces, one in each process."""
-        return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
-
-    @property
-    def policy_optimizer(self) -> Optimizer:
-        """The optimizer; ConfigError where it is made when training begins."""
-        if self.optimizer is None:
-            raise ConfigError("FSDP and DeepSpeed make the optimizer when training begins: there is none yet")
-        return self.optimizer
-
-    def _send_telemetry(self) -> None:
-        """Send nothing: whom we train for has not been asked."""
-
-    @property
-    def _policy(self) -> "Qwen2ForCausalLM":
-        """The bare model, adapters in their places."""
-        return cast(
-            "Qwen2ForCausalLM", self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
-        )
 
 
 def _reference_logprobs(
     model: Module | None, reference: "PreTrainedModel | None", temperature: float
 ) -> ReferenceLogprobs:
-    """Return what the model that training began with makes of completions."""
+    """Return the log-probabilities that the model gave when training began."""
 
-    def held(prompts: Sequence[Sequence[int]], tokens: Tensor, real: Tensor) -> Tensor:
+    def logprobs(prompts: Sequence[Sequence[int]], tokens: Tensor, mask: Tensor) -> Tensor:
         if isinstance(model, PeftModel):
             with model.disable_adapter():
                 return full_logprobs(
-                    cast("Qwen2ForCausalLM", model.get_base_model()), prompts, tokens, temperature, real
+                    cast("Qwen2ForCausalLM", model.get_base_model()), prompts, tokens, temperature, mask
                 )
-        return full_logprobs(cast("Qwen2ForCausalLM", reference), prompts, tokens, temperature, real)
+        return full_logprobs(cast("Qwen2ForCausalLM", reference), prompts, tokens, temperature, mask)
 
-    return held
+    return logprobs
 
 
 def _prepare_reference(trainer: GRPOTrainer, reference: "PreTrainedModel | None") -> "PreTrainedModel | None":
-    """Return a model that TRL can estimate divergences from; with adapters (None), TRL leaves those out instead."""
+    """Return a model that TRL can estimate the KL from; None with adapters, which TRL switches off instead."""
     if reference is None or isinstance(trainer.model, PeftModel):
         return None
     add_fused_lm_head(reference, temperature=trainer.temperature)
@@ -530,37 +595,33 @@ def _prepare_reference(trainer: GRPOTrainer, reference: "PreTrainedModel | None"
 
 @contextmanager
 def quiet_trl() -> Iterator[None]:
-    """Leave out what TRL warns of and nobody here can change, or means as it is."""
-    noted = logging.getLogger(GRPOTrainer.__module__)
+    """Suppress TRL's warnings of what is meant, or cannot be changed here."""
+    logger = logging.getLogger(GRPOTrainer.__module__)
 
-    def told(record: logging.LogRecord) -> bool:
+    def is_shown(record: logging.LogRecord) -> bool:
         return _UNSCORED_MESSAGE not in str(record.msg)
 
-    noted.addFilter(told)
+    logger.addFilter(is_shown)
     try:
         with warnings.catch_warnings():
             for beginning, kind in _IGNORED_WARNINGS:
                 warnings.filterwarnings("ignore", beginning, kind)
             yield
     finally:
-        noted.removeFilter(told)
-
-
-_PROMPTS_AT_ONCE = 16  # prompts in each process
-_SAMPLING_OPTIONS = ("temperature", "top_p", "top_k", "min_p")
+        logger.removeFilter(is_shown)
 
 
 def generate_greedy_plans(trainer: PlanGRPOTrainer, items: Sequence[TaskItem]) -> list[str]:
     """Return the likeliest plan for each item, as text; each process writes its share."""
-    crew = trainer.processes
-    each = -(-len(items) // crew.count)  # as many everywhere, or some would wait for ever
-    mine = [items[(crew.rank + place * crew.count) % len(items)] for place in range(each)]
+    processes = trainer.processes
+    each = -(-len(items) // processes.count)  # as many everywhere, or some would wait forever
+    mine = [items[(processes.rank + place * processes.count) % len(items)] for place in range(each)]
     texts: list[str] = []
     with quiet_trl(), _greedy_decoding(trainer):
         for first in range(0, each, _PROMPTS_AT_ONCE):
             texts += _generate_plans(trainer, mine[first : first + _PROMPTS_AT_ONCE])
-    everyones = [cast("list[str]", json.loads(said)) for said in crew.gather_texts(json.dumps(texts))]
-    return [everyones[place % crew.count][place // crew.count] for place in range(len(items))]
+    gathered = [cast("list[str]", json.loads(text)) for text in processes.gather_texts(json.dumps(texts))]
+    return [gathered[place % processes.count][place // processes.count] for place in range(len(items))]
 
 
 def gather_weights(trainer: PlanGRPOTrainer) -> Mapping[str, Tensor] | None:
@@ -573,7 +634,7 @@ def gather_weights(trainer: PlanGRPOTrainer) -> Mapping[str, Tensor] | None:
 
 def _generate_plans(trainer: PlanGRPOTrainer, items: Sequence[TaskItem]) -> list[str]:
     prompts = [trainer.rollouts.prompt(PlanPrompt(item)) for item in items]
-    ids, *_ = trainer._tokenize_prompts(cast("list[str]", prompts))  # or chats
+    ids = trainer.tokenize(cast("list[str]", prompts))  # or chats
     found, _ = trainer._generate_single_turn(ids, None, {}, 1)  # type: ignore[no-untyped-call]
     return [trainer.rollouts.text(each) for each in found]
 
@@ -598,113 +659,3 @@ def _greedy_decoding(trainer: PlanGRPOTrainer) -> Iterator[None]:
         yield
     finally:
         trainer.generation_config, trainer.generation_kwargs = config, given
-
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
-
-    from shikisha.training.checkpoint import Checkpoint
-    from shikisha.training.sft import AuxiliarySFT
-    from shikisha.training.training_run import TrainingResult, TrainingRun
-
-
-async def run_trl(run: "TrainingRun", kept: "Checkpoint | None") -> "TrainingResult":
-    """Take what is left of a run's steps; where the model is briefed in English, by its chat template."""
-    begun = run.loaded
-    chats: Tokenizer | PreTrainedTokenizerFast = begun.tokenizer
-    if not run.job.settings.model.brief:
-        if begun.pad is None or begun.end is None:
-            raise ConfigError("model.start: expected a model with a pad and an end token")
-        chats = wrap_tokenizer(begun.tokenizer, begun.pad, begun.end, begun.template)
-
-    def loop(model: "PreTrainedModel", _: "Tokenizer", *more: object) -> TrlLoop:
-        made = TrlLoop(model, chats, *more)  # type: ignore[arg-type]  # as they come
-        run.weights = partial(gather_weights, made.trainer)
-        if not made.trainer.own_forward:
-            run.greedy_plans = partial(generate_greedy_plans, made.trainer)
-        return made
-
-    return await run.run_grpo(kept, loop)
-
-
-class TrlLoop:
-    """A policy and the state of its training. `advance` takes one step."""
-
-    def __init__(
-        self,
-        model: "PreTrainedModel",
-        tokenizer: "Tokenizer | PreTrainedTokenizerFast",
-        source: TaskCurriculum,
-        scorer: PlanScorer,
-        settings: TrainSettings,
-        reference: "PreTrainedModel | None" = None,
-    ) -> None:
-        self.trainer = PlanGRPOTrainer(model, tokenizer, source, scorer, settings, reference)
-        if settings.grpo.explores and self.trainer.rollout_func is None:
-            raise ConfigError("grpo.phases: explore: expected 0 where TRL or vLLM samples, or weights lie in pieces")
-        self._steps = settings.grpo.steps
-        self._thread: Thread | None = None
-        self._taken: Future[StepMetrics] = Future()
-        self._go = Semaphore(0)
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer | None:
-        """What moves the weights; None where every process holds a piece of it, and nothing of it is kept."""
-        return None if self.trainer.sharded else self.trainer.policy_optimizer
-
-    @property
-    def generator(self) -> torch.Generator:
-        """What samples are drawn with."""
-        return self.trainer.generator
-
-    @property
-    def step(self) -> int:
-        """How many steps were taken."""
-        return self.trainer.step
-
-    @step.setter
-    def step(self, taken: int) -> None:
-        self.trainer.step = taken
-
-    @property
-    def auxiliary_sft(self) -> "AuxiliarySFT | None":
-        """Lessons beside reinforcement."""
-        return self.trainer.auxiliary_sft
-
-    @auxiliary_sft.setter
-    def auxiliary_sft(self, lessons: "AuxiliarySFT | None") -> None:
-        self.trainer.auxiliary_sft = lessons
-
-    async def advance(self) -> StepMetrics:
-        """Take one step and say what it came to."""
-        self._taken = Future()
-        self.trainer.rollouts.begin(asyncio.get_running_loop())
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = Thread(target=self._train, name="trl", daemon=True)
-            self._thread.start()
-        else:
-            self._go.release()
-        waited = asyncio.wrap_future(self._taken)
-        try:
-            return await asyncio.shield(waited)
-        except asyncio.CancelledError:
-            self.trainer.rollouts.stop()
-            while not waited.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait([waited])
-            raise
-        finally:
-            if waited.exception() is not None or waited.result().number >= self._steps:
-                await asyncio.to_thread(self._thread.join)
-
-    def _train(self) -> None:
-        try:
-            self.trainer.run(self._told)
-        except BaseException as error:  # noqa: BLE001 - whatever nobody foresaw is what is looked for
-            self._taken.set_exception(error)
-
-    def _told(self, step: StepMetrics) -> None:
-        self._taken.set_result(step)
-        if step.number < self._steps:
-            self._go.acquire()

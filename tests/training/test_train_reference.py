@@ -159,7 +159,7 @@ async def test_off_policy_samples_are_clipped_alike(clips: dict[str, float]) -> 
     trainer.current_gradient_accumulation_steps = 1
     rows = trainer._generate_and_score_completions([])
     rows["old_per_token_logps"] = rows["old_per_token_logps"] + _shift(rows["completion_ids"])
-    trainer._compute_loss(begun, rows).backward()  # type: ignore[no-untyped-call]
+    trainer.compute_loss(begun, rows).backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(begun.parameters(), 1.0)
     moved = [replace(group, logprobs=group.logprobs + _shift(group.tokens)) for group in trainer.current.groups]
     terms, _ = plain.update(moved, compared(moved, table))

@@ -125,7 +125,7 @@ async def test_it_moves_weights_and_trl_takes_the_same_step() -> None:
 def test_where_there_are_no_lessons_none_can_go_on(key: str) -> None:
     wanted = TrainSettings.model_validate({"replay": {key: 3}})
     without = replace(ground(), sft_source=None)
-    with pytest.raises(ConfigError, match=rf"replay\.{key}: there are no lessons for .*: expected 0, found 3"):
+    with pytest.raises(ConfigError, match=rf"replay\.{key}: there are no SFT examples for .*: expected 0, found 3"):
         make_auxiliary_sft(wanted, without, tokenizer())
     assert make_auxiliary_sft(TrainSettings(), without, tokenizer()) is None
     assert make_auxiliary_sft(wanted, replace(without, sft_source=sft_source(wanted)), tokenizer()) is not None

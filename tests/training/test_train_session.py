@@ -319,8 +319,8 @@ async def refused(order: TrainingJob, told: str) -> None:
         ({"model": {"brief": False}}, "model.brief: the plain backend knows True only, not False"),
         ({"model": {"lora": 8}}, 'model.lora: .* use backend = "trl"'),
         ({"model": {"brief": False}, "backend": "trl"}, "model.brief: .* has no chat template"),
-        ({"model": {"start": ""}, "warm": {"steps": 5}}, "there are no lessons for turns"),
-        ({"warm": {"steps": 5}}, "warm.steps: there are no lessons for turns: expected 0, found 5"),
+        ({"model": {"start": ""}, "warm": {"steps": 5}}, "there are no SFT examples for turns"),
+        ({"warm": {"steps": 5}}, "warm.steps: there are no SFT examples for turns: expected 0, found 5"),
         ({"grpo": {"longest": 4000}}, "grpo.longest: a briefing of .* do not fit into the 400 tokens"),
         (
             {"grpo": {"phases": [{"begin": 0.5, "compare": "group", "explore": 0.1}]}},

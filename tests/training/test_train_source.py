@@ -66,5 +66,5 @@ def test_a_pool_of_one_is_refused(size: int) -> None:
 
 @pytest.mark.parametrize("state", [{"next": "1", "rates": {}}, {"next": 1, "rates": None}])
 def test_a_state_that_is_none(state: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="sampler's state"):
+    with pytest.raises(ConfigError, match="curriculum's state"):
         TaskCurriculum(stream).restore(state)

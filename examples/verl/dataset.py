@@ -46,9 +46,9 @@ async def tasks(file: Path, count: int, config: Path | None = None) -> tuple[str
     if not settings.model.described:
         raise ConfigError(f"{file}: model.described: these rows show workers' descriptions: expected true")
     with TemporaryDirectory() as nothing:  # no worker is asked here, so no reply is kept
-        async with open_environment(settings, Path(nothing), config) as ground:
-            learned = [ground.stream(index) for index in range(count)]
-            return ground.origin.taskset, {"train": learned, "val": ground.judged}
+        async with open_environment(settings, Path(nothing), config) as environment:
+            learned = [environment.stream(index) for index in range(count)]
+            return environment.origin.taskset, {"train": learned, "val": environment.validation_tasks}
 
 
 def written(name: str, items: Mapping[str, Sequence[TaskItem]], out: Path) -> list[Path]:

@@ -42,17 +42,17 @@ class Row(TypedDict):
 class Scoring:
     """The tasks and workers of the training file, open in this process until it ends or `aclose`."""
 
-    def __init__(self, settings: TrainSettings, ground: TrainingEnvironment, stack: AsyncExitStack) -> None:
-        self._ground, self._weights, self._stack = ground, settings.reward.weights(), stack
-        dollars = None if ground.purse is not None else settings.spend.dollars
+    def __init__(self, settings: TrainSettings, environment: TrainingEnvironment, stack: AsyncExitStack) -> None:
+        self._environment, self._weights, self._stack = environment, settings.reward.weights(), stack
+        dollars = None if environment.purse is not None else settings.spend.dollars
         self._scorer = PlanScorer(
-            self._weights, ground.caps, settings.spend.at_once, dollars, ground.purse, ground.engine
+            self._weights, environment.caps, settings.spend.at_once, dollars, environment.purse, environment.engine
         )
 
     def item(self, row: Row, content: str) -> TaskItem:
         """Return the row's task with its pool; ConfigError where it is not what the row was written from."""
         index = int(row["index"])
-        found = self._ground.stream(index) if row["split"] == "train" else self._ground.judged[index]
+        found = self._environment.stream(index) if row["split"] == "train" else self._environment.validation_tasks[index]
         names = [] if found.pool is None else list(found.pool.names)
         if content_key(found.task) != content or names != list(map(str, row["pool"])):
             raise ConfigError(
@@ -78,7 +78,7 @@ class Scoring:
             "score": self._weights.format * _PLAN if found.total is None else found.total,
             "acc": float(found.right),
             "valid": float(found.valid),
-            "several_steps": float(found.several),
+            "several_steps": float(found.multi_step),
             "dollars": found.dollars,
             "spoilt": float(spoilt),
         }

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
 from time import monotonic
@@ -27,23 +26,27 @@ import torch
 
 from shikisha.core.errors import CapReached, ConfigError, TrainingDiverged
 from shikisha.evals.taskset import TaskItem
-from shikisha.training import checkpoint, model_card
 from shikisha.training.checkpoint import (
+    TOKENIZER,
     Checkpoint,
     CheckpointName,
     CheckpointStore,
     TrainingState,
     adapter_tensors,
+    atomic_folder,
     capture_state,
     load_adapters,
     restore_state,
     rng_state_json,
+    save_model,
+    save_transformers_files,
     with_rng_state,
 )
 from shikisha.training.environment import SFTSource, TaskCurriculum, TrainingEnvironment
 from shikisha.training.grpo import GRPOLoop
 from shikisha.training.metrics import StepCallback, StepMetrics, ValidationResult
 from shikisha.training.metrics_log import StepLog
+from shikisha.training.model_card import CardFacts, library_versions, write_model_card
 from shikisha.training.model_loader import CHAT_TEMPLATE, LoadedModel, Qwen2Size, load_model, new_qwen2, resolve_start
 from shikisha.training.plan_reward import PlanScorer, ScoredPlan
 from shikisha.training.preflight_checks import refuse_environment, refuse_model, refuse_settings
@@ -61,57 +64,16 @@ from shikisha.training.sft_data import BATCHES_PER_CHUNK, ChunkSource, make_chun
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from transformers import Qwen2ForCausalLM
-
-_PROMPTS_AT_ONCE = 64
-
-
-def greedy_plans(
-    model: "Qwen2ForCausalLM", tokenizer: "Tokenizer", items: Sequence[TaskItem], longest: int
-) -> list[str]:
-    """Return the plan of each item by greedy decoding, as text, of a model that `rollout` samples."""
-    found: list[str] = []
-    for first in range(0, len(items), _PROMPTS_AT_ONCE):
-        prompts = [tokenizer.encode(PlanPrompt(item).text()).ids for item in items[first : first + _PROMPTS_AT_ONCE]]
-        drawn = sample(model, prompts, 1, longest, params=SamplingParams(temperature=0.0))
-        found += [tokenizer.decode(rows[0], skip_special_tokens=False) for rows in drawn.rows()]
-    return found
-
-
-async def validate_plans(
-    texts: Sequence[str], scorer: PlanScorer, items: Sequence[TaskItem], beside: Mapping[str, float]
-) -> ValidationResult:
-    """Score the texts, one for each item; `baselines` are the scores of other policies on the same tasks."""
-    scored = await scorer.scores([[text] for text in texts], items)
-    return summarize_validation([one for (one,) in scored], beside)
-
-
-def summarize_validation(found: Sequence[ScoredPlan], beside: Mapping[str, float]) -> ValidationResult:
-    """Return the figures of scored plans, one a task; a run that a worker's fault spoiled counts as wrong."""
-    count = len(found)
-    shapes = Counter(one.shape for one in found)
-    return ValidationResult(
-        count,
-        right=sum(one.right for one in found) / count,
-        valid=sum(one.valid for one in found) / count,
-        dollars=sum(one.dollars for one in found) / count,
-        shapes={name: times / count for name, times in shapes.most_common()},
-        beside=dict(beside),
-    )
-
-
-if TYPE_CHECKING:
     from torch import Tensor
     from transformers import Qwen2ForCausalLM
 
     from shikisha.training.trl import TrlLoop
 
 FINAL_FOLDER = "final"
-_TRL_MODULE = "shikisha.training.trl"  # its `reinforced(run, kept)` does what `Run.reinforced` does
-_SFT_STEPS_FACTOR = 10  # times as many steps between the checkpoints of a warm start: they are that much shorter
-_CHANGEABLE_TABLES = frozenset(
-    {"keep", "spend"}
-)  # settings that no figure hangs on: they may change when a run goes on
+_PROMPTS_AT_ONCE = 64  # of validation
+_TRL_MODULE = "shikisha.training.trl"  # imported only by runs that use it: it takes seconds
+_SFT_STEPS_FACTOR = 10  # between checkpoints: steps of SFT are about ten times as short as those of GRPO
+_CHANGEABLE_TABLES = frozenset({"keep", "spend"})  # no figure depends on these, so they may change on a resume
 T = TypeVar("T")
 TrlBackend = Callable[["TrainingRun", Checkpoint | None], Awaitable["TrainingResult"]]
 
@@ -147,49 +109,44 @@ class TrainingResult:
     simulated: bool
 
 
-async def train(order: TrainingJob) -> TrainingResult:
+async def train(job: TrainingJob) -> TrainingResult:
     """Train, in a folder that is locked (`checkpoint.claim_folder`).
 
     ConfigError before anything is paid for where it cannot work; TrainingDiverged where a loss is not finite;
     CapReached where the dollars are spent.
     """
-    crew = current_process_group()
-    if not crew.main:
-        order = replace(order, watchers=(), on_sft_step=lambda _: None, note=lambda _: None, on_start=lambda: None)
-    shelf = CheckpointStore(order.folder, order.settings.keep.last, order.note, order.clock)
-    with crew.raise_together():
-        refuse_settings(order.settings, crew.count)
-        kept = _checkpoint_to_resume(order, shelf, crew.count) if crew.main else None
-    found = crew.gather_texts("" if kept is None else kept.name.folder_name)[0]
-    with crew.raise_together():
-        if not crew.main:
-            kept = _main_checkpoint(shelf, found, crew.rank)
-        refuse_environment(order.settings, order.environment)
-        begun = _load_start(order, kept)
-        refuse_model(begun, order.settings, order.environment)
-        done = kept.name.step if kept is not None and kept.name.stage == "step" else 0
-        order.note(f"the run is kept in {order.folder}")
-        run = TrainingRun(order, shelf, begun, StepLog(order.folder, done) if crew.main else None)
+    processes = current_process_group()
+    if not processes.main:
+        job = replace(job, watchers=(), on_sft_step=lambda _: None, note=lambda _: None, on_start=lambda: None)
+    store = CheckpointStore(job.folder, job.settings.keep.last, job.note, job.clock)
+    with processes.raise_together():
+        refuse_settings(job.settings, processes.count)
+        checkpoint = _checkpoint_to_resume(job, store, processes.count) if processes.main else None
+    found = processes.gather_texts("" if checkpoint is None else checkpoint.name.folder_name)[0]
+    with processes.raise_together():
+        if not processes.main:
+            checkpoint = _main_checkpoint(store, found, processes.rank)
+        refuse_environment(job.settings, job.environment)
+        loaded = _load_start(job, checkpoint)
+        refuse_model(loaded, job.settings, job.environment)
+        done = checkpoint.name.step if checkpoint is not None and checkpoint.name.stage == "step" else 0
+        job.note(f"the run is kept in {job.folder}")
+        run = TrainingRun(job, store, loaded, StepLog(job.folder, done) if processes.main else None)
     try:
-        if kept is None or kept.name.stage == "warm":
-            with crew.raise_together():
-                await run.run_sft(kept)
-            kept = None
-        if not order.settings.grpo.steps:
+        if checkpoint is None or checkpoint.name.stage == "warm":
+            with processes.raise_together():
+                await run.run_sft(checkpoint)
+            checkpoint = None
+        if not job.settings.grpo.steps:
             return run.finish(0)
         with freeze_garbage_collection():
-            return await (run.run_grpo(kept) if order.settings.backend == "plain" else _train_with_trl(run, kept))
+            if job.settings.backend == "plain":
+                return await run.run_grpo(checkpoint)
+            run_trl = cast("TrlBackend", import_module(_TRL_MODULE).run_trl)
+            return await run_trl(run, checkpoint)
     finally:
         if run.record is not None:
             run.record.close()
-
-
-async def _train_with_trl(run: "TrainingRun", kept: Checkpoint | None) -> TrainingResult:
-    """Hand the run over to TRL, which is imported only now: it takes seconds."""
-    if find_spec(_TRL_MODULE) is None:
-        raise ConfigError('backend: TRL cannot be used yet; expected backend = "plain"')
-    reinforced = cast("TrlBackend", import_module(_TRL_MODULE).reinforced)
-    return await reinforced(run, kept)
 
 
 class TrainingRun:
@@ -199,52 +156,47 @@ class TrainingRun:
     model holds them), and `greedy_plans`; every process calls these.
     """
 
-    def __init__(self, order: TrainingJob, shelf: CheckpointStore, begun: LoadedModel, record: StepLog | None) -> None:
-        self.job, self.checkpoints, self.loaded, self.record, self.processes = (
-            order,
-            shelf,
-            begun,
-            record,
-            current_process_group(),
-        )
+    def __init__(self, job: TrainingJob, store: CheckpointStore, loaded: LoadedModel, record: StepLog | None) -> None:
+        self.job, self.checkpoints, self.loaded, self.record = job, store, loaded, record
+        self.processes = current_process_group()
         self.weights: Callable[[], Mapping[str, Tensor] | None] = lambda: None
-        self.greedy_plans: Callable[[Sequence[TaskItem]], list[str]] = self._likeliest
-        settings, ground = order.settings, order.environment
-        self.model = cast("Qwen2ForCausalLM", begun.model)
+        self.greedy_plans: Callable[[Sequence[TaskItem]], list[str]] = self._greedy_plans
+        settings, environment = job.settings, job.environment
+        self.model = cast("Qwen2ForCausalLM", loaded.model)
         if settings.backend == "plain" or settings.warm.steps:  # TRL moves a model by itself
             torch.nn.Module.to(self.model, default_device())
-        self.source = TaskCurriculum(
-            ground.stream, settings.seed, near_half=settings.curriculum.near_half, floor=settings.curriculum.floor
+        self.curriculum = TaskCurriculum(
+            environment.stream, settings.seed, near_half=settings.curriculum.near_half, floor=settings.curriculum.floor
         )
         self.scorer = PlanScorer(
             settings.reward.weights(),
-            ground.caps,
+            environment.caps,
             max(1, settings.spend.at_once // self.processes.count),
-            self._share(settings.spend.dollars) if ground.purse is None else None,
-            ground.purse,
-            ground.engine,
+            self._share(settings.spend.dollars) if environment.purse is None else None,
+            environment.purse,
+            environment.engine,
         )
 
-    async def run_sft(self, kept: Checkpoint | None) -> None:
+    async def run_sft(self, checkpoint: Checkpoint | None) -> None:
         """Take the remaining SFT steps; then keep the model with which GRPO begins.
 
         A cancellation is raised between two steps, after a checkpoint.
         """
-        table, school = self.job.settings.warm, self.job.environment.sft_source
+        table, source = self.job.settings.warm, self.job.environment.sft_source
         if table.steps:
-            if school is None:
+            if source is None:
                 raise ConfigError(
                     f"warm.steps: there are no SFT examples for {self.job.environment.origin.taskset}: "
                     f"expected 0, found {table.steps}"
                 )
             optimizer = sft_optimizer(self.model, table)
-            if kept is not None:
-                restore_state(kept.state, optimizer, {})
+            if checkpoint is not None:
+                restore_state(checkpoint.state, optimizer, {})
             else:
                 self.save(CheckpointName("warm", 0), capture_state(optimizer, {}))
-            first = kept.name.step if kept is not None else 0
+            first = checkpoint.name.step if checkpoint is not None else 0
             every = self.job.settings.keep.every * _SFT_STEPS_FACTOR
-            with _sft_chunks(self, school, first) as chunks:
+            with _sft_chunks(self, source, first) as chunks:
                 for step in train_sft(self.model, optimizer, chunks, table, first):
                     self.job.on_sft_step(step)
                     stopped = await _pending_cancellation()
@@ -257,61 +209,63 @@ class TrainingRun:
         self.save(CheckpointName("step", 0), TrainingState())
 
     async def run_grpo(
-        self, kept: Checkpoint | None, backend: "Callable[..., GRPOLoop | TrlLoop]" = GRPOLoop
+        self, checkpoint: Checkpoint | None, backend: "Callable[..., GRPOLoop | TrlLoop]" = GRPOLoop
     ) -> TrainingResult:
         """Take the remaining steps of GRPO, by our own loop or another backend."""
         settings = self.job.settings
         with self.processes.raise_together():
-            loop = backend(self.model, self.loaded.tokenizer, self.source, self.scorer, settings, self.reference(kept))
+            loop = backend(
+                self.model, self.loaded.tokenizer, self.curriculum, self.scorer, settings, self.reference(checkpoint)
+            )
             generators = {"sampling": loop.generator}
             loop.auxiliary_sft = make_auxiliary_sft(settings, self.job.environment, self.loaded.tokenizer)
-            if kept is not None and kept.name.step:
+            if checkpoint is not None and checkpoint.name.step:
                 if loop.optimizer is None:
                     self.job.note("the optimizer's state was not kept (FSDP, DeepSpeed): its averages start again")
-                restore_state(kept.state, loop.optimizer, generators)
-                self.restore(kept)
-                loop.step = kept.name.step
+                restore_state(checkpoint.state, loop.optimizer, generators)
+                self.restore(checkpoint)
+                loop.step = checkpoint.name.step
             self.job.on_start()
-            beside = await self.baselines() if loop.step < settings.grpo.steps else {}
+            baselines = await self.baselines() if loop.step < settings.grpo.steps else {}
         while loop.step < settings.grpo.steps:
-            at, drawn, lot = loop.step, self.source.state(), loop.generator.get_state()
+            at, drawn, rng_state = loop.step, self.curriculum.state(), loop.generator.get_state()
             try:
                 with self.processes.raise_together():
                     step = await unwrap_errors(loop.advance())
             except (CapReached, asyncio.CancelledError):
                 if loop.step == at:  # no weight has changed: what was learned since the last checkpoint is kept
-                    self.source.restore(drawn)
-                    loop.generator.set_state(lot)
+                    self.curriculum.restore(drawn)
+                    loop.generator.set_state(rng_state)
                     self.save(CheckpointName("step", at), capture_state(loop.optimizer, generators))
                 raise
             texts = self.validation_plans(step.number)
             with self.processes.raise_together():
-                await self.record_step(step, texts, beside)
+                await self.record_step(step, texts, baselines)
             if self.due(step.number):
                 self.save(CheckpointName("step", step.number), capture_state(loop.optimizer, generators))
         return self.finish(loop.step)
 
-    def reference(self, kept: Checkpoint | None) -> "Qwen2ForCausalLM | None":
+    def reference(self, checkpoint: Checkpoint | None) -> "Qwen2ForCausalLM | None":
         """Return the model that GRPO began with, where the KL divergence from it is counted."""
         if not self.job.settings.grpo.kl:
             return None
-        if kept is None or not kept.name.step:
+        if checkpoint is None or not checkpoint.name.step:
             return deepcopy(self.model)
         first = load_model(str(self.checkpoints.read(CheckpointName("step", 0)).folder)).model
         return cast("Qwen2ForCausalLM", torch.nn.Module.to(first, self.model.device))
 
-    def restore(self, kept: Checkpoint) -> None:
+    def restore(self, checkpoint: Checkpoint) -> None:
         """Restore adapters, the curriculum and the dollars spent."""
-        load_adapters(self.model, kept.state.tensors)
-        facts = kept.state.facts
-        self.source.restore(cast("dict[str, object]", facts["source"]))
+        load_adapters(self.model, checkpoint.state.tensors)
+        facts = checkpoint.state.facts
+        self.curriculum.restore(cast("dict[str, object]", facts["source"]))
         self.scorer.dollars_spent = float(cast("float", facts["spent"])) / self.processes.count
 
     async def baselines(self) -> Mapping[str, float]:
         """Return the scores of other policies on the validation tasks."""
-        ground = self.job.environment
-        wanted = self.processes.main and ground.validation_tasks
-        return await ground.baselines() if wanted and ground.baselines is not None else {}
+        environment = self.job.environment
+        wanted = self.processes.main and environment.validation_tasks
+        return await environment.baselines() if wanted and environment.baselines is not None else {}
 
     def validation_plans(self, number: int) -> list[str]:
         """Return the greedy plans for the validation tasks where validation follows this step, else nothing."""
@@ -319,16 +273,14 @@ class TrainingRun:
         due = number % settings.tasks.every == 0 or number == settings.grpo.steps
         return self.greedy_plans(items) if items and due else []
 
-    async def record_step(self, step: StepMetrics, texts: Sequence[str], beside: Mapping[str, float]) -> None:
+    async def record_step(self, step: StepMetrics, texts: Sequence[str], baselines: Mapping[str, float]) -> None:
         """Validate, write the step down, call the watchers; TrainingDiverged where a figure is not finite."""
         if not (isfinite(step.loss) and isfinite(step.gradient)):
-            raise TrainingDiverged(
-                f"step {step.number}: the loss is {step.loss}, the gradient's length {step.gradient}"
-            )
+            raise TrainingDiverged(f"step {step.number}: the loss is {step.loss}, the gradient norm {step.gradient}")
         if self.record is None:
             return
         if texts:
-            exam = validate_plans(texts, self.scorer, self.job.environment.validation_tasks, beside)
+            exam = validate_plans(texts, self.scorer, self.job.environment.validation_tasks, baselines)
             step = replace(step, judged=await unwrap_errors(exam))
         self.record.add(step)
         for watcher in self.job.watchers:
@@ -348,13 +300,15 @@ class TrainingRun:
     def save(self, place: CheckpointName, state: TrainingState) -> None:
         """Write a checkpoint; TrainingDiverged, the one before staying, where a weight is not finite."""
         weights, spent = self.weights(), self.processes.sum(self._spent())
-        lots = self.processes.gather_texts(rng_state_json(state)) if self.processes.count > 1 and state.tensors else []
+        rng_states = (
+            self.processes.gather_texts(rng_state_json(state)) if self.processes.count > 1 and state.tensors else []
+        )
         with self.processes.raise_together():
             for name, each in (dict(self.model.named_parameters()) if weights is None else weights).items():
                 if not bool(torch.isfinite(each).all()):
                     raise TrainingDiverged(f"{place.folder_name}: the weights in {name} are no numbers")
             if self.processes.main:
-                facts = {**state.facts, **self._facts(spent), **({"dice": lots} if lots else {})}
+                facts = {**state.facts, **self._facts(spent), **({"dice": rng_states} if rng_states else {})}
                 tensors = {**state.tensors, **adapter_tensors(self.model)}
                 self.checkpoints.save(
                     place, lambda folder: self._fill(folder, place, spent, weights), TrainingState(tensors, facts)
@@ -365,7 +319,7 @@ class TrainingRun:
         place, weights, spent = CheckpointName("step", steps), self.weights(), self.processes.sum(self._spent())
         with self.processes.raise_together():
             if self.processes.main:
-                with checkpoint.atomic_folder(self.job.folder / FINAL_FOLDER) as folder:
+                with atomic_folder(self.job.folder / FINAL_FOLDER) as folder:
                     self._fill(folder, place, spent, weights)
         judged = None if self.record is None else self.record.last_validation
         return TrainingResult(
@@ -381,22 +335,22 @@ class TrainingRun:
         """Return what each of the processes may spend."""
         return None if dollars is None else dollars / self.processes.count
 
-    def _likeliest(self, items: Sequence[TaskItem]) -> list[str]:
+    def _greedy_plans(self, items: Sequence[TaskItem]) -> list[str]:
         if not self.processes.main:
             return []
         return greedy_plans(self.model, self.loaded.tokenizer, items, self.job.settings.grpo.longest)
 
     def _fill(self, folder: Path, place: CheckpointName, spent: float, weights: "Mapping[str, Tensor] | None") -> None:
-        begun, judged = self.loaded, None if self.record is None else self.record.last_validation
-        tokens = {"pad_token_id": begun.pad, "eos_token_id": begun.end}
-        checkpoint.save_model(self.model, folder, tokens, weights)
-        begun.tokenizer.save(str(folder / checkpoint.TOKENIZER))
-        checkpoint.save_transformers_files(folder, begun.tokenizer, self.model, tokens)
-        if begun.template:
-            (folder / CHAT_TEMPLATE).write_text(begun.template, encoding="utf-8")
-        model_card.write_model_card(
+        loaded, judged = self.loaded, None if self.record is None else self.record.last_validation
+        tokens = {"pad_token_id": loaded.pad, "eos_token_id": loaded.end}
+        save_model(self.model, folder, tokens, weights)
+        loaded.tokenizer.save(str(folder / TOKENIZER))
+        save_transformers_files(folder, loaded.tokenizer, self.model, tokens)
+        if loaded.template:
+            (folder / CHAT_TEMPLATE).write_text(loaded.template, encoding="utf-8")
+        write_model_card(
             folder,
-            model_card.CardFacts(place, self.job.environment.origin, self.job.settings, judged, spent, begun.start),
+            CardFacts(place, self.job.environment.origin, self.job.settings, judged, spent, loaded.start),
         )
 
     def _facts(self, spent: float) -> dict[str, object]:
@@ -404,22 +358,22 @@ class TrainingRun:
             "settings": _fixed_settings(self.job.settings),
             "ground": dict(self.job.environment.identity),
             "start": dict(self.loaded.start),
-            "source": self.source.state(),
+            "source": self.curriculum.state(),
             "spent": spent,
             "processes": self.processes.count,
-            "versions": model_card.library_versions(),
+            "versions": library_versions(),
         }
 
 
 @contextmanager
-def _sft_chunks(run: TrainingRun, school: SFTSource, first: int) -> Iterator[ChunkSource]:
+def _sft_chunks(run: TrainingRun, source: SFTSource, first: int) -> Iterator[ChunkSource]:
     """Yield a run's SFT examples as tokens; for a GPU other processes make them ahead of time."""
     table, tokenizer = run.job.settings.warm, run.loaded.tokenizer
-    if not school.worker_module or run.model.device.type == "cpu":
-        yield lambda number: make_chunk(number, school.examples, tokenizer, table)
+    if not source.worker_module or run.model.device.type == "cpu":
+        yield lambda number: make_chunk(number, source.examples, tokenizer, table)
         return
-    told = {**school.worker_settings, "tokenizer": tokenizer.to_str()}
-    with prefetch_chunks(school.worker_module, told, sft_worker_count(), first // BATCHES_PER_CHUNK) as chunks:
+    told = {**source.worker_settings, "tokenizer": tokenizer.to_str()}
+    with prefetch_chunks(source.worker_module, told, sft_worker_count(), first // BATCHES_PER_CHUNK) as chunks:
         yield chunks
 
 
@@ -440,59 +394,61 @@ async def _pending_cancellation() -> asyncio.CancelledError | None:
     return None
 
 
-def _checkpoint_to_resume(order: TrainingJob, shelf: CheckpointStore, processes: int) -> Checkpoint | None:
+def _checkpoint_to_resume(job: TrainingJob, store: CheckpointStore, processes: int) -> Checkpoint | None:
     """Return the checkpoint to resume; ConfigError without --resume, or where it is of another run."""
-    there = shelf.places()
-    if not order.resume:
+    there = store.places()
+    if not job.resume:
         if there:
             raise ConfigError(
-                f"{order.folder}: there is a training run here already ({there[-1].folder_name}): --resume continues "
+                f"{job.folder}: there is a training run here already ({there[-1].folder_name}): --resume continues "
                 "it, or choose another --out"
             )
         return None
-    shelf.tidy()
-    kept = shelf.newest()
-    if kept is None:
-        order.note("there is no checkpoint to resume yet: training starts at the beginning")
+    store.tidy()
+    checkpoint = store.newest()
+    if checkpoint is None:
+        job.note("there is no checkpoint to resume yet: training starts at the beginning")
         return None
-    _refuse_mismatch(kept, order, processes)
-    order.note(f"resumes after {kept.name.folder_name}")
-    return kept
+    _refuse_mismatch(checkpoint, job, processes)
+    job.note(f"resumes after {checkpoint.name.folder_name}")
+    return checkpoint
 
 
-def _main_checkpoint(shelf: CheckpointStore, found: str, rank: int) -> Checkpoint | None:
+def _main_checkpoint(store: CheckpointStore, found: str, rank: int) -> Checkpoint | None:
     """Return the checkpoint that the main process has found, with this process's own random generators."""
     place = CheckpointName.parse(found)
     if place is None:
         return None
-    kept = shelf.read(place)
-    lots = cast("list[str]", kept.state.facts.get("dice", []))
-    return replace(kept, state=with_rng_state(kept.state, lots[rank])) if lots else kept
+    checkpoint = store.read(place)
+    rng_states = cast("list[str]", checkpoint.state.facts.get("dice", []))
+    return replace(checkpoint, state=with_rng_state(checkpoint.state, rng_states[rank])) if rng_states else checkpoint
 
 
-def _refuse_mismatch(kept: Checkpoint, order: TrainingJob, processes: int) -> None:
-    facts = kept.state.facts
+def _refuse_mismatch(checkpoint: Checkpoint, job: TrainingJob, processes: int) -> None:
+    facts = checkpoint.state.facts
     if (count := facts.get("processes", 1)) != processes:
         raise ConfigError(
-            f"{kept.folder}: a checkpoint of {count} processes, and now there are {processes}: a run continues with "
-            "as many as it began with, or starts again in another --out (model.start may be this checkpoint)"
+            f"{checkpoint.folder}: a checkpoint of {count} processes, and now there are {processes}: a run continues "
+            "with as many as it began with, or starts again in another --out (model.start may be this checkpoint)"
         )
-    before, now = cast("dict[str, object]", facts["settings"]), _fixed_settings(order.settings)
+    before, now = cast("dict[str, object]", facts["settings"]), _fixed_settings(job.settings)
     before = _fixed_settings(TrainSettings()) | before  # a key that is newer than the checkpoint had its default
     for key in sorted({*before, *now}):
         if before.get(key) != now.get(key):
             raise ConfigError(
-                f"{kept.folder}: a checkpoint of other settings: {key} was {before.get(key)!r}, and is "
+                f"{checkpoint.folder}: a checkpoint of other settings: {key} was {before.get(key)!r}, and is "
                 f"{now.get(key)!r}: a run continues with what it began with, or starts again in another --out"
             )
-    before, now = cast("dict[str, object]", facts["ground"]), dict(order.environment.identity)
+    before, now = cast("dict[str, object]", facts["ground"]), dict(job.environment.identity)
     for key in sorted({*before, *now}):
         if before.get(key) != now.get(key):
-            raise ConfigError(f"{kept.folder}: a checkpoint of another {key}: was {before.get(key)}, is {now.get(key)}")
-    was, found = cast("dict[str, str]", facts["versions"]), model_card.library_versions()
+            raise ConfigError(
+                f"{checkpoint.folder}: a checkpoint of another {key}: was {before.get(key)}, is {now.get(key)}"
+            )
+    was, found = cast("dict[str, str]", facts["versions"]), library_versions()
     changed = [f"{name} {was.get(name)} → {found.get(name)}" for name in found if was.get(name) != found.get(name)]
     if changed:
-        order.note(f"libraries have changed, so figures may differ in the last digits: {', '.join(changed)}")
+        job.note(f"libraries have changed, so figures may differ in the last digits: {', '.join(changed)}")
 
 
 def _fixed_settings(settings: TrainSettings) -> dict[str, object]:
@@ -503,22 +459,58 @@ def _fixed_settings(settings: TrainSettings) -> dict[str, object]:
     return found
 
 
-def _load_start(order: TrainingJob, kept: Checkpoint | None) -> LoadedModel:
+def _load_start(job: TrainingJob, checkpoint: Checkpoint | None) -> LoadedModel:
     """Load what the run resumes from, or starts with."""
-    table = order.settings.model
-    if kept is not None:
-        first = kept.folder.with_name(CheckpointName("step", 0).folder_name)  # what adapters were added to
-        found = load_model(str(first if table.lora and kept.name.stage == "step" else kept.folder), table.dtype)
-        return replace(found, start=cast("dict[str, object]", kept.state.facts["start"]))
+    table = job.settings.model
+    if checkpoint is not None:
+        first = checkpoint.folder.with_name(CheckpointName("step", 0).folder_name)  # what adapters were added to
+        found = load_model(
+            str(first if table.lora and checkpoint.name.stage == "step" else checkpoint.folder), table.dtype
+        )
+        return replace(found, start=cast("dict[str, object]", checkpoint.state.facts["start"]))
     if table.start:
-        return load_model(resolve_start(table.start, order.start_folder), table.dtype)
-    school = order.environment.sft_source
-    if school is None:
+        return load_model(resolve_start(table.start, job.start_folder), table.dtype)
+    source = job.environment.sft_source
+    if source is None:
         raise ConfigError(
-            f"model.start: there are no SFT examples for {order.environment.origin.taskset}, so it cannot begin from "
+            f"model.start: there are no SFT examples for {job.environment.origin.taskset}, so it cannot begin from "
             "scratch: expected a checkpoint's folder or a model on the hub"
         )
-    order.note("counts the words of the SFT examples, for a tokenizer")
-    tokenizer = school.tokenizer()
+    job.note("counts the words of the SFT examples, for a tokenizer")
+    tokenizer = source.tokenizer()
     size = Qwen2Size(table.layers, table.width, table.heads, table.inner, table.longest)
-    return LoadedModel(new_qwen2(tokenizer.get_vocab_size(), size, order.settings.seed), tokenizer, PAD_ID, END_ID)
+    return LoadedModel(new_qwen2(tokenizer.get_vocab_size(), size, job.settings.seed), tokenizer, PAD_ID, END_ID)
+
+
+def greedy_plans(
+    model: "Qwen2ForCausalLM", tokenizer: "Tokenizer", items: Sequence[TaskItem], longest: int
+) -> list[str]:
+    """Return the plan of each item by greedy decoding, as text, of a model that `rollout` samples."""
+    found: list[str] = []
+    for first in range(0, len(items), _PROMPTS_AT_ONCE):
+        prompts = [tokenizer.encode(PlanPrompt(item).text()).ids for item in items[first : first + _PROMPTS_AT_ONCE]]
+        drawn = sample(model, prompts, 1, longest, params=SamplingParams(temperature=0.0))
+        found += [tokenizer.decode(rows[0], skip_special_tokens=False) for rows in drawn.rows()]
+    return found
+
+
+async def validate_plans(
+    texts: Sequence[str], scorer: PlanScorer, items: Sequence[TaskItem], baselines: Mapping[str, float]
+) -> ValidationResult:
+    """Score the texts, one for each item; `baselines` are the scores of other policies on the same tasks."""
+    scored = await scorer.scores([[text] for text in texts], items)
+    return summarize_validation([one for (one,) in scored], baselines)
+
+
+def summarize_validation(found: Sequence[ScoredPlan], baselines: Mapping[str, float]) -> ValidationResult:
+    """Return the figures of scored plans, one a task; a run that a worker's fault spoiled counts as wrong."""
+    count = len(found)
+    shapes = Counter(one.shape for one in found)
+    return ValidationResult(
+        count,
+        right=sum(one.right for one in found) / count,
+        valid=sum(one.valid for one in found) / count,
+        dollars=sum(one.dollars for one in found) / count,
+        shapes={name: times / count for name, times in shapes.most_common()},
+        beside=dict(baselines),
+    )

@@ -187,11 +187,11 @@ def test_the_same_command_gives_the_same_conductor_and_another_seed_another(trai
 def test_a_run_goes_on_only_when_told_to(training: Training) -> None:
     training("--quiet")
     training(code=ExitCode.CONFIG)
-    assert "there is a run of training here already (step-000004): --resume goes on" in training.said
+    assert "there is a training run here already (step-000004): --resume continues" in training.said
     training("--resume", "--seed", "3", code=ExitCode.CONFIG)
     assert "a checkpoint of other settings: seed was 0, and is 3" in training.said
     training("--resume", "--quiet")
-    assert "goes on after step-000004" in training.said
+    assert "resumes after step-000004" in training.said
 
 
 def test_another_pool_is_another_run(training: Training) -> None:
@@ -208,7 +208,7 @@ def test_spent_dollars_stop_it_and_more_of_them_let_it_go_on(training: Training)
     training.write(f"{TRAINING}[spend]\ndollars = {whole * 0.8}\n".replace("steps = 4", "steps = 30"))
     training("--quiet", code=ExitCode.CAPPED)
     assert "spend.dollars cap reached" in training.said
-    assert "with --resume goes on from there" in training.said
+    assert "with --resume continues from there" in training.said
     assert sum(_dollars(training, "training/turns")) <= whole * 0.8
     training.write(f"{TRAINING}[spend]\ndollars = {whole * 2}\n".replace("steps = 4", "steps = 30"))
     training("--resume", "--quiet")
@@ -221,7 +221,7 @@ def test_a_diverging_run_ends_with_1_and_says_what_is_kept(training: Training) -
         TRAINING.replace("steps = 4", "steps = 30").replace("1e-3", "1e30\nwarmup = 0.0\nschedule = 'constant'")
     )
     training("--quiet", code=ExitCode.FAILED)
-    kept = re.search(r"kept: (training/turns/step-\d{6}); the same command with --resume goes on", training.said)
+    kept = re.search(r"kept: (training/turns/step-\d{6}); the same command with --resume continues", training.said)
     assert kept
     weights = load_file(training.folder / kept[1] / "model.safetensors")
     assert all(bool(each.isfinite().all()) for each in weights.values())
@@ -325,7 +325,7 @@ def test_tasks_of_several_sets_are_shared_out_evenly_and_keep_ids_apart() -> Non
 
 def test_bare_ordinals_need_one_pool_in_one_order(training: Training) -> None:
     training("--set", "model.described=false", code=ExitCode.CONFIG)
-    assert "model.described: the short briefing shows descriptions" in training.said
+    assert "model.described: the compact prompt shows descriptions" in training.said
     training.write(TRAINING.replace('"turns.jsonl"', '"rehearsal"').replace('"plain"', '"trl"'))
     training("--set", "model.described=false", "--set", "model.brief=false", code=ExitCode.CONFIG)
     assert "model.described: ordinals alone say nothing where each task brings workers of its own" in training.said

@@ -92,7 +92,7 @@ def test_what_ships_is_small_says_what_it_is_and_holds_no_weights_twice() -> Non
 
 UNTORCHED = """
 import sys
-for name in ("torch", "transformers", "safetensors", "shikisha.train"):
+for name in ("torch", "transformers", "safetensors", "shikisha.training"):
     sys.modules[name] = None  # an import of it is an ImportError
 from shikisha.cli import main
 main()

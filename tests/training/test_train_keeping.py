@@ -112,7 +112,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_counts(
 def test_where_no_checkpoint_is_whole_nothing_is_made_up(tmp_path: Path) -> None:
     kept(tmp_path, 2)
     (tmp_path / "step-000002/model.safetensors").unlink()
-    with pytest.raises(ConfigError, match="none of its 1 checkpoints is whole"):
+    with pytest.raises(ConfigError, match="none of its 1 checkpoints is complete"):
         shelf(tmp_path).newest()
     assert shelf(tmp_path / "nothing").newest() is None
 
@@ -292,5 +292,5 @@ def test_a_card_shows_the_figures_and_whose_they_are(tmp_path: Path) -> None:
     model_card.write_model_card(model, replace(about, judged=(6, judged)))
     text = (model / model_card.README_FILE).read_text()
     assert "| right | 81.5% |" in text
-    assert "| beside it: rules | 86.8% |" in text
+    assert "| for comparison: rules | 86.8% |" in text
     assert "not of these weights" not in text

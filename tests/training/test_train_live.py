@@ -76,7 +76,7 @@ def test_a_line_that_is_being_written_is_no_step_yet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "expected a training's steps, one a line, and there is none"),
+        ("", "expected the steps of a training run, one a line, and there is none"),
         ("\n\n", "there is none"),
         (f"{STEP.dumps()}\n{{\n", "steps.jsonl, line 2: expected a step of training as JSON"),
         ("[1]\n", "line 1: expected a step of training"),
@@ -124,7 +124,7 @@ def test_a_training_that_goes_well_warns_of_nothing() -> None:
         (
             {"worker_entropy": 0.3, "workers": {"simulated-generalist": 0.95, "fact": 0.05}},
             (
-                "Collapse onto few workers: the entropy of who is asked fell from 1.50 to 0.30 bits; "
+                "Collapse onto few workers: the entropy of calls over workers fell from 1.50 to 0.30 bits; "
                 "simulated-generalist gets 95.0 % of the calls."
             ),
         ),
@@ -132,7 +132,7 @@ def test_a_training_that_goes_well_warns_of_nothing() -> None:
             {"shapes": {"one-shot 1": 0.46, "no plan": 0.5, "chain 2": 0.04}},
             "Collapse onto one shape: 92.0 % of the valid plans are one-shot 1.",
         ),
-        ({"valid": 0.5}, "The format is being lost: 50.0 % of the texts are valid plans, 90.0 % were."),
+        ({"valid": 0.5}, "The format is being lost: 50.0 % of the texts are valid plans, down from 90.0 %."),
         (
             {"right": 0.4, "valid": 0.95, "right_if_valid": 0.23},
             (
@@ -140,8 +140,8 @@ def test_a_training_that_goes_well_warns_of_nothing() -> None:
                 "nearly all of the rise is plans that are valid now."
             ),
         ),
-        ({"masked": 0.2}, "Workers fail: their faults spoilt 20.0 % of the plans, from which nothing is learned."),
-        ({"even": 0.95}, "Hardly anything to learn from: in 95.0 % of the groups all plans are worth the same."),
+        ({"masked": 0.2}, "Workers fail: their faults spoiled 20.0 % of the plans, from which nothing is learned."),
+        ({"even": 0.95}, "Little to learn from: in 95.0 % of the groups all plans have the same reward."),
         (
             {"second_round": {"kept": 0.5, "repaired": 0.02, "broken": 0.1}},
             "Second rounds do harm: 10.0 % broke a right answer, 2.0 % repaired one.",
@@ -212,7 +212,7 @@ def test_80_columns_and_24_lines_hold_everything_that_matters() -> None:
         "valid plans          95.0 %",
         "several steps        70.0 %",
         "format 0.610, cost -0.010",
-        "judged               75.0 %  after step 40; optimum 90.0 %, rules 85.0 %",
+        "validation           75.0 %  after step 40; optimum 90.0 %, rules 85.0 %",
         "workers, 1.50 bits (1.50 at first)",
         "simulated-generalist  25.0 %",
         "chain 2               50.0 %",
@@ -303,7 +303,7 @@ def test_judgements_and_the_last_step_are_always_printed_and_a_warning_once() ->
         "step 35 of 40",
         "step 36 of 40",
     ]
-    assert "judged 18.8 % of 200 tasks" in told[1]
+    assert "validation 18.8 % of 200 tasks" in told[1]
     assert [line for line in told if line.startswith("warning")] == [
         f"warning: {collapse_warnings(steps(35, (2, {'even': 0.95})))[0]}"
     ]
@@ -359,9 +359,9 @@ def test_the_board_s_files_hold_what_was_told(tmp_path: Path) -> None:
 def test_a_board_without_tensorboard_is_refused_by_name(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['tensorboard'] = None\n"  # what Python does for a library that is not there
-        "from pathlib import Path\nfrom shikisha.train.board import Board\nfrom shikisha.errors import ConfigError\n"
-        "try: Board(Path('x'))\nexcept ConfigError as error: print(error)\n"
+        "from pathlib import Path\nfrom shikisha.training.metrics_log import TensorBoardLog\nfrom shikisha.core.errors import ConfigError\n"
+        "try: TensorBoardLog(Path('x'))\nexcept ConfigError as error: print(error)\n"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)  # noqa: S603 - ours
-    assert told.stdout == "TensorBoard is not installed, and a board needs it: pip install tensorboard\n"
+    assert told.stdout == "TensorBoard is not installed: pip install tensorboard\n"
     assert list(tmp_path.iterdir()) == []

@@ -102,19 +102,19 @@ def test_it_is_read_from_the_claim_to_the_means() -> None:
     assert Read(html("good")).said("h1", "h2") == [
         "Training of made-up",
         "Right answers",
-        "Whom it asks, and in which shape",
-        "How it learns",
+        "Workers and plan shapes",
+        "Learning",
         "Speed and simulated dollars",
-        "What it writes",
-        "The figures",
+        "Samples",
+        "All steps",
         "How to read this",
     ]
 
 
 def test_warnings_stand_first() -> None:
     said = Read(html("collapsed")).said("h1", "h2", "li")
-    assert said[:3] == ["Training of made-up", "What looks wrong", collapse_warnings(collapsed())[0]]
-    assert "What looks wrong" not in html("good")
+    assert said[:3] == ["Training of made-up", "Warnings", collapse_warnings(collapsed())[0]]
+    assert "Warnings" not in html("good")
 
 
 def test_controls_are_drawn_where_somebody_measured_them() -> None:
@@ -124,7 +124,7 @@ def test_controls_are_drawn_where_somebody_measured_them() -> None:
         "optimum: 90.0 %",
         "random: 15.0 %",
     ]
-    assert "step 40, judged without chance: 75.0 %" in labels
+    assert "step 40, validation: 75.0 %" in labels
     assert "optimum" not in "".join(Read(html("bare")).said("text", "th"))
 
 
@@ -187,7 +187,7 @@ def test_the_same_steps_give_the_same_page() -> None:
 
 
 def test_no_steps_are_refused() -> None:
-    with pytest.raises(ConfigError, match="needs a step"):
+    with pytest.raises(ConfigError, match="needs at least one step"):
         render_training_page([])
 
 

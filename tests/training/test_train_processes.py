@@ -89,7 +89,7 @@ async def test_a_run_goes_on_with_as_many_processes_as_it_began_with(tmp_path: P
     with_two = TrainingState(kept.state.tensors, {**kept.state.facts, "processes": 2})
     shelf.save(CheckpointName("step", 7), lambda _: None, with_two)
     with pytest.raises(
-        ConfigError, match="a checkpoint of 2 processes, and now there are 1: a run goes on with as many"
+        ConfigError, match="a checkpoint of 2 processes, and now there are 1: a run continues with as many"
     ):
         await train(replace(order, resume=True))
 
@@ -184,7 +184,7 @@ def test_two_processes_that_are_stopped_go_on_to_the_same(folder: Path) -> None:
             for process in ours if sign is signal.SIGKILL else ours[:1]:
                 process.send_signal(sign)
             psutil.wait_procs(ours, timeout=60)
-    assert "goes on after step-" in trained(folder, "run", "--resume")
+    assert "resumes after step-" in trained(folder, "run", "--resume")
     assert final(folder, "run") == final(folder, "whole")
     steps = [(folder / name / "steps.jsonl").read_text().splitlines() for name in ("run", "whole")]
     assert [len(lines) for lines in steps] == [30, 30]

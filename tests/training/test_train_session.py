@@ -139,11 +139,11 @@ async def test_a_finished_run_has_nothing_left_to_do(order: TrainingJob) -> None
 async def test_a_run_is_gone_on_with_only_where_that_is_asked_for(order: TrainingJob) -> None:
     with pytest.raises(Broken):
         await train(replace(order, watchers=[breaking(3)]))
-    with pytest.raises(ConfigError, match=r"a run of training here already \(step-000002\): --resume"):
+    with pytest.raises(ConfigError, match=r"a training run here already \(step-000002\): --resume"):
         await train(order)
     noted: list[str] = []
     await train(replace(order, folder=order.folder.with_name("new"), resume=True, note=noted.append))
-    assert "no checkpoint to go on from yet" in noted[0]
+    assert "no checkpoint to resume yet" in noted[0]
 
 
 @pytest.mark.parametrize(

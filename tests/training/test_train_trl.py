@@ -192,9 +192,9 @@ def test_a_gradient_that_is_no_number_moves_no_weight() -> None:
 
 
 def test_no_text_can_spell_a_special_token() -> None:
-    play = PlanRewardFunction(tokenizer(), 1, scorer(), settings())
-    assert not {0, 1} & set(play.encoded("ask [end] how [pad] many"))
-    assert 1 in wrap_tokenizer(tokenizer(), 0, 1)("ask [end] how").input_ids  # which is why it encodes nothing here
+    words = wrap_tokenizer(tokenizer(), 0, 1)(["ask [end] how [pad] many"]).input_ids[0]
+    assert not {0, 1} & set(words)
+    assert words == tokenizer().encode("ask [end] how [pad] many").ids
 
 
 def test_a_chat_is_instructions_and_a_briefing() -> None:

@@ -23,7 +23,7 @@ from typing import ClassVar, TypeAlias
 
 from pydantic import TypeAdapter
 
-from shikisha.testing import chat_payloads
+from shikisha.testing.chat_payloads import DONE, completion_json, error_json, models_json, stream_events
 from shikisha.testing.chat_script import (
     AnswerChooser,
     AnswerScript,
@@ -178,7 +178,7 @@ class ScriptedReply:
         fault = self._answer.mishap
         if fault in _STATUS_FAULTS:
             status, header = _STATUS_FAULTS[fault]
-            body = chat_payloads.error_json(f"{fault}: you sent {self._sent}", str(fault))
+            body = error_json(f"{fault}: you sent {self._sent}", str(fault))
             await self._exchange.send(status, body.encode(), **header())
             return True
         act = self._ACTS.get(fault) if fault is not None else None
@@ -199,10 +199,10 @@ class ScriptedReply:
         await self._exchange.end()
 
     def _body(self) -> bytes:
-        return chat_payloads.completion_json(self._answer, self._asked, self._id).encode()
+        return completion_json(self._answer, self._asked, self._id).encode()
 
     def _events(self) -> list[str]:
-        return list(chat_payloads.stream_events(self._answer, self._asked, self._id))
+        return list(stream_events(self._answer, self._asked, self._id))
 
     async def _event(self, data: str) -> None:
         await self._exchange.chunk(f"data: {data}\n\n".encode())
@@ -250,7 +250,7 @@ class ScriptedReply:
     async def _odd(self, body: str) -> None:
         """Send valid protocol with this text in the place of its JSON."""
         if self._asked.stream:
-            await self._some([self._events()[0], body, chat_payloads.DONE])
+            await self._some([self._events()[0], body, DONE])
             await self._exchange.end()
         else:
             await self._exchange.send(200, body.encode())
@@ -262,7 +262,7 @@ class ScriptedReply:
         await self._odd('{"id": 7, "choices": [{"index": "first", "delta": {"content": [1, 2]}, "message": []}]}')
 
     async def _in_band(self) -> None:
-        await self._odd(chat_payloads.error_json(f"overloaded; you sent {self._sent}", "502"))
+        await self._odd(error_json(f"overloaded; you sent {self._sent}", "502"))
 
     async def _html(self) -> None:
         page = f"<html><body>It works! {self._sent}</body></html>"
@@ -350,16 +350,16 @@ class _ChatHandler:
     async def answer(self, incoming: HttpRequest, exchange: HttpExchange) -> bool:
         """Answer one request; return whether the connection can be used again."""
         if incoming.method == "GET" and incoming.path.endswith("/models"):
-            await exchange.send(200, chat_payloads.models_json(("scripted",)).encode())
+            await exchange.send(200, models_json(("scripted",)).encode())
             return True
         if incoming.method != "POST" or not incoming.path.endswith("/chat/completions"):
-            await exchange.send(404, chat_payloads.error_json(f"no such path {incoming.path}", "not_found").encode())
+            await exchange.send(404, error_json(f"no such path {incoming.path}", "not_found").encode())
             return True
         try:
             asked = _parse_request(incoming)
             answer = self._choose(asked)
         except (ValueError, LookupError) as error:
-            await exchange.send(400, chat_payloads.error_json(str(error), "invalid_request_error").encode())
+            await exchange.send(400, error_json(str(error), "invalid_request_error").encode())
             return True
         chargeable = answer.mishap is None or answer.mishap.charged
         calls = _TOOL_CALLS.dump_json(answer.calls).decode()

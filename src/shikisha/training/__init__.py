@@ -1,10 +1,11 @@
-"""Training a conductor: warm start by lessons, then reinforcement from finished tasks, performed by the real engine.
+"""Training a conductor: supervised fine-tuning (SFT), then GRPO on plans that the engine really performs.
 
-Read in this order. `settings`: what a run of training is. `words`, `tiny`: a tokenizer, a model from scratch. `warm`:
-lessons. `scoring`: what a plan is worth. `rollout`, `tree`, `shared`, `branches`: plans sampled for prompts, and read
-again. `advantage`, `loss`: GRPO as pure functions. `source`, `batch`, `reference`: the whole of it in one plain loop.
-`trl_backend`, `trainer`, `taking`, `padded`: the same by TRL. `session`, `ground`, `opening`, `refusals`, `exam`: a run
-from beginning to end. `keeping`, `memory`, `record`, `card`: what is kept. `progress`, `history`, `figures`, `warning`,
-`live`, `page`, `board`: what is shown. `export`, `graph`, `serving`: what conducts afterwards. Invariant: nothing that
-`import shikisha` reaches imports from here. Needs the extra `train`.
+`grpo` is the algorithm, to be read top to bottom; `trl` takes the same steps by TRL, on several GPUs. `rollout`,
+`decoder` and `qwen2` sample plans and read them again; `plan_reward` performs and scores them. `training_run` drives a
+run from its settings to its last checkpoint. The rest is what a run reads (`settings`, `environment`, `sft_data`,
+`model_loader`), keeps (`checkpoint`, `model_card`, `metrics_log`), shows (`metrics`, `console`, `metrics_page`) and
+leaves for others (`onnx_export`, `inference`).
+
+Settings, checkpoints and `steps.jsonl` are formats that others rely on; everything else may change. Only `config` and
+`cli` import this package, and nothing that `import shikisha` reaches: it needs the extra `train`.
 """

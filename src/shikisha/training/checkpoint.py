@@ -184,7 +184,7 @@ class CheckpointStore:
         """Write a checkpoint, `fill` writing the files besides its state; then remove those that are too many."""
         from safetensors.torch import save_file
 
-        target, begun = self.folder / place.folder_name, self._clock()
+        target, started = self.folder / place.folder_name, self._clock()
         with atomic_folder(target) as partial:
             fill(partial)
             (partial / "state").mkdir()
@@ -197,7 +197,7 @@ class CheckpointStore:
             if old != CheckpointName("step", 0):
                 shutil.rmtree(self.folder / old.folder_name)
         self._saved = self._clock()
-        self._took = self._saved - begun
+        self._took = self._saved - started
         return target
 
     def tidy(self) -> None:
@@ -268,9 +268,9 @@ def claim_folder(folder: Path) -> Iterator[None]:
 def _remove_untrained(folder: Path, before: set[Path]) -> None:
     """Remove the checkpoint of step 0 that this process wrote, where it is the only one."""
     there = [each for each in folder.iterdir() if CheckpointName.parse(each.name) is not None]
-    begun = [each for each in there if (place := CheckpointName.parse(each.name)) and not place.step]
-    if len(begun) == len(there) == 1 and begun[0] not in before and not _has_sft(begun[0]):
-        shutil.rmtree(begun[0])
+    firsts = [each for each in there if (place := CheckpointName.parse(each.name)) and not place.step]
+    if len(firsts) == len(there) == 1 and firsts[0] not in before and not _has_sft(firsts[0]):
+        shutil.rmtree(firsts[0])
 
 
 def _has_sft(folder: Path) -> bool:
@@ -367,14 +367,14 @@ def _refuse_broken(folder: Path) -> None:
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         written_as, hashes = manifest["format"], dict(manifest["files"])
     except (OSError, ValueError, KeyError, TypeError):
-        raise ConfigError(f"{folder}: not a whole checkpoint: {_MANIFEST} is missing or damaged") from None
+        raise ConfigError(f"{folder}: not a complete checkpoint: {_MANIFEST} is missing or damaged") from None
     if written_as != CHECKPOINT_FORMAT:
         raise ConfigError(
             f"{folder}: a checkpoint of format {written_as!r}; this version reads format {CHECKPOINT_FORMAT}"
         )
     for name, expected in hashes.items():
         if not (folder / name).is_file() or hash_file(folder / name) != expected:
-            raise ConfigError(f"{folder}: not a whole checkpoint: {name} is not what was written")
+            raise ConfigError(f"{folder}: not a complete checkpoint: {name} is not what was written")
 
 
 def _files(folder: Path) -> list[str]:

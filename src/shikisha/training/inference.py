@@ -92,8 +92,8 @@ class ChatPlanner:
         self.version = checkpoint_version(facts.weights, facts.tokenizer)
         self.rounds, self.longest = facts.rounds, facts.longest
         self._chat = chat
-        self._whole: Tokenizer = chat.backend_tokenizer
-        self._bare: Tokenizer = type(self._whole).from_str(self._whole.to_str())
+        self._full: Tokenizer = chat.backend_tokenizer
+        self._bare: Tokenizer = type(self._full).from_str(self._full.to_str())
         self._bare.encode_special_tokens = True
         silent = {*facts.ends, *facts.silent, *chat.all_special_ids}
         self.lexicon = read_token_pieces(self.encode, self.decode, len(chat), silent, where)
@@ -111,9 +111,9 @@ class ChatPlanner:
         rest, tokens = self._rendered(marks), list[int]()
         for mark, text in zip(marks, said, strict=True):
             before, _, rest = rest.partition(mark)
-            tokens += self._whole.encode(before, add_special_tokens=False).ids
+            tokens += self._full.encode(before, add_special_tokens=False).ids
             tokens += self.encode(text)
-        return [*tokens, *self._whole.encode(rest, add_special_tokens=False).ids]
+        return [*tokens, *self._full.encode(rest, add_special_tokens=False).ids]
 
     def encode(self, text: str) -> Sequence[int]:
         """Return a text's tokens, none of them special."""
@@ -121,7 +121,7 @@ class ChatPlanner:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of these tokens."""
-        return self._whole.decode(list(tokens), skip_special_tokens=True)
+        return self._full.decode(list(tokens), skip_special_tokens=True)
 
     def unknown(self, text: str) -> tuple[int, int]:
         """Return how many of a text's tokens are unknown words, and how many there are."""
@@ -137,18 +137,18 @@ class ChatPlanner:
 
 def open_checkpoint(folder: Path) -> BriefPromptModel | ChatPlanner:
     """Open the checkpoint in a folder; ConfigError that says what is missing or cannot be used."""
-    begun = load_checkpoint(folder)
+    loaded = load_checkpoint(folder)
     settings = read_card_settings(folder)
     if torch.cuda.is_available():
-        torch.nn.Module.to(begun.model, "cuda")
-    model = TransformersModel(begun.model)
-    if settings.model.brief if settings else not begun.template:
-        return BriefPromptModel(model, begun.tokenizer, checkpoint_facts(folder, begun, settings), str(folder))
-    if not begun.template:
+        torch.nn.Module.to(loaded.model, "cuda")
+    model = TransformersModel(loaded.model)
+    if settings.model.brief if settings else not loaded.template:
+        return BriefPromptModel(model, loaded.tokenizer, checkpoint_facts(folder, loaded, settings), str(folder))
+    if not loaded.template:
         raise ConfigError(f"{folder}: the model has no chat template, and was not trained to read the compact prompt")
-    chat = _load_chat_tokenizer(folder, begun)
+    chat = _load_chat_tokenizer(folder, loaded)
     style = PromptStyle(described=settings.model.described) if settings else PromptStyle()
-    return ChatPlanner(model, chat, checkpoint_facts(folder, begun, settings), str(folder), style)
+    return ChatPlanner(model, chat, checkpoint_facts(folder, loaded, settings), str(folder), style)
 
 
 def load_checkpoint(folder: Path, dtype: str = "") -> LoadedModel:
@@ -178,37 +178,37 @@ def read_card_settings(folder: Path) -> TrainSettings | None:
         raise ConfigError(f"{path}: settings of another version: {said}") from None
 
 
-def checkpoint_facts(folder: Path, begun: LoadedModel, settings: TrainSettings | None = None) -> CheckpointFacts:
+def checkpoint_facts(folder: Path, loaded: LoadedModel, settings: TrainSettings | None = None) -> CheckpointFacts:
     """Return the facts of a checkpoint; ConfigError where no file says which token ends a text."""
-    ends = end_tokens(begun)
+    ends = end_tokens(loaded)
     if not ends:
         raise ConfigError(f"{folder / _CONFIG_FILE}: eos_token_id: missing, so no token ends a text")
-    plain = not begun.template
+    plain = not loaded.template
     return CheckpointFacts(
         _hash_weights(folder),
         file_hash(folder / TOKENIZER_FILE),
         ends,
-        () if begun.pad is None else (begun.pad,),
+        () if loaded.pad is None else (loaded.pad,),
         rounds=(2 if settings.second.share else 1) if settings else 1 if plain else _DEFAULT_ROUNDS,
         longest=settings.grpo.longest if settings else PLAN_TOKENS if plain else _DEFAULT_LONGEST,
     )
 
 
-def end_tokens(begun: LoadedModel) -> tuple[int, ...]:
+def end_tokens(loaded: LoadedModel) -> tuple[int, ...]:
     """Return the tokens that end a text, by tokenizer, model and generation settings."""
-    generating = begun.model.generation_config
-    told = [begun.end, begun.model.config.eos_token_id, None if generating is None else generating.eos_token_id]
-    every = (token for one in told for token in (one if isinstance(one, list) else [one]))
+    generating = loaded.model.generation_config
+    ends = [loaded.end, loaded.model.config.eos_token_id, None if generating is None else generating.eos_token_id]
+    every = (token for one in ends for token in (one if isinstance(one, list) else [one]))
     return tuple(sorted({token for token in every if isinstance(token, int)}))
 
 
-def _load_chat_tokenizer(folder: Path, begun: LoadedModel) -> "PreTrainedTokenizerFast":
+def _load_chat_tokenizer(folder: Path, loaded: LoadedModel) -> "PreTrainedTokenizerFast":
     """Return what renders the chat template."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     if (folder / CARD_FILE).is_file() or not (folder / _TOKENIZER_CONFIG).is_file():
         made: object = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-            tokenizer_object=begun.tokenizer, chat_template=begun.template
+            tokenizer_object=loaded.tokenizer, chat_template=loaded.template
         )
         return cast("PreTrainedTokenizerFast", made)
     found = AutoTokenizer.from_pretrained(folder, local_files_only=True)

@@ -110,11 +110,11 @@ def _charts(steps: Sequence[StepMetrics]) -> Mapping[str, object]:
 
 
 def _tables(steps: Sequence[StepMetrics]) -> Mapping[str, object]:
-    told = metrics.validation_history(steps)
+    history = metrics.validation_history(steps)
     return {
         "rows": list(table_rows(steps)),
-        "judged": [(number, found, metrics.share_of_optimum(found)) for number, found in told],
-        "beside": list(dict.fromkeys(name for _, found in told for name in found.beside)),
+        "judged": [(number, found, metrics.share_of_optimum(found)) for number, found in history],
+        "beside": list(dict.fromkeys(name for _, found in history for name in found.beside)),
         "samples": [
             (when, step.number, [_truncate_sample(each) for each in step.samples]) for when, step in sample_steps(steps)
         ],
@@ -162,10 +162,15 @@ _LEARNING: Mapping[str, tuple[str, bool, Metric]] = {
 }
 
 
-def _accuracy_chart(steps: Sequence[StepMetrics], size: ChartSize) -> Chart:
+def _accuracy_chart(steps: Sequence[StepMetrics], room: LineChartSize) -> LineChart:
     history = metrics.validation_history(steps)
-    references = ReferenceValues(
-        [(number, found.right) for number, found in history], history[-1][1].beside if history else {}
+    levels = history[-1][1].beside if history else {}
+    return line_chart(
+        [step.number for step in steps],
+        {"right, sampled": [step.right for step in steps]},
+        room,
+        share=True,
+        beside=ReferenceValues([(number, found.right) for number, found in history], levels),
     )
     series = StepSeries({"right, sampled": [step.right for step in steps]}, share=True)
     return line_chart([step.number for step in steps], series, size, "Right answers, %", references)

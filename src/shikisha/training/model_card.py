@@ -171,7 +171,7 @@ def _limits(about: CardFacts) -> Iterator[str]:
     yield _DESCRIPTION_LIMIT
     if about.settings.model.brief:
         yield _PROMPT_LIMIT
-    if about.origin.lessons or _lessons_before(about):
+    if about.origin.lessons or _sft_before(about):
         yield _SFT_LIMIT
     if about.judged is None:
         yield "Its accuracy on tasks that it did not learn from was not measured."
@@ -181,7 +181,7 @@ def _limits(about: CardFacts) -> Iterator[str]:
         yield "The figures are of the development split, by which settings may have been chosen, and of one seed."
 
 
-def _lessons_before(about: CardFacts) -> str:
+def _sft_before(about: CardFacts) -> str:
     """Return the SFT examples on the card of the model it started from."""
     data = about.start.get("data")
     return str(data.get("lessons") or "") if isinstance(data, Mapping) else ""
@@ -224,7 +224,7 @@ def _data(about: CardFacts) -> Iterator[str]:
     yield f"- taskset: {about.origin.taskset} (seed {about.settings.seed})"
     yield from (f"- {use}: {split}" for use, split in about.origin.splits.items())
     yield f"- SFT examples: {about.origin.lessons or 'none in this run'}"
-    if before := _lessons_before(about):
+    if before := _sft_before(about):
         yield f"- SFT examples of the model it started from: {before}"
     if about.start:
         yield f"- started from: {about.start.get('what', 'a model without a card')} ({about.start.get('weights', '')})"

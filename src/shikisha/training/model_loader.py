@@ -97,15 +97,15 @@ def _read_start_card(folder: Path) -> dict[str, object]:
     if not path.is_file():
         return start
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        form = told["format"]
+        card = json.loads(path.read_text(encoding="utf-8"))
+        form = card["format"]
     except (ValueError, KeyError, TypeError):
         raise ConfigError(f"model.start: {path}: not a model card of a conductor") from None
     if form != model_card.CARD_FORMAT:
         raise ConfigError(
             f"model.start: {path}: a card of format {form!r}; this version reads {model_card.CARD_FORMAT!r}"
         )
-    return start | {name: told.get(name) for name in ("what", "licence", "data", "metrics", "date")}
+    return start | {name: card.get(name) for name in ("what", "licence", "data", "metrics", "date")}
 
 
 def _load_foreign(start: str, dtype: str) -> LoadedModel:
@@ -131,12 +131,12 @@ def _load_weights(start: str, dtype: str) -> "PreTrainedModel":
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     options = {"dtype": getattr(torch, dtype), "use_safetensors": True, "output_loading_info": True}
     try:
-        model, told = cast("_Loaded", AutoModelForCausalLM.from_pretrained(start, **options))
+        model, report = cast("_Loaded", AutoModelForCausalLM.from_pretrained(start, **options))
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ConfigError(f"model.start: {start}: its weights cannot be read: {_first_line(error)}") from None
     for what in ("missing_keys", "mismatched_keys", "unexpected_keys"):
-        if told[what]:
-            first = min(map(str, told[what]))
+        if report[what]:
+            first = min(map(str, report[what]))
             raise ConfigError(
                 f"model.start: {start}: weights and {CONFIG} do not fit: {what.partition('_')[0]} {first}"
             )

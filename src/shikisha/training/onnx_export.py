@@ -53,9 +53,9 @@ def export_onnx(folder: Path, rounds: int | None = None, prompts: Sequence[str] 
     (by default those of the demo tasks).
     """
     held, proof = _build_checked(folder, folder, rounds, prompts)
-    beside = folder / f".{ONNX_FILE}.{os.getpid()}"
-    beside.write_bytes(held)
-    beside.replace(folder / ONNX_FILE)
+    partial = folder / f".{ONNX_FILE}.{os.getpid()}"
+    partial.write_bytes(held)
+    partial.replace(folder / ONNX_FILE)
     return proof
 
 
@@ -110,19 +110,19 @@ def _build_checked(
     except ModuleNotFoundError:
         raise MissingExtra("train", "an export to ONNX") from None
 
-    begun, settings = load_checkpoint(folder, "float32"), read_card_settings(folder)
+    loaded, settings = load_checkpoint(folder, "float32"), read_card_settings(folder)
     if settings and not settings.model.brief:
         raise ConfigError(f"{folder}: reads a chat, and an exported model reads the compact prompt: serve it")
-    layout = Qwen2OnnxConfig.of(begun.model.config.to_dict(), str(folder / CONFIG))
-    if (size := begun.tokenizer.get_vocab_size()) > layout.vocabulary:
+    layout = Qwen2OnnxConfig.of(loaded.model.config.to_dict(), str(folder / CONFIG))
+    if (size := loaded.tokenizer.get_vocab_size()) > layout.vocabulary:
         raise ConfigError(f"{folder}: a tokenizer of {size} tokens, and a model of {layout.vocabulary}")
-    facts = checkpoint_facts(folder, begun, settings)
+    facts = checkpoint_facts(folder, loaded, settings)
     facts = replace(facts, rounds=rounds or facts.rounds)
-    weights = {name: one.detach().numpy() for name, one in begun.model.named_parameters()}
+    weights = {name: one.detach().numpy() for name, one in loaded.model.named_parameters()}
     held = drawn(layout, weights, {**facts.metadata(), "context": str(layout.longest)})
-    tokens = [begun.tokenizer.encode(prompt).ids for prompt in prompts or demo_prompts(PROMPT_COUNT)]
+    tokens = [loaded.tokenizer.encode(prompt).ids for prompt in prompts or demo_prompts(PROMPT_COUNT)]
     count, apart = _compare_logits(
-        TransformersModel(begun.model), open_onnx(held, ONNX_FILE), tokens, frozenset(facts.ends)
+        TransformersModel(loaded.model), open_onnx(held, ONNX_FILE), tokens, frozenset(facts.ends)
     )
     return held, ExportReport(target / ONNX_FILE, len(held), len(tokens), count, apart)
 

@@ -63,9 +63,9 @@ def refuse_settings(settings: TrainSettings, processes: int = 1) -> None:
                 raise ConfigError(f'{key}: the plain backend knows {plain!r} only, not {given!r}: use backend = "trl"')
 
 
-def refuse_environment(settings: TrainSettings, ground: TrainingEnvironment) -> None:
+def refuse_environment(settings: TrainSettings, environment: TrainingEnvironment) -> None:
     """Refuse tasks and pools from which nothing can be learned, and a budget too small for one group."""
-    items = ground.preview()
+    items = environment.preview()
     for item in items:
         count = 0 if item.pool is None else len(item.pool)
         if count < 2:
@@ -73,18 +73,18 @@ def refuse_environment(settings: TrainSettings, ground: TrainingEnvironment) -> 
                 f"tasks.pool: task {item.task.id} has a pool of {count}; expected two workers or more to choose from"
             )
     if settings.spend.dollars is not None:
-        _refuse_small_budget(settings, ground, settings.spend.dollars, items)
+        _refuse_small_budget(settings, environment, settings.spend.dollars, items)
 
 
-def refuse_model(begun: LoadedModel, settings: TrainSettings, ground: TrainingEnvironment) -> None:
+def refuse_model(loaded: LoadedModel, settings: TrainSettings, environment: TrainingEnvironment) -> None:
     """Refuse a model that cannot read the prompts or write the plans."""
     start = settings.model.start or "the model from scratch"
-    if not settings.model.brief and not begun.template:
+    if not settings.model.brief and not loaded.template:
         raise ConfigError(
             f"model.brief: {start} has no chat template for the prompt in English: "
             "expected a chat template, or brief = true"
         )
-    for name, token, ours in (("end", begun.end, END_ID), ("pad", begun.pad, PAD_ID)):
+    for name, token, ours in (("end", loaded.end, END_ID), ("pad", loaded.pad, PAD_ID)):
         if token is None:
             raise ConfigError(f"model.start: {start} has no {name} token: expected one in its config.json")
         if settings.backend == _PLAIN_BACKEND and token != ours:
@@ -92,7 +92,7 @@ def refuse_model(begun: LoadedModel, settings: TrainSettings, ground: TrainingEn
                 f"model.start: {start}: the plain backend takes token {ours} for the {name} token, not {token}: "
                 'use backend = "trl"'
             )
-    config, words = begun.model.config, begun.tokenizer.get_vocab_size()
+    config, words = loaded.model.config, loaded.tokenizer.get_vocab_size()
     if words > config.vocab_size:
         raise ConfigError(
             f"model.start: {start}: its tokenizer has {words} tokens, and its model knows {config.vocab_size}"
@@ -103,10 +103,10 @@ def refuse_model(begun: LoadedModel, settings: TrainSettings, ground: TrainingEn
             f'{config.model_type!r}: use backend = "trl"'
         )
     if settings.grpo.explores:
-        choice_tokens(settings, begun.tokenizer)
-    _refuse_unwritable(begun.tokenizer, ground, start)
+        choice_tokens(settings, loaded.tokenizer)
+    _refuse_unwritable(loaded.tokenizer, environment, start)
     if settings.model.brief:
-        _refuse_too_long(begun, settings, ground)
+        _refuse_too_long(loaded, settings, environment)
 
 
 def sample_plans(size: int, most: int, subtask: str = _SUBTASK) -> Iterator[Plan]:
@@ -119,14 +119,14 @@ def sample_plans(size: int, most: int, subtask: str = _SUBTASK) -> Iterator[Plan
         yield Plan(tuple(Step(subtask, who, tuple(range(at))) for at, who in enumerate(workers)))
 
 
-def _refuse_unwritable(tokenizer: "Tokenizer", ground: TrainingEnvironment, start: str) -> None:
-    for plan in sample_plans(ground.largest, ground.caps.plan_steps, _trial_subtask(tokenizer)):
+def _refuse_unwritable(tokenizer: "Tokenizer", environment: TrainingEnvironment, start: str) -> None:
+    for plan in sample_plans(environment.largest, environment.caps.plan_steps, _trial_subtask(tokenizer)):
         text = render_plan_lists(plan)
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         back = tokenizer.decode(ids, skip_special_tokens=False)
         if back != text:
             raise ConfigError(
-                f"model.start: the tokenizer of {start} cannot write plans for a pool of {ground.largest}: "
+                f"model.start: the tokenizer of {start} cannot write plans for a pool of {environment.largest}: "
                 f"{text!r} decodes to {back!r}"
             )
 
@@ -137,10 +137,10 @@ def _trial_subtask(tokenizer: "Tokenizer") -> str:
     return min((phrase for phrase in phrases if '"' not in phrase), default=_SUBTASK)
 
 
-def _refuse_too_long(begun: LoadedModel, settings: TrainSettings, ground: TrainingEnvironment) -> None:
-    room = begun.model.config.max_position_embeddings
-    prompts = [compact_prompt(item.task, item.pool.cards) for item in ground.preview() if item.pool is not None]
-    longest = max(len(begun.tokenizer.encode(prompt).ids) for prompt in prompts)
+def _refuse_too_long(loaded: LoadedModel, settings: TrainSettings, environment: TrainingEnvironment) -> None:
+    room = loaded.model.config.max_position_embeddings
+    prompts = [compact_prompt(item.task, item.pool.cards) for item in environment.preview() if item.pool is not None]
+    longest = max(len(loaded.tokenizer.encode(prompt).ids) for prompt in prompts)
     if longest + settings.grpo.longest > room:
         raise ConfigError(
             f"grpo.longest: a prompt of {longest} tokens and a completion of {settings.grpo.longest} do not fit into "
@@ -149,10 +149,10 @@ def _refuse_too_long(begun: LoadedModel, settings: TrainSettings, ground: Traini
 
 
 def _refuse_small_budget(
-    settings: TrainSettings, ground: TrainingEnvironment, dollars: float, items: list[TaskItem]
+    settings: TrainSettings, environment: TrainingEnvironment, dollars: float, items: list[TaskItem]
 ) -> None:
     """Refuse a cap below what a group is likely to cost while the policy still chooses workers at random."""
-    most, bound = ground.caps.plan_steps, ground.caps.dollars
+    most, bound = environment.caps.plan_steps, environment.caps.dollars
     calls = [_call_cost(item, card) for item in items for card in (item.pool.cards if item.pool is not None else ())]
     call, steps = sum(calls) / len(calls), (1 + most) / 2
     each = steps * call if bound is None else min(steps * call, bound)

@@ -287,9 +287,9 @@ class TrainSettings(SettingsTable):
 
     def _phase_at(self, step: int) -> TrainingPhase:
         done = step / max(1, self.grpo.steps)
-        begun = [phase for phase in self.grpo.phases if phase.begin <= done]
+        started = [phase for phase in self.grpo.phases if phase.begin <= done]
         return max(
-            begun, key=lambda phase: phase.begin, default=TrainingPhase(begin=0.0, compare=ComparisonScope.GROUP)
+            started, key=lambda phase: phase.begin, default=TrainingPhase(begin=0.0, compare=ComparisonScope.GROUP)
         )
 
     def learning_rate_at(self, step: int) -> float:

@@ -372,8 +372,8 @@ def _sft_chunks(run: TrainingRun, source: SFTSource, first: int) -> Iterator[Chu
     if not source.worker_module or run.model.device.type == "cpu":
         yield lambda number: make_chunk(number, source.examples, tokenizer, table)
         return
-    told = {**source.worker_settings, "tokenizer": tokenizer.to_str()}
-    with prefetch_chunks(source.worker_module, told, sft_worker_count(), first // BATCHES_PER_CHUNK) as chunks:
+    settings = {**source.worker_settings, "tokenizer": tokenizer.to_str()}
+    with prefetch_chunks(source.worker_module, settings, sft_worker_count(), first // BATCHES_PER_CHUNK) as chunks:
         yield chunks
 
 

@@ -14,7 +14,7 @@ Where TRL's documented hooks do not suffice, its private methods are overridden 
 - `_generate_and_score_completions`: the number of completions is that of the data loader's rows (1581), so second
   rounds could not join a batch; advantages have no hook (2763-2793); a data loader reads ahead, so tasks drawn there
   would be a step behind the curriculum.
-- `_get_grad_norm` (transformers): `on_pre_optimizer_step` is not told the norm, and `on_step_end` comes too late.
+- `_get_grad_norm` (transformers): `on_pre_optimizer_step` does not get the norm, and `on_step_end` comes too late.
 - `_tokenize_prompts`, `_generate_single_turn`: there is no public way to generate without training.
 - `_send_telemetry`: the environment variable that switches it off is read before this module can set it.
 `environment_factory` is for tools that a model calls while it writes; a conductor writes a whole plan first.

@@ -85,11 +85,6 @@ class PlanRewardFunction:
         user = planner_message(question.item.task, question.item.pool.cards, question.rounds, style)
         return [{"role": "system", "content": planner_instructions(style=style)}, {"role": "user", "content": user}]
 
-    def encoded(self, prompt: str) -> list[int]:
-        """Return a prompt's tokens. The bare tokenizer never reads the name of a special token as that token."""
-        ids: list[int] = self._tokenizer.encode(prompt).ids
-        return ids
-
     async def perform(
         self, completion_ids: Sequence[Sequence[int]], question: Sequence[PlanPrompt], **_: object
     ) -> list[float | None]:

@@ -144,8 +144,8 @@ def all_wrong(held: OutcomeMatrix) -> OutcomeMatrix:
         (no_costs, "the log has no costs, so budgets do not apply"),
         (free, "every cost is 0, so budgets do not apply"),
         (half_priced, "90 outcomes of 180 without a cost, which count as free"),
-        (all_right, "every outcome has the score 1: nothing tells one worker from another but its cost"),
-        (all_wrong, "every outcome has the score 0: nothing tells one worker from another but its cost"),
+        (all_right, "every outcome has the score 1: workers differ in cost only"),
+        (all_wrong, "every outcome has the score 0: workers differ in cost only"),
     ],
 )
 def test_what_a_log_lacks_is_said_and_something_is_learned(change: Change, warning: str, learning: Learning) -> None:
@@ -335,7 +335,7 @@ def test_a_full_log_s_gaps_are_said(learning: Learning) -> None:
     write(missing(ungraded, cells), learning.log)
     learning()
     assert "warning: 0.6 % of all pairs of task and worker are not in the log" in learning.said
-    assert "warning: 1 outcome without a score, which count as not right" in learning.said
+    assert "warning: 1 outcome without a score, which count as wrong" in learning.said
 
 
 async def perform(file: Path, tasks: int) -> None:

@@ -47,7 +47,7 @@ class House:
         return str(self.folder / "runs.db")
 
     def put(self, policy: Policy, name: str) -> str:
-        """Put a policy on the shelf through the command line; return its version."""
+        """Add a policy to the registry through the command line; return its version."""
         save_policy(policy, self.folder / name)
         return str(self.json("add", str(self.folder / name))["added"])
 
@@ -147,11 +147,11 @@ def test_policies_are_put_on_a_shelf_and_get_their_parts(service: House) -> None
         (("canary", "--share", "0.1"), ExitCode.INPUT, "expected the VERSION"),
         (("canary", "bob"), ExitCode.INPUT, "expected --share X, or --off"),
         (("canary", "bob", "--share", "1"), ExitCode.CONFIG, "between 0 and 1"),
-        (("canary", "nobody", "--share", "0.1"), ExitCode.CONFIG, "unknown policy on the shelf 'nobody'"),
-        (("shadow", "ann"), ExitCode.CONFIG, "acts already"),
-        (("rollback",), ExitCode.CONFIG, "nothing to go back to"),
+        (("canary", "nobody", "--share", "0.1"), ExitCode.CONFIG, "unknown registered policy 'nobody'"),
+        (("shadow", "ann"), ExitCode.CONFIG, "already acts"),
+        (("rollback",), ExitCode.CONFIG, "nothing to roll back to"),
         (("promote", "ann"), ExitCode.CONFIG, "is already live"),
-        (("promote", "bob", "--anyway"), ExitCode.INPUT, "--anyway needs --why TEXT"),
+        (("promote", "bob", "--anyway"), ExitCode.INPUT, "say why, with --why TEXT"),
         (("add", "nothing"), ExitCode.CONFIG, "No such file"),
         (("trial",), ExitCode.INPUT, "there is no journal at"),
     ],
@@ -168,7 +168,7 @@ def test_what_cannot_be_done_is_said(service: House, arguments: tuple[str, ...],
 
 def test_a_shelf_that_is_not_there_is_no_shelf(service: House) -> None:
     for command in ("shelf", "rollback"):
-        assert "no shelf of policies" in service(command, code=ExitCode.CONFIG)
+        assert "no policy registry" in house(command, code=ExitCode.CONFIG)
 
 
 def test_only_a_canary_is_promoted_unless_somebody_says_why(service: House) -> None:

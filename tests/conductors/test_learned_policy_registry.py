@@ -245,7 +245,7 @@ def test_a_folder_names_a_shelf_and_a_file_a_policy(folder: Path, tmp_path: Path
     assert isinstance(known.make(f"policy:{folder}"), RegistryConductor)
     assert isinstance(known.make(f"policy:{tmp_path}/policy-0?quality=1"), PolicyConductor)
     (folder / REGISTRY_FILE).unlink()
-    with pytest.raises(ConfigError, match="no shelf of policies"):
+    with pytest.raises(ConfigError, match="no policy registry"):
         known.make(f"policy:{folder}")
 
 

@@ -98,7 +98,7 @@ def test_propensities_that_are_not_how_the_log_came_about_promise_nothing() -> N
     log = one_each(HELD, EVEN)
     policy = fit_partial_log(replace(log, propensities=log.propensities / 2))
     assert policy.rung().evidence is None
-    assert "nothing could be judged" in notes(policy)
+    assert "nothing could be evaluated" in notes(policy)
 
 
 def test_a_log_without_chance_supports_what_was_done_and_nothing_else() -> None:

@@ -150,7 +150,7 @@ def test_policies_are_put_on_a_shelf_and_get_their_parts(service: House) -> None
         (("canary", "nobody", "--share", "0.1"), ExitCode.CONFIG, "unknown registered policy 'nobody'"),
         (("shadow", "ann"), ExitCode.CONFIG, "already acts"),
         (("rollback",), ExitCode.CONFIG, "nothing to roll back to"),
-        (("promote", "ann"), ExitCode.CONFIG, "is already live"),
+        (("promote", "ann"), ExitCode.CONFIG, "is live already"),
         (("promote", "bob", "--anyway"), ExitCode.INPUT, "say why, with --why TEXT"),
         (("add", "nothing"), ExitCode.CONFIG, "No such file"),
         (("trial",), ExitCode.INPUT, "there is no journal at"),
@@ -191,11 +191,11 @@ def test_a_canary_with_few_outcomes_is_not_promoted_and_it_is_said_how_many_are_
     service.perform(log, log.task_ids, name="router")  # as a configuration may call it
     few = service.json("promote", "bob", "--journal", service.journal, code=ExitCode.FAILED)
     assert few["promoted"] is False
-    assert any("50 are the least" in str(reason) for reason in few["reasons"])  # type: ignore[attr-defined]
+    assert any("at least 50 are needed" in str(reason) for reason in few["reasons"])  # type: ignore[attr-defined]
     assert isinstance(few["missing"], int)
     assert few["missing"] > 0
-    said = service("promote", "bob", "--journal", service.journal, code=ExitCode.FAILED)
-    (count,) = re.findall(r"- (\d+) tasks of the canary were graded by checks or people: 50 are the least", said)
+    said = house("promote", "bob", "--journal", house.journal, code=ExitCode.FAILED)
+    (count,) = re.findall(r"- (\d+) tasks of the canary were graded by checks or people: at least 50 are needed", said)
     assert int(count) > 0
     assert "not to be promoted yet" in service("trial", "--journal", service.journal)
     assert service.json("canary", "--off")["canary"] is None

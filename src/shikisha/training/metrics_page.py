@@ -72,12 +72,10 @@ def render_training_page(steps: Sequence[StepMetrics], name: str = "a conductor"
     """Return the page; ConfigError without a step, MissingExtra when jinja2 is not installed."""
     if not steps:
         raise ConfigError("the page of a training run needs at least one step")
-    environment = page_environment("shikisha.training", "shikisha.routing.fit", "shikisha.evals")
-    script = environment.get_template("page.js").render()
-    digest = b64encode(sha256(script.encode()).digest()).decode()
-    return environment.get_template("training.html.jinja").render(
-        {"name": name, "script_digest": digest} | {**_page_texts(steps), **_charts(steps), **_tables(steps)}
-    )
+    environment = page_environment("shikisha.training", "shikisha.routing.fit")
+    environment.filters["value"] = format_value
+    values = {"name": name, **_page_texts(steps), **_charts(steps), **_tables(steps)}
+    return render_page(environment, "training.html.jinja", values)
 
 
 def _page_texts(steps: Sequence[StepMetrics]) -> Mapping[str, object]:
@@ -97,12 +95,12 @@ def _charts(steps: Sequence[StepMetrics]) -> Mapping[str, object]:
     return {
         "wide": _accuracy_chart(steps, _WIDE),
         "narrow": _accuracy_chart(steps, _NARROW),
-        "valid": SmallChart("Given a valid plan, and valid, %", _share_chart(steps, _VALID), share=True),
-        "reward": SmallChart("Reward and its parts", _reward_chart(steps), share=False),
-        "workers": _stack_charts(numbers, [step.workers for step in steps]),
-        "choice": SmallChart("Entropy of calls over workers, bits", _value_chart(steps, _CHOICE), share=False),
-        "shapes": _stack_charts(numbers, [step.shapes for step in steps]),
-        "several": SmallChart("Plans of several steps, of the valid, %", _share_chart(steps, _SEVERAL), share=True),
+        "valid": _small_chart("Given a valid plan, and valid, %", steps, _VALID, share=True),
+        "reward": _reward_chart(steps),
+        "workers": _stack_charts(numbers, [step.workers for step in steps], "Calls by worker, %"),
+        "choice": _small_chart("Entropy of calls over workers, bits", steps, _CHOICE),
+        "shapes": _stack_charts(numbers, [step.shapes for step in steps], "Plans by shape and length, %"),
+        "several": _small_chart("Plans of several steps, of the valid, %", steps, _SEVERAL, share=True),
         "learning": tuple(_learning_charts(steps)),
         "running": tuple(_cost_charts(steps)),
         "second": _second_round_chart(steps),
@@ -162,15 +160,10 @@ _LEARNING: Mapping[str, tuple[str, bool, Metric]] = {
 }
 
 
-def _accuracy_chart(steps: Sequence[StepMetrics], room: LineChartSize) -> LineChart:
+def _accuracy_chart(steps: Sequence[StepMetrics], size: ChartSize) -> Chart:
     history = metrics.validation_history(steps)
-    levels = history[-1][1].beside if history else {}
-    return line_chart(
-        [step.number for step in steps],
-        {"right, sampled": [step.right for step in steps]},
-        room,
-        share=True,
-        beside=ReferenceValues([(number, found.right) for number, found in history], levels),
+    references = ReferenceValues(
+        [(number, found.right) for number, found in history], history[-1][1].beside if history else {}
     )
     series = StepSeries({"right, sampled": [step.right for step in steps]}, share=True)
     return line_chart([step.number for step in steps], series, size, "Right answers, %", references)
@@ -196,9 +189,9 @@ def _reward_part(name: str) -> Metric:
 
 
 def _stack_charts(
-    numbers: Sequence[int], shares: Sequence[Mapping[str, float]]
-) -> tuple[ShareStack, ShareStack] | None:
-    """Return a wide chart and one for a phone; None where there is nothing to draw."""
+    numbers: Sequence[int], shares: Sequence[Mapping[str, float]], title: str
+) -> tuple[Chart, Chart] | None:
+    """Return a chart for a wide screen and one for a phone; None where there is nothing to draw."""
     if not any(shares):
         return None
     return share_stack(numbers, shares, _MIDDLE, title), share_stack(numbers, shares, _NARROW, title)
@@ -206,10 +199,9 @@ def _stack_charts(
 
 def _learning_charts(steps: Sequence[StepMetrics]) -> Iterator[SmallChart]:
     for title, (name, share, figure) in _LEARNING.items():
-        draw = _share_chart if share else _value_chart
         if share or any(figure(step) for step in steps):  # without KL there is no chart; a share of 0 is worth knowing
-            yield SmallChart(title, draw(steps, {name: figure}), share)
-    yield SmallChart("Learning rate", _value_chart(steps, {"rate": lambda step: step.rate}, exact=True), share=False)
+            yield _small_chart(title, steps, {name: figure}, share=share)
+    yield _small_chart("Learning rate", steps, {"rate": lambda step: step.rate}, exact=True)
 
 
 def _cost_charts(steps: Sequence[StepMetrics]) -> Iterator[SmallChart]:

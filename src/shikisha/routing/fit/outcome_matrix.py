@@ -175,10 +175,10 @@ def build_outcome_matrix(
     responses = [log.responses(name) if whole else {} for name in names]
     answer_texts: list[list[str | None]] = [[] for _ in names]
     for row, task in enumerate(tasks):
-        found = [log.find(task.id, name) for name in names]
-        said = [
+        outcomes = [log.find(task.id, name) for name in names]
+        texts_said = [
             None if outcome is None else log.response_text(outcome, kept.get(task.id))
-            for outcome, kept in zip(found, written, strict=True)
+            for outcome, kept in zip(outcomes, responses, strict=True)
         ]
         for texts, text in zip(answer_texts, texts_said, strict=True):
             texts.append(text)

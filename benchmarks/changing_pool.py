@@ -136,7 +136,8 @@ def drift(folds: Sequence[Fold]) -> Iterator[str]:
     fold = folds[0]
     alarms, outcomes = _false_alarms(fold)
     rate = outcomes / alarms if alarms else float("inf")
-    yield f"  quiet: {alarms} alarms in {outcomes:,} outcomes, one in {rate:,.0f}; stated: one in {FALSE_ALARM_INTERVAL:,} at most"
+    stated = f"stated: one in {FALSE_ALARM_INTERVAL:,} at most"
+    yield f"  quiet: {alarms} alarms in {outcomes:,} outcomes, one in {rate:,.0f}; {stated}"
     for share in SHARES:
         delays = [_delay(fold, worker, share, seed) for worker in _asked_most(fold) for seed in range(STREAMS)]
         seen = [delay for delay in delays if delay is not None]

@@ -3,7 +3,8 @@
     python benchmarks/hostile_answers.py [--json]
 
 The hostile and the honest answers are those of `tests/evals/test_hostile_answers.py`. Recorded answers are graded from
-the models' full texts and compared with the recorded scores, which other people's extraction gave; `recorded.py` says where
+the models' full texts and compared with the recorded scores, which other people's extraction gave; `recorded.py`
+says where
 the files are, and without them these figures are left out. "Lost" are answers that were recorded as right and are not
 graded right here: what a checker that is too strict would lose.
 """

@@ -19,8 +19,7 @@ from shikisha.engine.worker import Request
 from shikisha.evals.statistics import wilson
 from shikisha.simulation.baseline_conductors import best_plan, profiles_of
 from shikisha.simulation.demo_run import BASELINE_CONTENDERS, run_tasks
-from shikisha.simulation.questions import FAMILIES
-from shikisha.simulation.questions import parse_question
+from shikisha.simulation.questions import FAMILIES, parse_question
 from shikisha.simulation.simulated_workers import SimulatedWorker
 from shikisha.simulation.task_generator import SimulatedTask, generate_tasks
 from shikisha.simulation.vocabulary import WordingSplit

@@ -22,7 +22,7 @@ from shikisha.core.task import Task
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.telemetry import observer
+from shikisha.telemetry import make_observer
 from shikisha.telemetry.export import OTelExporter
 from shikisha.telemetry.export_settings import ExportSettings, export_settings
 from shikisha.telemetry.observer import TelemetryObserver
@@ -77,7 +77,7 @@ def _watching(*, spans: bool, metrics: bool) -> TelemetryObserver:
 def main() -> None:
     """Measure and print."""
     events = asyncio.run(_events(RUNS))
-    off = observer(export_settings({}), SecretStore({}))
+    off = make_observer(export_settings({}), SecretStore({}))
     rows = {
         "no endpoint configured": _cost(events, off),
         "metrics": _cost(events, _watching(spans=False, metrics=True)),

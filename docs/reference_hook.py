@@ -14,7 +14,7 @@ import typer.main
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from shikisha.cli.app import app as commands
+from shikisha.cli import app as commands
 from shikisha.config.template import config_schema
 from shikisha.core import events
 from shikisha.server.app import openapi_document

@@ -52,7 +52,9 @@ class Scoring:
     def item(self, row: Row, content: str) -> TaskItem:
         """Return the row's task with its pool; ConfigError where it is not what the row was written from."""
         index = int(row["index"])
-        found = self._environment.stream(index) if row["split"] == "train" else self._environment.validation_tasks[index]
+        found = (
+            self._environment.stream(index) if row["split"] == "train" else self._environment.validation_tasks[index]
+        )
         names = [] if found.pool is None else list(found.pool.names)
         if content_key(found.task) != content or names != list(map(str, row["pool"])):
             raise ConfigError(

@@ -168,7 +168,7 @@ def test_what_cannot_be_done_is_said(service: House, arguments: tuple[str, ...],
 
 def test_a_shelf_that_is_not_there_is_no_shelf(service: House) -> None:
     for command in ("shelf", "rollback"):
-        assert "no policy registry" in house(command, code=ExitCode.CONFIG)
+        assert "no policy registry" in service(command, code=ExitCode.CONFIG)
 
 
 def test_only_a_canary_is_promoted_unless_somebody_says_why(service: House) -> None:
@@ -194,7 +194,7 @@ def test_a_canary_with_few_outcomes_is_not_promoted_and_it_is_said_how_many_are_
     assert any("at least 50 are needed" in str(reason) for reason in few["reasons"])  # type: ignore[attr-defined]
     assert isinstance(few["missing"], int)
     assert few["missing"] > 0
-    said = house("promote", "bob", "--journal", house.journal, code=ExitCode.FAILED)
+    said = service("promote", "bob", "--journal", service.journal, code=ExitCode.FAILED)
     (count,) = re.findall(r"- (\d+) tasks of the canary were graded by checks or people: at least 50 are needed", said)
     assert int(count) > 0
     assert "not to be promoted yet" in service("trial", "--journal", service.journal)

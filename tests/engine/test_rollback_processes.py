@@ -109,7 +109,7 @@ async def test_two_commands_at_once_roll_a_run_back_once(tmp_path: Path, journal
         assert sum(here.ledger.requests.values()) == 1, ends
         assert 0 in [code for code, _ in ends]
         assert all(code == 0 or "rolled back by somebody" in said for code, said in ends)
-        assert len((await here.past(run)).rollbacks) == 1
+        assert len((await here.read_run(run)).rollbacks) == 1
 
 
 async def begun(at: At) -> str:
@@ -166,4 +166,4 @@ async def test_a_rollback_whose_process_was_killed_goes_on_once_it_was_silent_fo
             ends.append(await here.rollback(run))
         assert json.loads(ends[-1][1])["effects"][0]["undone"]
         assert (len(here.ledger.requests), max(here.ledger.charges.values())) == (1, 1)  # the same key again
-        assert len((await here.past(run)).rollbacks) == 1
+        assert len((await here.read_run(run)).rollbacks) == 1

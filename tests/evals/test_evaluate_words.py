@@ -10,7 +10,7 @@ from reports import around, conductor, difference, report
 
 from shikisha.core.budget import format_dollars
 from shikisha.evals.entrant_metrics import ConfidenceInterval, EntrantFigures, EvaluationReport, TaskGroup
-from shikisha.evals.html_report import OTHERS, accuracy_matrix, failure_matrix, share_matrix
+from shikisha.evals.html_report import accuracy_matrix, failure_matrix, share_matrix
 from shikisha.evals.report_text import (
     abbreviate_names,
     best_single_entry,
@@ -24,6 +24,7 @@ from shikisha.evals.report_text import (
     verdict,
 )
 from shikisha.evals.samples import EntrantRole
+from shikisha.plots.charts import OTHERS
 from shikisha.plots.number_format import compact, count, percent, plural, points, seconds
 
 EMPTY = EvaluationReport("t", "v", "", (), (), None, (), (), {}, {})

@@ -1,7 +1,8 @@
 """Answers made to pass without answering: denied, bounded, hedged with another, in another base, sign or unit.
 
 HOSTILE are graded RIGHT by no checker. ON_PURPOSE are graded right, each group for the reason that it is named by and
-that `docs/how-to/evaluate.md` gives. HONEST are how people and models really answer, next to what hostile ones look like.
+that `docs/how-to/evaluate.md` gives. HONEST are how people and models really answer, next to what hostile ones
+look like.
 Answers are apart by `¦` and lines; `⏎` is a line's end in an answer. `benchmarks/hostile_answers.py` counts them too.
 """
 

@@ -339,7 +339,7 @@ def test_a_replay_card_bounds_every_recorded_call(tmp_path: Path) -> None:
     assert (card.kind, card.attempts, card.price) == ("replay", 1, Price(10, 20))
     assert card.max_output_tokens == 1_000  # 0.02 dollars at 20 dollars a million; more than the 60 tokens used
     assert replay_card(log, "cheap").price is None
-    mine = replay.fitted(replay.ReplaySettings(log=log.folder, worker="dear"), Card("mine", "the best"))
+    mine = replay.fit_card(replay.ReplaySettings(log=log.folder, worker="dear"), Card("mine", "the best"))
     assert (mine.name, mine.description, mine.max_output_tokens) == ("mine", "the best", 1_000)
 
 

@@ -23,7 +23,7 @@ import pytest
 import typer.main
 from paths import ROOT
 
-from shikisha.cli.app import app
+from shikisha.cli import app
 from shikisha.config.settings import ShikishaSettings
 from shikisha.config.template import config_schema
 from shikisha.training.settings import TrainSettings

@@ -1,4 +1,4 @@
-"""docs/how-to/serve.md says what is so: every parameter of a chat request, every header, and TOML that can be loaded."""
+"""docs/how-to/serve.md has every parameter of a chat request, every header, and TOML that can be loaded."""
 
 import re
 import tomllib

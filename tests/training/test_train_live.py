@@ -359,7 +359,8 @@ def test_the_board_s_files_hold_what_was_told(tmp_path: Path) -> None:
 def test_a_board_without_tensorboard_is_refused_by_name(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['tensorboard'] = None\n"  # what Python does for a library that is not there
-        "from pathlib import Path\nfrom shikisha.training.metrics_log import TensorBoardLog\nfrom shikisha.core.errors import ConfigError\n"
+        "from pathlib import Path\nfrom shikisha.training.metrics_log import TensorBoardLog\n"
+        "from shikisha.core.errors import ConfigError\n"
         "try: TensorBoardLog(Path('x'))\nexcept ConfigError as error: print(error)\n"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)  # noqa: S603 - ours

@@ -49,7 +49,7 @@ def _shipped_conductor() -> tuple[Contender, ...]:
 
 
 def _row_json(row: DemoRow) -> Mapping[str, object]:
-    found = row.tally
+    found = row.summary
     return {
         "conductor": row.contender.label,
         "tasks": found.count,

@@ -25,11 +25,11 @@ from shikisha.config.adapters import require_extra
 from shikisha.core.errors import ConfigError, TaskError
 from shikisha.core.run import Run
 from shikisha.core.text import one_line
-from shikisha.evals.report_text import UNKNOWN
 from shikisha.outcomes.importers.journal_runs import gather_runs
 from shikisha.outcomes.log_reader import OutcomeLog, log_hash, open_log
 from shikisha.outcomes.log_writer import LogBuilder, RepeatPolicy
 from shikisha.outcomes.table_files import names_of
+from shikisha.plots.number_format import UNKNOWN
 from shikisha.routing.fit.drift_detection import (
     FEW_OUTCOMES,
     ExpectationSource,
@@ -427,8 +427,9 @@ def _log_notes(log: OutcomeLog, policy: Policy) -> Iterator[str]:
     others = [name for name in log.workers if name not in policy.names]
     if others:
         yield f"not watched, because they are not in the policy: {_first_names(others)}"
-    if log.judged:
-        yield f"{log.judged:.0%} of the scores come from a language model alone: a stricter judge looks like a drop"
+    if log.judged_share:
+        share = f"{log.judged_share:.0%}"
+        yield f"{share} of the scores come from a language model alone: a stricter judge looks like a drop"
 
 
 def _first_names(names: Sequence[str]) -> str:

@@ -70,62 +70,23 @@ def _serve_as_child() -> int:
     return status if status >= 0 else 128 - status
 
 
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterator, Sequence
-
-    from shikisha.config.container import Container
-    from shikisha.server.lifecycle.service import RunService
-
-Host = Annotated[str | None, typer.Option("--host", help="The address to listen on; 0.0.0.0: all of them.")]
-Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="0: any free one.")]
-
-
-def serve(shared: SharedOptions, host: Host = None, port: Port = None) -> ExitCode:
-    """Serve the pool to OpenAI clients, with pages to watch it.
-
-    Without a configuration the embedded orchestra plays; the first start prints one key.
-    """
-    if is_first_process():
-        raise typer.Exit(serve_as_child())
-    try:
-        from shikisha.server.lifecycle import process
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("shikisha"):
-            raise
-        raise MissingExtra("server", "serving") from error
-    composition = _with_address(session.load_container(shared), host, port)
-    url = shared.journal or composition.journal_url()
-    if "://" not in url:
-        session.make_folder(Path(url).parent)
-
-    def ready(service: "RunService", listening: "socket.socket") -> None:
-        _print_address(service, listening, as_json=shared.json)
-
-    process.run_server(composition, url, ready)
-    return ExitCode.OK
-
-
-def _with_address(composition: "Container", host: str | None, port: int | None) -> "Container":
-    """Return the composition with the address that the command line gives."""
+def _with_address(container: Container, host: str | None, port: int | None) -> Container:
+    """Return the container with the address of the command line."""
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     server = container.settings.server.model_copy(update=given)
     container.settings = container.settings.model_copy(update={"server": server})
     return container
 
 
-def _print_address(service: "RunService", listening: "socket.socket", *, as_json: bool) -> None:
-    """Say where the server is, under which names, and its first key, once."""
-    from shikisha.config.preflight import conductor_notices
-    from shikisha.server.http import middleware
-
+def _print_address(service: RunService, listening: socket.socket, *, as_json: bool) -> None:
+    """Print the URL of the server, who reaches it, and its first key, once."""
     url, *others = middleware.server_urls(service.settings, listening)
     key = service.first_key
     if as_json:
         output.print_json({"url": url, "key": key})
         return
     if service.container.simulated_pool is not None:
-        output.print_note("no workers are configured: the embedded orchestra plays (small tools and simulated models)")
+        output.print_note("no workers are configured: simulated workers answer (small tools and simulated models)")
     for notice in conductor_notices(service.container):
         output.print_note(f"{notice.where}: {notice}")
     output.print_note(f"listening on {url}; OpenAI clients use {url}/v1, people {url}/ui")
@@ -135,10 +96,8 @@ def _print_address(service: "RunService", listening: "socket.socket", *, as_json
         output.print_note(f"an admin key, shown this once: {key}")
 
 
-def _reachability(service: "RunService", listening: "socket.socket", others: "Sequence[str]") -> "Iterator[str]":
-    """Yield what is good to know about who reaches the server."""
-    from shikisha.server.http import middleware
-
+def _reachability(service: RunService, listening: socket.socket, others: Sequence[str]) -> Iterator[str]:
+    """Yield notes on who can reach the server."""
     settings, names = service.settings, middleware.accepted_hosts(service.settings)
     address = listening.getsockname()[0]
     if others:

@@ -23,7 +23,6 @@ from shikisha.config.training_environment import train_configured
 from shikisha.core import toml
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import CapReached, ConfigError, ShikishaError, TrainingDiverged
-from shikisha.plots.training_charts import accuracy_curve
 from shikisha.training.checkpoint import CheckpointStore
 from shikisha.training.console import open_view
 from shikisha.training.environment import TrainingEnvironment
@@ -34,6 +33,7 @@ from shikisha.training.onnx_export import EXPORTED_FILES, ExportReport, export_f
 from shikisha.training.process_group import ProcessGroup, current_process_group, use_all_cores, use_one_core
 from shikisha.training.settings import TrainSettings
 from shikisha.training.sft import SFTStep
+from shikisha.training.training_charts import accuracy_curve
 from shikisha.training.training_run import TrainingJob, TrainingResult
 
 _FOLDER = "training"

@@ -19,6 +19,7 @@ from shikisha.evals.baselines import Baselines, BaselineSource, EntrantSpec
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.samples import EntrantRole
 from shikisha.evals.taskset import TaskItem, Taskset, TaskSplit, parse_split
+from shikisha.evals.tasksets.contamination import TaskOverlap, find_contamination
 from shikisha.evals.tasksets.recorded import recorded_taskset
 from shikisha.evals.tasksets.simulated import (
     SIMULATED_DISTRIBUTIONS,
@@ -28,9 +29,7 @@ from shikisha.evals.tasksets.simulated import (
 )
 from shikisha.evals.tasksets.taskset_loader import (
     OWN_SET,
-    TaskOverlap,
     TaskSelection,
-    find_contamination,
     load_taskset,
     parse_taskset_name,
 )

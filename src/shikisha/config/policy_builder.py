@@ -62,8 +62,8 @@ def learn_policy(order: LearnRequest, tell: ProgressCallback) -> Policy:
         tell("reading")
         log = open_log(folder, order.workers)
         notes += tuple(f"an unused column in {column}" for column in ignored_columns(folder))
-        if log.judged:
-            notes += (f"{log.judged:.0%} of the scores come from a language model alone",)
+        if log.judged_share:
+            notes += (f"{log.judged_share:.0%} of the scores come from a language model alone",)
         source = _OutcomeSource(name, log_hash(folder), _cost_kind(log), notes)
         texts = any((folder / f"responses.{ending}").exists() for ending in ("parquet", "jsonl"))
         return _fit_policy(

@@ -403,7 +403,8 @@ def compact_prompt(task: Task, cards: Sequence[Card], rounds: Sequence[RoundResu
     lines += [f"{number} {price_level(card.price)} {_one_line(card.description)}" for number, card in enumerate(cards)]
     for past in rounds:
         lines += [
-            f"did {step.worker} {_repeat_mark(past.results, place)}{_one_line(step.subtask)}: {_outcome_text(past.results[place])}"
+            f"did {step.worker} {_repeat_mark(past.results, place)}{_one_line(step.subtask)}: "
+            f"{_outcome_text(past.results[place])}"
             for place, step in enumerate(past.plan.steps)
         ]
     return "\n".join([*lines, "plan\n"])

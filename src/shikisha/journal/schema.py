@@ -77,7 +77,8 @@ def upgrade_tables(connection: Connection, folder: Path = _MIGRATIONS) -> None:
     known = [script.revision for script in newest_first]
     if found is not None and found not in known:
         raise JournalError(
-            f"the journal's tables are of version {found}, which this Shikisha (up to {CURRENT_REVISION}) does not know: "
+            f"the journal's tables are of version {found}, which this Shikisha "
+            f"(up to {CURRENT_REVISION}) does not know: "
             "a newer one wrote them"
         )
     missing = newest_first if found is None else newest_first[: known.index(found)]

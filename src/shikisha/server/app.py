@@ -108,15 +108,15 @@ def create_app(service: RunService) -> FastAPI:
     """Return the application for a run service, which outlives it."""
     app = _bare_app()
     app.state.service = service
-    app.state.listeners = StreamLimiter(service.settings.most_connections)
+    app.state.listeners = StreamLimiter(service.settings.max_connections)
     app.router.routes.extend(_all_routes())
     metrics.install_metrics(app, service)
     for kind, handler in _HANDLERS:
         app.add_exception_handler(kind, handler)
     app.add_middleware(
         RequestLimits,
-        most_bytes=service.settings.most_bytes,
-        max_held=service.settings.most_bytes_at_once,
+        most_bytes=service.settings.max_body_bytes,
+        max_held=service.settings.max_pending_bytes,
         known=_require_login_or_key,
     )
     app.add_middleware(HostCheck, settings=service.settings)

@@ -142,7 +142,7 @@ class ChatSettings(BaseModel):
     reasoning_effort: str | None = Field(default=None, description="the reasoning effort of every call")
     efforts: tuple[Effort, ...] | None = Field(
         default=None,
-        description="the values of reasoning_effort that the model accepts; a client's is mapped to the nearest; [] sends none",
+        description="the values of reasoning_effort that the model accepts; a client's maps to the nearest; [] sends none",
     )
     extra_body: dict[str, JsonValue] = Field(default={}, description="further keys of the request body")
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = Field(
@@ -154,7 +154,7 @@ class ChatSettings(BaseModel):
     stream: bool = Field(default=True, description="whether replies are streamed")
     usage: Literal["required", "estimate"] | None = Field(
         default=None,
-        description="whether a reply must report its token usage, or usage is estimated; by default required with a price",
+        description="whether a reply must report its usage, or usage is estimated; by default required with a price",
     )
     max_bytes: Annotated[int, Field(ge=1024)] = Field(default=4 * 2**20, description="the largest reply, in bytes")
 

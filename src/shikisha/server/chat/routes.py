@@ -229,7 +229,7 @@ class ChatCompletion:
     async def complete(self) -> JSONResponse:
         """Wait for the run, and return the completion or the error."""
         text, notes, last = "", list[str](), None
-        async for update in wait_for_run(self.service, self.run, self.tracker, self.service.settings.patience):
+        async for update in wait_for_run(self.service, self.run, self.tracker, self.service.settings.approval_wait):
             match update:
                 case AnswerPiece():
                     text += update.text
@@ -252,7 +252,7 @@ class ChatCompletion:
         chunks, last = ChunkWriter(self.head), None
         yield chunks.role()
         try:
-            async for update in wait_for_run(self.service, self.run, self.tracker, self.service.settings.patience):
+            async for update in wait_for_run(self.service, self.run, self.tracker, self.service.settings.approval_wait):
                 match update:
                     case AnswerPiece():
                         yield chunks.text(update.text)

@@ -97,7 +97,7 @@ class RunAuthorizer:
 
     def authorize(self, requested: RequestedRun, by: Principal) -> AuthorizedRun:
         """Return the authorized run; ApiError when the model, the workers or the caps are not available."""
-        most, depth = self.container.settings.server.deepest, requested.options.depth
+        most, depth = self.container.settings.server.max_hops, requested.options.depth
         if depth > most:  # one of these servers asks itself
             said = f"the request has come through {depth} servers, and at most {most} may (server.deepest)"
             raise ApiError(400, said, TOO_DEEP_CODE, param=DEPTH_HEADER)

@@ -90,7 +90,7 @@ async def _erase_old_runs(service: "RunService") -> None:
 
 
 async def _claim_orphans(service: "RunService") -> None:
-    room = service.settings.most_runs - len(service.running)
+    room = service.settings.max_runs - len(service.running)
     if room > 0 and not service.expulsions:
         claimed = await service.store.claim(room)
         gate = asyncio.Semaphore(_RESUMED_AT_ONCE)

@@ -185,7 +185,7 @@ async def serve(
                 watchdog.begin(lambda: service.store.member.id)
             server = HttpServer(
                 uvicorn_config(service),
-                ConnectionLimiter(service.settings.most_connections or max_connections(raise_file_limit())),
+                ConnectionLimiter(service.settings.max_connections or max_connections(raise_file_limit())),
             )
 
             def stop() -> None:
@@ -272,11 +272,11 @@ def run_server(container: Container, journal_url: str, ready: Callable[[RunServi
 def _fit_limits(container: Container) -> None:
     """Bound connections, and runs, which may outlive theirs, by what the limit on open files allows."""
     given, limit = container.settings.server, raise_file_limit()
-    most = max_connections(limit, given.most_connections)
-    runs = max_runs(limit, given.most_runs)
+    most = max_connections(limit, given.max_connections)
+    runs = max_runs(limit, given.max_runs)
     fitted = given.model_copy(update={"most_connections": most, "most_runs": runs})
     container.settings = container.settings.model_copy(update={"server": fitted})
-    if limit is not None and (fitted.most_runs < given.most_runs or most < (given.most_connections or 0)):
+    if limit is not None and (fitted.max_runs < given.max_runs or most < (given.max_connections or 0)):
         logging.getLogger(__name__).warning(
             "this process may have %d files open, so %d connections and %d runs at once: ulimit -n raises it",
             *(limit, most, fitted.max_runs),

@@ -52,7 +52,7 @@ class RunRecovery(RunExecutor):
         self.store = store
         self.recorder = ServedRunRecorder(journal, store, self.running)
         engine = Engine(self.recorder, vault=container.vault, guarded=container.guarded_labels)
-        self.engine = engine.overseen(container.autonomy_policy(container.settings.server.waiting))
+        self.engine = engine.overseen(container.autonomy_policy(container.settings.server.approval_timeout))
         self._casts: OrderedDict[tuple[str, tuple[str, ...]], tuple[Pool, Conductor]] = OrderedDict()
         self._late: dict[str, list[Event]] = {}  # answers that came while a run was being read
 
@@ -246,7 +246,7 @@ class RunService(RunRecovery):
     async def begin(self, order: AuthorizedRun) -> LiveRun:
         """Start a run, and return it once it is durable; ApiError when it cannot start: nothing is charged then."""
         self._check_open()
-        if len(self.running) >= self.settings.most_runs:
+        if len(self.running) >= self.settings.max_runs:
             said = f"{len(self.running)} runs are in progress, which is the limit of this server"
             raise ApiError(429, said, "too_many_runs", wait=1)
         REQUEST_DEPTH.set(order.depth)
@@ -367,11 +367,6 @@ class RunService(RunRecovery):
     def listen(self, name: str, after: int = -1) -> AsyncGenerator[RunUpdate]:
         """Yield a run's events after a number, and everything that follows until it ends or waits."""
         return follow_run(self.journal, self.store, partial(self.live, name), name, after)
-
-
-def root_run_id(run: str) -> str:
-    """Return the id of the root run of a run: a child's id begins with it (`run_context.child_run_id`)."""
-    return "-".join(run.split("-")[:3])
 
 
 def _new_served_run(name: str, order: AuthorizedRun) -> ServedRun:

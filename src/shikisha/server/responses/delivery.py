@@ -243,7 +243,7 @@ class ResponseDelivery:
             if self.service.closing:
                 said = f"this server is being stopped; run {self.run} is taken up again"
                 raise ApiError(503, said, "server_stopping", wait=self.service.settings.drain)
-            until = clock() + self.service.settings.patience if until is None else until
+            until = clock() + self.service.settings.approval_wait if until is None else until
             if not self.patient and self.served.state is ServedState.WAITING and clock() >= until:
                 raise self.service.approval_required(self.run)
             await asyncio.sleep(_POLL_SECONDS)

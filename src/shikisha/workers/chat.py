@@ -142,7 +142,7 @@ class ChatSettings(BaseModel):
     reasoning_effort: str | None = Field(default=None, description="the reasoning effort of every call")
     efforts: tuple[Effort, ...] | None = Field(
         default=None,
-        description="the values of reasoning_effort that the model accepts; a client's maps to the nearest; [] sends none",
+        description="reasoning_effort values that the model accepts; a client's maps to the nearest; [] sends none",
     )
     extra_body: dict[str, JsonValue] = Field(default={}, description="further keys of the request body")
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = Field(

@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import typer.main
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from shikisha.cli import app as commands
+from shikisha.cli import COMMANDS, load_command
 from shikisha.config.template import config_schema
 from shikisha.core import events
 from shikisha.server.app import openapi_document
@@ -117,8 +116,8 @@ def _cell(text: str) -> str:
 def command_line() -> str:
     """Return the page of every command, its arguments and options."""
     parts = ["# Command line", "The answer goes to stdout and everything else to stderr. `--json` works everywhere."]
-    root = typer.main.get_command(commands)
-    for path, command in _walk("shikisha", root):
+    loaded = [pair for name in COMMANDS for pair in _walk(f"shikisha {name}", load_command(name))]
+    for path, command in loaded:
         parts += [f"## `{path}`" if path.count(" ") < 2 else f"### `{path}`", inspect.cleandoc(command.help or "")]
         rows = ["| option | default | meaning |", "|---|---|---|"]
         rows += [_option(each) for each in command.params if each.name != "help"]
@@ -136,8 +135,7 @@ def _option(parameter: Command) -> str:
 
 
 def _walk(path: str, command: Command) -> Iterator[tuple[str, Command]]:
-    if path != "shikisha":
-        yield path, command
+    yield path, command
     if hasattr(command, "list_commands"):
         context = command.make_context(path, [], resilient_parsing=True)
         for name in command.list_commands(context):

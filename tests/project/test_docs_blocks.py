@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 from paths import ROOT
 
-from shikisha.cli import app
+from shikisha.cli import COMMANDS, load_command
 from shikisha.config.settings import ShikishaSettings
 from shikisha.config.template import config_schema
 from shikisha.training.settings import TrainSettings
@@ -59,13 +58,16 @@ def commands() -> Iterator[tuple[str, str]]:
 
 def parse(words: list[str]) -> None:
     """Parse a command line of ours as the program does; the command itself is not run."""
-    command: Any = typer.main.get_command(app)
-    context = command.make_context("shikisha", [], resilient_parsing=True)
+    if words[0].startswith("--"):
+        return
+    name = words.pop(0)
+    assert name in COMMANDS, f"no command {name}"
+    command: Any = load_command(name)
+    context = command.make_context(name, [], resilient_parsing=True)
     while hasattr(command, "get_command"):
         name = words.pop(0)
         command = command.get_command(context, name)
         assert command is not None, f"no command {name}"
-        context = command.make_context(name, [], resilient_parsing=True)
     try:
         command.make_context(command.name, words)
     except Exception as error:

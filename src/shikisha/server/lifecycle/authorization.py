@@ -99,7 +99,7 @@ class RunAuthorizer:
         """Return the authorized run; ApiError when the model, the workers or the caps are not available."""
         most, depth = self.container.settings.server.max_hops, requested.options.depth
         if depth > most:  # one of these servers asks itself
-            said = f"the request has come through {depth} servers, and at most {most} may (server.deepest)"
+            said = f"the request has come through {depth} servers, and at most {most} may (server.max_hops)"
             raise ApiError(400, said, TOO_DEEP_CODE, param=DEPTH_HEADER)
         model = self.catalogue.find(requested.model, by)
         labels = tuple(sorted(join_labels(requested.task.labels, requested.options.labels, by.labels)))

@@ -274,7 +274,7 @@ def _fit_limits(container: Container) -> None:
     given, limit = container.settings.server, raise_file_limit()
     most = max_connections(limit, given.max_connections)
     runs = max_runs(limit, given.max_runs)
-    fitted = given.model_copy(update={"most_connections": most, "most_runs": runs})
+    fitted = given.model_copy(update={"max_connections": most, "max_runs": runs})
     container.settings = container.settings.model_copy(update={"server": fitted})
     if limit is not None and (fitted.max_runs < given.max_runs or most < (given.max_connections or 0)):
         logging.getLogger(__name__).warning(

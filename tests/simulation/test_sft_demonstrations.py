@@ -116,4 +116,4 @@ async def test_lessons_beside_reinforcement_are_named_only_where_there_is_reinfo
     warm = settings.model_copy(update={"grpo": settings.grpo.model_copy(update={"steps": 0})})
     for each, beside in ((settings, True), (warm, False)):
         async with open_environment(each, tmp_path, None) as ground:
-            assert ("beside reinforcement" in ground.origin.lessons) is beside
+            assert ("per GRPO step" in ground.origin.lessons) is beside

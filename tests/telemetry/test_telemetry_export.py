@@ -224,11 +224,11 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())
-from shikisha.secrets import Vault
+from shikisha.core.secrets import SecretStore
 from shikisha.telemetry import make_observer
-from shikisha.telemetry.wanted import wanted
+from shikisha.telemetry.export_settings import export_settings
 try:
-    make_observer(wanted({}, "http://127.0.0.1:9"), Vault({}))
+    make_observer(export_settings({}, "http://127.0.0.1:9"), SecretStore({}))
 except Exception as error:
     print(f"{type(error).__name__}: {error}")
 """

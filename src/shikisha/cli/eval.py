@@ -174,8 +174,8 @@ def _conductors(subject: EvalSubjectOptions) -> tuple[str, ...]:
         return asked
     known = {name.rpartition("=")[2] for name in asked}
     large = {"hand-written rules": "rehearsal:rules-large"} if subject.taskset != _SIMULATED_TASKSETS[0] else {}
-    beside = _SIMULATED_BASELINES | large
-    return (*asked, *(f"{label}={name}" for label, name in beside.items() if name not in known))
+    baselines = _SIMULATED_BASELINES | large
+    return (*asked, *(f"{label}={name}" for label, name in baselines.items() if name not in known))
 
 
 def _refuse_missing(outputs: EvalOutputOptions) -> None:

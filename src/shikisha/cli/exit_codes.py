@@ -1,4 +1,4 @@
-"""Exit codes, and the one place that turns errors and endings into them."""
+"""Exit codes, and the one place that maps errors and the status of runs to them."""
 
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """What the process ends with."""
+    """The exit code of the process."""
 
     OK = 0  # done: the answer is on stdout
     FAILED = 1  # the run ended without an answer
@@ -19,13 +19,13 @@ class ExitCode(IntEnum):
     CAPPED = 4  # a cap ended the run; what was done so far is on stdout
     WAITING = 5  # the run waits for a person
     JOURNAL = 6  # the journal cannot be used, or is not what was written
-    INTERNAL = 70  # an error that nobody foresaw
+    INTERNAL = 70  # an unexpected error
     INTERRUPTED = 130  # stopped by Ctrl-C; the run can be resumed
     TERMINATED = 143  # stopped by SIGTERM; the run can be resumed
 
 
 class StopSignal(BaseException):
-    """The user or the system stopped us; the code says which. It passes whatever catches errors only."""
+    """Ctrl-C or SIGTERM stopped the process; the code says which. Handlers of `Exception` let it pass."""
 
     def __init__(self, code: ExitCode) -> None:
         super().__init__(code)
@@ -49,7 +49,7 @@ Exit codes: 0 done, 1 the run failed, 2 bad input or plan, 3 configuration, 4 a 
 
 
 def exit_code_of_status(status: "RunStatus") -> ExitCode:
-    """Return the exit code for where a run stands."""
+    """Return the exit code for the status of a run."""
     return _CODE_OF_STATUS[status]
 
 

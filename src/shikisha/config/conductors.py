@@ -243,17 +243,17 @@ def _split_options(rest: str) -> tuple[str, dict[str, str]]:
 
 def _simulation_conductor(name: str) -> Conductor:
     """Return one of the hand-written conductors of the simulation."""
-    from shikisha.simulation import baseline_conductors as known
+    from shikisha.simulation import baseline_conductors
 
     conductors: tuple[Conductor, ...] = (
-        known.RULES,
-        known.RULES_LARGE,
-        known.KEYWORD_ROUTER,
-        known.SELF_CONSISTENCY,
-        known.PLANNER_EXECUTOR_VERIFIER,
-        known.RANDOM,
-        known.RANDOM_LARGE,
-        known.OPTIMAL,
+        baseline_conductors.RULES,
+        baseline_conductors.RULES_LARGE,
+        baseline_conductors.KEYWORD_ROUTER,
+        baseline_conductors.SELF_CONSISTENCY,
+        baseline_conductors.PLANNER_EXECUTOR_VERIFIER,
+        baseline_conductors.RANDOM,
+        baseline_conductors.RANDOM_LARGE,
+        baseline_conductors.OPTIMAL,
     )
     by_name = {conductor.name: conductor for conductor in conductors}
     if name not in by_name:

@@ -36,7 +36,7 @@ from shikisha.evals.tasksets.taskset_loader import (
 from shikisha.outcomes.log_reader import OutcomeLog, open_log
 from shikisha.simulation.baseline_conductors import random_baseline, single_worker
 from shikisha.simulation.editions import Edition
-from shikisha.simulation.task_generator import SimulatedTask as Rehearsed
+from shikisha.simulation.task_generator import SimulatedTask
 from shikisha.simulation.worker_profiles import JUDGE
 from shikisha.workers.replay import ReplayContent, ReplayWorker, replay_card
 
@@ -175,7 +175,7 @@ def _tasks_from_log(setup: EvaluationSetup, composition: Container, folder: Path
     items, dev = split_dev(setup, whole)
     if composition.settings.reward.cost:
         _refuse_unpriced(log, names)
-    notes = ["The workers are replayed: they answered these tasks before, each on its own, and read nobody's answer."]
+    notes = ["The workers are replayed: they answered these tasks before, each on its own, and saw no other answer."]
     kinds = {outcome.cost_kind for name in names for outcome in log.outcomes_of(name)}
     if "derived" in kinds:
         notes.append("Dollars are derived from approximate list prices and estimated tokens, not billed.")
@@ -276,7 +276,7 @@ def load_simulated_tasks(setup: EvaluationSetup) -> EvaluationTasks:
 class SimulatedPools:
     """The pools of simulated tasks. A single worker is simulated for each task, whether it is in the pool or not."""
 
-    originals: Mapping[str, Rehearsed]
+    originals: Mapping[str, SimulatedTask]
     counted: bool = False
 
     def conductor(self, spec: EntrantSpec) -> Conductor | None:

@@ -25,8 +25,7 @@ from shikisha.routing.fit.baselines import (
     refuse_unknown_propensities,
 )
 from shikisha.routing.fit.fit_table import RoutingPreference
-from shikisha.routing.fit.log_quality import LogKind, find_caveats, find_gaps
-from shikisha.routing.fit.log_quality import measure_coverage as coverage_of
+from shikisha.routing.fit.log_quality import LogKind, find_caveats, find_gaps, measure_coverage
 from shikisha.routing.fit.log_replay import count_usage
 from shikisha.routing.fit.model_selection import MIN_TASKS, LearningOptions, LogSource, assign_folds, select_policy
 from shikisha.routing.fit.new_workers import impute_outcomes, without_new_workers
@@ -91,7 +90,7 @@ def _fit_policy(
     panel, found = _with_task_types(panel, tell)
     priced, waits = add_latency_cost(panel, order.second)
     told = replace(source, notes=(*source.notes, *found, *waits, *find_caveats(priced)))
-    kind, rivals = coverage_of(priced).kind, find_incumbents(runs)
+    kind, rivals = measure_coverage(priced).kind, find_incumbents(runs)
     whole = kind is LogKind.FULL
     if not rivals:
         refuse_unknown_propensities(runs, kind, priced)

@@ -364,7 +364,7 @@ class AutonomyClassTable(ConfigTable):
         if self.mode is not AutonomyMode.ESCALATE and rules:
             raise ValueError(f'{", ".join(rules)}: a rule is for mode "escalate"; this class is {self.mode}')
         if self.mode is AutonomyMode.AUTONOMOUS and self.workers:
-            raise ValueError('workers: nobody is asked in mode "autonomous"; choose "escalate"')
+            raise ValueError('workers: mode "autonomous" asks no person; choose "escalate"')
         return self
 
     @property

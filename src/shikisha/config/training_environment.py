@@ -32,10 +32,10 @@ from shikisha.evals.graders import GradeMark, GraderTools, no_answer_grade
 from shikisha.evals.response_cache import UNCACHED_KINDS, CachedWorker, EvaluationBudget, ResponseCache
 from shikisha.evals.taskset import TaskItem, Taskset, TaskSplit, content_key
 from shikisha.evals.tasksets.simulated import SIMULATED_DISTRIBUTIONS, simulated_item, simulated_items
-from shikisha.evals.tasksets.taskset_loader import load_taskset as load_tasks
+from shikisha.evals.tasksets.taskset_loader import load_taskset
 from shikisha.simulation import baseline_conductors
 from shikisha.simulation.task_generator import TaskDistribution
-from shikisha.simulation.vocabulary import WordingSplit as Wording
+from shikisha.simulation.vocabulary import WordingSplit
 from shikisha.simulation.worker_profiles import WorkerProfile
 from shikisha.training import training_run
 from shikisha.training.checkpoint import claim_folder
@@ -137,25 +137,25 @@ def _simulated_environment(settings: TrainSettings, container: Container) -> Tra
 
 
 def _describe_profile(profile: WorkerProfile) -> str:
-    return " and ".join(offer.by_split[Wording.TRAIN][0] for offer in profile.descriptions)
+    return " and ".join(offer.by_split[WordingSplit.TRAIN][0] for offer in profile.descriptions)
 
 
 def _describe_sft(settings: TrainSettings) -> str:
-    table, beside = settings.warm, settings.replay
-    told: list[str] = []
+    table, auxiliary = settings.warm, settings.replay
+    parts: list[str] = []
     if table.steps:
         begin, end = table.follow
         share = table.demonstrations
         shown = f"; {share:.0%} of the plans are the optimal policy's instead" if share else ""
-        told.append(
-            f"{table.steps * table.batch:,} of the embedded orchestra's training split (how questions and descriptions "
-            f"are read, how plans are written); a plan follows its thought in {begin:.0%} of those with both at the "
-            f"beginning and {end:.0%} at the end, the others are drawn by lot{shown}"
+        parts.append(
+            f"{table.steps * table.batch:,} of the simulation's training split (how to read questions and workers, "
+            f"how to write plans); a plan follows its thought in {begin:.0%} of those with both at the "
+            f"beginning and {end:.0%} at the end, the others are random{shown}"
         )
-    for count, what in ((beside.lessons, "reading such pools"), (beside.copies, "writing an ordinal of such pools")):
+    for count, what in ((auxiliary.lessons, "reading pools"), (auxiliary.copies, "writing an ordinal of pools")):
         if count and settings.grpo.steps:
-            told.append(f"{count} a step beside reinforcement in {what} as its tasks do not bring")
-    return "; ".join(told)
+            parts.append(f"{count} per GRPO step in {what} that its tasks do not have")
+    return "; ".join(parts)
 
 
 def _configured_environment(
@@ -164,11 +164,11 @@ def _configured_environment(
     table = settings.tasks
     tools = GraderTools(sandbox_named(""), None)
     with toml.error_location("tasks.set"):
-        every = [load_tasks(table.set, tools=tools)]
+        every = [load_taskset(table.set, tools=tools)]
         every[0].only(TaskSplit.TRAIN)
     for place, name in enumerate(table.sets):
         with toml.error_location(f"tasks.sets[{place}]"):
-            every.append(load_tasks(name, tools=tools))
+            every.append(load_taskset(name, tools=tools))
             every[-1].only(TaskSplit.TRAIN)
     whole = join_tasksets(every)
     learned = whole.only(TaskSplit.TRAIN) if not table.count else sample_evenly(every, table.count, settings.seed)

@@ -240,7 +240,7 @@ def test_a_diverging_run_ends_with_1_and_says_what_is_kept(training: Training) -
         (("turns.jsonl", "nothing.jsonl"), "nothing.jsonl"),
         (("turns.jsonl", "rehersal"), "tasks.set: unknown taskset 'rehersal'"),
         (('start = "start"', 'start = "./gone"'), "model.start: ./gone: expected a folder with a model"),
-        (("[keep]", "[spend]\ndollars = 0.5\n[keep]"), "$0.5 are not likely to last for one group, at $0.61"),
+        (("[keep]", "[spend]\ndollars = 0.5\n[keep]"), "$0.5 are not likely to suffice for one group, at $0.61"),
         (('"plain"', '"trl"\n[trl]\nvllm = "nowhere"'), "trl.vllm"),
     ],
 )

@@ -115,7 +115,7 @@ DAMAGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda folder: (folder / "model.safetensors").unlink(), "missing: model.safetensors"),
     (lambda folder: (folder / "model.safetensors").write_bytes(b"none"), "weights cannot be read"),
     (lambda folder: (folder / "tokenizer.json").unlink(), "missing: tokenizer.json"),
-    (lambda folder: edited(folder, eos_token_id=None), "nobody says which token ends a text"),
+    (lambda folder: edited(folder, eos_token_id=None), "missing, so no token ends a text"),
     (lambda folder: edited(folder, hidden_act="gelu"), "hidden_act: expected 'silu', found 'gelu'"),
     (lambda folder: (folder / "card.json").write_text('{"format": "shikisha conductor 0"}'), "a card of format"),
     (lambda folder: with_a_weight(folder, float("nan")), "the exported model's logits are nan off"),

@@ -321,7 +321,7 @@ async def refused(order: TrainingJob, told: str) -> None:
         ({"model": {"brief": False}, "backend": "trl"}, "model.brief: .* has no chat template"),
         ({"model": {"start": ""}, "warm": {"steps": 5}}, "there are no SFT examples for turns"),
         ({"warm": {"steps": 5}}, "warm.steps: there are no SFT examples for turns: expected 0, found 5"),
-        ({"grpo": {"longest": 4000}}, "grpo.longest: a briefing of .* do not fit into the 400 tokens"),
+        ({"grpo": {"longest": 4000}}, "grpo.longest: a prompt of .* do not fit into the 400 tokens"),
         (
             {"grpo": {"phases": [{"begin": 0.5, "compare": "group", "explore": 0.1}]}},
             "grpo.choice: expected what two tokens or more begin with, found ''",
@@ -330,7 +330,7 @@ async def refused(order: TrainingJob, told: str) -> None:
             {"grpo": {"group": 4, "choice": "a", "phases": [{"begin": 0.5, "compare": "group", "explore": 0.75}]}},
             "explore: expected a share that leaves two or more of a group of 4, found 0.75",
         ),
-        ({"spend": {"dollars": 0.4}}, r"\$0.4 are not likely to last for one group, at \$0.48. Estimated from prices"),
+        ({"spend": {"dollars": 0.4}}, r"\$0.4 are not likely to suffice for one group, at \$0.48. Estimated from prices"),
     ],
 )
 async def test_what_cannot_work_is_refused_beforehand(
@@ -397,7 +397,7 @@ def without(token: str) -> Callable[[Path], object]:
         (lambda folder: lacking(folder), "weights and config.json do not fit: missing model.norm.weight"),
         (lambda folder: (folder / "config.json").write_text("{}"), "its weights cannot be read"),
         (lambda folder: (folder / "card.json").write_text('{"format": "2"}'), "a card of format '2'"),
-        (lambda folder: (folder / "card.json").write_text("[]"), "not a card of a conductor"),
+        (lambda folder: (folder / "card.json").write_text("[]"), "not a model card of a conductor"),
     ],
 )  # fmt: skip
 async def test_a_model_that_cannot_conduct_is_refused(
@@ -421,7 +421,7 @@ async def test_what_ends_a_run_is_itself_a_beginning(order: TrainingJob, tmp_pat
     second = await train(TrainingJob(settings(first.folder), ground(), tmp_path / "second"))
     told = json.loads((second.folder / "card.json").read_text())
     assert told["training"]["start"]["folder"] == FINAL_FOLDER
-    assert told["licence"] == f"that of the model it began with ({Path(order.settings.model.start).name})"
+    assert told["licence"] == f"that of the model it started from ({Path(order.settings.model.start).name})"
     assert "Weights after 6 of 6 steps" in told["training"]["start"]["what"]
 
 

@@ -330,7 +330,10 @@ async def refused(order: TrainingJob, told: str) -> None:
             {"grpo": {"group": 4, "choice": "a", "phases": [{"begin": 0.5, "compare": "group", "explore": 0.75}]}},
             "explore: expected a share that leaves two or more of a group of 4, found 0.75",
         ),
-        ({"spend": {"dollars": 0.4}}, r"\$0.4 are not likely to suffice for one group, at \$0.48. Estimated from prices"),
+        (
+            {"spend": {"dollars": 0.4}},
+            r"\$0.4 are not likely to suffice for one group, at \$0.48. Estimated from prices",
+        ),
     ],
 )
 async def test_what_cannot_work_is_refused_beforehand(

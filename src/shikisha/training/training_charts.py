@@ -82,7 +82,7 @@ def line_chart(
             "dot",
             across(step),
             upward(value),
-            f"step {step}, judged without chance: {percent(value)}",
+            f"step {step}, validation: {percent(value)}",
         )
         for step, value in references.marks
     )

@@ -27,10 +27,12 @@ from openai.types.completion_usage import CompletionTokensDetails, PromptTokensD
 
 from shikisha.testing.chat_script import InjectedFault, ReceivedChatRequest, ScriptedAnswer, ScriptedToolCall
 
-CREATED = 1_700_000_000  # a fixed time, so that the same script gives the same bytes
+# A fixed time, so that the same script gives the same bytes.
+CREATED = 1_700_000_000
 DONE = "[DONE]"
 FinishReason = Literal["stop", "length", "content_filter", "tool_calls"]
-_DELTA_CHARS = 7  # characters of a call's arguments in one chunk
+# Characters of a call's arguments in one chunk.
+_DELTA_CHARS = 7
 
 
 @dataclass(frozen=True, slots=True)

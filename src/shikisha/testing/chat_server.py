@@ -233,7 +233,8 @@ class ScriptedReply:
 
     async def _reset_midway(self) -> None:
         await self._half()
-        await asyncio.sleep(0.02)  # let the first half arrive: a reset takes back what is still on its way
+        # Let the first half arrive: a reset takes back what is still on its way.
+        await asyncio.sleep(0.02)
         self._exchange.reset()
 
     async def _without_finish(self) -> None:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from shikisha.training.plan_reward import NO_PLAN, Floats, Ints
 from shikisha.training.settings import AdvantageSettings, ComparisonScope
 
-NEGLIGIBLE = 0.02  # most of what centring a length leaves in each of its plans is below this
+# Most of what centring a length leaves in each of its plans is below this.
+NEGLIGIBLE = 0.02
 _RARE_SHARE, _FRINGE_SHARE = 1 / 12, 0.01  # of a batch
 
 

@@ -85,14 +85,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 CHECKPOINT_FORMAT = 1
-TRAINING_STAGES = ("warm", "step")  # in the order in which training goes through them
+# In the order in which training goes through them.
+TRAINING_STAGES = ("warm", "step")
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 _TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer_config.json", "generation_config.json"  # for others
 _NAME = re.compile(rf"({'|'.join(TRAINING_STAGES)})-(\d{{6,}})")
 _TENSORS, _FACTS, _MANIFEST = "state/tensors.safetensors", "state/facts.json", "state/manifest.json"
 _PARTIAL = ".partial-"
-_WRITE_TIME_FACTOR = 19.0  # times as long as a checkpoint takes to write passes before the clock asks for another
+# Times as long as a checkpoint takes to write passes before the clock asks for another.
+_WRITE_TIME_FACTOR = 19.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,8 @@ class CheckpointStore:
         self, folder: Path, last: int, note: Callable[[str], None], clock: Callable[[], float] = monotonic
     ) -> None:
         self.folder, self._last, self._note, self._clock = folder, last, note, clock
-        self._saved, self._took = clock(), 0.0  # when the last one was written, and in how many seconds
+        # When the last one was written, and in how many seconds.
+        self._saved, self._took = clock(), 0.0
 
     def is_old(self, minutes: float) -> bool:
         """Whether the last one was written so many minutes ago (0: never), and writing takes little of the time."""
@@ -258,7 +261,8 @@ def claim_folder(folder: Path) -> Iterator[None]:
             if made and all(each.is_file() and not each.stat().st_size for each in there):
                 for each in there:
                     each.unlink()
-                with suppress(OSError):  # another process has put something next to it
+                # Another process has put something next to it.
+                with suppress(OSError):
                     for each in made:  # from the innermost
                         each.rmdir()
     finally:
@@ -287,7 +291,8 @@ def _lock(lock: int, path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ConfigError(f"{path.parent}: another process trains in this folder") from None
-    if not path.exists() or os.fstat(lock).st_ino != path.stat().st_ino:  # its owner removed it just now
+    # Its owner removed it just now.
+    if not path.exists() or os.fstat(lock).st_ino != path.stat().st_ino:
         raise ConfigError(f"{path.parent}: another process trained in this folder a moment ago: try again")
 
 
@@ -308,7 +313,8 @@ def save_model(
     for name, tensor in (merged_weights(model) if weights is None else weights).items():
         once.setdefault(tensor.data_ptr(), (name, tensor))
     save_file({name: each.contiguous() for name, each in once.values()}, folder / WEIGHTS, metadata={"format": "pt"})
-    named = model.config.architectures or [type(model).__name__]  # FSDP changes the name of the model's class
+    # FSDP changes the name of the model's class.
+    named = model.config.architectures or [type(model).__name__]
     # `_name_or_path` is a path of this machine.
     config = {name: each for name, each in model.config.to_dict().items() if name != "_name_or_path"}
     write_json(folder / CONFIG, {**config, **tokens, "architectures": named})

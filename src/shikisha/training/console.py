@@ -227,8 +227,10 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], float]
 
-_LINE_EVERY = 5.0  # seconds between lines where there is no terminal
-_PER_SECOND = 1  # between steps nothing moves but a clock
+# Seconds between lines where there is no terminal.
+_LINE_EVERY = 5.0
+# Between steps nothing moves but a clock.
+_PER_SECOND = 1
 
 
 class TrainingView(Protocol):
@@ -269,7 +271,8 @@ class StepLines:
             self._print(describe_step(self._steps))
             for warning in collapse_warnings(self._steps):
                 kind = warning.partition(":")[0]
-                if kind not in self._warned:  # once; its figures change from step to step
+                # Once; its figures change from step to step.
+                if kind not in self._warned:
                     self._warned.add(kind)
                     self._print(f"warning: {warning}")
 
@@ -294,7 +297,8 @@ class LiveScreen:
 
     def __call__(self, step: StepMetrics) -> None:
         """Take note of the step, and show it."""
-        steps = self._steps.copy()  # the thread that draws may be reading the old list
+        # The thread that draws may be reading the old list.
+        steps = self._steps.copy()
         append_step(steps, step)
         self._steps = steps
         self._since = self._clock()

@@ -18,7 +18,8 @@ from torch import Tensor
 from shikisha.training.qwen2 import Qwen2Forward, build_prefix_tree, forward_tree
 
 _MASKED = -1e30
-_MIN_BRANCHES = 16  # are read together: products of fewer rows differ between one thread and several
+# Are read together: products of fewer rows differ between one thread and several.
+_MIN_BRANCHES = 16
 
 
 @dataclass(frozen=True, slots=True)

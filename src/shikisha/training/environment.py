@@ -21,9 +21,12 @@ from shikisha.training.sft_data import SFTExamples
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_PREVIEW = 32  # items that are checked before a run begins
-_WINDOW_FACTOR = 4  # items looked at for each that is taken
-_RATE_DECAY = 0.95  # of what is known of a difficulty stays at each update
+# Items that are checked before a run begins.
+_PREVIEW = 32
+# Items looked at for each that is taken.
+_WINDOW_FACTOR = 4
+# Of what is known of a difficulty stays at each update.
+_RATE_DECAY = 0.95
 _UNKNOWN_RATE = 0.5
 
 CurriculumState = dict[str, object]

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM
 
 MAX_GRAD_NORM = 1.0
-_ZERO_STD = 1e-6  # means over several performances differ in their last bits
+# Means over several performances differ in their last bits.
+_ZERO_STD = 1e-6
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 _CONFIG_FILE, _TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 _DTYPES = ("float32", "bfloat16", "float16")
-_DEFAULT_ROUNDS, _DEFAULT_LONGEST = 3, 1024  # of a model that was not trained to conduct
+# Of a model that was not trained to conduct.
+_DEFAULT_ROUNDS, _DEFAULT_LONGEST = 3, 1024
 
 
 class TransformersModel:

@@ -167,7 +167,8 @@ def _mean(values: Sequence[float]) -> float:
 
 OPTIMUM = "optimum"
 _MIN_WINDOW, _MAX_WINDOW = 3, 20  # steps at either end
-_SIMULATED_PREFIX = "simulated"  # how the names of simulated workers begin
+# How the names of simulated workers begin.
+_SIMULATED_PREFIX = "simulated"
 
 Metric = Callable[[StepMetrics], float]
 
@@ -303,12 +304,15 @@ def _describe_validation(number: int, found: ValidationResult) -> str:
 
 _MIN_STEPS = 6  # steps
 _MIN_ENTROPY_RATIO = 0.25  # of the beginning's
-_MIN_INITIAL_BITS = 0.1  # bits: who begins with less had no choice to lose
+# Bits: who begins with less had no choice to lose.
+_MIN_INITIAL_BITS = 0.1
 _MAX_SHAPE_SHARE = 0.9
 _MIN_RISE = 0.05  # right answers
-_MIN_ROUTING_SHARE = 0.25  # of the rise, at least, should come from better plans
+# Of the rise, at least, should come from better plans.
+_MIN_ROUTING_SHARE = 0.25
 _STANDARD_ERRORS = 2.0  # standard errors
-_MIN_VALID_RATIO = 0.75  # of the beginning's valid plans
+# Of the beginning's valid plans.
+_MIN_VALID_RATIO = 0.75
 _MAX_MASKED = 0.1
 _MAX_ZERO_VARIANCE = 0.9
 

@@ -199,7 +199,8 @@ def _stack_charts(
 
 def _learning_charts(steps: Sequence[StepMetrics]) -> Iterator[SmallChart]:
     for title, (name, share, figure) in _LEARNING.items():
-        if share or any(figure(step) for step in steps):  # without KL there is no chart; a share of 0 is worth knowing
+        # Without KL there is no chart; a share of 0 is worth knowing.
+        if share or any(figure(step) for step in steps):
             yield _small_chart(title, steps, {name: figure}, share=share)
     yield _small_chart("Learning rate", steps, {"rate": lambda step: step.rate}, exact=True)
 

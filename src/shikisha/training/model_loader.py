@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     _Loaded = tuple[PreTrainedModel, Mapping[str, Collection[object]]]
 
 CHAT_TEMPLATE = "chat_template.jinja"
-_TOKENIZER_CONFIG = "tokenizer_config.json"  # stands in the folders of models that are not ours
+# Stands in the folders of models that are not ours.
+_TOKENIZER_CONFIG = "tokenizer_config.json"
 
 
 @dataclass(frozen=True, slots=True)

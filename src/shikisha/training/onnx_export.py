@@ -26,9 +26,12 @@ from shikisha.training.checkpoint import CONFIG, TOKENIZER, atomic_folder, write
 from shikisha.training.inference import TransformersModel, checkpoint_facts, load_checkpoint, read_card_settings
 from shikisha.training.model_card import CARD_FILE, README_FILE
 
-EXPORTED_FILES = (ONNX_FILE, TOKENIZER, CONFIG, CARD_FILE, README_FILE)  # what a folder without weights holds
-PROMPT_COUNT = 24  # of the demo tasks, where none are given
-_MAX_NEW_TOKENS = 96  # tokens at most that are compared after each prompt
+# What a folder without weights holds.
+EXPORTED_FILES = (ONNX_FILE, TOKENIZER, CONFIG, CARD_FILE, README_FILE)
+# Of the demo tasks, where none are given.
+PROMPT_COUNT = 24
+# Tokens at most that are compared after each prompt.
+_MAX_NEW_TOKENS = 96
 _LOGIT_TOLERANCE = 2e-3  # logits
 
 

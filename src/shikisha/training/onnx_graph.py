@@ -25,7 +25,8 @@ WeightArrays: TypeAlias = Mapping[str, Floats32]
 AttributeValue: TypeAlias = "int | float | list[int]"
 
 OPSET = 17
-_MASKED = -1e9  # finite: a row that may attend to nothing gives even weights, and no NaN
+# Finite: a row that may attend to nothing gives even weights, and no NaN.
+_MASKED = -1e9
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,11 @@ from shikisha.evals.taskset import TaskItem, content_key
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-NO_PLAN = "no plan"  # the shape of a text that is none
+# The shape of a text that is none.
+NO_PLAN = "no plan"
 _NUMBER = re.compile(r"\d+")
-_parse_cached = lru_cache(maxsize=1024)(parse_plan)  # a text that is performed several times is read once
+# A text that is performed several times is read once.
+_parse_cached = lru_cache(maxsize=1024)(parse_plan)
 
 
 @dataclass(frozen=True, slots=True)

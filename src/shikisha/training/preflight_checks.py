@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _PLAIN_BACKEND = "plain"
-_PLAIN_MODEL_TYPE = "qwen2"  # the layout that `qwen2` reads
+# The layout that `qwen2` reads.
+_PLAIN_MODEL_TYPE = "qwen2"
 _SUBTASK = "Answer the question."
-_BYTES_A_TOKEN, _INSTRUCTION_TOKENS, _UNLIMITED = 4, 50, 10**9  # where the cost of a call is estimated; tokens
+# Where the cost of a call is estimated; tokens.
+_BYTES_A_TOKEN, _INSTRUCTION_TOKENS, _UNLIMITED = 4, 50, 10**9
 
 
 def refuse_settings(settings: TrainSettings, processes: int = 1) -> None:

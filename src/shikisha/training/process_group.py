@@ -23,9 +23,11 @@ from torch import distributed
 from shikisha.core.errors import CapReached, ConfigError, ShikishaError, TrainingDiverged
 
 _LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # set by `accelerate launch`
-_TIMEOUT = timedelta(hours=2)  # for the slowest of a step's workers, wherever its plan is performed
+# For the slowest of a step's workers, wherever its plan is performed.
+_TIMEOUT = timedelta(hours=2)
 _STOPPED = "stopped"
-_MAX_SFT_WORKERS = 12  # one GPU takes no more examples than these make
+# One GPU takes no more examples than these make.
+_MAX_SFT_WORKERS = 12
 _ERROR_TYPES = {kind.__name__: kind for kind in (ConfigError, TrainingDiverged, ShikishaError)}
 
 

@@ -27,7 +27,8 @@ TensorMap = Callable[[Tensor], Tensor]
 Rotary = tuple[Tensor, Tensor]
 """Cosine and sine [N, 1, D] of the rotary embedding at each token's position."""
 
-BLOCK_SIZE = 64  # nodes; smaller blocks repeat more of their paths, larger ones attend to more that they mask
+# Nodes; smaller blocks repeat more of their paths, larger ones attend to more that they mask.
+BLOCK_SIZE = 64
 _MASKED = -1e30
 
 
@@ -186,7 +187,8 @@ class Qwen2Forward:
         """Return the rotary embedding at the first so many positions."""
         positions = torch.arange(count, device=self.device)[None]
         cosine, sine = self.model.model.rotary_emb(self.model.lm_head.weight, positions)
-        sine[..., : self.heads.head_dim // 2].neg_()  # so that `_apply_rotary` needs no negation
+        # So that `_apply_rotary` needs no negation.
+        sine[..., : self.heads.head_dim // 2].neg_()
         return cosine[0][:, None], sine[0][:, None]
 
     def logits(self, hidden: Tensor) -> Tensor:

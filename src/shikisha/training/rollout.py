@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM
 
 PAD_ID, END_ID = 0, 1
-_CHOICE_MASS = 0.5  # where the choice's tokens hold more than this of the next token, a choice is made
-_PROMPTS_PER_TREE = 4  # with more, a layer's activations no longer fit into a processor's caches
+# Where the choice's tokens hold more than this of the next token, a choice is made.
+_CHOICE_MASS = 0.5
+# With more, a layer's activations no longer fit into a processor's caches.
+_PROMPTS_PER_TREE = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,8 @@ class AuxiliarySFT:
         drawn = [example(step * count + place, 1.0) for example, count in self._examples for place in range(count)]
         rows = sorted((tokenize_example(one, self._tokenizer) for one in drawn), key=lambda row: len(row[0]))
         half, taught = len(rows) // 2, _taught_tokens(rows)
-        parts = [part for part in (rows[:half], rows[half:]) if part]  # of similar length: padding was a quarter of all
+        # Of similar length: padding was a quarter of all.
+        parts = [part for part in (rows[:half], rows[half:]) if part]
         means = [sft_loss(model, *(each.to(model.device) for each in pad_rows(part))) for part in parts]
         shares = [_taught_tokens(part) / taught for part in parts]
         loss = torch.stack([mean * share for mean, share in zip(means, shares, strict=True)]).sum()

@@ -27,9 +27,12 @@ from shikisha.training.settings import WarmTable
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-BATCHES_PER_CHUNK = 16  # batches that are sorted by length together
-_END_ID = 1  # `rollout.END_ID`; importing it would import torch
-_PREFETCH = 2  # chunks that a process makes ahead
+# Batches that are sorted by length together.
+BATCHES_PER_CHUNK = 16
+# `rollout.END_ID`; importing it would import torch.
+_END_ID = 1
+# Chunks that a process makes ahead.
+_PREFETCH = 2
 
 TokenRow: TypeAlias = tuple[list[int], int]
 """An example's tokens, and how many of them are not taught."""

@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _MOST_POINTS = 300
-_SMOOTH_FROM = 24  # steps; fewer are drawn as they are
+# Steps; fewer are drawn as they are.
+_SMOOTH_FROM = 24
 _NOTHING = 0.02  # of the greatest value
-_LINE = 14.0  # pixels between two labels, one below the other
+# Pixels between two labels, one below the other.
+_LINE = 14.0
 
 Values = Sequence[float | None]
 
@@ -186,7 +188,8 @@ def _reference_levels(levels: Mapping[str, float], upward: AxisScale, size: Char
     for place in reversed(range(len(heights))):
         heights[place] = min(heights[place], floor)
         floor = heights[place] - _LINE
-    beside = size.right > _LINE  # else names stand inside, at the right end of their lines
+    # Else names stand inside, at the right end of their lines.
+    beside = size.right > _LINE
     for name, height in zip(ordered, heights, strict=True):
         words = f"{name}: {percent(levels[name])}"
         text, x, y, anchor = (
@@ -209,15 +212,20 @@ def _value_ticks(upward: AxisScale, share: bool) -> tuple[Tick, ...]:
     return tuple(Tick(upward(value), f"{100 * value:g}" if share else f"{value:g}") for value in upward.ticks(4))
 
 
-_ROWS = 13  # from 0 to 100 %, both ends included
+# From 0 to 100 %, both ends included.
+_ROWS = 13
 _AXIS = 7  # columns before the drawing
 _NARROWEST, _WIDEST = 20, 90  # columns of the drawing
-_NAMED = 24  # characters of what stands beside a level
-_BRAILLE, _DOTS = 0x2800, ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # by column, then from the top
-_POINT_SPACING = 5  # columns between points that each have their figure
+# Characters of what stands beside a level.
+_NAMED = 24
+# By column, then from the top.
+_BRAILLE, _DOTS = 0x2800, ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+# Columns between points that each have their figure.
+_POINT_SPACING = 5
 _SMOOTHED = 9  # steps
 
-Cells = dict[tuple[int, int], tuple[str, str]]  # (row from the top, column) → character and style
+# (row from the top, column) → character and style.
+Cells = dict[tuple[int, int], tuple[str, str]]
 
 
 def accuracy_curve(steps: Sequence[StepMetrics], width: int) -> list["Text"]:

@@ -71,9 +71,12 @@ if TYPE_CHECKING:
 
 FINAL_FOLDER = "final"
 _PROMPTS_AT_ONCE = 64  # of validation
-_TRL_MODULE = "shikisha.training.trl"  # imported only by runs that use it: it takes seconds
-_SFT_STEPS_FACTOR = 10  # between checkpoints: steps of SFT are about ten times as short as those of GRPO
-_CHANGEABLE_TABLES = frozenset({"keep", "spend"})  # no figure depends on these, so they may change on a resume
+# Imported only by runs that use it: it takes seconds.
+_TRL_MODULE = "shikisha.training.trl"
+# Between checkpoints: steps of SFT are about ten times as short as those of GRPO.
+_SFT_STEPS_FACTOR = 10
+# No figure depends on these, so they may change on a resume.
+_CHANGEABLE_TABLES = frozenset({"keep", "spend"})
 T = TypeVar("T")
 TrlBackend = Callable[["TrainingRun", Checkpoint | None], Awaitable["TrainingResult"]]
 
@@ -233,7 +236,8 @@ class TrainingRun:
                 with self.processes.raise_together():
                     step = await unwrap_errors(loop.advance())
             except (CapReached, asyncio.CancelledError):
-                if loop.step == at:  # no weight has changed: what was learned since the last checkpoint is kept
+                # No weight has changed: what was learned since the last checkpoint is kept.
+                if loop.step == at:
                     self.curriculum.restore(drawn)
                     loop.generator.set_state(rng_state)
                     self.save(CheckpointName("step", at), capture_state(loop.optimizer, generators))
@@ -288,7 +292,8 @@ class TrainingRun:
 
     def due(self, number: int) -> bool:
         """Whether a checkpoint follows this step: by its number, or by the clock."""
-        late = self.checkpoint_is_old()  # a collective call: every process makes it
+        # A collective call: every process makes it.
+        late = self.checkpoint_is_old()
         return late or number % self.job.settings.keep.every == 0 or number == self.job.settings.grpo.steps
 
     def checkpoint_is_old(self) -> bool:
@@ -432,7 +437,8 @@ def _refuse_mismatch(checkpoint: Checkpoint, job: TrainingJob, processes: int) -
             "with as many as it began with, or starts again in another --out (model.start may be this checkpoint)"
         )
     before, now = cast("dict[str, object]", facts["settings"]), _fixed_settings(job.settings)
-    before = _fixed_settings(TrainSettings()) | before  # a key that is newer than the checkpoint had its default
+    # A key that is newer than the checkpoint had its default.
+    before = _fixed_settings(TrainSettings()) | before
     for key in sorted({*before, *now}):
         if before.get(key) != now.get(key):
             raise ConfigError(

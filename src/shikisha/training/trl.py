@@ -81,10 +81,13 @@ if TYPE_CHECKING:
     from shikisha.training.checkpoint import Checkpoint
     from shikisha.training.training_run import TrainingResult, TrainingRun
 
-_SEED_STRIDE = 1_000_003  # TRL's data loaders draw from the seed that sampling uses: each step gets one of its own
-_PROMPTS_AT_ONCE = 16  # in each process, where greedy plans are generated
+# TRL's data loaders draw from the seed that sampling uses: each step gets one of its own.
+_SEED_STRIDE = 1_000_003
+# In each process, where greedy plans are generated.
+_PROMPTS_AT_ONCE = 16
 _SAMPLING_OPTIONS = ("temperature", "top_p", "top_k", "min_p")
-_UNSCORED_MESSAGE = "All reward functions returned None"  # such completions are masked and counted
+# Such completions are masked and counted.
+_UNSCORED_MESSAGE = "All reward functions returned None"
 _IGNORED_WARNINGS: tuple[tuple[str, type[Warning]], ...] = (
     ("`[a-z_]*gradient_checkpointing[a-z_]*` is deprecated", FutureWarning),  # TRL calls transformers by the old name
 )
@@ -232,7 +235,8 @@ class PlanGRPOTrainer(GRPOTrainer):
         elif table.kl:
             self.beta, self.ref_model = table.kl, _prepare_reference(self, reference)
         if not self.sharded:
-            self.create_optimizer()  # now, so that its state can be restored
+            # Now, so that its state can be restored.
+            self.create_optimizer()
         elif settings.model.lora:
             raise ConfigError("model.lora: adapters are trained with DDP: expected no FSDP and no DeepSpeed")
 
@@ -344,7 +348,8 @@ class PlanGRPOTrainer(GRPOTrainer):
     ) -> Tensor:
         """Return the loss of a part of the batch, ours or TRL's; TrainingDiverged where it is not finite."""
         if self.own_forward and not self.current.kept:
-            return torch.zeros((), requires_grad=True)  # no gradient, so no weight moves
+            # No gradient, so no weight moves.
+            return torch.zeros((), requires_grad=True)
         table, parts = self.settings.grpo, float(self.current_gradient_accumulation_steps)
         if self.own_forward:
             loss = rows_loss(self._policy, inputs, self.settings, self._reference)
@@ -357,7 +362,8 @@ class PlanGRPOTrainer(GRPOTrainer):
             noted = self._metrics["train"]
             kl, entropy = (noted[name][-1] / parts if noted.get(name) else 0.0 for name in ("kl", "entropy"))
             terms = self._mean_over_processes(torch.stack([total.detach(), *total.new_tensor([kl, entropy])]))
-        if self.auxiliary_sft is not None and not self.current.auxiliary_sft_done:  # with the first part of the batch
+        # With the first part of the batch.
+        if self.auxiliary_sft is not None and not self.current.auxiliary_sft_done:
             self.current.auxiliary_sft_done, total = True, total + self.auxiliary_sft.loss(self._policy, self.step)
         if not bool(torch.isfinite(terms).all()):
             raise TrainingDiverged(f"step {self.step}: the loss is no number; the weights are those of the step before")
@@ -614,7 +620,8 @@ def quiet_trl() -> Iterator[None]:
 def generate_greedy_plans(trainer: PlanGRPOTrainer, items: Sequence[TaskItem]) -> list[str]:
     """Return the likeliest plan for each item, as text; each process writes its share."""
     processes = trainer.processes
-    each = -(-len(items) // processes.count)  # as many everywhere, or some would wait forever
+    # As many everywhere, or some would wait forever.
+    each = -(-len(items) // processes.count)
     mine = [items[(processes.rank + place * processes.count) % len(items)] for place in range(each)]
     texts: list[str] = []
     with quiet_trl(), _greedy_decoding(trainer):

@@ -487,11 +487,11 @@ def register_tasksets() -> None:
     for known in LAYOUTS:
 
         def rows(known: str = known) -> list[Mapping[str, object]]:
-            import test_tasksets_code
-            import test_tasksets_sets
+            import test_code_layouts
+            import test_layouts
 
-            prose = [each.row for each in test_tasksets_sets.PROSE if each.name == known]
-            return prose + [each.row for each in test_tasksets_code.SETS if each.name == known]
+            prose = [each.row for each in test_layouts.PROSE if each.name == known]
+            return prose + [each.row for each in test_code_layouts.SETS if each.name == known]
 
         taskset(known, rows)
     taskset("own", _own)

@@ -10,8 +10,8 @@ from functools import cache
 from hashlib import sha256
 
 import pytest
+from html_page import ParsedPage, contrast, page_colors
 from policies import BUDGETS, broad, policy
-from test_evaluate_page import Read, colours, contrast
 
 from shikisha.plots.charts import ChartSize
 from shikisha.plots.svg import Rect
@@ -72,7 +72,7 @@ ALL = pytest.mark.parametrize("name", ["good", "broad", "hostile", "bare"])
 
 @ALL
 def test_every_element_is_closed_and_every_id_is_there_once(name: str) -> None:
-    read = Read(html(name))
+    read = ParsedPage(html(name))
     assert read.open == []
     ids = Counter(attributes["id"] for _, attributes in read.elements if "id" in attributes)
     assert [found for found, times in ids.items() if times > 1] == []
@@ -80,7 +80,7 @@ def test_every_element_is_closed_and_every_id_is_there_once(name: str) -> None:
 
 @ALL
 def test_nothing_is_loaded_and_nothing_runs_but_the_page_s_own_script(name: str) -> None:
-    read = Read(html(name))
+    read = ParsedPage(html(name))
     assert {"img", "iframe", "object", "embed", "link", "base", "form"} & {tag for tag, _ in read.elements} == set()
     (script,) = (text for tag, text in read.texts if tag == "script")
     (allowed,) = (each["content"] or "" for each in read.all("meta") if each.get("http-equiv"))
@@ -92,14 +92,14 @@ def test_nothing_is_loaded_and_nothing_runs_but_the_page_s_own_script(name: str)
 
 def test_a_hostile_name_is_text_and_nothing_else() -> None:
     page = html("hostile")
-    assert Counter(tag for tag, _ in Read(page).elements)["script"] == 1
+    assert Counter(tag for tag, _ in ParsedPage(page).elements)["script"] == 1
     assert "{{ 7 * 7 }}" in page
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page)
 
 
 @ALL
 def test_drawings_speak_for_themselves(name: str) -> None:
-    read = Read(html(name))
+    read = ParsedPage(html(name))
     for attributes in read.all("svg"):
         assert attributes.get("aria-hidden") == "true" or attributes.get("aria-label")
     for tag, attributes in read.elements:
@@ -109,7 +109,7 @@ def test_drawings_speak_for_themselves(name: str) -> None:
 
 
 def test_it_is_read_from_the_claim_to_the_means() -> None:
-    assert Read(html("good")).said("h1", "h2") == [
+    assert ParsedPage(html("good")).said("h1", "h2") == [
         "Policy learned from made-up",
         "Caveats",
         "Cost and accuracy",
@@ -122,7 +122,7 @@ def test_it_is_read_from_the_claim_to_the_means() -> None:
         "How to use it",
         "How to read this",
     ]
-    bare_headings = Read(html("bare")).said("h1", "h2")
+    bare_headings = ParsedPage(html("bare")).said("h1", "h2")
     assert bare_headings == [
         "Policy learned from outcomes",
         "Cost and accuracy",
@@ -133,7 +133,7 @@ def test_it_is_read_from_the_claim_to_the_means() -> None:
 
 
 def test_every_figure_of_the_evidence_stands_in_a_table() -> None:
-    said = Read(html("good")).said()
+    said = ParsedPage(html("good")).said()
     for line in frontier_lines(policy()):
         assert line.name in said
         assert f"{100 * line.area:.2f}" in said
@@ -147,13 +147,13 @@ def test_every_figure_of_the_evidence_stands_in_a_table() -> None:
 def test_a_yardstick_of_one_cost_is_a_mark_and_no_row() -> None:
     assert [name for name, _ in fixed_cost_baselines(policy())] == ["best single worker"]
     assert "best single worker" not in [line.name for line in frontier_lines(policy())]
-    assert any("whatever the budget" in text for text in Read(html("good")).said("li"))
+    assert any("whatever the budget" in text for text in ParsedPage(html("good")).said("li"))
 
 
 def test_without_evidence_or_costs_there_is_no_drawing() -> None:
-    assert "There is no plot: no task could be held out to measure on." in Read(html("bare")).said("p")
+    assert "There is no plot: no task could be held out to measure on." in ParsedPage(html("bare")).said("p")
     free = tuple(replace(rung, dial=replace(rung.dial, unit=0.0)) for rung in policy().rungs)
-    assert "There is no plot: nothing in the log costs anything." in Read(
+    assert "There is no plot: nothing in the log costs anything." in ParsedPage(
         render_policy_page(replace(policy(), rungs=free), "v")
     ).said("p")
 
@@ -276,7 +276,7 @@ def test_what_costs_more_than_the_budget_is_said_to() -> None:
     assert is_overspent(dear, 0.05)
     assert not is_overspent(dear, 0.5)
     yard = replace(made.yardsticks[0], frontier=(dear, *made.yardsticks[0].frontier[2:]))
-    assert "spent 40.0 %" in Read(render_policy_page(replace(made, yardsticks=(yard,)), "v")).said("small")
+    assert "spent 40.0 %" in ParsedPage(render_policy_page(replace(made, yardsticks=(yard,)), "v")).said("small")
 
 
 def test_the_ladder_is_climbed_against_the_rung_kept_before() -> None:
@@ -287,7 +287,7 @@ def test_the_ladder_is_climbed_against_the_rung_kept_before() -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark", "print"])
 def test_curves_and_their_names_can_be_seen(scheme: str) -> None:
-    (style,) = (text for tag, text in Read(html("bare")).texts if tag == "style")
-    found = colours(style, scheme)
+    (style,) = (text for tag, text in ParsedPage(html("bare")).texts if tag == "style")
+    found = page_colors(style, scheme)
     for name in ("asked", "fixed", "consistency", "random", "single", "quiet"):
         assert contrast(found[name], found["paper"]) >= 4.5

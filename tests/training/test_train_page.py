@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from html_page import ParsedPage
 from made_steps import SAMPLE, STEP, learned, steps, text_of
-from test_evaluate_page import Read
 from typer.testing import CliRunner
 
 from shikisha.cli import app
@@ -61,7 +61,7 @@ def html(name: str) -> str:
 
 @ALL
 def test_every_element_is_closed_and_every_id_is_there_once(name: str) -> None:
-    read = Read(html(name))
+    read = ParsedPage(html(name))
     assert read.open == []
     ids = Counter(attributes["id"] for _, attributes in read.elements if "id" in attributes)
     assert [found for found, times in ids.items() if times > 1] == []
@@ -71,7 +71,7 @@ def test_every_element_is_closed_and_every_id_is_there_once(name: str) -> None:
 
 @ALL
 def test_nothing_is_loaded_and_nothing_runs_but_the_page_s_own_script(name: str) -> None:
-    read = Read(html(name))
+    read = ParsedPage(html(name))
     assert {"img", "iframe", "object", "embed", "link", "base", "form"} & {tag for tag, _ in read.elements} == set()
     (script,) = (text for tag, text in read.texts if tag == "script")
     (allowed,) = (each["content"] or "" for each in read.all("meta") if each.get("http-equiv"))
@@ -83,14 +83,14 @@ def test_nothing_is_loaded_and_nothing_runs_but_the_page_s_own_script(name: str)
 
 def test_what_a_model_writes_is_text_and_nothing_else() -> None:
     page = html("hostile")
-    assert Counter(tag for tag, _ in Read(page).elements)["script"] == 1
+    assert Counter(tag for tag, _ in ParsedPage(page).elements)["script"] == 1
     assert "{{ 7 * 7 }}␛[2J&lt;U+202E&gt;" in page
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page)
 
 
 @ALL
 def test_drawings_speak_for_themselves(name: str) -> None:
-    read = Read(html(name))
+    read = ParsedPage(html(name))
     for attributes in read.all("svg"):
         assert attributes.get("aria-hidden") == "true" or attributes.get("aria-label")
     for tag, attributes in read.elements:
@@ -99,7 +99,7 @@ def test_drawings_speak_for_themselves(name: str) -> None:
 
 
 def test_it_is_read_from_the_claim_to_the_means() -> None:
-    assert Read(html("good")).said("h1", "h2") == [
+    assert ParsedPage(html("good")).said("h1", "h2") == [
         "Training of made-up",
         "Right answers",
         "Workers and plan shapes",
@@ -112,25 +112,25 @@ def test_it_is_read_from_the_claim_to_the_means() -> None:
 
 
 def test_warnings_stand_first() -> None:
-    said = Read(html("collapsed")).said("h1", "h2", "li")
+    said = ParsedPage(html("collapsed")).said("h1", "h2", "li")
     assert said[:3] == ["Training of made-up", "Warnings", collapse_warnings(collapsed())[0]]
     assert "Warnings" not in html("good")
 
 
 def test_controls_are_drawn_where_somebody_measured_them() -> None:
-    read = Read(html("good"))
+    read = ParsedPage(html("good"))
     labels = [attributes.get("aria-label") for attributes in read.all("g")]
     assert [label for label in labels if label and label.startswith(("optimum", "random"))] == 2 * [
         "optimum: 90.0 %",
         "random: 15.0 %",
     ]
     assert "step 40, validation: 75.0 %" in labels
-    assert "optimum" not in "".join(Read(html("bare")).said("text", "th"))
+    assert "optimum" not in "".join(ParsedPage(html("bare")).said("text", "th"))
 
 
 @pytest.mark.parametrize("name", ["good", "long"])
 def test_every_line_and_area_goes_to_the_last_step(name: str) -> None:
-    read = Read(html(name))
+    read = ParsedPage(html(name))
     paths = [
         each["d"] or "" for each in read.all("path") if (each.get("class") or "").startswith(("curve mark", "raw"))
     ]
@@ -156,7 +156,7 @@ def test_samples_are_early_ones_middle_ones_and_late_ones() -> None:
     ]
     assert [when for when, _ in sample_steps(steps(1))] == ["early"]
     assert sample_steps(bare()) == []
-    said = Read(html("good")).said("h3")
+    said = ParsedPage(html("good")).said("h3")
     assert [heading for heading in said if ", step" in heading] == [
         "Early, step 1",
         "In the middle, step 21",

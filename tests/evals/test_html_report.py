@@ -8,9 +8,9 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
-from html.parser import HTMLParser
 
 import pytest
+from html_page import ParsedPage, contrast, page_colors
 from made_samples import report_of, sample
 from paths import ROOT
 from reports import DOMAINS, hostile, report
@@ -23,55 +23,12 @@ from shikisha.evals.samples import EntrantRole
 from shikisha.outcomes.log_reader import OutcomeLog
 
 RECORDED = ROOT.parent / "shared" / "recorded"
-VOID = {"meta", "br", "img", "input", "link", "hr"}
 EMPTY = EvaluationReport("nothing", "v", "", (), (), None, (), (), {}, {})
 
 
-def spaced(text: str) -> str:
-    """A text with ordinary spaces where lines must not be broken."""
-    return text.replace("\u00a0", " ")
-
-
-class Read(HTMLParser):
-    """A page as a browser would see it: elements with attributes, texts, and whether every element is closed."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[tuple[str, str]] = []
-        self.open: list[str] = []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert len(dict(attrs)) == len(attrs), f"an attribute twice in {tag}: {attrs}"
-        self.elements.append((tag, {key: value and spaced(value) for key, value in attrs}))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append((self.open[-1] if self.open else "", spaced(data)))
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        """The attributes of all elements of this kind."""
-        return [attributes for name, attributes in self.elements if name == tag]
-
-    def said(self, *inside: str) -> list[str]:
-        """The texts directly inside elements of these kinds, or all but scripts and styles."""
-        return [
-            text.strip() for tag, text in self.texts if (tag in inside if inside else tag not in {"script", "style"})
-        ]
-
-
 @cache
-def page(name: str) -> Read:
-    return Read(render_html_report(EMPTY if name == "empty" else hostile() if name == "hostile" else report()))
+def page(name: str) -> ParsedPage:
+    return ParsedPage(render_html_report(EMPTY if name == "empty" else hostile() if name == "hostile" else report()))
 
 
 ALL = pytest.mark.parametrize("name", ["good", "hostile", "empty"])
@@ -129,7 +86,7 @@ def test_control_characters_are_shown_and_not_obeyed() -> None:
 
 
 def test_half_a_character_does_not_stop_the_page() -> None:
-    assert "<U+D800>" in "".join(Read(render_html_report(replace(EMPTY, taskset="\ud800"))).said("h1"))
+    assert "<U+D800>" in "".join(ParsedPage(render_html_report(replace(EMPTY, taskset="\ud800"))).said("h1"))
 
 
 def test_the_page_of_many_entrants_and_domains_is_small() -> None:
@@ -167,7 +124,7 @@ def test_it_is_read_in_the_order_of_a_careful_reviewer() -> None:
 
 def test_the_page_says_what_was_evaluated_and_what_is_wrong_with_it() -> None:
     stopped = replace(report(), complete=False, why="its limit of dollars is reached")
-    said = " ".join(Read(render_html_report(stopped)).said())
+    said = " ".join(ParsedPage(render_html_report(stopped)).said())
     for text in ("8,398, version", "9f2c9f2c9f2c", "2025-11-21T14:03:22+00:00", "in 5 min 12 s", ", ".join(MP13)):
         assert text in said
     assert "not complete : its limit of dollars is reached" in said
@@ -212,7 +169,7 @@ def test_rows_sort_by_numbers() -> None:
 def test_a_report_without_costs_has_no_drawing_of_them() -> None:
     made = report()
     unknown = tuple(replace(entry, dollars=0.0, unpriced=entry.tasks) for entry in made.entries)
-    read = Read(render_html_report(replace(made, entries=unknown, hull=())))
+    read = ParsedPage(render_html_report(replace(made, entries=unknown, hull=())))
     assert "There is no chart: no cost is known." in read.said("p")
     assert "$?" in read.said("td")
 
@@ -220,37 +177,15 @@ def test_a_report_without_costs_has_no_drawing_of_them() -> None:
 def test_single_workers_alone_are_a_report() -> None:
     made = report()
     alone = replace(made, entries=tuple(entry for entry in made.entries if entry.part is EntrantRole.SINGLE), curves=())
-    headings = Read(render_html_report(alone)).said("h2")
+    headings = ParsedPage(render_html_report(alone)).said("h2")
     assert "Difference to the best single worker" in headings
     assert not {"Who did the work", "Shapes of plans", "Calibration", "Router curves"} & set(headings)
-
-
-def colours(style: str, scheme: str) -> dict[str, tuple[float, float, float]]:
-    """The named colours of a scheme, in shares of red, green and blue."""
-    blocks = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
-    block = blocks[{"light": 0, "dark": 1, "print": 2}[scheme]]
-    found = {}
-    for name, value in re.findall(r"--([a-z-]+): ([^;]+);", block):
-        parts = [int(value[i : i + 2], 16) for i in (1, 3, 5)] if value[0] == "#" else [int(p) for p in value.split()]
-        found[name] = (parts[0] / 255, parts[1] / 255, parts[2] / 255)
-    return found
-
-
-def luminance(colour: tuple[float, float, float]) -> float:
-    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in colour)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: tuple[float, float, float], other: tuple[float, float, float]) -> float:
-    """The contrast of two colours as WCAG 2.2 reckons it: from 1 to 21."""
-    darker, lighter = sorted((luminance(one), luminance(other)))
-    return (lighter + 0.05) / (darker + 0.05)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark", "print"])
 def test_everything_can_be_read_in_light_and_dark_and_on_paper(scheme: str) -> None:
     (style,) = (text for tag, text in page("empty").texts if tag == "style")
-    found = colours(style, scheme)
+    found = page_colors(style, scheme)
     for name in ("ink", "quiet"):
         for ground in ("paper", "panel", "warn-panel"):
             assert contrast(found[name], found[ground]) >= 4.5, (name, ground)
@@ -294,7 +229,7 @@ def test_recorded_answers_of_real_models_make_a_page(name: str, workers: int, co
     }
     html = render_html_report(report_of(held))
     assert len(html.encode()) < 500_000
-    read = Read(html)
+    read = ParsedPage(html)
     assert len(held) == workers
     for worker, samples in held.items():
         scores = [each.score for each in samples if each.score is not None]

@@ -104,7 +104,7 @@ def test_the_same_report_gives_the_same_page_from_json_too() -> None:
 def test_it_is_read_in_the_order_of_a_careful_reviewer() -> None:
     assert page("good").said("h1", "h2") == [
         "Evaluation on mmlu-pro[test]",
-        "Before you believe a figure",
+        "Caveats",
         "All entrants",
         "Cost and accuracy",
         "Difference to the best single worker",

@@ -44,13 +44,13 @@ async def shown(*more: Contender, width: int = 80) -> str:
 
 async def test_the_run_shown_is_the_learned_conductors_with_what_it_thought() -> None:
     text = (await shown(Contender("a learned one", Thinking()))).replace("\N{NO-BREAK SPACE}", " ")
-    assert "The learned conductor reads the question and what workers say of themselves" in text
-    assert "taught to it by lessons that the generator labelled" in " ".join(text.split())
+    assert "The learned conductor sees only the question" in text
+    assert "Supervised examples taught it to read" in " ".join(text.split())
     assert "One run, conducted by: a learned one" in text
     assert "thinks 0=fact · work fact=0 then text=1" in text
-    assert "on second thoughts came ok" in text
+    assert "thinks again came ok" in text
     assert "and keeps the answer" in text
-    assert "├── at hand" in text
+    assert "├── workers" in text
 
 
 async def test_without_a_learned_conductor_the_rules_are_shown_and_nothing_is_thought() -> None:

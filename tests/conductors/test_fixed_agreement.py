@@ -64,7 +64,7 @@ async def test_when_the_third_fails_the_answer_at_hand_is_kept() -> None:
 )
 def test_what_makes_no_agreement_is_refused(spec: str, error: type[ConfigError], says: str) -> None:
     with pytest.raises(error, match=says):
-        fixed_conductor(spec).cast((Card("ann"), Card("bob"), Card("cee")))  # type: ignore[attr-defined]  # it is an Agreement
+        fixed_conductor(spec).assign_workers((Card("ann"), Card("bob"), Card("cee")))  # type: ignore[attr-defined]  # it is an Agreement
 
 
 async def test_random_plans_are_the_same_for_the_same_seed_and_task_and_differ_otherwise() -> None:

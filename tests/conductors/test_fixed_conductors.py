@@ -166,7 +166,7 @@ class TestCascade:
         silent = tried(Result("cheap", None, Fault(FaultKind.TIMEOUT)))
         end = await CascadeConductor(options=TopologyOptions(("cheap",))).propose(situation(POOL, silent))
         assert end.plan.ships
-        assert "the ladder ends here" in end.note
+        assert "the cascade ends here" in end.note
 
 
 async def test_scripted_proposes_its_plans_in_turn() -> None:

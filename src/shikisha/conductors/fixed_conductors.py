@@ -28,64 +28,10 @@ from shikisha.core.run import Result, RoundResult
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.worker import Card
 
-AGREEMENT = "agreement"
+CASCADE, AGREEMENT = "cascade", "agreement"
+FIXED_TOPOLOGIES = (*TOPOLOGIES, CASCADE, AGREEMENT)
 _AGREEMENT_WORKERS = 3
 _BY_OPTION, _COMPARED_FORMS = "by", ("text", "choice", "number", "math")
-
-
-@dataclass(frozen=True, slots=True)
-class AgreementConductor:
-    """Asks the first two of its three `workers`, and the third where those two differ; by default by price."""
-
-    name: str
-    options: TopologyOptions
-
-    def __post_init__(self) -> None:
-        by = self.options.roles.get(_BY_OPTION, "text")
-        if by not in _COMPARED_FORMS:
-            raise UnknownName(f"form in {self.name!r}", by, _COMPARED_FORMS)
-
-    def cast(self, cards: tuple[Card, ...]) -> tuple[int, ...]:
-        """Return the three ordinals; ConfigError for another number, UnknownName for one that is not in the pool."""
-        if not cards:
-            raise PlanError("the pool is empty", "pool")
-        found = RoleAssignment(cards, self.options)
-        if self.options.workers:
-            if len(self.options.workers) != _AGREEMENT_WORKERS:
-                raise ConfigError(f"{self.name}: expected three workers, found {len(self.options.workers)}")
-            return tuple(map(found.ordinal, self.options.workers))
-        ladder = found.by_price
-        return (ladder[0], ladder[min(1, len(ladder) - 1)], found.most_expensive)
-
-    async def propose(self, situation: Situation) -> Proposal:
-        """Propose the two, then the third or nothing."""
-        first, second, third = self.cast(situation.cards)
-        if not situation.rounds:
-            return Proposal(
-                Plan((Step(ANSWER_ALONE, first), Step(ANSWER_ALONE, second))), note="two answers to compare"
-            )
-        if len(situation.rounds) > 1:
-            return Proposal(Plan(), note="the third has answered", final=True)
-        if answers_agree(situation.rounds[0].results, self.options.roles.get(_BY_OPTION)):
-            return Proposal(Plan(), note="the two agree", final=True)
-        name = situation.cards[third].name
-        return Proposal(Plan((Step(ANSWER_ALONE, third),)), note=f"the two differ, so {name!r} is asked", final=True)
-
-
-def answers_agree(results: Sequence[Result], by: str | None = None) -> bool:
-    """Whether there are answers and all of them are the same in one of their canonical forms, or in the form `by`."""
-    from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
-
-    texts = [result.text for result in results if result.ok and result.text is not None]
-    if not texts or len(texts) < len(results):
-        return False
-    forms = (AnswerForm.TEXT, AnswerForm.CHOICE, AnswerForm.NUMBER) if by is None else (AnswerForm(by),)
-    found = ({canonicalize(text, form) for text in texts} for form in forms)
-    return any(len(each) == 1 and None not in each for each in found)
-
-
-CASCADE = "cascade"
-FIXED_TOPOLOGIES = (*TOPOLOGIES, CASCADE, AGREEMENT)
 
 
 def fixed_conductor(spec: str, options: TopologyOptions | None = None, name: str = "") -> Conductor:
@@ -149,24 +95,74 @@ class CascadeConductor:
         """`fixed:cascade` with its options."""
         return self._name
 
-    def ladder(self, cards: tuple[Card, ...]) -> tuple[int, ...]:
+    def assign_workers(self, cards: tuple[Card, ...]) -> tuple[int, ...]:
         """Return the ordinals to ask, in order; UnknownName for an option that names none of these workers."""
-        cast = RoleAssignment(_require_cards(cards), self._options)
+        roles = RoleAssignment(_require_cards(cards), self._options)
         if self._options.workers:
-            return tuple(map(cast.ordinal, self._options.workers))
-        return tuple(dict.fromkeys((cast.cheapest, cast.most_expensive)))
+            return tuple(map(roles.ordinal, self._options.workers))
+        return tuple(dict.fromkeys((roles.cheapest, roles.most_expensive)))
 
     async def propose(self, situation: Situation) -> Proposal:
         """Propose one step for the next worker, or keep the answer."""
-        ladder, rung = self.ladder(situation.cards), len(situation.rounds)
+        workers, asked = self.assign_workers(situation.cards), len(situation.rounds)
         trouble = _failure_reason(situation.rounds[-1]) if situation.rounds else ""
         if situation.rounds and not trouble:
             return Proposal(Plan(), note="the answer passed", final=True)
-        if rung >= len(ladder):
-            return Proposal(Plan(), note=f"{trouble}; the ladder ends here", final=True)
-        worker = situation.cards[ladder[rung]].name
-        note = f"{trouble}, so {worker!r} is asked" if trouble else f"the ladder begins with {worker!r}"
-        return Proposal(Plan((Step(ANSWER, ladder[rung]),)), note=note, final=rung == len(ladder) - 1)
+        if asked >= len(workers):
+            return Proposal(Plan(), note=f"{trouble}; the cascade ends here", final=True)
+        worker = situation.cards[workers[asked]].name
+        note = f"{trouble}, so {worker!r} is asked" if trouble else f"the cascade starts with {worker!r}"
+        return Proposal(Plan((Step(ANSWER, workers[asked]),)), note=note, final=asked == len(workers) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class AgreementConductor:
+    """Asks the first two of its three `workers`, and the third where those two differ; by default by price."""
+
+    name: str
+    options: TopologyOptions
+
+    def __post_init__(self) -> None:
+        by = self.options.roles.get(_BY_OPTION, "text")
+        if by not in _COMPARED_FORMS:
+            raise UnknownName(f"form in {self.name!r}", by, _COMPARED_FORMS)
+
+    def assign_workers(self, cards: tuple[Card, ...]) -> tuple[int, ...]:
+        """Return the three ordinals; ConfigError for another number, UnknownName for one that is not in the pool."""
+        roles = RoleAssignment(_require_cards(cards), self.options)
+        if self.options.workers:
+            if len(self.options.workers) != _AGREEMENT_WORKERS:
+                raise ConfigError(f"{self.name}: expected three workers, found {len(self.options.workers)}")
+            return tuple(map(roles.ordinal, self.options.workers))
+        by_price = roles.by_price
+        return (by_price[0], by_price[min(1, len(by_price) - 1)], roles.most_expensive)
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Propose the two, then the third or nothing."""
+        first, second, third = self.assign_workers(situation.cards)
+        if not situation.rounds:
+            return Proposal(
+                Plan((Step(ANSWER_ALONE, first), Step(ANSWER_ALONE, second))), note="two answers to compare"
+            )
+        if len(situation.rounds) > 1:
+            return Proposal(Plan(), note="the third has answered", final=True)
+        if answers_agree(situation.rounds[0].results, self.options.roles.get(_BY_OPTION)):
+            return Proposal(Plan(), note="the two agree", final=True)
+        name = situation.cards[third].name
+        return Proposal(Plan((Step(ANSWER_ALONE, third),)), note=f"the two differ, so {name!r} is asked", final=True)
+
+
+def answers_agree(results: Sequence[Result], by: str | None = None) -> bool:
+    """Whether there are answers and all of them are the same in one of their canonical forms, or in the form `by`."""
+    # Canonical forms of numbers and formulas take longer to import than all conductors together.
+    from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
+
+    texts = [result.text for result in results if result.ok and result.text is not None]
+    if not texts or len(texts) < len(results):
+        return False
+    forms = (AnswerForm.TEXT, AnswerForm.CHOICE, AnswerForm.NUMBER) if by is None else (AnswerForm(by),)
+    found = ({canonicalize(text, form) for text in texts} for form in forms)
+    return any(len(each) == 1 and None not in each for each in found)
 
 
 class ScriptedConductor:

@@ -320,8 +320,4 @@ def _decision_text(decided: PolicyDecision, situation: Situation) -> str:
     if isinstance(decided, str):
         return decided
     plans = [performed.plan for performed in situation.rounds]
-    return describe_action(decided.plan, decided.keeps, plans, _worker_names(situation))
-
-
-def _worker_names(situation: Situation) -> Sequence[str]:
-    return [card.name for card in situation.cards]
+    return describe_action(decided.plan, decided.keeps, plans, [card.name for card in situation.cards])

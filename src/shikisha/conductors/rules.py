@@ -36,61 +36,6 @@ from shikisha.core.errors import ConfigError, PlanError
 from shikisha.core.task import Task
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 
-_LETTERS = re.compile(r"[^\W\d_]+")
-# A longer text does not improve the guess.
-_MAX_CHARACTERS = 4_000
-
-_SCRIPTS = (
-    ("ja", "\u3040", "\u30ff"),
-    ("ko", "\uac00", "\ud7af"),
-    ("zh", "\u4e00", "\u9fff"),
-    ("ru", "\u0400", "\u04ff"),
-    ("el", "\u0370", "\u03ff"),
-    ("he", "\u0590", "\u05ff"),
-    ("ar", "\u0600", "\u06ff"),
-    ("hi", "\u0900", "\u097f"),
-    ("th", "\u0e00", "\u0e7f"),
-)
-
-_COMMON_TEXT = {
-    "en": "the of and to in is that it for was with as are this what which how from have you not by an",
-    "de": "der die das und ist nicht ein eine zu den von mit auf für sich dem wie was ich wird sind welche im",
-    "fr": "le la les des et est une que qui dans pour pas sur avec ce il au du sont quelle nous plus ne",
-    "es": "el los las y es una que en por para con del no se su al como qué cuál más son está lo",
-    "pt": "o os as e é uma que em por para com do da não se no na como qual mais são está ao",
-    "it": "il gli le e è una che di per con del della non si nel come quale più sono ha un i",
-    "nl": "de het een en is niet van dat op te voor met zijn wat hoe er aan welke wordt ook naar",
-    "sv": "och att det som en ett är på för med av inte den vad hur till jag har var från",
-}
-_COMMON_WORDS = {language: frozenset(words.split()) for language, words in _COMMON_TEXT.items()}
-
-
-def guess_language(text: str) -> str:
-    """Return an ISO 639-1 code (`en`, `de`, `ja`, …), or "" when the evidence is unclear."""
-    words = _LETTERS.findall(text[:_MAX_CHARACTERS].casefold())
-    letters = Counter(_script(letter) for word in words for letter in word)
-    if letters["ja"]:
-        # Japanese is written with Chinese characters too.
-        letters["ja"] += letters.pop("zh", 0)
-    script, count = max(letters.items(), key=lambda item: item[1], default=("", 0))
-    if script != "latin":
-        return script if count > letters.total() / 2 else ""
-    return _latin_language(words)
-
-
-def _script(letter: str) -> str:
-    if letter < "\u0250":
-        return "latin"
-    return next((name for name, first, last in _SCRIPTS if first <= letter <= last), "")
-
-
-def _latin_language(words: list[str]) -> str:
-    """Return the language with most frequent words: at least two, and 1.5 times as many as the next language."""
-    hits = Counter({language: sum(word in known for word in words) for language, known in _COMMON_WORDS.items()})
-    (best, most), (_, next_most) = hits.most_common(2)
-    return best if most >= 2 and most >= 1.5 * next_most else ""
-
-
 RuleWord = Annotated[str, Field(min_length=1)]
 RuleWords = Annotated[
     tuple[RuleWord, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)
@@ -221,3 +166,58 @@ def _word_pattern(word: str) -> re.Pattern[str]:
     start = r"(?<!\w)" if word[:1] < "\u2e80" else ""
     end = r"(?!\w)" if word[-1:] < "\u2e80" else ""
     return re.compile(start + re.escape(word) + end, re.IGNORECASE)
+
+
+_LETTERS = re.compile(r"[^\W\d_]+")
+# A longer text does not improve the guess.
+_MAX_CHARACTERS = 4_000
+
+_SCRIPTS = (
+    ("ja", "\u3040", "\u30ff"),
+    ("ko", "\uac00", "\ud7af"),
+    ("zh", "\u4e00", "\u9fff"),
+    ("ru", "\u0400", "\u04ff"),
+    ("el", "\u0370", "\u03ff"),
+    ("he", "\u0590", "\u05ff"),
+    ("ar", "\u0600", "\u06ff"),
+    ("hi", "\u0900", "\u097f"),
+    ("th", "\u0e00", "\u0e7f"),
+)
+
+_COMMON_TEXT = {
+    "en": "the of and to in is that it for was with as are this what which how from have you not by an",
+    "de": "der die das und ist nicht ein eine zu den von mit auf für sich dem wie was ich wird sind welche im",
+    "fr": "le la les des et est une que qui dans pour pas sur avec ce il au du sont quelle nous plus ne",
+    "es": "el los las y es una que en por para con del no se su al como qué cuál más son está lo",
+    "pt": "o os as e é uma que em por para com do da não se no na como qual mais são está ao",
+    "it": "il gli le e è una che di per con del della non si nel come quale più sono ha un i",
+    "nl": "de het een en is niet van dat op te voor met zijn wat hoe er aan welke wordt ook naar",
+    "sv": "och att det som en ett är på för med av inte den vad hur till jag har var från",
+}
+_COMMON_WORDS = {language: frozenset(words.split()) for language, words in _COMMON_TEXT.items()}
+
+
+def guess_language(text: str) -> str:
+    """Return an ISO 639-1 code (`en`, `de`, `ja`, …), or "" when the evidence is unclear."""
+    words = _LETTERS.findall(text[:_MAX_CHARACTERS].casefold())
+    letters = Counter(_script(letter) for word in words for letter in word)
+    if letters["ja"]:
+        # Japanese is written with Chinese characters too.
+        letters["ja"] += letters.pop("zh", 0)
+    script, count = max(letters.items(), key=lambda item: item[1], default=("", 0))
+    if script != "latin":
+        return script if count > letters.total() / 2 else ""
+    return _latin_language(words)
+
+
+def _script(letter: str) -> str:
+    if letter < "\u0250":
+        return "latin"
+    return next((name for name, first, last in _SCRIPTS if first <= letter <= last), "")
+
+
+def _latin_language(words: list[str]) -> str:
+    """Return the language with most frequent words: at least two, and 1.5 times as many as the next language."""
+    hits = Counter({language: sum(word in known for word in words) for language, known in _COMMON_WORDS.items()})
+    (best, most), (_, next_most) = hits.most_common(2)
+    return best if most >= 2 and most >= 1.5 * next_most else ""

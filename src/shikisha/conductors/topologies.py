@@ -147,14 +147,14 @@ def asks_whole(step: Step, prompt: str) -> bool:
     return not step.access and (told.rstrip(".") in _WHOLE_TASK_PHRASES or told == " ".join(prompt.split()).casefold())
 
 
-def single(cast: RoleAssignment) -> Plan:
+def single(roles: RoleAssignment) -> Plan:
     """One step for the whole question."""
-    return Plan((Step(ANSWER, cast.role("worker", cast.most_expensive)),))
+    return Plan((Step(ANSWER, roles.role("worker", roles.most_expensive)),))
 
 
-def chain(cast: RoleAssignment) -> Plan:
+def chain(roles: RoleAssignment) -> Plan:
     """Each worker continues from everything before it."""
-    members = cast.members(3)
+    members = roles.members(3)
     if len(members) == 1:
         return Plan((Step(ANSWER, members[0]),))
     first = "Make a first attempt at the question. Leave open what you are not sure of, and say so."
@@ -164,37 +164,37 @@ def chain(cast: RoleAssignment) -> Plan:
     return Plan(tuple(Step(tasks[i], member, tuple(range(i))) for i, member in enumerate(members)))
 
 
-def fan_out_join(cast: RoleAssignment) -> Plan:
+def fan_out_join(roles: RoleAssignment) -> Plan:
     """Independent answers, then one worker that sees them all."""
-    members = cast.members(3)
+    members = roles.members(3)
     task = "Compare these answers, take the best of each, and give one final answer to the question."
-    return _with_join([Step(ANSWER_ALONE, member) for member in members], task, cast.role("join", cast.joiner))
+    return _with_join([Step(ANSWER_ALONE, member) for member in members], task, roles.role("join", roles.joiner))
 
 
-def planner_executor_verifier(cast: RoleAssignment) -> Plan:
+def planner_executor_verifier(roles: RoleAssignment) -> Plan:
     """One worker plans, one carries out, one checks."""
     plan = "Make a short plan for answering the question: the parts, their order, what to watch out for. No answer yet."
     carry_out = "Carry out this plan and answer the question."
     verify = "Check this answer against the question. If it holds, repeat it; if not, give the right one. Answer only."
     return Plan(
         (
-            Step(plan, cast.role("planner", cast.most_expensive)),
-            Step(carry_out, cast.role("executor", cast.cheapest), (0,)),
-            Step(verify, cast.role("verifier", cast.most_expensive), (0, 1)),
+            Step(plan, roles.role("planner", roles.most_expensive)),
+            Step(carry_out, roles.role("executor", roles.cheapest), (0,)),
+            Step(verify, roles.role("verifier", roles.most_expensive), (0, 1)),
         )
     )
 
 
-def vote(cast: RoleAssignment) -> Plan:
+def vote(roles: RoleAssignment) -> Plan:
     """Independent answers, then the most frequent one; self-consistency where there is one worker."""
-    members = cast.members(3)
+    members = roles.members(3)
     task = "State the answer that most of these give. Do not judge and do not add anything."
-    return _with_join([Step(ANSWER_ALONE, member) for member in members], task, cast.role("join", cast.joiner))
+    return _with_join([Step(ANSWER_ALONE, member) for member in members], task, roles.role("join", roles.joiner))
 
 
-def mixture_of_agents(cast: RoleAssignment) -> Plan:
+def mixture_of_agents(roles: RoleAssignment) -> Plan:
     """Two layers of two and an aggregator (Wang et al., arXiv 2406.04692, as far as five steps go)."""
-    first, second = cast.pair()
+    first, second = roles.pair()
     improve = "You see two answers of others. Be critical of both and write a better one."
     aggregate = "Bring these answers together into one that is accurate and complete. Give only that answer."
     return Plan(
@@ -203,14 +203,14 @@ def mixture_of_agents(cast: RoleAssignment) -> Plan:
             Step(ANSWER_ALONE, second),
             Step(improve, first, (0, 1)),
             Step(improve, second, (0, 1)),
-            Step(aggregate, cast.role("aggregator", cast.most_expensive), (2, 3)),
+            Step(aggregate, roles.role("aggregator", roles.most_expensive), (2, 3)),
         )
     )
 
 
-def debate(cast: RoleAssignment) -> Plan:
+def debate(roles: RoleAssignment) -> Plan:
     """Two workers answer, each replies to the other, a judge decides (Du et al., arXiv 2305.14325, one exchange)."""
-    one, other = cast.pair()
+    one, other = roles.pair()
     reply = "You see your answer and another's. Say where they differ and who is right, then state your answer."
     decide = "You see two debaters' answers and replies. Decide who is right and give the final answer only."
     return Plan(
@@ -219,19 +219,21 @@ def debate(cast: RoleAssignment) -> Plan:
             Step(ANSWER_ALONE, other),
             Step(reply, one, (0, 1)),
             Step(reply, other, (0, 1)),
-            Step(decide, cast.role("judge", cast.most_expensive), (0, 1, 2, 3)),
+            Step(decide, roles.role("judge", roles.most_expensive), (0, 1, 2, 3)),
         )
     )
 
 
-def best_of_n(cast: RoleAssignment) -> Plan:
+def best_of_n(roles: RoleAssignment) -> Plan:
     """Independent attempts of one worker, and a judge that picks one."""
-    members = cast.members(3, (cast.cheapest,))
+    members = roles.members(3, (roles.cheapest,))
     task = "Pick the best of these attempts and repeat its answer unchanged. Make no new one."
-    return _with_join([Step(ANSWER_ALONE, member) for member in members], task, cast.role("judge", cast.most_expensive))
+    return _with_join(
+        [Step(ANSWER_ALONE, member) for member in members], task, roles.role("judge", roles.most_expensive)
+    )
 
 
-def role_team(cast: RoleAssignment) -> Plan:
+def role_team(roles: RoleAssignment) -> Plan:
     """Analyst, maker, critic and editor, with agreed fields in what they pass on."""
     brief = (
         "You are the analyst. Hand over a JSON object with the keys goal, facts, constraints and open_points. "
@@ -245,10 +247,10 @@ def role_team(cast: RoleAssignment) -> Plan:
     final = "You are the editor. Apply what is right in the critique and give the final answer, in plain form, no JSON."
     return Plan(
         (
-            Step(brief, cast.role("analyst", cast.most_expensive)),
-            Step(draft, cast.role("maker", cast.cheapest), (0,)),
-            Step(critique, cast.role("critic", cast.most_expensive), (0, 1)),
-            Step(final, cast.role("editor", cast.cheapest), (0, 1, 2)),
+            Step(brief, roles.role("analyst", roles.most_expensive)),
+            Step(draft, roles.role("maker", roles.cheapest), (0,)),
+            Step(critique, roles.role("critic", roles.most_expensive), (0, 1)),
+            Step(final, roles.role("editor", roles.cheapest), (0, 1, 2)),
         )
     )
 

@@ -213,10 +213,8 @@ def _check_cast(conductor: Conductor, pool: Pool | None) -> Conductor:
         match conductor:
             case FixedConductor():
                 conductor.plan(pool.cards)
-            case CascadeConductor():
-                conductor.ladder(pool.cards)
-            case AgreementConductor():
-                conductor.cast(pool.cards)
+            case CascadeConductor() | AgreementConductor():
+                conductor.assign_workers(pool.cards)
     return conductor
 
 

@@ -133,10 +133,8 @@ class _CostEstimator:
         match conductor:
             case FixedConductor():
                 return self._calls([cards[step.worker] for step in conductor.plan(cards).steps])
-            case CascadeConductor():
-                return self._calls([cards[ordinal] for ordinal in conductor.ladder(cards)])
-            case AgreementConductor():
-                return self._calls([cards[ordinal] for ordinal in conductor.cast(cards)])
+            case CascadeConductor() | AgreementConductor():
+                return self._calls([cards[ordinal] for ordinal in conductor.assign_workers(cards)])
             case LanguageModelConductor():
                 rounds = min(conductor.rounds, caps.rounds)
                 return _multiply(self._calls([conductor.member.card]), PLAN_ATTEMPTS * rounds) + self._most(

@@ -442,17 +442,17 @@ def _match_score(card: Card, wanted: set[str]) -> tuple[int, bool, bool, int]:
 
 def _random_plan(task: Task, cards: tuple[Card, ...], edition: Edition = SMALL) -> Plan:
     """Return a plan whose length, workers, instructions and access lists are all random."""
-    draw = seeded_generator("random plan", task.prompt)
+    rng = seeded_generator("random plan", task.prompt)
     said = [phrase for phrases in CANONICAL_PHRASES.values() for phrase in phrases]
     said += [*NUMBERED_PHRASES[:3], *(phrase for name in edition.families for phrase in FAMILIES[name].instructions)]
     return Plan(
         tuple(
             Step(
-                draw.choice(said),
-                draw.randrange(len(cards)),
-                tuple(seen for seen in range(index) if draw.random() < 0.5),  # a fair coin for every earlier step
+                rng.choice(said),
+                rng.randrange(len(cards)),
+                tuple(seen for seen in range(index) if rng.random() < 0.5),  # a fair coin for every earlier step
             )
-            for index in range(draw.randint(1, MAX_STEPS))
+            for index in range(rng.randint(1, MAX_STEPS))
         )
     )
 

@@ -276,9 +276,9 @@ def _run_tree(trial: SimulatedRun, conductor: str) -> Tree:
     run = trial.run
     verdict = Text("right", "bold green") if trial.right else Text(f"wrong: it is {trial.item.gold}", "bold red")
     tree = Tree(Text.assemble((f"One run, conducted by: {conductor}\n", "bold"), run.task.prompt), guide_style="dim")
-    at_hand = tree.add("at hand")
+    workers = tree.add("workers")
     for ordinal, card in enumerate(trial.item.pool.cards):
-        at_hand.add(Text.assemble(f"{ordinal} ", (card.name, "cyan"), (f": {card.description}", "dim")))
+        workers.add(Text.assemble(f"{ordinal} ", (card.name, "cyan"), (f": {card.description}", "dim")))
     for record in run.rounds:
         _add_round(tree, run, record)
     tree.add(
@@ -291,7 +291,7 @@ def _run_tree(trial: SimulatedRun, conductor: str) -> Tree:
 
 def _add_round(tree: Tree, run: Run, record: RoundRecord) -> None:
     if thought := _thought_text(record):
-        again = "on second thoughts " if record.index else "thinks "
+        again = "thinks again " if record.index else "thinks "
         tree.add(Text.assemble((again, "bold magenta"), (thought, "magenta")))
     for index, step in enumerate(record.plan.steps if record.plan else ()):
         tree.add(_step_text(run, record.step(index), index, step))

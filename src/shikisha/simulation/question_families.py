@@ -22,7 +22,7 @@ ApplyOperation: TypeAlias = Callable[[Values, Values], SimulatedValue]
 DrawConstants: TypeAlias = Callable[[random.Random, Values], Constants]
 
 
-def draw_no_constants(_dice: random.Random, _inputs: Values) -> Constants:
+def draw_no_constants(_rng: random.Random, _inputs: Values) -> Constants:
     """Draw nothing: the operation needs inputs only."""
     return ()
 
@@ -77,18 +77,6 @@ def instrument(quantity: str) -> ApplyOperation:
 # Facts that a table states about a place. The tool searches an SQLite full-text index (`fact_lookup`).
 
 
-def _fact_tally(inputs: Values, _constants: Values) -> SimulatedValue:
-    return fact_table()[str(inputs[0])].tally
-
-
-def _fact_keeper(inputs: Values, _constants: Values) -> SimulatedValue:
-    return fact_table()[str(inputs[0])].keeper
-
-
-def _fact_founded(inputs: Values, _constants: Values) -> SimulatedValue:
-    return fact_table()[str(inputs[0])].founded
-
-
 def _fact_wordings(nouns: str) -> Paraphrases:
     return compile_paraphrases(
         f"the ({nouns}) (listed|recorded|noted) for {{x}}",
@@ -102,17 +90,25 @@ _FACT_FAMILY = QuestionFamily(
     name="fact",
     operations=(
         Operation(
-            "fact.tally", (ValueKind.NAME,), ValueKind.NUMBER, _fact_wordings("tally|stock|headcount"), _fact_tally
+            "fact.tally",
+            (ValueKind.NAME,),
+            ValueKind.NUMBER,
+            _fact_wordings("tally|stock|headcount"),
+            lambda inputs, _constants: fact_table()[str(inputs[0])].tally,
         ),
         Operation(
-            "fact.keeper", (ValueKind.NAME,), ValueKind.NAME, _fact_wordings("keeper|owner|warden"), _fact_keeper
+            "fact.keeper",
+            (ValueKind.NAME,),
+            ValueKind.NAME,
+            _fact_wordings("keeper|owner|warden"),
+            lambda inputs, _constants: fact_table()[str(inputs[0])].keeper,
         ),
         Operation(
             "fact.founded",
             (ValueKind.NAME,),
             ValueKind.DAY,
             _fact_wordings("founding day|opening day|launch day"),
-            _fact_founded,
+            lambda inputs, _constants: fact_table()[str(inputs[0])].founded,
         ),
     ),
     instructions=("look up the fact", "find the table entry"),
@@ -129,23 +125,11 @@ _FACT_FAMILY = QuestionFamily(
 FORMULAS = {"arithmetic.grow": "a * x + b", "arithmetic.shrink": "a * x - b", "arithmetic.sum": "x + y"}
 
 
-def _grow(inputs: Values, constants: Values) -> SimulatedValue:
-    return to_int(constants[0]) * to_int(inputs[0]) + to_int(constants[1])
-
-
-def _shrink(inputs: Values, constants: Values) -> SimulatedValue:
-    return to_int(constants[0]) * to_int(inputs[0]) - to_int(constants[1])
-
-
-def _add(inputs: Values, _constants: Values) -> SimulatedValue:
-    return to_int(inputs[0]) + to_int(inputs[1])
-
-
-def _factor_and_rest(dice: random.Random, inputs: Values) -> Constants:
-    factor = dice.randint(3, 12)
+def _factor_and_rest(rng: random.Random, inputs: Values) -> Constants:
+    factor = rng.randint(3, 12)
     most = min(99, factor * to_int(inputs[0]) - 20)
     # What is left stays clear of zero.
-    return (factor, dice.randint(11, most)) if most > 11 else None
+    return (factor, rng.randint(11, most)) if most > 11 else None
 
 
 _ARITHMETIC_FAMILY = QuestionFamily(
@@ -162,7 +146,7 @@ _ARITHMETIC_FAMILY = QuestionFamily(
                 "{b} (more than|added to|on top of) {a} times {x}",
                 "{b} (more than|added to|on top of) {x} multiplied by {a}",
             ),
-            _grow,
+            lambda inputs, constants: to_int(constants[0]) * to_int(inputs[0]) + to_int(constants[1]),
             _factor_and_rest,
             slots="ab",
         ),
@@ -177,7 +161,7 @@ _ARITHMETIC_FAMILY = QuestionFamily(
                 "{b} (less than|subtracted from|taken from) {a} times {x}",
                 "{b} (less than|subtracted from|taken from) {x} multiplied by {a}",
             ),
-            _shrink,
+            lambda inputs, constants: to_int(constants[0]) * to_int(inputs[0]) - to_int(constants[1]),
             _factor_and_rest,
             slots="ab",
         ),
@@ -191,7 +175,7 @@ _ARITHMETIC_FAMILY = QuestionFamily(
                 "the (sum|total) that {x} and {y} (make|give|come to)",
                 "the (sum|total) of {x} and {y} (added|taken) together",
             ),
-            _add,
+            lambda inputs, _constants: to_int(inputs[0]) + to_int(inputs[1]),
         ),
     ),
     instructions=("do the arithmetic", "calculate the number"),
@@ -211,22 +195,6 @@ _ARITHMETIC_FAMILY = QuestionFamily(
 # Text: words reversed, scored letter by letter (a is 1, z is 26), and concatenated.
 
 
-def _reverse(inputs: Values, _constants: Values) -> SimulatedValue:
-    return str(inputs[0])[::-1]
-
-
-def _no_trailing_zero(_dice: random.Random, inputs: Values) -> Constants:
-    return None if str(inputs[0]).endswith("0") else ()
-
-
-def _score(inputs: Values, _constants: Values) -> SimulatedValue:
-    return sum(int(sign) if sign.isdigit() else ord(sign) - ord("a") + 1 for sign in str(inputs[0]))
-
-
-def _concatenate(inputs: Values, _constants: Values) -> SimulatedValue:
-    return f"{inputs[0]}{inputs[1]}"
-
-
 _TEXT_FAMILY = QuestionFamily(
     name="text",
     operations=(
@@ -239,8 +207,8 @@ _TEXT_FAMILY = QuestionFamily(
                 "the (mirror|reverse) (spelling|writing) of {x}",
                 "the (signs|spelling) of {x} (backwards|in reverse|from last to first)",
             ),
-            _reverse,
-            _no_trailing_zero,
+            lambda inputs, _constants: str(inputs[0])[::-1],
+            lambda _rng, inputs: None if str(inputs[0]).endswith("0") else (),
         ),
         Operation(
             "text.score",
@@ -251,7 +219,9 @@ _TEXT_FAMILY = QuestionFamily(
                 "the (score|points|worth) of the letters (in|of) {x}",
                 "the (score|points|worth) that the letters (in|of) {x} (give|have)",
             ),
-            _score,
+            lambda inputs, _constants: sum(
+                int(sign) if sign.isdigit() else ord(sign) - ord("a") + 1 for sign in str(inputs[0])
+            ),
         ),
         Operation(
             "text.join",
@@ -262,7 +232,7 @@ _TEXT_FAMILY = QuestionFamily(
                 "the word that {x} and {y} (form|give) (glued|written|put) together",
                 "the (letters|signs) of {x} (followed by|glued to) those of {y}",
             ),
-            _concatenate,
+            lambda inputs, _constants: f"{inputs[0]}{inputs[1]}",
         ),
     ),
     instructions=("do the text work", "work on the letters"),
@@ -284,22 +254,6 @@ _FARTHEST = 5_000  # days
 _START = date(1990, 1, 1)
 
 
-def _later(inputs: Values, constants: Values) -> SimulatedValue:
-    return _moved(inputs[0], constants[0], 1)
-
-
-def _earlier(inputs: Values, constants: Values) -> SimulatedValue:
-    return _moved(inputs[0], constants[0], -1)
-
-
-def _reached(inputs: Values, constants: Values) -> SimulatedValue:
-    return _moved(constants[0], inputs[0], 1)
-
-
-def _days_between(inputs: Values, constants: Values) -> SimulatedValue:
-    return abs((to_day(constants[0]) - to_day(inputs[0])).days)
-
-
 def _moved(day: SimulatedValue, days: SimulatedValue, sign: int) -> date:
     try:
         return to_day(day) + timedelta(days=sign * to_int(days))
@@ -307,18 +261,14 @@ def _moved(day: SimulatedValue, days: SimulatedValue, sign: int) -> date:
         return date.max if sign > 0 else date.min
 
 
-def _some_days(dice: random.Random, _inputs: Values) -> Constants:
-    return (dice.randint(11, 400),)
+def _some_days(rng: random.Random, _inputs: Values) -> Constants:
+    return (rng.randint(11, 400),)
 
 
-def _some_day(dice: random.Random, inputs: Values) -> Constants:
+def _some_day(rng: random.Random, inputs: Values) -> Constants:
     if to_int(inputs[0]) > _FARTHEST:
         return None
-    return (_START + timedelta(days=dice.randint(0, 18_000)),)
-
-
-def _a_later_day(dice: random.Random, inputs: Values) -> Constants:
-    return (to_day(inputs[0]) + timedelta(days=dice.randint(20, 900)),)
+    return (_START + timedelta(days=rng.randint(0, 18_000)),)
 
 
 _DATE_FAMILY = QuestionFamily(
@@ -332,7 +282,7 @@ _DATE_FAMILY = QuestionFamily(
                 "the (date|day) {a} days (after|past) {x}",
                 "the (date|day) that (comes|lies|falls) {a} days (after|past) {x}",
             ),
-            _later,
+            lambda inputs, constants: _moved(inputs[0], constants[0], 1),
             _some_days,
             slots="a",
         ),
@@ -344,7 +294,7 @@ _DATE_FAMILY = QuestionFamily(
                 "the (date|day) {a} days (before|ahead of) {x}",
                 "the (date|day) that (comes|lies|falls) {a} days (before|ahead of) {x}",
             ),
-            _earlier,
+            lambda inputs, constants: _moved(inputs[0], constants[0], -1),
             _some_days,
             slots="a",
         ),
@@ -357,7 +307,7 @@ _DATE_FAMILY = QuestionFamily(
                 "the (date|day) as many days (after|past) {d} as {x} (says|counts)",
                 "{d} (moved|put) (on|ahead) by as many days as {x}",
             ),
-            _reached,
+            lambda inputs, constants: _moved(constants[0], inputs[0], 1),
             _some_day,
             slots="d",
         ),
@@ -369,8 +319,8 @@ _DATE_FAMILY = QuestionFamily(
                 "the days (left|remaining|to go) from {x} (until|till|to) {d}",
                 "the (number|count) of days from {x} (until|till|to) {d}",
             ),
-            _days_between,
-            _a_later_day,
+            lambda inputs, constants: abs((to_day(constants[0]) - to_day(inputs[0])).days),
+            lambda rng, inputs: (to_day(inputs[0]) + timedelta(days=rng.randint(20, 900)),),
             slots="d",
         ),
     ),
@@ -396,30 +346,18 @@ def _distances(inputs: Values, constants: Values) -> list[int]:
     return [abs(to_int(inputs[0]) - to_int(mark)) for mark in constants]
 
 
-def _nearest(inputs: Values, constants: Values) -> SimulatedValue:
-    return min(_distances(inputs, constants))
-
-
-def _farthest(inputs: Values, constants: Values) -> SimulatedValue:
-    return max(_distances(inputs, constants))
-
-
 def _apart(inputs: Values, _constants: Values) -> SimulatedValue:
     return abs(to_int(inputs[0]) - to_int(inputs[1]))
 
 
-def _clearly_apart(_dice: random.Random, inputs: Values) -> Constants:
-    return () if to_int(_apart(inputs, ())) >= _MIN_DISTANCE else None
-
-
-def _marks(dice: random.Random, inputs: Values) -> Constants:
-    here, distance = to_int(inputs[0]), dice.randint(_MIN_DISTANCE, 40)
+def _marks(rng: random.Random, inputs: Values) -> Constants:
+    here, distance = to_int(inputs[0]), rng.randint(_MIN_DISTANCE, 40)
     marks: list[SimulatedValue] = []
     for _ in range(3):
         below = here - distance
-        marks.append(below if below >= _MIN_DISTANCE and dice.random() < 0.5 else here + distance)  # a coin
-        distance += dice.randint(_MARK_GAP, 60)
-    dice.shuffle(marks)
+        marks.append(below if below >= _MIN_DISTANCE and rng.random() < 0.5 else here + distance)  # a coin
+        distance += rng.randint(_MARK_GAP, 60)
+    rng.shuffle(marks)
     return tuple(marks)
 
 
@@ -435,7 +373,7 @@ _COMPARISON_FAMILY = QuestionFamily(
                 "the (distance|gap|space) of {x} from the (nearest|closest) of {a} or {b} or {c}",
                 "the (distance|gap|space) that {x} has to the (nearest|closest) of {a} or {b} or {c}",
             ),
-            _nearest,
+            lambda inputs, constants: min(_distances(inputs, constants)),
             _marks,
             slots="abc",
         ),
@@ -448,7 +386,7 @@ _COMPARISON_FAMILY = QuestionFamily(
                 "the (distance|gap|space) of {x} from the (farthest|remotest) of {a} or {b} or {c}",
                 "the (distance|gap|space) that {x} has to the (farthest|remotest) of {a} or {b} or {c}",
             ),
-            _farthest,
+            lambda inputs, constants: max(_distances(inputs, constants)),
             _marks,
             slots="abc",
         ),
@@ -462,7 +400,7 @@ _COMPARISON_FAMILY = QuestionFamily(
                 "the (distance|gap|space) that {x} and {y} (are|lie) apart",
             ),
             _apart,
-            _clearly_apart,
+            lambda _rng, inputs: () if to_int(_apart(inputs, ())) >= _MIN_DISTANCE else None,
         ),
     ),
     instructions=("make the comparison", "compare the numbers"),

@@ -107,19 +107,7 @@ def _roman(inputs: Values, _constants: Values) -> SimulatedValue:
     return written[:60] or "nulla"
 
 
-def _octal(inputs: Values, _constants: Values) -> SimulatedValue:
-    return int(format(to_int(inputs[0]), "o"))
-
-
-def _hexadecimal(inputs: Values, _constants: Values) -> SimulatedValue:
-    return format(abs(to_int(inputs[0])), "x")
-
-
-def _has_roman(_dice: random.Random, inputs: Values) -> Constants:
-    return () if _MIN_NUMBER <= to_int(inputs[0]) <= _MAX_ROMAN else None
-
-
-def _is_large_enough(_dice: random.Random, inputs: Values) -> Constants:
+def _is_large_enough(_rng: random.Random, inputs: Values) -> Constants:
     return () if to_int(inputs[0]) >= _MIN_NUMBER else None
 
 
@@ -135,14 +123,19 @@ _NUMERAL_FAMILY = QuestionFamily(
     name="numeral",
     operations=(
         Operation(
-            "numeral.roman", (ValueKind.NUMBER,), ValueKind.WORD, _notation_wordings("roman"), _roman, _has_roman
+            "numeral.roman",
+            (ValueKind.NUMBER,),
+            ValueKind.WORD,
+            _notation_wordings("roman"),
+            _roman,
+            lambda _rng, inputs: () if _MIN_NUMBER <= to_int(inputs[0]) <= _MAX_ROMAN else None,
         ),
         Operation(
             "numeral.octal",
             (ValueKind.NUMBER,),
             ValueKind.NUMBER,
             _notation_wordings("octal"),
-            _octal,
+            lambda inputs, _constants: int(format(to_int(inputs[0]), "o")),
             _is_large_enough,
         ),
         Operation(
@@ -150,7 +143,7 @@ _NUMERAL_FAMILY = QuestionFamily(
             (ValueKind.NUMBER,),
             ValueKind.WORD,
             _notation_wordings("hexadecimal"),
-            _hexadecimal,
+            lambda inputs, _constants: format(abs(to_int(inputs[0])), "x"),
             _is_large_enough,
         ),
     ),
@@ -169,14 +162,6 @@ _NUMERAL_FAMILY = QuestionFamily(
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
-def _weekday_name(inputs: Values, _constants: Values) -> SimulatedValue:
-    return _WEEKDAYS[to_day(inputs[0]).weekday()]
-
-
-def _day_of_year(inputs: Values, _constants: Values) -> SimulatedValue:
-    return to_day(inputs[0]).timetuple().tm_yday
-
-
 _WEEK_FAMILY = QuestionFamily(
     name="week",
     operations=(
@@ -189,7 +174,7 @@ _WEEK_FAMILY = QuestionFamily(
                 "the name that the weekday (of|on) {x} (has|bears|goes by)",
                 "the weekday that {x} (makes|falls on)",
             ),
-            _weekday_name,
+            lambda inputs, _constants: _WEEKDAYS[to_day(inputs[0]).weekday()],
         ),
         Operation(
             "week.place",
@@ -200,7 +185,7 @@ _WEEK_FAMILY = QuestionFamily(
                 "the (rank|place) that {x} (takes|holds) (within|inside) its year",
                 "the (rank|place) which {x} (takes|holds) in the year",
             ),
-            _day_of_year,
+            lambda inputs, _constants: to_day(inputs[0]).timetuple().tm_yday,
         ),
     ),
     instructions=("find the weekday", "place it in the year"),
@@ -224,10 +209,6 @@ def _caesar(inputs: Values, constants: Values) -> SimulatedValue:
     return _encode(str(inputs[0]), lambda place, count: (place + shift) % count)
 
 
-def _atbash(inputs: Values, _constants: Values) -> SimulatedValue:
-    return _encode(str(inputs[0]), lambda place, count: count - 1 - place)
-
-
 def _weave(inputs: Values, _constants: Values) -> SimulatedValue:
     pairs = zip_longest(str(inputs[0]), str(inputs[1]), fillvalue="")
     return "".join(one + other for one, other in pairs)
@@ -239,14 +220,6 @@ def _encode(text: str, move: _Substitution) -> str:
         signs = DIGITS if sign.isdigit() else LETTERS
         found += signs[move(signs.index(sign), len(signs))]
     return found
-
-
-def _draw_shift(dice: random.Random, inputs: Values) -> Constants:
-    return None if str(inputs[0]).isdigit() else (dice.randint(2, 9),)
-
-
-def _has_letters(_dice: random.Random, inputs: Values) -> Constants:
-    return None if str(inputs[0]).isdigit() else ()
 
 
 _CIPHER_FAMILY = QuestionFamily(
@@ -261,7 +234,7 @@ _CIPHER_FAMILY = QuestionFamily(
                 "the (cipher|code) of {x} after caesar (with|by) a (shift|offset) of {a}",
             ),
             _caesar,
-            _draw_shift,
+            lambda rng, inputs: None if str(inputs[0]).isdigit() else (rng.randint(2, 9),),
             slots="a",
         ),
         Operation(
@@ -273,8 +246,8 @@ _CIPHER_FAMILY = QuestionFamily(
                 "the atbash (cipher|code) that {x} (gives|yields) in full",
                 "the (form|shape) that {x} (takes|gets) in the atbash (cipher|code)",
             ),
-            _atbash,
-            _has_letters,
+            lambda inputs, _constants: _encode(str(inputs[0]), lambda place, count: count - 1 - place),
+            lambda _rng, inputs: None if str(inputs[0]).isdigit() else (),
         ),
         Operation(
             "cipher.woven",
@@ -320,7 +293,7 @@ def _flip_digits(inputs: Values, _constants: Values) -> SimulatedValue:
 def _slips_matter(apply: ApplyOperation) -> DrawConstants:
     """Accept a number if it ends in no zero and every slip in it makes another result."""
 
-    def draw(_dice: random.Random, inputs: Values) -> Constants:
+    def draw(_rng: random.Random, inputs: Values) -> Constants:
         here = to_int(inputs[0])
         if here < _MIN_NUMBER or here % 10 == 0:
             return None

@@ -165,52 +165,52 @@ class Pointer:
         return {"one": "A", "two": "B"}.get(self.word, chr(ord(here) - 1))
 
 
-def write_question(question: ComposedQuestion, split: WordingSplit, dice: random.Random, most: int = 3) -> str:
+def write_question(question: ComposedQuestion, split: WordingSplit, rng: random.Random, most: int = 3) -> str:
     """Write the question in one of the split's wordings, with at most `most` clauses.
 
     Where more than three are allowed, questions of more than three parts are never asked in one phrase.
     """
     spread = most > _MAX_NESTED_PARTS and len(question) > _MAX_NESTED_PARTS
-    form, clauses = _choose_long_wording(question, split, dice) if spread else _choose_wording(question, split, dice)
-    pointer = pointer_in(form) or dice.choice(_POINTERS.split("|"))
+    form, clauses = _choose_long_wording(question, split, rng) if spread else _choose_wording(question, split, rng)
+    pointer = pointer_in(form) or rng.choice(_POINTERS.split("|"))
     texts = {}
     for letter, (place, known) in clauses.items():
         names = {part: pointer if word == "it" else word for part, word in known.items()}
-        texts[letter] = _write_phrase(question, place, names, split, dice)
+        texts[letter] = _write_phrase(question, place, names, split, rng)
     return _SENTENCE.sub(lambda match: match[1] + match[2].upper(), form.format(**texts))
 
 
 def _choose_wording(
-    question: ComposedQuestion, split: WordingSplit, dice: random.Random
+    question: ComposedQuestion, split: WordingSplit, rng: random.Random
 ) -> tuple[str, dict[str, _Clause]]:
     """Choose a wording, and for each clause the part that it asks for and the pointers to earlier parts."""
     last = len(question) - 1
-    if not last or dice.random() > _SEVERAL_CLAUSES_SHARE:
-        return dice.choice(ONE_CLAUSE.by_split[split]), {"A": (last, {})}
+    if not last or rng.random() > _SEVERAL_CLAUSES_SHARE:
+        return rng.choice(ONE_CLAUSE.by_split[split]), {"A": (last, {})}
     if question.joined:
         one, two = question.parts[last].uses
         clauses: dict[str, _Clause] = {"A": (one, {}), "B": (two, {}), "C": (last, {one: "one", two: "two"})}
-        return dice.choice(JOINED_CLAUSES.by_split[split]), clauses
-    first = dice.randrange(last)
-    if first + 1 < last and dice.random() < _SEVERAL_CLAUSES_SHARE:
+        return rng.choice(JOINED_CLAUSES.by_split[split]), clauses
+    first = rng.randrange(last)
+    if first + 1 < last and rng.random() < _SEVERAL_CLAUSES_SHARE:
         clauses = {"A": (first, {}), "B": (first + 1, {first: "it"}), "C": (last, {first + 1: "it"})}
-        return dice.choice(THREE_CLAUSES.by_split[split]), clauses
-    return dice.choice(TWO_CLAUSES.by_split[split]), {"A": (first, {}), "B": (last, {first: "it"})}
+        return rng.choice(THREE_CLAUSES.by_split[split]), clauses
+    return rng.choice(TWO_CLAUSES.by_split[split]), {"A": (first, {}), "B": (last, {first: "it"})}
 
 
 def _choose_long_wording(
-    question: ComposedQuestion, split: WordingSplit, dice: random.Random
+    question: ComposedQuestion, split: WordingSplit, rng: random.Random
 ) -> tuple[str, dict[str, _Clause]]:
     """Choose a wording in several clauses: of a join one for each arm, of a chain three and more."""
     last = len(question) - 1
     if question.joined:
         one, two = question.parts[last].uses
         clauses: dict[str, _Clause] = {"A": (one, {}), "B": (two, {}), "C": (last, {one: "one", two: "two"})}
-        return dice.choice(JOINED_CLAUSES.by_split[split]), clauses
-    count = dice.randint(_MAX_NESTED_PARTS, len(question))
-    ends = [*sorted(dice.sample(range(last), count - 1)), last]
+        return rng.choice(JOINED_CLAUSES.by_split[split]), clauses
+    count = rng.randint(_MAX_NESTED_PARTS, len(question))
+    ends = [*sorted(rng.sample(range(last), count - 1)), last]
     chained = {"ABCDE"[at]: (end, {ends[at - 1]: "it"} if at else dict[int, str]()) for at, end in enumerate(ends)}
-    return dice.choice(_CHAIN_WORDINGS[count].by_split[split]), chained
+    return rng.choice(_CHAIN_WORDINGS[count].by_split[split]), chained
 
 
 def pointer_in(form: str) -> str | None:
@@ -220,7 +220,7 @@ def pointer_in(form: str) -> str | None:
 
 
 def _write_phrase(
-    question: ComposedQuestion, at: int, names: dict[int, str], split: WordingSplit, dice: random.Random
+    question: ComposedQuestion, at: int, names: dict[int, str], split: WordingSplit, rng: random.Random
 ) -> str:
     if at in names:
         return names[at]
@@ -228,11 +228,11 @@ def _write_phrase(
     slots = dict(zip(part.operation.slots, map(spell_value, part.constants), strict=True))
     for slot, given in zip("xy", part.inputs, strict=False):
         slots[slot] = (
-            _write_phrase(question, given.part, names, split, dice)
+            _write_phrase(question, given.part, names, split, rng)
             if isinstance(given, PartReference)
             else spell_value(given)
         )
-    return dice.choice(part.operation.words.by_split[split]).format(**slots)
+    return rng.choice(part.operation.words.by_split[split]).format(**slots)
 
 
 @lru_cache(maxsize=4096)
@@ -261,7 +261,7 @@ def _questions_of_clauses(clauses: dict[str, Phrase]) -> Iterator[ComposedQuesti
     def place(phrase: Phrase, letter: str) -> int | None:
         used.add(letter)
         inputs: list[SimulatedValue | PartReference] = []
-        for given, sort in zip(phrase.inputs, phrase.operation.takes, strict=True):
+        for given, kind in zip(phrase.inputs, phrase.operation.takes, strict=True):
             home, meant = letter, given
             if isinstance(given, Pointer):
                 home = given.clause(letter)
@@ -269,7 +269,7 @@ def _questions_of_clauses(clauses: dict[str, Phrase]) -> Iterator[ComposedQuesti
                     return None
                 meant = clauses[home]
             if isinstance(meant, Phrase):
-                at = place(meant, home) if sort.accepts(meant.operation.gives) else None
+                at = place(meant, home) if kind.accepts(meant.operation.gives) else None
                 if at is None:
                     return None
                 inputs.append(PartReference(at))
@@ -290,7 +290,7 @@ def _parse_phrases(text: str) -> Iterator[Phrase]:
     for operation in OPERATIONS.values():
         for slots in operation.words.matches(text):
             constants = tuple(_parse_constant(slots[slot]) for slot in operation.slots)
-            given = [list(_parse_inputs(slots[slot], sort)) for slot, sort in zip("xy", operation.takes, strict=False)]
+            given = [list(_parse_inputs(slots[slot], kind)) for slot, kind in zip("xy", operation.takes, strict=False)]
             if None not in constants:
                 known = tuple(value for value in constants if value is not None)
                 yield from (Phrase(operation, inputs, known) for inputs in itertools.product(*given))
@@ -300,12 +300,12 @@ def _parse_constant(text: str) -> SimulatedValue | None:
     return parse_value(text, ValueKind.NUMBER if text.isdigit() else ValueKind.DAY)
 
 
-def _parse_inputs(text: str, sort: ValueKind) -> Iterator[SimulatedValue | Pointer | Phrase]:
+def _parse_inputs(text: str, kind: ValueKind) -> Iterator[SimulatedValue | Pointer | Phrase]:
     if text in _POINTER_WORDS:
         yield Pointer(text)
         return
-    value = parse_value(text, ValueKind.NUMBER if sort is ValueKind.TEXT and text.isdigit() else sort)
+    value = parse_value(text, ValueKind.NUMBER if kind is ValueKind.TEXT and text.isdigit() else kind)
     if value is not None:
         yield value
     else:
-        yield from (phrase for phrase in _parse_phrases(text) if sort.accepts(phrase.operation.gives))
+        yield from (phrase for phrase in _parse_phrases(text) if kind.accepts(phrase.operation.gives))

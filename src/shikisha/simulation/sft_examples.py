@@ -173,15 +173,15 @@ def copy_examples(seed: int, edition: Edition = SMALL) -> Callable[[int, float],
     sizes = tuple(size for size in drawn.sizes if size > least)
 
     def copied(index: int, _: float) -> SimulatedExample:
-        draw = seeded_generator("copy", seed, index)
+        rng = seeded_generator("copy", seed, index)
         while True:
-            workers, shape = _draw_pool_and_shape(sizes, drawn, draw)
+            workers, shape = _draw_pool_and_shape(sizes, drawn, rng)
             thought = true_chain_of_thought(shape, workers, edition)
             able = list(takewhile(lambda ordinal: ordinal is not None, thought.can))
             if able:
-                place = draw.randrange(len(able))
+                place = rng.randrange(len(able))
                 begun = "".join(f"{ordinal}, " for ordinal in able[:place])
-                prompt = _prompt_text(workers, draw_question(shape, WordingSplit.TRAIN, draw)[0], drawn, draw)
+                prompt = _prompt_text(workers, draw_question(shape, WordingSplit.TRAIN, rng)[0], drawn, rng)
                 form = plain_form(len(thought.kinds), joined=thought.joined)
                 return SimulatedExample(
                     prompt, f"{thought.text()}{form_line(form)}{_LIST_OPENING}{begun}", str(able[place]), whole=False
@@ -203,36 +203,36 @@ def plan_subtasks(edition: Edition = SMALL) -> tuple[str, ...]:
 
 def generate_example(seed: int, index: int, curriculum: SFTMixture = SFTMixture()) -> SimulatedExample:
     """Return one example."""
-    draw = seeded_generator("lesson", seed, index)
-    kind = draw.random()
+    rng = seeded_generator("lesson", seed, index)
+    kind = rng.random()
     if kind < curriculum.drills:
-        return _drill_example(curriculum, draw)
+        return _drill_example(curriculum, rng)
     is_plan = kind < curriculum.drills + curriculum.plans
-    if is_plan and curriculum.best and draw.random() < curriculum.best:
+    if is_plan and curriculum.best and rng.random() < curriculum.best:
         return _demonstration_example(seed, index, curriculum)
     rounds = curriculum.drills + curriculum.plans + curriculum.encores
     if not is_plan and kind < rounds + curriculum.turns:
-        return _second_round_example(curriculum, draw) if kind < rounds else _one_kind_example(curriculum, draw)
-    workers, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, draw)
-    if draw.random() < curriculum.odd:
-        shape = nonsense_shape(curriculum.edition, len(shape.operations), draw)
-        question = nonsense_question(shape, WordingSplit.TRAIN, draw)
+        return _second_round_example(curriculum, rng) if kind < rounds else _one_kind_example(curriculum, rng)
+    workers, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, rng)
+    if rng.random() < curriculum.odd:
+        shape = nonsense_shape(curriculum.edition, len(shape.operations), rng)
+        question = nonsense_question(shape, WordingSplit.TRAIN, rng)
     else:
-        question, _ = draw_question(shape, WordingSplit.TRAIN, draw)
-    if not is_plan and curriculum.twofold and draw.random() < curriculum.twofold:
-        return _double_description_example(workers, shape, question, curriculum, draw)
+        question, _ = draw_question(shape, WordingSplit.TRAIN, rng)
+    if not is_plan and curriculum.twofold and rng.random() < curriculum.twofold:
+        return _double_description_example(workers, shape, question, curriculum, rng)
     prompt, thought = (
-        _prompt_text(workers, question, curriculum, draw),
+        _prompt_text(workers, question, curriculum, rng),
         true_chain_of_thought(shape, workers, curriculum.edition),
     )
     if is_plan:
-        plan = _plan_text(*_draw_plan(thought, len(workers), curriculum.follow, draw))
+        plan = _plan_text(*_draw_plan(thought, len(workers), curriculum.follow, rng))
         return SimulatedExample(prompt, "", thought.text() + plan)
-    return SimulatedExample(_mask_words(prompt, curriculum, draw), "", thought.text()[:-1], whole=False)
+    return SimulatedExample(_mask_words(prompt, curriculum, rng), "", thought.text()[:-1], whole=False)
 
 
 def _double_description_example(
-    workers: PoolWorkers, shape: QuestionShape, question: ComposedQuestion, curriculum: SFTMixture, draw: random.Random
+    workers: PoolWorkers, shape: QuestionShape, question: ComposedQuestion, curriculum: SFTMixture, rng: random.Random
 ) -> SimulatedExample:
     """Return a reading in which one-skill workers are described twice, or as another worker of the pool as well.
 
@@ -243,34 +243,34 @@ def _double_description_example(
     said, roll = list(workers), list(thought.roll)
     others = [(text, *does) for (name, text), does in zip(workers, roll, strict=True) if not ALL_PROFILES[name].skills]
     for place, (name, text) in enumerate(workers):
-        if len(ALL_PROFILES[name].skills) == 1 and draw.random() < _DOUBLE_DESCRIPTION_SHARE:
-            again = (describe_worker(ALL_PROFILES[name], WordingSplit.TRAIN, draw), *roll[place])
-            both = [(text, *roll[place]), draw.choice([again, *others])]
-            draw.shuffle(both)
+        if len(ALL_PROFILES[name].skills) == 1 and rng.random() < _DOUBLE_DESCRIPTION_SHARE:
+            again = (describe_worker(ALL_PROFILES[name], WordingSplit.TRAIN, rng), *roll[place])
+            both = [(text, *roll[place]), rng.choice([again, *others])]
+            rng.shuffle(both)
             said[place] = (name, " and ".join(one[0] for one in both))
             roll[place] = tuple(one[1] for one in both)
-    prompt = _prompt_text(tuple(said), question, curriculum, draw)
+    prompt = _prompt_text(tuple(said), question, curriculum, rng)
     return SimulatedExample(
-        _mask_words(prompt, curriculum, draw), "", replace(thought, roll=tuple(roll)).text()[:-1], whole=False
+        _mask_words(prompt, curriculum, rng), "", replace(thought, roll=tuple(roll)).text()[:-1], whole=False
     )
 
 
-def _one_kind_example(curriculum: SFTMixture, draw: random.Random) -> SimulatedExample:
+def _one_kind_example(curriculum: SFTMixture, rng: random.Random) -> SimulatedExample:
     """Return an example of reading one kind of work after random other kinds.
 
     Some kinds never follow one another in training, and a model that conditions on its own text would rule that out,
     whatever the question says.
     """
     parts = (0.0, *curriculum.parts[1:])
-    workers, shape = _draw_pool_and_shape(_SHORT_POOL_SIZES, replace(curriculum, parts=parts), draw)
-    shape = nonsense_shape(curriculum.edition, len(shape.operations), draw)
-    prompt = _prompt_text(workers, nonsense_question(shape, WordingSplit.TRAIN, draw), curriculum, draw)
+    workers, shape = _draw_pool_and_shape(_SHORT_POOL_SIZES, replace(curriculum, parts=parts), rng)
+    shape = nonsense_shape(curriculum.edition, len(shape.operations), rng)
+    prompt = _prompt_text(workers, nonsense_question(shape, WordingSplit.TRAIN, rng), curriculum, rng)
     thought = true_chain_of_thought(shape, workers, curriculum.edition)
-    place = draw.randrange(1, len(thought.kinds))
-    kinds = (*draw.choices(thought.known, k=place), *thought.kinds[place:])
+    place = rng.randrange(1, len(thought.kinds))
+    kinds = (*rng.choices(thought.known, k=place), *thought.kinds[place:])
     can = tuple(best_worker_for(kind, [name for name, _ in workers]) for kind in kinds)
     shown, taught = replace(thought, kinds=kinds, can=can).before(place)
-    return SimulatedExample(_mask_words(prompt, curriculum, draw), shown, taught, whole=False)
+    return SimulatedExample(_mask_words(prompt, curriculum, rng), shown, taught, whole=False)
 
 
 def _demonstration_example(seed: int, index: int, curriculum: SFTMixture) -> SimulatedExample:
@@ -293,27 +293,27 @@ def _demonstration_example(seed: int, index: int, curriculum: SFTMixture) -> Sim
     )
 
 
-def _second_round_example(curriculum: SFTMixture, draw: random.Random) -> SimulatedExample:
+def _second_round_example(curriculum: SFTMixture, rng: random.Random) -> SimulatedExample:
     """Return an example whose prompt shows a first round; whether its answer is kept is random.
 
     A share of the first rounds are votes on noisy readings, so that some votes find no agreement.
     """
-    workers, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, draw)
-    voted = draw.random() < _FIRST_ROUND_VOTE_SHARE
+    workers, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, rng)
+    voted = rng.random() < _FIRST_ROUND_VOTE_SHARE
     while voted and not _can_vote(true_chain_of_thought(shape, workers, curriculum.edition)):
-        workers, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, draw)
+        workers, shape = _draw_pool_and_shape(curriculum.sizes, curriculum, rng)
     thought, pool = true_chain_of_thought(shape, workers, curriculum.edition), build_pool(workers)
-    question, _ = draw_question(shape, WordingSplit.TRAIN, draw)
-    task = Task(write_question(question, WordingSplit.TRAIN, draw, curriculum.edition.slots))
+    question, _ = draw_question(shape, WordingSplit.TRAIN, rng)
+    task = Task(write_question(question, WordingSplit.TRAIN, rng, curriculum.edition.slots))
     if voted:
-        first = _plan_following(thought, draw.choice((PlanForm.VOTE, PlanForm.VOTE_FIRST)), len(workers), draw)
+        first = _plan_following(thought, rng.choice((PlanForm.VOTE, PlanForm.VOTE_FIRST)), len(workers), rng)
     else:
-        first, _ = _draw_plan(thought, len(workers), 0.5, draw)
-    performed = perform_plan(first, task, pool, draw)
+        first, _ = _draw_plan(thought, len(workers), 0.5, rng)
+    performed = perform_plan(first, task, pool, rng)
     prompt = compact_prompt(task, pool.cards, (performed,))
-    if draw.random() < 0.5:
+    if rng.random() < 0.5:
         return SimulatedExample(prompt, "", outcome_line(performed) + KEEP_ANSWER_LISTS)
-    plan = _plan_text(*_draw_plan(thought, len(workers), curriculum.follow, draw))
+    plan = _plan_text(*_draw_plan(thought, len(workers), curriculum.follow, rng))
     return SimulatedExample(prompt, "", outcome_line(performed) + thought.text() + plan)
 
 
@@ -323,11 +323,11 @@ def _can_vote(thought: ChainOfThought) -> bool:
 
 
 def _draw_plan(
-    thought: ChainOfThought, size: int, follow: float, draw: random.Random
+    thought: ChainOfThought, size: int, follow: float, rng: random.Random
 ) -> tuple[Plan, PlanForm | LongPlanForm]:
     """Return a plan of any form, and that form; it follows the thought as often as `follow` says."""
-    follows, form = draw.random() < follow, _draw_form(thought, draw)
-    return (_plan_following if follows else _random_plan)(thought, form, size, draw), form
+    follows, form = rng.random() < follow, _draw_form(thought, rng)
+    return (_plan_following if follows else _random_plan)(thought, form, size, rng), form
 
 
 def _plan_text(plan: Plan, form: PlanForm | LongPlanForm) -> str:
@@ -335,59 +335,59 @@ def _plan_text(plan: Plan, form: PlanForm | LongPlanForm) -> str:
     return form_line(form) + render_plan_lists(plan)
 
 
-def _draw_form(thought: ChainOfThought, draw: random.Random) -> PlanForm | LongPlanForm:
+def _draw_form(thought: ChainOfThought, rng: random.Random) -> PlanForm | LongPlanForm:
     """Draw a form whatever the question is; one with a vote only where the pool has a judge."""
     forms = edition_forms(thought.edition)
-    return draw.choice([form for form in forms if thought.judge is not None or form not in VOTE_FORMS])
+    return rng.choice([form for form in forms if thought.judge is not None or form not in VOTE_FORMS])
 
 
-def _drill_example(curriculum: SFTMixture, draw: random.Random) -> SimulatedExample:
+def _drill_example(curriculum: SFTMixture, rng: random.Random) -> SimulatedExample:
     """Return a random thought and a plan that follows it, after a short prompt that has nothing to do with either."""
-    workers, shape = _draw_pool_and_shape(_SHORT_POOL_SIZES, curriculum, draw)
-    size, thought = _random_thought(curriculum, draw)
-    form = _draw_form(thought, draw)
-    plan = _plan_following(thought, form, size, draw)
-    prompt = _prompt_text(workers, draw_question(shape, WordingSplit.TRAIN, draw)[0], curriculum, draw)
-    return SimulatedExample(_mask_words(prompt, curriculum, draw), thought.text()[:-1], f"\n{_plan_text(plan, form)}")
+    workers, shape = _draw_pool_and_shape(_SHORT_POOL_SIZES, curriculum, rng)
+    size, thought = _random_thought(curriculum, rng)
+    form = _draw_form(thought, rng)
+    plan = _plan_following(thought, form, size, rng)
+    prompt = _prompt_text(workers, draw_question(shape, WordingSplit.TRAIN, rng)[0], curriculum, rng)
+    return SimulatedExample(_mask_words(prompt, curriculum, rng), thought.text()[:-1], f"\n{_plan_text(plan, form)}")
 
 
-def _prompt_text(workers: PoolWorkers, question: ComposedQuestion, curriculum: SFTMixture, draw: random.Random) -> str:
+def _prompt_text(workers: PoolWorkers, question: ComposedQuestion, curriculum: SFTMixture, rng: random.Random) -> str:
     return compact_prompt(
-        Task(write_question(question, WordingSplit.TRAIN, draw, curriculum.edition.slots)), build_pool(workers).cards
+        Task(write_question(question, WordingSplit.TRAIN, rng, curriculum.edition.slots)), build_pool(workers).cards
     )
 
 
 def _draw_pool_and_shape(
-    sizes: tuple[int, ...], curriculum: SFTMixture, draw: random.Random
+    sizes: tuple[int, ...], curriculum: SFTMixture, rng: random.Random
 ) -> tuple[PoolWorkers, QuestionShape]:
     """Draw a pool and a question's shape; a share is drawn again until a part can be voted on."""
-    votable = max(sizes) > _SMALLEST_POOL and draw.random() < _VOTABLE_SHARE
+    votable = max(sizes) > _SMALLEST_POOL and rng.random() < _VOTABLE_SHARE
     while True:
-        workers, shape = _draw_any_pool_and_shape(sizes, curriculum, draw)
+        workers, shape = _draw_any_pool_and_shape(sizes, curriculum, rng)
         if not votable or true_chain_of_thought(shape, workers, curriculum.edition).votable:
             return workers, shape
 
 
 def _draw_any_pool_and_shape(
-    sizes: tuple[int, ...], curriculum: SFTMixture, draw: random.Random
+    sizes: tuple[int, ...], curriculum: SFTMixture, rng: random.Random
 ) -> tuple[PoolWorkers, QuestionShape]:
     edition, parts = curriculum.edition, curriculum.parts
-    count = 1 + draw.choices(range(len(parts)), parts)[0]
-    pools = PoolDistribution(sizes, judge=0.5, single=draw.choice((0.3, 0.65)))
+    count = 1 + rng.choices(range(len(parts)), parts)[0]
+    pools = PoolDistribution(sizes, judge=0.5, single=rng.choice((0.3, 0.65)))
     if not edition.listed:
-        return draw_pool_workers(pools, WordingSplit.TRAIN, draw, edition), _draw_training_shape(edition, count, draw)
+        return draw_pool_workers(pools, WordingSplit.TRAIN, rng, edition), _draw_training_shape(edition, count, rng)
     known = [group for group in shape_groups(count, edition) if not group.held_out]
-    return draw_pool_workers(pools, WordingSplit.TRAIN, draw, edition), draw.choice(draw.choice(known).shapes)
+    return draw_pool_workers(pools, WordingSplit.TRAIN, rng, edition), rng.choice(rng.choice(known).shapes)
 
 
-def _draw_training_shape(edition: Edition, count: int, draw: random.Random) -> QuestionShape:
+def _draw_training_shape(edition: Edition, count: int, rng: random.Random) -> QuestionShape:
     everything = frozenset(edition.families)
-    while (shape := draw_shape(edition, count, everything, 0, held_out=False, draw=draw)) is None:
+    while (shape := draw_shape(edition, count, everything, 0, held_out=False, rng=rng)) is None:
         pass
     return shape
 
 
-def _mask_words(prompt: str, curriculum: SFTMixture, draw: random.Random) -> str:
+def _mask_words(prompt: str, curriculum: SFTMixture, rng: random.Random) -> str:
     """Mask words of the question and the descriptions; oftener those that say nothing about a kind of work."""
     noise, shared = curriculum.noise, _shared_words(curriculum.edition)
     lines = []
@@ -395,7 +395,7 @@ def _mask_words(prompt: str, curriculum: SFTMixture, draw: random.Random) -> str
         mark, _, rest = line.partition(" ")
         empty = shared if mark.isdigit() else frozenset[str]()
         words = [
-            MASKED_WORD if word.isalpha() and draw.random() < noise * (_MASK_FACTOR if word in empty else 1) else word
+            MASKED_WORD if word.isalpha() and rng.random() < noise * (_MASK_FACTOR if word in empty else 1) else word
             for word in rest.split(" ")
         ]
         lines.append(f"{mark} {' '.join(words)}" if rest else line)
@@ -413,64 +413,64 @@ def _shared_words(edition: Edition) -> frozenset[str]:
     return frozenset(word for word, kinds in found.items() if kinds > 1)
 
 
-def _random_thought(curriculum: SFTMixture, draw: random.Random) -> tuple[int, ChainOfThought]:
+def _random_thought(curriculum: SFTMixture, rng: random.Random) -> tuple[int, ChainOfThought]:
     """Draw a pool's size and a random thought: the true one of another question and pool.
 
     Most of these pools have a judge, so that plans with a vote are shown about as often as others.
     """
-    judged = draw.random() < _JUDGE_SHARE
+    judged = rng.random() < _JUDGE_SHARE
     while True:
-        size = draw.choice(curriculum.sizes)
-        workers, shape = _draw_pool_and_shape((size,), curriculum, draw)
+        size = rng.choice(curriculum.sizes)
+        workers, shape = _draw_pool_and_shape((size,), curriculum, rng)
         thought = true_chain_of_thought(shape, workers, curriculum.edition)
         if thought.judge is not None or not judged:
             return size, thought
 
 
-def _plan_following(thought: ChainOfThought, form: PlanForm | LongPlanForm, size: int, draw: random.Random) -> Plan:
+def _plan_following(thought: ChainOfThought, form: PlanForm | LongPlanForm, size: int, rng: random.Random) -> Plan:
     """Return the plan of this form that does what the thought says; workers that it does not name are random."""
     stand_ins = [ordinal for ordinal in (thought.strong, thought.weak) if ordinal is not None]
     can = [
-        draw.choice(stand_ins) if ordinal is None and stand_ins and draw.random() < 0.8 else ordinal
+        rng.choice(stand_ins) if ordinal is None and stand_ins and rng.random() < 0.8 else ordinal
         for ordinal in (*thought.can, *[None] * thought.slots)[: thought.slots]
     ]
-    found = [draw.randrange(size) if ordinal is None else ordinal for ordinal in can]
-    judge = draw.randrange(size) if thought.judge is None else thought.judge
-    beside = draw.choice(stand_ins) if stand_ins and draw.random() < _MODEL_READING_SHARE else None
-    kinds = _fill_kinds(thought, draw)
+    found = [rng.randrange(size) if ordinal is None else ordinal for ordinal in can]
+    judge = rng.randrange(size) if thought.judge is None else thought.judge
+    beside = rng.choice(stand_ins) if stand_ins and rng.random() < _MODEL_READING_SHARE else None
+    kinds = _fill_kinds(thought, rng)
     return plan_of_form(
-        form, WorkerAssignment(kinds, found, judge, _VOTE_READINGS, beside, _arm_length(thought, form, draw))
+        form, WorkerAssignment(kinds, found, judge, _VOTE_READINGS, beside, _arm_length(thought, form, rng))
     )
 
 
-def _random_plan(thought: ChainOfThought, form: PlanForm | LongPlanForm, size: int, draw: random.Random) -> Plan:
+def _random_plan(thought: ChainOfThought, form: PlanForm | LongPlanForm, size: int, rng: random.Random) -> Plan:
     """Return a plan of this form with random workers, and half of the time random kinds of work too.
 
     Readings to vote on come from one worker, with at most one exception, as in plans that follow: if each were random
     by itself, two readings would hardly ever agree.
     """
-    kinds = _fill_kinds(thought, draw)
-    if draw.random() < 0.5:
-        kinds = draw.sample(thought.known, thought.slots)
-    can = [draw.randrange(size) for _ in range(thought.slots)]
-    judge = draw.randrange(size)
-    beside = draw.randrange(size) if draw.random() < _MODEL_READING_SHARE else None
+    kinds = _fill_kinds(thought, rng)
+    if rng.random() < 0.5:
+        kinds = rng.sample(thought.known, thought.slots)
+    can = [rng.randrange(size) for _ in range(thought.slots)]
+    judge = rng.randrange(size)
+    beside = rng.randrange(size) if rng.random() < _MODEL_READING_SHARE else None
     return plan_of_form(
-        form, WorkerAssignment(kinds, can, judge, _VOTE_READINGS, beside, _arm_length(thought, form, draw))
+        form, WorkerAssignment(kinds, can, judge, _VOTE_READINGS, beside, _arm_length(thought, form, rng))
     )
 
 
-def _fill_kinds(thought: ChainOfThought, draw: random.Random) -> list[str]:
+def _fill_kinds(thought: ChainOfThought, rng: random.Random) -> list[str]:
     """Return the thought's kinds of work, padded with random ones to the length of a thought."""
-    return [*thought.kinds, *draw.sample(thought.known, thought.slots)][: thought.slots]
+    return [*thought.kinds, *rng.sample(thought.known, thought.slots)][: thought.slots]
 
 
-def _arm_length(thought: ChainOfThought, form: PlanForm | LongPlanForm, draw: random.Random) -> int:
+def _arm_length(thought: ChainOfThought, form: PlanForm | LongPlanForm, rng: random.Random) -> int:
     """Return how long the first arm of a long join is: as in the thought where that joins as many, else random."""
     if not isinstance(form, LongPlanForm):
         return 1
     longest = {LongPlanForm.JOIN_4: 2, LongPlanForm.JOIN_5: 3}.get(form, 1)
-    return thought.arm if thought.joined and len(thought.kinds) == longest + 2 else draw.randint(1, longest)
+    return thought.arm if thought.joined and len(thought.kinds) == longest + 2 else rng.randint(1, longest)
 
 
 KEEP_ANSWER_LISTS = render_plan_lists(Plan())
@@ -493,10 +493,10 @@ _VOTE_PHRASE = CANONICAL_PHRASES[InstructionKind.VOTE][0]
 _AGREEING_READINGS = 2  # readings that agree with a vote
 
 
-def perform_plan(plan: Plan, task: Task, pool: Pool, draw: random.Random) -> RoundResult:
+def perform_plan(plan: Plan, task: Task, pool: Pool, rng: random.Random) -> RoundResult:
     """Perform the plan with the pool's workers, one step after another."""
     said: list[str] = []
-    salt = draw.random()
+    salt = rng.random()
     for index, step in enumerate(plan.steps):
         worker = pool[step.worker].worker
         if not isinstance(worker, SimulatedWorker):
@@ -530,11 +530,11 @@ def _step_outcome(performed: RoundResult, place: int) -> StepOutcome:
 _JOIN_SHARE = 0.5
 
 
-def nonsense_shape(edition: Edition, count: int, draw: random.Random) -> QuestionShape:
+def nonsense_shape(edition: Edition, count: int, rng: random.Random) -> QuestionShape:
     """Draw an operation for each of `count` parts, whether or not the kinds of values fit."""
     while True:
-        first = draw.randint(1, count - 2) if count > 2 and draw.random() < _JOIN_SHARE else 0
-        families = draw.choices(edition.families, k=count)
+        first = rng.randint(1, count - 2) if count > 2 and rng.random() < _JOIN_SHARE else 0
+        families = rng.choices(edition.families, k=count)
         found = [
             _operations_of(name, joins=bool(first) and place == count - 1, edition=edition)
             for place, name in enumerate(families)
@@ -543,25 +543,25 @@ def nonsense_shape(edition: Edition, count: int, draw: random.Random) -> Questio
             uses: list[tuple[int, ...]] = [(place - 1,) if place else () for place in range(count)]
             if first:
                 uses[first], uses[-1] = (), (first - 1, count - 2)
-            return QuestionShape(tuple(map(draw.choice, found)), tuple(uses))
+            return QuestionShape(tuple(map(rng.choice, found)), tuple(uses))
 
 
-def nonsense_question(shape: QuestionShape, split: WordingSplit, draw: random.Random) -> ComposedQuestion:
+def nonsense_question(shape: QuestionShape, split: WordingSplit, rng: random.Random) -> ComposedQuestion:
     """Return a question of this shape; inputs that no part provides are drawn."""
     parts = []
     for operation, uses in zip(shape.operations, shape.uses, strict=True):
-        inputs, constants = _draw_inputs(operation, split, draw)
+        inputs, constants = _draw_inputs(operation, split, rng)
         parts.append(QuestionPart(operation, tuple(map(PartReference, uses)) or inputs, constants))
     return ComposedQuestion(tuple(parts))
 
 
 def _draw_inputs(
-    operation: Operation, split: WordingSplit, draw: random.Random
+    operation: Operation, split: WordingSplit, rng: random.Random
 ) -> tuple[tuple[SimulatedValue, ...], tuple[SimulatedValue, ...]]:
     """Draw inputs of the right kinds, and constants that go with them."""
     while True:
-        inputs = tuple(draw_value(sort, split, draw) for sort in operation.takes)
-        constants = operation.draw(draw, inputs)
+        inputs = tuple(draw_value(sort, split, rng) for sort in operation.takes)
+        constants = operation.draw(rng, inputs)
         if constants is not None:
             return inputs, constants
 

@@ -81,21 +81,21 @@ class RequestView:
     def given(self, part: QuestionPart, done: dict[int, SimulatedValue]) -> tuple[SimulatedValue, ...]:
         """Return a part's inputs from what is done, granted or in the question; CannotPerform when one is missing."""
         return tuple(
-            self._value(given, sort, part, done) if isinstance(given, PartReference) else given
-            for given, sort in zip(part.inputs, part.operation.takes, strict=True)
+            self._value(given, kind, part, done) if isinstance(given, PartReference) else given
+            for given, kind in zip(part.inputs, part.operation.takes, strict=True)
         )
 
     def _value(
-        self, ref: PartReference, sort: ValueKind, part: QuestionPart, done: dict[int, SimulatedValue]
+        self, ref: PartReference, kind: ValueKind, part: QuestionPart, done: dict[int, SimulatedValue]
     ) -> SimulatedValue:
         if ref.part in done:
             return done[ref.part]
         text = self.known.get(ref.part, None if part.operation.joins else self.loose)
         if text is None:
             raise CannotPerform(f"{LACK_PREFIX}the result of the {self.question.parts[ref.part].family} part.")
-        value = parse_value(text, ValueKind.NUMBER if sort is ValueKind.TEXT and text.strip().isdigit() else sort)
+        value = parse_value(text, ValueKind.NUMBER if kind is ValueKind.TEXT and text.strip().isdigit() else kind)
         if value is None:
-            raise CannotPerform(f"{CANNOT_PREFIX}use the previous result: it is no {sort}.")
+            raise CannotPerform(f"{CANNOT_PREFIX}use the previous result: it is no {kind}.")
         return value
 
 
@@ -105,14 +105,14 @@ def view_request(question: ComposedQuestion, request: Request) -> RequestView:
     results: list[tuple[int | None, str]] = []
     last: int | None = None
     for earlier in request.granted:
-        order = read_instruction(earlier.subtask, prompt)
+        instruction = read_instruction(earlier.subtask, prompt)
         if (
             earlier.text is None
-            or order.verb is InstructionKind.PLAN
+            or instruction.verb is InstructionKind.PLAN
             or earlier.text.startswith((CANNOT_PREFIX, LACK_PREFIX))
         ):
             continue
-        last = _part_covered(order, question, last)
+        last = _part_covered(instruction, question, last)
         results.append((last, earlier.text))
     if stated := _STATED_VALUE.search(request.subtask.replace(prompt, " ")):
         results.append((None, stated[1]))
@@ -124,39 +124,41 @@ def read_instruction(subtask: str, prompt: str) -> SubtaskInstruction:
     return parse_instruction(subtask.replace(prompt, " "))
 
 
-def _part_covered(order: SubtaskInstruction, question: ComposedQuestion, last: int | None) -> int | None:
+def _part_covered(instruction: SubtaskInstruction, question: ComposedQuestion, last: int | None) -> int | None:
     end = len(question) - 1
-    match order.verb:
+    match instruction.verb:
         case InstructionKind.ANSWER | InstructionKind.FINISH:
             return end
-        case InstructionKind.PARTS if order.number is not None:
-            return min(order.number, end)
+        case InstructionKind.PARTS if instruction.number is not None:
+            return min(instruction.number, end)
         case InstructionKind.PARTS:
-            return max((place for place, name in enumerate(question.families) if name in order.families), default=None)
+            return max(
+                (place for place, name in enumerate(question.families) if name in instruction.families), default=None
+            )
         case InstructionKind.NEXT:
             return None if last is None else min(last + 1, end)
         case _:
             return last
 
 
-def parts_to_do(order: SubtaskInstruction, scene: RequestView, able: Callable[[str], bool]) -> tuple[int, ...]:
+def parts_to_do(instruction: SubtaskInstruction, view: RequestView, able: Callable[[str], bool]) -> tuple[int, ...]:
     """Return the parts that the instruction asks for, in order of work; none when the answer was already granted."""
-    question, known = scene.question, scene.known
-    match order.verb:
+    question, known = view.question, view.known
+    match instruction.verb:
         case InstructionKind.ANSWER:
             return tuple(range(len(question)))
-        case InstructionKind.PARTS if order.number is not None:
-            if order.number >= len(question):
+        case InstructionKind.PARTS if instruction.number is not None:
+            if instruction.number >= len(question):
                 raise CannotPerform(f"{CANNOT_PREFIX}do that part: there is none.")
-            return (order.number,)
+            return (instruction.number,)
         case InstructionKind.PARTS:
-            return _parts_of_families(order.families, question)
+            return _parts_of_families(instruction.families, question)
         case InstructionKind.FINISH if known:
-            return scene.missing(len(question) - 1, known)
+            return view.missing(len(question) - 1, known)
         case InstructionKind.FINISH:
             return (len(question) - 1,)
         case _:
-            return _next_part(scene, known, able)
+            return _next_part(view, known, able)
 
 
 def _parts_of_families(families: frozenset[str], question: ComposedQuestion) -> tuple[int, ...]:
@@ -166,8 +168,8 @@ def _parts_of_families(families: frozenset[str], question: ComposedQuestion) -> 
     return found
 
 
-def _next_part(scene: RequestView, known: dict[int, str], able: Callable[[str], bool]) -> tuple[int, ...]:
-    parts = scene.question.parts
+def _next_part(view: RequestView, known: dict[int, str], able: Callable[[str], bool]) -> tuple[int, ...]:
+    parts = view.question.parts
     if known:
         ready = [at for at, part in enumerate(parts) if at > max(known) and set(part.uses) <= known.keys()]
         return (ready[0],) if ready else (len(parts) - 1,)
@@ -193,10 +195,11 @@ class FactLookup:
 
     def find(self, place: str, quality: str) -> str:
         """Return the table's value; FactNotFound where there is none."""
+        # FTS5 quotes a word as SQL does: a quote inside it is doubled, and nothing else has a meaning.
+        word = place.replace('"', '""')
+        query = f'place:"{word}" quality:"{quality}"'
         with self._lock:
-            found = self._connection.execute(
-                "SELECT value FROM facts WHERE facts MATCH ?", (f'place:"{_escape_quotes(place)}" quality:"{quality}"',)
-            ).fetchone()
+            found = self._connection.execute("SELECT value FROM facts WHERE facts MATCH ?", (query,)).fetchone()
         if found is None:
             raise FactNotFound(place)
         return str(found[0])
@@ -204,10 +207,6 @@ class FactLookup:
     def close(self) -> None:
         """Close the index."""
         self._connection.close()
-
-
-def _escape_quotes(word: str) -> str:
-    return word.replace('"', '""')
 
 
 def _fact_rows() -> list[tuple[str, str, str]]:
@@ -313,87 +312,87 @@ class SimulatedWorker:
         question = parse_question(prompt)
         if question is None:
             return f"{CANNOT_PREFIX}make sense of this question."
-        order, scene = read_instruction(request.subtask, prompt), view_request(question, request)
-        if order.previous and not scene.results:
+        instruction, view = read_instruction(request.subtask, prompt), view_request(question, request)
+        if instruction.previous and not view.results:
             return f"{LACK_PREFIX}the previous result."
         try:
-            return self._follow(order, scene, request)
+            return self._follow(instruction, view, request)
         except CannotPerform as reason:
             return str(reason)
         except FactNotFound as name:
             return f"{CANNOT_PREFIX}find an entry for {name}."
 
-    def _follow(self, order: SubtaskInstruction, scene: RequestView, request: Request) -> str:
-        match order.verb:
+    def _follow(self, instruction: SubtaskInstruction, view: RequestView, request: Request) -> str:
+        match instruction.verb:
             case InstructionKind.PLAN:
-                return self._plan(scene.question, request)
+                return self._plan(view.question, request)
             case InstructionKind.VOTE:
-                return self._vote(scene, request)
+                return self._vote(view, request)
             case InstructionKind.CHECK:
-                return self._check(scene, request)
-        parts = parts_to_do(order, scene, self._able)
+                return self._check(view, request)
+        parts = parts_to_do(instruction, view, self._able)
         if not parts and not self.profile.is_model:
             raise CannotPerform(f"{CANNOT_PREFIX}find anything that is left to do.")
-        return format_value(self._do(parts, scene, request)) if parts else scene.results[-1][1]
+        return format_value(self._do(parts, view, request)) if parts else view.results[-1][1]
 
     def _able(self, family: str) -> bool:
         return self.profile.is_model or family in self.profile.skills
 
-    def _do(self, parts: tuple[int, ...], scene: RequestView, request: Request) -> SimulatedValue:
+    def _do(self, parts: tuple[int, ...], view: RequestView, request: Request) -> SimulatedValue:
         """Do these parts and return the last one's value."""
-        return self._guess(parts, scene, request) if self.profile.is_model else self._work(parts, scene, request)
+        return self._guess(parts, view, request) if self.profile.is_model else self._work(parts, view, request)
 
-    def _work(self, parts: tuple[int, ...], scene: RequestView, request: Request) -> SimulatedValue:
+    def _work(self, parts: tuple[int, ...], view: RequestView, request: Request) -> SimulatedValue:
         done: dict[int, SimulatedValue] = {}
         for at in parts:
-            part = scene.question.parts[at]
+            part = view.question.parts[at]
             skill = self.profile.skills.get(part.family)
             if skill is None:
                 raise CannotPerform(f"{CANNOT_PREFIX}do the {part.family} part.")
-            value = apply_with_tool(part.operation, scene.given(part, done), part.constants)
+            value = apply_with_tool(part.operation, view.given(part, done), part.constants)
             attempt = request.key if FAMILIES[part.family].noisy else ""
             done[at] = self._with_slip(value, skill, request, part.operation.name, attempt)
         return done[parts[-1]]
 
-    def _guess(self, parts: tuple[int, ...], scene: RequestView, request: Request) -> SimulatedValue:
+    def _guess(self, parts: tuple[int, ...], view: RequestView, request: Request) -> SimulatedValue:
         done: dict[int, SimulatedValue] = {}
         for at in parts:
-            part = scene.question.parts[at]
+            part = view.question.parts[at]
             try:
-                done[at] = part.operation.apply(scene.given(part, done), part.constants)
+                done[at] = part.operation.apply(view.given(part, done), part.constants)
             except KeyError as name:
                 raise FactNotFound(str(name)) from None
-        skill = self.profile.skill(tuple(scene.question.families[at] for at in parts))
+        skill = self.profile.skill(tuple(view.question.families[at] for at in parts))
         return self._with_slip(done[parts[-1]], skill, request, "parts", parts, len(request.remarks))
 
-    def _vote(self, scene: RequestView, request: Request) -> str:
+    def _vote(self, view: RequestView, request: Request) -> str:
         if not self.profile.vote:
             raise CannotPerform(f"{CANNOT_PREFIX}judge between results.")
-        at = scene.results[-1][0]
-        votes = Counter(normalize_answer(text) for part, text in scene.results if part == at)
-        most = max(votes.values())
-        leaders = [text for text, count in votes.items() if count == most]
+        at = view.results[-1][0]
+        votes = Counter(normalize_answer(text) for part, text in view.results if part == at)
+        top = max(votes.values())
+        leaders = [text for text, count in votes.items() if count == top]
         circumstances = ("vote", *sorted(votes.items()))
         chosen = leaders[int(self._share(request, "tie", *circumstances) * len(leaders))]
-        value = next((value for sort in _RESULT_KINDS if (value := parse_value(chosen, sort)) is not None), None)
+        value = next((value for kind in _RESULT_KINDS if (value := parse_value(chosen, kind)) is not None), None)
         if value is None:
             return chosen
         return format_value(self._with_slip(value, self.profile.vote, request, *circumstances))
 
-    def _check(self, scene: RequestView, request: Request) -> str:
-        at, said = scene.results[-1]
+    def _check(self, view: RequestView, request: Request) -> str:
+        at, stated = view.results[-1]
         if not self.profile.is_model and not self.profile.skills:
-            return self._vote(scene, request)
+            return self._vote(view, request)
         if at is None:
             raise CannotPerform(f"{CANNOT_PREFIX}check this: nobody says which part it is.")
-        known = {part: text for part, text in scene.known.items() if part != at}
-        own = format_value(self._do(scene.missing(at, known), scene, request))
+        known = {part: text for part, text in view.known.items() if part != at}
+        own = format_value(self._do(view.missing(at, known), view, request))
         if (
             self.profile.is_model
-            and normalize_answer(own) != normalize_answer(said)
-            and self._share(request, "keep", said) < _KEEP_CHECKED_SHARE
+            and normalize_answer(own) != normalize_answer(stated)
+            and self._share(request, "keep", stated) < _KEEP_CHECKED_SHARE
         ):
-            return said
+            return stated
         return own
 
     def _plan(self, question: ComposedQuestion, request: Request) -> str:
@@ -420,5 +419,5 @@ _RESULT_KINDS = (ValueKind.NUMBER, ValueKind.DAY, ValueKind.WORD)
 
 def simulated_usage(request: Request, text: str) -> Usage:
     """Count words and punctuation in the prompt and in the reply: the simulated models' tokenizer."""
-    shown = sum(len(_TOKEN.findall(turn.text)) for turn in request_messages(request))
-    return Usage(shown, len(_TOKEN.findall(text)))
+    prompt_tokens = sum(len(_TOKEN.findall(turn.text)) for turn in request_messages(request))
+    return Usage(prompt_tokens, len(_TOKEN.findall(text)))

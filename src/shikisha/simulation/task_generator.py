@@ -150,7 +150,7 @@ _CACHE_SIZE = 1 << 16
 
 
 def sample_shape(
-    edition: Edition, count: int, able: Sequence[str], held_out: bool | None, draw: random.Random, lacking: int = 0
+    edition: Edition, count: int, able: Sequence[str], held_out: bool | None, rng: random.Random, lacking: int = 0
 ) -> QuestionShape | None:
     """Return a shape of `count` parts for which the pool lacks `lacking` families; None where none was found.
 
@@ -159,35 +159,35 @@ def sample_shape(
     others = [name for name in edition.families if name not in able] if lacking else []
     if len(able) < count - lacking or len(others) < lacking:
         return None
-    for first in _arm_lengths(count, draw):
+    for first in _arm_lengths(count, rng):
         for _ in range(_FAMILY_ORDERS_TRIED):
-            families = _sample_families(able, others, count, lacking, draw)
+            families = _sample_families(able, others, count, lacking, rng)
             if held_out is not None and edition.holds_out(frozenset(families)) is not held_out:
                 continue
             if found := _shapes_of_families(families, first):
-                return draw.choice(found)
+                return rng.choice(found)
     return None
 
 
 def _sample_families(
-    able: Sequence[str], others: Sequence[str], count: int, lacking: int, draw: random.Random
+    able: Sequence[str], others: Sequence[str], count: int, lacking: int, rng: random.Random
 ) -> tuple[str, ...]:
     """Draw families in an order; for one part, noisy families twice as often."""
     if count > 1:
-        chosen = draw.sample(able, count - lacking)
+        chosen = rng.sample(able, count - lacking)
         if lacking:
-            chosen += draw.sample(others, lacking)
-            draw.shuffle(chosen)
+            chosen += rng.sample(others, lacking)
+            rng.shuffle(chosen)
         return tuple(chosen)
     among = others if lacking else able
-    return (draw.choice([name for name in among for _ in range(2 if FAMILIES[name].noisy else 1)]),)
+    return (rng.choice([name for name in among for _ in range(2 if FAMILIES[name].noisy else 1)]),)
 
 
-def _arm_lengths(count: int, draw: random.Random) -> list[int]:
+def _arm_lengths(count: int, rng: random.Random) -> list[int]:
     """Return how long the first arm is (0: a chain), in the order in which forms are tried."""
     arms = list(range(1, count - 1))
-    draw.shuffle(arms)
-    return [*arms[:1], 0] if arms and draw.random() < _JOIN_SHARE else [0, *arms]
+    rng.shuffle(arms)
+    return [*arms[:1], 0] if arms and rng.random() < _JOIN_SHARE else [0, *arms]
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
@@ -242,27 +242,27 @@ class PoolDistribution:
 
 
 def draw_pool_workers(
-    distribution: PoolDistribution, split: WordingSplit, dice: random.Random, edition: Edition = SMALL
+    distribution: PoolDistribution, split: WordingSplit, rng: random.Random, edition: Edition = SMALL
 ) -> PoolWorkers:
     """Draw the pool's workers and how each is described."""
-    size = dice.choice(distribution.sizes)
+    size = rng.choice(distribution.sizes)
     shares = (
         (edition.generalist, distribution.generalist),
         (edition.novice, distribution.novice),
         (JUDGE, distribution.judge),
     )
-    chosen = [ALL_PROFILES[name] for name, often in shares if dice.random() < often]
+    chosen = [ALL_PROFILES[name] for name, often in shares if rng.random() < often]
     if edition.extras:
-        chosen += dice.sample(edition.extras, dice.choices(range(len(edition.extra)), edition.extra)[0])
-    dice.shuffle(chosen)
+        chosen += rng.sample(edition.extras, rng.choices(range(len(edition.extra)), edition.extra)[0])
+    rng.shuffle(chosen)
     del chosen[max(size - 2, 0) :]
     skilled = _held_out_workers(split, edition) if distribution.only_new else edition.skilled(split)
     while len(chosen) < size:
-        profile = dice.choice(edition.specialists if dice.random() < distribution.single else skilled)
+        profile = rng.choice(edition.specialists if rng.random() < distribution.single else skilled)
         if profile not in chosen:
             chosen.append(profile)
-    dice.shuffle(chosen)
-    return tuple((profile.name, describe_worker(profile, split, dice)) for profile in chosen)
+    rng.shuffle(chosen)
+    return tuple((profile.name, describe_worker(profile, split, rng)) for profile in chosen)
 
 
 def _held_out_workers(split: WordingSplit, edition: Edition) -> tuple[WorkerProfile, ...]:
@@ -271,10 +271,10 @@ def _held_out_workers(split: WordingSplit, edition: Edition) -> tuple[WorkerProf
     return edition.new
 
 
-def describe_worker(profile: WorkerProfile, split: WordingSplit, dice: random.Random) -> str:
+def describe_worker(profile: WorkerProfile, split: WordingSplit, rng: random.Random) -> str:
     """Describe a worker in one of the split's wordings; two skills in either order."""
-    offers = [dice.choice(offer.by_split[split]) for offer in profile.descriptions]
-    dice.shuffle(offers)
+    offers = [rng.choice(offer.by_split[split]) for offer in profile.descriptions]
+    rng.shuffle(offers)
     return " and ".join(offers)
 
 
@@ -369,8 +369,8 @@ class SimulatedTask:
 
     def with_workers(self, *names: str, pace: float = 0.0) -> "SimulatedTask":
         """Return the same question with a pool of these workers."""
-        draw = seeded_generator("cast", self.task.prompt)
-        workers = tuple((name, describe_worker(ALL_PROFILES[name], WordingSplit.HELDOUT, draw)) for name in names)
+        rng = seeded_generator("cast", self.task.prompt)
+        workers = tuple((name, describe_worker(ALL_PROFILES[name], WordingSplit.HELDOUT, rng)) for name in names)
         return replace(self, pool=build_pool(workers, self.luck, pace), workers=workers)
 
 
@@ -394,36 +394,36 @@ def generate_task(
 ) -> SimulatedTask:
     """Return one task."""
     settings = () if distribution == SMALL_TASKS else (distribution.seed_text,)
-    draw = seeded_generator("item", split, seed, index, *settings)
+    rng = seeded_generator("item", split, seed, index, *settings)
     weights = (0.0, *distribution.parts[1:]) if distribution.only_pair else distribution.parts
-    count = 1 + draw.choices(range(len(weights)), weights)[0]
-    lacking = draw.random() < distribution.lacking
-    noisy = distribution.noisy > 0 and draw.random() < distribution.noisy
+    count = 1 + rng.choices(range(len(weights)), weights)[0]
+    lacking = rng.random() < distribution.lacking
+    noisy = distribution.noisy > 0 and rng.random() < distribution.noisy
     edition = distribution.edition
-    workers, shape = _draw_pool_and_shape(split, count, distribution, lacking, noisy, draw)
-    question, gold = draw_question(shape, split, draw)
+    workers, shape = _draw_pool_and_shape(split, count, distribution, lacking, noisy, rng)
+    question, gold = draw_question(shape, split, rng)
     while not (edition.listed or every_slip_matters(question, gold)):
-        workers, shape = _draw_pool_and_shape(split, count, distribution, lacking, noisy, draw)
-        question, gold = draw_question(shape, split, draw)
+        workers, shape = _draw_pool_and_shape(split, count, distribution, lacking, noisy, rng)
+        question, gold = draw_question(shape, split, rng)
     name = "rehearsal" if edition is SMALL else f"rehearsal-{edition.name}"
     code = f"{split}-{seed}-{index}" if edition is SMALL else f"{edition.name}-{split}-{seed}-{index}"
-    task = Task(write_question(question, split, draw, edition.slots), id=code, domain=name)
+    task = Task(write_question(question, split, rng, edition.slots), id=code, domain=name)
     return SimulatedTask(task, build_pool(workers, seed), question, gold, workers, seed, lacking, edition)
 
 
 def _draw_pool_and_shape(
-    split: WordingSplit, count: int, distribution: TaskDistribution, lacking: bool, noisy: bool, draw: random.Random
+    split: WordingSplit, count: int, distribution: TaskDistribution, lacking: bool, noisy: bool, rng: random.Random
 ) -> tuple[PoolWorkers, QuestionShape]:
     if distribution.only_pair and split is not WordingSplit.HELDOUT:
         raise ValueError(f"the {split} split has no held-out pair of families")
     held_out = True if distribution.only_pair else None if split is WordingSplit.HELDOUT else False
     edition = distribution.edition
     for _ in range(_POOLS_TRIED):
-        workers = draw_pool_workers(distribution.pool, split, draw, edition)
+        workers = draw_pool_workers(distribution.pool, split, rng, edition)
         able = frozenset(family for name, _ in workers for family in ALL_PROFILES[name].skills)
         if lacking and not any(ALL_PROFILES[name].is_model for name, _ in workers):
             continue  # no worker could replace the missing specialist
-        shape = draw_shape(edition, count, able, int(lacking), held_out, draw)
+        shape = draw_shape(edition, count, able, int(lacking), held_out, rng)
         if shape is not None and (not noisy or _can_be_voted_on(shape, workers)):
             return workers, shape
     raise ValueError(f"no pool and question fit together: {count} parts, {distribution}")
@@ -435,21 +435,21 @@ def _can_be_voted_on(shape: QuestionShape, workers: PoolWorkers) -> bool:
 
 
 def draw_shape(
-    edition: Edition, count: int, able: frozenset[str], lacking: int, held_out: bool | None, draw: random.Random
+    edition: Edition, count: int, able: frozenset[str], lacking: int, held_out: bool | None, rng: random.Random
 ) -> QuestionShape | None:
     """Draw a shape of `count` parts for which the pool lacks `lacking` families; None where there is none."""
     if not edition.listed:
-        found = sample_shape(edition, count, sorted(able), held_out, draw, lacking)
+        found = sample_shape(edition, count, sorted(able), held_out, rng, lacking)
         return found if found is not None and has_valid_questions(found) else None
     listed = matching_groups(count, able, lacking, held_out, edition)
-    return draw.choice(draw.choice(listed).shapes) if listed else None
+    return rng.choice(rng.choice(listed).shapes) if listed else None
 
 
 @lru_cache(maxsize=1 << 16)
 def has_valid_questions(shape: QuestionShape) -> bool:
     """Whether questions of this shape are easy to find: some operations reject every value of others."""
-    draw = seeded_generator("has questions", *(operation.name for operation in shape.operations))
-    return any(_try_question_and_gold(shape, WordingSplit.TRAIN, draw) is not None for _ in range(_QUESTIONS_TRIED))
+    rng = seeded_generator("has questions", *(operation.name for operation in shape.operations))
+    return any(_try_question_and_gold(shape, WordingSplit.TRAIN, rng) is not None for _ in range(_QUESTIONS_TRIED))
 
 
 def every_slip_matters(question: ComposedQuestion, gold: str) -> bool:
@@ -466,29 +466,29 @@ def every_slip_matters(question: ComposedQuestion, gold: str) -> bool:
     return True
 
 
-def draw_question(shape: QuestionShape, split: WordingSplit, draw: random.Random) -> tuple[ComposedQuestion, str]:
+def draw_question(shape: QuestionShape, split: WordingSplit, rng: random.Random) -> tuple[ComposedQuestion, str]:
     """Return a question of this shape without a shortcut, and its correct answer."""
-    while (found := _try_question_and_gold(shape, split, draw)) is None:
+    while (found := _try_question_and_gold(shape, split, rng)) is None:
         pass
     return found
 
 
 def _try_question_and_gold(
-    shape: QuestionShape, split: WordingSplit, draw: random.Random
+    shape: QuestionShape, split: WordingSplit, rng: random.Random
 ) -> tuple[ComposedQuestion, str] | None:
-    question = _try_question(shape, split, draw)
+    question = _try_question(shape, split, rng)
     if question is None:
         return None
     values = question.solve()
     return None if has_shortcut(question, values) else (question, format_value(values[-1]))
 
 
-def _try_question(shape: QuestionShape, split: WordingSplit, draw: random.Random) -> ComposedQuestion | None:
+def _try_question(shape: QuestionShape, split: WordingSplit, rng: random.Random) -> ComposedQuestion | None:
     parts: list[QuestionPart] = []
     values: list[SimulatedValue] = []
     for operation, uses in zip(shape.operations, shape.uses, strict=True):
-        inputs = [values[place] for place in uses] or [draw_value(operation.takes[0], split, draw)]
-        constants = operation.draw(draw, inputs)
+        inputs = [values[place] for place in uses] or [draw_value(operation.takes[0], split, rng)]
+        constants = operation.draw(rng, inputs)
         if constants is None:
             return None
         parts.append(QuestionPart(operation, tuple(map(PartReference, uses)) or tuple(inputs), constants))
@@ -496,14 +496,14 @@ def _try_question(shape: QuestionShape, split: WordingSplit, draw: random.Random
     return ComposedQuestion(tuple(parts))
 
 
-def draw_value(sort: ValueKind, split: WordingSplit, draw: random.Random) -> SimulatedValue:
+def draw_value(kind: ValueKind, split: WordingSplit, rng: random.Random) -> SimulatedValue:
     """Draw a value of this kind, as questions have them."""
-    match sort:
+    match kind:
         case ValueKind.NUMBER:
-            return draw_number(draw)
+            return draw_number(rng)
         case ValueKind.DAY:
-            return draw_day(draw)
+            return draw_day(rng)
         case ValueKind.NAME:
-            return draw_name(draw, split)
+            return draw_name(rng, split)
         case _:
-            return draw_word(draw, split)
+            return draw_word(rng, split)

@@ -53,12 +53,12 @@ def spell_value(value: SimulatedValue) -> str:
     return f"{value.day} {MONTHS[value.month - 1]} {value.year}" if isinstance(value, date) else str(value)
 
 
-def parse_value(text: str, sort: ValueKind) -> SimulatedValue | None:
+def parse_value(text: str, kind: ValueKind) -> SimulatedValue | None:
     """Return the text as a value of this kind; None where it is none."""
     text = text.strip().lower()
-    if sort is ValueKind.NUMBER:
+    if kind is ValueKind.NUMBER:
         return int(text) if _NUMBER.fullmatch(text) else None
-    if sort is ValueKind.DAY:
+    if kind is ValueKind.DAY:
         return _parse_day(text)
     return text if _WORD.fullmatch(text) else None
 

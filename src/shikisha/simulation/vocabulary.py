@@ -170,24 +170,24 @@ def true_reading(quantity: str, name: str) -> int:
     return 100 + hash_number("gauge", quantity, name) % 890
 
 
-def draw_name(dice: random.Random, split: WordingSplit) -> str:
+def draw_name(rng: random.Random, split: WordingSplit) -> str:
     """Draw a place of the split."""
-    return dice.choice(split_names()[0][split])
+    return rng.choice(split_names()[0][split])
 
 
-def draw_number(dice: random.Random) -> int:
+def draw_number(rng: random.Random) -> int:
     """Draw a number as questions have them."""
-    return dice.randint(12, 980)
+    return rng.randint(12, 980)
 
 
-def draw_day(dice: random.Random) -> date:
+def draw_day(rng: random.Random) -> date:
     """Draw a day as questions have them."""
-    return _FIRST_DAY + timedelta(days=dice.randrange(36_000))
+    return _FIRST_DAY + timedelta(days=rng.randrange(36_000))
 
 
-def draw_word(dice: random.Random, split: WordingSplit) -> str:
+def draw_word(rng: random.Random, split: WordingSplit) -> str:
     """Draw a word of three syllables that belongs to the split."""
     while True:
-        word = "".join(dice.choice(_SYLLABLES) for _ in range(3))
+        word = "".join(rng.choice(_SYLLABLES) for _ in range(3))
         if hash_number("word", word) % 20 in _WORD_SHARES[split]:
             return word

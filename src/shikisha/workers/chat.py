@@ -69,16 +69,12 @@ def content_part(attachment: Attachment) -> Mapping[str, Json]:
         case MediaKind.AUDIO:
             sound = {
                 "data": attachment.data,
-                "format": _AUDIO_FORMATS.get(attachment.media_type, _media_subtype(attachment)),
+                "format": _AUDIO_FORMATS.get(attachment.media_type, attachment.media_type.rpartition("/")[2]),
             }
             return {"type": "input_audio", "input_audio": sound}
 
 
 _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/x-wav": "wav", "audio/wave": "wav"}
-
-
-def _media_subtype(attachment: Attachment) -> str:
-    return attachment.media_type.rpartition("/")[2]
 
 
 def _optional_field(name: str, value: str) -> dict[str, str]:

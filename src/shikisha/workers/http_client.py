@@ -44,9 +44,9 @@ def trusted_certificates() -> ssl.SSLContext:
     context.load_default_certs()
     paths = ssl.get_default_verify_paths()  # empty where there is nothing
     if not paths.cafile and not _has_certificates(paths.capath):
-        for file in filter(_is_file, _OTHER_CA_FILES):
+        file = next((each for each in _OTHER_CA_FILES if Path(each).is_file()), None)
+        if file is not None:
             context.load_verify_locations(file)
-            break
     return context
 
 
@@ -59,10 +59,6 @@ def _system_certificates() -> ssl.SSLContext:
 def _has_certificates(folder: str) -> bool:
     """Whether there are certificates in a folder under the names by which they are looked for."""
     return bool(folder) and any(_HASHED_NAME.fullmatch(each.name) for each in Path(folder).iterdir())
-
-
-def _is_file(path: str) -> bool:
-    return Path(path).is_file()
 
 
 def proxy_for(url: str) -> str | None:

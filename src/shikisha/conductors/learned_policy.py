@@ -68,11 +68,11 @@ class PolicyConductor:
     async def propose(self, situation: Situation) -> Proposal:
         """Propose a step for the worker to ask next, or the empty plan that keeps an answer."""
         point = self.mix.of(situation.task.content_hash)
-        lots = self._lots(situation)
-        acts = self._act(self._seen(situation, point, lots), point)
+        options = self._lots(situation)
+        acts = self._act(self._seen(situation, point, options), point)
         ask, ship = int(acts.ask[0]), int(acts.ship[0])
         if ask != SHIP and (situation.left.rounds > 0 or not situation.rounds):
-            return self._asks(situation, point, self.policy.names[ask], lots)
+            return self._asks(situation, point, self.policy.names[ask], options)
         if not situation.rounds:
             raise PlanError("none of the workers that the policy knows is in the pool", self.name)
         if ship == NO_WORKER:
@@ -82,28 +82,28 @@ class PolicyConductor:
         return Proposal(Plan(), note=note, version=self.version, final=True, keeps=kept)
 
     def _asks(
-        self, situation: Situation, point: OperatingPoint, usual: str, lots: Sequence[ExplorationChance]
+        self, situation: Situation, point: OperatingPoint, policy_worker: str, options: Sequence[ExplorationChance]
     ) -> Proposal:
         """Propose the policy's worker or, at random in the first round, one to explore."""
-        worker, what, chance = usual, "asks", None
-        if lots and not situation.rounds and _has_budget_to_explore(situation.left, lots):
-            lot = draw_worker(situation.task.content_hash, lots)
-            if lot is None or lot.worker == usual:
-                chance = 1.0 - sum(each.chance for each in lots if each.worker != usual)
+        worker, what, chance = policy_worker, "asks", None
+        if options and not situation.rounds and _has_budget_to_explore(situation.left, options):
+            option = draw_worker(situation.task.content_hash, options)
+            if option is None or option.worker == policy_worker:
+                chance = 1.0 - sum(each.chance for each in options if each.worker != policy_worker)
             else:
-                worker, what, chance = lot.worker, "explores", lot.chance
+                worker, what, chance = option.worker, "explores", option.chance
         plan = Plan((Step(ANSWER_ALONE, _ordinal(situation.cards, worker)),))
         note = self._note(point, f"{what} {worker!r}", situation)
         return Proposal(plan, note=note, version=self.version, propensity=chance)
 
-    def _seen(self, situation: Situation, point: OperatingPoint, lots: Sequence[ExplorationChance]) -> DecisionState:
+    def _seen(self, situation: Situation, point: OperatingPoint, options: Sequence[ExplorationChance]) -> DecisionState:
         """Return what the policy sees: an explored answer only once the policy itself would have asked that worker."""
         seen = policy_state(self.policy, situation)
-        lot = draw_worker(situation.task.content_hash, lots)
-        if lot is None or lot.worker not in self.policy.names or not situation.rounds:
+        option = draw_worker(situation.task.content_hash, options)
+        if option is None or option.worker not in self.policy.names or not situation.rounds:
             return seen
-        column = self.policy.names.index(lot.worker)
-        if situation.cards[situation.rounds[0].plan.steps[0].worker].name != lot.worker:
+        column = self.policy.names.index(option.worker)
+        if situation.cards[situation.rounds[0].plan.steps[0].worker].name != option.worker:
             return seen
         for count in range(len(situation.rounds) + 1):
             then = policy_state(self.policy, replace(situation, rounds=situation.rounds[:count]))
@@ -157,8 +157,8 @@ def policy_state(policy: Policy, situation: Situation) -> DecisionState:
             tokens[0, worker] = result.usage.output_tokens
         if result.text and tells is not None and policy.hearing is not None:
             tells[0, worker] = policy.hearing.log_odds_of(worker, result.text, kind)
-    there = policy.may_ask(tuple(card.name for card in situation.cards))
-    return DecisionState(batch, codes, lengths, tokens, there, tells)
+    versions = policy.may_ask(tuple(card.name for card in situation.cards))
+    return DecisionState(batch, codes, lengths, tokens, versions, tells)
 
 
 def _results_by_worker(
@@ -181,10 +181,10 @@ def _without_worker(seen: DecisionState, column: int) -> DecisionState:
     return replace(seen, codes=codes)
 
 
-def _has_budget_to_explore(left: Caps, lots: Sequence[ExplorationChance]) -> bool:
+def _has_budget_to_explore(left: Caps, options: Sequence[ExplorationChance]) -> bool:
     """Whether the run's caps leave room to explore any of these workers and then continue as usual."""
-    dearest = max(lot.dollars for lot in lots)
-    paid = left.dollars is None or left.dollars >= _BUDGET_MARGIN * dearest
+    highest = max(option.dollars for option in options)
+    paid = left.dollars is None or left.dollars >= _BUDGET_MARGIN * highest
     return paid and min(left.rounds, left.steps) >= _MIN_ROUNDS_TO_EXPLORE
 
 
@@ -217,17 +217,20 @@ class RegistryConductor:
 
     async def propose(self, situation: Situation) -> Proposal:
         """Propose the action of the policy that acts for this task, and report what the others would do."""
-        shelf = read_registry(self.folder)
-        begun = situation.rounds[0].version if situation.rounds else ""
-        there = dict.fromkeys([*shelf.shares, *shelf.shadows, *([begun] if shelf.contains(begun) else [])])
-        decided = {version: await self._decided(version, situation) for version in there}
-        acting = _acting_version(shelf, begun, decided, situation)
-        proposal = decided[acting]
+        registry = read_registry(self.folder)
+        first_version = situation.rounds[0].version if situation.rounds else ""
+        versions = dict.fromkeys([*registry.shares, *registry.shadows])
+        if registry.contains(first_version):
+            versions.setdefault(first_version)
+        decisions = {version: await self._decided(version, situation) for version in versions}
+        acting = _acting_version(registry, first_version, decisions, situation)
+        proposal = decisions[acting]
         if isinstance(proposal, str):
             raise PlanError(proposal, f"{self.folder}: {acting}")
-        note = f"{_version_role(shelf, acting, begun)}: {proposal.note}"
-        chance = await self._chance(shelf, acting, decided, situation)
-        beside = {version: _decision_text(said, situation) for version, said in decided.items() if version != acting}
+        note = f"{_version_role(registry, acting, first_version)}: {proposal.note}"
+        chance = await self._chance(registry, acting, decisions, situation)
+        others = {version: decision for version, decision in decisions.items() if version != acting}
+        beside = {version: _decision_text(decision, situation) for version, decision in others.items()}
         return replace(proposal, note=note, propensity=chance, beside=beside)
 
     async def _decided(self, version: str, situation: Situation) -> PolicyDecision:
@@ -240,19 +243,19 @@ class RegistryConductor:
             return f"{CANNOT_ACT}: {error}"
 
     async def _chance(
-        self, shelf: PolicyRegistry, acting: str, decided: Mapping[str, PolicyDecision], situation: Situation
+        self, registry: PolicyRegistry, acting: str, decisions: Mapping[str, PolicyDecision], situation: Situation
     ) -> float | None:
         """Return the share of policies that do this among those that may have acted so far."""
-        own = decided[acting]
-        if acting not in shelf.shares or len(shelf.shares) == 1 or isinstance(own, str):
+        own = decisions[acting]
+        if acting not in registry.shares or len(registry.shares) == 1 or isinstance(own, str):
             return own.propensity if isinstance(own, Proposal) else None
         shares = {
             version: share
-            for version, share in shelf.shares.items()
-            if version == acting or await self._may_have_begun(version, decided[version], situation)
+            for version, share in registry.shares.items()
+            if version == acting or await self._may_have_begun(version, decisions[version], situation)
         }
-        words = _decision_text(own, situation)
-        same = {version: said for version, said in decided.items() if _decision_text(said, situation) == words}
+        text = _decision_text(own, situation)
+        same = {version: each for version, each in decisions.items() if _decision_text(each, situation) == text}
         drawn = fsum(share * _action_probability(same[version]) for version, share in shares.items() if version in same)
         chance = drawn / fsum(shares.values())
         return None if chance >= 1 else chance
@@ -266,8 +269,8 @@ class RegistryConductor:
             later = len(situation.rounds) - count
             more = replace(left, rounds=left.rounds + later, steps=left.steps + later)
             then = replace(situation, rounds=situation.rounds[:count], left=more)
-            said = await self._decided(version, then)
-            if isinstance(said, str) or said.plan != performed.plan:
+            decision = await self._decided(version, then)
+            if isinstance(decision, str) or decision.plan != performed.plan:
                 return False
         return True
 
@@ -279,15 +282,15 @@ def registry_conductor(spec: str, name: str = "") -> RegistryConductor:
     """
     path, _, query = spec.partition("?")
     folder = Path(path)
-    shelf, why = read_registry(folder), None
-    for version in dict.fromkeys([shelf.live, *(policy.version for policy in shelf.policies)]):
+    registry, why = read_registry(folder), None
+    for version in dict.fromkeys([registry.live, *(policy.version for policy in registry.policies)]):
         try:
             _cached_conductor(policy_file_path(folder, version), query)
         except ConfigError as error:
             why = why or error
         else:
             return RegistryConductor(name or f"policy:{spec}", folder, query)
-    raise why or ConfigError(f"{folder}: there is no policy on this shelf")
+    raise why or ConfigError(f"{folder}: this registry holds no policy")
 
 
 @lru_cache(maxsize=_CACHED_POLICIES)
@@ -296,28 +299,30 @@ def _cached_conductor(path: Path, query: str) -> PolicyConductor:
     return policy_conductor(f"{path}?{query}" if query else str(path))
 
 
-def _action_probability(decided: PolicyDecision) -> float:
+def _action_probability(decision: PolicyDecision) -> float:
     """Return the probability with which a policy that explores would do this."""
-    return 1.0 if isinstance(decided, str) or decided.propensity is None else decided.propensity
+    return 1.0 if isinstance(decision, str) or decision.propensity is None else decision.propensity
 
 
 def _acting_version(
-    shelf: PolicyRegistry, begun: str, decided: Mapping[str, PolicyDecision], situation: Situation
+    registry: PolicyRegistry, first_version: str, decisions: Mapping[str, PolicyDecision], situation: Situation
 ) -> str:
     """Return the version that acts: the one that began the run, else the one drawn, else the live one."""
-    if isinstance(decided.get(begun), Proposal):
-        return begun
-    drawn = shelf.assign(situation.task.content_hash)
-    return drawn if isinstance(decided[drawn], Proposal) else shelf.live
+    if isinstance(decisions.get(first_version), Proposal):
+        return first_version
+    drawn = registry.assign(situation.task.content_hash)
+    return drawn if isinstance(decisions[drawn], Proposal) else registry.live
 
 
-def _version_role(shelf: PolicyRegistry, acting: str, begun: str) -> str:
-    role = "live" if acting == shelf.live else "canary" if acting in shelf.shares else "began this run"
-    return role if begun in {"", acting} else f"{role}, as {begun}, which began this run, cannot act any more"
+def _version_role(registry: PolicyRegistry, acting: str, first_version: str) -> str:
+    role = "live" if acting == registry.live else "canary" if acting in registry.shares else "began this run"
+    if first_version in {"", acting}:
+        return role
+    return f"{role}, as {first_version}, which began this run, cannot act any more"
 
 
-def _decision_text(decided: PolicyDecision, situation: Situation) -> str:
-    if isinstance(decided, str):
-        return decided
+def _decision_text(decision: PolicyDecision, situation: Situation) -> str:
+    if isinstance(decision, str):
+        return decision
     plans = [performed.plan for performed in situation.rounds]
-    return describe_action(decided.plan, decided.keeps, plans, [card.name for card in situation.cards])
+    return describe_action(decision.plan, decision.keeps, plans, [card.name for card in situation.cards])

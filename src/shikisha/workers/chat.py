@@ -106,14 +106,7 @@ _EFFORTS = get_args(Effort)  # the least first
 
 
 class ChatSettings(BaseModel):
-    """How one model of one endpoint is asked.
-
-    `api_key_env` names the environment variable with the key; local endpoints may need none. `headers` are further
-    ones, with `${NAME}` for the value of an environment variable. `structured_output`: the endpoint can be held to a
-    JSON Schema; `tools`: it can call a client's tools; `takes`: the kinds of attachments that it accepts. `usage`:
-    whether a reply must say what it used; by default it must when the worker has a price. `efforts`: the values of
-    reasoning_effort that the model knows, to the nearest of which a client's is taken (empty: none is sent).
-    """
+    """How one model of one endpoint is called."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

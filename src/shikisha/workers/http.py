@@ -29,12 +29,7 @@ def _check_pointer(pointer: str) -> str:
 
 
 class HttpSettings(BaseModel):
-    """One tool: where it is, what it takes, and which part of its reply is the answer.
-
-    `arguments` is a JSON Schema; `argument` names the one that receives a subtask in plain words. A GET carries
-    arguments in the query, POST and PUT in a JSON body. `headers` take `${NAME}` for an environment variable's value.
-    `result` is a JSON pointer into the reply; without it the whole reply is the answer, as compact JSON.
-    """
+    """One tool: where it is, what it takes, and which part of its reply is the answer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -38,12 +38,7 @@ _IDEMPOTENCY_KEY = "shikisha/idempotency-key"
 
 
 class McpSettings(BaseModel):
-    """One tool of one server: either `command` (stdio) or `url` (streamable HTTP).
-
-    `env` maps the child's environment variables to ours, from which their values are read. `headers` take `${NAME}`.
-    `argument` names the one that receives a subtask in plain words. `schema_sha256` pins the tool as it
-    was when an operator looked at it (`McpWorker.describe`).
-    """
+    """One tool of one server: either `command` (stdio) or `url` (streamable HTTP)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

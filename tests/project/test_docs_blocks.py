@@ -125,16 +125,18 @@ def test_the_tutorial_runs_from_top_to_end(tmp_path: Path) -> None:
     server = [sys.executable, "-m", "shikisha.testing", "--script", str(tmp_path / "script.json")]
     with subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as endpoint:  # noqa: S603 - our own program
         assert endpoint.stdout is not None
-        url = endpoint.stdout.readline().strip()
-        (toml,) = blocks(TUTORIAL, "toml")
-        (tmp_path / "shikisha.toml").write_text(re.sub(r'base_url = "[^"]*"', f'base_url = "{url}"', toml))
-        (rows,) = blocks(TUTORIAL, "jsonl")
-        (tmp_path / "tasks.jsonl").write_text(rows)
-        lines = [
-            line for block in blocks(TUTORIAL, "sh") for line in block.splitlines() if line.startswith("shikisha ")
-        ]
-        ran = [run_line(line, tmp_path) for line in lines if line != "shikisha serve"]
-        endpoint.terminate()
+        try:
+            url = endpoint.stdout.readline().strip()
+            (toml,) = blocks(TUTORIAL, "toml")
+            (tmp_path / "shikisha.toml").write_text(re.sub(r'base_url = "[^"]*"', f'base_url = "{url}"', toml))
+            (rows,) = blocks(TUTORIAL, "jsonl")
+            (tmp_path / "tasks.jsonl").write_text(rows)
+            lines = [
+                line for block in blocks(TUTORIAL, "sh") for line in block.splitlines() if line.startswith("shikisha ")
+            ]
+            ran = [run_line(line, tmp_path) for line in lines if line != "shikisha serve"]
+        finally:
+            endpoint.terminate()
     assert len(ran) >= 8
     assert "yes" in ran[1]
     assert (tmp_path / "report.html").stat().st_size > 10_000

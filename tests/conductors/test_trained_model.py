@@ -144,7 +144,7 @@ import asyncio, sys
 for name in ("torch", "transformers", "safetensors"):
     sys.modules[name] = None  # an import of it is an ImportError
 from pathlib import Path
-import shikisha.conductors.trained
+import shikisha.conductors.trained_model
 from shikisha.config.container import load_config
 composition = load_config(Path(sys.argv[2]))
 pool = composition.pool(())

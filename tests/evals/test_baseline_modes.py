@@ -46,18 +46,18 @@ def test_a_worker_that_was_asked_for_some_tasks_only_is_no_control(evaluated: Ev
 def test_the_calls_and_their_price_are_said_before_the_first(evaluated: Evaluated) -> None:
     evaluated.run("--conductor", VOTE, controls="")
     said = " ".join(evaluated.said.split())
-    assert f"What was asked for makes at most {2 * TASKS} paid calls, $3.12 (--controls free)" in said
+    assert f"The conductors make at most {2 * TASKS} paid calls, $3.12 (--controls free)" in said
     evaluated.run("--conductor", VOTE, controls="all")
     said = " ".join(evaluated.said.split())
-    assert "What was asked for makes at most 0 paid calls, $0; the controls beside them at most" in said
-    most = int(said.partition("beside them at most ")[2].split()[0])
+    assert "The conductors make at most 0 paid calls, $0; the baselines at most" in said
+    most = int(said.partition("the baselines at most ")[2].split()[0])
     assert 0 < evaluated.calls - 2 * TASKS <= most
 
 
 def test_with_a_limit_of_nothing_the_price_is_said_and_nothing_paid(evaluated: Evaluated) -> None:
     evaluated.run("--conductor", VOTE, "--dollars", "0", controls="all")
     assert (evaluated.code, evaluated.calls) == (ExitCode.CAPPED, 0)
-    assert "paid calls, $3.12; the controls beside them at most" in " ".join(evaluated.said.split())
+    assert "paid calls, $3.12; the baselines at most" in " ".join(evaluated.said.split())
 
 
 def test_all_controls_play_where_nobody_is_asked_for_or_nothing_costs(evaluated: Evaluated) -> None:

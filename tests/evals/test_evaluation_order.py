@@ -68,7 +68,7 @@ def test_weights_are_those_of_the_skilled_or_none() -> None:
     ("alone", "others", "says"),
     [
         (1.0, [3.0], "at about equal cost"),
-        (1.0, [40.0], "at 10% of the dearest's cost"),
+        (1.0, [40.0], "at 10% of the most expensive one's cost"),
         (0.0, [3.0], "not known, or nothing"),
     ],
 )

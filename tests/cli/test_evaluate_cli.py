@@ -131,7 +131,7 @@ def test_an_unknown_set_to_look_for_contamination_in_is_refused_before_anything_
 def test_the_table_goes_to_stdout_and_progress_to_stderr(evaluating: Evaluating) -> None:
     table = evaluating("--conductor", "fixed:single?worker=rash", "--html", str(evaluating.folder / "page.html"))
     assert "accuracy" in table
-    assert "what is played is kept in" in evaluating.said
+    assert "samples are kept in" in evaluating.said
     assert "<svg" in (evaluating.folder / "page.html").read_text()
 
 

@@ -150,8 +150,8 @@ def test_policies_are_put_on_a_shelf_and_get_their_parts(service: House) -> None
         (("canary", "nobody", "--share", "0.1"), ExitCode.CONFIG, "unknown registered policy 'nobody'"),
         (("shadow", "ann"), ExitCode.CONFIG, "already acts"),
         (("rollback",), ExitCode.CONFIG, "nothing to roll back to"),
-        (("promote", "ann"), ExitCode.CONFIG, "is live already"),
-        (("promote", "bob", "--anyway"), ExitCode.INPUT, "say why, with --why TEXT"),
+        (("promote", "ann"), ExitCode.CONFIG, "is already live"),
+        (("promote", "bob", "--anyway"), ExitCode.INPUT, "--anyway needs --why TEXT"),
         (("add", "nothing"), ExitCode.CONFIG, "No such file"),
         (("trial",), ExitCode.INPUT, "there is no journal at"),
     ],
@@ -174,7 +174,7 @@ def test_a_shelf_that_is_not_there_is_no_shelf(service: House) -> None:
 def test_only_a_canary_is_promoted_unless_somebody_says_why(service: House) -> None:
     first, second = (service.put(asking(name), name) for name in ("ann", "bob"))
     said = service("promote", "bob", code=ExitCode.FAILED)
-    assert "it is no canary, so it has no outcomes of its own" in said
+    assert "it is not a canary, so there are no outcomes" in said
     assert f"shikisha policy canary {service.shelf} {second} --share 0.1" in said
     assert f"{second} is live" in service("promote", "bob", "--anyway", "--why", "the other is broken")
     last = read_registry(service.shelf).history[-1]

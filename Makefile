@@ -41,7 +41,7 @@ night: .venv/night  # failpoints, power loss, a soak, fuzzing: two and a half ho
 	@scripts/night $(MINUTES)
 
 docs: .venv/dev  # the documentation, as build/site/index.html; needs no network
-	@.venv/bin/mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
 
 release: .venv/dev  # the wheel, built twice and compared, and what it is made of (CycloneDX), in dist/
 	@scripts/wheel && scripts/sbom

@@ -165,7 +165,8 @@ def test_the_dial_is_measured_again_where_the_log_it_was_learned_from_is_there(w
     save_policy(replace(policy(), about=about), watch.policy)
     said = watch("--log", log, "--out", str(watch.folder / "fresh"), code=ExitCode.FAILED)
     assert "measuring the operating points again" in said
-    assert any("the dial was measured again" in note for note in load_policy(watch.folder / "fresh")[0].about.notes)
+    notes = load_policy(watch.folder / "fresh")[0].about.notes
+    assert any("the trade-off was measured again" in note for note in notes)
     stale, fresh = (
         load_policy(watch.folder / name)[0].mix(OperatingTarget(TargetMetric.COST, 1.0)).accuracy
         for name in ("stale", "fresh")

@@ -174,7 +174,7 @@ def test_a_shelf_that_is_not_there_is_no_shelf(service: House) -> None:
 def test_only_a_canary_is_promoted_unless_somebody_says_why(service: House) -> None:
     first, second = (service.put(asking(name), name) for name in ("ann", "bob"))
     said = service("promote", "bob", code=ExitCode.FAILED)
-    assert "it is not a canary, so there are no outcomes" in said
+    assert "it is not a canary, so there are no outcomes to judge it by" in said
     assert f"shikisha policy canary {service.shelf} {second} --share 0.1" in said
     assert f"{second} is live" in service("promote", "bob", "--anyway", "--why", "the other is broken")
     last = read_registry(service.shelf).history[-1]

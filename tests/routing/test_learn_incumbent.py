@@ -53,7 +53,7 @@ def test_a_journal_of_plans_is_refused_and_nothing_is_written(tmp_path: Path) ->
     asyncio.run(rehearsed(tmp_path / "runs.db", 60))
     out = tmp_path / "new.policy"
     said = learn("--from-journal", str(tmp_path / "runs.db"), "--out", str(out), code=ExitCode.CONFIG)
-    assert "60 runs of this journal were conducted by rehearsal:rules, with plans of several steps" in said
+    assert "60 runs of this journal have plans with several steps by rehearsal:rules" in said
     assert "cannot be compared with it" in said
     assert "keep the conductor in use, or run and grade the same tasks with each worker alone" in said
     assert not out.exists()
@@ -61,7 +61,9 @@ def test_a_journal_of_plans_is_refused_and_nothing_is_written(tmp_path: Path) ->
     CliRunner().invoke(
         app, ["import", "outcomes", "journal", str(tmp_path / "runs.db"), "--out", str(tmp_path / "log")]
     )
-    assert "were conducted by rehearsal:rules" in learn(str(tmp_path / "log"), "--out", str(out), code=ExitCode.CONFIG)
+    assert "plans with several steps by rehearsal:rules" in learn(
+        str(tmp_path / "log"), "--out", str(out), code=ExitCode.CONFIG
+    )
     assert not out.exists()
 
 
@@ -81,13 +83,13 @@ def a_log(folder: Path, scores: Mapping[int, float], parted: int = 1, *, more: i
     return folder
 
 
-def test_what_is_shown_to_be_as_good_is_written_beside_the_conductor_in_force(tmp_path: Path) -> None:
+def test_what_is_shown_to_be_as_good_is_written_next_to_the_conductor_in_use(tmp_path: Path) -> None:
     log = a_log(tmp_path / "log", {place: float(place % 3 == 0) for place in range(TASKS)})
     said = learn(str(log), "--out", str(tmp_path / "new.policy"), "--page", str(tmp_path / "page.html"))
     assert "in use: lm:planner" in (tmp_path / "page.html").read_text()
     assert "the conductor in use, lm:planner, was right in 33.3% of 90 tasks; the learned policy in" in said
     policy, _ = load_policy(tmp_path / "new.policy")
-    (row,) = (one for one in policy.yardsticks if one.name.startswith("in force"))
+    (row,) = (one for one in policy.yardsticks if one.name.startswith("in use"))
     assert (row.name, round(row.area, 3)) == ("in use: lm:planner", 0.333)
     assert "in use: lm:planner" in said
 

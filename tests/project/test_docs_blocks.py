@@ -105,6 +105,13 @@ def test_each_block_of_python_compiles_and_imports_what_is_there(page: Path) -> 
                     assert hasattr(home, alias.name) or find_spec(f"{node.module}.{alias.name}"), alias.name
 
 
+@pytest.mark.parametrize(
+    "block", list(blocks(ROOT / "CONTRIBUTING.md", "python")), ids=["worker", "grader", "conductor", "taskset"]
+)
+def test_each_example_of_a_contribution_runs(block: str) -> None:
+    exec(compile(block, "CONTRIBUTING.md", "exec"), {"__name__": "example"})  # noqa: S102 - our own page
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_each_block_of_toml_has_keys_that_there_are(page: Path) -> None:
     known = config_schema()["properties"]

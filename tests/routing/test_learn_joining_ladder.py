@@ -250,4 +250,4 @@ def test_all_that_people_are_shown_names_the_newcomers(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "report.json").read_text())["few_outcomes"] == [NEW]
     page = (tmp_path / "page.html").read_text()
     assert "late<small>few outcomes</small>" in page
-    assert "What was found was measured without late" in page
+    assert "Results were measured without late" in page

@@ -50,6 +50,7 @@ def proposed(author: BriefPromptModel) -> Proposal:
     return asyncio.run(TrainedConductor("lm:it", author).propose(situation()))
 
 
+@pytest.mark.full
 def test_a_folder_of_its_own_holds_all_that_conducting_takes(trained: Path, tmp_path: Path) -> None:
     told, said = export(trained, "--out", tmp_path / "ours")
     assert told.strip() == str(tmp_path / "ours")
@@ -73,6 +74,7 @@ def test_the_card_says_what_the_weights_were_made_into(trained: Path, tmp_path: 
     assert after["hashes"]["model.onnx"] in readme
 
 
+@pytest.mark.full
 def test_without_out_the_model_stands_beside_its_weights(tmp_path: Path) -> None:
     before = {path.name for path in checkpoint(tmp_path).iterdir()}
     assert export(tmp_path)[0].strip() == str(tmp_path)
@@ -80,6 +82,7 @@ def test_without_out_the_model_stands_beside_its_weights(tmp_path: Path) -> None
     assert open_onnx_checkpoint(tmp_path).rounds == 2
 
 
+@pytest.mark.full
 def test_it_takes_the_place_of_what_was_exported_before_and_a_missing_card_is_told(tmp_path: Path) -> None:
     old = tmp_path / "ours"
     old.mkdir()

@@ -54,6 +54,7 @@ def call(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_run_says_how_it_goes_on_and_does(folder: Path, sent: signal.Signals, code: int) -> None:
     process = started(folder, "run", "q", "-C", "fixed:chain?workers=slow,quick")
@@ -67,6 +68,7 @@ def test_a_stopped_run_says_how_it_goes_on_and_does(folder: Path, sent: signal.S
     assert json.loads(resumed.stdout)["status"] == "done"
 
 
+@pytest.mark.full
 def test_invariant_4_a_killed_run_is_resumed_from_its_last_journaled_step(folder: Path) -> None:
     process = started(folder, "run", "q", "-C", "fixed:chain?workers=quick,slow")
     process.kill()
@@ -83,6 +85,7 @@ def test_a_pipe_gets_the_answer_byte_for_byte(folder: Path) -> None:
     assert call(folder, "run", "q", "-p", "quick").stdout == "late \x1b]0;pwned\x07[red]x[/red]\n"
 
 
+@pytest.mark.full
 def test_a_reader_that_leaves_early_is_no_traceback(folder: Path) -> None:
     call(folder, "run", "q", "-p", "quick")
     shell = f"{' '.join(COMMAND)} journal export | head -1"
@@ -150,6 +153,7 @@ class TestTerminal:
         assert "late ␛]0;pwned␇[red]x[/red]" in terminal.shown
         assert "\x1b]0;" not in terminal.shown
 
+    @pytest.mark.full
     @pytest.mark.parametrize(("columns", "task"), [(40, ""), (80, "long"), (120, "long")])
     def test_runs_keeps_status_and_cost_however_narrow_it_is(self, folder: Path, columns: int, task: str) -> None:
         call(folder, "run", "a long " + "指揮者 " * 40, "-p", "quick")
@@ -161,6 +165,7 @@ class TestTerminal:
         assert task in run
         assert cell_len(run) <= columns
 
+    @pytest.mark.full
     @pytest.mark.parametrize(("typed", "code"), [("y", 0), ("n", 1), ("l", 5)])
     def test_a_person_at_the_terminal_approves_refuses_or_puts_off(self, folder: Path, typed: str, code: int) -> None:
         terminal = Terminal(folder, "run", "q", "-p", "asks")

@@ -128,6 +128,7 @@ def test_a_conductor_is_trained_on_tasks_and_workers_of_ones_own(training: Train
     assert told["settings"]["model"]["start"] == "start"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["plain", "trl"])
 def test_a_phase_says_what_a_dollar_costs_from_then_on(training: Training, backend: str) -> None:
     phases = '[{ begin = 0.0, compare = "group" }, { begin = 0.5, compare = "group", cost = 2.0 }]'
@@ -178,12 +179,14 @@ def _dollars(training: Training, run: str) -> list[float]:
     return [json.loads(line)["dollars"] for line in lines]
 
 
+@pytest.mark.full
 def test_the_same_command_gives_the_same_conductor_and_another_seed_another(training: Training) -> None:
     for run, seed in (("a", "1"), ("b", "1"), ("c", "2")):
         training("--out", run, "--seed", seed, "--quiet")
     assert training.weights("a") == training.weights("b") != training.weights("c")
 
 
+@pytest.mark.full
 def test_a_run_goes_on_only_when_told_to(training: Training) -> None:
     training("--quiet")
     training(code=ExitCode.CONFIG)
@@ -201,6 +204,7 @@ def test_another_pool_is_another_run(training: Training) -> None:
     assert "a checkpoint of another pool: was " in training.said
 
 
+@pytest.mark.full
 def test_spent_dollars_stop_it_and_more_of_them_let_it_go_on(training: Training) -> None:
     training.write(TRAINING.replace("steps = 4", "steps = 30"))
     training("--out", "whole", "--quiet")
@@ -277,6 +281,7 @@ def test_a_number_that_nobody_can_mean_is_refused_by_its_key(value: str, tmp_pat
             load_settings(tmp_path / "x.toml")
 
 
+@pytest.mark.full
 def test_a_refused_training_leaves_no_folder_and_the_corrected_command_works(training: Training) -> None:
     for given, told in (("grpo.rate=1e38", "grpo.rate: expected"), ("replay.lessons=4", "replay")):
         training("--set", given, code=ExitCode.CONFIG)
@@ -376,7 +381,7 @@ def test_a_library_that_is_missing_names_the_extra(training: Training) -> None:
     command = [sys.executable, "-c", code, "train", "turns.toml"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=training.folder)  # noqa: S603
     assert done.returncode == ExitCode.CONFIG
-    assert "training needs the extra 'train': pip install 'shikisha[train]'" in done.stderr
+    assert "shikisha train needs the extra 'train': pip install 'shikisha[train]'" in done.stderr
 
 
 def test_pools_are_drawn_anew_in_any_order_and_often_without_the_dearest() -> None:
@@ -412,7 +417,7 @@ async def test_the_rehearsal_brings_its_pools_and_others_to_stand_beside(tmp_pat
     assert beside["random"] < beside["generalist"] < min(beside["rules"], beside[OPTIMUM])
     assert (ground.origin.simulated, len(ground.validation_tasks), ground.largest) == (True, 40, 6)
     pooled = TrainSettings.model_validate({"tasks": {"pool": ["fact", "date"]}})
-    with pytest.raises(ConfigError, match=r"tasks\.pool: the rehearsal's tasks bring their own"):
+    with pytest.raises(ConfigError, match=r"tasks\.pool: simulated tasks bring their own"):
         async with open_environment(pooled, tmp_path, None):
             pass
 

@@ -180,6 +180,7 @@ def test_a_page_in_a_folder_that_is_not_there_yet_is_written(evaluating: Evaluat
     assert "<svg" in page.read_text()
 
 
+@pytest.mark.full
 def test_what_was_played_is_neither_played_nor_paid_again(evaluating: Evaluating) -> None:
     first = evaluating.report("--conductor", "fixed:chain?workers=rash,wise")
     calls = evaluating.calls
@@ -197,6 +198,7 @@ def test_entrants_share_the_calls_they_have_in_common(evaluating: Evaluating) ->
     assert paid < sum(number(entry, "dollars") for entry in found.values())
 
 
+@pytest.mark.full
 def test_a_limit_of_dollars_stops_it_and_more_money_lets_it_go_on(evaluating: Evaluating) -> None:
     evaluating("--dollars", "3", code=ExitCode.CAPPED)
     assert evaluating.calls <= 3 / 0.01
@@ -207,6 +209,7 @@ def test_a_limit_of_dollars_stops_it_and_more_money_lets_it_go_on(evaluating: Ev
     assert found["wise"]["tasks"] == 40
 
 
+@pytest.mark.full
 def test_a_limit_of_seconds_stops_it(evaluating: Evaluating) -> None:
     slow = CONFIG.replace('answers = "It is 4."', 'answers = "It is 4."\nseconds = [30]')
     (evaluating.folder / "shikisha.toml").write_text(slow)
@@ -214,6 +217,7 @@ def test_a_limit_of_seconds_stops_it(evaluating: Evaluating) -> None:
     assert "seconds" in evaluating("--seconds", "0.3", code=ExitCode.CAPPED)
 
 
+@pytest.mark.full
 def test_failed_tasks_alone_are_played_again_when_asked(evaluating: Evaluating) -> None:
     first = evaluating.report(workers="broken,rash")
     assert first["broken"]["failures"] == {"server": 2}
@@ -227,6 +231,7 @@ def test_failed_tasks_alone_are_played_again_when_asked(evaluating: Evaluating) 
     assert evaluating.calls >= kept
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("spread", [("--processes", "2"), ("--processes", "3", "--at-once", "1")])
 def test_several_processes_come_to_the_same_report(
     evaluating: Evaluating, tmp_path: Path, spread: tuple[str, ...]
@@ -361,6 +366,7 @@ def test_a_report_that_cannot_be_written_is_noticed_before_anyone_is_called(
     assert evaluating.calls == 0
 
 
+@pytest.mark.full
 def test_answers_that_are_code_are_tested_in_a_sandbox_that_holds(evaluating: Evaluating) -> None:
     trouble = asyncio.run(_no_full_python())
     if trouble:

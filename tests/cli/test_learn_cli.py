@@ -299,6 +299,7 @@ def test_waiting_has_no_price_where_nobody_timed_anything(learning: Learning) ->
     assert "--second: the log has no latencies" in learning.said
 
 
+@pytest.mark.full
 def test_a_load_limit_is_kept_by_the_table_and_that_is_said(tmp_path: Path) -> None:
     learning = Learning(tmp_path, 110)
     learning("--limit", "dear=30%")

@@ -291,6 +291,7 @@ class Fooled:
         return Reply("\n".join(line.removeprefix("| ") for line in said.splitlines() if line.startswith("| ")))
 
 
+@pytest.mark.full
 async def test_invariant_1_not_even_a_fooled_conductor_reaches_outside_the_pool_over_500_injections() -> None:
     first = 'model_id = [0]\nsubtasks = ["answer"]\naccess_list = [[]]'
     endings = set()

@@ -159,6 +159,7 @@ async def test_a_tool_of_a_hostile_mcp_server_is_a_fault(
     assert (caught.value.fault.kind, "Schema: $" in caught.value.fault.message) == (wanted, True), request.node.name
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("door", [at_check, at_grader])
 async def test_no_made_up_schema_does_more_than_be_refused_or_judged(door: object) -> None:
     assert callable(door)
@@ -229,6 +230,7 @@ def schemas(inner: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
     )
 
 
+@pytest.mark.full
 @settings(max_examples=300, deadline=None)
 @given(st.recursive(st.booleans(), schemas, max_leaves=12).filter(lambda schema: isinstance(schema, dict)), values)
 def test_a_document_fits_where_another_library_says_so(schema: dict[str, Json], document: Json) -> None:

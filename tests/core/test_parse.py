@@ -321,6 +321,7 @@ LONG = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_megabytes_are_read_or_refused_at_once(text: str) -> None:
     begun = process_time()

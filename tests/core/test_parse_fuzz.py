@@ -10,6 +10,7 @@ import warnings
 from ast import literal_eval
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -183,12 +184,14 @@ def near_valid(draw: st.DrawFn) -> str:
     return text
 
 
+@pytest.mark.full
 @fuzz(8_000)
 @given(near_valid())
 def test_near_valid_texts_are_read_as_python_and_json_read_them_or_refused(text: str) -> None:
     judge(text)
 
 
+@pytest.mark.full
 @fuzz(2_000)
 @given(heaps, st.tuples(heaps, heaps, heaps), st.booleans())
 def test_lists_of_heaps_are_read_as_python_and_json_read_them_or_refused(
@@ -198,12 +201,14 @@ def test_lists_of_heaps_are_read_as_python_and_json_read_them_or_refused(
     judge(form.format(before, *inside))
 
 
+@pytest.mark.full
 @fuzz(2_500)
 @given(heaps)
 def test_heaps_of_pieces_are_read_as_python_and_json_read_them_or_refused(text: str) -> None:
     judge(text)
 
 
+@pytest.mark.full
 @fuzz(1_500)
 @given(plans(), st.sampled_from(STYLES[:-1]), st.sampled_from(PlanFormat))
 def test_every_plan_reads_back_from_both_forms_in_every_style(plan: Plan, style: str, form: PlanFormat) -> None:
@@ -218,6 +223,7 @@ def python_literals(plan: Plan) -> str:
     return "\n".join(f"{name}={text}" for name, text in zip(NAMES, lists, strict=True))
 
 
+@pytest.mark.full
 @fuzz(1_000)
 @given(plans())
 def test_every_plan_reads_back_from_what_python_writes(plan: Plan) -> None:

@@ -264,7 +264,7 @@ def test_without_a_word_nobody_is_asked_and_the_callers_expiry_holds(tmp_path: P
         ("", "mode"),
         ('mode = "escalate"', "needs a rule"),
         ('mode = "review"\ndollars = 1', "a rule is for mode"),
-        ('mode = "autonomous"\nworkers = ["send"]', "nobody is asked"),
+        ('mode = "autonomous"\nworkers = ["send"]', "asks no person"),
         ('mode = "escalate"\nworkers = ["sned"]', "did you mean 'send'"),
         ('mode = "review"\nconductor = "planer"', "unknown conductor 'planer'"),
         ('mode = "review"\nexpires = 0', "expires"),
@@ -347,7 +347,7 @@ def test_a_run_is_rolled_back_at_the_command_line(cli: Cli) -> None:
     assert isinstance(effects, list)
     assert [(effect["worker"], effect["by"], effect["undone"]) for effect in effects] == [("do", "undo", True)]
     cli("rollback", "last")
-    assert "rolled back already" in cli.said
+    assert "already rolled back" in cli.said
     assert "undo undid do's call" in cli("explain", "last")
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeVar
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -313,6 +314,7 @@ def nobody_gets_round_a_no(case: Case, events: tuple[Event, ...]) -> None:
         assert not isinstance(event, AttemptStarted) or (event.round, event.step) not in refused
 
 
+@pytest.mark.full
 @settings(max_examples=5_000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(st.binary(min_size=120, max_size=120))
 def test_the_engine_keeps_its_promises_whatever_happens(choices: bytes) -> None:

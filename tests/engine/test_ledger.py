@@ -116,6 +116,7 @@ class Books(RuleBasedStateMachine):
                 ledger.settle(Amount(0, left.dollars), Amount(0, 0.0))
 
 
+@pytest.mark.full
 def test_invariant_3_used_and_held_never_pass_a_cap_in_any_order_and_at_any_depth() -> None:
     run_state_machine_as_test(Books)
 

@@ -34,6 +34,7 @@ def lines() -> list[dict[str, object]]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("topology", ["single", "vote", "fan-out-join", "cascade"])
 @pytest.mark.parametrize("name", ["mmlu-pro", "zeroeval"])
 def test_the_engine_comes_to_what_pandas_computes(lines: list[dict[str, object]], name: str, topology: str) -> None:
@@ -74,6 +75,7 @@ def bound_by(log: OutcomeLog, worker: str) -> bool:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["mmlu-pro", "zeroeval"])
 def test_replay_cards_bound_every_call_that_was_recorded(name: str) -> None:
     log = open_log(FOLDER / name)

@@ -35,6 +35,7 @@ def test_what_a_single_workers_own_calls_tell_is_told_and_the_rest_is_named(eval
     assert "(--controls all): wise alone, random plans, the best fixed topology" in evaluated.notes
 
 
+@pytest.mark.full
 def test_a_worker_that_was_asked_for_some_tasks_only_is_no_control(evaluated: Evaluated) -> None:
     found = evaluated.entries("--conductor", "one=fixed:single?worker=rash", "--tasks", "3", controls="none")
     assert set(found) == {"one"}
@@ -43,6 +44,7 @@ def test_a_worker_that_was_asked_for_some_tasks_only_is_no_control(evaluated: Ev
     assert evaluated.calls == TASKS + 3
 
 
+@pytest.mark.full
 def test_the_calls_and_their_price_are_said_before_the_first(evaluated: Evaluated) -> None:
     evaluated.run("--conductor", VOTE, controls="")
     said = " ".join(evaluated.said.split())
@@ -60,6 +62,7 @@ def test_with_a_limit_of_nothing_the_price_is_said_and_nothing_paid(evaluated: E
     assert "paid calls, $3.12; the baselines at most" in " ".join(evaluated.said.split())
 
 
+@pytest.mark.full
 def test_all_controls_play_where_nobody_is_asked_for_or_nothing_costs(evaluated: Evaluated) -> None:
     assert {"wise", "rash", "random plans"} <= set(evaluated.entries(controls=""))
     evaluated.config((evaluated.folder / "shikisha.toml").read_text().replace("0.25", "0").replace("0.01", "0"))

@@ -110,6 +110,7 @@ async def test_an_endless_program_is_wrong_in_time(jail: ProcessSandbox, style: 
     assert "no end after 0.3 s" in grade_.evidence
 
 
+@pytest.mark.full
 async def test_one_that_holds_on_is_ended_by_the_sandbox_and_the_test_is_told() -> None:
     async with new_jail(seconds=2.0) as short:
         grade_ = await grade(short, "function", DEAF, seconds=0.1)
@@ -117,6 +118,7 @@ async def test_one_that_holds_on_is_ended_by_the_sandbox_and_the_test_is_told() 
     assert grade_.evidence == "test 1 of 2, twice([1, 2]): TimeoutError: more than 2 seconds"
 
 
+@pytest.mark.full
 async def test_many_slow_tests_are_no_endless_one() -> None:
     pairs = [{"input": [[number]], "output": [2 * number]} for number in range(5)]
     program = "import time\ndef twice(xs):\n    time.sleep(1)\n    return [2 * x for x in xs]"

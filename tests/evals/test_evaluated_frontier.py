@@ -59,7 +59,7 @@ def test_without_a_policy_there_is_no_curve(conductors: list[str], folder: Path)
 
 def test_a_log_without_one_of_its_workers_is_refused(folder: Path, tmp_path: Path) -> None:
     write(HELD.select_workers(("cheap", "dear")), tmp_path / "log")
-    with pytest.raises(ConfigError, match="asks middle, of whom the log"):
+    with pytest.raises(ConfigError, match="asks middle, and the log"):
         policy_frontiers(EvaluationSetup(keep="", log=str(tmp_path / "log")), [f"policy:{folder / 'our.policy'}"])
 
 

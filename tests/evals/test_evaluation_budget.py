@@ -71,6 +71,7 @@ def test_what_a_judge_costs_is_counted_once(tmp_path: Path) -> None:
     assert sum(float(str(entry["paid"])) for entry in found.values()) == pytest.approx(evaluated.dollars)
 
 
+@pytest.mark.full
 def test_a_limit_and_a_journal_make_no_failures_of_runs_that_were_cut_short(tmp_path: Path) -> None:
     evaluated = Evaluated(tmp_path)
     journal = ("--journal", str(tmp_path / "runs.db"))
@@ -82,6 +83,7 @@ def test_a_limit_and_a_journal_make_no_failures_of_runs_that_were_cut_short(tmp_
     assert all(not entry["failures"] for entry in found.values())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("journal", [(), ("--journal", "runs.db")])
 def test_the_samples_of_a_vote_that_was_cut_short_are_three_different_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: tuple[str, ...]
@@ -165,6 +167,7 @@ async def test_a_reply_is_found_again_by_whoever_gave_up_while_it_was_being_writ
     assert worker.calls == 1
 
 
+@pytest.mark.full
 def test_how_long_a_run_takes_does_not_hang_on_who_paid_for_its_replies(tmp_path: Path) -> None:
     slow = TWO.replace("price = { call = 0.25 }", "price = { call = 0.25 }\nseconds = [0.2]")
     asked = ("--conductor", "again=fixed:single?worker=wise", "--conductor", "twice=fixed:chain?workers=wise,wise")

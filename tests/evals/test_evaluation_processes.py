@@ -30,6 +30,7 @@ def test_what_a_users_function_prints_is_no_part_of_the_report(tmp_path: Path, p
     assert "grading It is 4." in done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("first", "then"), [("2", "3"), ("3", "1"), ("1", "2")])
 def test_another_number_of_processes_finds_every_reply(tmp_path: Path, first: str, then: str) -> None:
     evaluated = Evaluated(tmp_path)
@@ -44,6 +45,7 @@ def test_another_number_of_processes_finds_every_reply(tmp_path: Path, first: st
     ]
 
 
+@pytest.mark.full
 def test_torn_lines_in_several_files_cost_the_torn_replies_alone(tmp_path: Path) -> None:
     evaluated = Evaluated(tmp_path)
     before = evaluated.entries("--processes", "2")

@@ -212,6 +212,7 @@ render_html_report(EvaluationReport("t", "v", "", (), (), None, (), (), {}, {}))
     assert "MissingExtra: the HTML page needs the extra 'eval': pip install 'shikisha[eval]'" in done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.recorded
 @pytest.mark.skipif(not RECORDED.is_dir(), reason=f"no recorded answers in {RECORDED}")
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ async def test_every_recorded_answer_has_its_recorded_score() -> None:
 
 PATCH = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-1\n+2\n"
 ONE, TWO, THREE = "some__repo-1", "some__repo-2", "other__thing-lib-3"
-MINE, YOURS = "service/mine", "yours"
+MINE, YOURS = "vendor/mine", "yours"
 
 
 def prediction(instance: str, model: str, patch: str | None = PATCH) -> dict[str, object]:

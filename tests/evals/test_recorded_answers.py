@@ -30,6 +30,7 @@ def texts(name: str, worker: str) -> Iterator[tuple[str, str, str | None, float]
             yield gold.answer or "", response, outcome.answer, outcome.score or 0.0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("worker", ["gpt4o@hist", "mathstral-7B", "Meta-Llama-3_1-70B-Instruct"])
 def test_the_letter_is_the_recorded_one_wherever_both_found_one(worker: str) -> None:
     pairs = [(canonicalize(text, AnswerForm.CHOICE, 10), answer) for _, text, answer, _ in texts("mmlu-pro", worker)]

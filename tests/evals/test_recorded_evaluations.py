@@ -170,6 +170,7 @@ def differences(samples: Mapping[str, Sample], series: pd.Series) -> list[tuple[
     return [(task, s.score, told.get(task)) for task, s in samples.items() if s.score != told.get(task)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["llmrouter", "routellm-mmlu"])
 async def test_single_workers_of_logs_with_scores_alone_are_what_pandas_computes(name: str, tmp_path: Path) -> None:
     workers, table = workers_of(name), Table(name)

@@ -230,6 +230,7 @@ def counted(table: pd.DataFrame) -> EvaluationReport:
     return report_of(held)
 
 
+@pytest.mark.full
 @pytest.mark.recorded
 @pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no recorded answers in {FOLDER}")
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ def test_what_is_no_split_is_told_the_names_that_there_are() -> None:
     assert "heldout" in told.stderr
 
 
+@pytest.mark.full
 def test_held_out_tasks_are_the_test_split_under_either_name(tmp_path: Path) -> None:
     once = evaluated(tmp_path, "--split", "heldout", "--seed", "4")
     again = evaluated(tmp_path, "--split", "test", "--seed", "4")  # goes on with what is kept

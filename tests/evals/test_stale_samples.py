@@ -28,6 +28,7 @@ max_words = 200
 """
 
 
+@pytest.mark.full
 def test_another_right_answer_to_the_same_question_is_graded_anew_and_costs_nothing(tmp_path: Path) -> None:
     evaluated = Evaluated(tmp_path)
     assert accuracies(evaluated.entries(), "wise", "rash", "oracle") == [1.0, 0.0, 1.0]
@@ -37,6 +38,7 @@ def test_another_right_answer_to_the_same_question_is_graded_anew_and_costs_noth
     assert [found[name]["paid"] for name in ("wise", "rash")] == [0.0, 0.0]
 
 
+@pytest.mark.full
 def test_another_checker_for_the_same_question_grades_anew(tmp_path: Path) -> None:
     evaluated = Evaluated(tmp_path)
     evaluated.entries()
@@ -47,6 +49,7 @@ def test_another_checker_for_the_same_question_grades_anew(tmp_path: Path) -> No
     assert accuracies(evaluated.entries("--checker", "number"), "wise", "rash") == [1.0, 0.0]
 
 
+@pytest.mark.full
 def test_rows_that_did_not_change_are_not_played_again(tmp_path: Path) -> None:
     evaluated = Evaluated(tmp_path)
     evaluated.entries()
@@ -56,6 +59,7 @@ def test_rows_that_did_not_change_are_not_played_again(tmp_path: Path) -> None:
     assert sum(json.loads(line)["entrant"] == "wise" for line in lines) == len(SPLIT) + 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -77,6 +81,7 @@ def test_what_a_worker_comes_to_hangs_on_more_than_its_replies(tmp_path: Path, b
     assert _samples(tmp_path) == 2 * lines
 
 
+@pytest.mark.full
 def test_how_many_calls_at_once_changes_no_sample(tmp_path: Path) -> None:
     evaluated = Evaluated(tmp_path)
     evaluated.run()
@@ -86,6 +91,7 @@ def test_how_many_calls_at_once_changes_no_sample(tmp_path: Path) -> None:
     assert _samples(tmp_path) == lines
 
 
+@pytest.mark.full
 def test_a_planner_outside_the_pool_that_changes_plans_anew(tmp_path: Path) -> None:
     evaluated = Evaluated(tmp_path, TWO + PLANNED)
     assert accuracies(evaluated.entries("--conductor", "led"), "led") == [1.0]
@@ -96,6 +102,7 @@ def test_a_planner_outside_the_pool_that_changes_plans_anew(tmp_path: Path) -> N
     assert accuracies(evaluated.entries("--conductor", "lm:planner"), "lm:planner") == [1.0]
 
 
+@pytest.mark.full
 def test_rules_that_a_table_names_are_read_for_the_version_too(tmp_path: Path) -> None:
     rules = '[[rule]]\nworker = "wise"\n'
     (tmp_path / "rules.toml").write_text(rules)
@@ -105,6 +112,7 @@ def test_rules_that_a_table_names_are_read_for_the_version_too(tmp_path: Path) -
     assert accuracies(evaluated.entries("--conductor", "ruled"), "ruled") == [0.0]
 
 
+@pytest.mark.full
 def test_a_policy_file_that_changes_and_a_shelf_on_which_another_is_promoted_act_anew(tmp_path: Path) -> None:
     evaluated = Evaluated(tmp_path, TWO.replace("workers.wise", "workers.ann").replace("workers.rash", "workers.bob"))
     _, second = shelf_of(tmp_path / "shelf", asking("ann"), asking("bob"))
@@ -145,6 +153,7 @@ def test_a_report_of_the_harness_that_came_later_counts(tmp_path: Path) -> None:
     assert evaluated.entries(*asked, workers="")["mine"]["tasks"] == 1
 
 
+@pytest.mark.full
 def test_another_judge_of_the_same_name_judges_anew(tmp_path: Path) -> None:
     judge = '[workers.judge]\nkind = "scripted"\nanswers = "VERDICT: right"\n'
     rows = [{"id": "j", "prompt": "Is it nice?", "checker": "judge"}]

@@ -167,6 +167,7 @@ def test_drawing_counts_and_drawing_tasks_come_to_the_same() -> None:
     assert bootstrap(few) == pytest.approx((mean(few) - half, mean(few) + half), abs=0.001)
 
 
+@pytest.mark.full
 def test_the_interval_of_a_difference_holds_the_true_one_as_often_as_it_says() -> None:
     random, held = Random(7), 0
     for _ in range(1_000):

@@ -327,6 +327,7 @@ print(len(found), found.items[0].task.id)
 """
 
 
+@pytest.mark.full
 def test_a_folder_of_files_by_way_of_the_datasets_library(tmp_path: Path) -> None:
     written(tmp_path / "set" / "test.jsonl", sums(3))
     environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}

@@ -181,6 +181,7 @@ def lived(path: Path, prefix: str, seconds: float) -> set[str]:
     return {line for line in (first + rest).splitlines(keepends=True) if line.endswith("\n")}
 
 
+@pytest.mark.full
 async def test_invariant_4_what_was_acknowledged_outlives_kill_9(path: Path) -> None:
     chance = random.Random(4)
     for number in range(4):
@@ -189,6 +190,7 @@ async def test_invariant_4_what_was_acknowledged_outlives_kill_9(path: Path) -> 
         await check_holds_all(path, acknowledged)
 
 
+@pytest.mark.full
 async def test_several_processes_share_one_journal(path: Path) -> None:
     live = partial(asyncio.create_subprocess_exec, *LIVES, str(path), stdout=subprocess.DEVNULL)
     processes = [await live(f"{name}-", "40") for name in ("ann", "bob", "cyd")]

@@ -65,6 +65,7 @@ async def test_both_stores_make_the_same_chain(postgres_url: str, tmp_path: Path
     assert hashes[0] == hashes[1]
 
 
+@pytest.mark.full
 async def test_several_processes_share_one_journal(postgres_url: str) -> None:
     names = ("ann", "bob", "cyd")
     live = [[*LIVES, postgres_url, f"{name}-", "20"] for name in names]

@@ -91,6 +91,7 @@ def folder() -> Iterator[Path]:
         yield made
 
 
+@pytest.mark.full
 def test_a_journal_on_read_only_media_is_verified_and_read(folder: Path) -> None:
     verified, runs, explained, traced, exported, listed = read(folder, *READING)
     assert verified[0] == 0, verified
@@ -110,6 +111,7 @@ def test_an_edit_is_found_there_too(folder: Path) -> None:
     assert "NOT intact" in verified[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("index", [False, True])
 def test_what_is_only_in_the_log_beside_it_is_read(folder: Path, index: bool) -> None:
     """As when the media were taken from a machine that was writing."""
@@ -131,6 +133,7 @@ def test_what_is_only_in_the_log_beside_it_is_read(folder: Path, index: bool) ->
     assert "later?" in runs[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["feedback last --score 1", "run again"])
 def test_what_would_be_written_is_refused(folder: Path, command: str) -> None:
     ((code, _, said),) = read(folder, command)

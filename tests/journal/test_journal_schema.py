@@ -99,6 +99,7 @@ async def test_many_that_open_a_fresh_store_at_once_all_succeed(path: Path) -> N
         assert (await journal.verify()).count == 8
 
 
+@pytest.mark.full
 async def test_processes_that_open_a_fresh_store_at_once_all_succeed(path: Path) -> None:
     command = [sys.executable, str(SUPPORT / "journal_process.py"), str(path)]
     processes = [

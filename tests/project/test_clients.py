@@ -66,6 +66,7 @@ def gold() -> str:
 GOLD = gold()
 
 
+@pytest.mark.full
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", ["openai_python", "langchain_chat", "pydantic_ai_agent", "litellm_client"])
 async def test_a_python_client_gets_its_answers(at: At, folder: Path, name: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from paths import ROOT
 from serving import At, served_process
 
@@ -60,6 +61,7 @@ async def line(started: asyncio.subprocess.Process) -> str:
     return (await asyncio.wait_for(started.stdout.readline(), 60)).decode().strip()
 
 
+@pytest.mark.full
 async def test_a_ticket_is_drafted_from_the_knowledge_base_and_waits_for_a_person(tmp_path: Path) -> None:
     folder = EXAMPLES / "triage"
     async with process(None, str(folder / "knowledge.py"), "0") as knowledge, chat_server(desk) as models:
@@ -90,6 +92,7 @@ def changed(repository: Path) -> None:
         (repository / name).write_text("x = 2\n")
 
 
+@pytest.mark.full
 async def test_every_changed_file_is_reviewed_by_two_who_do_not_see_each_other(tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     changed(repository)

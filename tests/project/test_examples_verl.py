@@ -156,6 +156,7 @@ def shows(row: Row, worker: str) -> bool:
     return worker in pool and {"id": task, "answer": worker}.items() <= next(r for r in ROWS if r["id"] == task).items()
 
 
+@pytest.mark.full
 def test_rows_of_the_rehearsal_by_the_command_line(tmp_path: Path) -> None:
     recipe = HERE / "recipes" / "conductor-7b.toml"
     command = [sys.executable, str(VERL / "dataset.py"), str(recipe), "--count", "4", "--out", "data"]

@@ -73,6 +73,7 @@ def test_the_public_surface_is_what_all_says() -> None:
         _ = shikisha.Nothing
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", FILES, ids=MODULES)
 def test_every_module_says_what_it_is_for_and_is_short(path: Path) -> None:
     assert ast.get_docstring(tree(path))

@@ -38,6 +38,7 @@ def test_the_rows_of_the_page_are_a_log(tmp_path: Path) -> None:
     assert (log.task_ids, log.workers) == (("t1",), ("cheap", "dear"))
 
 
+@pytest.mark.full
 def test_every_command_of_the_page_works_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(panel(tasks=MIN_TASKS + 10), tmp_path / "outcomes")

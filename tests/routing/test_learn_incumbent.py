@@ -94,6 +94,7 @@ def test_what_is_shown_to_be_as_good_is_written_next_to_the_conductor_in_use(tmp
     assert "in use: lm:planner" in said
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("scores", "says"),
     [
@@ -116,6 +117,7 @@ def test_what_is_worse_or_too_little_known_is_not_written(
     assert not out.exists()
 
 
+@pytest.mark.full
 def test_runs_of_one_whole_step_and_a_few_trials_are_no_conductor_in_force(tmp_path: Path) -> None:
     scores = dict.fromkeys(range(TASKS), 1.0)
     learn(str(a_log(tmp_path / "one", scores, parted=0)), "--out", str(tmp_path / "one.policy"))

@@ -89,6 +89,7 @@ def test_a_log_that_is_too_small_gives_the_rule_and_says_so() -> None:
     assert any("too few" in note for note in policy.about.notes)
 
 
+@pytest.mark.full
 def test_load_limits_keep_to_the_rule_and_say_so() -> None:
     policy = select_policy(panel(tasks=300), LearningOptions(preference=RoutingPreference(limits={"dear": 0.2})))
     assert [rung.name for rung in policy.rungs] == [TABLE]

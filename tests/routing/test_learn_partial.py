@@ -109,6 +109,7 @@ def test_a_log_without_chance_supports_what_was_done_and_nothing_else() -> None:
     assert mix.accuracy == pytest.approx(HELD.won[there].mean())
 
 
+@pytest.mark.full
 def test_the_log_of_a_cascade_says_nothing_of_those_who_are_asked_where_others_fail() -> None:
     there = np.stack([np.ones(3000, bool), np.zeros(3000, bool), HELD.won[:, 0] == 0], axis=1)
     policy = fit_partial_log(asked(HELD, there, np.ones(3)))
@@ -118,6 +119,7 @@ def test_the_log_of_a_cascade_says_nothing_of_those_who_are_asked_where_others_f
     assert policy.rung().dial.points[-1].accuracy == pytest.approx(HELD.won[:, 0].mean())
 
 
+@pytest.mark.full
 def test_tasks_that_some_did_together_carry_a_policy_that_asks_several(several: Policy) -> None:
     assert several.kept == POLICY
     gains = evidence(several, POLICY).gains
@@ -152,6 +154,7 @@ def test_one_worker_a_task_carries_no_policy_that_asks_several() -> None:
     assert "no stopping rule: no two workers share 300 tasks" in notes(policy)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [0, 5, 6])
 def test_a_gain_that_may_be_chance_is_not_taken(seed: int) -> None:
     sole = {"good": Made(0.9, 0.5), "bad": Made(0.3, 0.4), "worse": Made(0.2, 0.3)}

@@ -67,6 +67,7 @@ async def fits(page: Page) -> bool:
     return bool(await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
 
 
+@pytest.mark.full
 async def test_a_task_is_tried_its_plan_shown_and_its_run_seen_to_its_end(tmp_path: Path) -> None:
     async with (
         served(tmp_path, HARBOUR) as at,
@@ -119,6 +120,7 @@ async def hesitating(more: asyncio.Event, end: asyncio.Event) -> AsyncIterator[s
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
 
 
+@pytest.mark.full
 async def test_a_growing_answer_is_seen_and_what_a_reader_opened_stays_open(tmp_path: Path) -> None:
     more, end = asyncio.Event(), asyncio.Event()
     async with hesitating(more, end) as endpoint:
@@ -144,6 +146,7 @@ async def test_a_growing_answer_is_seen_and_what_a_reader_opened_stays_open(tmp_
             assert seen.nothing
 
 
+@pytest.mark.full
 async def test_a_call_is_approved_on_a_telephone_while_somebody_watches_the_run(tmp_path: Path) -> None:
     plan = Plan((Step('{"order": 1182, "amount": 18.4}', 2),))
     async with (
@@ -169,6 +172,7 @@ async def test_a_call_is_approved_on_a_telephone_while_somebody_watches_the_run(
         assert seen_there.nothing
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 async def test_every_page_fits_its_window_and_can_be_used_by_keyboard(tmp_path: Path, size: dict[str, int]) -> None:
     steps = [Step(f"part {index} " + "w" * 60, index % 2, tuple(range(index))) for index in range(5)]
@@ -191,6 +195,7 @@ async def test_every_page_fits_its_window_and_can_be_used_by_keyboard(tmp_path: 
         assert seen.nothing
 
 
+@pytest.mark.full
 async def test_the_list_of_runs_refreshes_itself(tmp_path: Path) -> None:
     async with (
         served(tmp_path, HARBOUR) as at,
@@ -203,6 +208,7 @@ async def test_the_list_of_runs_refreshes_itself(tmp_path: Path) -> None:
         assert seen.nothing
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("payloads", [SOME, ALL])
 async def test_payloads_run_where_nothing_escapes_them(payloads: tuple[str, ...]) -> None:
     """Without this the next tests could be blind."""
@@ -248,6 +254,7 @@ def toml_text(text: str) -> str:
     return f'"{told}"'
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("payloads", [SOME, ALL])
 async def test_payloads_as_tasks_and_answers_do_nothing_on_any_page(tmp_path: Path, payloads: tuple[str, ...]) -> None:
     async with (
@@ -275,6 +282,7 @@ async def test_payloads_as_tasks_and_answers_do_nothing_on_any_page(tmp_path: Pa
         assert seen.nothing
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("payloads", [SOME, ALL])
 async def test_payloads_in_questions_and_forms_do_nothing(tmp_path: Path, payloads: tuple[str, ...]) -> None:
     async with (
@@ -297,6 +305,7 @@ async def test_payloads_in_questions_and_forms_do_nothing(tmp_path: Path, payloa
         assert seen.nothing
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("payloads", [SOME, ALL])
 async def test_payloads_that_arrive_while_one_watches_do_nothing(tmp_path: Path, payloads: tuple[str, ...]) -> None:
     slow = echo(payloads).replace('kind = "scripted"\nanswers', 'kind = "scripted"\nseconds = [0.25]\nanswers')

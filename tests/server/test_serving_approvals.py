@@ -168,6 +168,7 @@ async def test_a_second_word_is_told_that_it_comes_second(here: Here) -> None:
     assert (await here.say(found["id"]))[0] == 409
 
 
+@pytest.mark.full
 async def test_a_run_that_waits_in_vain_is_ended_by_the_server(here: Here) -> None:
     run = await here.begun("soon")
     ended = await here.seen(run, until="ended")

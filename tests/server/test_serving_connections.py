@@ -186,6 +186,7 @@ async def test_who_waits_for_a_long_run_is_waited_for_whatever_it_sent_ahead(tmp
         assert b"at last" in await client.rest()
 
 
+@pytest.mark.full
 async def test_a_stream_that_is_silent_for_long_is_alive(tmp_path: Path) -> None:
     async with impatient(tmp_path) as (at, crowd), at.http() as http:
         run = (await http.post("/runs", json={"prompt": "hello", "conductor": "asking"})).json()["id"]
@@ -266,6 +267,7 @@ async def test_a_head_without_end_is_not_read_for_long(tmp_path: Path, begun: by
         await healthy(at)
 
 
+@pytest.mark.full
 async def test_bodies_beyond_what_is_held_at_once_are_told_to_come_again(tmp_path: Path) -> None:
     async with impatient(tmp_path, patience=ConnectionTimeouts()) as (at, _):
         request = posted(at, chat("shikisha/late", "x" * 1_500_000))

@@ -80,6 +80,7 @@ async def test_what_came_through_too_many_servers_is_refused_in_every_api(tmp_pa
         assert (await http.get("/runs")).json()["data"] == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("more", ["", "stream = false"])
 async def test_a_server_that_asks_itself_refuses_after_as_many_runs_as_servers_may_be_between(
     tmp_path: Path, more: str

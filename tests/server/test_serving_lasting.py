@@ -276,6 +276,7 @@ async def test_nobody_else_performs_what_a_server_performs(tmp_path: Path, url: 
         assert await at.state(run) == ServedState.STOPPED
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("signals", "within"), [(1, 60.0), (2, 5.0)], ids=["once", "twice"])
 async def test_a_server_that_is_told_to_stop_releases_its_runs(tmp_path: Path, signals: int, within: float) -> None:
     drain = 0.2 if signals == 1 else 60.0

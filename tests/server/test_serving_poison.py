@@ -106,6 +106,7 @@ async def poisonable(folder: Path, end: str = "") -> AsyncIterator[Server]:
         await server.process.wait()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "status"),
     [
@@ -130,6 +131,7 @@ async def test_what_takes_a_server_down_is_blamed_at_once(tmp_path: Path, kind: 
         assert KEY not in server.said
 
 
+@pytest.mark.full
 async def test_the_second_time_it_is_quarantined_shown_and_released_by_an_admin(tmp_path: Path) -> None:
     async with poisonable(tmp_path) as server:
         await server.order("POISON exit")
@@ -200,6 +202,7 @@ async def shikisha(folder: Path, *words: str) -> tuple[int, str]:
 CONTAINED = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "status"), [("exit", 3), ("spin", 128 + signal.SIGABRT)])
 async def test_the_first_process_of_a_container_waits_for_the_watchdog(tmp_path: Path, kind: str, status: int) -> None:
     if shutil.which("unshare") is None or subprocess.run([*CONTAINED, "true"], check=False, stderr=-3).returncode:  # noqa: ASYNC221, S603 - a moment, our own words
@@ -211,6 +214,7 @@ async def test_the_first_process_of_a_container_waits_for_the_watchdog(tmp_path:
     assert (await server.blamed())[2] == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["panic", "system_exit"])
 async def test_what_foreign_code_raises_ends_no_server(tmp_path: Path, kind: str) -> None:
     async with poisonable(tmp_path) as server, server.http() as http:
@@ -219,6 +223,7 @@ async def test_what_foreign_code_raises_ends_no_server(tmp_path: Path, kind: str
         assert (await http.get("/healthz")).status_code == 200
 
 
+@pytest.mark.full
 async def test_a_server_that_was_stopped_by_a_signal_or_slept_is_not_ended(tmp_path: Path) -> None:
     async with poisonable(tmp_path) as server, server.http() as http:
         assert server.process is not None
@@ -230,6 +235,7 @@ async def test_a_server_that_was_stopped_by_a_signal_or_slept_is_not_ended(tmp_p
         assert server.process.returncode is None
 
 
+@pytest.mark.full
 async def test_kill_9_blames_nobody_and_a_clean_end_says_goodbye(tmp_path: Path) -> None:
     async with poisonable(tmp_path) as server:
         assert server.process is not None

@@ -138,6 +138,7 @@ async def test_a_no_ends_the_run_without_an_answer(tmp_path: Path) -> None:
         assert caught.value.status_code == 403
 
 
+@pytest.mark.full
 async def test_whoever_may_not_approve_cannot_and_waits_only_so_long(tmp_path: Path) -> None:
     async with responding(tmp_path, by_model, ASKS) as (at, client):
         first = await client.responses.create(model="shikisha", input="hello")

@@ -5,11 +5,13 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from serving import served_process
 
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 
+@pytest.mark.full
 async def test_made_up_requests_get_no_server_error_and_nothing_that_is_not_documented(tmp_path: Path) -> None:
     st = str(Path(sys.executable).with_name("st"))
     async with served_process(tmp_path) as (at, _):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
+import pytest
 from serving import served_process
 
 from shikisha.server.pages.login import LOGIN_COOKIE
@@ -163,6 +164,7 @@ async def _pages(url: str, told: Told) -> None:
             told.heard.append(answer.text)
 
 
+@pytest.mark.full
 async def test_invariant_8_no_planted_key_is_found_anywhere(tmp_path: Path) -> None:
     told = Told()
     async with gossip(told) as url:

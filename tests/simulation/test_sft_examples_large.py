@@ -58,6 +58,7 @@ def drawn() -> tuple[SimulatedTask, ...]:
     return tuple(generate_tasks(WordingSplit.HELDOUT, 21, LARGE_TASKS, 400))
 
 
+@pytest.mark.full
 def test_a_lesson_hangs_on_seed_and_index_alone() -> None:
     assert all(
         generate_example(3, index, LARGE_MIXTURE) == one for index, one in reversed(list(enumerate(taught()[:30])))

@@ -118,8 +118,8 @@ from shikisha.server.app import create_app
 from shikisha.server.lifecycle.process import open_service
 
 async def main():
-    composition = load(Path(sys.argv[1]), {})
-    async with open_house(composition) as service:
+    container = load_config(Path(sys.argv[1]), {})
+    async with open_service(container) as service:
         through = ASGITransport(app=create_app(service))
         key = {"authorization": f"Bearer {service.first_key}"}
         async with AsyncClient(transport=through, base_url="http://localhost", headers=key) as client:

@@ -120,6 +120,7 @@ async def test_a_loss_that_is_no_number_moves_no_weight(backend: type[GRPOLoop] 
     assert farthest(begun, model()) == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("variant", VARIANTS)
 async def test_trl_takes_the_same_steps(variant: str) -> None:
     table = VARIANTS[variant]

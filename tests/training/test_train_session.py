@@ -78,6 +78,7 @@ async def test_a_run_ends_with_a_conductor_that_learned_and_its_card(order: Trai
     assert json.loads((result.folder / "card.json").read_text())["metrics"]["step"] == 6
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("at", [0, 3])
 async def test_what_is_there_before_the_first_step_is_searched_for_garbage_after_the_last_only(
     order: TrainingJob, at: int
@@ -105,6 +106,7 @@ def test_what_somebody_else_has_left_out_of_these_searches_stays_left_out() -> N
         gc.unfreeze()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("at", [1, 2, 3, 5])
 async def test_a_run_that_was_broken_off_goes_on_as_the_unbroken_one(order: TrainingJob, at: int) -> None:
     whole = await train(replace(order, folder=order.folder.with_name("whole")))
@@ -118,6 +120,7 @@ async def test_a_run_that_was_broken_off_goes_on_as_the_unbroken_one(order: Trai
     assert resumed.judged == whole.judged
 
 
+@pytest.mark.full
 async def test_a_damaged_checkpoint_costs_some_steps_and_nothing_else(order: TrainingJob) -> None:
     whole = await train(replace(order, folder=order.folder.with_name("whole")))
     with pytest.raises(Broken):
@@ -129,6 +132,7 @@ async def test_a_damaged_checkpoint_costs_some_steps_and_nothing_else(order: Tra
     assert weights(resumed.folder) == weights(whole.folder)
 
 
+@pytest.mark.full
 async def test_a_finished_run_has_nothing_left_to_do(order: TrainingJob) -> None:
     first = await train(order)
     before = weights(first.folder), figures(order.folder)
@@ -136,6 +140,7 @@ async def test_a_finished_run_has_nothing_left_to_do(order: TrainingJob) -> None
     assert (weights(again.folder), figures(order.folder)) == before
 
 
+@pytest.mark.full
 async def test_a_run_is_gone_on_with_only_where_that_is_asked_for(order: TrainingJob) -> None:
     with pytest.raises(Broken):
         await train(replace(order, watchers=[breaking(3)]))
@@ -146,6 +151,7 @@ async def test_a_run_is_gone_on_with_only_where_that_is_asked_for(order: Trainin
     assert "no checkpoint to resume yet" in noted[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -168,6 +174,7 @@ async def test_a_checkpoint_of_other_settings_is_refused(
         assert (await train(again)).steps == 6
 
 
+@pytest.mark.full
 async def test_a_checkpoint_from_before_a_setting_was_there_is_gone_on_with(order: TrainingJob) -> None:
     with pytest.raises(Broken):
         await train(replace(order, watchers=[breaking(3)]))
@@ -202,6 +209,7 @@ async def test_weights_that_are_no_numbers_end_training_and_are_not_kept(order: 
     assert all(bool(each.isfinite().all()) for each in load_tensors(kept.folder / "model.safetensors").values())
 
 
+@pytest.mark.full
 async def test_spent_dollars_end_training_with_everything_kept_and_more_go_on(order: TrainingJob, model: Path) -> None:
     whole = await train(replace(order, folder=order.folder.with_name("whole")))
     capped = settings(model, second={"share": 0.5}, spend={"dollars": whole.spent * 0.6}, keep={"every": 6})
@@ -222,6 +230,7 @@ def school() -> SFTSource:
     return SFTSource(lesson, lesson, lesson, words)
 
 
+@pytest.mark.full
 async def test_a_warm_start_from_scratch_goes_on_as_the_unbroken_one(tmp_path: Path) -> None:
     sizes = {"layers": 2, "width": 32, "heads": 2, "inner": 64, "longest": 400}
     wanted = settings(tmp_path, model={"start": "", **sizes}, warm={"steps": 30, "batch": 4}, keep={"every": 1})
@@ -242,6 +251,7 @@ async def test_a_warm_start_from_scratch_goes_on_as_the_unbroken_one(tmp_path: P
     assert weights(again.folder) == weights(whole.folder)
 
 
+@pytest.mark.full
 async def test_a_kill_costs_some_minutes_however_long_it_is_to_the_next_checkpoint(
     tmp_path: Path, order: TrainingJob
 ) -> None:
@@ -267,6 +277,7 @@ async def test_a_kill_costs_some_minutes_however_long_it_is_to_the_next_checkpoi
     assert [place.folder_name for place in CheckpointStore(still.folder, 1, print).places()] == ["step-000000"]
 
 
+@pytest.mark.full
 async def test_a_kill_in_the_first_lessons_leaves_something_to_go_on_from(tmp_path: Path) -> None:
     sizes = {"layers": 2, "width": 32, "heads": 2, "inner": 64, "longest": 400}
     wanted = settings(tmp_path, model={"start": "", **sizes}, warm={"steps": 12, "batch": 4})
@@ -282,6 +293,7 @@ async def test_a_kill_in_the_first_lessons_leaves_something_to_go_on_from(tmp_pa
     assert weights((await train(replace(order, resume=True))).folder) == weights(whole.folder)
 
 
+@pytest.mark.full
 async def test_lessons_stop_where_they_are_told_to_and_go_on_from_there(tmp_path: Path) -> None:
     sizes = {"layers": 2, "width": 32, "heads": 2, "inner": 64, "longest": 400}
     wanted = settings(tmp_path, model={"start": "", **sizes}, warm={"steps": 12, "batch": 4})
@@ -419,6 +431,7 @@ def lacking(folder: Path) -> None:
     save_file(held, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+@pytest.mark.full
 async def test_what_ends_a_run_is_itself_a_beginning(order: TrainingJob, tmp_path: Path) -> None:
     first: TrainingResult = await train(order)
     second = await train(TrainingJob(settings(first.folder), ground(), tmp_path / "second"))

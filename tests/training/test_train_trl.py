@@ -53,6 +53,7 @@ def remembered(trained: PlanGRPOTrainer) -> TrainingState:
     return TrainingState(held.tensors, {**held.facts, "source": trained.curriculum.state()})
 
 
+@pytest.mark.full
 def test_a_resumed_training_is_the_unbroken_one() -> None:
     whole, begun, again = trainer(unbroken := model()), trainer(halted := model()), trainer(resumed := model(5))
     told, state = list[StepMetrics](), remembered(begun)
@@ -76,6 +77,7 @@ def test_a_resumed_training_is_the_unbroken_one() -> None:
     assert all(torch.equal(each, weights(resumed)[name]) for name, each in weights(unbroken).items())
 
 
+@pytest.mark.full
 async def test_step_by_step_it_is_the_same_training() -> None:
     table, at_once, by_step = settings(), model(), model()
     PlanGRPOTrainer(at_once, tokenizer(), source(), scorer(), table).run()
@@ -105,6 +107,7 @@ class Waiting(PlanScorer):
         return [[ScoredPlan(float(len(text) % 2)) for text in written] for written in texts]
 
 
+@pytest.mark.full
 async def test_a_cancelled_step_touches_no_weight_and_can_be_taken_again() -> None:
     begun, slow = model(), Waiting()
     stepped = TrlLoop(begun, tokenizer(), source(), slow, settings())
@@ -119,6 +122,7 @@ async def test_a_cancelled_step_touches_no_weight_and_can_be_taken_again() -> No
     assert (await stepped.advance()).number == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("begun", [model, foreign])
 def test_a_worker_that_fails_is_masked_and_counted(begun: Begin) -> None:
     made, masked = PlanGRPOTrainer(begun(), tokenizer(), source(faulty=True), scorer(), settings()), list[float]()
@@ -134,6 +138,7 @@ def test_a_worker_that_fails_is_masked_and_counted(begun: Begin) -> None:
     assert max(masked) > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("begun", [model, foreign])
 def test_adapters_learn_and_nothing_else_does(begun: Begin) -> None:
     made, told = begun(), list[StepMetrics]()
@@ -206,6 +211,7 @@ def test_a_chat_is_instructions_and_a_briefing() -> None:
     assert "| how many?" in chat[1]["content"]
 
 
+@pytest.mark.full
 def test_a_model_that_reads_chats_is_trained_by_its_template() -> None:
     chats = wrap_tokenizer(
         tokenizer(), 0, 1, "{% for turn in messages %}{{ turn.role }}: {{ turn.content }}\n{% endfor %}plan\n"
@@ -217,6 +223,7 @@ def test_a_model_that_reads_chats_is_trained_by_its_template() -> None:
     assert any(not torch.equal(each, weights(made)[name]) for name, each in weights(model()).items())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("table", [{}, {"model": {"lora": 4}}])
 async def test_a_run_that_was_broken_off_goes_on_as_the_unbroken_one(table: dict[str, object], tmp_path: Path) -> None:
     given = {"backend": "trl", "second": {"share": 0.5}, **table}
@@ -237,6 +244,7 @@ async def test_a_run_that_was_broken_off_goes_on_as_the_unbroken_one(table: dict
     assert {name.rpartition(".")[2] for name in load_file(whole.folder / WEIGHTS)} == {"weight", "bias"}
 
 
+@pytest.mark.full
 async def test_a_run_by_trl_ends_as_one_by_the_plain_loop(tmp_path: Path) -> None:
     started, found = trainings.start(tmp_path / "start"), []
     for backend in ("trl", "plain"):

@@ -179,6 +179,7 @@ async def test_a_reset_is_a_reset() -> None:
     assert (await fault_of(act)).kind is FaultKind.RESET
 
 
+@pytest.mark.full
 async def test_nobody_there_is_a_connect_fault() -> None:
     with black_hole() as lost:
         for url in (closed_port(), lost):

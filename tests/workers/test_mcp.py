@@ -170,6 +170,7 @@ async def test_a_server_that_does_not_start_is_a_connect_fault(command: str) -> 
     await tool.aclose()
 
 
+@pytest.mark.full
 async def test_a_call_past_its_time_is_a_timeout() -> None:
     async with http_server() as url:
         tool = worker("stall", {"url": url}, seconds=3.0)
@@ -178,6 +179,7 @@ async def test_a_call_past_its_time_is_a_timeout() -> None:
     assert (fault.kind, fault.message) == (FaultKind.TIMEOUT, "no answer within 3 s")
 
 
+@pytest.mark.full
 async def test_a_server_that_says_nothing_is_a_fault_in_time() -> None:
     tool = worker("add", {"command": "sleep", "args": ["60"]}, seconds=1.0)
     try:

@@ -44,15 +44,19 @@ class Group:
 
 
 GROUPS = {
-    "labels": Group(("clearance.py",), ("test_clearance.py",)),
+    "labels": Group(("core/visibility.py",), ("core/test_clearance.py",)),
     "approvals": Group(
-        ("approval.py", "people.py"), ("test_approvals.py", "test_oversight.py", "test_engine_resume_edges.py")
+        ("engine/approvals.py", "engine/questions.py"),
+        ("engine/test_approvals.py", "engine/test_oversight.py", "engine/test_engine_resume_edges.py"),
     ),
-    "ledger": Group(("ledger.py",), ("test_ledger.py", "test_conduct.py", "test_children.py")),
+    "ledger": Group(
+        ("engine/budget_ledger.py",), ("engine/test_ledger.py", "engine/test_conduct.py", "engine/test_children.py")
+    ),
     "model selection": Group(
-        ("learn/ladder.py", "learn/verdict.py"), ("test_learn_ladder.py", "test_learn_trial.py", "test_learn_review.py")
+        ("routing/fit/model_selection.py", "routing/fit/online_evaluation.py"),
+        ("routing/test_learn_ladder.py", "routing/test_learn_trial.py", "routing/test_learn_review.py"),
     ),
-    "compensation": Group(("undo.py",), ("test_undo.py",)),
+    "compensation": Group(("engine/compensation.py",), ("engine/test_undo.py",)),
     "leases": Group(
         ("server/store/claims.py",),
         ("server/test_store.py", "server/test_store_holding.py", "server/test_store_blame.py"),
@@ -66,7 +70,7 @@ GROUPS = {
         ("evals/graders/code_tests.py", "evals/graders/code.py"),
         ("evals/test_code_tests.py", "evals/test_value_comparison.py", "evals/test_harness.py"),
     ),
-    "pools": Group(("pool.py",), ("test_pool.py",)),
+    "pools": Group(("engine/pool.py",), ("engine/test_pool.py",)),
 }
 
 

@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 from shikisha.core.budget import Caps
 from shikisha.core.errors import TaskError
 from shikisha.core.events import RunStarted
-from shikisha.core.messages import Attachment, ChatMessage, Json, MediaKind, Speaker, ToolCall, ToolExchange, ToolResult
+from shikisha.core.messages import (
+    REQUIRED_TOOL,
+    Attachment,
+    ChatMessage,
+    Json,
+    MediaKind,
+    Speaker,
+    ToolCall,
+    ToolExchange,
+    ToolResult,
+    name_tool_choice,
+    tool_name,
+)
 from shikisha.core.run import Run
 from shikisha.core.task import Task, storage_problem
 from shikisha.journal.codec import body_text, decode_event, encode_event
@@ -43,10 +55,15 @@ tasks = st.builds(
         ),
         max_size=2,
     ).map(tuple),
-    tools=st.just(()) | st.just((TOOL,)),
     parallel_tool_calls=st.none() | st.booleans(),
     answer_schema=st.none() | st.dictionaries(words, values, max_size=2),
     options=st.dictionaries(st.sampled_from(["stop", "seed", "verbosity"]), values, max_size=2),
+)
+plain_tasks = tasks
+tasks = plain_tasks | st.builds(
+    lambda task, choice: replace(task, tools=(TOOL,), tool_choice=choice),
+    plain_tasks,
+    st.sampled_from(["", REQUIRED_TOOL, name_tool_choice(tool_name(TOOL))]),
 )
 texts = st.text(min_size=1).filter(lambda text: bool(text.strip()) and "\0" not in text)
 
@@ -94,6 +111,7 @@ def test_a_task_comes_back_from_the_journal_as_it_was(task: Task) -> None:
         caps=Caps(),
         prompt=task.prompt,
         parallel_tool_calls=task.parallel_tool_calls,
+        tool_choice=task.tool_choice,
         **task.bodies(),
     )
     entry = encode_event(begun)
@@ -145,6 +163,9 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"tools": ({"type": "web_search"},)}, "expected a function tool with a name"),
     ({"tools": ({"type": "function", "function": {}},)}, "expected a function tool with a name"),
     ({"tools": (TOOL, TOOL)}, "two have the same name"),
+    ({"tools": (TOOL,), "tool_choice": "tool:g"}, "one of the tools \\(f\\)"),
+    ({"tools": (TOOL,), "tool_choice": "none"}, "one of the tools"),
+    ({"tool_choice": "required"}, "there are no tools"),
     ({"options": {"logprobs": True}}, "options: logprobs: expected some of"),
     ({"options": {"max_completion_tokens": 0}}, "expected a whole number from 1"),
     ({"options": {"max_completion_tokens": True}}, "expected a whole number from 1"),

@@ -58,7 +58,7 @@ async def serving(
 ) -> AsyncIterator[tuple[At, AsyncOpenAI]]:
     async with (
         chat_server(answers) as url,
-        served(folder, FILE.format(url=url, more=more, end=end)) as at,
+        served(folder, FILE.format(url=url, more=more, end=end.replace("{url}", url))) as at,
         at.openai() as client,
     ):
         yield at, client
@@ -182,6 +182,62 @@ async def test_a_run_waits_for_the_client_s_tools_and_goes_on_with_their_results
         run = await at.service.read_run(asked.id.removeprefix("chatcmpl-"))
         billed = [each.usage.total_tokens for each in (asked, said) if each.usage]
         assert sum(billed) == run.charged.tokens
+
+
+THIRD = """
+[workers.third]
+kind = "chat"
+model = "m3"
+base_url = "{url}"
+price = {input = 1.0, output = 2.0}
+tools = true
+[conductors.three]
+kind = "fixed"
+topology = "chain"
+workers = ["first", "third"]
+"""
+
+
+async def test_a_forced_call_reaches_the_last_worker_and_the_next_one_is_as_the_client_says_then(
+    tmp_path: Path,
+) -> None:
+    seen: list[object] = []
+
+    def choose(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        seen.append(asked.body.get("tool_choice"))
+        return adding(asked) if asked.tools else ScriptedAnswer(text="a plan")
+
+    async with serving(tmp_path, choose, end=THIRD) as (_, client):
+        named = {"type": "function", "function": {"name": "add"}}
+        asked = await client.chat.completions.create(
+            model="shikisha", messages=[HELLO], tools=[ADD], extra_body={"tool_choice": named}
+        )
+        assert asked.choices[0].finish_reason == "tool_calls"
+        said = await called(client, HELLO, *result_of(asked))
+        assert said.choices[0].message.content == "the sum is 3"
+        forced = await client.chat.completions.create(
+            model="shikisha/three", messages=[HELLO], tools=[ADD], tool_choice="required"
+        )
+        assert forced.choices[0].finish_reason == "tool_calls"
+        assert seen == [named, None, None, "required"]  # a chain's first worker has neither tools nor choice
+
+
+async def test_a_worker_that_ignores_a_forced_call_is_followed_by_its_fallback(tmp_path: Path) -> None:
+    def choose(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        return ScriptedAnswer(text="no") if asked.model == "m1" else adding(asked)
+
+    async with serving(tmp_path, choose, 'fallback = "third"', THIRD) as (_, client):
+        said = await client.chat.completions.create(
+            model="shikisha", messages=[HELLO], tools=[ADD], tool_choice="required"
+        )
+        assert said.choices[0].finish_reason == "tool_calls"
+    (tmp_path / "alone").mkdir()
+    async with serving(tmp_path / "alone", choose) as (_, client):
+        with pytest.raises(APIStatusError, match="requires one") as caught:
+            await client.chat.completions.create(
+                model="shikisha", messages=[HELLO], tools=[ADD], tool_choice="required"
+            )
+        assert (caught.value.status_code, caught.value.code) == (502, "refused")
 
 
 async def test_calls_are_streamed_as_indexed_deltas(tmp_path: Path) -> None:

@@ -7,7 +7,15 @@ from typing import cast
 import pytest
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase, CompletionCreateParamsStreaming
 
-from shikisha.core.messages import ChatMessage, MediaKind, Speaker, ToolCall, ToolExchange, ToolResult
+from shikisha.core.messages import (
+    REQUIRED_TOOL,
+    ChatMessage,
+    MediaKind,
+    Speaker,
+    ToolCall,
+    ToolExchange,
+    ToolResult,
+)
 from shikisha.core.task import Task
 from shikisha.server.chat.conversation import ATTACHMENT_ONLY_PROMPT, task_from_chat
 from shikisha.server.chat.schema import MAX_MESSAGES, PARAMETERS, ChatRequest, check_supported
@@ -61,8 +69,6 @@ def test_every_parameter_of_the_sdk_is_in_the_table_and_in_the_model() -> None:
         ("store", True),
         ("web_search_options", {}),
         ("moderation", {"model": "m"}),
-        ("tool_choice", "required"),
-        ("tool_choice", {"type": "function", "function": {"name": "add"}}),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(name: str, value: object) -> None:
@@ -186,6 +192,45 @@ def test_options_and_formats_reach_the_task() -> None:
     assert made.answer_schema == schema
     assert task(response_format={"type": "text"}).answer_schema is None
     assert task(tools=[ADD], tool_choice="none").tools == ()
+
+
+MUL = {"type": "function", "function": {"name": "mul"}}
+ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [MUL]}}
+
+
+@pytest.mark.parametrize(
+    ("given", "choice", "tools"),
+    [
+        ("auto", "", ("add", "mul")),
+        ("required", REQUIRED_TOOL, ("add", "mul")),
+        (MUL, "tool:mul", ("add", "mul")),
+        (ALLOWED, REQUIRED_TOOL, ("mul",)),
+        ("none", "", ()),
+    ],
+    ids=["auto", "required", "named", "allowed", "none"],
+)
+def test_a_tool_choice_reaches_the_task(given: object, choice: str, tools: tuple[str, ...]) -> None:
+    made = task(tools=[ADD, MUL], tool_choice=given)
+    assert (made.tool_choice, made.tool_names) == (choice, tools)
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        ({"type": "function", "function": {"name": "div"}}, "tool_choice.function.name"),
+        ({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [ADD | {"function": {"name": "x"}}]}},
+         "tool_choice.allowed_tools.tools[0].function.name"),
+        ({"type": "web_search"}, "tool_choice"),
+        ("any", "tool_choice"),
+        ([[]], "tool_choice"),
+    ],
+)  # fmt: skip
+def test_a_tool_choice_that_is_none_is_refused_by_name(given: object, param: str) -> None:
+    assert refused(tools=[{"type": "function", "function": {"name": "add"}}], tool_choice=given).param == param
+
+
+def test_a_call_cannot_be_required_without_tools() -> None:
+    assert refused(tool_choice="required").param == "tool_choice"
 
 
 def test_the_documented_body_stands_by_itself() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from shikisha.core.messages import ChatMessage, Speaker
+from shikisha.core.messages import REQUIRED_TOOL, ChatMessage, Speaker
 from shikisha.core.task import Task
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import validate_as
@@ -35,8 +35,8 @@ def task(*items: Mapping[str, object], **body: object) -> Task:
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
+        ({"tool_choice": {"type": "web_search_preview"}}, "tool_choice"),
+        ({"tool_choice": "any"}, "tool_choice"),
         ({"truncation": "auto"}, "truncation"),
         ({"service_tier": "flex"}, "service_tier"),
         ({"include": ["web_search_call.results"]}, "include[0]"),
@@ -154,6 +154,26 @@ def test_what_is_set_is_set_for_the_task() -> None:
 def test_tools_are_not_shown_where_none_are_to_be_chosen() -> None:
     tools = [{"type": "function", "name": "look"}]
     assert task(ASKED, tools=tools, tool_choice="none").tools == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "choice", "names"),
+    [
+        ("required", REQUIRED_TOOL, ("look", "go")),
+        ({"type": "function", "name": "go"}, "tool:go", ("look", "go")),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "go"}]}, "", ("go",)),
+    ],
+)
+def test_a_tool_choice_reaches_the_task(given: object, choice: str, names: tuple[str, ...]) -> None:
+    made = task(
+        ASKED, tools=[{"type": "function", "name": "look"}, {"type": "function", "name": "go"}], tool_choice=given
+    )
+    assert (made.tool_choice, made.tool_names) == (choice, names)
+
+
+def test_a_tool_choice_that_names_no_tool_is_refused() -> None:
+    with pytest.raises(ApiError, match="none of the tools: look"):
+        task(ASKED, tools=[{"type": "function", "name": "look"}], tool_choice={"type": "function", "name": "go"})
 
 
 def test_outputs_at_the_end_are_results_of_whoever_waits_for_them() -> None:

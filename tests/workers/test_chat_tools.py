@@ -12,7 +12,19 @@ from shikisha.core.budget import Price
 from shikisha.core.call import NO_CLIENT_OPTIONS, Card, ClientOptions, Reply, Request
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.events import FinishReason
-from shikisha.core.messages import Attachment, ChatMessage, Json, MediaKind, Speaker, ToolCall, ToolExchange, ToolResult
+from shikisha.core.messages import (
+    NO_TOOL,
+    REQUIRED_TOOL,
+    Attachment,
+    ChatMessage,
+    Json,
+    MediaKind,
+    Speaker,
+    ToolCall,
+    ToolExchange,
+    ToolResult,
+    name_tool_choice,
+)
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.testing import InjectedFault, ReceivedChatRequest, ScriptedAnswer, ScriptedToolCall, chat_server
@@ -68,6 +80,19 @@ async def test_calls_of_tools_come_back_whole(stream: bool, text: str) -> None:
     assert (reply.text, reply.finish) == (text, FinishReason.STOP)
     assert reply.usage.output_tokens > 10
     assert (seen[0].tools, "parallel_tool_calls" in seen[0].body) == (("weather",), False)
+
+
+@pytest.mark.parametrize(
+    ("choice", "wire"),
+    [
+        (REQUIRED_TOOL, "required"),
+        (NO_TOOL, "none"),
+        (name_tool_choice("weather"), {"type": "function", "function": {"name": "weather"}}),
+    ],
+)
+async def test_a_tool_choice_is_passed_on(choice: str, wire: object) -> None:
+    _, seen = await ask(request(ClientOptions(tools=(TOOL,), tool_choice=choice)), ScriptedAnswer(calls=CALLS[:1]))
+    assert seen[0].body["tool_choice"] == wire
 
 
 BAD = {

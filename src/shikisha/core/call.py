@@ -51,11 +51,15 @@ class ChildRunResult:
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """What the client wants of the call that gives the answer: its tools are offered, its sampling options hold."""
+    """What the client wants of the call that gives the answer: its tools are offered, its sampling options hold.
+
+    `tool_choice` as in `Task`.
+    """
 
     tools: tuple[Mapping[str, Json], ...] = ()
     parallel_tool_calls: bool | None = None
     options: Mapping[str, Json] = field(default_factory=dict)
+    tool_choice: str = ""
 
     @property
     def parallel(self) -> bool:
@@ -65,7 +69,7 @@ class ClientOptions:
     @classmethod
     def of(cls, task: Task) -> "ClientOptions":
         """Return those of this task's client."""
-        return cls(task.tools, task.parallel_tool_calls, task.options)
+        return cls(task.tools, task.parallel_tool_calls, task.options, task.tool_choice)
 
 
 NO_CLIENT_OPTIONS = ClientOptions()

@@ -140,6 +140,7 @@ class RunStarted(Event):
     answer_schema: Body = ""
     options: Body = ""
     parallel_tool_calls: bool | None = None
+    tool_choice: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,7 +334,8 @@ class QuestionAsked(Event):
 class QuestionAnswered(Event):
     """A person's answer: `approved` for APPROVE, `text` for ANSWER, both for REVIEW (a text replaces the answer).
 
-    `actor` is who, `via` how it reached us, `remark` why.
+    `actor` is who, `via` how it reached us, `remark` why. `tool_choice` (for TOOLS, as in `Task`) is what the client
+    wants of the call that reads the results.
     """
 
     kind: ClassVar[str] = "question.answered"
@@ -343,6 +345,7 @@ class QuestionAnswered(Event):
     via: str = "cli"
     text: Body = ""
     remark: Body = ""
+    tool_choice: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,6 +187,33 @@ def tool_call_problem(calls: Sequence[ToolCall], tools: Sequence[Mapping[str, Js
     return None
 
 
+REQUIRED_TOOL = "required"  # the reply must call one of the client's tools
+NO_TOOL = "none"  # it must call none, though they are offered
+_NAMED_TOOL = "tool:"  # before the name of the one that it must call
+
+
+def name_tool_choice(name: str) -> str:
+    """Return the tool choice that forces a call of this tool."""
+    return f"{_NAMED_TOOL}{name}"
+
+
+def chosen_tool(choice: str) -> str | None:
+    """Return the name of the tool that a choice forces a call of; None where it names none."""
+    return choice.removeprefix(_NAMED_TOOL) if choice.startswith(_NAMED_TOOL) else None
+
+
+def tool_choice_problem(calls: Sequence[ToolCall], choice: str) -> str | None:
+    """Say why a reply with these calls is not what the client's tool choice asks for; None when it is."""
+    name = chosen_tool(choice)
+    if choice == NO_TOOL and calls:
+        return "the model calls a tool, and the client's tool_choice allows none"
+    if (choice == REQUIRED_TOOL or name is not None) and not calls:
+        return f"the reply calls no tool, and the client's tool_choice requires {name or 'one'}"
+    if name is not None and any(call.name != name for call in calls):
+        return f"the reply calls another tool than {name}, which the client's tool_choice requires"
+    return None
+
+
 def tool_name(tool: Mapping[str, Json]) -> str:
     """Return the name of a function tool; "" when it is none."""
     function = tool.get("function")

@@ -252,7 +252,7 @@ class Run:
             answer_schema=begun.answer_schema,
             options=begun.options,
         )
-        return task.with_bodies(bodies, parallel_tool_calls=begun.parallel_tool_calls)
+        return task.with_bodies(bodies, parallel_tool_calls=begun.parallel_tool_calls, tool_choice=begun.tool_choice)
 
     @property
     def answer(self) -> str | None:

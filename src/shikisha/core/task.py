@@ -16,10 +16,12 @@ from typing import Literal, TypeAlias, TypedDict, get_args
 
 from shikisha.core.errors import TaskError
 from shikisha.core.messages import (
+    REQUIRED_TOOL,
     Attachment,
     ChatMessage,
     Json,
     ToolExchange,
+    chosen_tool,
     dump_json,
     dump_records,
     load_attachments,
@@ -76,7 +78,8 @@ class Task:
 
     `history` is the conversation before the prompt; `attachments` belong to the prompt; `exchanges` are calls of the
     client's tools that were made and answered since. For the last step alone: `tools` (function tools as the chat API
-    has them), `parallel_tool_calls`, `answer_schema` (a JSON Schema) and `options` (see `OPTIONS`).
+    has them), `parallel_tool_calls`, `tool_choice` ("" leaves it to the model; `REQUIRED_TOOL`, or a named tool as
+    `name_tool_choice` writes it), `answer_schema` (a JSON Schema) and `options` (see `OPTIONS`).
     """
 
     prompt: str
@@ -91,6 +94,7 @@ class Task:
     parallel_tool_calls: bool | None = None
     answer_schema: Mapping[str, Json] | None = field(default=None, hash=False)
     options: Mapping[str, Json] = field(default_factory=dict, hash=False)
+    tool_choice: str = ""
 
     def __post_init__(self) -> None:
         if not self.prompt.strip():
@@ -104,7 +108,7 @@ class Task:
     @property
     def bare(self) -> bool:
         """Whether there is nothing but prompt, context and labels."""
-        said = self.history or self.attachments or self.exchanges or self.tools or self.options
+        said = self.history or self.attachments or self.exchanges or self.tools or self.options or self.tool_choice
         return not said and self.answer_schema is None and self.parallel_tool_calls is None
 
     @cached_property
@@ -129,7 +133,7 @@ class Task:
     def _shown(self) -> "Task":
         if not (self.tools or self.options or self.answer_schema is not None or self.parallel_tool_calls is not None):
             return self
-        return replace(self, tools=(), options={}, answer_schema=None, parallel_tool_calls=None)
+        return replace(self, tools=(), options={}, answer_schema=None, parallel_tool_calls=None, tool_choice="")
 
     def bodies(self) -> TaskBodies:
         """Return the parts that are more than a text, as a journal keeps them."""
@@ -146,9 +150,11 @@ class Task:
             options=dump_json(self.options) if self.options else "",
         )
 
-    def with_bodies(self, bodies: TaskBodies, *, parallel_tool_calls: bool | None = None) -> "Task":
+    def with_bodies(
+        self, bodies: TaskBodies, *, parallel_tool_calls: bool | None = None, tool_choice: str = ""
+    ) -> "Task":
         """Return the task with these parts, as `bodies` wrote them."""
-        if parallel_tool_calls is None and not any(bodies.values()):
+        if parallel_tool_calls is None and not tool_choice and not any(bodies.values()):
             return self
         return replace(
             self,
@@ -159,6 +165,7 @@ class Task:
             parallel_tool_calls=parallel_tool_calls,
             answer_schema=json.loads(bodies["answer_schema"] or "null"),
             options=json.loads(bodies["options"] or "{}"),
+            tool_choice=tool_choice,
         )
 
     def scrubbed(self, scrub: Callable[[str], str]) -> "Task":
@@ -171,7 +178,7 @@ class Task:
         for part in TASK_PARTS:
             if bodies[part]:
                 bodies[part] = dump_json(_map_texts(json.loads(bodies[part]), scrub))
-        return task.with_bodies(bodies, parallel_tool_calls=self.parallel_tool_calls)
+        return task.with_bodies(bodies, parallel_tool_calls=self.parallel_tool_calls, tool_choice=self.tool_choice)
 
     def _check_parts(self) -> None:
         try:
@@ -185,6 +192,11 @@ class Task:
                 raise TaskError(f"tools[{place}]: expected a function tool with a name")
         if len(set(self.tool_names)) < len(self.tools):
             raise TaskError("tools: two have the same name")
+        if self.tool_choice not in ("", REQUIRED_TOOL) and chosen_tool(self.tool_choice) not in self.tool_names:
+            known = ", ".join(self.tool_names)
+            raise TaskError(f"tool_choice: expected {REQUIRED_TOOL!r} or one of the tools ({known})")
+        if self.tool_choice and not self.tools:
+            raise TaskError("tool_choice: a call is required, and there are no tools")
         if unknown := sorted(self.options.keys() - SAMPLING_OPTIONS):
             raise TaskError(f"options: {', '.join(unknown)}: expected some of {', '.join(sorted(SAMPLING_OPTIONS))}")
         most = self.options.get("max_completion_tokens", 1)

@@ -21,7 +21,7 @@ from hashlib import sha256
 from shikisha.core.budget import Amount, upper_bound
 from shikisha.core.call import NO_CLIENT_OPTIONS, Card, ClientOptions, GrantedStep, Request
 from shikisha.core.errors import FaultKind, WorkerError
-from shikisha.core.messages import Attachment, ChatMessage, Speaker, dump_json, dump_records, exchange_messages
+from shikisha.core.messages import Attachment, ChatMessage, Json, Speaker, dump_json, dump_records, exchange_messages
 from shikisha.core.plan import Plan
 from shikisha.core.run import Result
 
@@ -112,7 +112,7 @@ def adapt_request(card: Card, request: Request) -> Request:
         raise WorkerError(FaultKind.BAD_REQUEST, f"{card.name} takes no attachment of kind {kinds}")
     if card.tools or not request.wishes.tools:
         return request
-    return replace(request, wishes=replace(request.wishes, tools=(), parallel_tool_calls=None))
+    return replace(request, wishes=replace(request.wishes, tools=(), parallel_tool_calls=None, tool_choice=""))
 
 
 def output_limit(card: Card, wishes: ClientOptions) -> int:
@@ -140,7 +140,8 @@ def view_hash(shown: Sequence[ChatMessage], wishes: ClientOptions = NO_CLIENT_OP
             attached = tuple([_hash_data(each) for each in turn.attachments])
             digest.update(_framed("turn", dump_records([replace(turn, attachments=attached)])))
     if wishes is not NO_CLIENT_OPTIONS and wishes != NO_CLIENT_OPTIONS:
-        digest.update(_framed("wishes", dump_json([wishes.tools, wishes.parallel_tool_calls, wishes.options])))
+        told: list[Json] = [wishes.tools, wishes.parallel_tool_calls, wishes.options]
+        digest.update(_framed("wishes", dump_json([*told, wishes.tool_choice] if wishes.tool_choice else told)))
     return digest.hexdigest()
 
 

@@ -32,13 +32,17 @@ class ApprovalQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A person's word: `approved` for APPROVE, `text` for ANSWER, both for REVIEW; who, by which way, and why."""
+    """A person's word: `approved` for APPROVE, `text` for ANSWER, both for REVIEW; who, by which way, and why.
+
+    `tool_choice` is a client's, with the results of its tools.
+    """
 
     approved: bool
     actor: str
     text: str = ""
     via: str = "cli"
     remark: str = ""
+    tool_choice: str = ""
 
 
 EXPIRED = Decision(False, "nobody", via="expiry", remark="expired: nobody answered in time")

@@ -33,6 +33,7 @@ from shikisha.core.messages import (
     load_tool_calls,
     load_tool_results,
     tool_call_problem,
+    tool_choice_problem,
 )
 from shikisha.core.run import Attempt
 from shikisha.core.task import storage_problem
@@ -110,14 +111,20 @@ async def _call_with_tools(track: StepCalls, member: Member, request: Request, w
         reply = await _call_with_retries(track, member, request, why)
         if not reply.calls:
             return reply
-        exchange = await _exchange_with_client(track, member, request, reply)
-        request = replace(request, exchanges=(*request.exchanges, exchange))
+        exchange, choice = await _exchange_with_client(track, member, request, reply)
+        wishes = replace(request.wishes, tool_choice=choice)  # what the client asks for with its results
+        request = replace(request, exchanges=(*request.exchanges, exchange), wishes=wishes)
         why = replace(why, reason=AttemptReason.TOOLS)
-        track.exchanges = request.exchanges
+        track.exchanges, track.tool_choice = request.exchanges, choice
 
 
-async def _exchange_with_client(track: StepCalls, member: Member, request: Request, reply: Reply) -> ToolExchange:
-    """Let the client call its tools, and return what came of it. The results are data and change no rule."""
+async def _exchange_with_client(
+    track: StepCalls, member: Member, request: Request, reply: Reply
+) -> tuple[ToolExchange, str]:
+    """Let the client call its tools, and return what came of it and its tool choice for the call that follows.
+
+    The results are data and change no rule.
+    """
     if len(request.exchanges) - len(request.task.exchanges) >= _MAX_EXCHANGES:
         why = f"{member.card.name} wants tools again after {_MAX_EXCHANGES} exchanges with the client in one step"
         raise WorkerError(FaultKind.CAP, why)
@@ -126,7 +133,8 @@ async def _exchange_with_client(track: StepCalls, member: Member, request: Reque
     if not decision.approved:
         raise WorkerError(FaultKind.DENIED, f"the client's tools: {refusal_text(decision)}")
     try:
-        return ToolExchange(reply.calls, load_tool_results(decision.text, reply.calls), reply.text)
+        results = load_tool_results(decision.text, reply.calls)
+        return ToolExchange(reply.calls, results, reply.text), decision.tool_choice
     except ValueError as error:
         raise WorkerError(FaultKind.BAD_REQUEST, str(error)) from None
 
@@ -288,6 +296,9 @@ def _validate_reply(scope: RunContext, card: Card, request: Request, reply: Repl
     if calls and (problem := tool_call_problem(calls, request.wishes.tools, parallel=request.wishes.parallel)):
         why = scope.clean(problem)
         return Fault(FaultKind.BAD_REPLY, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
+    if problem := tool_choice_problem(calls, request.wishes.tool_choice):  # no second try: some endpoints ignore it
+        why = scope.clean(problem)
+        return Fault(FaultKind.REFUSED, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
     same = text is reply.text and model == reply.model and calls == reply.calls
     return reply if same else replace(reply, text=text, model=model, calls=calls)
 

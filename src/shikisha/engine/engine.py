@@ -437,6 +437,7 @@ def _run_started(
         depth=scope.ledger.depth,
         config=scope.vault.scrub(config),
         parallel_tool_calls=task.parallel_tool_calls,
+        tool_choice=task.tool_choice,
         **task.bodies(),
     )
 

@@ -52,7 +52,8 @@ async def ask_person(scope: RunContext, question: ApprovalQuestion, bound: Amoun
     past = scope.past
     answered = past.answers.get(question.id) if past else None
     if answered is not None:
-        return Decision(answered.approved, answered.actor, answered.text, answered.via, answered.remark)
+        said = (answered.text, answered.via, answered.remark, answered.tool_choice)
+        return Decision(answered.approved, answered.actor, *said)
     if question.id in scope.decided:
         return scope.decided[question.id]
     asked = past.asked.get(question.id) if past else None

@@ -152,6 +152,7 @@ class StepCalls:
     waiting: Fault | None = None  # for a person, on one of its calls
     over: bool = False
     exchanges: tuple[ToolExchange, ...] = ()  # with the client's tools
+    tool_choice: str = ""  # the client's, as it came with the last of them
     fixed: str = ""  # one idempotency key for all its attempts, where there is to be one effect at most
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
     _key: str = field(default="", repr=False)

@@ -74,7 +74,8 @@ async def perform_step(track: StepCalls, member: Member, request: Request, *, jo
     while True:
         course.asked.add(course.member.card.name)
         if track.exchanges:  # whoever goes on knows what the client's tools came to: they are not called again
-            course.request = replace(course.request, exchanges=track.exchanges)
+            wishes = replace(course.request.wishes, tool_choice=track.tool_choice)
+            course.request = replace(course.request, exchanges=track.exchanges, wishes=wishes)
         try:
             reply = await _reply(track, course)
         except WorkerError as error:

@@ -21,7 +21,7 @@ from shikisha.core.budget import Usage
 from shikisha.core.call import TOO_DEEP_CODE, ClientOptions, depth_headers
 from shikisha.core.errors import ConfigError, Fault, FaultKind, WorkerError
 from shikisha.core.events import FinishReason
-from shikisha.core.messages import Attachment, ChatMessage, Json, MediaKind, Speaker
+from shikisha.core.messages import Attachment, ChatMessage, Json, MediaKind, Speaker, chosen_tool
 from shikisha.core.secrets import SecretStore
 from shikisha.core.visibility import output_limit, request_messages
 from shikisha.engine.worker import Card, Reply, Request
@@ -272,6 +272,8 @@ class ChatWorker:
             body["tools"] = list(wishes.tools)
             if wishes.parallel_tool_calls is not None:
                 body["parallel_tool_calls"] = wishes.parallel_tool_calls
+            if wishes.tool_choice:
+                body["tool_choice"] = _tool_choice_field(wishes.tool_choice)
         limit = {settings.max_tokens_field: output_limit(self._card, wishes)}
         return body | settings.extra_body | _client_options(wishes, settings.efforts) | limit
 
@@ -360,6 +362,11 @@ def _client_options(wishes: ClientOptions, efforts: Sequence[Effort] | None) -> 
         if efforts:
             wished["reasoning_effort"] = min(efforts, key=lambda known: abs(_EFFORTS.index(known) - place))
     return wished
+
+
+def _tool_choice_field(choice: str) -> Json:
+    name = chosen_tool(choice)
+    return choice if name is None else {"type": "function", "function": {"name": name}}
 
 
 def _web_page_error() -> WorkerError:

@@ -7,20 +7,33 @@ cannot be answered (open tool calls, or the assistant spoke last) is a 400 that 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shikisha.core.messages import Attachment, ChatMessage, Json, Speaker, ToolCall, ToolExchange, ToolResult
+from shikisha.core.messages import (
+    REQUIRED_TOOL,
+    Attachment,
+    ChatMessage,
+    Json,
+    Speaker,
+    ToolCall,
+    ToolExchange,
+    ToolResult,
+    name_tool_choice,
+)
 from shikisha.core.task import Task
 from shikisha.server.chat.schema import (
+    ChatAllowedTools,
     ChatAssistantMessage,
     ChatFilePart,
     ChatImagePart,
     ChatInputMessage,
     ChatJsonObjectFormat,
     ChatJsonSchemaFormat,
+    ChatNamedTool,
     ChatPart,
     ChatRefusalPart,
     ChatRequest,
     ChatSystemMessage,
     ChatTextPart,
+    ChatTool,
     ChatToolMessage,
     ChatUserMessage,
 )
@@ -64,7 +77,7 @@ def task_from_chat(request: ChatRequest) -> Task:
     """Return the task that a request asks for."""
     talk = read_conversation(request.messages)
     question = talk.turns[talk.asked or 0]
-    offered = [] if request.tool_choice == "none" else request.tools or []
+    offered, choice = read_tool_choice(request)
     return Task(
         ATTACHMENT_ONLY_PROMPT if question.attachments and not question.text.strip() else question.text,
         history=talk.history(),
@@ -74,7 +87,41 @@ def task_from_chat(request: ChatRequest) -> Task:
         parallel_tool_calls=request.parallel_tool_calls if offered else None,
         answer_schema=_schema(request),
         options=_options(request),
+        tool_choice=choice,
     )
+
+
+def read_tool_choice(request: ChatRequest) -> tuple[Sequence[ChatTool], str]:
+    """Return the tools that are offered, and the task's tool choice; 400 where it names a tool that is not there."""
+    tools, choice = request.tools or [], request.tool_choice
+    match choice:
+        case None | "auto":
+            return tools, ""
+        case "none":
+            return [], ""
+        case "required":
+            return tools, forced_choice([tool.function.name for tool in tools], None, "tool_choice")
+        case ChatNamedTool():
+            at = "tool_choice.function.name"
+            return tools, forced_choice([tool.function.name for tool in tools], choice.function.name, at)
+        case ChatAllowedTools(allowed_tools=allowed):
+            names = [tool.function.name for tool in tools]
+            for place, each in enumerate(allowed.tools):
+                forced_choice(names, each.function.name, f"tool_choice.allowed_tools.tools[{place}].function.name")
+            kept = {each.function.name for each in allowed.tools}
+            left = [tool for tool in tools if tool.function.name in kept]
+            return left, REQUIRED_TOOL if allowed.mode == "required" else ""
+
+
+def forced_choice(names: Sequence[str], name: str | None, where: str) -> str:
+    """Return the task's tool choice that forces a call of this tool (None: of any); 400 when it is not there."""
+    if not names:
+        raise _invalid_value(where, "a call cannot be required where there are no tools")
+    if name is None:
+        return REQUIRED_TOOL
+    if name not in names:
+        raise _invalid_value(where, f"{name[:64]!r} is none of the tools: {', '.join(names)[:400]}")
+    return name_tool_choice(name)
 
 
 def read_conversation(messages: Sequence[ChatInputMessage]) -> Conversation:

@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 
 from shikisha.core.errors import ShikishaError
 from shikisha.core.events import Event
-from shikisha.core.messages import ToolCall
+from shikisha.core.messages import NO_TOOL, ToolCall
 from shikisha.core.run import Run
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.pool import Pool
@@ -131,7 +131,8 @@ class _ChatStart:
         await check_schemas(task, Api.CHAT)
         model = service.catalogue.find(self.body.model, self.by)
         if task.exchanges:
-            resumption = await find_tool_resumption(service, self.by, task.exchanges, model.name, self.options)
+            choice = NO_TOOL if self.body.tool_choice == "none" else task.tool_choice
+            resumption = await find_tool_resumption(service, self.by, task.exchanges, model.name, self.options, choice)
             if resumption is not None:
                 return await self._resume(resumption)
         named = {"user": self.body.user, "safety_identifier": self.body.safety_identifier}

@@ -22,7 +22,7 @@ PARAMETERS: Mapping[str, tuple[ParameterTreatment, str]] = {
     "stream": (_H, "the last step is streamed as it comes, where nothing can take it back"),
     "stream_options": (_H, "include_usage; include_obfuscation is refused"),
     "tools": (_H, "function tools, called by the client"),
-    "tool_choice": (_H, "auto, or none: no tools are offered; a call cannot be forced on a pool of workers"),
+    "tool_choice": (_H, "auto; none: no tools are offered; required, a named tool: of the call that gives the answer"),
     "parallel_tool_calls": (_H, "passed on"),
     "response_format": (_H, "holds for the final answer: text, json_object, json_schema"),
     "max_completion_tokens": (_H, "bounds the call that gives the answer, up to its worker's own limit"),
@@ -214,6 +214,38 @@ class ChatTool(RequestModel):
     function: ChatFunction
 
 
+class ChatToolName(RequestModel):
+    """The name of a tool."""
+
+    name: str
+
+
+class ChatNamedTool(RequestModel):
+    """One of the tools, by its name."""
+
+    type: Literal["function"]
+    function: ChatToolName
+
+
+class ChatAllowedToolNames(RequestModel):
+    """Some of the tools, and whether one of them must be called."""
+
+    mode: Literal["auto", "required"]
+    tools: list[ChatNamedTool] = Field(min_length=1, max_length=MAX_TOOLS)
+
+
+class ChatAllowedTools(RequestModel):
+    """The tools that may be called."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: ChatAllowedToolNames
+
+
+ChatToolChoice = (
+    Literal["auto", "none", "required"] | Annotated[ChatNamedTool | ChatAllowedTools, Field(discriminator="type")]
+)
+
+
 class ChatAnswerSchema(RequestModel):
     """The schema of an answer."""
 
@@ -258,7 +290,7 @@ class ChatRequest(RequestModel):
     stream: bool | None = None
     stream_options: ChatStreamOptions | None = None
     tools: list[ChatTool] | None = Field(default=None, max_length=MAX_TOOLS)
-    tool_choice: Literal["auto", "none"] | None = None
+    tool_choice: ChatToolChoice | None = None
     parallel_tool_calls: bool | None = None
     response_format: ChatResponseFormat | None = None
     max_completion_tokens: int | None = Field(default=None, ge=1, le=10**9)
@@ -304,8 +336,6 @@ def check_supported(body: Mapping[str, object]) -> None:
         value = body.get(name)
         if treatment is ParameterTreatment.REFUSED and value is not None and value not in _NO_OP_VALUES.get(name, ()):
             raise unsupported_parameter(_REASONS, name, value)
-    if body.get("tool_choice") not in (None, "auto", "none"):
-        raise unsupported_parameter(_REASONS, "tool_choice", body["tool_choice"])
     _check_format(body.get("response_format"))
     _check_tools(body.get("tools"))
 

@@ -177,8 +177,12 @@ async def find_tool_resumption(
     exchanges: Sequence[ToolExchange],
     model: str,
     options: RequestOptions = _NO_OPTIONS,
+    tool_choice: str = "",
 ) -> ToolResumption | None:
-    """Return the run that waits for the results of the last exchange; None when no run of the tenant's own does."""
+    """Return the run that waits for the results of the last exchange; None when no run of the tenant's own does.
+
+    `tool_choice` holds for the call that reads the results.
+    """
     found = _TOOL_CALL_ID.fullmatch(exchanges[-1].calls[0].id) if exchanges else None
     if found is None:
         return None
@@ -205,6 +209,7 @@ async def find_tool_resumption(
         actor=actor_name(by),
         via=VIA_API,
         text=results,
+        tool_choice=tool_choice,
     )
     return ToolResumption(served, len(events) - 1, answer)
 

@@ -447,6 +447,7 @@ def hash_request(order: AuthorizedRun) -> str:
     task = order.task
     parts = [order.api, order.model, task.prompt, task.context, task.domain, sorted(task.labels), task.bodies()]
     more = [task.parallel_tool_calls, order.detached, order.wire, dict(order.metadata)]
+    more += [task.tool_choice] if task.tool_choice else []
     return sha256(json.dumps([*parts, *more], sort_keys=True).encode()).hexdigest()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from shikisha.core.events import AttemptFinished, QuestionKind
 from shikisha.core.messages import (
+    REQUIRED_TOOL,
     Attachment,
     ChatMessage,
     Json,
@@ -20,7 +21,7 @@ from shikisha.core.messages import (
 )
 from shikisha.core.run import Run
 from shikisha.core.task import Task
-from shikisha.server.chat.conversation import ATTACHMENT_ONLY_PROMPT, Conversation
+from shikisha.server.chat.conversation import ATTACHMENT_ONLY_PROMPT, Conversation, forced_choice
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import file_attachment, image_attachment
 from shikisha.server.responses.schema import (
@@ -31,10 +32,13 @@ from shikisha.server.responses.schema import (
     InputText,
     OutputText,
     RefusalPart,
+    ResponseAllowedTools,
+    ResponseFunction,
     ResponseItem,
     ResponseJsonObject,
     ResponseJsonSchema,
     ResponseMessage,
+    ResponseNamedTool,
     ResponseRequest,
 )
 
@@ -46,7 +50,7 @@ def task_from_response(request: ResponseRequest, before: Sequence[ChatMessage] =
     instructions = [ChatMessage(Speaker.SYSTEM, request.instructions)] if request.instructions else []
     talk = read_input(request.items, [*instructions, *before])
     question = talk.turns[talk.asked or 0]
-    offered = [] if request.tool_choice == "none" else request.tools or []
+    offered, choice = read_tool_choice(request)
     return Task(
         ATTACHMENT_ONLY_PROMPT if question.attachments and not question.text.strip() else question.text,
         history=talk.history(),
@@ -59,7 +63,28 @@ def task_from_response(request: ResponseRequest, before: Sequence[ChatMessage] =
         parallel_tool_calls=request.parallel_tool_calls if offered else None,
         answer_schema=_schema(request),
         options=_options(request),
+        tool_choice=choice,
     )
+
+
+def read_tool_choice(request: ResponseRequest) -> tuple[Sequence[ResponseFunction], str]:
+    """Return the tools that are offered, and the task's tool choice; 400 where it names a tool that is not there."""
+    tools, choice = request.tools or [], request.tool_choice
+    names = [tool.name for tool in tools]
+    match choice:
+        case None | "auto":
+            return tools, ""
+        case "none":
+            return [], ""
+        case "required":
+            return tools, forced_choice(names, None, "tool_choice")
+        case ResponseNamedTool():
+            return tools, forced_choice(names, choice.name, "tool_choice.name")
+        case ResponseAllowedTools():
+            for place, each in enumerate(choice.tools):
+                forced_choice(names, each.name, f"tool_choice.tools[{place}].name")
+            kept = {each.name for each in choice.tools}
+            return [tool for tool in tools if tool.name in kept], REQUIRED_TOOL if choice.mode == "required" else ""
 
 
 def read_input(items: Sequence[ResponseItem], before: Sequence[ChatMessage] = ()) -> Conversation:

@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse
 
 from shikisha.core.errors import UnknownRun
 from shikisha.core.events import QuestionAnswered, QuestionAsked, QuestionKind
-from shikisha.core.messages import ToolExchange, load_tool_calls, load_tool_results
+from shikisha.core.messages import NO_TOOL, ToolExchange, load_tool_calls, load_tool_results
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.engine.approvals import Decision
@@ -38,7 +38,12 @@ from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, Requeste
 from shikisha.server.lifecycle.questions import PersonQuestion, actor_name, check_decision
 from shikisha.server.lifecycle.service import RunService, read_idempotency_key, start_once
 from shikisha.server.responses.delivery import ResponseDelivery, build_response, deliver_response
-from shikisha.server.responses.input_conversation import conversation_of_run, task_from_response, trailing_results
+from shikisha.server.responses.input_conversation import (
+    conversation_of_run,
+    read_tool_choice,
+    task_from_response,
+    trailing_results,
+)
 from shikisha.server.responses.schema import (
     ApprovalResponse,
     DeletedResponse,
@@ -87,7 +92,8 @@ async def find_resumed_run(
         return None
     try:
         model = service.catalogue.find(request.model, by).name
-        back = await questions.find_tool_resumption(service, by, [results], model, options)
+        choice = NO_TOOL if request.tool_choice == "none" else read_tool_choice(request)[1]
+        back = await questions.find_tool_resumption(service, by, [results], model, options, choice)
     except ApiError as problem:
         said = problem.message.replace("messages:", "input:")
         raise ApiError(problem.status, said, problem.code, param="input") from None

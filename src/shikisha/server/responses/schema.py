@@ -15,7 +15,7 @@ OpenAI's are `agent` on items (from their multi-agent beta), `cost` and orchestr
 | `instructions` | context of the task, for every step; not carried over to the next response |
 | `previous_response_id` | its conversation comes before the input; of the same tenant only |
 | `tools` | functions of the client; hosted tools are refused |
-| `tool_choice` | `auto`; `none` (tools are not offered); a conductor cannot be forced to call one: refused |
+| `tool_choice` | `auto`; `none` (tools are not offered); `required`, a named tool: of the call that gives the answer |
 | `parallel_tool_calls` | passed on to the worker that has the tools |
 | `text.format` | `text`, `json_object`, `json_schema`: it applies to the final answer |
 | `text.verbosity`, `temperature`, `top_p`, `max_output_tokens`, `reasoning.effort` | for the worker of the last step |
@@ -232,6 +232,26 @@ class ResponseFunction(RequestModel):
     strict: bool | None = None
 
 
+class ResponseNamedTool(RequestModel):
+    """One of the tools, by its name."""
+
+    type: Literal["function"]
+    name: str
+
+
+class ResponseAllowedTools(RequestModel):
+    """The tools that may be called, and whether one of them must be."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[ResponseNamedTool], Field(min_length=1, max_length=_MAX_TOOLS)]
+
+
+ResponseToolChoice: TypeAlias = (
+    Literal["auto", "none", "required"] | Annotated[ResponseNamedTool | ResponseAllowedTools, Discriminator("type")]
+)
+
+
 class ResponseTextFormat(RequestModel):
     """Any text."""
 
@@ -283,7 +303,7 @@ class ResponseRequest(RequestModel):
     instructions: str | None = None
     previous_response_id: ItemId | None = None
     tools: Annotated[list[ResponseFunction], Field(max_length=_MAX_TOOLS)] | None = None
-    tool_choice: Literal["auto", "none"] | None = None
+    tool_choice: ResponseToolChoice | None = None
     parallel_tool_calls: bool | None = None
     text: ResponseTextOptions | None = None
     max_output_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
@@ -452,7 +472,7 @@ class ResponseObject(ResponsePart):
     store: bool = True
     temperature: float | None = None
     text: ResponseTextOptions
-    tool_choice: Literal["auto", "none"] = "auto"
+    tool_choice: ResponseToolChoice = "auto"
     tools: list[ResponseFunction]
     top_p: float | None = None
     truncation: Literal["disabled"] = "disabled"

@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, get_type_hints
@@ -83,14 +83,13 @@ class CapOptions:
 
     def apply_to(self, caps: Caps) -> Caps:
         """Return the caps, with the options that are set in place of theirs."""
-        return Caps(
+        return replace(
+            caps,
             steps=caps.steps if self.steps is None else self.steps,
             rounds=caps.rounds if self.rounds is None else self.rounds,
-            depth=caps.depth,
             tokens=caps.tokens if self.tokens is None else self.tokens,
             dollars=caps.dollars if self.dollars is None else self.dollars,
             seconds=caps.seconds if self.seconds is None else self.seconds,
-            plan_steps=caps.plan_steps,
         )
 
 

@@ -316,6 +316,9 @@ class BudgetTable(ConfigTable):
     plan_steps: int = Field(
         default=_DEFAULT_CAPS.plan_steps, ge=1, le=MAX_STEPS, description="the most steps of one plan"
     )
+    tool_calls: Annotated[int | None, NoneAsText] = Field(
+        default=_DEFAULT_CAPS.tool_calls, ge=0, description="the most calls of tools that agents make"
+    )
 
     def caps(self) -> Caps:
         """Return the caps as the engine's value."""

@@ -18,7 +18,7 @@ TOKENS_PER_TURN = 16  # what a chat protocol adds around each turn, rounded up
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Hard caps of one run, its child runs included."""
+    """Hard caps of one run, its child runs included; `tool_calls` are those that agents make."""
 
     steps: int = 25
     rounds: int = 8
@@ -27,10 +27,11 @@ class Caps:
     dollars: float | None = None
     seconds: float | None = 600.0
     plan_steps: int = 5
+    tool_calls: int | None = 200
 
     def __post_init__(self) -> None:
         caps = (self.steps, self.rounds, self.depth, self.tokens, self.dollars, self.seconds, self.plan_steps)
-        for name, cap in zip(_CAPS, caps, strict=True):
+        for name, cap in zip(_CAPS, (*caps, self.tool_calls), strict=True):
             if cap is not None and not 0 <= cap < inf:
                 raise ConfigError(f"budget {name}: expected a number from 0, not {cap!r}")
 
@@ -44,10 +45,11 @@ class Caps:
             dollars=_smaller_cap(self.dollars, other.dollars),
             seconds=_smaller_cap(self.seconds, other.seconds),
             plan_steps=min(self.plan_steps, other.plan_steps),
+            tool_calls=_smaller_cap(self.tool_calls, other.tool_calls),
         )
 
 
-_CAPS = ("steps", "rounds", "depth", "tokens", "dollars", "seconds", "plan_steps")
+_CAPS = ("steps", "rounds", "depth", "tokens", "dollars", "seconds", "plan_steps", "tool_calls")
 N = TypeVar("N", int, float)
 
 

@@ -52,6 +52,8 @@ class FaultKind(StrEnum):
     BAD_REQUEST = "bad_request"  # the worker says that our request is wrong
     BAD_ARGUMENTS = "bad_arguments"  # the subtask does not hold the arguments that a tool needs
     TOOL_ERROR = "tool_error"  # the tool ran and reported an error of its own
+    NOT_OFFERED = "not_offered"  # an agent calls a tool that it was not offered, or that changed since it was pinned
+    GUARDED = "guarded"  # a guard refused the call before it was made
     NO_RECORD = "no_record"  # replay: nobody recorded this worker on this task
     NO_PLAN = "no_plan"  # a conductor wrote nothing that can be performed
     UNREADABLE = "unreadable"  # a trained conductor does not know the words of the task, or of its workers' cards
@@ -113,6 +115,8 @@ _FREE = frozenset(
         FaultKind.AUTH,
         FaultKind.BAD_REQUEST,
         FaultKind.BAD_ARGUMENTS,
+        FaultKind.NOT_OFFERED,
+        FaultKind.GUARDED,
         FaultKind.NO_RECORD,
         FaultKind.TOO_DEEP,
         FaultKind.WAITING,

@@ -26,6 +26,8 @@ class CallRole(StrEnum):
     PLAN = "plan"  # a conductor that asks a model
     CHECK = "check"  # a handoff check that asks a worker
     UNDO = "undo"  # a compensating call, which takes an earlier call's effect back
+    TOOL = "tool"  # a tool that an agent calls in the course of a step
+    PROBE = "probe"  # a look at the state of things that a guard wants
 
 
 class AttemptReason(StrEnum):
@@ -94,6 +96,13 @@ class OnCheckFailure(StrEnum):
     ESCALATE = "escalate"  # ask the worker configured as dearer
     STOP = "stop"  # end the run
     PASS = "pass"  # go on; the verdict is recorded and the conductor sees it
+
+
+class GuardMoment(StrEnum):
+    """When a guard decides."""
+
+    BEFORE = "before"  # may the call be made?
+    AFTER = "after"  # did the call do what it was to do?
 
 
 class QuestionKind(StrEnum):
@@ -234,7 +243,9 @@ class AttemptStarted(Event):
     """A call is about to be made: to whom, why, under which idempotency key, with which granted steps in view.
 
     `view` is the SHA-256 of exactly what the worker is shown; `instead_of` names the worker that it stands in for;
-    `reserved` is held against the budget until the outcome is known.
+    `reserved` is held against the budget until the outcome is known. Where an agent calls a tool, `call` is the place
+    of the call in the step ("2.0": the first call of the agent's third reply), `tool` its name at its worker and
+    `arguments` what it is called with; a guard's probe bears the place of the call that it is for.
     """
 
     kind: ClassVar[str] = "attempt.started"
@@ -249,6 +260,9 @@ class AttemptStarted(Event):
     granted: tuple[int, ...] = ()
     view: str = ""
     reserved: Amount = Amount()
+    call: str = ""
+    tool: str = ""
+    arguments: Body = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +271,8 @@ class AttemptFinished(Event):
 
     `stated` is what the worker said of its use where that is less than can be true (`usage` is then our estimate), and
     `uncertain` what its child runs may have used besides.
-    `calls` are those of the client's tools that it wants to be made, as a JSON list; `text` is what it said besides.
+    `calls` are those of tools that it wants to be made (the client's, or an agent's own), as a JSON list; `text` is
+    what it said besides.
     """
 
     kind: ClassVar[str] = "attempt.finished"
@@ -310,6 +325,75 @@ class CheckDecided(Event):
     status: CheckStatus
     reason: Body = ""
     leads_to: OnCheckFailure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsOffered(Event):
+    """An agent is offered these tools from its turn `turn` on; `tools` is what `tools.dump_offer` writes.
+
+    `query` is what they were searched with, `pins` the hash of each source, and `withheld` says of each tool that was
+    found and is not offered why not.
+    """
+
+    kind: ClassVar[str] = "tools.offered"
+    round: int
+    step: int
+    turn: int
+    worker: str
+    tools: Body
+    query: Body = ""
+    pins: Mapping[str, str] = field(default_factory=dict)
+    withheld: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRefused(Event):
+    """A call that an agent wanted is not made: `fault` says what kind of refusal it is, and the agent is told why."""
+
+    kind: ClassVar[str] = "tool.refused"
+    round: int
+    step: int
+    call: str
+    tool: str
+    fault: FaultKind
+    message: Body = ""
+    arguments: Body = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardDecided(Event):
+    """A guard's decision on one call of a tool; `failure` is the class of failure that it found, in a word.
+
+    `call` is the place of the call in the step (as in AttemptStarted), "" where the step's own worker is guarded.
+    """
+
+    kind: ClassVar[str] = "guard.decided"
+    round: int
+    step: int
+    call: str
+    tool: str
+    guard: str
+    moment: GuardMoment
+    passed: bool
+    reason: Body = ""
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResultsCut(Event):
+    """What an agent is shown from turn `turn` on no longer fits its window: the results of these calls are cut.
+
+    `before` and `after` are estimates in tokens, `window` is what there is room for.
+    """
+
+    kind: ClassVar[str] = "results.cut"
+    round: int
+    step: int
+    turn: int
+    calls: tuple[str, ...]
+    before: int
+    after: int
+    window: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -452,6 +536,10 @@ EVENT_CLASSES: dict[str, type[Event]] = {
         AttemptFinished,
         AttemptFailed,
         CheckDecided,
+        ToolsOffered,
+        ToolRefused,
+        GuardDecided,
+        ToolResultsCut,
         QuestionAsked,
         QuestionAnswered,
         StepFinished,

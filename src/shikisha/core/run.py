@@ -7,6 +7,7 @@ Deliberately absent: any way to change a run (write an event instead).
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from shikisha.core.budget import Amount, Usage
 from shikisha.core.errors import Fault
@@ -23,6 +24,7 @@ from shikisha.core.events import (
     EndReached,
     Event,
     GradeBasis,
+    GuardDecided,
     PlanProposed,
     PlanRejected,
     QuestionAnswered,
@@ -36,6 +38,9 @@ from shikisha.core.events import (
     RunStarted,
     RunStatus,
     StepFinished,
+    ToolRefused,
+    ToolResultsCut,
+    ToolsOffered,
 )
 from shikisha.core.plan import Plan
 from shikisha.core.task import Task, TaskBodies
@@ -125,14 +130,18 @@ class Attempt:
         return self.charged + self.uncertain
 
 
+ToolEvent: TypeAlias = ToolsOffered | ToolRefused | GuardDecided | ToolResultsCut
+
+
 @dataclass(slots=True)
 class StepRecord:
-    """A step's attempts, checks, questions and result so far."""
+    """A step's attempts, checks, questions and result so far; `tools` is what was decided of an agent's tools."""
 
     index: int
     attempts: list[Attempt] = field(default_factory=list)
     checks: list[CheckDecided] = field(default_factory=list)
     questions: list[QuestionAsked] = field(default_factory=list)
+    tools: list[ToolEvent] = field(default_factory=list)
     finished: StepFinished | None = None
 
     @property
@@ -349,8 +358,8 @@ class Run:
                 self._end(event)
             case PlanRejected():
                 self.round(event.round).rejected.append(event)
-            case CheckDecided():
-                self.round(event.round).step(event.step).checks.append(event)
+            case CheckDecided() | ToolsOffered() | ToolRefused() | GuardDecided() | ToolResultsCut():
+                self._decide(event)
             case QuestionAsked() | QuestionAnswered():
                 self._consult(event)
             case RunPaused():
@@ -369,6 +378,13 @@ class Run:
             self.finished, self.status = event, event.status
         else:
             self.reached = event
+
+    def _decide(self, event: "CheckDecided | ToolEvent") -> None:
+        record = self.round(event.round).step(event.step)
+        if isinstance(event, CheckDecided):
+            record.checks.append(event)
+        else:
+            record.tools.append(event)
 
     def _consult(self, event: QuestionAsked | QuestionAnswered) -> None:
         if isinstance(event, QuestionAsked):

@@ -1,4 +1,4 @@
-"""The one place where caps hold: steps, rounds, depth, tokens and dollars are counted and refused here.
+"""The one place where caps hold: steps, rounds, depth, tool calls, tokens and dollars are counted and refused here.
 
 Invariant 3: what a call may use at most is reserved before it is made and settled after it; the sum of what was used
 and what is held never passes a cap, whatever runs side by side. A child run's ledger reserves in its parent's too, so
@@ -30,6 +30,7 @@ class BudgetLedger:
     depth: int = 0
     steps: int = 0
     rounds: int = 0
+    tool_calls: int = 0
     used: Amount = Amount()
     held: Amount = Amount()
     reached: CapReached | None = None
@@ -48,6 +49,20 @@ class BudgetLedger:
                 self.refuse("steps", f"{ledger.steps} of {ledger.caps.steps} steps are done")
         for ledger in chain:
             ledger.steps += 1
+
+    def open_tool_call(self) -> None:
+        """Count a call of a tool here and in every run above, or refuse it."""
+        chain = self._chain()
+        for ledger in chain:
+            most = ledger.caps.tool_calls
+            if most is not None and not ledger.tool_calls + 1 <= most:
+                self.refuse("tool_calls", f"{ledger.tool_calls} of {most} calls of tools are made")
+        self.count_tool_calls(1)
+
+    def count_tool_calls(self, calls: int) -> None:
+        """Count calls of tools that are made, here and in every run above."""
+        for ledger in self._chain():
+            ledger.tool_calls += calls
 
     def foresee(self, need: Amount, worker: str) -> None:
         """Refuse what no cap will allow any more, even if all that is held now came back."""
@@ -94,7 +109,12 @@ class BudgetLedger:
             dollars=min([paid for each in chain if (paid := each._dollars_left()) is not None], default=None),
             seconds=caps.seconds,
             plan_steps=caps.plan_steps,
+            tool_calls=min([most for each in chain if (most := each._tool_calls_left()) is not None], default=None),
         )
+
+    def _tool_calls_left(self) -> int | None:
+        most = self.caps.tool_calls
+        return None if most is None else max(0, most - self.tool_calls)
 
     def _tokens_left(self) -> int | None:
         most = self.caps.tokens

@@ -7,23 +7,31 @@ Deliberately absent: adding or removing. A different pool is a different object.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.engine.checker import OutputCheck
+from shikisha.engine.guards import Guard
 from shikisha.engine.worker import Card, Worker
+
+if TYPE_CHECKING:
+    from shikisha.engine.tools import Agent
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """A worker, its card, the handoff checks on what it returns, and who takes its calls' effects back, if anybody can.
 
-    No plan can name that one: it need not be in any pool, and is called by rollbacks only.
+    No plan can name that one: it need not be in any pool, and is called by rollbacks only. `guards` decide on each call
+    of it as a tool. `agent`: it has tools, and is asked until it needs none any more.
     """
 
     card: Card
     worker: Worker
     handoffs: tuple[OutputCheck, ...] = ()
     undo: "Member | None" = None
+    guards: tuple[Guard, ...] = ()
+    agent: "Agent | None" = None
 
 
 class Pool:

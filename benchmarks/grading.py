@@ -1,4 +1,4 @@
-"""What grading costs: checkers and canonical forms on bare and on long answers, building checkers, hostile answers.
+"""What grading costs: graders and canonical forms on bare and on long answers, building graders, hostile answers.
 
     python benchmarks/grading.py [--json]
 
@@ -16,8 +16,8 @@ from time import perf_counter
 from common import Figure, report
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
-from shikisha.evals.graders.grader_registry import build_checker
-from shikisha.evals.graders.math import ExpressionComparer, MathChecker
+from shikisha.evals.graders.grader_registry import build_grader
+from shikisha.evals.graders.math import ExpressionComparer, MathGrader
 
 CASES = Path(__file__).parent.parent / "tests" / "evals" / "test_grader_cases.py"
 REASONING = (
@@ -43,8 +43,8 @@ def microseconds(answer: str, form: AnswerForm, times: int = 2_000) -> float:
 
 
 async def grades_a_second(form: AnswerForm, answer: str, times: int = 5_000) -> float:
-    """Return how many answers a checker grades in a second, one after another."""
-    check = build_checker(form, {"answer": SAID[form][0]}, GraderTools(), "benchmark")
+    """Return how many answers a grader grades in a second, one after another."""
+    check = build_grader(form, {"answer": SAID[form][0]}, GraderTools(), "benchmark")
     begun = perf_counter()
     for _ in range(times):
         await check.grade(answer)
@@ -57,17 +57,17 @@ async def cases_right() -> tuple[int, int]:
     right = 0
     for kind, gold, answer, mark, found in cases:
         settings = {"answer": gold} if isinstance(gold, str) else gold
-        grade = await build_checker(kind, settings, GraderTools(), "benchmark").grade(answer)
+        grade = await build_grader(kind, settings, GraderTools(), "benchmark").grade(answer)
         right += (grade.mark, grade.found) == (mark, found)
     return right, len(cases)
 
 
 def seconds_to_build(count: int) -> float:
-    """Return the time to build choice checkers from settings as rows bring them."""
+    """Return the time to build choice graders from settings as rows bring them."""
     settings = {"answer": "C", "options": ["Rome", "London", "Paris", "New Paris"]}
     begun = perf_counter()
     for _ in range(count):
-        build_checker("choice", settings, GraderTools(), "benchmark")
+        build_grader("choice", settings, GraderTools(), "benchmark")
     return perf_counter() - begun
 
 
@@ -76,7 +76,7 @@ async def compared_a_second(count: int) -> float:
     algebra = ExpressionComparer()
     await asyncio.gather(*(algebra.compare("x+x", "2x") for _ in range(8)))
     begun = perf_counter()
-    pairs = (MathChecker(f"x^2+{i}x+1", algebra).grade(f"1+{i}x+x^2") for i in range(2, count + 2))
+    pairs = (MathGrader(f"x^2+{i}x+1", algebra).grade(f"1+{i}x+x^2") for i in range(2, count + 2))
     await asyncio.gather(*pairs)
     taken = perf_counter() - begun
     algebra.close()
@@ -86,7 +86,7 @@ async def compared_a_second(count: int) -> float:
 async def longest_pause(expression: str) -> float:
     """Return the longest that the event loop was held up while an expression that nobody can compute is graded."""
     algebra = ExpressionComparer(1, seconds=2.0)
-    grading = asyncio.create_task(MathChecker("x+1", algebra).grade(expression))
+    grading = asyncio.create_task(MathGrader("x+1", algebra).grade(expression))
     longest = 0.0
     while not grading.done():
         begun = perf_counter()
@@ -109,7 +109,7 @@ async def measured() -> list[Figure]:
         figures.append(Figure(f"grade {form}: after 2,000 characters", await grades_a_second(form, long), "/s"))
     worst = max(microseconds(piece * (1_000_000 // len(piece)), form, 1) for piece in HOSTILE for form in AnswerForm)
     figures.append(Figure("canonical: the worst of hostile megabytes", worst / 1e3, "ms", 1_000))
-    figures.append(Figure("build 10,000 choice checkers", seconds_to_build(10_000), "s", 0.5))
+    figures.append(Figure("build 10,000 choice graders", seconds_to_build(10_000), "s", 0.5))
     figures.append(Figure("compare what spelling cannot decide", await compared_a_second(200), "/s"))
     figures.append(Figure("9^9^9^9: longest pause of the event loop", await longest_pause("9^{9^{9^9}}") * 1e3, "ms"))
     right, count = await cases_right()

@@ -6,7 +6,7 @@ The hostile and the honest answers are those of `tests/evals/test_hostile_answer
 the models' full texts and compared with the recorded scores, which other people's extraction gave; `recorded.py`
 says where
 the files are, and without them these figures are left out. "Lost" are answers that were recorded as right and are not
-graded right here: what a checker that is too strict would lose.
+graded right here: what a grader that is too strict would lose.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from common import Figure, report
 from shikisha.core.errors import ConfigError
-from shikisha.evals.graders import Checker, GradeMark, GraderTools
-from shikisha.evals.graders.grader_registry import build_checker
+from shikisha.evals.graders import GradeMark, Grader, GraderTools
+from shikisha.evals.graders.grader_registry import build_grader
 from shikisha.outcomes.log_reader import open_log
 
 ANSWERS = Path(__file__).parent.parent / "tests" / "evals" / "test_hostile_answers.py"
@@ -31,7 +31,7 @@ KINDS = ("choice", "text", "number", "math")
 
 
 async def count_right(blocks: Sequence[Block], grade: Marked) -> Counter[tuple[str, bool]]:
-    """Count the answers of these blocks, by checker and whether they are graded right."""
+    """Count the answers of these blocks, by grader and whether they are graded right."""
     found: Counter[tuple[str, bool]] = Counter()
     for kind, gold, block in blocks:
         found.update((kind, mark is GradeMark.RIGHT) for mark in (await grade(kind, gold, block)).values())
@@ -56,18 +56,18 @@ async def recorded(name: str, kind: str) -> list[Figure]:
     """Return how grades of full texts agree with the recorded scores, for the tasks of one kind."""
     log = open_log(FOLDER / name)
     found: Counter[tuple[bool, bool]] = Counter()
-    checkers: dict[str, Checker] = {}
+    graders: dict[str, Grader] = {}
     for task_id in log.task_ids:
         gold = log.gold(task_id)
         if gold.kind == kind and gold.answer is not None:
             settings: dict[str, object] = {"answer": gold.answer} | ({"options": 10} if kind == "choice" else {})
-            checkers[task_id] = build_checker(kind, settings, GraderTools(), task_id)
+            graders[task_id] = build_grader(kind, settings, GraderTools(), task_id)
     for worker in log.workers:
         responses = log.responses(worker)
         for outcome in log.outcomes_of(worker):
             response = responses.get(outcome.task_id)
-            if outcome.task_id in checkers and outcome.score is not None and response is not None:
-                grade = await checkers[outcome.task_id].grade(response)
+            if outcome.task_id in graders and outcome.score is not None and response is not None:
+                grade = await graders[outcome.task_id].grade(response)
                 found[outcome.score >= 1, grade.mark is GradeMark.RIGHT] += 1
     total = found.total()
     agreed = found[True, True] + found[False, False]

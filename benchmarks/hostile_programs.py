@@ -1,5 +1,5 @@
 # ruff: noqa: E501, S108, SIM115 - hostile programs as they are, one a line; files that are read once
-"""Hostile programs against the code checker: none may be graded right, whatever the style of the tests.
+"""Hostile programs against the code grader: none may be graded right, whatever the style of the tests.
 
 Each program defines the functions that the tests call, wrong, and attacks what would notice: built-ins, modules,
 unittest, comparison, frames, descriptors, the files of the jail, or the pipes to the judge's process. With --data a
@@ -29,7 +29,7 @@ from pathlib import Path
 from common import Figure, report
 from hostile_attacks import HONEST_PROGRAMS, LIMITS, TASKS, attacks
 from shikisha.evals.graders import GradeMark, GraderTools
-from shikisha.evals.graders.code import CodeSettings, build_code_checker
+from shikisha.evals.graders.code import CodeSettings, build_code_grader
 from shikisha.sandbox import SandboxLimits
 from shikisha.sandbox.process_sandbox import ProcessSandbox
 
@@ -332,10 +332,10 @@ async def measure(folder: Path | None) -> list[Figure]:
 
         async def graded(group: str, spec: Mapping[str, object], program: str, name: str, seconds: float) -> None:
             async with room:
-                checker = build_code_checker(
+                grader = build_code_grader(
                     CodeSettings.model_validate({**spec, "seconds": seconds}), GraderTools(sandbox=jail)
                 )
-                grade = await checker.grade(f"```python\n{program}\n```")
+                grade = await grader.grade(f"```python\n{program}\n```")
             marks[group, grade.mark] += 1
             if (grade.mark is GradeMark.RIGHT) is (group in SPECS):
                 print(f"{group}: {name}: {grade.mark}: {grade.evidence[:200]}")
@@ -364,8 +364,8 @@ async def measure(folder: Path | None) -> list[Figure]:
 
 async def grade_one(jail: ProcessSandbox, spec: Mapping[str, object], program: str) -> GradeMark:
     """Grade one program."""
-    checker = build_code_checker(CodeSettings.model_validate(spec), GraderTools(sandbox=jail))
-    grade = await checker.grade(f"```python\n{program}\n```")
+    grader = build_code_grader(CodeSettings.model_validate(spec), GraderTools(sandbox=jail))
+    grade = await grader.grade(f"```python\n{program}\n```")
     if "--why" in sys.argv:
         print(grade.mark, grade.evidence[:300], file=sys.stderr)
     return grade.mark

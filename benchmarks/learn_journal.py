@@ -2,7 +2,7 @@
 
     python benchmarks/learn_journal.py [--json]
 
-Rehearsal questions by the hand-written rules over the embedded orchestra, each answer graded by its checker; then
+Rehearsal questions by the hand-written rules over the embedded orchestra, each answer graded by its grader; then
 `learn` on that journal, and, where it writes a policy, that policy on other questions beside the rules. Before a
 journal's conductor was compared with, the worker of a plan's last step was credited with the whole task.
 """
@@ -20,7 +20,7 @@ from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Pool
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.evals.graders import ScriptedChecker
+from shikisha.evals.graders import ScriptedGrader
 from shikisha.evals.reward import grade_events
 from shikisha.journal import open_journal
 from shikisha.routing.policy_file import save_policy
@@ -45,7 +45,7 @@ async def conducted(questions: list[SimulatedTask], pool: Pool, conductor: Condu
             good = item.grade(run.answer)
             right += good
             for event in grade_events(
-                run.id, await ScriptedChecker({run.answer or "": float(good)}).grade(run.answer or ""), None
+                run.id, await ScriptedGrader({run.answer or "": float(good)}).grade(run.answer or ""), None
             ):
                 kept.add(event)
         await kept.flush()

@@ -440,7 +440,7 @@ async def _journal(path: Path) -> None:
 
 
 def taskset(known: str, rows: Callable[[], Sequence[Mapping[str, object]]]) -> None:
-    """Register a taskset: its items must have checkers that can be built and prompts that can be shown."""
+    """Register a taskset: its items must have graders that can be built and prompts that can be shown."""
 
     def opened(place: Path) -> Target:
         from shikisha.core.errors import ShikishaError

@@ -506,11 +506,11 @@ async def at_output(schema: Mapping[str, Json], document: str) -> None:
 
 
 async def at_grader(schema: Mapping[str, Json], document: str) -> None:
-    """A task's checker."""
-    checker = graders.build_json_schema_checker(
+    """A task's grader."""
+    grader = graders.build_json_schema_grader(
         graders.JsonSchemaSettings.model_validate({"schema": schema}), GraderTools()
     )
-    await checker.grade(document)
+    await grader.grade(document)
 
 
 async def at_check(schema: Mapping[str, Json], document: str) -> None:

@@ -2,7 +2,7 @@
 
 Writes `train.parquet` and, where the file judges by tasks (`tasks.judged`), `val.parquet`, in verl's columns: `prompt`
 is the chat that `shikisha train` would show, `reward_model.ground_truth` the task's content hash (its answer stays with
-its checker), `extra_info` the task's place in the file's stream and the workers shown, from which `reward.py` has the
+its grader), `extra_info` the task's place in the file's stream and the workers shown, from which `reward.py` has the
 same task and pool again. Invariant: row i shows what task i of the stream shows. Deliberately absent: the curriculum;
 verl shuffles.
 """

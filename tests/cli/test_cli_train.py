@@ -27,7 +27,7 @@ from shikisha.config.training_environment import join_tasksets, open_environment
 from shikisha.core.errors import ConfigError
 from shikisha.core.task import Task
 from shikisha.engine.pool import Pool
-from shikisha.evals.graders.text_match import TextChecker
+from shikisha.evals.graders.text_match import TextGrader
 from shikisha.evals.taskset import TaskItem, Taskset, TaskSplit
 from shikisha.simulation.task_generator import TaskDistribution, generate_tasks
 from shikisha.simulation.vocabulary import WordingSplit
@@ -312,10 +312,7 @@ def test_tasks_of_several_sets_are_shared_out_evenly_and_keep_ids_apart() -> Non
     large, small = (
         Taskset(
             name,
-            [
-                TaskItem(Task(f"{name} {n}", id=f"t{n}"), TextChecker(("x",)), given=TaskSplit.TRAIN)
-                for n in range(size)
-            ],
+            [TaskItem(Task(f"{name} {n}", id=f"t{n}"), TextGrader(("x",)), given=TaskSplit.TRAIN) for n in range(size)],
         )
         for name, size in (("large", 30), ("small", 4))
     )
@@ -351,7 +348,7 @@ def test_an_error_is_json_where_json_was_asked_for(training: Training) -> None:
     assert "grpo.steps" in json.loads(training("--json", code=ExitCode.CONFIG))["error"]["what"]
 
 
-def test_tasks_without_a_checker_are_refused(training: Training) -> None:
+def test_tasks_without_a_grader_are_refused(training: Training) -> None:
     training.rows([*ROWS, {"id": "x", "prompt": "turn", "split": "train"}])
     training(code=ExitCode.CONFIG)
     assert "tasks.set: turns.jsonl: line 10: checker: this row has none" in training.said

@@ -282,7 +282,7 @@ def test_a_worker_or_judge_without_its_key_is_an_error_before_the_first_paid_cal
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ({"id": "x", "prompt": "Without a checker?"}, "line 2: checker"),
+        ({"id": "x", "prompt": "Without a grader?"}, "line 2: checker"),
         ({"id": "x", "checker": "number", "answer": "4"}, "line 2: prompt"),
         ({"id": "x", "prompt": "Judged by whom?", "checker": "judge"}, "judge"),
     ],
@@ -351,7 +351,7 @@ def test_predictions_are_counted_by_the_report_of_their_own_harness(tmp_path: Pa
     assert [found[name]["accuracy"] for name in ("mine", "yours")] == pytest.approx([4 / 6, 1 / 6])
 
 
-def test_rows_without_a_checker_may_be_given_one(evaluating: Evaluating) -> None:
+def test_rows_without_a_grader_may_be_given_one(evaluating: Evaluating) -> None:
     evaluating.rows([{"id": "x", "prompt": "2 + 2?", "answer": "4"}])
     evaluating(code=ExitCode.CONFIG)
     assert evaluating.report("--checker", "number")["wise"]["accuracy"] == 1.0

@@ -19,7 +19,7 @@ from shikisha.config.policy_builder import LearnRequest, learn_policy
 from shikisha.engine.pool import Member, Pool
 from shikisha.evals.graders import Grade
 from shikisha.evals.reward import grade_events
-from shikisha.evals.tasksets.recorded import RecordedChecker
+from shikisha.evals.tasksets.recorded import RecordedGrader
 from shikisha.journal import open_journal
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.routing.policy_data import Policy
@@ -70,7 +70,7 @@ class House:
 
                 async def one(task_id: str) -> None:
                     run = await runs.run(log.task(task_id), pool, registry_conductor(str(self.shelf), name))
-                    found = await RecordedChecker(log, task_id).grade(run.answer or "")
+                    found = await RecordedGrader(log, task_id).grade(run.answer or "")
                     grade = Grade("judge" if judged else "choice", found.mark, found.score, found.found, judged=judged)
                     journal.add(grade_events(run.id, grade, None)[0])
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from code_tasks import RIGHT, SPECS, STYLES, checker, grade, kept_jail, new_jail
+from code_tasks import RIGHT, SPECS, STYLES, grade, grader, kept_jail, new_jail
 from pydantic import ValidationError
 
 from shikisha.core.errors import ConfigError
@@ -23,7 +23,7 @@ def jail() -> Iterator[ProcessSandbox]:
 @STYLES
 async def test_a_right_program_is_right(jail: ProcessSandbox, style: str) -> None:
     grade_ = await grade(jail, style, f"Here:\n\n```python\n{RIGHT[style]}\n```\n")
-    assert (grade_.mark, grade_.score, grade_.checker) == (GradeMark.RIGHT, 1.0, "code")
+    assert (grade_.mark, grade_.score, grade_.grader) == (GradeMark.RIGHT, 1.0, "code")
     assert grade_.evidence.endswith(" tests passed")
     assert RIGHT[style].strip() in str(grade_.found)
     assert not grade_.judged
@@ -291,9 +291,9 @@ async def test_what_is_expected_never_enters_the_sandbox() -> None:
 
 @STYLES
 @pytest.mark.parametrize("sandbox", [None, MontySandbox()])
-def test_without_a_sandbox_for_full_python_there_is_no_checker(style: str, sandbox: Sandbox | None) -> None:
+def test_without_a_sandbox_for_full_python_there_is_no_grader(style: str, sandbox: Sandbox | None) -> None:
     with pytest.raises(ConfigError, match="tests of code need a sandbox"):
-        checker(sandbox, style)
+        grader(sandbox, style)
 
 
 @pytest.mark.parametrize(
@@ -338,4 +338,4 @@ def test_settings_say_what_is_wrong_with_them(settings: dict[str, object], probl
 )
 def test_tests_without_a_test_are_refused(style: str, more: dict[str, object], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
-        checker(ScriptedSandbox([]), style, **more)
+        grader(ScriptedSandbox([]), style, **more)

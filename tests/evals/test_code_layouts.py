@@ -207,7 +207,7 @@ def one(folder: Path, known: Known, sandbox: Sandbox, **change: object) -> TaskI
 @pytest.mark.parametrize("known", SETS, ids=IDS)
 async def test_a_right_program_is_right_and_a_wrong_one_wrong(tmp_path: Path, sandbox: Sandbox, known: Known) -> None:
     item = one(tmp_path, known, sandbox)
-    right, wrong, none = [await item.checker.grade(answer) for answer in (known.right, known.wrong, "I do not know.")]
+    right, wrong, none = [await item.grader.grade(answer) for answer in (known.right, known.wrong, "I do not know.")]
     assert (right.mark, wrong.mark, none.mark) == (GradeMark.RIGHT, GradeMark.WRONG, GradeMark.NO_ANSWER), (
         right,
         wrong,
@@ -254,18 +254,18 @@ async def test_the_sanitized_mbpp(tmp_path: Path, sandbox: Sandbox) -> None:
     row = {name: value for name, value in MBPP.row.items() if name in ("task_id", "code", "test_list")}
     other = Known("mbpp", {**row, "prompt": "Double it.", "test_imports": ["import math"]}, "", "", "", (), ())
     item = one(tmp_path, other, sandbox, test_list=["assert math.isclose(double(2), 4)"])
-    assert (await item.checker.grade(MBPP.right)).mark is GradeMark.RIGHT
+    assert (await item.grader.grade(MBPP.right)).mark is GradeMark.RIGHT
 
 
 async def test_a_task_whose_library_is_missing_is_left_ungraded(tmp_path: Path, sandbox: Sandbox) -> None:
     item = one(tmp_path, BIGCODEBENCH, sandbox, libs="['no_such_library']")
-    assert (await item.checker.grade(BIGCODEBENCH.right)).mark is GradeMark.UNGRADED
+    assert (await item.grader.grade(BIGCODEBENCH.right)).mark is GradeMark.UNGRADED
 
 
 @pytest.mark.parametrize("empty", [[], "[]", packed([])])
 async def test_one_of_the_two_lists_of_tests_may_be_empty(tmp_path: Path, sandbox: Sandbox, empty: object) -> None:
     item = one(tmp_path, STDIN, sandbox, private_test_cases=empty)
-    assert (await item.checker.grade(STDIN.wrong)).mark is GradeMark.RIGHT  # the public test alone is passed
+    assert (await item.grader.grade(STDIN.wrong)).mark is GradeMark.RIGHT  # the public test alone is passed
     with pytest.raises(ConfigError, match="public_test_cases: there is no test, and none in private_test_cases"):
         one(tmp_path, STDIN, sandbox, private_test_cases=empty, public_test_cases=empty)
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from shikisha.cli import app
 from shikisha.core.call import Reply
 from shikisha.evals.graders import GraderTools
-from shikisha.evals.graders.grader_registry import CHECKERS
+from shikisha.evals.graders.grader_registry import GRADERS
 from shikisha.evals.tasksets.taskset_loader import load_taskset
 from shikisha.sandbox import ScriptedSandbox
 
@@ -30,11 +30,11 @@ def test_the_rows_of_the_page_are_tasks(tmp_path: Path) -> None:
     (tmp_path / "tasks.jsonl").write_text(rows())
     found = load_taskset(str(tmp_path / "tasks.jsonl"), tools=GraderTools(ScriptedSandbox([]), no_word))
     assert len(found) == len(rows().splitlines())
-    assert {item.checker.name for item in found} == set(CHECKERS) - {"entry_point"}
+    assert {item.grader.name for item in found} == set(GRADERS) - {"entry_point"}
 
 
-@pytest.mark.parametrize("kind", CHECKERS)
-def test_the_page_names_every_checker(kind: str) -> None:
+@pytest.mark.parametrize("kind", GRADERS)
+def test_the_page_names_every_grader(kind: str) -> None:
     assert f"| `{kind}` |" in PAGE.read_text()
 
 

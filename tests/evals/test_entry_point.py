@@ -1,4 +1,4 @@
-"""A user's own function as a checker: what it may return, and that nothing it does is more than a grade."""
+"""A user's own function as a grader: what it may return, and that nothing it does is more than a grade."""
 
 import asyncio
 import json
@@ -12,20 +12,20 @@ from pydantic import ValidationError
 
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import Grade, GradeMark, GraderTools
-from shikisha.evals.graders.entry_point import EntryPointSettings, build_entry_point_checker
+from shikisha.evals.graders.entry_point import EntryPointSettings, build_entry_point_grader
 from shikisha.evals.tasksets.taskset_loader import load_taskset
 
 
 async def grade(function: str, answer: str, **more: object) -> Grade:
     given = {"function": f"grading_functions:{function}", "gold": "five", "prompt": "Say it.", **more}
-    return await build_entry_point_checker(EntryPointSettings.model_validate(given), GraderTools()).grade(answer)
+    return await build_entry_point_grader(EntryPointSettings.model_validate(given), GraderTools()).grade(answer)
 
 
 @pytest.mark.parametrize("function", ["same", "same_later", "lazily", "Checks.same"])
 async def test_a_function_is_given_answer_prompt_and_gold(function: str) -> None:
     right, wrong = await grade(function, "five"), await grade(function, "six")
     assert (right.mark, right.score, wrong.mark, wrong.score) == (GradeMark.RIGHT, 1.0, GradeMark.WRONG, 0.0)
-    assert right.checker == "entry_point"
+    assert right.grader == "entry_point"
     assert right.evidence == f"grading_functions:{function} returned True"
     assert (await grade(function, "five", prompt="Another.")).mark is GradeMark.WRONG
 
@@ -61,7 +61,7 @@ async def test_what_it_returns_or_raises_is_a_grade(
     function: str, answer: str, mark: GradeMark, score: float | None, evidence: str
 ) -> None:
     given = await grade(function, answer)
-    assert (given.checker, given.mark, given.score) == ("entry_point", mark, score)
+    assert (given.grader, given.mark, given.score) == ("entry_point", mark, score)
     assert evidence in given.evidence
 
 
@@ -69,7 +69,7 @@ async def test_a_row_of_a_user_s_file_hands_its_prompt_on(tmp_path: Path) -> Non
     row = {"prompt": "Say it.", "checker": "entry_point", "function": "grading_functions:same", "gold": "five"}
     (tmp_path / "mine.jsonl").write_text(json.dumps(row))
     (item,) = load_taskset(str(tmp_path / "mine.jsonl"), tools=GraderTools())
-    assert (await item.checker.grade("five")).mark is GradeMark.RIGHT
+    assert (await item.grader.grade("five")).mark is GradeMark.RIGHT
 
 
 async def test_a_grade_of_its_own_keeps_who_judged() -> None:
@@ -101,10 +101,10 @@ async def test_cancelling_a_grade_ends_the_waiting(function: str) -> None:
 def test_no_exit_waits_for_a_function_that_never_ends() -> None:
     program = (
         "import asyncio\nfrom shikisha.evals.graders import GraderTools\n"
-        "from shikisha.evals.graders.entry_point import EntryPointSettings, build_entry_point_checker\n"
+        "from shikisha.evals.graders.entry_point import EntryPointSettings, build_entry_point_grader\n"
         "settings = EntryPointSettings(function='grading_functions:endless', seconds=0.1)\n"
-        "checker = build_entry_point_checker(settings, GraderTools())\n"
-        "print(asyncio.run(checker.grade('x')).mark)\n"
+        "grader = build_entry_point_grader(settings, GraderTools())\n"
+        "print(asyncio.run(grader.grade('x')).mark)\n"
     )
     done = subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-c", program],
@@ -130,14 +130,14 @@ def test_no_exit_waits_for_a_function_that_never_ends() -> None:
         ("lacking_module:f", "importing lacking_module failed: ModuleNotFoundError: No module named 'not_installed'"),
     ],
 )
-def test_a_name_that_leads_to_no_checker_is_an_error_that_says_why(
+def test_a_name_that_leads_to_no_grader_is_an_error_that_says_why(
     function: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_module.py").write_text("1 / 0\n")
     (tmp_path / "lacking_module.py").write_text("import not_installed\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=problem):
-        build_entry_point_checker(EntryPointSettings(function=function), GraderTools())
+        build_entry_point_grader(EntryPointSettings(function=function), GraderTools())
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.evals.baselines import requested_entrant, self_consistency_spec, vote_weights
-from shikisha.evals.graders import ScriptedChecker
+from shikisha.evals.graders import ScriptedGrader
 from shikisha.evals.runner import Evaluation, LocalExecutor, TaskRunner
 from shikisha.evals.samples import Entrant, SampleStore
 from shikisha.evals.taskset import TaskItem
@@ -164,7 +164,7 @@ async def test_what_goes_wrong_in_one_of_many_tasks_is_raised_as_it_is(tmp_path:
     recorder = MemoryRecorder()
     keep = SampleStore(tmp_path, {})
     evaluation = Evaluation(keep, LocalExecutor(TaskRunner(Engine(recorder), recorder, "e"), 4))
-    items = [TaskItem(Task(f"{n}?", id=f"t{n}"), ScriptedChecker({})) for n in range(8)]
+    items = [TaskItem(Task(f"{n}?", id=f"t{n}"), ScriptedGrader({})) for n in range(8)]
     with pytest.raises(ConfigError, match="there is no pool"):
         await evaluation.play([Entrant("x", fixed_conductor("single"), none)], items)
     await keep.aclose()

@@ -1,6 +1,6 @@
-"""Edge cases of short answers, made by hand: what each checker must say, and the canonical form it must find.
+"""Edge cases of short answers, made by hand: what each grader must say, and the canonical form it must find.
 
-A line is (checker, right answer or settings, answer, mark, canonical form). `benchmarks/grading.py` counts them too.
+A line is (grader, right answer or settings, answer, mark, canonical form). `benchmarks/grading.py` counts them too.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import pytest
 
 from shikisha.evals.graders import GradeMark, GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
-from shikisha.evals.graders.grader_registry import build_checker
+from shikisha.evals.graders.grader_registry import build_grader
 
 Case = tuple[str, str | Mapping[str, object], str, GradeMark, str | None]
 
@@ -316,7 +316,7 @@ async def test_an_answer_is_marked_and_found(
     kind: str, right: str | Mapping[str, object], answer: str, mark: GradeMark, found: str | None
 ) -> None:
     settings = {"answer": right} if isinstance(right, str) else right
-    grade = await build_checker(kind, settings, GraderTools(), "here").grade(answer)
+    grade = await build_grader(kind, settings, GraderTools(), "here").grade(answer)
     assert (grade.mark, grade.found) == (mark, found), grade.evidence
     assert grade.evidence
 

@@ -1,4 +1,4 @@
-"""The checkers of short answers: how they are built, what they say, and that no answer can hold them up."""
+"""The graders of short answers: how they are built, what they say, and that no answer can hold them up."""
 
 import asyncio
 import json
@@ -14,17 +14,17 @@ import pytest
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.evals.graders import Grade, GradeMark, GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm
-from shikisha.evals.graders.choice import ChoiceChecker
-from shikisha.evals.graders.grader_registry import CHECKERS, build_checker
+from shikisha.evals.graders.choice import ChoiceGrader
+from shikisha.evals.graders.grader_registry import GRADERS, build_grader
 from shikisha.evals.graders.json_answer import find_document
-from shikisha.evals.graders.math import Equivalence, ExpressionComparer, MathChecker
+from shikisha.evals.graders.math import Equivalence, ExpressionComparer, MathGrader
 
 HARD = "9^{9^{9^{9}}}"
 CARELESS, HOSTILE = "^(a|a)+(b|b)+$", "a" * 40 + "!"
 
 
 async def graded(kind: str, settings: Mapping[str, object], answer: str) -> Grade:
-    return await build_checker(kind, settings, GraderTools(), "tasks.jsonl:7").grade(answer)
+    return await build_grader(kind, settings, GraderTools(), "tasks.jsonl:7").grade(answer)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_settings_that_cannot_be_used_are_an_error_with_place_and_field(
     kind: str, settings: Mapping[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        build_checker(kind, settings, GraderTools(), "tasks.jsonl:7")
+        build_grader(kind, settings, GraderTools(), "tasks.jsonl:7")
 
 
 def test_math_without_its_library_names_the_extra_and_nothing_heavy_is_imported_here() -> None:
@@ -65,14 +65,14 @@ def test_math_without_its_library_names_the_extra_and_nothing_heavy_is_imported_
 import sys
 from shikisha.core.errors import MissingExtra
 from shikisha.evals.graders import GraderTools
-from shikisha.evals.graders.grader_registry import build_checker
-build_checker("math", {"answer": "x"}, GraderTools(), "here")
+from shikisha.evals.graders.grader_registry import build_grader
+build_grader("math", {"answer": "x"}, GraderTools(), "here")
 assert not {"math_verify", "sympy"} & set(sys.modules)
 from shikisha.evals.graders.math import require_math_verify
 require_math_verify.cache_clear()
 sys.meta_path.clear()
 try:
-    build_checker("math", {"answer": "x"}, GraderTools(), "here")
+    build_grader("math", {"answer": "x"}, GraderTools(), "here")
 except MissingExtra as error:
     print(error)
 """
@@ -82,16 +82,16 @@ except MissingExtra as error:
 
 def test_an_unknown_kind_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(UnknownName, match=r"tasks\.jsonl:7 'numbr': known are choice, .*did you mean 'number'"):
-        build_checker("numbr", {}, GraderTools(), "tasks.jsonl:7")
-    assert set(CHECKERS) >= {*AnswerForm, "regex", "json_schema", "code", "entry_point", "judge"}
+        build_grader("numbr", {}, GraderTools(), "tasks.jsonl:7")
+    assert set(GRADERS) >= {*AnswerForm, "regex", "json_schema", "code", "entry_point", "judge"}
 
 
 @pytest.mark.parametrize("form", AnswerForm)
-def test_a_checker_says_its_form_and_how_many_options_there_are(form: AnswerForm) -> None:
-    built = build_checker(form, {"answer": "C"}, GraderTools(), "here") if form is not AnswerForm.NUMBER else None
-    assert getattr(built or build_checker(form, {"answer": 3}, GraderTools(), "here"), "form", None) is form
-    assert ChoiceChecker("C", ["x", "y", "z"]).options == 3
-    assert ChoiceChecker("C", 4).options == 4
+def test_a_grader_says_its_form_and_how_many_options_there_are(form: AnswerForm) -> None:
+    built = build_grader(form, {"answer": "C"}, GraderTools(), "here") if form is not AnswerForm.NUMBER else None
+    assert getattr(built or build_grader(form, {"answer": 3}, GraderTools(), "here"), "form", None) is form
+    assert ChoiceGrader("C", ["x", "y", "z"]).options == 3
+    assert ChoiceGrader("C", 4).options == 4
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ async def algebra() -> AsyncIterator[ExpressionComparer]:
 async def test_an_expression_that_cannot_be_computed_is_wrong_and_the_next_one_is_compared(
     algebra: ExpressionComparer,
 ) -> None:
-    check = MathChecker("x^2+2x+1", algebra)
+    check = MathGrader("x^2+2x+1", algebra)
     grade = await check.grade(HARD)
     assert (grade.mark, grade.found) == (GradeMark.WRONG, "9^{9^{9^9}}")
     assert "not proved equal within 0.5 s" in grade.evidence
@@ -185,7 +185,7 @@ async def test_an_expression_that_cannot_be_computed_is_wrong_and_the_next_one_i
 
 
 async def test_the_event_loop_runs_on_while_expressions_are_compared(algebra: ExpressionComparer) -> None:
-    comparison = asyncio.create_task(MathChecker("x+1", algebra).grade(HARD))
+    comparison = asyncio.create_task(MathGrader("x+1", algebra).grade(HARD))
     turns = 0
     while not comparison.done():
         await asyncio.sleep(0.01)
@@ -216,6 +216,6 @@ async def test_a_process_that_somebody_else_ended_is_a_failure_and_no_verdict(al
 
 
 async def test_what_cannot_be_read_as_mathematics_is_compared_by_spelling(algebra: ExpressionComparer) -> None:
-    grade = await MathChecker(r"\foo\bar{", algebra).grade(r"\bar\foo{")
+    grade = await MathGrader(r"\foo\bar{", algebra).grade(r"\bar\foo{")
     assert grade.mark is GradeMark.WRONG
     assert "by spelling" in grade.evidence

@@ -1,6 +1,6 @@
 """Answers made to pass without answering: denied, bounded, hedged with another, in another base, sign or unit.
 
-HOSTILE are graded RIGHT by no checker. ON_PURPOSE are graded right, each group for the reason that it is named by and
+HOSTILE are graded RIGHT by no grader. ON_PURPOSE are graded right, each group for the reason that it is named by and
 that `docs/how-to/evaluate.md` gives. HONEST are how people and models really answer, next to what hostile ones
 look like.
 Answers are apart by `¦` and lines; `⏎` is a line's end in an answer. `benchmarks/hostile_answers.py` counts them too.
@@ -13,7 +13,7 @@ from paths import ROOT
 
 from shikisha.evals.graders import GradeMark, GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
-from shikisha.evals.graders.grader_registry import build_checker
+from shikisha.evals.graders.grader_registry import build_grader
 
 Gold = str | list[str] | Mapping[str, object]
 
@@ -827,7 +827,7 @@ def answers(block: str) -> list[str]:
 
 async def marked(kind: str, gold: Gold, block: str) -> dict[str, GradeMark]:
     """Grade each answer of a block."""
-    check = build_checker(kind, {"answer": gold} if not isinstance(gold, Mapping) else gold, GraderTools(), "here")
+    check = build_grader(kind, {"answer": gold} if not isinstance(gold, Mapping) else gold, GraderTools(), "here")
     return {answer: (await check.grade(answer)).mark for answer in answers(block)}
 
 

@@ -13,7 +13,7 @@ from shikisha.core.prompts import QUOTE
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.evals.graders import Grade, GradeMark, GraderTools
-from shikisha.evals.graders.judge import JudgeSettings, build_judge_checker, judge_messages, parse_verdict
+from shikisha.evals.graders.judge import JudgeSettings, build_judge_grader, judge_messages, parse_verdict
 from shikisha.testing import AnswerChooser, InjectedFault, ReceivedChatRequest, ScriptedAnswer, chat_server
 from shikisha.workers import chat
 
@@ -35,7 +35,7 @@ async def judged(
             return await worker.perform(Request(Task("Judge."), "Judge.", turns=tuple(turns)))
 
         try:
-            return await build_judge_checker(settings, GraderTools(judge=ask)).grade(answer)
+            return await build_judge_grader(settings, GraderTools(judge=ask)).grade(answer)
         finally:
             await worker.aclose()
 
@@ -45,7 +45,7 @@ async def judged(
 )
 async def test_the_last_line_is_the_verdict_and_the_rest_the_evidence(last: str, mark: GradeMark, score: float) -> None:
     grade = await judged([ScriptedAnswer(text=f"It names the city.\nSo I say:\n\n{last}\n")])
-    assert (grade.checker, grade.mark, grade.score, grade.judged) == ("judge", mark, score, True)
+    assert (grade.grader, grade.mark, grade.score, grade.judged) == ("judge", mark, score, True)
     assert grade.evidence == "It names the city. So I say:"
     assert grade.tokens > 100
 
@@ -100,7 +100,7 @@ async def test_a_judge_that_is_late_leaves_the_answer_ungraded() -> None:
     async def late(turns: Sequence[ChatMessage]) -> Reply:
         raise TimeoutError(len(turns))
 
-    grade = await build_judge_checker(SETTINGS, GraderTools(judge=late)).grade("Canberra")
+    grade = await build_judge_grader(SETTINGS, GraderTools(judge=late)).grade("Canberra")
     assert (grade.mark, grade.judged, grade.dollars) == (GradeMark.UNGRADED, True, None)
 
 
@@ -199,9 +199,9 @@ def test_a_very_long_answer_is_shown_by_its_two_ends() -> None:
     assert "xend\n" in text
 
 
-def test_without_a_judge_there_is_no_checker() -> None:
+def test_without_a_judge_there_is_no_grader() -> None:
     with pytest.raises(ConfigError, match="no judge is named"):
-        build_judge_checker(SETTINGS, GraderTools())
+        build_judge_grader(SETTINGS, GraderTools())
 
 
 @pytest.mark.parametrize("wrong", [{"prompt": " "}, {"prompt": "q", "scale": 0}, {"prompt": "q", "model": "m"}, {}])

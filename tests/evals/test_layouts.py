@@ -174,9 +174,9 @@ def one(folder: Path, name: str, row: Fields) -> TaskItem:
 @pytest.mark.parametrize("known", PROSE, ids=lambda known: known.name)
 async def test_right_is_right_and_wrong_is_wrong(tmp_path: Path, known: Known) -> None:
     item = one(tmp_path, known.name, known.row)
-    assert (await item.checker.grade(known.right)).mark is GradeMark.RIGHT
-    assert (await item.checker.grade(known.wrong)).mark is GradeMark.WRONG
-    assert (await item.checker.grade("")).mark is GradeMark.NO_ANSWER
+    assert (await item.grader.grade(known.right)).mark is GradeMark.RIGHT
+    assert (await item.grader.grade(known.wrong)).mark is GradeMark.WRONG
+    assert (await item.grader.grade("")).mark is GradeMark.NO_ANSWER
     assert (item.task.id, item.task.domain, item.difficulty) == known.shown
     assert known.hidden not in str(item.task)
 
@@ -209,7 +209,7 @@ async def test_the_options_of_gpqa_stand_in_a_fixed_order_that_hangs_on_the_ques
     rows = [{**GPQA.row, "Question": f"Question {place}?", "Record ID": f"rec{place}"} for place in range(40)]
     places = []
     for item in loaded(tmp_path, "gpqa-diamond", *rows):
-        letters = [letter for letter in "ABCD" if (await item.checker.grade(letter)).mark is GradeMark.RIGHT]
+        letters = [letter for letter in "ABCD" if (await item.grader.grade(letter)).mark is GradeMark.RIGHT]
         assert [f"{letter}. lead" in item.task.prompt for letter in letters] == [True]
         places += letters
     assert {places.count(letter) > 4 for letter in "ABCD"} == {True}
@@ -228,7 +228,7 @@ async def test_the_options_of_gpqa_stand_in_a_fixed_order_that_hangs_on_the_ques
 async def test_copies_of_aime(tmp_path: Path, row: Fields, task_id: str, labels: tuple[str, ...]) -> None:
     item = one(tmp_path, "aime", row)
     assert (item.task.id, item.task.labels) == (task_id, labels)
-    assert (await item.checker.grade("\\boxed{7}")).mark is GradeMark.RIGHT
+    assert (await item.grader.grade("\\boxed{7}")).mark is GradeMark.RIGHT
 
 
 @pytest.mark.parametrize(
@@ -250,8 +250,8 @@ async def test_rlpr_grades_as_its_source_or_type_says(
     extra = {"answer_type": answer_type} if answer_type else None
     row = {**RLPR.row, "data_source": source, "reward_model": {"ground_truth": gold}, "extra_info": extra}
     item = one(tmp_path, "rlpr", row)
-    assert (await item.checker.grade(right)).mark is GradeMark.RIGHT
-    assert (await item.checker.grade(wrong)).mark is GradeMark.WRONG
+    assert (await item.grader.grade(right)).mark is GradeMark.RIGHT
+    assert (await item.grader.grade(wrong)).mark is GradeMark.WRONG
 
 
 def test_what_stands_inside_a_field_is_named_too(tmp_path: Path) -> None:

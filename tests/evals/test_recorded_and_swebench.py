@@ -28,7 +28,7 @@ def only(items: Taskset, task_id: str) -> TaskItem:
 
 
 async def mark(item: TaskItem, answer: str) -> tuple[GradeMark, float | None]:
-    grade: Grade = await item.checker.grade(answer)
+    grade: Grade = await item.grader.grade(answer)
     return grade.mark, grade.score
 
 
@@ -102,9 +102,9 @@ async def test_a_log_grades_as_recorded_else_by_its_right_answer(
 
 async def test_what_a_log_cannot_grade_says_why(log: OutcomeLog) -> None:
     found = recorded.recorded_taskset(log)
-    without = await only(found, "t/1").checker.grade("this")
+    without = await only(found, "t/1").grader.grade("this")
     assert without.evidence == "nobody recorded this answer, and the log does not say what would be right"
-    unfit = await only(found, "t/2").checker.grade("4")
+    unfit = await only(found, "t/2").grader.grade("4")
     assert f"cannot be compared with: {log.folder}: task 't/2': number" in unfit.evidence
 
 
@@ -129,7 +129,7 @@ async def test_every_recorded_answer_has_its_recorded_score() -> None:
         for worker in log.workers[::4]:
             outcome = log.find(item.task.id, worker)
             if outcome is not None and (said := log.answer_text(outcome)) is not None:
-                grade = await item.checker.grade(said)
+                grade = await item.grader.grade(said)
                 assert grade.score == log.recorded_score(item.task.id, said)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.task import Task
-from shikisha.evals.graders import ScriptedChecker
+from shikisha.evals.graders import ScriptedGrader
 from shikisha.evals.taskset import DEFAULT_SHARES, TaskItem, Taskset, TaskSplit, content_key, content_split
 from shikisha.evals.tasksets.contamination import TaskOverlap, find_contamination
 from shikisha.evals.tasksets.layouts import NUMBER, format_choice, with_instruction
@@ -17,7 +17,7 @@ from shikisha.evals.tasksets.taskset_loader import PlacedItem, assign_splits, sp
 
 
 def item(prompt: str, task_id: str = "", given_split: TaskSplit | None = None) -> TaskItem:
-    return TaskItem(Task(prompt, id=task_id or prompt), ScriptedChecker({}), given=given_split)
+    return TaskItem(Task(prompt, id=task_id or prompt), ScriptedGrader({}), given=given_split)
 
 
 def placed(*prompts: str, named: TaskSplit | None = None) -> list[PlacedItem]:

@@ -39,7 +39,7 @@ def test_another_right_answer_to_the_same_question_is_graded_anew_and_costs_noth
 
 
 @pytest.mark.full
-def test_another_checker_for_the_same_question_grades_anew(tmp_path: Path) -> None:
+def test_another_grader_for_the_same_question_grades_anew(tmp_path: Path) -> None:
     evaluated = Evaluated(tmp_path)
     evaluated.entries()
     strict = [{**row, "checker": "text", "answer": "It must be 5."} for row in SPLIT]

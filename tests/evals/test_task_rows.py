@@ -160,7 +160,7 @@ FIELDS: Mapping[str, object] = {
         (lambda one: one.part("inner").text("k"), "inner.k: expected text, found '1'"),
         (lambda one: one.one_of("x", "y"), "x: this field is missing (also looked for: y)"),
         (lambda one: one.decode("open", json.loads), "open: cannot be decoded: Expecting value"),
-        (lambda one: one.checker("seven", "number", {}, GraderTools()), "seven: number."),
+        (lambda one: one.grader("seven", "number", {}, GraderTools()), "seven: number."),
     ],
 )
 def test_what_a_field_lacks_names_file_line_and_field(take: Take, problem: str) -> None:

@@ -169,7 +169,7 @@ async def test_a_users_own_rows(tmp_path: Path) -> None:
     task = item.task
     assert (task.prompt, task.context, task.id, task.domain) == tuple(OWN[name] for name in list(OWN)[:4])
     assert (task.labels, item.difficulty, item.split) == (("short",), "easy", TaskSplit.DEV)
-    assert [(await item.checker.grade(answer)).mark for answer in ("5", "6")] == [GradeMark.RIGHT, GradeMark.WRONG]
+    assert [(await item.grader.grade(answer)).mark for answer in ("5", "6")] == [GradeMark.RIGHT, GradeMark.WRONG]
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ async def test_a_users_own_rows(tmp_path: Path) -> None:
 )
 async def test_ways_to_say_how_a_row_is_graded(tmp_path: Path, fields: Fields, default: Fields | None) -> None:
     file = written(tmp_path / "mine.jsonl", [{"prompt": "How far?", **fields}])
-    (item,) = load_taskset(str(file), wanted=TaskSelection(checker=default))
-    assert [(await item.checker.grade(answer)).mark for answer in ("5.1", "5.3")] == [GradeMark.RIGHT, GradeMark.WRONG]
+    (item,) = load_taskset(str(file), wanted=TaskSelection(grader=default))
+    assert [(await item.grader.grade(answer)).mark for answer in ("5.1", "5.3")] == [GradeMark.RIGHT, GradeMark.WRONG]
 
 
 @pytest.mark.parametrize(
@@ -204,10 +204,10 @@ async def test_ways_to_say_how_a_row_is_graded(tmp_path: Path, fields: Fields, d
         ({"labels": [1]}, "labels[0]: expected text, found '1'"),
         ({"checker": None}, "checker: this row has none, and none is given for the file"),
         ({"checker": 5}, "checker: expected text, found '5'"),
-        ({"checker": "nummer"}, "checker: unknown kind of checker 'nummer': known are choice, code"),
+        ({"checker": "nummer"}, "checker: unknown kind of grader 'nummer': known are choice, code"),
         ({"answer": None}, "checker: number.answer: is missing"),
         ({"anwser": 5}, "checker: number.anwser: unknown key"),
-        ({"check": {"answer": 5}}, "answer: expected the checker's settings inside check, not beside it"),
+        ({"check": {"answer": 5}}, "answer: expected the grader's settings inside check, not beside it"),
         ({"check": 5, "answer": None}, "check: expected an object, found '5'"),
     ],
 )
@@ -221,7 +221,7 @@ def test_a_row_of_ones_own_that_is_wrong_is_named(tmp_path: Path, change: Fields
 def test_a_csv_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "mine.csv"
     file.write_text("prompt,answer,checker,absolute\n1 + 1?,2,number,\nA colour?,red,text,\n")
-    assert [item.checker.name for item in load_taskset(str(file))] == ["number", "text"]
+    assert [item.grader.name for item in load_taskset(str(file))] == ["number", "text"]
 
 
 def test_a_judge_without_a_voice_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
@@ -239,15 +239,15 @@ async def test_a_judge_is_shown_the_rows_context_and_prompt(tmp_path: Path) -> N
 
     rows = [{"prompt": "Write a poem.", "context": "It is about frogs.", "checker": "judge", "gold": "A frog sings."}]
     (item,) = load_taskset(str(written(tmp_path / "mine.jsonl", rows)), tools=GraderTools(judge=ask))
-    grade = await item.checker.grade("Frogs hop.")
+    grade = await item.grader.grade("Frogs hop.")
     assert grade.judged
     assert all(part in "".join(seen) for part in ("Write a poem.", "about frogs", "A frog sings.", "Frogs hop."))
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "rehearsal", "recorded:log"])
-def test_a_checker_is_given_for_own_rows_only(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name.partition(':')[0]}: it brings its own checkers"):
-        load_taskset(name, tmp_path, wanted=TaskSelection(checker={"checker": "text"}))
+def test_a_grader_is_given_for_own_rows_only(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name.partition(':')[0]}: it brings its own graders"):
+        load_taskset(name, tmp_path, wanted=TaskSelection(grader={"checker": "text"}))
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ async def test_parquet_with_lists_and_objects_in_it(tmp_path: Path, name: str, r
 
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "test-00000-of-00001.parquet")
     (item,) = load_taskset(f"{name}:{tmp_path}")
-    assert (await item.checker.grade("The answer is (B).")).mark is GradeMark.RIGHT
+    assert (await item.grader.grade("The answer is (B).")).mark is GradeMark.RIGHT
     assert item.task.id == f"{name}/test-00000-of-00001/0"
 
 

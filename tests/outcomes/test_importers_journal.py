@@ -28,7 +28,7 @@ from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.pool import Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import ApprovalMode
-from shikisha.evals.graders import Grade, ScriptedChecker, grade_from_score
+from shikisha.evals.graders import Grade, ScriptedGrader, grade_from_score
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.reward import grade_events
 from shikisha.journal import Journal, open_journal
@@ -39,12 +39,12 @@ from support import engine, member, pool_of, whole_plan
 
 TASK = Task("Six times seven?", id="sums/1", domain="sums")
 ONE = whole_plan((0, ()))
-CHECKER = ScriptedChecker({"42": 1.0, "so 42": 1.0, "41": 0.0})
+CHECKER = ScriptedGrader({"42": 1.0, "so 42": 1.0, "41": 0.0})
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A run to perform and keep; it is graded by the checker unless told otherwise."""
+    """A run to perform and keep; it is graded by the grader unless told otherwise."""
 
     pool: Pool
     plan: Plan = ONE

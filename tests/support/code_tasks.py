@@ -1,12 +1,12 @@
-"""What the tests of the code checker share: one small task of each style, a right program for it, and a jail."""
+"""What the tests of the code grader share: one small task of each style, a right program for it, and a jail."""
 
 import asyncio
 from collections.abc import Iterator
 
 import pytest
 
-from shikisha.evals.graders import Checker, Grade, GraderTools
-from shikisha.evals.graders.code import CodeSettings, build_code_checker
+from shikisha.evals.graders import Grade, Grader, GraderTools
+from shikisha.evals.graders.code import CodeSettings, build_code_grader
 from shikisha.sandbox import Sandbox, SandboxLimits
 from shikisha.sandbox.child.confinement import support_problem
 from shikisha.sandbox.process_sandbox import ProcessSandbox
@@ -69,12 +69,12 @@ def kept_jail() -> Iterator[ProcessSandbox]:
     asyncio.run(jail.aclose())
 
 
-def checker(sandbox: Sandbox | None, style: str, **more: object) -> Checker:
-    """The checker of a style's task."""
+def grader(sandbox: Sandbox | None, style: str, **more: object) -> Grader:
+    """The grader of a style's task."""
     settings = CodeSettings.model_validate({"style": style, "seconds": 10.0, **SPECS[style], **more})
-    return build_code_checker(settings, GraderTools(sandbox=sandbox))
+    return build_code_grader(settings, GraderTools(sandbox=sandbox))
 
 
 async def grade(sandbox: Sandbox, style: str, answer: str, **more: object) -> Grade:
     """The grade of an answer to a style's task."""
-    return await checker(sandbox, style, **more).grade(answer)
+    return await grader(sandbox, style, **more).grade(answer)

@@ -1,4 +1,4 @@
-"""Functions of every kind that a user may name as a checker, the bad ones too."""
+"""Functions of every kind that a user may name as a grader, the bad ones too."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ async def same_later(answer: str, prompt: str, gold: str) -> bool:
     return same(answer, prompt, gold)
 
 
-def as_number(answer: str, prompt: str, gold: object) -> float | None:  # noqa: ARG001 - what every checker is given
+def as_number(answer: str, prompt: str, gold: object) -> float | None:  # noqa: ARG001 - what every grader is given
     return float(answer) if answer else None
 
 

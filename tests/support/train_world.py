@@ -12,7 +12,7 @@ from shikisha.core.task import Task
 from shikisha.engine.pool import Pool
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm
-from shikisha.evals.graders.grader_registry import build_checker
+from shikisha.evals.graders.grader_registry import build_grader
 from shikisha.evals.reward import RewardWeights
 from shikisha.evals.taskset import TaskItem
 from shikisha.training.environment import TaskCurriculum
@@ -66,7 +66,7 @@ def items(faulty: bool = False) -> Callable[[int], TaskItem]:
         task = Task(f"how many {'how ' * (index % 3)}", id=f"task {index}")
         return TaskItem(
             task,
-            build_checker(AnswerForm.NUMBER, {"answer": str(index)}, GraderTools(), "test"),
+            build_grader(AnswerForm.NUMBER, {"answer": str(index)}, GraderTools(), "test"),
             f"{index % 2}",
             None,
             pool,

@@ -13,7 +13,7 @@ from shikisha.core.plan import Plan, Step
 from shikisha.core.prompts import render_plan_lists
 from shikisha.core.task import Task
 from shikisha.engine.pool import Pool
-from shikisha.evals.graders.text_match import TextChecker
+from shikisha.evals.graders.text_match import TextGrader
 from shikisha.evals.taskset import TaskItem
 from shikisha.simulation.task_generator import generate_tasks
 from shikisha.simulation.vocabulary import WordingSplit as Wording
@@ -66,7 +66,7 @@ def stream(index: int) -> TaskItem:
     """A task that one of the workers has the answer to."""
     gold = ("left", "right")[index % 2]
     task = Task(f"turn {gold} or {index}", id=f"turn-{index}")
-    return TaskItem(task, TextChecker((gold,)), f"to the {gold}", pool=pool())
+    return TaskItem(task, TextGrader((gold,)), f"to the {gold}", pool=pool())
 
 
 def ground(judged: int = 4) -> TrainingEnvironment:

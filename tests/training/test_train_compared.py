@@ -11,7 +11,7 @@ from shikisha.core.prompts import render_plan_lists
 from shikisha.core.task import Task
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm
-from shikisha.evals.graders.grader_registry import build_checker
+from shikisha.evals.graders.grader_registry import build_grader
 from shikisha.evals.reward import RewardWeights
 from shikisha.evals.taskset import TaskItem
 from shikisha.training.grpo import compute_advantages, step_advantages
@@ -32,7 +32,7 @@ def plan(*access: tuple[int, ...]) -> Plan:
 
 
 def item() -> TaskItem:
-    grader = build_checker(AnswerForm.NUMBER, {"answer": "1"}, GraderTools(), "test")
+    grader = build_grader(AnswerForm.NUMBER, {"answer": "1"}, GraderTools(), "test")
     return TaskItem(Task("how many"), grader, "all", None, pool_of(member("one", "1")))
 
 

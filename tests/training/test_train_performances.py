@@ -10,7 +10,7 @@ from shikisha.core.prompts import render_plan_lists
 from shikisha.core.task import Task
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm
-from shikisha.evals.graders.grader_registry import build_checker
+from shikisha.evals.graders.grader_registry import build_grader
 from shikisha.evals.reward import RewardWeights
 from shikisha.evals.taskset import TaskItem, TaskSplit
 from shikisha.evals.tasksets.simulated import TaskDistribution, simulated_item
@@ -28,7 +28,7 @@ async def scored(
     worker = member("turns", lambda _: next(said), attempts=1)
     item = TaskItem(
         Task("how many"),
-        build_checker(AnswerForm.NUMBER, {"answer": "1"}, GraderTools(), "test"),
+        build_grader(AnswerForm.NUMBER, {"answer": "1"}, GraderTools(), "test"),
         "all",
         None,
         pool_of(worker),
@@ -47,7 +47,7 @@ async def test_performances_differ_in_their_runs_and_so_in_their_luck() -> None:
     worker = member("turns", "1")
     item = TaskItem(
         Task("how many"),
-        build_checker(AnswerForm.NUMBER, {"answer": "1"}, GraderTools(), "test"),
+        build_grader(AnswerForm.NUMBER, {"answer": "1"}, GraderTools(), "test"),
         "all",
         None,
         pool_of(worker),
@@ -76,7 +76,7 @@ async def test_where_workers_are_steady_once_is_enough_and_the_mean_is_the_same_
     worker = member("turns", "0.1")
     item = TaskItem(
         Task("how many"),
-        build_checker(AnswerForm.NUMBER, {"answer": "1"}, GraderTools(), "test"),
+        build_grader(AnswerForm.NUMBER, {"answer": "1"}, GraderTools(), "test"),
         "all",
         None,
         pool_of(worker),

@@ -61,7 +61,7 @@ def test_a_pool_of_one_is_refused(size: int) -> None:
     assert whole is not None
     pool = Pool([whole[place] for place in range(size)]) if size else None
     with pytest.raises(ConfigError, match="two workers or more"):
-        TaskCurriculum(lambda _: TaskItem(ITEMS[0].task, ITEMS[0].checker, pool=pool)).draw(1)
+        TaskCurriculum(lambda _: TaskItem(ITEMS[0].task, ITEMS[0].grader, pool=pool)).draw(1)
 
 
 @pytest.mark.parametrize("state", [{"next": "1", "rates": {}}, {"next": 1, "rates": None}])

@@ -70,7 +70,9 @@ class EvalSubjectOptions:
             "--reply", help="What replayed workers return: the extracted answer, the whole response, or both."
         ),
     ] = "answer"
-    checker: Annotated[str, typer.Option("--checker", help="The grader of rows of your own that name none.")] = ""
+    grader: Annotated[
+        str, typer.Option("--grader", "--checker", help="The grader of rows of your own that name none.")
+    ] = ""
     judge: Annotated[str, typer.Option("--judge", help="The worker that grades where a task needs a judge.")] = ""
     contamination: Annotated[
         list[str] | None,
@@ -204,7 +206,7 @@ def _build_setup(
         workers=tuple(name.strip() for name in subject.workers.split(",") if name.strip()),
         config=str(config) if config else None,
         judge=subject.judge or None,
-        checker=subject.checker or None,
+        grader=subject.grader or None,
         sandbox=subject.sandbox,
         dollars=limits.dollars,
         journal=journal,

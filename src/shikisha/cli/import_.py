@@ -71,7 +71,7 @@ def _next_steps(kind: str, score: str | None) -> str:
     named = SOURCE_KINDS[kind].scores
     again = f"import it again with --score NAME ({named})" if named and score is None else "grade the answers"
     if kind == "journal":
-        again = "grade runs (`shikisha feedback RUN SCORE`, or a taskset's checkers in `shikisha eval`)"
+        again = "grade runs (`shikisha feedback RUN SCORE`, or a taskset's graders in `shikisha eval`)"
     return f"next: no outcome has a score, so `learn` and `eval --log` have nothing to compare: {again}"
 
 

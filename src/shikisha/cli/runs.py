@@ -34,7 +34,7 @@ from shikisha.server.keys import KeyManager
 from shikisha.server.store import claims
 
 _CHILDREN_PER_RUN = 5  # child runs to expect for each run, when a page of runs is fetched
-FEEDBACK_CHECKER = "feedback"
+FEEDBACK_GRADER = "feedback"
 _MAX_NOTE = 10_000  # characters
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many runs.")]
 Children = Annotated[bool, typer.Option("--children", help="List child runs as well.")]
@@ -167,7 +167,7 @@ def _feedback_event(run: str, score: float, remark: str) -> AnswerGraded:
     return AnswerGraded(
         run=run,
         at=time(),
-        checker=FEEDBACK_CHECKER,
+        checker=FEEDBACK_GRADER,
         mark=mark,
         score=score,
         evidence=remark,

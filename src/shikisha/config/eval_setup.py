@@ -231,7 +231,7 @@ async def open_stage(setup: EvaluationSetup, part: str = "0") -> AsyncIterator[E
         gathered = load_evaluation_tasks(setup, composition, tools)
         if gathered.pool is not None:
             refuse_vote_counter_names(gathered.pool)
-        if any(item.checker.name == "code" for item in (*gathered.items, *gathered.dev)):
+        if any(item.grader.name == "code" for item in (*gathered.items, *gathered.dev)):
             await sandbox.probe()
         recorder: Recorder = MemoryRecorder()
         if setup.journal:
@@ -284,5 +284,5 @@ def frozen_heap() -> Iterator[None]:
 
 def answer_form(item: TaskItem) -> AnswerForm:
     """Return the canonical form in which answers to this task are compared."""
-    form = getattr(item.checker, "form", None)
+    form = getattr(item.grader, "form", None)
     return form if isinstance(form, AnswerForm) else AnswerForm.TEXT

@@ -66,7 +66,7 @@ class EvaluationSetup:
     workers: tuple[str, ...] = ()
     config: str | None = None
     judge: str | None = None
-    checker: str | None = None
+    grader: str | None = None
     sandbox: str = ""
     dollars: float | None = None
     journal: str | None = None
@@ -186,7 +186,7 @@ def _tasks_from_log(setup: EvaluationSetup, composition: Container, folder: Path
 
 
 def _tasks_from_taskset(setup: EvaluationSetup, composition: Container, tools: GraderTools) -> EvaluationTasks:
-    wanted = TaskSelection(checker={"checker": setup.checker} if setup.checker else None)
+    wanted = TaskSelection(grader={"checker": setup.grader} if setup.grader else None)
     whole = load_taskset(setup.taskset or "", Path(setup.data) if setup.data else None, wanted=wanted, tools=tools)
     items, dev = split_dev(setup, whole)
     if items[0].pool is not None:
@@ -221,7 +221,7 @@ def _sample_dev(dev: tuple[TaskItem, ...], count: int, seed: int) -> tuple[TaskI
 def contamination_note(items: Iterable[TaskItem], setup: EvaluationSetup, other: str, tools: GraderTools) -> str:
     """Return a note on which of these tasks are in another taskset, word for word or nearly."""
     known = parse_taskset_name(other).known
-    wanted = TaskSelection(checker={"checker": setup.checker} if setup.checker and known == OWN_SET else None)
+    wanted = TaskSelection(grader={"checker": setup.grader} if setup.grader and known == OWN_SET else None)
     mine = tuple(items)
     found = find_contamination(
         mine, load_taskset(other, Path(setup.data) if setup.data else None, wanted=wanted, tools=tools)

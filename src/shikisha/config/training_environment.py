@@ -353,6 +353,6 @@ async def _accuracy(conductor: Conductor, items: Sequence[TaskItem], container: 
         run = await Engine(MemoryRecorder()).run(
             item.task, item.pool or Pool(()), conductor, container.caps, run_id=key
         )
-        grade = no_answer_grade(item.checker.name, "") if run.answer is None else await item.checker.grade(run.answer)
+        grade = no_answer_grade(item.grader.name, "") if run.answer is None else await item.grader.grade(run.answer)
         count += grade.mark is GradeMark.RIGHT
     return count / max(1, len(items))

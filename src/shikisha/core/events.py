@@ -78,13 +78,13 @@ class GradeMark(StrEnum):
     PARTIAL = "partial"  # a score between 0 and 1
     WRONG = "wrong"  # score 0
     NO_ANSWER = "no_answer"  # nothing to compare could be extracted, or the run gave no answer: score 0
-    UNGRADED = "ungraded"  # the checker itself failed (a judge without a word, a broken sandbox): no score
+    UNGRADED = "ungraded"  # the grader itself failed (a judge without a word, a broken sandbox): no score
 
 
 class GradeBasis(StrEnum):
     """Whose word a grade is, the weightiest first."""
 
-    EXECUTED = "executed"  # a checker's, which ran a test or compared with a right answer
+    EXECUTED = "executed"  # a grader's, which ran a test or compared with a right answer
     PERSON = "person"  # a person's
     JUDGE = "judge"  # a language model's
 
@@ -482,7 +482,7 @@ class EffectKept(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerGraded(Event):
-    """A checker's finding on the run's answer, after its end: `found` is what was extracted, `score` in [0, 1] or none.
+    """A grader's finding on the run's answer, after its end: `found` is what was extracted, `score` in [0, 1] or none.
 
     `judged`: a language model graded it. `actor` is the person who did, where one did; `evidence` is then their remark.
     """

@@ -3,7 +3,7 @@
 A Task holds what a client asked: prompt, context, the conversation before it and what is attached to it, which every
 worker may see; the labels that rules route by; and what holds for the last step alone (the client's tools, the schema
 of the answer, sampling options). Its content hash names it in results. Invariant: whatever is in it can be kept in a
-journal. Deliberately absent: the right answer. A gold answer lives with the taskset's checker, so that no worker and no
+journal. Deliberately absent: the right answer. A gold answer lives with the taskset's grader, so that no worker and no
 conductor can be shown it by accident.
 """
 

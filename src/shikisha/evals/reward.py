@@ -5,7 +5,7 @@ arXiv 2512.04388), `correct` (the grade's score), `cost` (dollars), `latency` (s
 wait for one another) and `preference` (workers that the user likes more or less, as ToolOrchestra weighs tools, arXiv
 2511.21689). Invariants: a part is a pure function of a run and its grade; `cost`, `latency` and `critical_path`
 penalize right answers only, unless `always` is set, so that a cheap failure gains nothing; the critical path depends on
-the plans and not on the clock; a run that a worker's or a checker's fault spoiled has no reward (None) and is never a
+the plans and not on the clock; a run that a worker's or a grader's fault spoiled has no reward (None) and is never a
 bad one. Algorithms normalize over groups; there is no discount over rounds.
 """
 
@@ -20,7 +20,7 @@ from shikisha.core.plan import step_depths
 from shikisha.core.run import Run
 from shikisha.evals.graders import Grade
 
-# Faults that a better plan would have avoided; any other fault is the worker's or the checker's.
+# Faults that a better plan would have avoided; any other fault is the worker's or the grader's.
 _PLANNING_FAULTS = frozenset(
     {
         FaultKind.NO_PLAN,
@@ -134,7 +134,7 @@ def grade_events(run: str, grade: Grade, given: Reward | None) -> tuple[AnswerGr
     graded = AnswerGraded(
         run=run,
         at=now,
-        checker=grade.checker,
+        checker=grade.grader,
         mark=grade.mark,
         score=grade.score,
         found=grade.found,

@@ -144,12 +144,12 @@ class _GradedRun:
 
 async def _grade_run(item: TaskItem, run: Run) -> Grade:
     if run.answer is not None:
-        return await item.checker.grade(run.answer)
+        return await item.grader.grade(run.answer)
     faults = _faults(run)
     if FaultKind.NO_RECORD in faults:
-        return ungraded_grade(item.checker.name, "nobody recorded this worker on this task")
+        return ungraded_grade(item.grader.name, "nobody recorded this worker on this task")
     why = run.finished.why if run.finished else "the run has not ended"
-    return no_answer_grade(item.checker.name, why)
+    return no_answer_grade(item.grader.name, why)
 
 
 async def _first_score(item: TaskItem, run: Run, grade: Grade) -> float | None:
@@ -158,7 +158,7 @@ async def _first_score(item: TaskItem, run: Run, grade: Grade) -> float | None:
     if len(performed) < 2 or grade.judged:
         return None
     text = _final(performed[0])
-    return 0.0 if text is None else (await item.checker.grade(text)).score
+    return 0.0 if text is None else (await item.grader.grade(text)).score
 
 
 def _final(turn: RoundRecord) -> str | None:
@@ -222,7 +222,7 @@ def _valid(run: Run) -> bool | None:
 
 def _answer_agreement(item: TaskItem, run: Run) -> float | None:
     """Return the share of independent answers that are the run's answer; None with fewer than two of them."""
-    form = getattr(item.checker, "form", None)
+    form = getattr(item.grader, "form", None)
     if run.answer is None or not isinstance(form, AnswerForm) or sum(len(turn.steps) for turn in run.rounds) < 2:
         return None
     results = [result for turn in run.rounds for result in _independent(turn)]
@@ -354,5 +354,5 @@ def _first_error(group: ExceptionGroup[Exception]) -> Exception:
 
 
 def is_failed(sample: Sample) -> bool:
-    """Whether something other than the answer is to blame: the run ended without one, or the checker failed."""
+    """Whether something other than the answer is to blame: the run ended without one, or the grader failed."""
     return sample.status not in (RunStatus.DONE,) or sample.mark is GradeMark.UNGRADED

@@ -8,7 +8,7 @@
 
 Invariants: a Sample holds everything that reports and comparisons count, and nothing in it is derived from another one;
 a sample that `sync` has returned for is found again after a kill; nothing is ever rewritten. The answers' texts are in
-journals; `found` is what the checker extracted.
+journals; `found` is what the grader extracted.
 """
 
 import fcntl

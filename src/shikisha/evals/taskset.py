@@ -1,7 +1,7 @@
-"""Tasksets: tasks with checkers and a fixed split.
+"""Tasksets: tasks with graders and a fixed split.
 
-Invariants: an item cannot exist without a checker; a task's split depends on its content alone, so it is the same on
-every machine, whatever else is in the set and in whatever order; ids are unique. The right answer is inside the checker
+Invariants: an item cannot exist without a grader; a task's split depends on its content alone, so it is the same on
+every machine, whatever else is in the set and in whatever order; ids are unique. The right answer is inside the grader
 and nowhere else. Sampling is not random: `sample` takes tasks by the hash of seed and content.
 """
 
@@ -13,7 +13,7 @@ from hashlib import sha256
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.task import Task
 from shikisha.engine.pool import Pool
-from shikisha.evals.graders import Checker
+from shikisha.evals.graders import Grader
 
 
 class TaskSplit(StrEnum):
@@ -38,7 +38,7 @@ class TaskItem:
     """
 
     task: Task
-    checker: Checker
+    grader: Grader
     difficulty: str = ""
     given: TaskSplit | None = None
     pool: Pool | None = field(default=None, compare=False)

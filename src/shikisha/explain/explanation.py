@@ -160,7 +160,7 @@ class RoundExplanation:
 
 @dataclass(frozen=True, slots=True)
 class GradeExplanation:
-    """What a checker found: the mark, the score if there is one, what it extracted; `judged`: by a language model.
+    """What a grader found: the mark, the score if there is one, what it extracted; `judged`: by a language model.
 
     `actor` is the person who graded, where one did.
     """

@@ -190,8 +190,8 @@ class PlanScorer:
 
 async def _grade_run(item: TaskItem, run: Run) -> Grade:
     if run.answer is not None:
-        return await item.checker.grade(run.answer)
-    return no_answer_grade(item.checker.name, run.finished.why if run.finished else "the run has not ended")
+        return await item.grader.grade(run.answer)
+    return no_answer_grade(item.grader.name, run.finished.why if run.finished else "the run has not ended")
 
 
 def _score_run(run: Run, grade: Grade, found: Reward | None, before: int) -> ScoredPlan:

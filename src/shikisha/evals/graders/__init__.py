@@ -1,14 +1,14 @@
 """Graders: whether an answer is right, as a Grade with its evidence, behind one method.
 
-A Checker belongs to one task and knows its right answer, its tests, or which model to ask. Each module here is one kind
-of checker (`grader_registry` lists them), or extracts what checkers compare, or runs inside the sandbox (`harness_*`).
+A Grader belongs to one task and knows its right answer, its tests, or which model to ask. Each module here is one kind
+of grader (`grader_registry` lists them), or extracts what graders compare, or runs inside the sandbox (`harness_*`).
 Add a kind as one module and one row of the registry. Evaluation, training, conductors and routing may import this
 package; it imports only core and the sandbox.
 
 Invariants: an answer from which nothing can be extracted is NO_ANSWER and not WRONG. What could not be graded is
 UNGRADED and neither. A grade that a language model gave says so (`judged`), so it never passes for an executed check. A
-checker raises only ConfigError (before the first grade) and CancelledError. Deliberately absent: averages (see
-`evals`), and checks between steps, which know no right answer. The shipped fake is `ScriptedChecker`.
+grader raises only ConfigError (before the first grade) and CancelledError. Deliberately absent: averages (see
+`evals`), and checks between steps, which know no right answer. The shipped fake is `ScriptedGrader`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,12 +21,12 @@ from shikisha.core.messages import ChatMessage
 from shikisha.sandbox import Sandbox
 
 __all__ = [
-    "Checker",
     "Grade",
     "GradeMark",
+    "Grader",
     "GraderTools",
     "JudgeAsk",
-    "ScriptedChecker",
+    "ScriptedGrader",
     "grade_from_score",
     "no_answer_grade",
     "ungraded_grade",
@@ -35,14 +35,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """What a checker found.
+    """What a grader found.
 
     `score` is in [0, 1], None exactly for UNGRADED. `found` is what was extracted from the answer, in canonical form;
     `evidence` says in words what was compared with what, or which test failed and how. `judged`: by a language model,
     which used `tokens` and `dollars` (None: unknown).
     """
 
-    checker: str
+    grader: str
     mark: GradeMark
     score: float | None
     found: str | None = None
@@ -52,23 +52,23 @@ class Grade:
     dollars: float | None = 0.0
 
 
-def grade_from_score(checker: str, score: float, found: str | None, evidence: str, *, judged: bool = False) -> Grade:
+def grade_from_score(grader: str, score: float, found: str | None, evidence: str, *, judged: bool = False) -> Grade:
     """Return the grade for a score in [0, 1]."""
     mark = GradeMark.RIGHT if score >= 1 else GradeMark.WRONG if score <= 0 else GradeMark.PARTIAL
-    return Grade(checker, mark, score, found, evidence, judged)
+    return Grade(grader, mark, score, found, evidence, judged)
 
 
-def no_answer_grade(checker: str, evidence: str) -> Grade:
+def no_answer_grade(grader: str, evidence: str) -> Grade:
     """Return the grade of an answer from which nothing could be extracted."""
-    return Grade(checker, GradeMark.NO_ANSWER, 0.0, None, evidence)
+    return Grade(grader, GradeMark.NO_ANSWER, 0.0, None, evidence)
 
 
-def ungraded_grade(checker: str, evidence: str, *, judged: bool = False) -> Grade:
-    """Return the grade for a failure of the checker itself."""
-    return Grade(checker, GradeMark.UNGRADED, None, None, evidence, judged)
+def ungraded_grade(grader: str, evidence: str, *, judged: bool = False) -> Grade:
+    """Return the grade for a failure of the grader itself."""
+    return Grade(grader, GradeMark.UNGRADED, None, None, evidence, judged)
 
 
-class Checker(Protocol):
+class Grader(Protocol):
     """Grades answers to one task."""
 
     @property
@@ -81,7 +81,7 @@ class Checker(Protocol):
         ...
 
 
-class ScriptedChecker:
+class ScriptedGrader:
     """The shipped fake: a score for each known answer; any other answer is NO_ANSWER."""
 
     name = "given"
@@ -101,9 +101,9 @@ JudgeAsk: TypeAlias = Callable[[Sequence[ChatMessage]], Awaitable[Reply]]
 
 @dataclass(frozen=True, slots=True)
 class GraderTools:
-    """What checkers may be built with: a sandbox for code, and a judge (the call of a chat worker).
+    """What graders may be built with: a sandbox for code, and a judge (the call of a chat worker).
 
-    Without one, building a checker that needs it is a ConfigError, before anything is paid for.
+    Without one, building a grader that needs it is a ConfigError, before anything is paid for.
     """
 
     sandbox: Sandbox | None = None

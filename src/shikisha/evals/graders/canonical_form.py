@@ -10,7 +10,7 @@ letter in prose counts only where a sentence or label ends with it.
 
 Expressions: `\dfrac12`, `0.5` and `1/2` are the same, and so are sets in any order; order and brackets matter in pairs
 and intervals. Deliberately absent: algebra (`math` decides whether `(x+1)^2` equals `x^2+2x+1`), right and wrong (the
-checkers), numbered options, and matching an option's text (`choice`, which knows the options).
+graders), numbered options, and matching an option's text (`choice`, which knows the options).
 """
 
 import re

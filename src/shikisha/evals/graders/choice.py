@@ -41,12 +41,12 @@ class ChoiceSettings(BaseModel):
         raise ValueError("expected their number (2 to 26) or their texts")
 
 
-def build_choice_checker(settings: ChoiceSettings, tools: GraderTools) -> "ChoiceChecker":  # noqa: ARG001 - every checker's signature
-    """Return the checker; ConfigError when the right answer is not the letter of an option."""
-    return ChoiceChecker(settings.answer, settings.options)
+def build_choice_grader(settings: ChoiceSettings, tools: GraderTools) -> "ChoiceGrader":  # noqa: ARG001 - every grader's signature
+    """Return the grader; ConfigError when the right answer is not the letter of an option."""
+    return ChoiceGrader(settings.answer, settings.options)
 
 
-class ChoiceChecker:
+class ChoiceGrader:
     """Grades the letter that an answer chooses."""
 
     __slots__ = ("_letter", "_texts", "options")

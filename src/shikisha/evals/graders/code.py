@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from shikisha.evals.graders.harness_runner import RunnerRequest
     from shikisha.evals.graders.harness_solution import SolutionRequest
 
-__all__ = ["CodeChecker", "CodeSettings", "build_code_checker"]
+__all__ = ["CodeGrader", "CodeSettings", "build_code_grader"]
 
 Report = Mapping[str, object]
 
@@ -59,22 +59,22 @@ _SOLUTION_MODULES = ("harness_proxy", "harness_codec", "harness_rpc", "harness_s
 _RUNNER_MODULES = (*_SOLUTION_MODULES, "harness_runner")
 
 
-def build_code_checker(settings: CodeSettings, tools: GraderTools) -> "CodeChecker":
-    """Return the checker; ConfigError without a sandbox for full Python, or when the settings hold no test."""
+def build_code_grader(settings: CodeSettings, tools: GraderTools) -> "CodeGrader":
+    """Return the grader; ConfigError without a sandbox for full Python, or when the settings hold no test."""
     if tools.sandbox is None:
         raise ConfigError("tests of code need a sandbox, and there is none (see shikisha doctor --sandbox)")
     if isinstance(tools.sandbox, MontySandbox):
         raise ConfigError("tests of code need a sandbox with full Python; Monty would fail correct programs")
     if settings.style is CodeTestStyle.STDIO:
-        return CodeChecker(settings, StdioTestRun(settings, tools.sandbox))
+        return CodeGrader(settings, StdioTestRun(settings, tools.sandbox))
     try:
         tests = read_code_tests(settings)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    return CodeChecker(settings, FunctionTestRun(settings, tests, tools.sandbox), tests.entry)
+    return CodeGrader(settings, FunctionTestRun(settings, tests, tools.sandbox), tests.entry)
 
 
-class CodeChecker:
+class CodeGrader:
     """Grades programs by one task's tests; `entry` is the function that an answer should define."""
 
     name = "code"

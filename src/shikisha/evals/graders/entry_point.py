@@ -43,9 +43,9 @@ class EntryPointSettings(BaseModel):
     seconds: float = Field(default=30.0, gt=0, le=3600)
 
 
-def build_entry_point_checker(settings: EntryPointSettings, tools: GraderTools) -> "EntryPointChecker":  # noqa: ARG001 - every checker's signature
-    """Return the checker; ConfigError names the entry point and says what is wrong with it."""
-    return EntryPointChecker(settings, load_function(settings.function))
+def build_entry_point_grader(settings: EntryPointSettings, tools: GraderTools) -> "EntryPointGrader":  # noqa: ARG001 - every grader's signature
+    """Return the grader; ConfigError names the entry point and says what is wrong with it."""
+    return EntryPointGrader(settings, load_function(settings.function))
 
 
 def load_function(entry_point: str) -> GradingFunction:
@@ -88,7 +88,7 @@ class _FunctionError:
     text: str
 
 
-class EntryPointChecker:
+class EntryPointGrader:
     """Grades by calling one function."""
 
     name = _NAME
@@ -138,13 +138,13 @@ class EntryPointChecker:
                 )
 
     def _checked(self, grade: Grade) -> Grade:
-        """Return the function's own grade under this checker's name, if it is valid."""
+        """Return the function's own grade under this grader's name, if it is valid."""
         score = grade.score
         fits = score is None if grade.mark is GradeMark.UNGRADED else score is not None and 0 <= score <= 1
         if not fits:
             problem = f"{self._settings.function} returned a grade {grade.mark} with the score {score!r}"
             return ungraded_grade(self.name, problem, judged=grade.judged)
-        return replace(grade, checker=self.name)
+        return replace(grade, grader=self.name)
 
 
 async def _await_outcome(value: Awaitable[object]) -> object:

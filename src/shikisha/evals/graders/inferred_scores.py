@@ -4,7 +4,7 @@ A run's grade belongs to the one answer that it shipped. Another worker's answer
 canonical form deserves the same score. Where a question has exactly one right answer (a choice, a number) and the
 shipped one is right, a clearly different answer is wrong. Invariants: nothing is inferred from answers to other
 subtasks, from rejected answers, or without a grade; nor from numbers that differ slightly or in their unit, since a
-checker may be lenient. Deliberately absent: inference from one run to another.
+grader may be lenient. Deliberately absent: inference from one run to another.
 """
 
 import re
@@ -24,7 +24,7 @@ _FORMS = {form.value for form in AnswerForm}
 _OPTION = re.compile(r"^\W{0,3}([A-Z])\W{0,2}[.):]\W{0,2}\s", re.MULTILINE)
 # Characters; a longer answer is not a bare number.
 _SHORT = 40
-# Relative difference that no checker tolerates.
+# Relative difference that no grader tolerates.
 _APART = Fraction(1, 100)
 
 
@@ -63,7 +63,7 @@ def infer_scores(run: Run, form: AnswerForm | None = None) -> Mapping[StepPositi
 def answer_form_of(run: Run) -> AnswerForm | None:
     """Return the form in which answers to a run's task are compared, None where it is unknown.
 
-    The grade's checker decides; else CHOICE if every answer chooses one of the prompt's lettered options, or NUMBER if
+    The grade's grader decides; else CHOICE if every answer chooses one of the prompt's lettered options, or NUMBER if
     every answer is a bare number.
     """
     grade, place = run.grade, shipped_step(run)

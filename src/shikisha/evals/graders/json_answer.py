@@ -36,12 +36,12 @@ class JsonSchemaSettings(BaseModel):
     seconds: float = Field(default=1.0, gt=0, le=60)
 
 
-def build_json_schema_checker(settings: JsonSchemaSettings, tools: GraderTools) -> "JsonSchemaChecker":  # noqa: ARG001 - every checker's signature
-    """Return the checker; ConfigError when the schema cannot be used."""
-    return JsonSchemaChecker(settings.json_schema, settings.seconds)
+def build_json_schema_grader(settings: JsonSchemaSettings, tools: GraderTools) -> "JsonSchemaGrader":  # noqa: ARG001 - every grader's signature
+    """Return the grader; ConfigError when the schema cannot be used."""
+    return JsonSchemaGrader(settings.json_schema, settings.seconds)
 
 
-class JsonSchemaChecker:
+class JsonSchemaGrader:
     """Grades whether the JSON in an answer follows a schema."""
 
     name = "json_schema"

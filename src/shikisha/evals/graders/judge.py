@@ -63,11 +63,11 @@ class JudgeSettings(BaseModel):
         return prompt
 
 
-def build_judge_checker(settings: JudgeSettings, tools: GraderTools) -> "JudgeChecker":
-    """Return the checker; ConfigError without a judge."""
+def build_judge_grader(settings: JudgeSettings, tools: GraderTools) -> "JudgeGrader":
+    """Return the grader; ConfigError without a judge."""
     if tools.judge is None:
         raise ConfigError("an answer is to be judged by a language model, and no judge is named (--judge WORKER)")
-    return JudgeChecker(settings, tools.judge)
+    return JudgeGrader(settings, tools.judge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class _JudgeUsage:
         return _JudgeUsage(self.tokens + (tokens or 0), None if unknown else (self.dollars or 0.0) + (dollars or 0.0))
 
 
-class JudgeChecker:
+class JudgeGrader:
     """Grades by asking a language model."""
 
     name = "judge"

@@ -64,13 +64,13 @@ class MathSettings(BaseModel):
     answer: str = Field(min_length=1)
 
 
-def build_math_checker(settings: MathSettings, tools: GraderTools) -> "MathChecker":  # noqa: ARG001 - every checker's signature
-    """Return the checker; MissingExtra without math-verify, ConfigError when the right answer is empty."""
+def build_math_grader(settings: MathSettings, tools: GraderTools) -> "MathGrader":  # noqa: ARG001 - every grader's signature
+    """Return the grader; MissingExtra without math-verify, ConfigError when the right answer is empty."""
     require_math_verify()
-    return MathChecker(settings.answer)
+    return MathGrader(settings.answer)
 
 
-class MathChecker:
+class MathGrader:
     """Grades the expression that an answer gives."""
 
     __slots__ = ("_canonical", "_comparer", "_figure", "_right")
@@ -219,7 +219,7 @@ class ExpressionComparer:
 
 @lru_cache(maxsize=1)
 def shared_comparer() -> ExpressionComparer:
-    """Return the comparer that all checkers share; its processes end with this process."""
+    """Return the comparer that all graders share; its processes end with this process."""
     return ExpressionComparer()
 
 

@@ -61,8 +61,8 @@ class NumberSettings(BaseModel):
     relative: _NonNegative | None = None
 
 
-def build_number_checker(settings: NumberSettings, tools: GraderTools) -> "NumberChecker":  # noqa: ARG001 - every checker's signature
-    """Return the checker; ConfigError when the right answer is not a number, or a required unit is missing."""
+def build_number_grader(settings: NumberSettings, tools: GraderTools) -> "NumberGrader":  # noqa: ARG001 - every grader's signature
+    """Return the grader; ConfigError when the right answer is not a number, or a required unit is missing."""
     right = extract_quantity(settings.answer)
     if right is None:
         raise ConfigError("answer: expected one number")
@@ -70,10 +70,10 @@ def build_number_checker(settings: NumberSettings, tools: GraderTools) -> "Numbe
         right = Quantity(right.text, right.value, settings.unit.strip())
     if settings.unit_required and not right.unit:
         raise ConfigError("unit: is missing, though unit_required")
-    return NumberChecker(right, Tolerance(settings.absolute, settings.relative), unit_required=settings.unit_required)
+    return NumberGrader(right, Tolerance(settings.absolute, settings.relative), unit_required=settings.unit_required)
 
 
-class NumberChecker:
+class NumberGrader:
     """Grades the number that an answer gives."""
 
     __slots__ = ("_right", "_tolerance", "_unit_required")

@@ -3,7 +3,7 @@
 Invariants: an accepted answer is compared before anything is read as a refusal, so that "I don't know" can be right. A
 blank answer is NO_ANSWER; for accepted answers a refusal is too. No pattern takes longer than its time limit on any
 answer: matching starts on the event loop, since nearly all of it takes microseconds, and continues in a thread if
-necessary. A pattern still undecided then is UNGRADED, because the checker is at fault. Deliberately absent: word
+necessary. A pattern still undecided then is UNGRADED, because the grader is at fault. Deliberately absent: word
 overlap (F1), synonyms and spelling mistakes (list what is accepted), and options that patterns have as flags (`(?i)`).
 """
 
@@ -53,12 +53,12 @@ class TextSettings(BaseModel):
         return texts
 
 
-def build_text_checker(settings: TextSettings, tools: GraderTools) -> "TextChecker":  # noqa: ARG001 - every checker's signature
-    """Return the checker."""
-    return TextChecker(settings.answer, settings.mode)
+def build_text_grader(settings: TextSettings, tools: GraderTools) -> "TextGrader":  # noqa: ARG001 - every grader's signature
+    """Return the grader."""
+    return TextGrader(settings.answer, settings.mode)
 
 
-class TextChecker:
+class TextGrader:
     """Grades the text of an answer."""
 
     __slots__ = ("_accepted", "_longest", "_mode", "_shown")
@@ -97,12 +97,12 @@ class RegexSettings(BaseModel):
     seconds: float = Field(default=1.0, gt=0, le=60)
 
 
-def build_regex_checker(settings: RegexSettings, tools: GraderTools) -> "RegexChecker":  # noqa: ARG001 - every checker's signature
-    """Return the checker; ConfigError says where in the pattern the mistake is."""
-    return RegexChecker(settings)
+def build_regex_grader(settings: RegexSettings, tools: GraderTools) -> "RegexGrader":  # noqa: ARG001 - every grader's signature
+    """Return the grader; ConfigError says where in the pattern the mistake is."""
+    return RegexGrader(settings)
 
 
-class RegexChecker:
+class RegexGrader:
     """Grades whether an answer fits a pattern."""
 
     name = "regex"

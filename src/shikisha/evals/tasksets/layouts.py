@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from shikisha.core.errors import UnknownName
 from shikisha.core.task import Task
-from shikisha.evals.graders import Checker, Grade, GraderTools
+from shikisha.evals.graders import Grade, Grader, GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.evals.graders.code_tests import COMMON_SETUP
-from shikisha.evals.graders.grader_registry import CHECKERS
+from shikisha.evals.graders.grader_registry import GRADERS
 from shikisha.evals.taskset import TaskItem, TaskSplit
 from shikisha.evals.tasksets.task_rows import HubDataset, TaskRow
 
@@ -89,7 +89,7 @@ def aime_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     place = row.optional("id") or row.optional("ID") or row.place
     labels = (year,) if year else ()
     task = Task(with_instruction(problem, BOXED), id=f"aime/{place}", domain="aime", labels=labels)
-    return TaskItem(task, row.checker(field, "number", {"answer": gold[1]}, tools))
+    return TaskItem(task, row.grader(field, "number", {"answer": gold[1]}, tools))
 
 
 def gsm8k_item(row: TaskRow, tools: GraderTools) -> TaskItem:
@@ -100,7 +100,7 @@ def gsm8k_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     _, mark, gold = row.text("answer").rpartition("####")
     if not mark or not gold.strip():
         raise row.error_at("answer", "expected a solution that ends with '#### N'")
-    check = row.checker("answer", "number", {"answer": gold.strip()}, tools)
+    check = row.grader("answer", "number", {"answer": gold.strip()}, tools)
     task = Task(with_instruction(row.text("question"), NUMBER), id=f"gsm8k/{row.place}", domain="gsm8k")
     return TaskItem(task, check)
 
@@ -110,7 +110,7 @@ def math500_item(row: TaskRow, tools: GraderTools) -> TaskItem:
 
     Columns: problem, answer, subject, level (1 to 5), unique_id.
     """
-    check = row.checker("answer", "math", {"answer": row.text("answer")}, tools)
+    check = row.grader("answer", "math", {"answer": row.text("answer")}, tools)
     task = Task(with_instruction(row.text("problem"), BOXED), id=row.name("unique_id"), domain=row.text("subject"))
     return TaskItem(task, check, difficulty=f"level {row.integer('level', 1, 5)}")
 
@@ -126,7 +126,7 @@ def mmlu_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     options = row.texts("choices", least=2, most=len(LETTERS))
     gold = row.integer("answer", 0, len(options) - 1)
     task = Task(format_choice(row.text("question"), options), id=f"mmlu/{row.place}", domain=row.text("subject"))
-    return TaskItem(task, row.checker("answer", "choice", {"answer": LETTERS[gold], "options": options}, tools))
+    return TaskItem(task, row.grader("answer", "choice", {"answer": LETTERS[gold], "options": options}, tools))
 
 
 def mmlu_pro_item(row: TaskRow, tools: GraderTools) -> TaskItem:
@@ -140,7 +140,7 @@ def mmlu_pro_item(row: TaskRow, tools: GraderTools) -> TaskItem:
         raise row.error_at("answer", f"expected {LETTERS[gold]!r}, as answer_index says, found {row.text('answer')!r}")
     prompt, number = format_choice(row.text("question"), options), row.name("question_id")
     task = Task(prompt, id=f"mmlu-pro/{number}", domain=row.text("category"))
-    return TaskItem(task, row.checker("answer", "choice", {"answer": LETTERS[gold], "options": options}, tools))
+    return TaskItem(task, row.grader("answer", "choice", {"answer": LETTERS[gold], "options": options}, tools))
 
 
 _GPQA_DISTRACTORS = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
@@ -162,7 +162,7 @@ def gpqa_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     domain = row.optional("High-level domain") or "gpqa"
     task = Task(format_choice(question, options), id=f"gpqa/{row.text('Record ID')}", domain=domain)
     spec = {"answer": LETTERS[options.index(right)], "options": options}
-    check = row.checker("Correct Answer", "choice", spec, tools)
+    check = row.grader("Correct Answer", "choice", spec, tools)
     return TaskItem(task, check, difficulty=row.optional("Writer's Difficulty Estimate"))
 
 
@@ -190,7 +190,7 @@ def rlpr_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     extra = row.part("extra_info") if row.has("extra_info") else None
     gold = reward.name("ground_truth").strip()
     kind = _rlpr_grader(source, extra.optional("answer_type") if extra else "", gold)
-    check = reward.checker("ground_truth", kind, {"answer": gold}, tools)
+    check = reward.grader("ground_truth", kind, {"answer": gold}, tools)
     prompt = with_instruction(_rlpr_question(row), CHOICE if kind == "choice" else BOXED)
     task = Task(prompt, id=f"rlpr/{row.place}", domain=row.optional("ability") or source, labels=(source,))
     return TaskItem(task, check, difficulty=extra.optional("difficulty") if extra else "")
@@ -229,7 +229,7 @@ def humaneval_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     start = row.text("prompt")
     spec = {"style": "check", "source": row.text("test"), "entry": row.identifier("entry_point"), "prompt": start}
     task = Task(format_function("Complete this function.", start), id=row.text("task_id"), domain="humaneval")
-    return TaskItem(task, row.checker("test", "code", spec, tools))
+    return TaskItem(task, row.grader("test", "code", spec, tools))
 
 
 def mbpp_item(row: TaskRow, tools: GraderTools) -> TaskItem:
@@ -247,7 +247,7 @@ def mbpp_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     }
     prompt = format_function(row.text(row.one_of("text", "prompt")), tests=tests)
     task = Task(prompt, id=f"mbpp/{row.name('task_id')}", domain="mbpp")
-    return TaskItem(task, row.checker("test_list", "code", spec, tools))
+    return TaskItem(task, row.grader("test_list", "code", spec, tools))
 
 
 def bigcodebench_item(row: TaskRow, tools: GraderTools) -> TaskItem:
@@ -266,7 +266,7 @@ def bigcodebench_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     }
     prompt = format_function(row.text("instruct_prompt"))
     task = Task(prompt, id=row.text("task_id"), domain="bigcodebench", labels=libraries)
-    return TaskItem(task, row.checker("test", "code", spec, tools))
+    return TaskItem(task, row.grader("test", "code", spec, tools))
 
 
 def livecodebench_item(row: TaskRow, tools: GraderTools) -> TaskItem:
@@ -276,7 +276,7 @@ def livecodebench_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     of input, output, testtype `stdin` or `functional`), metadata (a JSON text; func_name for functional tests),
     question_id, platform, difficulty, contest_date. Private tests may be packed: see `_unpack_tests`.
     """
-    check = LiveCodeBenchChecker(row, tools)
+    check = LiveCodeBenchGrader(row, tools)
     question = f"{row.text('question_title')}\n\n{row.text('question_content')}"
     code = row.text("starter_code") if check.functional else ""
     prompt = format_function(question, code) if check.functional else with_instruction(question, PROGRAM)
@@ -285,7 +285,7 @@ def livecodebench_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     return TaskItem(task, check, difficulty=row.text("difficulty"))
 
 
-class LiveCodeBenchChecker:
+class LiveCodeBenchGrader:
     """Grades by a row's tests and unpacks them for each answer, since all of them at once would fill the memory.
 
     The constructor unpacks them once, so that malformed tests are an error while the taskset is read.
@@ -304,8 +304,8 @@ class LiveCodeBenchChecker:
         """Run the tests."""
         return await self._build(_livecodebench_settings(self._row)).grade(answer)
 
-    def _build(self, spec: Mapping[str, object]) -> Checker:
-        return self._row.checker("private_test_cases", "code", spec, self._tools)
+    def _build(self, spec: Mapping[str, object]) -> Grader:
+        return self._row.grader("private_test_cases", "code", spec, self._tools)
 
 
 def _livecodebench_settings(row: TaskRow) -> dict[str, object]:
@@ -386,10 +386,10 @@ _OWN_TASK_FIELDS = frozenset({"prompt", "context", "id", "domain", "difficulty",
 def own_item(row: TaskRow, tools: GraderTools, default: Mapping[str, object] | None = None) -> TaskItem:
     """A user's own row: a prompt and how its answers are graded.
 
-    Fields: prompt; checker (a kind of `grader_registry`) with its settings next to it, or in an object `check`;
+    Fields: prompt; grader (a kind of `grader_registry`) with its settings next to it, or in an object `check`;
     optional: context, id, domain, difficulty, split (train, dev, test), labels (a list). A judge sees context and
-    prompt. `default` is the checker of rows that bring none, `{"checker": KIND, ...}`; a row's further fields complete
-    its settings. A row without any checker, or with a field that its checker does not know, is refused.
+    prompt. `default` is the grader of rows that bring none, `{"checker": KIND, ...}`; a row's further fields complete
+    its settings. A row without any grader, or with a field that its grader does not know, is refused.
     """
     task = Task(
         row.text("prompt"),
@@ -398,23 +398,23 @@ def own_item(row: TaskRow, tools: GraderTools, default: Mapping[str, object] | N
         row.optional("domain"),
         row.texts("labels", least=0),
     )
-    kind, spec = _own_checker(row, default)
+    kind, spec = _own_grader(row, default)
     if kind in {"judge", "entry_point"}:
         spec = {"prompt": "\n\n".join(filter(None, (task.context, task.prompt))), **spec}
-    check = row.checker("check" if row.has("check") else "checker", kind, spec, tools)
+    check = row.grader("check" if row.has("check") else "checker", kind, spec, tools)
     split = row.optional("split")
     if split and split not in set(TaskSplit):
         raise row.error_at("split", f"expected {', '.join(TaskSplit)}, found {split[:40]!r}")
     return TaskItem(task, check, row.optional("difficulty"), TaskSplit(split) if split else None)
 
 
-def _own_checker(row: TaskRow, default: Mapping[str, object] | None) -> tuple[str, Mapping[str, object]]:
-    """Return the kind of a row's checker and its settings."""
+def _own_grader(row: TaskRow, default: Mapping[str, object] | None) -> tuple[str, Mapping[str, object]]:
+    """Return the kind of a row's grader and its settings."""
     others = {*_OWN_TASK_FIELDS, "checker", "check"}
     spec = {field: value for field, value in row.data.items() if row.has(field) and field not in others}
     if row.has("check"):
         if spec:
-            raise row.error_at(next(iter(spec)), "expected the checker's settings inside check, not beside it")
+            raise row.error_at(next(iter(spec)), "expected the grader's settings inside check, not beside it")
         spec = dict(row.part("check").data)
     if row.has("checker"):
         kind = row.text("checker")
@@ -423,8 +423,8 @@ def _own_checker(row: TaskRow, default: Mapping[str, object] | None) -> tuple[st
         spec = {field: value for field, value in default.items() if field != "checker"} | spec
     else:
         raise row.error_at("checker", "this row has none, and none is given for the file")
-    if kind not in CHECKERS:
-        raise row.error_at("checker", str(UnknownName("kind of checker", kind, CHECKERS)))
+    if kind not in GRADERS:
+        raise row.error_at("checker", str(UnknownName("kind of grader", kind, GRADERS)))
     return kind, spec
 
 

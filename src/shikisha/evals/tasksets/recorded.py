@@ -1,14 +1,14 @@
 """An outcome log as a Taskset: each task is graded by what the log says of the very answer.
 
 Invariants: a recorded answer has its recorded score; another one is compared with the log's reference answer by its
-kind, as far as the log has one, and is otherwise UNGRADED, never wrong. Checkers look things up when they are asked, so
+kind, as far as the log has one, and is otherwise UNGRADED, never wrong. Graders look things up when they are asked, so
 that eight thousand of them cost next to nothing.
 """
 
 from shikisha.core.errors import ConfigError
-from shikisha.evals.graders import Checker, Grade, GraderTools, grade_from_score, ungraded_grade
+from shikisha.evals.graders import Grade, Grader, GraderTools, grade_from_score, ungraded_grade
 from shikisha.evals.graders.canonical_form import AnswerForm
-from shikisha.evals.graders.grader_registry import build_checker
+from shikisha.evals.graders.grader_registry import build_grader
 from shikisha.evals.taskset import TaskItem, Taskset
 from shikisha.outcomes.log_reader import OutcomeLog, log_hash
 
@@ -18,11 +18,11 @@ _FORMS = frozenset(form.value for form in AnswerForm)
 def recorded_taskset(log: OutcomeLog) -> Taskset:
     """Return the log's tasks in its order; splits are by content hash."""
     grading = log_hash(log.folder)
-    found = (TaskItem(log.task(task_id), RecordedChecker(log, task_id), grading=grading) for task_id in log.task_ids)
+    found = (TaskItem(log.task(task_id), RecordedGrader(log, task_id), grading=grading) for task_id in log.task_ids)
     return Taskset(log.folder.resolve().name, found)
 
 
-class RecordedChecker:
+class RecordedGrader:
     """Looks up the score of an answer to one task of a log."""
 
     __slots__ = ("_log", "_task_id")
@@ -48,13 +48,13 @@ class RecordedChecker:
             return ungraded_grade(self.name, f"nobody recorded this answer, and {gold}")
         return await gold.grade(answer)
 
-    def _gold(self) -> Checker | str:
-        """Return the checker for the log's right answer, or why there is none."""
+    def _gold(self) -> Grader | str:
+        """Return the grader for the log's right answer, or why there is none."""
         gold = self._log.gold(self._task_id)
         if gold.answer is None or gold.kind is None:
             return "the log does not say what would be right"
         try:
-            return build_checker(
+            return build_grader(
                 gold.kind, {"answer": gold.answer}, GraderTools(), f"{self._log.folder}: task {self._task_id!r}"
             )
         except ConfigError as error:

@@ -28,7 +28,7 @@ SimulatedItem = SimulatedTask
 __all__ = [
     "SIMULATED_DISTRIBUTIONS",
     "SIMULATED_NAME",
-    "SimulatedChecker",
+    "SimulatedGrader",
     "SimulatedItem",
     "TaskDistribution",
     "answer_matches",
@@ -72,7 +72,7 @@ def simulated_item(
     return _item(generate_task(_SIMULATED_SPLITS[split], seed, index, recipe), split)
 
 
-class SimulatedChecker:
+class SimulatedGrader:
     """Grades by the item's own rule: normal forms are compared. A sentence (a refusal, say) is no answer."""
 
     name = "rehearsal"
@@ -93,4 +93,4 @@ class SimulatedChecker:
 def _item(one: SimulatedItem, split: sets.TaskSplit) -> sets.TaskItem:
     count = len(one.kinds)
     difficulty = f"{count} part{'s' if count > 1 else ''}"
-    return sets.TaskItem(one.task, SimulatedChecker(one), difficulty, split, one.pool, steady=not one.question.noisy)
+    return sets.TaskItem(one.task, SimulatedGrader(one), difficulty, split, one.pool, steady=not one.question.noisy)

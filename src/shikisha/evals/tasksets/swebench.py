@@ -161,7 +161,7 @@ class Predictor:
         return Reply(patch, model=self._model)
 
 
-class ReportChecker:
+class ReportGrader:
     """Grades a patch to one instance by the harness's report of a model that predicted that very patch."""
 
     name = "swebench"
@@ -190,7 +190,7 @@ def _item(instance: str, found: Predictions, pool: Pool) -> TaskItem:
     repository = instance.rpartition("-")[0].replace("__", "/")
     prompt = with_instruction(f"Resolve the issue of the instance {instance} in the repository {repository}.", PATCH)
     task = Task(prompt, id=instance, domain=repository)
-    return TaskItem(task, ReportChecker(instance, found), pool=pool, grading=found.grading(instance))
+    return TaskItem(task, ReportGrader(instance, found), pool=pool, grading=found.grading(instance))
 
 
 def _predictions(file: Path) -> Iterable[TaskRow]:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, TextIO, TypeGuard
 
 from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
 from shikisha.core.task import storage_problem
-from shikisha.evals.graders import Checker, GraderTools
-from shikisha.evals.graders.grader_registry import build_checker
+from shikisha.evals.graders import Grader, GraderTools
+from shikisha.evals.graders.grader_registry import build_grader
 
 _SHOWN = 40  # characters of a wrong value
 
@@ -142,9 +142,9 @@ class TaskRow:
         except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
             raise self.error_at(field, f"cannot be decoded: {error}") from None
 
-    def checker(self, field: str, kind: str, spec: Mapping[str, object], tools: GraderTools) -> Checker:
-        """Build the checker whose right answer came out of this field."""
-        return build_checker(kind, spec, tools, self.at(field))
+    def grader(self, field: str, kind: str, spec: Mapping[str, object], tools: GraderTools) -> Grader:
+        """Build the grader whose right answer came out of this field."""
+        return build_grader(kind, spec, tools, self.at(field))
 
     def _there(self, field: str, wish: str) -> object:
         if field not in self.data:

@@ -52,7 +52,7 @@ _ROUNDING = 1e-6
 class TaskSelection:
     """`split` None: all of it; `count` None: all tasks, else a sample that `seed` chooses.
 
-    `shares` are those of the splits by content hash. `checker` is for a user's own rows that bring none:
+    `shares` are those of the splits by content hash. `grader` is for a user's own rows that bring none:
     `{"checker": KIND, ...}` with the kind's settings. The rehearsal, which has no end, makes 100 tasks by default, and
     its seed says which.
     """
@@ -61,7 +61,7 @@ class TaskSelection:
     count: int | None = None
     seed: int = 0
     shares: Mapping[TaskSplit, float] = field(default_factory=lambda: DEFAULT_SHARES)
-    checker: Mapping[str, object] | None = None
+    grader: Mapping[str, object] | None = None
 
     def __post_init__(self) -> None:
         if any(share < 0 for share in self.shares.values()) or abs(sum(self.shares.values()) - 1) > _ROUNDING:
@@ -127,7 +127,7 @@ def load_taskset(
 
 def _grading_hash(row: TaskRow, wanted: TaskSelection) -> str:
     """Return a hash of the whole row, since any of its fields may say how answers are graded."""
-    whole = json.dumps([dict(row.data), wanted.checker and dict(wanted.checker)], default=repr)
+    whole = json.dumps([dict(row.data), wanted.grader and dict(wanted.grader)], default=repr)
     return sha256(whole.encode()).hexdigest()[:12]
 
 
@@ -191,14 +191,14 @@ def _hub(known: str, asked: str) -> HubDataset:
 
 def _item_maker(known: str, wanted: TaskSelection) -> Callable[[TaskRow, GraderTools], TaskItem]:
     if known == OWN_SET:
-        return partial(own_item, default=wanted.checker)
-    _refuse_checker(known, wanted)
+        return partial(own_item, default=wanted.grader)
+    _refuse_grader(known, wanted)
     return LAYOUTS[known].make_item
 
 
-def _refuse_checker(known: str, wanted: TaskSelection) -> None:
-    if wanted.checker is not None:
-        raise ConfigError(f"taskset {known}: it brings its own checkers; a checker can be given for own rows only")
+def _refuse_grader(known: str, wanted: TaskSelection) -> None:
+    if wanted.grader is not None:
+        raise ConfigError(f"taskset {known}: it brings its own graders; a grader can be given for own rows only")
 
 
 def _refuse_same_ids(found: Sequence[PlacedItem]) -> None:
@@ -211,7 +211,7 @@ def _refuse_same_ids(found: Sequence[PlacedItem]) -> None:
 
 def _other_taskset(name: TasksetName, data: Path | None, wanted: TaskSelection) -> Taskset:
     """Return what is wanted of a set that is made of more than rows."""
-    _refuse_checker(name.known, wanted)
+    _refuse_grader(name.known, wanted)
     drawn = name.known in SIMULATED_SETS
     if name.hub is not None or (name.path is not None and drawn):
         raise ConfigError(f"taskset {name.known}: expected {name.known}{'' if drawn else ':FOLDER'}")

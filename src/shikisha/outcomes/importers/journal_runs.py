@@ -6,7 +6,7 @@ that saw other results, says nothing of its worker alone: credited with the run'
 right plans would seem to be right alone. Such calls are left out; each run is a row of the table `conducted` with its
 conductor, grade and cost. A task without an id is named by its content.
 
-Scores. The answer is what a checker extracted, else the text. A run's grade goes to the call whose text is the run's
+Scores. The answer is what a grader extracted, else the text. A run's grade goes to the call whose text is the run's
 answer, and to other calls as far as theirs follows from it (`graders.inferred_scores`, counted apart). Where a run of
 one step ended without an answer, the last worker that was really asked gets the grade. Executed grades go before
 people's, and those before a language model's, which are counted apart and marked in the column `judged`. Output checks
@@ -293,7 +293,7 @@ def _logged_answer(attempt: Attempt, scored: _ScoredRun, drawn: _Draw) -> Logged
 
 
 def _answer_text(text: str, grade: AnswerGraded | None, worth: InferredScore | None) -> str | None:
-    """Return what stands for the answer: what the checker extracted, else what it was compared by, else the text."""
+    """Return what stands for the answer: what the grader extracted, else what it was compared by, else the text."""
     if grade is not None:
         return grade.found or (None if grade.mark is GradeMark.NO_ANSWER else text)
     return worth.said if worth else text

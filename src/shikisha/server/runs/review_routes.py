@@ -157,7 +157,7 @@ def _call_info(asking: PersonQuestion) -> ApprovedCallInfo | None:
     return ApprovedCallInfo(subtask=step.subtask, sees=sees)
 
 
-FEEDBACK_CHECKER = "feedback"
+FEEDBACK_GRADER = "feedback"
 feedback_router = APIRouter(tags=["feedback"])
 RunPrincipal = Annotated[Principal, Depends(require_scope(KeyScope.RUN))]
 
@@ -184,7 +184,7 @@ async def give_feedback(request: Request, by: RunPrincipal) -> FeedbackInfo:
 def feedback_event(run: str, score: float, remark: str, by: str) -> AnswerGraded:
     """Return the event that records a person's grade."""
     mark = GradeMark.RIGHT if score >= 1 else GradeMark.WRONG if score <= 0 else GradeMark.PARTIAL
-    return AnswerGraded(run=run, at=time(), checker=FEEDBACK_CHECKER, mark=mark, score=score, evidence=remark, actor=by)
+    return AnswerGraded(run=run, at=time(), checker=FEEDBACK_GRADER, mark=mark, score=score, evidence=remark, actor=by)
 
 
 async def _check_judgeable(service: RunService, by: Principal, run: str) -> None:

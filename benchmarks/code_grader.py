@@ -1,10 +1,10 @@
-"""The code checker on 164 tasks of HumanEval's size, made here: half of the answers are wrong, in known ways.
+"""The code grader on 164 tasks of HumanEval's size, made here: half of the answers are wrong, in known ways.
 
 Each task is a small function with its docstring, a reference that computes what its 5 to 10 tests expect, and an answer
 in a fenced block. Wrong answers are a digit off, the wrong type, an exception, a mistake in the grammar, an endless
 loop, or a cheat. Every grade must be as known; all run at once, as an evaluation grades them.
 
-python benchmarks/code_checker.py [--json]
+python benchmarks/code_grader.py [--json]
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from time import perf_counter
 
 from common import Figure, report
 from shikisha.evals.graders import GradeMark, GraderTools
-from shikisha.evals.graders.code import CodeSettings, build_code_checker
+from shikisha.evals.graders.code import CodeSettings, build_code_grader
 from shikisha.sandbox import SandboxLimits
 from shikisha.sandbox.process_sandbox import ProcessSandbox
 
@@ -174,7 +174,7 @@ ENDLESS_EVERY = 20  # wrong answers
 
 @dataclass(frozen=True)
 class Task:
-    """One task: the checker's settings, an answer, whether it is right, and the way in which it is not."""
+    """One task: the grader's settings, an answer, whether it is right, and the way in which it is not."""
 
     settings: CodeSettings
     answer: str
@@ -225,9 +225,9 @@ def computed(source: str, name: str, given: object) -> object:
 
 async def graded(jail: ProcessSandbox, task: Task) -> tuple[float, bool]:
     """Return the seconds that a grade took, and whether it is as known."""
-    checker = build_code_checker(task.settings, GraderTools(sandbox=jail))
+    grader = build_code_grader(task.settings, GraderTools(sandbox=jail))
     begun = perf_counter()
-    grade = await checker.grade(task.answer)
+    grade = await grader.grade(task.answer)
     as_known = grade.mark is (GradeMark.RIGHT if task.right else GradeMark.WRONG)
     if not as_known:
         print(f"not as known: {task.way or 'right'}: {grade.mark}: {grade.evidence}\n{task.answer}")

@@ -109,10 +109,10 @@ def nobody(mishap: str) -> Iterator[str]:
 
 async def meet(mishap: InjectedFault | str, runs: int, found: Found) -> None:
     """Let so many runs meet this mishap at once."""
-    ledger, vault, recorder = ChargeLedger(), SecretStore({"KEY": KEY}), MemoryRecorder()
+    ledger, secret_store, recorder = ChargeLedger(), SecretStore({"KEY": KEY}), MemoryRecorder()
     async with endpoint(mishap, ledger) as url:
-        worker = build(ChatSettings(model="m", base_url=url, api_key_env="KEY"), CARD, vault)
-        engine, pool = Engine(recorder, vault=vault), Pool([Member(CARD, worker)])
+        worker = build(ChatSettings(model="m", base_url=url, api_key_env="KEY"), CARD, secret_store)
+        engine, pool = Engine(recorder, secret_store=secret_store), Pool([Member(CARD, worker)])
 
         async def one() -> tuple[Run, float]:
             began = perf_counter()

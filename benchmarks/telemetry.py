@@ -64,13 +64,13 @@ def _cost(events: Sequence[Event], watching: TelemetryObserver | None) -> float:
 
 
 def _watching(*, spans: bool, metrics: bool) -> TelemetryObserver:
-    vault = SecretStore({"A_KEY": "k" * 40, "ANOTHER": "l" * 40})
+    secret_store = SecretStore({"A_KEY": "k" * 40, "ANOTHER": "l" * 40})
     for variable in ("A_KEY", "ANOTHER"):
-        vault.read(variable)
+        secret_store.read(variable)
     processor = BatchSpanProcessor(_Nowhere(), max_queue_size=1_000_000) if spans else None
     export = OTelExporter(ExportSettings(service="benchmark"), processor, InMemoryMetricReader() if metrics else None)
     return TelemetryObserver(
-        export, vault, {"small": describe_worker("small", "chat", model="small-1", url="http://127.0.0.1/v1")}
+        export, secret_store, {"small": describe_worker("small", "chat", model="small-1", url="http://127.0.0.1/v1")}
     )
 
 

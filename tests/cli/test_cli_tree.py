@@ -35,7 +35,7 @@ SPECS = [
 ]
 
 
-async def conducted(spec: str, desk: Approver) -> dict[str, list[Event]]:
+async def conducted(spec: str, approver: Approver) -> dict[str, list[Event]]:
     """The events of a run and of its child runs, by run."""
     told: dict[str, list[Event]] = {}
 
@@ -47,7 +47,7 @@ async def conducted(spec: str, desk: Approver) -> dict[str, list[Event]]:
     pool = Pool([flaky, GOOD, BROKEN, ASKS, TEAM])
     planner = LanguageModelConductor("planner", member("writer", "no lists"), fixed_conductor("single?worker=good"))
     conductor = planner if spec == "planner" else fixed_conductor(spec)
-    await Engine(MemoryRecorder(), desk=desk, observe=observe, retry=AT_ONCE).run(TASK, pool, conductor)
+    await Engine(MemoryRecorder(), approver=approver, observe=observe, retry=AT_ONCE).run(TASK, pool, conductor)
     return told
 
 
@@ -61,10 +61,10 @@ def drawn(told: dict[str, list[Event]], now: float | None = None, width: int = 1
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize(
-    "desk", [NoApprover(), ScriptedApprover({"asks": Decision(True, "me")})], ids=["nobody", "somebody"]
+    "approver", [NoApprover(), ScriptedApprover({"asks": Decision(True, "me")})], ids=["nobody", "somebody"]
 )
-async def test_every_moment_of_a_run_can_be_drawn_on_any_width(spec: str, desk: Approver) -> None:
-    told = await conducted(spec, desk)
+async def test_every_moment_of_a_run_can_be_drawn_on_any_width(spec: str, approver: Approver) -> None:
+    told = await conducted(spec, approver)
     root = next(iter(told))
     for length in range(1, len(told[root]) + 1):
         so_far = {**told, root: told[root][:length]}

@@ -37,7 +37,7 @@ async def performed(plan: Plan, cards: Mapping[str, Card], labels: tuple[str, ..
     """Perform one plan by workers with these cards; return the run and its workers."""
     workers = {name: Echo() for name in cards}
     pool = Pool([Member(card, workers[name]) for name, card in cards.items()])
-    engine = Engine(MemoryRecorder(), guarded=GUARDED)
+    engine = Engine(MemoryRecorder(), guarded_labels=GUARDED)
     return await engine.run(Task("what?", labels=labels), pool, ScriptedConductor([plan])), workers
 
 
@@ -97,7 +97,7 @@ async def test_what_a_conductor_saw_in_one_round_is_not_told_to_everyone_in_the_
     workers = {name: Echo() for name in cards}
     pool = Pool([Member(card, workers[name]) for name, card in cards.items()])
     plans = [Plan((Step("look up", 0),)), Plan((Step("publish this: what was found", 1),))]
-    run = await Engine(MemoryRecorder(), guarded=GUARDED).run(Task("what?"), pool, ScriptedConductor(plans))
+    run = await Engine(MemoryRecorder(), guarded_labels=GUARDED).run(Task("what?"), pool, ScriptedConductor(plans))
     assert workers["open"].shown == []
     second = run.rounds[1].steps[0].finished
     assert second is not None
@@ -118,7 +118,7 @@ async def test_a_remark_that_quotes_an_answer_goes_to_nobody_who_may_not_see_the
     card = Card("files", adds=("confidential",), escalate="open")
     handoff = OutputCheck(Unlike(), OnCheckFailure.REDO, 1)
     pool = Pool([Member(card, files, (handoff,)), Member(Card("open"), open_to_all)])
-    engine = Engine(MemoryRecorder(), guarded=GUARDED)
+    engine = Engine(MemoryRecorder(), guarded_labels=GUARDED)
     run = await engine.run(Task("what?"), pool, ScriptedConductor([Plan((Step("look up", 0),))]))
     assert [shown.remarks for shown in files.shown] == [(), ("not 'heard '",)]  # its own words it may see
     assert open_to_all.shown == []
@@ -147,7 +147,7 @@ async def test_a_conductors_model_is_not_asked_once_the_conductor_saw_what_the_m
     pool = Pool([Member(Card("files", adds=("confidential",)), files)])
     once = Plan((Step("look up", 0),))
     conductor = AsksItsModel(Member(Card("planner", sees=sees), planner), [once, Plan(())])
-    run = await Engine(MemoryRecorder(), guarded=GUARDED).run(Task("what?"), pool, conductor)
+    run = await Engine(MemoryRecorder(), guarded_labels=GUARDED).run(Task("what?"), pool, conductor)
     assert (len(planner.shown), len(files.shown)) == (asked, 1)
     assert run.finished is not None
     assert ("planner may not see" in run.finished.why) is (asked == 1)

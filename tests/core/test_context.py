@@ -269,12 +269,12 @@ async def test_invariant_5_worker_output_changes_nothing_but_its_own_turn_over_5
 async def test_invariant_5_worker_output_raises_no_cap_and_approves_nothing_over_500_injections() -> None:
     for output in INJECTIONS:
         pool, _ = members(output)
-        recorder, desk = MemoryRecorder(), ScriptedApprover({})
-        run = await engine(recorder, desk).run(TASK, Pool(pool), ScriptedConductor([PLAN]), CAPS)
+        recorder, approver = MemoryRecorder(), ScriptedApprover({})
+        run = await engine(recorder, approver).run(TASK, Pool(pool), ScriptedConductor([PLAN]), CAPS)
         events = await recorder.read(run.id)
         assert [e.caps for e in events if isinstance(e, RunStarted)] == [CAPS]
         assert [e.worker for e in events if isinstance(e, QuestionAsked)] == ["gated"]
-        assert (run.status, len(desk.seen), seen(pool[2])) == (RunStatus.SUSPENDED, 1, [])
+        assert (run.status, len(approver.seen), seen(pool[2])) == (RunStatus.SUSPENDED, 1, [])
 
 
 class Fooled:

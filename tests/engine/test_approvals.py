@@ -52,7 +52,7 @@ async def reviewing(expires: float | None = 60.0) -> tuple[Strict, Run]:
     """A run that waits for a review since Unix time 1000."""
     autonomy = AutonomyClass(mode=AutonomyMode.REVIEW, expires=expires, clock=lambda: 1000.0)
     recorder = Strict()
-    watched = engine(recorder).overseen(AutonomyPolicy(otherwise=autonomy))
+    watched = engine(recorder).with_autonomy(AutonomyPolicy(otherwise=autonomy))
     return recorder, await watched.run(TASK, pool_of(w="42"), ScriptedConductor([ONE]))
 
 
@@ -108,21 +108,21 @@ async def test_a_yes_to_one_call_is_no_yes_to_another_that_shows_the_worker_some
         return CheckVerdict("judged", next(verdicts, CheckStatus.PASS), "again")
 
     gated = member("gated", "done", OutputCheck(Judged(judge), OnCheckFailure.REDO, 1), approval=ApprovalMode.ALWAYS)
-    desk = ScriptedApprover({"gated": Decision(True, "ann")})
-    run = await run_plans(pool_of(gated), plan_of((0, ())), desk=desk)
+    approver = ScriptedApprover({"gated": Decision(True, "ann")})
+    run = await run_plans(pool_of(gated), plan_of((0, ())), approver=approver)
     assert (run.answer, len(seen(gated))) == ("done", 2)
-    assert len({question.id for question in desk.seen}) == 2
+    assert len({question.id for question in approver.seen}) == 2
 
 
 async def test_a_question_and_what_is_said_to_it_are_journaled_whole() -> None:
     gated = member("gated", approval=ApprovalMode.ALWAYS, price=Price(1.0, 2.0), max_output_tokens=50)
-    desk = ScriptedApprover({"gated": Decision(False, "ann", via="page", remark="too risky")})
+    approver = ScriptedApprover({"gated": Decision(False, "ann", via="page", remark="too risky")})
     recorder, plans = Strict(), [ONE, plan_of((0, ()), (1, (0,)))]
-    run = await engine(recorder, desk).run(TASK, pool_of(member("other"), gated), ScriptedConductor(plans))
+    run = await engine(recorder, approver).run(TASK, pool_of(member("other"), gated), ScriptedConductor(plans))
     events = await recorder.read(run.id)
     [asked] = [event for event in events if isinstance(event, QuestionAsked)]
     [said] = [event for event in events if isinstance(event, QuestionAnswered)]
-    [question] = desk.seen
+    [question] = approver.seen
     assert (asked.round, asked.step, asked.worker, asked.asks, asked.expires) == (1, 1, "gated", question.asks, 0.0)
     assert asked.prompt == question.prompt == "May gated be called?\n\npart 1"
     assert (question.id, question.run, question.round, question.step) == (asked.question, run.id, 1, 1)
@@ -138,12 +138,12 @@ async def test_a_question_and_what_is_said_to_it_are_journaled_whole() -> None:
 
 async def test_a_person_who_answers_is_shown_the_subtask_and_nothing_is_bound() -> None:
     pool = pool_of(Member(Card("ann"), HumanWorker()))
-    desk = ScriptedApprover({"ann": Decision(True, "ann", "42", via="page", remark="sure")})
+    approver = ScriptedApprover({"ann": Decision(True, "ann", "42", via="page", remark="sure")})
     recorder = Strict()
-    run = await engine(recorder, desk).run(TASK, pool, ScriptedConductor([ONE]))
+    run = await engine(recorder, approver).run(TASK, pool, ScriptedConductor([ONE]))
     [said] = [event for event in await recorder.read(run.id) if isinstance(event, QuestionAnswered)]
     assert (run.answer, said.text, said.via, said.remark) == ("42", "42", "page", "sure")
-    assert (desk.seen[0].asks, run.asked[said.question].bound) == (QuestionKind.ANSWER, Amount())
+    assert (approver.seen[0].asks, run.asked[said.question].bound) == (QuestionKind.ANSWER, Amount())
 
 
 async def test_a_no_in_the_journal_is_the_same_no_when_the_run_goes_on() -> None:
@@ -161,17 +161,17 @@ async def test_a_no_in_the_journal_is_the_same_no_when_the_run_goes_on() -> None
 async def test_a_call_that_is_tried_again_needs_no_second_yes() -> None:
     faults = iter([WorkerError(FaultKind.RATE_LIMITED)])
     gated = member("gated", lambda _: next(faults, "done"), approval=ApprovalMode.ALWAYS)
-    desk = ScriptedApprover({"gated": Decision(True, "ann")})
-    run = await run_plans(pool_of(gated), ONE, desk=desk)
-    assert (run.answer, len(seen(gated)), len(desk.seen)) == ("done", 2, 1)
+    approver = ScriptedApprover({"gated": Decision(True, "ann")})
+    run = await run_plans(pool_of(gated), ONE, approver=approver)
+    assert (run.answer, len(seen(gated)), len(approver.seen)) == ("done", 2, 1)
 
 
 async def test_a_yes_in_one_round_is_no_yes_to_the_same_call_in_the_next() -> None:
     gated = member("gated", approval=ApprovalMode.ALWAYS)
-    desk = ScriptedApprover({"gated": Decision(True, "ann")})
-    run = await run_plans(pool_of(gated), ONE, ONE, desk=desk)
+    approver = ScriptedApprover({"gated": Decision(True, "ann")})
+    run = await run_plans(pool_of(gated), ONE, ONE, approver=approver)
     assert (len(run.rounds), len(seen(gated))) == (2, 2)
-    assert len({question.id for question in desk.seen}) == 2
+    assert len({question.id for question in approver.seen}) == 2
 
 
 async def test_a_question_that_nobody_answers_in_time_is_a_no_that_says_so() -> None:
@@ -186,12 +186,12 @@ async def test_a_question_that_nobody_answers_in_time_is_a_no_that_says_so() -> 
 
     gated = member("gated", approval=ApprovalMode.ALWAYS)
     expiring = AutonomyPolicy(otherwise=AutonomyClass(expires=0.05))
-    run = await engine(desk=Silent()).overseen(expiring).run(TASK, pool_of(gated), ScriptedConductor([ONE]))
+    run = await engine(approver=Silent()).with_autonomy(expiring).run(TASK, pool_of(gated), ScriptedConductor([ONE]))
     result = run.rounds[0].results[0]
     assert result is not None
     assert str(result.fault) == "denied: the question expired"
     later = AutonomyPolicy(otherwise=AutonomyClass(expires=60.0))
-    run = await engine(desk=Broken()).overseen(later).run(TASK, pool_of(gated), ScriptedConductor([ONE]))
+    run = await engine(approver=Broken()).with_autonomy(later).run(TASK, pool_of(gated), ScriptedConductor([ONE]))
     assert (run.status, len(run.open_questions)) == (RunStatus.SUSPENDED, 1)
 
 
@@ -239,8 +239,8 @@ def test_classes_are_read_in_order_and_questions_expire_as_the_nearest_table_say
     workers = ["send"]
     expires = 5
     """
-    oversight = load_config(written(tmp_path, text), {}).autonomy_policy(86_400.0)
-    first, second = oversight.classes
+    autonomy_policy = load_config(written(tmp_path, text), {}).autonomy_policy(86_400.0)
+    first, second = autonomy_policy.classes
     assert (first.name, first.mode, first.expires, first.on_failure) == (
         "money",
         AutonomyMode.REVIEW,
@@ -248,13 +248,13 @@ def test_classes_are_read_in_order_and_questions_expire_as_the_nearest_table_say
         OnFailure.ROLLBACK,
     )
     assert (second.rules, second.expires) == (EscalationRules(dollars=0.5, workers=("send",)), 5)
-    assert oversight.of(Task("x", domain="tax", labels=("eu",)), "fixed:vote") is first
-    assert oversight.otherwise.expires == 60
+    assert autonomy_policy.of(Task("x", domain="tax", labels=("eu",)), "fixed:vote") is first
+    assert autonomy_policy.otherwise.expires == 60
 
 
 def test_without_a_word_nobody_is_asked_and_the_callers_expiry_holds(tmp_path: Path) -> None:
-    oversight = load_config(written(tmp_path, ""), {}).autonomy_policy(86_400.0)
-    assert (oversight.otherwise.mode, oversight.otherwise.expires) == (AutonomyMode.AUTONOMOUS, 86_400.0)
+    autonomy_policy = load_config(written(tmp_path, ""), {}).autonomy_policy(86_400.0)
+    assert (autonomy_policy.otherwise.mode, autonomy_policy.otherwise.expires) == (AutonomyMode.AUTONOMOUS, 86_400.0)
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_a_rollback_of_nothing_says_so(cli: Cli) -> None:
 
 
 @asynccontextmanager
-async def desk(typed: str) -> AsyncIterator[tuple[TerminalApprover, Callable[[], str]]]:
+async def approver(typed: str) -> AsyncIterator[tuple[TerminalApprover, Callable[[], str]]]:
     """A terminal at which this is typed; and what it shows."""
     ours, theirs = pty.openpty()
     screen = StringIO()
@@ -378,12 +378,12 @@ async def desk(typed: str) -> AsyncIterator[tuple[TerminalApprover, Callable[[],
     [("y\n", True, ""), ("what?\nno\n", False, ""), ("c\n43\n.\n", True, "43"), ("l\n", None, None)],
 )
 async def test_a_person_at_the_terminal_reviews(typed: str, approved: bool | None, text: str | None) -> None:
-    async with desk(typed) as (terminal, shown):
+    async with approver(typed) as (terminal, shown):
         said = await terminal.ask(ApprovalQuestion("q", QuestionKind.REVIEW, "r", 0, 0, "w", "May it?"))
     assert (said.approved if said else None, said.text if said else None) == (approved, text)
     assert "May this be the answer?" in shown()
 
 
 async def test_a_clients_tools_are_nobodys_business_at_the_terminal() -> None:
-    async with desk("y\n") as (terminal, _):
+    async with approver("y\n") as (terminal, _):
         assert await terminal.ask(ApprovalQuestion("q", QuestionKind.TOOLS, "r", 0, 0, "w", "[]")) is None

@@ -117,9 +117,9 @@ async def test_an_approval_fits_the_exact_attachment() -> None:
     for attached in (PNG, replace(PNG, data="aGVsbG9v"), LINK):
         recorder, gated = MemoryRecorder(), taking("w", MediaKind.IMAGE)
         gated = replace(gated, card=replace(gated.card, approval=ApprovalMode.ALWAYS))
-        desk = ScriptedApprover({"w": Decision(True, "someone")})
+        approver = ScriptedApprover({"w": Decision(True, "someone")})
         task = Task("What is this?", attachments=(attached,))
-        await Engine(recorder, desk=desk).run(task, Pool([gated]), ScriptedConductor([ONE]), run_id="r")
+        await Engine(recorder, approver=approver).run(task, Pool([gated]), ScriptedConductor([ONE]), run_id="r")
         events = await recorder.read("r")
         asked |= {e.question for e in events if isinstance(e, QuestionAsked)}
         asked |= {e.view for e in events if isinstance(e, AttemptStarted)}
@@ -127,13 +127,17 @@ async def test_an_approval_fits_the_exact_attachment() -> None:
 
 
 async def test_invariant_8_a_key_in_a_name_is_masked_and_one_in_the_data_is_refused() -> None:
-    vault = SecretStore({"KEY": "abcdefgh1234"})
-    vault.read("KEY")
+    secret_store = SecretStore({"KEY": "abcdefgh1234"})
+    secret_store.read("KEY")
     hidden, named = replace(PNG, data="AAAAabcdefgh1234AAAA"), replace(PNG, name="abcdefgh1234.png")
     recorder, pool = MemoryRecorder(), Pool([taking("w", MediaKind.IMAGE)])
     with pytest.raises(TaskError, match="base64"):
-        await Engine(recorder, vault=vault).run(replace(TASK, attachments=(hidden,)), pool, ScriptedConductor([ONE]))
-    run = await Engine(recorder, vault=vault).run(replace(TASK, attachments=(named,)), pool, ScriptedConductor([ONE]))
+        await Engine(recorder, secret_store=secret_store).run(
+            replace(TASK, attachments=(hidden,)), pool, ScriptedConductor([ONE])
+        )
+    run = await Engine(recorder, secret_store=secret_store).run(
+        replace(TASK, attachments=(named,)), pool, ScriptedConductor([ONE])
+    )
     assert "abcdefgh1234" not in repr(await recorder.read(run.id))
 
 

@@ -207,12 +207,12 @@ async def test_numbers_that_no_float_holds_end_the_attempt_and_nothing_else(odd:
 
 
 async def test_invariant_8_a_key_that_a_worker_echoes_reaches_neither_journal_nor_worker() -> None:
-    vault = SecretStore({"THE_KEY": KEY})
-    vault.read("THE_KEY")
+    secret_store = SecretStore({"THE_KEY": KEY})
+    secret_store.read("THE_KEY")
     leaking = member("leaking", f"your key is {KEY}")
     wordy = member("wordy", lambda _: WorkerError(FaultKind.AUTH, f"bad key {KEY}", partial=KEY))
     recorder = MemoryRecorder()
-    engine = Engine(recorder, vault=vault, retry=AT_ONCE)
+    engine = Engine(recorder, secret_store=secret_store, retry=AT_ONCE)
     plan = plan_of((0, ()), (1, (0,)), (1, ()))
     run = await engine.run(TASK, pool_of(leaking, wordy), ScriptedConductor([plan]))
     assert KEY not in repr(await recorder.read(run.id))
@@ -231,9 +231,9 @@ async def test_a_failed_attempt_keeps_what_had_arrived_as_evidence() -> None:
     "pieces", [[KEY], list(KEY), [f"your key {KEY[:5]}", f"{KEY[5:]} is safe"], ["sk-", "very", KEY]]
 )
 async def test_invariant_8_a_key_that_arrives_in_pieces_is_not_heard(pieces: list[str]) -> None:
-    vault = SecretStore({"THE_KEY": KEY, "SHORT_KEY": KEY[:11], "OTHER_KEY": KEY[-3:] + "-other"})
+    secret_store = SecretStore({"THE_KEY": KEY, "SHORT_KEY": KEY[:11], "OTHER_KEY": KEY[-3:] + "-other"})
     for variable in ("THE_KEY", "SHORT_KEY", "OTHER_KEY"):
-        vault.read(variable)
+        secret_store.read(variable)
 
     def stream(request: Request) -> Answer:
         assert request.on_text is not None
@@ -242,7 +242,9 @@ async def test_invariant_8_a_key_that_arrives_in_pieces_is_not_heard(pieces: lis
         return "".join(pieces)
 
     heard: list[str] = []
-    engine = Engine(MemoryRecorder(), vault=vault, on_text=lambda _round, _step, piece: heard.append(piece))
+    engine = Engine(
+        MemoryRecorder(), secret_store=secret_store, on_text=lambda _round, _step, piece: heard.append(piece)
+    )
     run = await engine.run(TASK, pool_of(w=stream), ScriptedConductor([ONE]))
     assert "".join(heard) == run.answer
     assert KEY[11:] not in "".join(heard)

@@ -163,9 +163,9 @@ async def test_invariant_8_a_piece_of_the_key_in_an_endpoint_s_message_is_not_jo
     for text in said:
         body = json.dumps({"error": {"message": text}}).encode()
         async with endpoint(Raw(body, "application/json", 400)) as url:
-            vault, recorder = SecretStore({"KEY": key}), MemoryRecorder()
+            secret_store, recorder = SecretStore({"KEY": key}), MemoryRecorder()
             settings = ChatSettings(model="m", base_url=url, api_key_env="KEY")
-            worker, engine = build(settings, CARD, vault), Engine(recorder, vault=vault)
+            worker, engine = build(settings, CARD, secret_store), Engine(recorder, secret_store=secret_store)
             run = await engine.run(Task("q"), Pool([Member(CARD, worker)]), ScriptedConductor([Plan((Step("a", 0),))]))
             await worker.aclose()
         told = repr(await recorder.read(run.id))

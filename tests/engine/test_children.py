@@ -104,8 +104,8 @@ async def test_invariant_4_a_child_run_is_resumed_with_its_parent() -> None:
     pool: Pool = pool_of(conducting(["w", "ann"], plan_of((0, ()), (1, (0,)))), worker, waiting)
     run = await engine(recorder).run(TASK, pool, ScriptedConductor([ONE]))
     assert run.status is RunStatus.SUSPENDED
-    desk = ScriptedApprover({"ann": Decision(approved=True, actor="ann", text="fine")})
-    resumed = await Engine(recorder, desk=desk, retry=AT_ONCE).resume(run.id, pool, ScriptedConductor([ONE]))
+    approver = ScriptedApprover({"ann": Decision(approved=True, actor="ann", text="fine")})
+    resumed = await Engine(recorder, approver=approver, retry=AT_ONCE).resume(run.id, pool, ScriptedConductor([ONE]))
     assert (resumed.status, resumed.answer) == (RunStatus.DONE, "fine")
     assert len(seen(worker)) == 1, "the child's first step is not performed again"
     assert len(await runs_of(recorder)) == 2

@@ -22,11 +22,11 @@ from shikisha.core.events import (
     RunStatus,
 )
 from shikisha.core.plan import Plan
-from shikisha.core.run import Run
+from shikisha.core.run import Run, new_run_id
 from shikisha.core.task import Task
 from shikisha.engine.approvals import Approver, Decision, ScriptedApprover
 from shikisha.engine.conductor import Conductor, Proposal, Situation
-from shikisha.engine.engine import Engine, new_run_id
+from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.workers.scripted import ScriptedWorker
@@ -194,32 +194,32 @@ async def test_the_plan_as_written_is_kept() -> None:
 
 async def test_approval_is_asked_for_the_exact_call_before_it_is_made() -> None:
     worker = member("dear", approval=ApprovalMode.ALWAYS)
-    desk = ScriptedApprover({"dear": Decision(approved=True, actor="ann")})
-    run = await run_plans(pool_of(worker), ONE, desk=desk)
-    assert (run.answer, len(desk.seen), len(seen(worker))) == ("done", 1, 1)
+    approver = ScriptedApprover({"dear": Decision(approved=True, actor="ann")})
+    run = await run_plans(pool_of(worker), ONE, approver=approver)
+    assert (run.answer, len(approver.seen), len(seen(worker))) == ("done", 1, 1)
 
 
 async def test_a_no_is_final_and_no_stand_in_gets_round_it() -> None:
     pool = pool_of(member("dear", approval=ApprovalMode.ALWAYS, fallback="cheap"), cheap="cheap answer")
-    run = await run_plans(pool, ONE, desk=ScriptedApprover({"dear": Decision(approved=False, actor="ann")}))
+    run = await run_plans(pool, ONE, approver=ScriptedApprover({"dear": Decision(approved=False, actor="ann")}))
     assert (run.answer, run.attempts) == (None, [])
     assert run.finished is not None
     assert run.finished.fault is FaultKind.DENIED
 
 
-async def _suspended(desk: Approver | None = None) -> tuple[MemoryRecorder, Pool, Run]:
+async def _suspended(approver: Approver | None = None) -> tuple[MemoryRecorder, Pool, Run]:
     recorder = MemoryRecorder()
     waiting = member("ann", lambda _: WorkerError(FaultKind.WAITING, "Please look"), kind="human")
     pool = pool_of(waiting, w="beside")
-    run = await engine(recorder, desk).run(TASK, pool, ScriptedConductor([plan_of((1, ()), (0, (0,)), (1, (1,)))]))
+    run = await engine(recorder, approver).run(TASK, pool, ScriptedConductor([plan_of((1, ()), (0, (0,)), (1, (1,)))]))
     return recorder, pool, run
 
 
 async def test_a_run_waits_for_a_person_and_goes_on_with_the_answer() -> None:
     recorder, pool, run = await _suspended()
     assert (run.status, [question.prompt for question in run.open_questions]) == (RunStatus.SUSPENDED, ["Please look"])
-    desk = ScriptedApprover({"ann": Decision(approved=True, actor="ann", text="looks right")})
-    resumed = await engine(recorder, desk).resume(
+    approver = ScriptedApprover({"ann": Decision(approved=True, actor="ann", text="looks right")})
+    resumed = await engine(recorder, approver).resume(
         run.id, pool, ScriptedConductor([plan_of((1, ()), (0, (0,)), (1, (1,)))])
     )
     assert resumed.status is RunStatus.DONE

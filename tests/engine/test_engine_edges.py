@@ -63,11 +63,11 @@ async def test_invariant_6_what_is_no_reply_is_a_fault(reply: object) -> None:
 
 @pytest.mark.parametrize("model", ["half \ud800", "nul \0", KEY, None, 7])
 async def test_invariant_8_a_models_name_is_made_fit_for_the_journal(model: object) -> None:
-    vault = SecretStore({"THE_KEY": KEY})
-    vault.read("THE_KEY")
+    secret_store = SecretStore({"THE_KEY": KEY})
+    secret_store.read("THE_KEY")
     recorder = Strict()
     pool = pool_of(w=Reply("x", model=cast("str", model)))
-    run = await Engine(recorder, vault=vault).run(TASK, pool, ScriptedConductor([ONE]))
+    run = await Engine(recorder, secret_store=secret_store).run(TASK, pool, ScriptedConductor([ONE]))
     assert run.answer == "x"
     assert KEY not in repr(await stored(recorder))
 
@@ -117,12 +117,12 @@ async def test_invariant_6_whatever_a_worker_raises_its_dependents_do_not_hang(e
 
 @pytest.mark.parametrize("what", [asyncio.CancelledError(), TimeoutError(), OSError("key " + KEY), *FOREIGN])
 async def test_invariant_6_whatever_a_check_raises_it_has_not_passed(what: BaseException) -> None:
-    vault = SecretStore({"THE_KEY": KEY})
-    vault.read("THE_KEY")
+    secret_store = SecretStore({"THE_KEY": KEY})
+    secret_store.read("THE_KEY")
     recorder = Strict()
     pool = pool_of(member("w", "x", OutputCheck(Judged(raises(what)), OnCheckFailure.ESCALATE)))
     async with asyncio.timeout(2):
-        run = await Engine(recorder, vault=vault).run(TASK, pool, ScriptedConductor([ONE]))
+        run = await Engine(recorder, secret_store=secret_store).run(TASK, pool, ScriptedConductor([ONE]))
     assert fault(run) is FaultKind.CHECK_FAILED
     assert KEY not in repr(run.rounds) + repr(await stored(recorder))
 
@@ -160,10 +160,10 @@ async def test_invariant_6_what_is_no_proposal_ends_the_run(proposal: object) ->
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), TimeoutError("mine"), OSError(f"{KEY} \ud800"), *FOREIGN])
 async def test_invariant_6_whatever_a_conductor_raises_its_run_ends(error: BaseException) -> None:
-    vault = SecretStore({"THE_KEY": KEY})
-    vault.read("THE_KEY")
+    secret_store = SecretStore({"THE_KEY": KEY})
+    secret_store.read("THE_KEY")
     recorder = Strict()
-    run = await Engine(recorder, vault=vault).run(TASK, pool_of(w="x"), Proposes(raises(error)))
+    run = await Engine(recorder, secret_store=secret_store).run(TASK, pool_of(w="x"), Proposes(raises(error)))
     assert (run.status, KEY in repr(await stored(recorder))) == (RunStatus.FAILED, False)
 
 
@@ -187,17 +187,19 @@ async def test_a_desk_that_breaks_leaves_the_question_open(error: BaseException)
         async def ask(self, question: ApprovalQuestion) -> Decision | None:  # noqa: ARG002 - the protocol's signature
             raise error
 
-    run = await run_plans(pool_of(member("w", approval=ApprovalMode.ALWAYS)), ONE, desk=Broken())
+    run = await run_plans(pool_of(member("w", approval=ApprovalMode.ALWAYS)), ONE, approver=Broken())
     assert (run.status, len(run.open_questions)) == (RunStatus.SUSPENDED, 1)
 
 
 async def test_invariant_8_what_a_person_types_is_made_fit_for_the_journal() -> None:
-    vault = SecretStore({"THE_KEY": KEY})
-    vault.read("THE_KEY")
+    secret_store = SecretStore({"THE_KEY": KEY})
+    secret_store.read("THE_KEY")
     ann = member("ann", lambda _: WorkerError(FaultKind.WAITING, "?"), kind="human")
-    desk = ScriptedApprover({"ann": Decision(approved=True, actor=f"ann {KEY}", text="caf\udce9")})
+    approver = ScriptedApprover({"ann": Decision(approved=True, actor=f"ann {KEY}", text="caf\udce9")})
     recorder = Strict()
-    run = await Engine(recorder, desk=desk, vault=vault).run(TASK, pool_of(ann), ScriptedConductor([ONE]))
+    run = await Engine(recorder, approver=approver, secret_store=secret_store).run(
+        TASK, pool_of(ann), ScriptedConductor([ONE])
+    )
     assert run.answer == "caf\\udce9"
     assert KEY not in repr(await stored(recorder))
 
@@ -237,8 +239,8 @@ async def test_a_person_who_judges_is_waited_for() -> None:
     )
     run = await engine(recorder).run(TASK, pool, ScriptedConductor([ONE]))
     assert (run.status, len(run.open_questions)) == (RunStatus.SUSPENDED, 1)
-    desk = ScriptedApprover({"ann": Decision(approved=True, actor="ann", text="yes")})
-    resumed = await engine(recorder, desk).resume(run.id, pool, ScriptedConductor([ONE]))
+    approver = ScriptedApprover({"ann": Decision(approved=True, actor="ann", text="yes")})
+    resumed = await engine(recorder, approver).resume(run.id, pool, ScriptedConductor([ONE]))
     assert (resumed.answer, len(seen(pool[0]))) == ("x", 1)
     assert [attempt.started.role for attempt in resumed.attempts] == [CallRole.STEP, CallRole.CHECK, CallRole.CHECK]
 
@@ -257,8 +259,8 @@ async def test_a_conductor_cannot_get_round_a_person() -> None:
     recorder = MemoryRecorder()
     run = await engine(recorder).run(TASK, pool_of(w="x"), Proposes(propose))
     assert (run.status, len(run.open_questions)) == (RunStatus.SUSPENDED, 1)
-    desk = ScriptedApprover({"planner": Decision(approved=True, actor="ann")})
-    assert (await engine(recorder, desk).resume(run.id, pool_of(w="x"), Proposes(propose))).answer == "x"
+    approver = ScriptedApprover({"planner": Decision(approved=True, actor="ann")})
+    assert (await engine(recorder, approver).resume(run.id, pool_of(w="x"), Proposes(propose))).answer == "x"
     asked = [event for event in await stored(recorder) if isinstance(event, QuestionAsked)]
     assert len(asked) == 1
 

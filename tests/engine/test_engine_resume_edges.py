@@ -99,8 +99,8 @@ async def test_giving_up_on_a_worker_is_not_forgotten_by_a_resumed_run() -> None
 async def test_invariant_4_a_persons_answer_survives_a_kill_while_it_is_recorded() -> None:
     ann = member("ann", lambda _: WorkerError(FaultKind.WAITING, "?"), kind="human")
     recorder = MemoryRecorder()
-    desk = ScriptedApprover({"ann": Decision(approved=True, actor="ann", text="forty-two")})
-    run = await engine(recorder, desk).run(TASK, pool_of(ann), ScriptedConductor([ONE]))
+    approver = ScriptedApprover({"ann": Decision(approved=True, actor="ann", text="forty-two")})
+    run = await engine(recorder, approver).run(TASK, pool_of(ann), ScriptedConductor([ONE]))
     left = await killed(recorder, run.id, lambda event: isinstance(event, AttemptStarted) and event.attempt == 1)
     resumed = await engine(left).resume(run.id, pool_of(ann), ScriptedConductor([ONE]))
     assert (resumed.status, resumed.answer) == (RunStatus.DONE, "forty-two")
@@ -178,7 +178,7 @@ class Everything:
     second = Plan((Step("revise", 2),))
 
     def __init__(self) -> None:
-        self.desk = ScriptedApprover(
+        self.approver = ScriptedApprover(
             {name: Decision(approved=True, actor="ann", text=f"{name} said") for name in ("ann", "dear")}
         )
         self.planner = member("planner", lambda request: request.subtask)
@@ -209,11 +209,11 @@ def came_to(run: Run) -> object:
 
 async def test_invariant_4_death_after_any_event_leads_to_the_same_end() -> None:
     whole, tape = Everything(), Tape()
-    run = await engine(tape, whole.desk).run(TASK, whole.pool, whole, Caps(steps=9), run_id="r")
+    run = await engine(tape, whole.approver).run(TASK, whole.pool, whole, Caps(steps=9), run_id="r")
     assert (run.status, len(run.rounds)) == (RunStatus.DONE, 3)
     for count in range(1, len(tape.order)):
         again, left = Everything(), Tape(tape.order[:count])
-        resumed = await engine(left, again.desk).resume("r", again.pool, again)
+        resumed = await engine(left, again.approver).resume("r", again.pool, again)
         assert came_to(resumed) == came_to(run), f"died after event {count}: {tape.order[count - 1]}"
         calls = [event.question for event in left.order if isinstance(event, QuestionAnswered)]
         assert len(calls) == len(set(calls)) == 3
@@ -266,8 +266,8 @@ async def test_the_steps_of_a_child_run_that_waited_are_counted_once() -> None:
     pool = pool_of(boss(("w", "ann"), plan_of((0, ()), (1, (0,)))), ann, w="x")
     recorder = MemoryRecorder()
     run = await engine(recorder).run(TASK, pool, ScriptedConductor([ONE]), Caps(steps=3))
-    desk = ScriptedApprover({"ann": Decision(approved=True, actor="ann", text="fine")})
-    resumed = await engine(recorder, desk).resume(run.id, pool, ScriptedConductor([ONE]))
+    approver = ScriptedApprover({"ann": Decision(approved=True, actor="ann", text="fine")})
+    resumed = await engine(recorder, approver).resume(run.id, pool, ScriptedConductor([ONE]))
     assert (run.status, resumed.status, resumed.answer) == (RunStatus.SUSPENDED, RunStatus.DONE, "fine")
 
 
@@ -282,8 +282,8 @@ async def test_invariant_3_what_a_child_run_used_before_it_waited_counts_once() 
     below = member("w", Reply("x", Usage(50, 50)))
     pool, recorder = pool_of(boss(("w", "ann"), plan_of((0, ()), (1, (0,)))), ann, below), MemoryRecorder()
     run = await engine(recorder).run(TASK, pool, Proposes(propose), Caps(tokens=10_000))
-    desk = ScriptedApprover({"ann": Decision(approved=True, actor="ann", text="fine")})
-    resumed = await engine(recorder, desk).resume(run.id, pool, Proposes(propose))
+    approver = ScriptedApprover({"ann": Decision(approved=True, actor="ann", text="fine")})
+    resumed = await engine(recorder, approver).resume(run.id, pool, Proposes(propose))
     assert resumed.charged == Amount(100)
     assert left == [10_000, 9_900]
 
@@ -339,7 +339,7 @@ async def interrupted(after: int) -> Tape:
         if len(left.order) == after:
             running.cancel()
 
-    one = Engine(left, desk=cast_of.desk, observe=interrupt, retry=AT_ONCE)
+    one = Engine(left, approver=cast_of.approver, observe=interrupt, retry=AT_ONCE)
     running = asyncio.ensure_future(one.run(TASK, cast_of.pool, cast_of, run_id="r"))
     with suppress(asyncio.CancelledError):
         await running
@@ -348,8 +348,8 @@ async def interrupted(after: int) -> Tape:
 
 async def test_invariant_4_an_interrupt_after_any_event_leads_to_the_same_end() -> None:
     whole, tape = Everything(), Tape()
-    run = await engine(tape, whole.desk).run(TASK, whole.pool, whole, run_id="r")
+    run = await engine(tape, whole.approver).run(TASK, whole.pool, whole, run_id="r")
     for count in range(1, len(tape.order)):
         again, left = Everything(), await interrupted(count)
-        resumed = await engine(left, again.desk).resume("r", again.pool, again)
+        resumed = await engine(left, again.approver).resume("r", again.pool, again)
         assert came_to(resumed) == came_to(run), f"interrupted after event {count}: {tape.order[count - 1]}"

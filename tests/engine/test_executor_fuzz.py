@@ -112,7 +112,7 @@ class Case:
     members: list[Member]
     plans: list[Plan]
     caps: Caps
-    desk: dict[str, Decision]
+    approver: dict[str, Decision]
 
 
 class Tape:
@@ -198,15 +198,15 @@ def case_of(choices: bytes) -> Case:
     """Three workers with any stand-ins, up to three plans, any caps, and a desk that knows some of the workers."""
     tape = Tape(choices)
     there = {name: tape.pick([None, Decision(True, "eve", "from a person"), Decision(False, "eve")]) for name in NAMES}
-    desk = {name: decision for name, decision in there.items() if decision}
+    approver = {name: decision for name, decision in there.items() if decision}
     members = [worker(tape, name) for name in NAMES]
-    return Case(members, [plan(tape) for _ in range(tape.pick([1, 2, 3]))], budget(tape), desk)
+    return Case(members, [plan(tape) for _ in range(tape.pick([1, 2, 3]))], budget(tape), approver)
 
 
 async def perform(case: Case) -> tuple[Run, tuple[Event, ...]]:
     recorder = MemoryRecorder()
     async with asyncio.timeout(20):
-        run = await engine(recorder, ScriptedApprover(case.desk)).run(
+        run = await engine(recorder, ScriptedApprover(case.approver)).run(
             TASK, Pool(case.members), ScriptedConductor(case.plans), case.caps
         )
     return run, await recorder.read(run.id)
@@ -293,11 +293,11 @@ def approvals_are_decided_by_people(case: Case, events: tuple[Event, ...]) -> No
         assert event.actor == "eve"
     asked = [event for event in events if isinstance(event, QuestionAsked)]
     assert {answers[q.question].approved for q in asked if q.question in answers} <= {
-        decision.approved for decision in case.desk.values()
+        decision.approved for decision in case.approver.values()
     }
     for one in case.members:
         if one.card.approval is ApprovalMode.ALWAYS:
-            approved = case.desk.get(one.card.name, Decision(False, "")).approved
+            approved = case.approver.get(one.card.name, Decision(False, "")).approved
             assert approved or one.card.name not in {e.worker for e in events if isinstance(e, AttemptStarted)}
 
 

@@ -61,9 +61,9 @@ EXPECTED = {
 
 async def call(url: str, *, stream: bool = True, timeout: float = TIMEOUT) -> Reply | Fault:  # noqa: ASYNC109 - a card's
     """Return the reply, or the fault, of one call in at most its worker's timeout and a few seconds."""
-    vault = SecretStore({"KEY": KEY})
+    secret_store = SecretStore({"KEY": KEY})
     settings = ChatSettings(model="m", base_url=url, api_key_env="KEY", stream=stream)
-    worker = build(settings, replace(CARD, timeout=timeout), vault)
+    worker = build(settings, replace(CARD, timeout=timeout), secret_store)
     try:
         async with asyncio.timeout(timeout + 3.0):
             return await worker.perform(REQUEST)
@@ -180,10 +180,10 @@ async def test_no_fault_hangs_past_the_deadline() -> None:
 async def test_the_engine_ends_the_run_with_the_fault_after_no_more_attempts_than_allowed(
     mishap: InjectedFault,
 ) -> None:
-    ledger, vault = ChargeLedger(), SecretStore({"KEY": KEY})
+    ledger, secret_store = ChargeLedger(), SecretStore({"KEY": KEY})
     async with chat_server([ScriptedAnswer(mishap=mishap)], ledger=ledger) as url:
         card = replace(CARD, timeout=PATIENCE)
-        worker = build(ChatSettings(model="m", base_url=url, api_key_env="KEY"), card, vault)
+        worker = build(ChatSettings(model="m", base_url=url, api_key_env="KEY"), card, secret_store)
         run = await run_plans(Pool([Member(card, worker)]), plan_of((0, ())))
         await worker.aclose()
     assert run.finished is not None

@@ -49,9 +49,9 @@ async def hear(pool: Pool, plan: Plan) -> list[str]:
     def on_text(_round: int, step: int, piece: str) -> None:
         told.append(f"{step}.{under_way[step]} {piece}")
 
-    vault = SecretStore({"KEY": KEY})
-    vault.read("KEY")
-    engine = Engine(MemoryRecorder(), vault=vault, observe=observe, on_text=on_text, retry=AT_ONCE)
+    secret_store = SecretStore({"KEY": KEY})
+    secret_store.read("KEY")
+    engine = Engine(MemoryRecorder(), secret_store=secret_store, observe=observe, on_text=on_text, retry=AT_ONCE)
     await engine.run(TASK, pool, ScriptedConductor([plan]))
     return told
 

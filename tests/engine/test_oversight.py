@@ -38,9 +38,11 @@ REVIEW = AutonomyClass("money", AutonomyMode.REVIEW)
 YES, NO = Decision(True, "ann"), Decision(False, "ann", remark="too vague")
 
 
-def watched(autonomy: AutonomyClass, recorder: MemoryRecorder | None = None, desk: Approver | None = None) -> Engine:
+def watched(
+    autonomy: AutonomyClass, recorder: MemoryRecorder | None = None, approver: Approver | None = None
+) -> Engine:
     """An engine whose every task is of this class."""
-    return engine(recorder or Strict(), desk).overseen(AutonomyPolicy(otherwise=autonomy))
+    return engine(recorder or Strict(), approver).with_autonomy(AutonomyPolicy(otherwise=autonomy))
 
 
 async def looked_at(
@@ -56,9 +58,9 @@ async def looked_at(
             self.asked.append(question)
             return said
 
-    desk = Says()
-    run = await watched(autonomy, desk=desk).run(TASK, pool, ScriptedConductor(plans or [ONE]))
-    return run, desk.asked
+    approver = Says()
+    run = await watched(autonomy, approver=approver).run(TASK, pool, ScriptedConductor(plans or [ONE]))
+    return run, approver.asked
 
 
 def ended(run: Run) -> tuple[RunStatus, str | None, FaultKind | None]:
@@ -107,9 +109,9 @@ async def test_what_a_person_says_of_an_answer_is_what_becomes_of_it(
 @pytest.mark.parametrize(("text", "answer"), [('{"n": 2}', '{"n": 2}'), ('{"n": "two"}', None), ("two", None)])
 async def test_a_persons_answer_keeps_to_the_clients_schema_too(text: str, answer: str | None) -> None:
     schema: Mapping[str, Json] = {"type": "object", "properties": {"n": {"type": "integer"}}}
-    desk = ScriptedApprover({"w": replace(YES, text=text)})
+    approver = ScriptedApprover({"w": replace(YES, text=text)})
     task = Task("How many?", answer_schema=schema)
-    run = await watched(REVIEW, desk=desk).run(task, pool_of(w='{"n": 1}'), ScriptedConductor([ONE]))
+    run = await watched(REVIEW, approver=approver).run(task, pool_of(w='{"n": 1}'), ScriptedConductor([ONE]))
     assert (run.answer, run.finished and run.finished.fault) == (answer, None if answer else FaultKind.CHECK_FAILED)
 
 
@@ -122,8 +124,8 @@ async def test_an_answer_that_a_cap_cut_short_is_reviewed_and_not_lost_by_the_wa
     recorder, pool = Strict(), pool_of(w="x")
     conductor = ScriptedConductor([ONE, ONE, ONE])
     run = await watched(REVIEW, recorder).run(TASK, pool, conductor, Caps(rounds=2))
-    desk = ScriptedApprover({"w": YES})
-    resumed = await watched(REVIEW, recorder, desk).resume(run.id, pool, conductor)
+    approver = ScriptedApprover({"w": YES})
+    resumed = await watched(REVIEW, recorder, approver).resume(run.id, pool, conductor)
     assert resumed.finished is not None
     assert (run.status, resumed.answer, resumed.finished.cap, len(seen(pool[0]))) == (
         RunStatus.SUSPENDED,
@@ -134,12 +136,12 @@ async def test_an_answer_that_a_cap_cut_short_is_reviewed_and_not_lost_by_the_wa
 
 
 async def test_invariant_4_death_after_any_event_of_a_review_leads_to_the_same_end() -> None:
-    recorder, desk = Strict(), ScriptedApprover({"w": replace(YES, text="better")})
-    run = await watched(REVIEW, recorder, desk).run(TASK, pool_of(w="42"), ScriptedConductor([ONE]))
+    recorder, approver = Strict(), ScriptedApprover({"w": replace(YES, text="better")})
+    run = await watched(REVIEW, recorder, approver).run(TASK, pool_of(w="42"), ScriptedConductor([ONE]))
     events = await recorder.read(run.id)
     for number, event in enumerate(events[:-1]):
         left, pool = await killed(recorder, run.id, partial(eq, event)), pool_of(w="42")
-        resumed = await watched(REVIEW, left, desk).resume(run.id, pool, ScriptedConductor([ONE]))
+        resumed = await watched(REVIEW, left, approver).resume(run.id, pool, ScriptedConductor([ONE]))
         assert ended(resumed) == (RunStatus.DONE, "better", None), f"died after event {number}: {event}"
         assert len([e for e in await left.read(run.id) if isinstance(e, QuestionAnswered)]) == 1
 
@@ -303,9 +305,11 @@ async def test_a_plan_that_was_drawn_with_little_confidence_is_looked_at(propens
     async def propose(_: Situation) -> Proposal:
         return Proposal(ONE, final=True, propensity=propensity)
 
-    desk = ScriptedApprover({"w": YES})
-    await watched(escalate(EscalationRules(confidence=0.5)), desk=desk).run(TASK, pool_of(w="42"), Proposes(propose))
-    assert len(desk.seen) == asked
+    approver = ScriptedApprover({"w": YES})
+    await watched(escalate(EscalationRules(confidence=0.5)), approver=approver).run(
+        TASK, pool_of(w="42"), Proposes(propose)
+    )
+    assert len(approver.seen) == asked
 
 
 @pytest.mark.parametrize(("other", "asked"), [("41", 1), (" 4 2", 1), ("42 ", 0)])

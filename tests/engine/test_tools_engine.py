@@ -221,16 +221,16 @@ async def test_an_answer_fits_the_exact_calls_it_was_asked_for() -> None:
 async def test_a_desk_can_answer_while_the_run_goes_on() -> None:
     said = Decision(True, "client", json.dumps([{"tool_call_id": "call-0", "content": "rain"}]))
     recorder, pool = MemoryRecorder(), Pool([tooled("w", asks_times(1))])
-    run = await Engine(recorder, desk=ScriptedApprover({"w": said})).run(TASK, pool, ScriptedConductor([ONE]))
+    run = await Engine(recorder, approver=ScriptedApprover({"w": said})).run(TASK, pool, ScriptedConductor([ONE]))
     assert run.answer == "wet: rain"
 
 
 async def test_invariant_8_a_key_in_a_call_is_masked_everywhere() -> None:
-    vault = SecretStore({"KEY": "sk-very-secret-key"})
-    vault.read("KEY")
+    secret_store = SecretStore({"KEY": "sk-very-secret-key"})
+    secret_store.read("KEY")
     recorder, pool = MemoryRecorder(), Pool([tooled("w", calling(0, arguments='{"k":"sk-very-secret-key"}'))])
     task = replace(TASK, tools=({**TOOL, "note": "sk-very-secret-key"},))
-    run = await Engine(recorder, vault=vault).run(task, pool, ScriptedConductor([ONE]))
+    run = await Engine(recorder, secret_store=secret_store).run(task, pool, ScriptedConductor([ONE]))
     events = repr(await recorder.read(run.id))
     assert "very-secret" not in events
     assert MASK in run.open_questions[0].prompt

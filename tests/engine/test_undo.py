@@ -270,7 +270,7 @@ async def test_a_child_run_is_rolled_back_with_its_parent_only() -> None:
 
 async def test_a_refused_answers_effects_are_undone_before_the_run_ends() -> None:
     one, recorder = send(), Strict()
-    watched = engine(recorder, ScriptedApprover({"send": Decision(False, "ann")})).overseen(
+    watched = engine(recorder, ScriptedApprover({"send": Decision(False, "ann")})).with_autonomy(
         AutonomyPolicy(otherwise=ROLLS)
     )
     run = await watched.run(TASK, pool_of(one), ScriptedConductor([ONE]))
@@ -282,7 +282,9 @@ async def test_a_refused_answers_effects_are_undone_before_the_run_ends() -> Non
 
 async def test_an_approved_answers_effects_stay() -> None:
     one = send()
-    watched = engine(desk=ScriptedApprover({"send": Decision(True, "ann")})).overseen(AutonomyPolicy(otherwise=ROLLS))
+    watched = engine(approver=ScriptedApprover({"send": Decision(True, "ann")})).with_autonomy(
+        AutonomyPolicy(otherwise=ROLLS)
+    )
     run = await watched.run(TASK, pool_of(one), ScriptedConductor([ONE]))
     assert (run.status, undoing(one)) == (RunStatus.DONE, [])
 
@@ -296,9 +298,9 @@ async def test_invariant_4_a_failed_run_is_rolled_back_once_whenever_it_is_kille
         plan_of((0, ()), (1, (0,))),
         AutonomyPolicy(otherwise=replace(ROLLS, mode=AutonomyMode.AUTONOMOUS)),
     )
-    run = await engine(recorder).overseen(rolls).run(TASK, pool(send()), ScriptedConductor([plan]))
+    run = await engine(recorder).with_autonomy(rolls).run(TASK, pool(send()), ScriptedConductor([plan]))
     events = await recorder.read(run.id)
     for event in events[:-1]:
         left = await killed(recorder, run.id, partial(eq, event))
-        resumed = await engine(left).overseen(rolls).resume(run.id, pool(send()), ScriptedConductor([plan]))
+        resumed = await engine(left).with_autonomy(rolls).resume(run.id, pool(send()), ScriptedConductor([plan]))
         assert (resumed.status, became(resumed)) == (RunStatus.FAILED, [("send", True)]), f"died after {event}"

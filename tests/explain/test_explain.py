@@ -134,8 +134,10 @@ async def test_costs_are_told_by_call_and_in_total() -> None:
 
 
 async def test_approvals_are_told_with_who_gave_them() -> None:
-    desk = ScriptedApprover({"ann": Decision(True, "kim", "go on")})
-    run = await run_plans(pool_of(member("ann", "A", approval=ApprovalMode.ALWAYS)), plan_of((0, ())), desk=desk)
+    approver = ScriptedApprover({"ann": Decision(True, "kim", "go on")})
+    run = await run_plans(
+        pool_of(member("ann", "A", approval=ApprovalMode.ALWAYS)), plan_of((0, ())), approver=approver
+    )
     (asked,) = steps_of(run)[0].questions
     assert (asked.asks, asked.approved, asked.actor, asked.text) == ("approve", True, "kim", "go on")
     assert "kim said yes (via cli): go on" in explain_text(explain(run))

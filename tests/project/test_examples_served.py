@@ -25,7 +25,7 @@ PLAN = {
 }
 
 
-def desk(asked: ReceivedChatRequest) -> ScriptedAnswer:
+def approver(asked: ReceivedChatRequest) -> ScriptedAnswer:
     """The planner's plan, or a draft that repeats what the knowledge base found."""
     if asked.messages[0][0] == "system":
         return ScriptedAnswer(text=json.dumps(PLAN))
@@ -64,7 +64,7 @@ async def line(started: asyncio.subprocess.Process) -> str:
 @pytest.mark.full
 async def test_a_ticket_is_drafted_from_the_knowledge_base_and_waits_for_a_person(tmp_path: Path) -> None:
     folder = EXAMPLES / "triage"
-    async with process(None, str(folder / "knowledge.py"), "0") as knowledge, chat_server(desk) as models:
+    async with process(None, str(folder / "knowledge.py"), "0") as knowledge, chat_server(approver) as models:
         config = (folder / "shikisha.toml").read_text().replace("http://127.0.0.1:11434/v1", models)
         config = config.replace("http://127.0.0.1:8200/search", await line(knowledge))
         async with (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from budgets import NOON, Count, Desk, admitted, desk, promised, refusal, spender
+from budgets import NOON, Count, Desk, admitted, approver, promised, refusal, spender
 from journals import behind
 from postgres import Cluster
 
@@ -44,16 +44,16 @@ def now() -> list[float]:
 
 @pytest.fixture
 async def one(path: Path, now: list[float]) -> AsyncIterator[Desk]:
-    async with desk(str(path), lambda: now[0]) as opened:
+    async with approver(str(path), lambda: now[0]) as opened:
         yield opened
 
 
 async def test_what_calls_use_is_counted_by_day_and_in_all(one: Desk) -> None:
     key = await one.key()
-    purse = await admitted(one, key)
+    shared_budget = await admitted(one, key)
     for used in (CENT, Amount(), Amount(5, 0.005)):
-        await purse.hold(CENT, "ann")
-        purse.settle(CENT, used)
+        await shared_budget.hold(CENT, "ann")
+        shared_budget.settle(CENT, used)
     portion = BudgetAmount(nanodollars(0.015), 15, 1)
     assert await one.used(key) == [DailySpend(key.id, "", portion), DailySpend(key.id, "2027-01-15", portion)]
 
@@ -69,21 +69,21 @@ async def test_what_calls_use_is_counted_by_day_and_in_all(one: Desk) -> None:
     ],
 )
 async def test_a_cap_is_held_to_the_last_digit(one: Desk, caps: KeyCaps, cap: str) -> None:
-    purse = await admitted(one, await one.key(caps))
+    shared_budget = await admitted(one, await one.key(caps))
     for _ in range(3):
-        await purse.hold(CENT, "ann")
+        await shared_budget.hold(CENT, "ann")
     with pytest.raises(CapReached, match="ann may need") as refused:
-        await purse.hold(Amount(1, 1e-9), "ann")
+        await shared_budget.hold(Amount(1, 1e-9), "ann")
     assert refused.value.cap == cap
-    purse.settle(CENT, Amount(9, 0.009))
-    await purse.hold(Amount(1, 0.001), "ann")
+    shared_budget.settle(CENT, Amount(9, 0.009))
+    await shared_budget.hold(Amount(1, 0.001), "ann")
 
 
 async def test_a_cap_says_what_there_was(one: Desk) -> None:
-    purse = await admitted(one, await one.key(KeyCaps(dollars_per_day=0.025)))
-    await purse.hold(CENT, "ann")
+    shared_budget = await admitted(one, await one.key(KeyCaps(dollars_per_day=0.025)))
+    await shared_budget.hold(CENT, "ann")
     with pytest.raises(CapReached, match=r"\$0\.02: \$0\.015 of the key's \$0\.025 a day"):
-        await purse.hold(Amount(1, 0.02), "ann")
+        await shared_budget.hold(Amount(1, 0.02), "ann")
 
 
 async def test_runs_of_a_key_share_its_budget(one: Desk) -> None:
@@ -97,9 +97,9 @@ async def test_runs_of_a_key_share_its_budget(one: Desk) -> None:
 
 async def test_an_unknown_price_is_refused_under_a_cap_on_dollars_only(one: Desk) -> None:
     unpriced = Amount(10, None)
-    purse = await admitted(one, await one.key(KeyCaps(dollars_per_day=1.0)))
+    shared_budget = await admitted(one, await one.key(KeyCaps(dollars_per_day=1.0)))
     with pytest.raises(CapReached, match="no price"):
-        await purse.hold(unpriced, "ann")
+        await shared_budget.hold(unpriced, "ann")
     key = await one.key(KeyCaps(tokens=100))
     free = await admitted(one, key)
     await free.hold(unpriced, "ann")
@@ -108,66 +108,66 @@ async def test_an_unknown_price_is_refused_under_a_cap_on_dollars_only(one: Desk
 
 
 async def test_an_admins_key_is_no_exception(url: str) -> None:
-    async with desk(url) as one:
+    async with approver(url) as one:
         secret = await one.keys.bootstrap()
         key = await one.keys.find(secret or "")
         assert isinstance(key, Key)
         key = await one.keys.change(key.id, lambda key: replace(key, caps=KeyCaps(dollars=0.01)), "tests")
-        purse = await admitted(one, key)
+        shared_budget = await admitted(one, key)
         with pytest.raises(CapReached):
-            await purse.hold(Amount(1, 0.011), "ann")
+            await shared_budget.hold(Amount(1, 0.011), "ann")
 
 
 async def test_a_day_has_its_own_cap_and_a_call_counts_where_it_began(one: Desk, now: list[float]) -> None:
     key = await one.key(KeyCaps(dollars_per_day=0.01))
-    purse = await admitted(one, key)
-    await purse.hold(CENT, "ann")
+    shared_budget = await admitted(one, key)
+    await shared_budget.hold(CENT, "ann")
     now[0] += DAY
-    await purse.hold(CENT, "ann")
+    await shared_budget.hold(CENT, "ann")
     for _ in range(2):
-        purse.settle(CENT, CENT)
+        shared_budget.settle(CENT, CENT)
     days = {each.day: each.used.dollars for each in await one.used(key)}
     assert days == {"": nanodollars(0.02), "2027-01-15": nanodollars(0.01), "2027-01-16": nanodollars(0.01)}
 
 
 async def test_a_clock_that_goes_back_is_refused(one: Desk, now: list[float], path: Path) -> None:
     key = await one.key(KeyCaps(dollars=1.0))
-    purse = await admitted(one, key)
-    await purse.hold(CENT, "ann")
-    purse.settle(CENT, CENT)
+    shared_budget = await admitted(one, key)
+    await shared_budget.hold(CENT, "ann")
+    shared_budget.settle(CENT, CENT)
     await one.tell()
     now[0] -= 2 * DAY
     with pytest.raises(CapReached, match="clock"):
-        await purse.hold(CENT, "ann")
-    async with desk(str(path), lambda: now[0]) as other:
+        await shared_budget.hold(CENT, "ann")
+    async with approver(str(path), lambda: now[0]) as other:
         refused = await refusal(other, key)
         assert (refused.status, "keys mend-clock" in str(refused)) == (503, True)
 
 
 async def test_a_clock_that_goes_back_by_a_day_gives_no_budget_twice(one: Desk, now: list[float]) -> None:
     key = await one.key(KeyCaps(dollars_per_day=0.02))
-    purse = await admitted(one, key)
-    await purse.hold(CENT, "ann")
-    purse.settle(CENT, CENT)
+    shared_budget = await admitted(one, key)
+    await shared_budget.hold(CENT, "ann")
+    shared_budget.settle(CENT, CENT)
     now[0] -= DAY
-    await purse.hold(CENT, "ann")
-    purse.settle(CENT, CENT)
+    await shared_budget.hold(CENT, "ann")
+    shared_budget.settle(CENT, CENT)
     with pytest.raises(CapReached, match="a day"):
-        await purse.hold(CENT, "ann")
+        await shared_budget.hold(CENT, "ann")
     assert [each.day for each in await one.used(key)] == ["", "2027-01-15"]
 
 
 @pytest.mark.parametrize("lives", [True, False], ids=["server lives on", "server is new"])
 async def test_after_a_clock_a_year_ahead_keys_are_mended(url: str, lives: bool) -> None:
     ahead = [NOON + 366 * DAY]
-    async with desk(url, lambda: ahead[0]) as old:
+    async with approver(url, lambda: ahead[0]) as old:
         key = await old.key(KeyCaps(dollars_per_day=0.025))
-        purse = await admitted(old, key)
-        await purse.hold(CENT, "ann")
-        purse.settle(CENT, CENT)
+        shared_budget = await admitted(old, key)
+        await shared_budget.hold(CENT, "ann")
+        shared_budget.settle(CENT, CENT)
         await old.tell()
         ahead[0] = NOON
-        async with desk(url, lambda: NOON) as new:
+        async with approver(url, lambda: NOON) as new:
             each = old if lives else new
             assert (await refusal(each, key)).status == 503
             assert [mended.day for mended in await new.keys.mend_clock(key.id, "tests")] == ["2028-01-16"]
@@ -184,43 +184,43 @@ async def test_after_a_clock_a_year_ahead_keys_are_mended(url: str, lives: bool)
 
 async def test_two_clocks_may_differ_a_little_at_midnight(url: str) -> None:
     midnight = NOON - NOON % DAY + DAY
-    async with desk(url, lambda: midnight + 1) as ahead, desk(url, lambda: midnight - 1) as behind_it:
+    async with approver(url, lambda: midnight + 1) as ahead, approver(url, lambda: midnight - 1) as behind_it:
         key = await ahead.key(KeyCaps(dollars_per_day=0.025))
         for each in (ahead, behind_it):
-            purse = await admitted(each, key)
-            await purse.hold(CENT, "ann")
+            shared_budget = await admitted(each, key)
+            await shared_budget.hold(CENT, "ann")
         with pytest.raises(CapReached, match="a day"):
-            await purse.hold(CENT, "ann")
+            await shared_budget.hold(CENT, "ann")
 
 
 async def test_a_revoked_key_calls_nobody_any_more(one: Desk) -> None:
     key = await one.key()
-    purse = await admitted(one, key)
+    shared_budget = await admitted(one, key)
     await one.keys.revoke(key.id, "tests")
     with pytest.raises(CapReached, match="revoked"):
-        await purse.hold(CENT, "ann")
+        await shared_budget.hold(CENT, "ann")
 
 
 async def test_caps_that_change_hold_at_once(one: Desk) -> None:
     key = await one.key(KeyCaps(dollars=1.0))
-    purse = await admitted(one, key)
-    await purse.hold(CENT, "ann")
+    shared_budget = await admitted(one, key)
+    await shared_budget.hold(CENT, "ann")
     await one.keys.change(key.id, lambda key: replace(key, caps=KeyCaps(dollars=0.015)), "tests")
     with pytest.raises(CapReached):
-        await purse.hold(CENT, "ann")
+        await shared_budget.hold(CENT, "ann")
     await one.keys.change(key.id, lambda key: replace(key, caps=KeyCaps(dollars=0.02)), "tests")
-    await purse.hold(CENT, "ann")
+    await shared_budget.hold(CENT, "ann")
 
 
 async def test_a_cap_that_comes_late_counts_what_was_used_and_held_before(one: Desk) -> None:
     key = await one.key()
-    purse = await admitted(one, key)
+    shared_budget = await admitted(one, key)
     for _ in range(2):
-        await purse.hold(CENT, "ann")
-    purse.settle(CENT, CENT)
+        await shared_budget.hold(CENT, "ann")
+    shared_budget.settle(CENT, CENT)
     await one.keys.change(key.id, lambda key: replace(key, caps=KeyCaps(dollars=0.025)), "tests")
     with pytest.raises(CapReached, match=r"\$0\.005 of"):
-        await purse.hold(CENT, "ann")
+        await shared_budget.hold(CENT, "ann")
 
 
 @pytest.mark.parametrize(
@@ -236,9 +236,9 @@ async def test_a_cap_that_comes_late_counts_what_was_used_and_held_before(one: D
 )
 async def test_a_request_is_refused_before_anything_is_done(one: Desk, caps: KeyCaps, status: int, code: str) -> None:
     key = await one.key(caps)
-    purse = await admitted(one, key)
+    shared_budget = await admitted(one, key)
     if caps.requests is None and caps.requests_per_day is None:
-        await purse.hold(CENT, "ann")
+        await shared_budget.hold(CENT, "ann")
     problem = await refusal(one, key)
     assert (problem.status, problem.code) == (status, code)
     assert (await one.used(key))[0].used.requests == 1
@@ -249,8 +249,8 @@ async def test_a_refusal_says_when_to_come_again(one: Desk) -> None:
     await admitted(one, daily)
     assert (await refusal(one, daily)).headers()["Retry-After"] == str(16 * 3600)
     rated = await one.key(KeyCaps(requests_per_minute=2))
-    purse = await one.key_budgets.admit(rated.principal())
-    assert purse.headers["x-ratelimit-remaining-requests"] == "1"
+    shared_budget = await one.key_budgets.admit(rated.principal())
+    assert shared_budget.headers["x-ratelimit-remaining-requests"] == "1"
     await one.key_budgets.admit(rated.principal())
     told = (await refusal(one, rated)).headers()
     assert 29 <= int(told["Retry-After"]) <= 30
@@ -260,25 +260,25 @@ async def test_a_refusal_says_when_to_come_again(one: Desk) -> None:
 async def test_a_run_that_did_not_begin_is_not_counted_and_one_that_is_over_makes_room(one: Desk) -> None:
     key = await one.key(KeyCaps(requests=2, runs_at_once=1))
     for _ in range(5):
-        purse = await one.key_budgets.admit(key.principal())
-        purse.release()
-        purse.release()
+        shared_budget = await one.key_budgets.admit(key.principal())
+        shared_budget.release()
+        shared_budget.release()
     for _ in range(2):
-        purse = await admitted(one, key)
-        purse.release()
+        shared_budget = await admitted(one, key)
+        shared_budget.release()
     assert (await refusal(one, key)).code == "insufficient_quota"
     assert (await one.used(key))[0].used.requests == 2
 
 
 async def test_a_cap_of_nothing_lets_free_work_through(one: Desk) -> None:
-    purse = await admitted(one, await one.key(KeyCaps(dollars=0.0)))
-    await purse.hold(Amount(10, 0.0), "free")
+    shared_budget = await admitted(one, await one.key(KeyCaps(dollars=0.0)))
+    await shared_budget.hold(Amount(10, 0.0), "free")
     with pytest.raises(CapReached):
-        await purse.hold(Amount(10, 1e-9), "dear")
+        await shared_budget.hold(Amount(10, 1e-9), "dear")
 
 
 async def test_servers_share_a_budget(url: str) -> None:
-    async with desk(url) as one, desk(url) as other:
+    async with approver(url) as one, approver(url) as other:
         key = await one.key(KeyCaps(dollars=1.0))
         key_budgets = [await admitted(one, key), await admitted(other, key)]
         held = 80
@@ -294,12 +294,12 @@ async def test_servers_share_a_budget(url: str) -> None:
 
 async def test_what_a_server_leaves_idle_goes_back(url: str) -> None:
     clock = [0.0]
-    async with desk(url, clock=lambda: clock[0]) as one, desk(url) as other:
+    async with approver(url, clock=lambda: clock[0]) as one, approver(url) as other:
         key = await one.key(KeyCaps(dollars=0.1))
-        purse = await admitted(one, key)
-        await purse.hold(CENT, "ann")
-        purse.settle(CENT, CENT)
-        purse.release()
+        shared_budget = await admitted(one, key)
+        await shared_budget.hold(CENT, "ann")
+        shared_budget.settle(CENT, CENT)
+        shared_budget.release()
         clock[0] += 60.0
         await one.key_budgets.return_unused()
         another = await admitted(other, key)
@@ -310,11 +310,11 @@ async def test_what_a_server_leaves_idle_goes_back(url: str) -> None:
 
 
 async def test_what_a_dead_server_held_is_kept_until_its_runs_are_over(url: str) -> None:
-    async with desk(url) as one:
+    async with approver(url) as one:
         key = await one.key(KeyCaps(dollars=0.1))
-        async with desk(url) as dying:
-            purse = await admitted(dying, key)
-            await purse.hold(Amount(1, 0.08), "ann")
+        async with approver(url) as dying:
+            shared_budget = await admitted(dying, key)
+            await shared_budget.hold(Amount(1, 0.08), "ann")
             await dying.store.add_run(_row(key))
             await dying.tell()
         taken = await admitted(one, key)
@@ -329,22 +329,22 @@ async def test_what_a_dead_server_held_is_kept_until_its_runs_are_over(url: str)
 
 
 async def test_a_server_that_stops_gives_everything_back(url: str) -> None:
-    async with desk(url) as one:
+    async with approver(url) as one:
         key = await one.key(KeyCaps(dollars=0.1))
         await one.store.add_run(_row(key))
-        async with desk(url) as other:
-            purse = await admitted(other, key)
-            await purse.hold(CENT, "ann")
-            purse.settle(CENT, CENT)
+        async with approver(url) as other:
+            shared_budget = await admitted(other, key)
+            await shared_budget.hold(CENT, "ann")
+            shared_budget.settle(CENT, CENT)
             await other.key_budgets.close()
         assert await one.journal.query(lambda connection: promised(connection, key.id)) == (nanodollars(0.01), 10)
 
 
 async def test_a_server_that_was_taken_for_dead_comes_back_under_another_name(one: Desk) -> None:
     key = await one.key(KeyCaps(dollars=0.05))
-    purse = await admitted(one, key)
-    await purse.hold(CENT, "ann")
-    purse.settle(CENT, CENT)
+    shared_budget = await admitted(one, key)
+    await shared_budget.hold(CENT, "ann")
+    shared_budget.settle(CENT, CENT)
     await one.tell()
     one.key_budgets.forget()
     late = one.key_budgets.budget_of_key(key.id)  # before it has its new name
@@ -360,26 +360,26 @@ async def test_a_server_that_was_taken_for_dead_comes_back_under_another_name(on
 
 async def test_a_store_that_is_away_is_asked_in_vain_and_nothing_is_held(one: Desk, path: Path) -> None:
     key = await one.key(KeyCaps(dollars=0.1))
-    purse = await admitted(one, key)
+    shared_budget = await admitted(one, key)
     with behind(path) as connection:
         connection.execute("ALTER TABLE grants RENAME TO away")
     with pytest.raises(Exception, match="journal"):
-        await purse.hold(Amount(1, 0.09), "ann")
+        await shared_budget.hold(Amount(1, 0.09), "ann")
     with behind(path) as connection:
         connection.execute("ALTER TABLE away RENAME TO grants")
-    await purse.hold(Amount(1, 0.1), "ann")
+    await shared_budget.hold(Amount(1, 0.1), "ann")
 
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_however_runs_and_servers_take_turns_no_cap_is_passed(url: str, seed: int) -> None:
     chance, counted, cap = random.Random(seed), Count(), 0.25
-    async with desk(url) as one, desk(url) as two, desk(url) as three:
+    async with approver(url) as one, approver(url) as two, approver(url) as three:
         key = await one.key(KeyCaps(dollars=cap, tokens_per_day=3000))
         async with asyncio.TaskGroup() as group:
             for each in (one, two, three):
                 for _ in range(3):
-                    purse = each.key_budgets.budget_of_key(key.id)
-                    group.create_task(spender(purse, random.Random(chance.random()), counted, 12))
+                    shared_budget = each.key_budgets.budget_of_key(key.id)
+                    group.create_task(spender(shared_budget, random.Random(chance.random()), counted, 12))
             watch = group.create_task(_watch(one, key, nanodollars(cap)))
             group.create_task(_rest(one, two))
         assert watch.result() == 20

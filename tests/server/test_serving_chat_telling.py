@@ -63,7 +63,7 @@ async def heard_of(pool: Pool, conductor: Conductor, caps: Caps | None = None) -
     async with asyncio.TaskGroup() as group:
         group.create_task(listen())
         await asyncio.sleep(0)
-        await engine().lent(live.observe, live.say).run(TASK, pool, conductor, caps, run_id="r1")
+        await engine().with_observers(live.observe, live.say).run(TASK, pool, conductor, caps, run_id="r1")
         live.end()
     return heard
 

@@ -64,7 +64,7 @@ def nested(conductor: ScriptedConductor) -> Member:
 
 async def family_of(pool: Pool, conductor: ScriptedConductor) -> tuple[Run, list[Run]]:
     recorder, seen = MemoryRecorder(), list[Event]()
-    run = await engine(recorder).lent(seen.append).run(TASK, pool, conductor)
+    run = await engine(recorder).with_observers(seen.append).run(TASK, pool, conductor)
     names = [event.run for event in seen if isinstance(event, RunStarted)]
     return run, [Run.fold(await recorder.read(name)) for name in names]
 

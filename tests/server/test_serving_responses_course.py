@@ -55,7 +55,9 @@ async def heard_of(pool: Pool, *plans: Plan, caps: Caps | None = None) -> list[R
     async with asyncio.TaskGroup() as group:
         group.create_task(listen())
         await asyncio.sleep(0)
-        await engine().lent(live.observe, live.say).run(TASK, pool, ScriptedConductor(plans), caps, run_id="r1")
+        await (
+            engine().with_observers(live.observe, live.say).run(TASK, pool, ScriptedConductor(plans), caps, run_id="r1")
+        )
         live.end()
     return heard
 

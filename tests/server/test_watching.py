@@ -135,9 +135,9 @@ def record(message: str, *args: object, said: dict[str, object] | None = None) -
 
 
 def test_keys_are_masked_wherever_in_a_record_they_are() -> None:
-    vault = SecretStore({"KEY": "planted-0123456789"})
-    vault.read("KEY")
-    lines = logs.JsonFormatter(vault)
+    secret_store = SecretStore({"KEY": "planted-0123456789"})
+    secret_store.read("KEY")
+    lines = logs.JsonFormatter(secret_store)
     try:
         raise ValueError("with planted-0123456789 inside")
     except ValueError as error:
@@ -188,7 +188,7 @@ async def test_invariant_8_a_worker_s_key_is_in_no_log_and_no_metric_when_all_go
     )
     async with served(tmp_path, config, {"PLANTED": key}) as at:
         assert at.service is not None
-        undo = logs.configure_logging(at.service.container.vault, "debug", out)
+        undo = logs.configure_logging(at.service.container.secret_store, "debug", out)
         try:
             async with at.http() as client:
                 question = {"model": "shikisha", "messages": [{"role": "user", "content": f"my key is {key}"}]}

@@ -46,7 +46,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(
+async def approver(
     url: str, now: Callable[[], float] = time, clock: Callable[[], float] = monotonic
 ) -> AsyncIterator[Desk]:
     """Open a journal as a server does."""
@@ -81,12 +81,12 @@ class Count:
         self.most = max(self.most, self.dollars)
 
 
-async def spender(purse: RunKeyBudget, chance: random.Random, count: Count, calls: int) -> None:
+async def spender(shared_budget: RunKeyBudget, chance: random.Random, count: Count, calls: int) -> None:
     """A run: calls that need something at most and use some of it, all, or nothing."""
     for _ in range(calls):
         need = Amount(chance.randrange(1, 50), round(chance.uniform(0.001, 0.02), 6))
         try:
-            await purse.hold(need, "ann")
+            await shared_budget.hold(need, "ann")
         except CapReached:
             count.refused += 1
             continue
@@ -94,15 +94,15 @@ async def spender(purse: RunKeyBudget, chance: random.Random, count: Count, call
         await asyncio.sleep(chance.choice([0, 0, 0.001]))
         share = chance.choice([0.0, 0.5, 1.0])
         used = Amount(int(need.tokens * share), (need.dollars or 0.0) * share)
-        purse.settle(need, used)
+        shared_budget.settle(need, used)
         count.add((used.dollars or 0.0) - (need.dollars or 0.0))
 
 
 async def admitted(one: Desk, key: Key) -> RunKeyBudget:
     """The purse of a run that has begun."""
-    purse = await one.key_budgets.admit(key.principal())
-    purse.count_request()
-    return purse
+    shared_budget = await one.key_budgets.admit(key.principal())
+    shared_budget.count_request()
+    return shared_budget
 
 
 async def refusal(one: Desk, key: Key) -> ApiError:

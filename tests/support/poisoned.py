@@ -42,7 +42,7 @@ class Settings(BaseModel):
     seconds: float = 0.0
 
 
-def build(settings: Settings, card: Card, vault: SecretStore) -> "Poisonous":  # noqa: ARG001 - every adapter's signature
+def build(settings: Settings, card: Card, secret_store: SecretStore) -> "Poisonous":  # noqa: ARG001 - every adapter's signature
     """Return the worker."""
     return Poisonous(settings.seconds)
 

@@ -87,14 +87,14 @@ def whole_plan(*steps: tuple[int, Sequence[int]]) -> Plan:
     return Plan(tuple(Step(ANSWER, worker, tuple(access)) for worker, access in steps))
 
 
-def engine(recorder: Recorder | None = None, desk: Approver | None = None) -> Engine:
+def engine(recorder: Recorder | None = None, approver: Approver | None = None) -> Engine:
     """An engine in memory that retries without a wait."""
-    return Engine(recorder or MemoryRecorder(), desk=desk, retry=AT_ONCE)
+    return Engine(recorder or MemoryRecorder(), approver=approver, retry=AT_ONCE)
 
 
-async def run_plans(pool: Pool, *plans: Plan, caps: Caps | None = None, desk: Approver | None = None) -> Run:
+async def run_plans(pool: Pool, *plans: Plan, caps: Caps | None = None, approver: Approver | None = None) -> Run:
     """Perform these plans, one a round, and return the run."""
-    return await engine(desk=desk).run(TASK, pool, ScriptedConductor(plans), caps)
+    return await engine(approver=approver).run(TASK, pool, ScriptedConductor(plans), caps)
 
 
 async def run_events(pool: Pool, *plans: Plan, caps: Caps | None = None) -> tuple[Run, tuple[Event, ...]]:

@@ -39,7 +39,7 @@ class Seen:
         self,
         *,
         content: bool = False,
-        vault: SecretStore | None = None,
+        secret_store: SecretStore | None = None,
         known: Sequence[WorkerFacts] = FACTS,
         figures: Figures | None = None,
     ) -> None:
@@ -47,14 +47,19 @@ class Seen:
         wants = ExportSettings("memory", "memory", service="tests", content=content)
         self.export = OTelExporter(wants, SimpleSpanProcessor(self._spans), self._metrics, figures)
         known_by_name = {one.name: one for one in known}
-        self.observer = TelemetryObserver(self.export, vault or SecretStore({}), known_by_name, content=content)
+        self.observer = TelemetryObserver(self.export, secret_store or SecretStore({}), known_by_name, content=content)
 
     def engine(
-        self, recorder: Recorder | None = None, desk: Approver | None = None, vault: SecretStore | None = None
+        self,
+        recorder: Recorder | None = None,
+        approver: Approver | None = None,
+        secret_store: SecretStore | None = None,
     ) -> Engine:
         """An engine that this observer watches."""
         watched = self.observer.observe
-        return Engine(recorder or MemoryRecorder(), desk=desk, vault=vault, observe=watched, retry=AT_ONCE)
+        return Engine(
+            recorder or MemoryRecorder(), approver=approver, secret_store=secret_store, observe=watched, retry=AT_ONCE
+        )
 
     def spans(self) -> Sequence[ReadableSpan]:
         """Every span that was exported."""

@@ -91,10 +91,10 @@ KEY = "planted-0123456789abcdef"
 
 
 async def test_invariant_8_keys_are_in_no_span_and_no_metric_whoever_said_them() -> None:
-    vault = SecretStore({"KEY": KEY})
-    vault.read("KEY")
+    secret_store = SecretStore({"KEY": KEY})
+    secret_store.read("KEY")
     known = (describe_worker("cheap", "chat", f"knows {KEY}", model=f"model-{KEY}", url=f"https://{KEY}.example/v1"),)
-    seen = Seen(content=True, vault=vault, known=known)
+    seen = Seen(content=True, secret_store=secret_store, known=known)
 
     def leaks(request: Request) -> Reply | WorkerError:
         if len(request.remarks) > 0:
@@ -103,8 +103,8 @@ async def test_invariant_8_keys_are_in_no_span_and_no_metric_whoever_said_them()
 
     check = OutputCheck(pattern(PatternSettings(pattern="never"), f"named {KEY}"), OnCheckFailure.REDO, 1)
     pool = pool_of(member("cheap", leaks, check, kind="chat", approval=ApprovalMode.ALWAYS))
-    desk = ScriptedApprover({"cheap": Decision(True, f"ann {KEY}", via="page")})
-    engine = seen.engine(MemoryRecorder(), desk, vault)
+    approver = ScriptedApprover({"cheap": Decision(True, f"ann {KEY}", via="page")})
+    engine = seen.engine(MemoryRecorder(), approver, secret_store)
     await engine.run(
         Task(f"use {KEY}", f"and {KEY}"), pool, ScriptedConductor([plan_of((0, []))], f"fixed:{KEY}"), run_id="r1"
     )

@@ -206,14 +206,14 @@ async def test_a_child_run_hangs_under_the_attempt_that_started_it() -> None:
 async def test_a_call_that_a_person_allows_says_who_did_and_for_which_call() -> None:
     seen = Seen()
     asks = pool_of(member("cheap", kind="chat", approval=ApprovalMode.ALWAYS))
-    desk = ScriptedApprover({"cheap": Decision(True, "ann@example.org", via="page")})
-    await seen.engine(desk=desk).run(TASK, asks, ScriptedConductor([plan_of((0, []))]), run_id="r1")
+    approver = ScriptedApprover({"cheap": Decision(True, "ann@example.org", via="page")})
+    await seen.engine(approver=approver).run(TASK, asks, ScriptedConductor([plan_of((0, []))]), run_id="r1")
     (step,) = seen.named("invoke_agent cheap")
     assert [event.name for event in step.events] == ["shikisha.question", "shikisha.approval"]
     told = said(step)
     assert (told["shikisha.approval.decision"], told["shikisha.approval.via"]) == ("approved", "page")
     assert told["shikisha.approval.actor"] == "ann@example.org"
-    assert told["shikisha.question.hash"] == desk.seen[0].id
+    assert told["shikisha.question.hash"] == approver.seen[0].id
 
 
 async def test_a_grade_is_an_evaluation_under_its_run() -> None:
@@ -289,8 +289,8 @@ async def test_a_run_that_waits_is_closed_and_goes_on_as_a_further_part() -> Non
         "    attempt ann",
     ]
     assert said(seen.named("invoke_workflow fixed:scripted")[0])["shikisha.run.status"] == "suspended"
-    desk = ScriptedApprover({"ann": Decision(True, "ann", "me")})
-    await seen.engine(recorder, desk).resume("r1", pool, scripted)
+    approver = ScriptedApprover({"ann": Decision(True, "ann", "me")})
+    await seen.engine(recorder, approver).resume("r1", pool, scripted)
     parts = seen.named("invoke_workflow fixed:scripted")
     assert [said(part).get("shikisha.run.part", 0) for part in parts] == [0, 1]
     assert parts[1].links[0].context.span_id == ids(parts[0])[1]

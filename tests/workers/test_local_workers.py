@@ -113,8 +113,8 @@ async def test_human_waits_and_shows_the_question_and_what_is_granted_only() -> 
 
 async def test_a_run_takes_the_answer_of_a_person_at_the_desk() -> None:
     pool = Pool([Member(Card("me", kind="human"), HumanWorker())])
-    desk = ScriptedApprover({"me": Decision(approved=True, actor="Ada", text="Murasaki")})
-    run = await run_plans(pool, plan_of((0, ())), desk=desk)
+    approver = ScriptedApprover({"me": Decision(approved=True, actor="Ada", text="Murasaki")})
+    run = await run_plans(pool, plan_of((0, ())), approver=approver)
     assert (run.status, run.answer) == (RunStatus.DONE, "Murasaki")
     assert [answered.actor for answered in run.answers.values()] == ["Ada"]
 

@@ -154,7 +154,7 @@ async def _call_worker(container: Container, name: str) -> list[DoctorFinding]:
     subject, card = f"call {name}", pool[0].card
     if card.kind in _NOT_CALLED:
         return [DoctorFinding(subject, NOTE, f"not called: {_NOT_CALLED[card.kind]}")]
-    engine = Engine(MemoryRecorder(), vault=container.vault)
+    engine = Engine(MemoryRecorder(), secret_store=container.secret_store)
     caps = Caps(steps=1, rounds=1, seconds=_CALL_SECONDS)
     asked = _CALL_PROMPTS.get(card.kind, _CALL_PROMPT)
     try:

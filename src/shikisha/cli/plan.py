@@ -75,7 +75,7 @@ async def _ask_for_plan(task: Task, chosen: ConductorOptions, shared: SharedOpti
     async with session.open_container(shared) as container:
         pool = container.pool(chosen.names)
         recorded = _PlanRecorder(container.conductor(chosen.conductor, pool))
-        engine = Engine(MemoryRecorder(), vault=container.vault)
+        engine = Engine(MemoryRecorder(), secret_store=container.secret_store)
         run = await engine.run(task, pool, recorded, container.caps)
         return run, recorded.proposals[0] if recorded.proposals else None
 

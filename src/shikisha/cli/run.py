@@ -15,13 +15,12 @@ from shikisha.cli.progress import RunProgress
 from shikisha.config.container import Container
 from shikisha.core.errors import JournalError, TaskError
 from shikisha.core.events import QuestionAnswered, QuestionAsked, QuestionKind, RunStatus
-from shikisha.core.run import Run
+from shikisha.core.run import Run, new_run_id, root_run_id
 from shikisha.core.text import one_line
 from shikisha.engine import approvals
 from shikisha.engine.approvals import Decision
-from shikisha.engine.engine import Engine, new_run_id
+from shikisha.engine.engine import Engine
 from shikisha.engine.rounds import answer_problem
-from shikisha.engine.run_context import root_run_id
 from shikisha.journal import Journal
 from shikisha.server.store import claims
 
@@ -171,9 +170,13 @@ def _warn_of_simulation(prompt: str) -> None:
 def _build_engine(container: Container, journal: Journal, shown: RunProgress) -> Engine:
     approver = approval_prompt.choose_approver(shown.paused)
     engine = Engine(
-        journal, desk=approver, vault=container.vault, observe=shown.observe, guarded=container.guarded_labels
+        journal,
+        approver=approver,
+        secret_store=container.secret_store,
+        observe=shown.observe,
+        guarded_labels=container.guarded_labels,
     )
-    return engine.overseen(container.autonomy_policy())
+    return engine.with_autonomy(container.autonomy_policy())
 
 
 def _perform_and_report(

@@ -213,7 +213,7 @@ def rollback(run: OneRun, shared: SharedOptions, note: Note = "") -> ExitCode:
             async with session.exclusive_run(journal, name, container.settings.server.lease):
                 past = Run.fold(await journal.read(name))
                 pool = container.pool(past.started.pool)
-                engine = Engine(journal, vault=container.vault, guarded=container.guarded_labels)
+                engine = Engine(journal, secret_store=container.secret_store, guarded_labels=container.guarded_labels)
                 return past, await engine.undo(past.id, pool, RollbackOrder(current_user(), remark, again=True))
 
     before, after = session.run_async(main)

@@ -1,7 +1,7 @@
 """The registry of adapters: which kinds of workers and checks there are, the module that builds each, and the extras.
 
-The module of a worker has one pydantic model named `...Settings`, and `build(settings, card, vault)`; that of a check
-has such a model and `build(settings, name)`. A table is validated at once against the shared keys and the adapter's.
+The module of a worker has a pydantic model named `...Settings`, and `build(settings, card, secret_store)`; that of a
+check has one and `build(settings, name)`. A table is validated at once against the shared keys and the adapter's.
 Invariant: what is not in these tables cannot be configured, and there is no plug-in discovery. An adapter's module is
 imported when its kind is used, because some need an optional library.
 """
@@ -77,7 +77,7 @@ class WorkerAdapter(Protocol):
 
     __name__: str
 
-    def build(self, settings: BaseModel, card: Card, vault: SecretStore) -> Worker:
+    def build(self, settings: BaseModel, card: Card, secret_store: SecretStore) -> Worker:
         """Build the worker."""
         ...
 

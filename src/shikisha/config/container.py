@@ -67,7 +67,7 @@ class Container:
     settings: ShikishaSettings
     file: str
     folder: Path
-    vault: SecretStore
+    secret_store: SecretStore
     workers: Mapping[str, WorkerTable]
     checks: Mapping[str, CheckTable]
     embedded: Callable[[], Pool] | None = None
@@ -160,7 +160,7 @@ class Container:
         """Return where runs are recorded: the configured URL, else the path of the SQLite file."""
         journal = self.settings.journal
         if journal.url_env is not None:
-            return self.vault.read(journal.url_env)
+            return self.secret_store.read(journal.url_env)
         return journal.url or str((self.folder / journal.file).absolute())
 
     async def aclose(self) -> None:
@@ -203,7 +203,7 @@ class Container:
 
     def _adapter(self, card: Card, table: WorkerTable) -> Worker:
         module = adapters.worker_module(table.kind)
-        return module.build(self._own(adapters.settings_of(module), table), card, self.vault)
+        return module.build(self._own(adapters.settings_of(module), table), card, self.secret_store)
 
     def _own(self, model: type[BaseModel], table: BaseModel) -> BaseModel:
         """Return an adapter's own part of a table, with its relative paths resolved against the file's folder."""
@@ -364,9 +364,11 @@ def build_observer(
     environment: Mapping[str, str] | None = None,
 ) -> "TelemetryObserver | None":
     """Return the observer that exports a container's runs, None where nothing is exported; shut it down in a thread."""
-    settings = table.wanted(container.vault, os.environ if environment is None else environment)
+    settings = table.wanted(container.secret_store, os.environ if environment is None else environment)
     return (
-        None if settings is None else make_observer(settings, container.vault, known_worker_facts(container), figures)
+        None
+        if settings is None
+        else make_observer(settings, container.secret_store, known_worker_facts(container), figures)
     )
 
 

@@ -237,7 +237,7 @@ async def open_stage(setup: EvaluationSetup, part: str = "0") -> AsyncIterator[E
         if setup.journal:
             recorder = await stack.enter_async_context(open_journal(setup.journal))
         player = TaskRunner(
-            Engine(recorder, vault=composition.vault, guarded=composition.guarded_labels),
+            Engine(recorder, secret_store=composition.secret_store, guarded_labels=composition.guarded_labels),
             recorder,
             setup.evaluation,
             composition.caps,

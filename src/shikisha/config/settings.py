@@ -540,9 +540,11 @@ class TelemetryTable(ConfigTable):
         default="info", description="the lowest level that is logged"
     )
 
-    def wanted(self, vault: SecretStore, environment: Mapping[str, str]) -> ExportSettings | None:
+    def wanted(self, secret_store: SecretStore, environment: Mapping[str, str]) -> ExportSettings | None:
         """Return what is exported, and where to; None for nothing."""
-        headers = vault.read(self.headers_env) if self.headers_env is not None and self.endpoint is not None else ""
+        headers = (
+            secret_store.read(self.headers_env) if self.headers_env is not None and self.endpoint is not None else ""
+        )
         return export_settings(environment, self.endpoint, headers, self.service)
 
 

@@ -190,7 +190,7 @@ def _configured_environment(
         ),
         caps=container.caps,
         purse=purse,
-        engine=Engine(MemoryRecorder(), vault=container.vault),
+        engine=Engine(MemoryRecorder(), secret_store=container.secret_store),
     )
 
 

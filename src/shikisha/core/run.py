@@ -5,8 +5,10 @@ derived. A person's answer counts if it was asked for, is the first one, and, wh
 Deliberately absent: any way to change a run (write an event instead).
 """
 
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from time import gmtime, strftime
 from typing import TypeAlias
 
 from shikisha.core.budget import Amount, Usage
@@ -46,6 +48,31 @@ from shikisha.core.plan import Plan
 from shikisha.core.task import Task, TaskBodies
 
 _IDLE_EVENTS = (QuestionAnswered, RunResumed, AnswerGraded, RewardGiven, BodiesErased)
+# Crockford's base 32: no i, l, o or u, so that an id can be read out and typed.
+_ALPHABET, _ID_LENGTH = "0123456789abcdefghjkmnpqrstvwxyz", 8
+
+
+class NewRunId(str):
+    """A run id that was just drawn: no journal needs to be searched for a run of that id."""
+
+    __slots__ = ()
+
+
+def new_run_id() -> NewRunId:
+    """Return a fresh run id that sorts by time: `261120-114437-` and eight random characters (40 bits)."""
+    bits = secrets.randbits(5 * _ID_LENGTH)
+    characters = "".join(_ALPHABET[bits >> 5 * place & 31] for place in range(_ID_LENGTH))
+    return NewRunId(f"{strftime('%y%m%d-%H%M%S', gmtime())}-{characters}")
+
+
+def root_run_id(run: str) -> str:
+    """Return the id of the run that a run or child run belongs to; the id of a child begins with it."""
+    return "-".join(run.split("-")[:3])
+
+
+def child_run_id(key: str, number: int) -> str:
+    """Return the id of the child run that an attempt under this key starts as its number `number`, from 0."""
+    return f"{key}.{number}" if number else key
 
 
 @dataclass(frozen=True, slots=True)

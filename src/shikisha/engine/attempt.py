@@ -1,13 +1,13 @@
 """One call to a worker, made as often as it takes: reserve, journal, wait for a place, call, settle, journal.
 
 The one place that retries, and the one boundary where whatever a worker does becomes a Reply or a Fault. Invariants:
-the budget is reserved and the start journaled before a call is made (3, 4); a call whose outcome is in the journal is
-never made again, and one that was in flight when the process died counts as uncertain, and is repeated under the same
-key (4); a definite failure costs nothing, and what nobody can know counts against caps without being a cost (3);
-no attempt runs past its worker's timeout; whatever comes back is scrubbed of keys (8), and nothing that an adapter
-returns or raises can lower the bill or say what only the engine can (5). Retries wait with jitter, longer each time, or
-as long as the worker asked if that is sane; the arithmetic is our own because a resumed run goes on at the very retry
-where it stopped. Deliberately absent: stand-ins (see `step`) and opinions on the answer (`handoff`).
+the budget is reserved and the start journaled before a call is made (3, 4). A call whose outcome is in the journal is
+never made again; one that was in flight when the process died counts as uncertain, and is repeated under the same key
+(4). A definite failure costs nothing; a cost that is unknown counts against caps without being a cost (3). No attempt
+runs past its worker's timeout. Whatever comes back is scrubbed of secrets (8), and nothing that an adapter returns or
+raises can lower the bill or claim what only the engine can (5). Retries back off exponentially with jitter, or as long
+as the worker asked within limits; no retry library fits, since a resumed run continues at the very retry where it
+stopped. Deliberately absent: stand-ins (see `step`) and opinions on the answer (`output_checks`).
 """
 
 import asyncio
@@ -48,13 +48,14 @@ from shikisha.core.visibility import (
 from shikisha.engine.pool import Member
 from shikisha.engine.questions import ask_about_call, refusal_text, require_approval
 from shikisha.engine.run_context import AttemptHandle, RunContext, StepCalls
-from shikisha.engine.worker import Card, ChatMessage, Reply, Request
+from shikisha.engine.worker import Card, Reply, Request
 
-_MAX_MESSAGE = 2_000
-_MAX_EXCHANGES = 32  # with the client's tools, in one step
+_MAX_MESSAGE = 2_000  # characters of a fault: an endpoint's error page would fill the journal
+_MAX_EXCHANGES = 32  # with the client's tools, in one step: more is a loop
 _MAX_MODEL_NAME = 200
 _MAX_RETRY_AFTER = 1e9  # seconds; JSON has no infinity
 _MAX_AMOUNT = 10**15  # tokens, or dollars: what is more is nonsense, and sums of it would be no numbers any more
+_STEP_OVER = "the step that this call was for has ended"
 _REPEATED_FAULTS = (FaultKind.UNCERTAIN, FaultKind.CANCELLED)  # in flight at a kill or an interrupt
 _ENGINE_FAULTS = frozenset(
     {
@@ -78,48 +79,44 @@ class CallPurpose:
     instead_of: str | None = None
 
 
-async def call_worker(track: StepCalls, member: Member, request: Request, why: CallPurpose) -> Reply:
+async def call_worker(calls: StepCalls, member: Member, request: Request, why: CallPurpose) -> Reply:
     """Return the worker's reply, after as many attempts as its card allows; WorkerError with the last fault.
 
-    The calls of a track are made one after another, so that each is found again where it was, under its own key.
+    The calls of a step are made one after another, so that each is found again where it was, under its own key.
     """
-    async with track.turn:
-        if track.over:
-            raise WorkerError(FaultKind.INTERNAL, "what this call was for has ended")
+    async with calls.lock:
+        if calls.over:
+            raise WorkerError(FaultKind.INTERNAL, _STEP_OVER)
+        check_clearance(member.card, request.labels.union(request.task.labels), calls.context.guarded_labels)
+        request = adapt_request(member.card, request)
         try:
-            return await _call_with_tools(track, member, request, why)
+            while True:
+                if why.role is not CallRole.UNDO:  # whoever orders a rollback has approved its calls
+                    await require_approval(calls, member, request)
+                reply = await _call_with_retries(calls, member, request, why)
+                if not reply.calls:
+                    return reply
+                exchange, choice = await _exchange_with_client(calls, member, request, reply)
+                wishes = replace(request.wishes, tool_choice=choice)  # what the client asks for with its results
+                request = replace(request, exchanges=(*request.exchanges, exchange), wishes=wishes)
+                why = replace(why, reason=AttemptReason.TOOLS)
+                calls.exchanges, calls.tool_choice = request.exchanges, choice
         except WorkerError as error:
             if error.fault.kind is FaultKind.WAITING:
-                track.waiting = error.fault
+                calls.waiting = error.fault
             raise
 
 
-async def record_agreed_answer(track: StepCalls, member: Member, request: Request, text: str) -> Reply:
+async def record_agreed_answer(calls: StepCalls, member: Member, request: Request, text: str) -> Reply:
     """Return the text as this worker's answer, without a call: it is journaled as an attempt that used nothing."""
-    async with track.turn:
-        if track.over:
-            raise WorkerError(FaultKind.INTERNAL, "what this call was for has ended")
-        return await _record_answer(track, member, request, text, CallPurpose(reason=AttemptReason.AGREED))
-
-
-async def _call_with_tools(track: StepCalls, member: Member, request: Request, why: CallPurpose) -> Reply:
-    check_clearance(member.card, request.labels.union(request.task.labels), track.scope.guarded)
-    request = adapt_request(member.card, request)
-    while True:
-        if why.role is not CallRole.UNDO:  # whoever wants a rollback wants its calls
-            await require_approval(track, member, request)
-        reply = await _call_with_retries(track, member, request, why)
-        if not reply.calls:
-            return reply
-        exchange, choice = await _exchange_with_client(track, member, request, reply)
-        wishes = replace(request.wishes, tool_choice=choice)  # what the client asks for with its results
-        request = replace(request, exchanges=(*request.exchanges, exchange), wishes=wishes)
-        why = replace(why, reason=AttemptReason.TOOLS)
-        track.exchanges, track.tool_choice = request.exchanges, choice
+    async with calls.lock:
+        if calls.over:
+            raise WorkerError(FaultKind.INTERNAL, _STEP_OVER)
+        return await _record_answer(calls, member, request, text, CallPurpose(reason=AttemptReason.AGREED))
 
 
 async def _exchange_with_client(
-    track: StepCalls, member: Member, request: Request, reply: Reply
+    calls: StepCalls, member: Member, request: Request, reply: Reply
 ) -> tuple[ToolExchange, str]:
     """Let the client call its tools, and return what came of it and its tool choice for the call that follows.
 
@@ -129,7 +126,7 @@ async def _exchange_with_client(
         why = f"{member.card.name} wants tools again after {_MAX_EXCHANGES} exchanges with the client in one step"
         raise WorkerError(FaultKind.CAP, why)
     asked = replace(request, exchanges=(*request.exchanges, ToolExchange(reply.calls, (), reply.text)))
-    decision = await ask_about_call(track, member, asked, QuestionKind.TOOLS, dump_records(reply.calls))
+    decision = await ask_about_call(calls, member, asked, QuestionKind.TOOLS, dump_records(reply.calls))
     if not decision.approved:
         raise WorkerError(FaultKind.DENIED, f"the client's tools: {refusal_text(decision)}")
     try:
@@ -139,87 +136,117 @@ async def _exchange_with_client(
         raise WorkerError(FaultKind.BAD_REQUEST, str(error)) from None
 
 
-async def _call_with_retries(track: StepCalls, member: Member, request: Request, why: CallPurpose) -> Reply:
-    """Return the reply after as many attempts as the card allows."""
+async def _call_with_retries(calls: StepCalls, member: Member, request: Request, why: CallPurpose) -> Reply:
+    """Return the reply after as many attempts as the card allows, each made or taken from the journal."""
     reason, tries, same_key = why.reason, 0, False
     while True:
-        replayed = track.journaled() is not None
-        outcome = await _make_attempt(
-            track, member, request, CallPurpose(why.role, reason, why.instead_of), same_key=same_key
-        )
+        key, journaled = calls.key(same=same_key), calls.journaled()
+        if journaled is not None:
+            outcome = _replay_attempt(calls, journaled, member.card)
+        else:
+            outcome = await _make_attempt(calls, member, request, CallPurpose(why.role, reason, why.instead_of), key)
         if isinstance(outcome, Reply):
             return outcome
         same_key = outcome.kind.ambiguous or outcome.kind in _REPEATED_FAULTS
         if outcome.kind is FaultKind.WAITING and member.card.kind != "conductor":
-            return await _ask_person(track, member, request, why, outcome.message)
-        if outcome.kind in _REPEATED_FAULTS or (outcome.kind is FaultKind.WAITING and replayed):
+            return await _ask_person(calls, member, request, why, outcome.message)
+        if outcome.kind in _REPEATED_FAULTS or (outcome.kind is FaultKind.WAITING and journaled is not None):
             same_key, reason = True, AttemptReason.RESUME  # a child run that waited goes on as the same run
             continue
         tries += 1
         if not outcome.kind.retryable or tries >= member.card.attempts:
             raise WorkerError.of(outcome)
-        await _pause(track, outcome, tries - 1)
+        await _pause(calls, outcome, tries - 1)
         reason = AttemptReason.RETRY
 
 
-async def _pause(track: StepCalls, fault: Fault, retry: int) -> None:
-    journaled = track.journaled()
-    if journaled is not None:  # what came next is decided: another attempt, or turning to someone else
+async def _pause(calls: StepCalls, fault: Fault, retry: int) -> None:
+    """Wait before a retry; WorkerError with the fault where there is to be none."""
+    journaled = calls.journaled()
+    if journaled is not None:  # what came next is decided: another attempt, or turning to another worker
         if journaled.started.reason is AttemptReason.RETRY:
             return
         raise WorkerError.of(fault)
-    pause = track.scope.retry.pause(retry, fault.retry_after)
-    left = track.scope.seconds_left()
+    pause = calls.context.retry.pause(retry, fault.retry_after)
+    left = calls.context.seconds_left()
     if pause is None or (left is not None and pause >= left):
         raise WorkerError.of(fault)
     await asyncio.sleep(pause)
 
 
 async def _make_attempt(
-    track: StepCalls, member: Member, request: Request, why: CallPurpose, *, same_key: bool
+    calls: StepCalls, member: Member, request: Request, why: CallPurpose, key: str
 ) -> Reply | Fault:
-    """Make one attempt, or take its outcome from the journal."""
-    scope, card, key = track.scope, member.card, track.key(same=same_key)
-    journaled, number = track.journaled(), track.count
-    if journaled is not None:
-        track.adopt(journaled)
-        return _replay(track, journaled, card)
-    if scope.cancelled():
+    """Reserve what one call may use, journal its start, make it, journal its outcome, and settle what it used."""
+    context, card = calls.context, member.card
+    if context.cancelled():
         raise asyncio.CancelledError  # a worker that swallowed it buys no further call
-    shown = request_messages(request)
-    need = ZERO if why.reason is AttemptReason.AGREED else max_usage(shown, card, request.wishes)
-    async with scope.gates.hold(card):
+    messages = request_messages(request)
+    need = ZERO if why.reason is AttemptReason.AGREED else max_usage(messages, card, request.wishes)
+    async with context.limits.hold(card):
         try:
-            await scope.reserve(need, card.name)
+            await context.reserve(need, card.name)
         except CapReached as refusal:
             return Fault(FaultKind.CAP, str(refusal))
-        track.count += 1
         used, uncertain = ZERO, ZERO
         try:
-            started = _attempt_started(track, member, request, why, _PreparedAttempt(number, key, shown, need))
-            scope.recorder.add(started)
-            await scope.recorder.flush()
+            view = view_hash(messages, request.wishes)
+            started = _attempt_started(calls, member, request, why, key, view, need)
+            calls.count += 1
+            context.recorder.add(started)
+            await context.recorder.flush()
             if card.kind != "conductor":  # the calls of a child run are settled each on its own, cut short or not
                 uncertain = need  # from here on the worker may have used it all
-            outcome, used, uncertain = await _invoke_journaled(scope, member, request, started)
+            begun = perf_counter()
+            stream = context.secret_store.listener(request.on_text) if request.on_text else None
+            handle = AttemptHandle(key, stream)
+            launch = (
+                context.launch_child(context, handle) if context.launch_child and why.role is CallRole.STEP else None
+            )
+            request = request.under(key, handle.emit if stream else None, launch)
+            try:
+                outcome = await _invoke_worker(context, member, request)
+            except asyncio.CancelledError:
+                fault = Fault(FaultKind.CANCELLED, "cancelled while in flight")
+                context.recorder.add(_attempt_failed(started, fault, (ZERO, need), perf_counter() - begun))
+                raise
+            finally:
+                handle.closed = True
+            seconds = perf_counter() - begun
+            if isinstance(outcome, Fault):
+                used, uncertain = _failed_usage(outcome, need, card)
+                context.recorder.add(_attempt_failed(started, outcome, (used, uncertain), seconds))
+                settled = outcome.kind is FaultKind.NO_ANSWER
+            else:
+                if stream:
+                    stream.end()
+                used, uncertain = Amount(outcome.usage.total, _dollars(outcome, card)), outcome.uncertain
+                context.recorder.add(_attempt_finished(started, outcome, used, seconds))
+                settled = outcome.prepaid
+            if settled and handle.children:  # its child runs' calls are settled, each on its own
+                used, uncertain = ZERO, ZERO
         finally:
-            scope.settle(need, used, uncertain)
+            context.settle(need, used, uncertain)
     return outcome
 
 
-def _replay(track: StepCalls, attempt: Attempt, card: Card) -> Reply | Fault:
-    """Return what the journal says of an attempt; one without an outcome is marked uncertain."""
-    scope, started = track.scope, attempt.started
+def _replay_attempt(calls: StepCalls, attempt: Attempt, card: Card) -> Reply | Fault:
+    """Return what the journal says of the next attempt; one without an outcome is marked uncertain.
+
+    JournalError when the journal has another worker's attempt in this place.
+    """
+    context, started = calls.context, attempt.started
+    calls.adopt(attempt)
     if started.worker != card.name:
-        why = f"round {track.round}, step {track.step}: the journal has {started.worker}, not {card.name}"
-        raise JournalError(f"run {scope.run} cannot be resumed: its plan is performed otherwise now ({why})")
+        why = f"round {calls.round}, step {calls.step}: the journal has {started.worker}, not {card.name}"
+        raise JournalError(f"run {context.run} cannot be resumed: its plan is performed otherwise now ({why})")
     if attempt.outcome is None:
         fault = Fault(FaultKind.UNCERTAIN, "in flight when the process ended")
         lost = _attempt_failed(started, fault, (ZERO, started.reserved), 0.0)
-        scope.recorder.add(lost)
+        context.recorder.add(lost)
         attempt.outcome = lost
         if card.kind != "conductor":  # its child run's calls come to be here themselves
-            scope.purse.settle(ZERO, ZERO, started.reserved)  # in the commit of the event, so once
+            context.shared_budget.settle(ZERO, ZERO, started.reserved)  # in the commit of the event, so once
     match attempt.outcome:
         case AttemptFinished() as end:
             return Reply(end.text, end.usage, end.dollars, end.finish, end.model, calls=load_tool_calls(end.calls))
@@ -227,48 +254,18 @@ def _replay(track: StepCalls, attempt: Attempt, card: Card) -> Reply | Fault:
             return Fault(end.fault, end.message, end.retry_after, end.partial)
 
 
-async def _invoke_journaled(
-    scope: RunContext, member: Member, request: Request, started: AttemptStarted
-) -> tuple[Reply | Fault, Amount, Amount]:
-    """Call the worker; journal and return the outcome, what it used, and what it may have used besides."""
-    begun = perf_counter()
-    listener = scope.vault.listener(request.on_text) if request.on_text else None
-    line = AttemptHandle(started.key, listener)
-    spawn = scope.spawner(scope, line) if scope.spawner and started.role is CallRole.STEP else None
-    request = request.under(started.key, line.say if listener else None, spawn)
-    try:
-        outcome = await _invoke_worker(scope, member, request)
-    except asyncio.CancelledError:
-        fault = Fault(FaultKind.CANCELLED, "cancelled while in flight")
-        scope.recorder.add(_attempt_failed(started, fault, (ZERO, started.reserved), perf_counter() - begun))
-        raise
-    finally:
-        line.cut = True
-    seconds = perf_counter() - begun
-    if isinstance(outcome, Fault):
-        amounts = _failed_usage(outcome, started.reserved, member.card)
-        scope.recorder.add(_attempt_failed(started, outcome, amounts, seconds))
-        paid = outcome.kind is FaultKind.NO_ANSWER and line.spawned  # its child runs' calls are, each on its own
-        return outcome, *((ZERO, ZERO) if paid else amounts)
-    if listener:
-        listener.end()
-    spent = Amount(outcome.usage.total, _dollars(outcome, member.card))
-    scope.recorder.add(_attempt_finished(started, outcome, spent, seconds))
-    return outcome, *((ZERO, ZERO) if outcome.prepaid and line.spawned else (spent, outcome.uncertain))
-
-
-async def _invoke_worker(scope: RunContext, member: Member, request: Request) -> Reply | Fault:
+async def _invoke_worker(context: RunContext, member: Member, request: Request) -> Reply | Fault:
     """Return what the worker does as a reply that can be kept and billed, or as a fault."""
     try:
         async with asyncio.timeout(member.card.timeout):
             reply = await member.worker.perform(request)
-        return _validate_reply(scope, member.card, request, reply)
+        return _validate_reply(context, member.card, request, reply)
     except WorkerError as error:
-        return _sanitize_fault(scope, error.fault)
+        return _sanitize_fault(context, error.fault)
     except TimeoutError:
         return Fault(FaultKind.TIMEOUT, f"no answer within {member.card.timeout:g} s")
     except asyncio.CancelledError:
-        if scope.cancelled():
+        if context.cancelled():
             raise
         return Fault(FaultKind.INTERNAL, "the worker cancelled itself")
     except JournalError:
@@ -276,14 +273,16 @@ async def _invoke_worker(scope: RunContext, member: Member, request: Request) ->
     except PROCESS_STOPS:
         raise
     except BaseException as error:  # noqa: BLE001 - the one boundary: whatever an adapter raises is a recorded fault
-        return _sanitize_fault(scope, Fault(FaultKind.INTERNAL, describe_error(error)))
+        return _sanitize_fault(context, Fault(FaultKind.INTERNAL, describe_error(error)))
 
 
-def _validate_reply(scope: RunContext, card: Card, request: Request, reply: Reply) -> Reply | Fault:
-    """Refuse what no journal can keep and no bill can count; scrub the rest of keys."""
-    text = scope.vault.scrub(reply.text)
+def _validate_reply(context: RunContext, card: Card, request: Request, reply: Reply) -> Reply | Fault:
+    """Return the reply without secrets, or a fault where no journal can store it or no bill can count it."""
+    text = context.secret_store.scrub(reply.text)
     if not _billable(reply):
-        return Fault(FaultKind.BAD_USAGE, f"no bill has {reply.usage} and {_printable_dollars(reply.dollars)} dollars")
+        # An int may have more digits than Python will print, so only what has few of them is quoted.
+        dollars = repr(reply.dollars) if isinstance(reply.dollars, float) or _payable(reply.dollars) else "absurd"
+        return Fault(FaultKind.BAD_USAGE, f"no bill has {reply.usage} and {dollars} dollars")
     if problem := storage_problem(text):
         why = f"the answer holds {problem}"
         return Fault(FaultKind.BAD_REPLY, why, tokens=reply.usage.total, dollars=_dollars(reply, card))
@@ -291,13 +290,13 @@ def _validate_reply(scope: RunContext, card: Card, request: Request, reply: Repl
         kind = FaultKind.TRUNCATED if reply.finish is FinishReason.LENGTH else FaultKind.REFUSED
         why = f"finish reason {reply.finish}"
         return Fault(kind, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
-    model = scope.clean(str(reply.model))[:_MAX_MODEL_NAME] if reply.model else ""
-    calls = reply.calls and tuple([ToolCall(*map(scope.clean, (c.id, c.name, c.arguments))) for c in reply.calls])
+    model = context.clean(str(reply.model))[:_MAX_MODEL_NAME] if reply.model else ""
+    calls = reply.calls and tuple([ToolCall(*map(context.clean, (c.id, c.name, c.arguments))) for c in reply.calls])
     if calls and (problem := tool_call_problem(calls, request.wishes.tools, parallel=request.wishes.parallel)):
-        why = scope.clean(problem)
+        why = context.clean(problem)
         return Fault(FaultKind.BAD_REPLY, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
     if problem := tool_choice_problem(calls, request.wishes.tool_choice):  # no second try: some endpoints ignore it
-        why = scope.clean(problem)
+        why = context.clean(problem)
         return Fault(FaultKind.REFUSED, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
     same = text is reply.text and model == reply.model and calls == reply.calls
     return reply if same else replace(reply, text=text, model=model, calls=calls)
@@ -310,14 +309,10 @@ def _reached_client_limit(card: Card, request: Request, reply: Reply) -> bool:
 
 
 def _billable(reply: Reply) -> bool:
-    usage, besides = reply.usage, reply.uncertain
-    whole = _countable(besides.tokens) and _payable(besides.dollars) and _usable(usage)
-    return whole and usage.cached_tokens <= usage.input_tokens and _payable(reply.dollars)
-
-
-def _usable(usage: Usage) -> bool:
-    counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens)
-    return all(_countable(count) for count in counts)
+    usage, uncertain = reply.usage, reply.uncertain
+    counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens, uncertain.tokens)
+    countable = all(_countable(count) for count in counts) and usage.cached_tokens <= usage.input_tokens
+    return countable and _payable(reply.dollars) and _payable(uncertain.dollars)
 
 
 def _countable(tokens: int) -> bool:
@@ -328,27 +323,22 @@ def _payable(dollars: float | None) -> bool:
     return dollars is None or (isinstance(dollars, int | float) and 0 <= dollars <= _MAX_AMOUNT)
 
 
-def _printable_dollars(dollars: float | None) -> str:
-    """Return dollars that are none in so many characters: an int may have as many digits as Python cannot print."""
-    return repr(dollars) if isinstance(dollars, float) or _payable(dollars) else "absurd"
-
-
-def _sanitize_fault(scope: RunContext, fault: Fault) -> Fault:
-    """Return the fault as it can be kept and reckoned with, whatever an adapter put into it."""
+def _sanitize_fault(context: RunContext, fault: Fault) -> Fault:
+    """Return the fault as it can be journaled and billed, whatever an adapter put into it."""
     kind = fault.kind if isinstance(fault.kind, FaultKind) and fault.kind not in _ENGINE_FAULTS else FaultKind.INTERNAL
-    message = scope.clean(str(fault.message or ""))
+    message = context.clean(str(fault.message or ""))
     if kind is not FaultKind.WAITING:  # there the message is a person's question
-        message = scope.vault.redact(message[: 2 * _MAX_MESSAGE])[:_MAX_MESSAGE]
-    wish = fault.retry_after
-    if wish is not None:
-        none = not isinstance(wish, int | float) or (isinstance(wish, float) and isnan(wish))
-        wish = None if none else max(-1.0, min(wish, _MAX_RETRY_AFTER))
-    partial = None if fault.partial is None else scope.clean(str(fault.partial))
+        message = context.secret_store.redact(message[: 2 * _MAX_MESSAGE])[:_MAX_MESSAGE]
+    retry_after = fault.retry_after
+    if retry_after is not None:
+        no_number = not isinstance(retry_after, int | float) or (isinstance(retry_after, float) and isnan(retry_after))
+        retry_after = None if no_number else max(-1.0, min(retry_after, _MAX_RETRY_AFTER))
+    partial = None if fault.partial is None else context.clean(str(fault.partial))
     known = fault.tokens is not None and _countable(fault.tokens) and _payable(fault.dollars)
     possible = _countable(fault.uncertain_tokens) and _payable(fault.uncertain_dollars)
     used = (fault.tokens, fault.dollars) if known else (None, None)
-    besides = (fault.uncertain_tokens, fault.uncertain_dollars) if possible else (0, 0.0)
-    return Fault(kind, message, wish, partial, *used, *besides)
+    uncertain = (fault.uncertain_tokens, fault.uncertain_dollars) if possible else (0, 0.0)
+    return Fault(kind, message, retry_after, partial, *used, *uncertain)
 
 
 def _dollars(reply: Reply, card: Card) -> float | None:
@@ -372,33 +362,23 @@ def _failed_usage(fault: Fault, reserved: Amount, card: Card) -> tuple[Amount, A
     return ZERO, reserved
 
 
-@dataclass(frozen=True, slots=True)
-class _PreparedAttempt:
-    """An attempt about to be made: its number and key, what the worker is shown, what is reserved for it."""
-
-    number: int
-    key: str
-    shown: tuple[ChatMessage, ...]
-    need: Amount
-
-
 def _attempt_started(
-    track: StepCalls, member: Member, request: Request, why: CallPurpose, made: _PreparedAttempt
+    calls: StepCalls, member: Member, request: Request, why: CallPurpose, key: str, view: str, need: Amount
 ) -> AttemptStarted:
     return AttemptStarted(
-        run=track.scope.run,
+        run=calls.context.run,
         at=time(),
-        round=track.round,
-        step=track.step,
-        attempt=made.number,
+        round=calls.round,
+        step=calls.step,
+        attempt=calls.count,
         worker=member.card.name,
-        key=made.key,
+        key=key,
         role=why.role,
         reason=why.reason,
         instead_of=why.instead_of,
         granted=tuple([granted.index for granted in request.granted]),
-        view=view_hash(made.shown, request.wishes),
-        reserved=made.need,
+        view=view,
+        reserved=need,
     )
 
 
@@ -443,22 +423,28 @@ def _attempt_failed(
     )
 
 
-async def _ask_person(track: StepCalls, member: Member, request: Request, why: CallPurpose, prompt: str) -> Reply:
+async def _ask_person(calls: StepCalls, member: Member, request: Request, why: CallPurpose, prompt: str) -> Reply:
     """Let a person answer in the worker's place; the answer is journaled as an attempt of its own."""
-    decision = await ask_about_call(track, member, request, QuestionKind.ANSWER, prompt or request.subtask)
+    decision = await ask_about_call(calls, member, request, QuestionKind.ANSWER, prompt or request.subtask)
     if not decision.approved:
         raise WorkerError(FaultKind.DENIED, f"{decision.actor} declined to answer")
-    return await _record_answer(track, member, request, decision.text, replace(why, reason=AttemptReason.RESUME))
+    return await _record_answer(calls, member, request, decision.text, replace(why, reason=AttemptReason.RESUME))
 
 
-async def _record_answer(track: StepCalls, member: Member, request: Request, text: str, why: CallPurpose) -> Reply:
+async def _record_answer(calls: StepCalls, member: Member, request: Request, text: str, why: CallPurpose) -> Reply:
     """Record an answer that is there already as the worker's."""
-    given, same_key = replace(member, worker=_FixedAnswer(text)), False
-    while isinstance(outcome := await _make_attempt(track, given, request, why, same_key=same_key), Fault):
+    answered, same_key = replace(member, worker=_FixedAnswer(text)), False
+    while True:
+        key, journaled = calls.key(same=same_key), calls.journaled()
+        if journaled is not None:
+            outcome = _replay_attempt(calls, journaled, member.card)
+        else:
+            outcome = await _make_attempt(calls, answered, request, why, key)
+        if isinstance(outcome, Reply):
+            return outcome
         if outcome.kind not in _REPEATED_FAULTS:
             raise WorkerError.of(outcome)
         same_key = True  # the process ended while the answer was being recorded
-    return outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def _escalation_reasons(rules: EscalationRules, run: Run, end: EndReached) -> It
             cost = "nobody can say what it cost" if dollars is None else f"it cost {format_dollars(dollars, 6)}"
             yield f"{cost}, and from {format_dollars(rules.dollars)} on a person looks at it"
     if rules.confidence is not None:
-        drawn = [made.propensity for turn in run.rounds if (made := turn.proposed) and made.propensity is not None]
+        drawn = [made.propensity for round_ in run.rounds if (made := round_.proposed) and made.propensity is not None]
         if drawn and min(drawn) < rules.confidence:
             yield f"its plan was drawn with probability {min(drawn):.3f}, below {rules.confidence:g}"
     if rules.disagreement:
@@ -146,9 +146,9 @@ def _failed_check_reasons(run: Run, end: EndReached) -> Iterator[str]:
 
 
 def _substitution_reasons(run: Run) -> Iterator[str]:
-    for turn in run.rounds:
-        if turn.proposed is not None and turn.proposed.substituted is not None:
-            yield f"{turn.proposed.substituted} planned instead of {turn.proposed.conductor}"
+    for round_ in run.rounds:
+        if round_.proposed is not None and round_.proposed.substituted is not None:
+            yield f"{round_.proposed.substituted} planned instead of {round_.proposed.conductor}"
     for attempt in run.attempts:
         begun = attempt.started
         if begun.reason in (AttemptReason.FALLBACK, AttemptReason.ESCALATION):
@@ -156,11 +156,11 @@ def _substitution_reasons(run: Run) -> Iterator[str]:
 
 
 def _disagreement_reasons(run: Run, end: EndReached) -> Iterator[str]:
-    turn = run.rounds[end.round] if end.round is not None else None
-    if turn is None or turn.plan is None:
+    round_ = run.rounds[end.round] if end.round is not None else None
+    if round_ is None or round_.plan is None:
         return
     said: dict[str, set[str]] = {}
-    for step, result in zip(turn.plan.steps, turn.results, strict=True):
+    for step, result in zip(round_.plan.steps, round_.results, strict=True):
         if result is not None and result.text is not None:
             said.setdefault(step.subtask, set()).add(" ".join(result.text.split()).casefold())
     for answers in said.values():

@@ -1,24 +1,24 @@
 """The one place where caps hold: steps, rounds, depth, tool calls, tokens and dollars are counted and refused here.
 
-Invariant 3: what a call may use at most is reserved before it is made and settled after it; the sum of what was used
-and what is held never passes a cap, whatever runs side by side. A child run's ledger reserves in its parent's too, so
-what is left of the parent's budget is all that a child can use. What cannot be checked is refused: an unknown price
-under a dollar cap, a number that compares to nothing. Deliberately absent: seconds (the deadline in `conduct` cancels
-what is in flight) and retries (`attempt`).
-
-What a run may use beyond its own caps: a budget that it shares with other runs (a key's, a tenant's, a day's).
-
-Invariant 3: what a call may use at most is held here before the call, as in the run's own ledger, and settled after it;
-a purse that cannot say whether there is room refuses (it fails closed). Holding may wait for a store; settling never
-does. Deliberately absent: whose budget it is and where it is kept (whoever serves runs brings a purse).
+Invariant 3: what a call may use at most is reserved before it is made and settled after it, here and in the budget that
+a run may share with others (a key's, a tenant's, a day's). The sum of what was used and what is held never passes a
+cap, whatever runs concurrently. A child run's ledger reserves in its parent's too, so a child can use what is left of
+the parent's budget and no more. What cannot be checked is refused: an unknown price under a dollar cap, a number that
+compares to nothing. A resumed run counts everything that its journal states before it reserves anything new, child runs
+included, each call once. Deliberately absent: seconds (the deadline in `rounds` cancels what is in flight), retries
+(`attempt`), and where a shared budget is kept (`server` brings one).
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from shikisha.core.budget import ZERO, Amount, Caps, format_dollars
-from shikisha.core.errors import CapReached
+from shikisha.core.errors import CapReached, FaultKind
+from shikisha.core.events import AttemptFailed, AttemptFinished, CallRole, Event
+from shikisha.core.run import Attempt, Run, child_run_id
+
+RunReader: TypeAlias = Callable[[str], Awaitable[Sequence[Event]]]
 
 
 @dataclass(slots=True)
@@ -64,8 +64,8 @@ class BudgetLedger:
         for ledger in self._chain():
             ledger.tool_calls += calls
 
-    def foresee(self, need: Amount, worker: str) -> None:
-        """Refuse what no cap will allow any more, even if all that is held now came back."""
+    def check_affordable(self, need: Amount, worker: str) -> None:
+        """Refuse what no cap will allow any more, even if all that is held now were released; CapReached."""
         for ledger in self._chain():
             self._check(ledger, need, worker, Amount())
 
@@ -161,6 +161,46 @@ def _dollars(amount: Amount) -> float:
 def _plus(total: Amount, amount: Amount, sign: int) -> Amount:
     """Add or take away; unknown dollars count as none here, since under a cap they were refused."""
     return Amount(total.tokens + sign * amount.tokens, _dollars(total) + sign * _dollars(amount))
+
+
+async def recount_usage(read: RunReader, past: Run, ledger: BudgetLedger) -> None:
+    """Count in the ledger what the run used; `read` returns a run's events, none where there is no such run."""
+    for round_ in past.rounds:
+        for planning in round_.planning.attempts:
+            ledger.settle(Amount(), planning.counted)
+        for step in round_.steps.values():
+            if step.attempts:
+                ledger.charge(attempt.counted for attempt in step.attempts)
+    for key, attempts in _attempts_by_key(past).items():
+        stated = any(_states_children(attempt) for attempt in attempts)
+        number = 0
+        while events := await read(child_run_id(key, number)):
+            below = BudgetLedger(Caps())
+            await recount_usage(read, Run.fold(events), below)
+            ledger.steps += below.steps
+            if not stated:
+                ledger.settle(Amount(), below.used)
+            number += 1
+
+
+def _attempts_by_key(past: Run) -> dict[str, list[Attempt]]:
+    """Return the steps' own attempts by idempotency key: those of one key have their child runs in common."""
+    calls: dict[str, list[Attempt]] = {}
+    for attempt in past.attempts:
+        if attempt.started.role is CallRole.STEP:
+            calls.setdefault(attempt.started.key, []).append(attempt)
+    return calls
+
+
+def _states_children(attempt: Attempt) -> bool:
+    """Whether this attempt's own charge says what its child runs used."""
+    match attempt.outcome:
+        case AttemptFinished():
+            return True
+        case AttemptFailed(fault=fault):
+            return fault is FaultKind.NO_ANSWER
+        case _:
+            return False
 
 
 class SharedBudget(Protocol):

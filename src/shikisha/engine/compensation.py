@@ -17,12 +17,12 @@ from time import time
 from shikisha.core.call import Request
 from shikisha.core.errors import CapReached, Fault, FaultKind, WorkerError
 from shikisha.core.events import AttemptFailed, AttemptFinished, CallRole, EffectKept, EffectUndone, RollbackStarted
-from shikisha.core.run import Attempt, Rollback, RoundRecord, Run, StepRecord
+from shikisha.core.run import Attempt, Rollback, RoundRecord, Run, StepRecord, child_run_id
 from shikisha.core.task import Task
 from shikisha.engine.attempt import CallPurpose, call_worker
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import Recorder, read_journaled
-from shikisha.engine.run_context import RunContext, StepCalls, child_run_id
+from shikisha.engine.run_context import RunContext, StepCalls
 
 _LOST_RESULT = "its call has no known result, so it may or may not have had an effect"
 
@@ -73,9 +73,9 @@ async def undoable_calls(recorder: Recorder, run: Run, pool: Pool) -> list[Undoa
 
 async def _collect_calls(recorder: Recorder, run: Run, pool: Pool) -> list[UndoableCall]:
     found: list[UndoableCall] = []
-    for turn in run.rounds:
-        for index, record in turn.steps.items():
-            subtask = turn.plan.steps[index].subtask if turn.plan else ""
+    for round_ in run.rounds:
+        for index, record in round_.steps.items():
+            subtask = round_.plan.steps[index].subtask if round_.plan else ""
             for key, attempts in _by_key(record.attempts).items():
                 found += await _child_calls(recorder, key, pool)
                 if any(map(_may_have_happened, attempts)) and (
@@ -122,28 +122,28 @@ def _may_have_happened(attempt: Attempt) -> bool:
     return not (isinstance(attempt.outcome, AttemptFailed) and attempt.outcome.fault.free)
 
 
-async def roll_back(scope: RunContext, run: Run, wish: RollbackOrder) -> None:
+async def roll_back(context: RunContext, run: Run, wish: RollbackOrder) -> None:
     """Undo what can be undone of the run, within the scope's own ledger and deadline.
 
     JournalError when it cannot be written down any more; cancelling leaves a rollback that goes on with the next wish.
     """
     settled = [event for past in run.rollbacks for event in past.settled.values()]
     undone = {event.effect for event in settled if isinstance(event, EffectUndone)}
-    known = enumerate(await undoable_calls(scope.recorder, run, scope.pool))
+    known = enumerate(await undoable_calls(context.recorder, run, context.pool))
     todo = [(number, effect) for number, effect in known if effect.key not in undone]
     rollback = _unfinished(run, todo)
     if rollback is None:
         if not _worthwhile(run, todo, wish):
             return
-        rollback = Rollback(_rollback_started(scope, run, wish), RoundRecord(-1 - len(run.rollbacks), StepRecord(-1)))
-        scope.recorder.add(rollback.begun)
-        await scope.recorder.flush()
+        rollback = Rollback(_rollback_started(context, run, wish), RoundRecord(-1 - len(run.rollbacks), StepRecord(-1)))
+        context.recorder.add(rollback.begun)
+        await context.recorder.flush()
     for step in rollback.record.steps.values():
-        scope.ledger.charge(attempt.counted for attempt in step.attempts)
+        context.ledger.charge(attempt.counted for attempt in step.attempts)
     for number, effect in todo:
         if effect.key not in rollback.settled:
-            scope.recorder.add(await _undo(scope, rollback, number, effect))
-            await scope.recorder.flush()
+            context.recorder.add(await _undo(context, rollback, number, effect))
+            await context.recorder.flush()
 
 
 def _unfinished(run: Run, todo: Sequence[tuple[int, UndoableCall]]) -> Rollback | None:
@@ -160,37 +160,39 @@ def _worthwhile(run: Run, todo: Sequence[tuple[int, UndoableCall]], wish: Rollba
     return wish.again and any(isinstance(event, EffectKept) and event.fault is not None for event in last)
 
 
-def _rollback_started(scope: RunContext, run: Run, wish: RollbackOrder) -> RollbackStarted:
-    actor, why = scope.clean(wish.actor), scope.clean(wish.why)
+def _rollback_started(context: RunContext, run: Run, wish: RollbackOrder) -> RollbackStarted:
+    actor, why = context.clean(wish.actor), context.clean(wish.why)
     return RollbackStarted(run=run.id, at=time(), rollback=len(run.rollbacks), actor=actor, why=why)
 
 
-async def _undo(scope: RunContext, rollback: Rollback, number: int, effect: UndoableCall) -> EffectUndone | EffectKept:
+async def _undo(
+    context: RunContext, rollback: Rollback, number: int, effect: UndoableCall
+) -> EffectUndone | EffectKept:
     """Make the compensating call, and return what became of the effect."""
     if effect.answer is None:
-        return _effect_kept(scope, rollback, effect, Fault(FaultKind.UNCERTAIN, _LOST_RESULT), known=False)
-    track = StepCalls(scope, rollback.record.index, number, rollback.record.steps.get(number))
-    track.fixed = f"{effect.key}-undo"
+        return _effect_kept(context, rollback, effect, Fault(FaultKind.UNCERTAIN, _LOST_RESULT), known=False)
+    calls = StepCalls(context, rollback.record.index, number, rollback.record.steps.get(number))
+    calls.fixed_key = f"{effect.key}-undo"
     request = Request(effect.task, effect.words(), labels=effect.labels)
     try:
-        if track.journaled() is None:
-            scope.ledger.open_step()
-        await call_worker(track, effect.by, request, CallPurpose(CallRole.UNDO))
+        if calls.journaled() is None:
+            context.ledger.open_step()
+        await call_worker(calls, effect.by, request, CallPurpose(CallRole.UNDO))
     except CapReached as refusal:
-        return _effect_kept(scope, rollback, effect, Fault(FaultKind.CAP, str(refusal)))
+        return _effect_kept(context, rollback, effect, Fault(FaultKind.CAP, str(refusal)))
     except WorkerError as error:
-        return _effect_kept(scope, rollback, effect, error.fault)
+        return _effect_kept(context, rollback, effect, error.fault)
     names = effect.member.card.name, effect.by.card.name
     return EffectUndone(
-        run=scope.run, at=time(), rollback=rollback.begun.rollback, effect=effect.key, worker=names[0], by=names[1]
+        run=context.run, at=time(), rollback=rollback.begun.rollback, effect=effect.key, worker=names[0], by=names[1]
     )
 
 
 def _effect_kept(
-    scope: RunContext, rollback: Rollback, effect: UndoableCall, fault: Fault, *, known: bool = True
+    context: RunContext, rollback: Rollback, effect: UndoableCall, fault: Fault, *, known: bool = True
 ) -> EffectKept:
     return EffectKept(
-        run=scope.run,
+        run=context.run,
         at=time(),
         rollback=rollback.begun.rollback,
         effect=effect.key,

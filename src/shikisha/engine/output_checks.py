@@ -33,19 +33,19 @@ class CheckResults:
     failed: OutputCheck | None = None
 
 
-async def run_output_checks(track: StepCalls, member: Member, request: Request, text: str) -> CheckResults:
+async def run_output_checks(calls: StepCalls, member: Member, request: Request, text: str) -> CheckResults:
     """Put the answer of the track's last attempt through the member's checks, in order, up to one that stops it.
 
     WorkerError when a check waits for a person (WAITING) or may not call the worker that it asks (CAP).
     """
-    attempt = track.count - 1
+    attempt = calls.count - 1
     verdicts: list[CheckVerdict] = []
     for place, handoff in enumerate((*_schema_checks(request), *member.handoffs)):
-        ask = partial(_ask_worker, track, member, request)
-        verdict = await _verdict(track, handoff, Inspection(request.task, request.subtask, text, ask))
-        journaled = _journaled_verdict(track, attempt, place)
+        ask = partial(_ask_worker, calls, member, request)
+        verdict = await _verdict(calls, handoff, Inspection(request.task, request.subtask, text, ask))
+        journaled = _journaled_verdict(calls, attempt, place)
         if journaled is None:
-            track.scope.recorder.add(_check_decided(track, attempt, verdict, handoff.on_fail))
+            calls.context.recorder.add(_check_decided(calls, attempt, verdict, handoff.on_fail))
         verdict = journaled or verdict
         verdicts.append(verdict)
         if not verdict.passed and handoff.on_fail is not OnCheckFailure.PASS:
@@ -85,19 +85,19 @@ def _schema_checks(request: Request) -> tuple[OutputCheck, ...]:
     return () if request.schema is None else (OutputCheck(AnswerSchema(request.schema), OnCheckFailure.REDO, redo=1),)
 
 
-def _journaled_verdict(track: StepCalls, attempt: int, place: int) -> CheckVerdict | None:
+def _journaled_verdict(calls: StepCalls, attempt: int, place: int) -> CheckVerdict | None:
     """Return the journaled verdict of the check in this place; checks may share a name, but not a place."""
-    past = [check for check in track.record.checks if check.attempt == attempt] if track.record else []
+    past = [check for check in calls.record.checks if check.attempt == attempt] if calls.record else []
     if place >= len(past):
         return None
     return CheckVerdict(past[place].check, past[place].status, past[place].reason)
 
 
-async def _verdict(track: StepCalls, handoff: OutputCheck, inspection: Inspection) -> CheckVerdict:
-    scope, name = track.scope, handoff.check.name
+async def _verdict(calls: StepCalls, handoff: OutputCheck, inspection: Inspection) -> CheckVerdict:
+    context, name = calls.context, handoff.check.name
     try:
         given = await handoff.check.inspect(inspection)
-        verdict = CheckVerdict(scope.clean(given.check), CheckStatus(given.status), scope.clean(given.reason))
+        verdict = CheckVerdict(context.clean(given.check), CheckStatus(given.status), context.clean(given.reason))
     except WorkerError as error:
         if error.fault.kind is FaultKind.CAP:
             raise
@@ -105,35 +105,35 @@ async def _verdict(track: StepCalls, handoff: OutputCheck, inspection: Inspectio
     except JournalError:
         raise
     except asyncio.CancelledError:
-        if scope.cancelled():
+        if context.cancelled():
             raise
         verdict = CheckVerdict(name, CheckStatus.FAIL, "the check cancelled itself")
     except PROCESS_STOPS:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever nobody foresaw is what is looked for
-        why = scope.clean(f"the check broke: {describe_error(error)}")
+        why = context.clean(f"the check broke: {describe_error(error)}")
         verdict = CheckVerdict(name, CheckStatus.FAIL, why)
-    if track.waiting is not None:
-        raise WorkerError.of(track.waiting)
+    if calls.waiting is not None:
+        raise WorkerError.of(calls.waiting)
     return verdict
 
 
-async def _ask_worker(track: StepCalls, answered: Member, request: Request, worker: str, question: str) -> str:
+async def _ask_worker(calls: StepCalls, answered: Member, request: Request, worker: str, question: str) -> str:
     """Put a check's question to a worker of the pool, inside the run's budget and journal."""
-    member = track.scope.pool.named(worker)
+    member = calls.context.pool.named(worker)
     labels = request.labels.union(answered.card.adds)  # the answer that is judged bears them
     reply = await call_worker(
-        track, member, Request(request.task, question, labels=labels), CallPurpose(CallRole.CHECK)
+        calls, member, Request(request.task, question, labels=labels), CallPurpose(CallRole.CHECK)
     )
     return reply.text
 
 
-def _check_decided(track: StepCalls, attempt: int, verdict: CheckVerdict, on_fail: OnCheckFailure) -> CheckDecided:
+def _check_decided(calls: StepCalls, attempt: int, verdict: CheckVerdict, on_fail: OnCheckFailure) -> CheckDecided:
     return CheckDecided(
-        run=track.scope.run,
+        run=calls.context.run,
         at=time(),
-        round=track.round,
-        step=track.step or 0,
+        round=calls.round,
+        step=calls.step or 0,
         attempt=attempt,
         check=verdict.check,
         status=verdict.status,

@@ -18,13 +18,13 @@ from shikisha.engine.run_context import RunContext, StepCalls
 from shikisha.engine.worker import ApprovalMode, Request
 
 
-async def require_approval(track: StepCalls, member: Member, request: Request) -> None:
+async def require_approval(calls: StepCalls, member: Member, request: Request) -> None:
     """Ask a person whether this exact call may be made, where card or class want that; DENIED or WAITING if not."""
     card = member.card
-    if card.approval is ApprovalMode.NEVER and not track.scope.autonomy.asks_before(card.name):
+    if card.approval is ApprovalMode.NEVER and not calls.context.autonomy.asks_before(card.name):
         return
     shown = f"May {card.name} be called?\n\n{request.subtask}"
-    decision = await ask_about_call(track, member, request, QuestionKind.APPROVE, shown)
+    decision = await ask_about_call(calls, member, request, QuestionKind.APPROVE, shown)
     if not decision.approved:
         raise WorkerError(FaultKind.DENIED, refusal_text(decision))
 
@@ -36,66 +36,66 @@ def refusal_text(decision: Decision) -> str:
 
 
 async def ask_about_call(
-    track: StepCalls, member: Member, request: Request, asks: QuestionKind, prompt: str
+    calls: StepCalls, member: Member, request: Request, asks: QuestionKind, prompt: str
 ) -> Decision:
     """Return a person's decision on this exact call: the journaled one, or the desk's; WAITING when nobody is there."""
-    scope, card, shown = track.scope, member.card, request_messages(request)
-    this_call = question_id(scope.run, track.round, track.step, asks, card.name, view_hash(shown, request.wishes))
-    question = ApprovalQuestion(this_call, asks, scope.run, track.round, track.step, card.name, scope.clean(prompt))
+    context, card, shown = calls.context, member.card, request_messages(request)
+    this_call = question_id(context.run, calls.round, calls.step, asks, card.name, view_hash(shown, request.wishes))
+    question = ApprovalQuestion(this_call, asks, context.run, calls.round, calls.step, card.name, context.clean(prompt))
     if asks is not QuestionKind.APPROVE:
-        return await ask_person(scope, question)
-    return await ask_person(scope, question, max_usage(shown, card, request.wishes))
+        return await ask_person(context, question)
+    return await ask_person(context, question, max_usage(shown, card, request.wishes))
 
 
-async def ask_person(scope: RunContext, question: ApprovalQuestion, bound: Amount | None = None) -> Decision:
+async def ask_person(context: RunContext, question: ApprovalQuestion, bound: Amount | None = None) -> Decision:
     """Return what was or is decided of this question; WAITING when nobody has answered, and there is time left."""
-    past = scope.past
+    past = context.past
     answered = past.answers.get(question.id) if past else None
     if answered is not None:
-        said = (answered.text, answered.via, answered.remark, answered.tool_choice)
-        return Decision(answered.approved, answered.actor, *said)
-    if question.id in scope.decided:
-        return scope.decided[question.id]
+        rest = (answered.text, answered.via, answered.remark, answered.tool_choice)
+        return Decision(answered.approved, answered.actor, *rest)
+    if question.id in context.decisions:
+        return context.decisions[question.id]
     asked = past.asked.get(question.id) if past else None
     if asked is None:
-        asked = _question_asked(question, scope.autonomy.until(), bound or Amount())
-        scope.recorder.add(asked)
-        await scope.recorder.flush()
-    decision = await _ask_until_expiry(scope, question, asked.expires)
+        asked = _question_asked(question, context.autonomy.until(), bound or Amount())
+        context.recorder.add(asked)
+        await context.recorder.flush()
+    decision = await _ask_until_expiry(context, question, asked.expires)
     if decision is None:
         raise WorkerError(FaultKind.WAITING, f"{question.worker} waits for a person (question {question.id})")
-    scope.decided[question.id] = decision
-    scope.recorder.add(_question_answered(question, decision))
-    await scope.recorder.flush()
+    context.decisions[question.id] = decision
+    context.recorder.add(_question_answered(question, decision))
+    await context.recorder.flush()
     return decision
 
 
-async def _ask_until_expiry(scope: RunContext, question: ApprovalQuestion, expires: float) -> Decision | None:
+async def _ask_until_expiry(context: RunContext, question: ApprovalQuestion, expires: float) -> Decision | None:
     """Ask at the desk until the question expires; what is said later is nobody's no."""
     if not expires:
-        return await _ask_approver(scope, question)
+        return await _ask_approver(context, question)
     decision = None
-    if not scope.autonomy.over(expires):
+    if not context.autonomy.over(expires):
         try:
-            async with asyncio.timeout(max(0.0, expires - scope.autonomy.clock())) as limit:
-                decision = await _ask_approver(scope, question)
+            async with asyncio.timeout(max(0.0, expires - context.autonomy.clock())) as limit:
+                decision = await _ask_approver(context, question)
         except TimeoutError:
             if not limit.expired():
                 raise
             return EXPIRED
-    return EXPIRED if scope.autonomy.over(expires) else decision
+    return EXPIRED if context.autonomy.over(expires) else decision
 
 
-async def _ask_approver(scope: RunContext, question: ApprovalQuestion) -> Decision | None:
+async def _ask_approver(context: RunContext, question: ApprovalQuestion) -> Decision | None:
     """Ask at the desk. A desk that breaks is one with nobody at it: the question stays open."""
     try:
-        said = await scope.desk.ask(question)
+        said = await context.approver.ask(question)
         if said is None:
             return None
-        clean = scope.clean
+        clean = context.clean
         return Decision(said.approved is True, clean(said.actor), clean(said.text), clean(said.via), clean(said.remark))
     except asyncio.CancelledError:
-        if scope.cancelled():
+        if context.cancelled():
             raise
         return None
     except PROCESS_STOPS:

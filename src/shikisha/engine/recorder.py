@@ -7,10 +7,12 @@ and a step's end is stored together with the next step's beginning in one commit
 """
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from shikisha.core.errors import UnknownRun
 from shikisha.core.events import Event, RunStarted
+from shikisha.core.run import Run
 
 
 class Recorder(Protocol):
@@ -37,8 +39,40 @@ async def read_journaled(recorder: Recorder, run: str) -> tuple[Event, ...]:
         return ()
 
 
+class RunRecorder:
+    """The recorder of one run: shows each event to an observer, and keeps the events so that the run can be folded."""
+
+    def __init__(
+        self, recorder: Recorder, observe: Callable[[Event], None] | None = None, past: Sequence[Event] = ()
+    ) -> None:
+        self._recorder = recorder
+        self._observe = observe
+        self._events = list(past)
+        self.durable = False  # whether any event of this process is
+
+    def add(self, event: Event) -> None:
+        """Append an event, and show it to the observer."""
+        self._events.append(event)
+        self._recorder.add(event)
+        if self._observe is not None:
+            self._observe(event)
+
+    async def flush(self) -> None:
+        """Return when every event added so far is durable; JournalUnavailable when that cannot be had."""
+        await self._recorder.flush()
+        self.durable = True
+
+    async def read(self, run: str) -> tuple[Event, ...]:
+        """Return the events of any run in the order written; UnknownRun when there are none."""
+        return await self._recorder.read(run)
+
+    def fold(self) -> Run:
+        """Return the run as its events so far tell it."""
+        return Run.fold(self._events)
+
+
 class MemoryRecorder:
-    """Keeps events in memory, for tests and for runs that nobody needs to audit."""
+    """Keeps events in memory, for tests and for runs that need no audit."""
 
     def __init__(self) -> None:
         self._events: dict[str, list[Event]] = defaultdict(list)

@@ -1,22 +1,17 @@
-"""The round loop: ask the conductor, perform its plan, look at the results, ask again or ship.
+"""The round loop: ask the conductor, perform its plan, look at the results, ask again or ship; then the run's end.
 
 Invariants: a plan is journaled before it is performed, and a journaled plan is performed and never proposed again (4);
-a plan that does not fit its pool and caps is not performed (1, 3), and neither is one of which a step can certainly not
-be paid: that is a recorded result of each of its steps, and that a later step may not be paid is said in the plan's
-note; the loop ends in an Ending that says why, whatever a conductor does (6). When a revision fails, the answer at hand
-is kept and the ending says so (9). Deliberately absent: the run's start and end, its deadline and its children
-(`conduct`).
-
-The end of a run: a person looks at its answer where the class of its task wants that, and effects are undone.
-
-Invariants: what the run comes to is journaled before anybody is asked or anything undone, and a resumed run goes on
-from there: no round is conducted again (4). A refused answer is no answer, and a changed one says who changed it (9).
-Only the run itself is looked at, never its child runs (their answers are its own steps'). Deliberately absent: when a
-person is asked (`oversight`) and how (`people`), and which calls can be undone (`undo`).
+a plan that does not fit its pool and caps is not performed (1, 3). Neither is one of which a step can certainly not be
+paid: each of its steps records that, and the plan's note says where a later step may not be paid. Whatever a conductor
+does, the loop ends in a RunEnding that says why (6). When a revision fails, the answer at hand is kept and the ending
+says so (9). What the run came to is journaled before a person reviews it and before effects are undone, and a resumed
+run goes on from there. A refused answer is no answer, and a changed one says who changed it (9). A review looks at the
+run itself, never at its child runs: their answers are its own steps'. Deliberately absent: when a person is asked
+(`autonomy`) and how (`questions`), and which calls can be undone (`compensation`).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -61,7 +56,7 @@ from shikisha.engine.output_checks import AnswerSchema
 from shikisha.engine.pool import Member
 from shikisha.engine.questions import ask_person, refusal_text
 from shikisha.engine.run_context import RunContext, StepCalls
-from shikisha.engine.scheduler import RoundInput, TextCallback, minimum_usage, perform_plan
+from shikisha.engine.scheduler import RoundInput, RoundOutcome, TextCallback, minimum_usage, perform_plan
 
 
 @dataclass(slots=True)
@@ -78,7 +73,7 @@ class RunEnding:
 class ConductedRun:
     """A run being conducted: its fixed parts, and the rounds so far."""
 
-    scope: RunContext
+    context: RunContext
     conductor: Conductor
     task: Task
     on_text: TextCallback | None = None
@@ -101,141 +96,159 @@ class ConductedRun:
 
 
 async def run_rounds(conducted: ConductedRun) -> RunEnding:
-    """Conduct rounds until the run ends or waits."""
-    while True:
-        index = len(conducted.rounds)
-        try:
-            conducted.scope.ledger.open_round()
-        except CapReached as refusal:
-            return _ship_answer(conducted, str(refusal), cap=refusal.cap)
-        proposed = await _propose(conducted, index)
-        if conducted.scope.cancelled():
-            raise asyncio.CancelledError  # a conductor that swallowed it gets no performance for that
-        if isinstance(proposed, Fault):
-            return _end_without_plan(conducted, proposed)
-        if proposed.plan.ships:
-            conducted.keeps = proposed.keeps
-            return _ship_answer(conducted, "the conductor keeps the answer")
-        ending = await _perform_round(conducted, proposed, index)
-        if ending is not None:
-            return ending
-        if proposed.final:
-            return _ship_answer(conducted, "the conductor wants no further round")
+    """Plan and perform round after round until the run ends, waits for a person, or its seconds are over."""
+    context = conducted.context
+    try:
+        async with asyncio.timeout_at(context.deadline) as limit:
+            while True:
+                proposed = await _next_plan(conducted)
+                if isinstance(proposed, RunEnding):
+                    return proposed
+                round_input = _round_input(conducted, proposed, len(conducted.rounds))
+                refusal = _certain_refusal(context, round_input)
+                if refusal is not None:
+                    return _end_unaffordable(conducted, round_input, refusal)
+                outcome = await perform_plan(context, round_input)
+                ending = _ending_after(conducted, proposed, outcome)
+                if ending is not None:
+                    return ending
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return RunEnding(
+            RunStatus.CAPPED, f"seconds cap reached: {context.ledger.caps.seconds:g} s are over", "seconds"
+        )
+
+
+async def _next_plan(conducted: ConductedRun) -> Proposal | RunEnding:
+    """Return the plan of the next round, or how the run ends without one."""
+    context, index = conducted.context, len(conducted.rounds)
+    try:
+        context.ledger.open_round()
+    except CapReached as refusal:
+        return _ship_answer(conducted, str(refusal), cap=refusal.cap)
+    proposed = await _propose(conducted, index)
+    if context.cancelled():
+        raise asyncio.CancelledError  # a conductor that swallowed it gets no round performed for that
+    if isinstance(proposed, Fault):
+        return _end_without_plan(conducted, proposed)
+    if proposed.plan.ships:
+        conducted.keeps = proposed.keeps
+        return _ship_answer(conducted, "the conductor keeps the answer")
+    return proposed
+
+
+def _ending_after(conducted: ConductedRun, proposed: Proposal, outcome: RoundOutcome) -> RunEnding | None:
+    """Add a performed round to the run; return how the run ends if there is to be no further round."""
+    context, plan = conducted.context, proposed.plan
+    results = tuple(result for result in outcome.results if result is not None)
+    if len(results) < len(plan):
+        return RunEnding(RunStatus.SUSPENDED, "waits for a person")
+    conducted.rounds.append(RoundResult(plan, results, proposed.version))
+    if outcome.stopped is not None:
+        fault = outcome.stopped.fault
+        return RunEnding(RunStatus.FAILED, f"a check stopped the run: {fault}", fault=fault)
+    refused = next((fault for each in results if (fault := each.fault) and fault.kind is FaultKind.CAP), None)
+    if refused is not None:
+        cap = context.ledger.reached.cap if context.ledger.reached else "budget"
+        return RunEnding(RunStatus.CAPPED, refused.message, cap, refused)
+    return _ship_answer(conducted, "the conductor wants no further round") if proposed.final else None
 
 
 async def _propose(conducted: ConductedRun, index: int) -> Proposal | Fault:
     """Return the round's plan: the journaled one, or a new one that fits pool and caps."""
-    scope, past = conducted.scope, _journaled_round(conducted.scope, index)
+    context, past = conducted.context, _journaled_round(conducted.context, index)
     if past and past.proposed and past.plan is not None:
         made = past.proposed
         return Proposal(past.plan, version=made.version, final=made.final, keeps=made.keeps, joins=made.joins)
-    track = StepCalls(scope, index, None, past.planning if past else None)
-    rejected, proposal = await _draft(conducted, track)
-    await track.end()
-    if track.waiting is not None:
-        return track.waiting  # a conductor does not get round a person by making do without its model
+    calls = StepCalls(context, index, None, past.planning if past else None)
+    rejected, proposal = await _draft(conducted, calls)
+    await calls.end()
+    if calls.waiting is not None:
+        return calls.waiting  # a conductor does not get round a person by making do without its model
     for rejection in rejected[len(past.rejected) if past else 0 :]:
-        scope.recorder.add(_plan_rejected(conducted, index, rejection))
+        context.recorder.add(_plan_rejected(conducted, index, rejection))
     if isinstance(proposal, Proposal):
         proposal = replace(proposal, note=_note_with_warning(conducted, proposal, index))
-        scope.recorder.add(_plan_proposed(conducted, index, proposal))
+        context.recorder.add(_plan_proposed(conducted, index, proposal))
     return proposal
 
 
-async def _draft(conducted: ConductedRun, track: StepCalls) -> tuple[Sequence[Rejection], Proposal | Fault]:
+async def _draft(conducted: ConductedRun, calls: StepCalls) -> tuple[Sequence[Rejection], Proposal | Fault]:
     """Let the conductor propose; return what was no plan, and the plan as it can be journaled, or why there is none."""
-    scope = conducted.scope
+    context = conducted.context
     situation = Situation(
         conducted.task,
-        scope.pool.cards,
+        context.pool.cards,
         tuple(conducted.rounds),
-        scope.ledger.left(),
-        partial(_ask_model, conducted, track),
+        context.ledger.left(),
+        partial(_ask_model, conducted, calls),
     )
     try:
-        proposal = _validate_proposal(await conducted.conductor.propose(situation), scope, conducted.rounds)
+        proposal = _validate_proposal(await conducted.conductor.propose(situation), context, conducted.rounds)
     except PlanError as error:
-        what, where = scope.clean(str(error.what)), scope.clean(str(error.where))
+        what, where = context.clean(str(error.what)), context.clean(str(error.where))
         texts = error.rejected if isinstance(error, NoPlan) else ()
         kind = FaultKind.UNREADABLE if isinstance(error, UnreadableTask) else FaultKind.NO_PLAN
-        return (*_clean_rejections(texts, scope), Rejection("", what, where)), Fault(kind, f"{where}: {what}")
+        return (*_clean_rejections(texts, context), Rejection("", what, where)), Fault(kind, f"{where}: {what}")
     except WorkerError as error:
         kind = error.fault.kind if isinstance(error.fault.kind, FaultKind) else FaultKind.INTERNAL
-        return (), Fault(kind, scope.clean(str(error.fault.message)))
+        return (), Fault(kind, context.clean(str(error.fault.message)))
     except JournalError:
         raise
     except asyncio.CancelledError:
-        if scope.cancelled():
+        if context.cancelled():
             raise
         return (), Fault(FaultKind.NO_PLAN, "the conductor cancelled itself")
     except PROCESS_STOPS:
         raise
     except BaseException as error:  # noqa: BLE001 - a conductor is anyone's code: what it raises ends this run only
-        return (), Fault(FaultKind.NO_PLAN, scope.clean(describe_error(error)))
+        return (), Fault(FaultKind.NO_PLAN, context.clean(describe_error(error)))
     return proposal.rejected, proposal
 
 
-def _clean_rejections(rejected: Sequence[Rejection], scope: RunContext) -> tuple[Rejection, ...]:
-    clean = scope.clean
+def _clean_rejections(rejected: Sequence[Rejection], context: RunContext) -> tuple[Rejection, ...]:
+    clean = context.clean
     return tuple([Rejection(clean(each.text), clean(each.what), clean(each.where)) for each in rejected])
 
 
-def _journaled_round(scope: RunContext, index: int) -> RoundRecord | None:
-    return scope.past.rounds[index] if scope.past and index < len(scope.past.rounds) else None
-
-
-async def _perform_round(conducted: ConductedRun, proposed: Proposal, index: int) -> RunEnding | None:
-    """Perform a round; return how the run ends if it does not go on."""
-    scope, plan = conducted.scope, proposed.plan
-    score = _round_input(conducted, proposed, index)
-    try:
-        _refuse_unaffordable(scope, score)
-    except CapReached as refusal:
-        return _end_unaffordable(conducted, score, refusal)
-    performance = await perform_plan(scope, score)
-    results = tuple(result for result in performance.results if result is not None)
-    if len(results) < len(plan):
-        return RunEnding(RunStatus.SUSPENDED, "waits for a person")
-    conducted.rounds.append(RoundResult(plan, results, proposed.version))
-    if performance.stopped is not None:
-        fault = performance.stopped.fault
-        return RunEnding(RunStatus.FAILED, f"a check stopped the run: {fault}", fault=fault)
-    refused = next((result.fault for result in results if _is_capped(result)), None)
-    if refused is not None:
-        cap = scope.ledger.reached.cap if scope.ledger.reached else "budget"
-        return RunEnding(RunStatus.CAPPED, refused.message, cap, refused)
-    return None
+def _journaled_round(context: RunContext, index: int) -> RoundRecord | None:
+    return context.past.rounds[index] if context.past and index < len(context.past.rounds) else None
 
 
 def _round_input(conducted: ConductedRun, proposed: Proposal, index: int) -> RoundInput:
-    past = _journaled_round(conducted.scope, index)
+    past = _journaled_round(conducted.context, index)
     joins = proposed.joins
     return RoundInput(conducted.task, proposed.plan, index, past, conducted.on_text, conducted.seen, joins)
 
 
-def _refuse_unaffordable(scope: RunContext, score: RoundInput) -> None:
-    """Raise CapReached for a plan of which a step will be refused for certain, before anything of it is paid."""
-    begun = score.past is not None and any(record.attempts for record in score.past.steps.values())
-    left = scope.ledger.left()
-    if len(score.plan) > 1 and not begun and (left.dollars is not None or left.tokens is not None):
-        for worker, need in minimum_usage(scope, score):
-            scope.ledger.foresee(need, worker)
+def _certain_refusal(context: RunContext, round_input: RoundInput) -> CapReached | None:
+    """Return the refusal that a step of this plan will meet for certain, before anything of the plan is paid."""
+    begun = round_input.past is not None and any(record.attempts for record in round_input.past.steps.values())
+    left = context.ledger.left()
+    if len(round_input.plan) > 1 and not begun and (left.dollars is not None or left.tokens is not None):
+        try:
+            for worker, need in minimum_usage(context, round_input):
+                context.ledger.check_affordable(need, worker)
+        except CapReached as refusal:
+            return refusal
+    return None
 
 
-def _end_unaffordable(conducted: ConductedRun, score: RoundInput, refusal: CapReached) -> RunEnding:
+def _end_unaffordable(conducted: ConductedRun, round_input: RoundInput, refusal: CapReached) -> RunEnding:
     """Record each step of a plan that cannot be paid as refused; return how that ends the run."""
-    scope, labels = conducted.scope, join_labels(conducted.task.labels, score.seen)
+    context, labels = conducted.context, join_labels(conducted.task.labels, round_input.seen)
     fault = Fault(FaultKind.CAP, f"{refusal}; nothing of the plan was begun, since not all of it can be paid")
-    known = score.past.steps if score.past else {}
-    for index, step in enumerate(score.plan.steps):
+    known = round_input.past.steps if round_input.past else {}
+    for index, step in enumerate(round_input.plan.steps):
         if index not in known or known[index].finished is None:
-            scope.recorder.add(
+            context.recorder.add(
                 StepFinished(
-                    run=scope.run,
+                    run=context.run,
                     at=time(),
-                    round=score.round,
+                    round=round_input.round,
                     step=index,
-                    worker=scope.pool[step.worker].card.name,
+                    worker=context.pool[step.worker].card.name,
                     fault=fault.kind,
                     message=fault.message,
                     labels=tuple(sorted(labels)),
@@ -246,11 +259,11 @@ def _end_unaffordable(conducted: ConductedRun, score: RoundInput, refusal: CapRe
 
 def _note_with_warning(conducted: ConductedRun, proposal: Proposal, index: int) -> str:
     """Return the plan's note, with a word on what its steps may use where that is more than there is."""
-    scope = conducted.scope
-    left = scope.ledger.left()
+    context = conducted.context
+    left = context.ledger.left()
     if len(proposal.plan) < 2 or (left.dollars is None and left.tokens is None):
         return proposal.note
-    total = sum((need for _, need in minimum_usage(scope, _round_input(conducted, proposal, index))), Amount())
+    total = sum((need for _, need in minimum_usage(context, _round_input(conducted, proposal, index))), Amount())
     short = []
     if left.dollars is not None and total.dollars is not None and total.dollars > left.dollars:
         short.append(f"{format_dollars(total.dollars)} and {format_dollars(left.dollars)} are left")
@@ -258,20 +271,20 @@ def _note_with_warning(conducted: ConductedRun, proposal: Proposal, index: int) 
         short.append(f"{total.tokens:,} tokens and {left.tokens:,} are left")
     if not short:
         return proposal.note
-    said = f"the steps may use up to {' or '.join(short)}: a later one may be refused"
-    return f"{proposal.note}; {said}" if proposal.note else said
+    warning = f"the steps may use up to {' or '.join(short)}: a later one may be refused"
+    return f"{proposal.note}; {warning}" if proposal.note else warning
 
 
-def _validate_proposal(proposal: Proposal, scope: RunContext, rounds: Sequence[RoundResult]) -> Proposal:
+def _validate_proposal(proposal: Proposal, context: RunContext, rounds: Sequence[RoundResult]) -> Proposal:
     """Return the proposal as it is journaled and performed, so that nobody can change it later; PlanError if it can't.
 
     Whatever is no proposal raises what Python raises.
     """
-    clean = scope.clean
-    scrub, written = scope.vault.scrub, proposal.plan.steps
+    clean = context.clean
+    scrub, written = context.secret_store.scrub, proposal.plan.steps
     plan = Plan(tuple([Step(scrub(step.subtask), step.worker, tuple(step.access)) for step in written]))
-    plan.check_pool(len(scope.pool))
-    most = scope.ledger.caps.plan_steps
+    plan.check_pool(len(context.pool))
+    most = context.ledger.caps.plan_steps
     if len(plan) > most:
         raise PlanError(f"{len(plan)} steps are too many: at most {most} are allowed", "plan")
     for index, step in enumerate(plan.steps):
@@ -288,11 +301,11 @@ def _validate_proposal(proposal: Proposal, scope: RunContext, rounds: Sequence[R
         clean(proposal.note),
         clean(proposal.version),
         bool(proposal.final),
-        _clean_rejections(proposal.rejected, scope),
+        _clean_rejections(proposal.rejected, context),
         None if proposal.substituted is None else clean(proposal.substituted),
         proposal.keeps,
         None if chance is None else float(chance),
-        {clean(name): clean(said) for name, said in proposal.beside.items()},
+        {clean(name): clean(plan_text) for name, plan_text in proposal.beside.items()},
         bool(proposal.joins),
     )
 
@@ -302,14 +315,10 @@ def _has_answer(rounds: Sequence[RoundResult], index: int) -> bool:
     return final is not None and final.ok
 
 
-async def _ask_model(conducted: ConductedRun, track: StepCalls, member: Member, request: Request) -> Reply:
+async def _ask_model(conducted: ConductedRun, calls: StepCalls, member: Member, request: Request) -> Reply:
     """Put a conductor's question to the model that it brought along, inside the run's budget and journal."""
     labels = join_labels(conducted.task.labels, conducted.seen)
-    return await call_worker(track, member, replace(request, labels=labels), CallPurpose(CallRole.PLAN))
-
-
-def _is_capped(result: Result) -> bool:
-    return result.fault is not None and result.fault.kind is FaultKind.CAP
+    return await call_worker(calls, member, replace(request, labels=labels), CallPurpose(CallRole.PLAN))
 
 
 def _ship_answer(conducted: ConductedRun, why: str, cap: str | None = None) -> RunEnding:
@@ -329,7 +338,7 @@ def _ship_answer(conducted: ConductedRun, why: str, cap: str | None = None) -> R
 
 def _end_without_plan(conducted: ConductedRun, fault: Fault) -> RunEnding:
     if fault.kind is FaultKind.CAP:
-        reached = conducted.scope.ledger.reached
+        reached = conducted.context.ledger.reached
         return RunEnding(RunStatus.CAPPED, fault.message, reached.cap if reached else "budget", fault)
     if fault.kind is FaultKind.WAITING:
         return RunEnding(RunStatus.SUSPENDED, "the conductor waits for a person")
@@ -339,7 +348,7 @@ def _end_without_plan(conducted: ConductedRun, fault: Fault) -> RunEnding:
 
 def _plan_rejected(conducted: ConductedRun, index: int, rejection: Rejection) -> PlanRejected:
     return PlanRejected(
-        run=conducted.scope.run,
+        run=conducted.context.run,
         at=time(),
         round=index,
         conductor=conducted.conductor.name,
@@ -351,7 +360,7 @@ def _plan_rejected(conducted: ConductedRun, index: int, rejection: Rejection) ->
 
 def _plan_proposed(conducted: ConductedRun, index: int, proposal: Proposal) -> PlanProposed:
     return PlanProposed(
-        run=conducted.scope.run,
+        run=conducted.context.run,
         at=time(),
         round=index,
         conductor=conducted.conductor.name,
@@ -371,54 +380,77 @@ def _plan_proposed(conducted: ConductedRun, index: int, proposal: Proposal) -> P
 BY_CONFIGURATION = "configuration"
 
 
-async def finalize_run(scope: RunContext, end: EndReached, told: Callable[[], Run]) -> RunFinished | RunPaused:
-    """Return the event with which a run that has come to this end is over, or waits for a person.
-
-    `told` folds the run's events so far.
-    """
-    if scope.ledger.parent is not None:
-        return _run_finished(end)
-    if scope.past is None or scope.past.reached is None:
-        asks = review_reasons(scope.autonomy, told(), end) if end.answer is not None and scope.autonomy.watches else ()
-        end = replace(end, asks=scope.clean("; ".join(asks)))
-        if asks or _rolls_back(scope, end) or (end.answer is None and scope.autonomy.watches):
-            scope.recorder.add(end)  # so nothing that a worker said is taken for an answer that nobody has seen
-    if end.asks:
-        run = told()
-        try:
-            end = await _apply_review(end, await ask_person(scope, _review_question(scope, end, run)), run.task)
-        except WorkerError as error:
-            if error.fault.kind is not FaultKind.WAITING:
-                raise
-            return RunPaused(run=end.run, at=time(), status=RunStatus.SUSPENDED, why="the answer waits for a review")
-    if _rolls_back(scope, end):
-        await roll_back(
-            _rollback_context(scope),
-            told(),
-            RollbackOrder(BY_CONFIGURATION, f"the run ended without an answer: {end.why}"),
-        )
-    return _run_finished(end)
+def ending_event(conducted: ConductedRun, ending: RunEnding) -> EndReached | RunPaused:
+    """Return the event that records what the rounds came to: an end, or that the run waits for a person."""
+    context, place = conducted.context, conducted.answer()
+    if ending.status is RunStatus.SUSPENDED:
+        return RunPaused(run=context.run, at=time(), status=ending.status, why=context.clean(ending.why))
+    return EndReached(
+        run=context.run,
+        at=time(),
+        status=ending.status,
+        why=context.clean(ending.why),
+        cap=ending.cap,
+        fault=ending.fault.kind if ending.fault else None,
+        round=place[0] if place else None,
+        step=place[1] if place else None,
+        answer=place[2].text if place else None,
+    )
 
 
-def _rolls_back(scope: RunContext, end: EndReached) -> bool:
-    return end.answer is None and scope.autonomy.on_failure is OnFailure.ROLLBACK
+async def finalize_run(context: RunContext, end: EndReached) -> RunFinished | RunPaused:
+    """Return the event with which a run that has come to this end is over, or waits for a person's review."""
+    if context.ledger.parent is None:
+        rolls_back = end.answer is None and context.autonomy.on_failure is OnFailure.ROLLBACK
+        if context.past is None or context.past.reached is None:
+            watched = context.autonomy.watches
+            asks = (
+                review_reasons(context.autonomy, context.recorder.fold(), end)
+                if watched and end.answer is not None
+                else ()
+            )
+            end = replace(end, asks=context.clean("; ".join(asks)))
+            if asks or rolls_back or (end.answer is None and watched):
+                # Journaled first, so that no worker's text passes for an answer that no person has looked at.
+                context.recorder.add(end)
+        if end.asks:
+            run = context.recorder.fold()
+            try:
+                end = await _apply_review(end, await ask_person(context, _review_question(context, end, run)), run.task)
+            except WorkerError as error:
+                if error.fault.kind is not FaultKind.WAITING:
+                    raise
+                return RunPaused(
+                    run=end.run, at=time(), status=RunStatus.SUSPENDED, why="the answer waits for a review"
+                )
+        if end.answer is None and context.autonomy.on_failure is OnFailure.ROLLBACK:
+            caps = context.ledger.caps
+            # A run that used up its caps could undo nothing: the rollback has the same caps, and nothing used yet.
+            deadline = None if caps.seconds is None else asyncio.get_running_loop().time() + caps.seconds
+            unspent = replace(context, ledger=BudgetLedger(caps), deadline=deadline)
+            order = RollbackOrder(BY_CONFIGURATION, f"the run ended without an answer: {end.why}")
+            await roll_back(unspent, context.recorder.fold(), order)
+    return RunFinished(
+        run=end.run,
+        at=time(),
+        status=end.status,
+        why=end.why,
+        cap=end.cap,
+        fault=end.fault,
+        round=end.round,
+        step=end.step,
+        answer=end.answer,
+    )
 
 
-def _rollback_context(scope: RunContext) -> RunContext:
-    """Return the scope of a rollback: caps as the run had them, and nothing used yet."""
-    caps = scope.ledger.caps
-    deadline = None if caps.seconds is None else asyncio.get_running_loop().time() + caps.seconds
-    return replace(scope, ledger=BudgetLedger(caps), deadline=deadline)
-
-
-def _review_question(scope: RunContext, end: EndReached, run: Run) -> ApprovalQuestion:
+def _review_question(context: RunContext, end: EndReached, run: Run) -> ApprovalQuestion:
     answer = end.answer or ""
     place = run.round(end.round).step(end.step).result if end.round is not None else None
     worker = place.worker if place else ""
-    shown = sha256(answer.encode("utf-8", "surrogatepass")).hexdigest()
-    name = question_id(run.id, end.round or 0, end.step, QuestionKind.REVIEW, worker, shown)
+    answer_hash = sha256(answer.encode("utf-8", "surrogatepass")).hexdigest()
+    name = question_id(run.id, end.round or 0, end.step, QuestionKind.REVIEW, worker, answer_hash)
     prompt = f"A person is asked because {end.asks}.\n\nThe task:\n{run.task.prompt}\n\nThe answer:\n{answer}"
-    return ApprovalQuestion(name, QuestionKind.REVIEW, run.id, end.round or 0, end.step, worker, scope.clean(prompt))
+    return ApprovalQuestion(name, QuestionKind.REVIEW, run.id, end.round or 0, end.step, worker, context.clean(prompt))
 
 
 async def _apply_review(end: EndReached, decision: Decision, task: Task) -> EndReached:
@@ -444,17 +476,3 @@ async def answer_problem(task: Task, text: str) -> str | None:
         return None
     verdict = await AnswerSchema(task.answer_schema).inspect(Inspection(task, task.prompt, text))
     return None if verdict.passed else verdict.reason
-
-
-def _run_finished(end: EndReached) -> RunFinished:
-    return RunFinished(
-        run=end.run,
-        at=time(),
-        status=end.status,
-        why=end.why,
-        cap=end.cap,
-        fault=end.fault,
-        round=end.round,
-        step=end.step,
-        answer=end.answer,
-    )

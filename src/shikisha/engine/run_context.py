@@ -1,9 +1,9 @@
 """What the calls of one run share, and where the calls of one step stand.
 
-Invariant: a Track numbers a step's calls in the order in which they are made, and a resumed run steps over those that
-are journaled in the same order, so attempt n is the same call in every process that performs the run; calls that are
-asked for side by side are made one after another. What a worker holds of its run (a Line) is cut when its attempt is
-over. Deliberately absent: making calls (`attempt`) and asking people (`people`).
+Invariant: StepCalls numbers a step's calls in the order in which they are made, and a resumed run steps over those
+that are journaled in the same order, so attempt n is the same call in every process that performs the run. Calls that
+are requested concurrently are made one after another. What a worker holds of its run (an AttemptHandle) is closed when
+its attempt is over. Deliberately absent: making calls (`attempt`) and asking people (`questions`).
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from shikisha.core.budget import ZERO, Amount
 from shikisha.core.call import ChildRunLauncher
 from shikisha.core.errors import CapReached, Fault, FaultKind, WorkerError
 from shikisha.core.messages import ToolExchange
-from shikisha.core.run import Attempt, Run, StepRecord
+from shikisha.core.run import Attempt, Run, StepRecord, child_run_id
 from shikisha.core.secrets import SecretStore
 from shikisha.core.visibility import NO_LABELS, Labels
 from shikisha.engine.approvals import Approver, Decision
@@ -24,59 +24,51 @@ from shikisha.engine.autonomy import FULL_AUTONOMY, AutonomyClass
 from shikisha.engine.budget_ledger import BudgetLedger, SharedBudget, UnlimitedBudget
 from shikisha.engine.pool import Pool
 from shikisha.engine.rate_limits import ConcurrencyLimits
-from shikisha.engine.recorder import Recorder
+from shikisha.engine.recorder import RunRecorder
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Seconds: the first pause, the longest one of ours, the longest wish of a worker that is granted."""
+    """Exponential backoff with jitter, in seconds; `longest_retry_after` bounds what a worker may ask for."""
 
     first: float = 0.5
     longest: float = 20.0
-    longest_wish: float = 60.0
+    longest_retry_after: float = 60.0
     jitter: Callable[[], float] = random.random
 
-    def pause(self, retry: int, wish: float | None) -> float | None:
+    def pause(self, retry: int, retry_after: float | None) -> float | None:
         """Return the seconds to wait before retry number `retry` (from 0); None: not worth the wait."""
-        if wish is not None and wish > self.longest_wish:
+        if retry_after is not None and retry_after > self.longest_retry_after:
             return None
-        ours: float = min(self.longest, self.first * 2 ** min(retry, 60)) * (0.5 + self.jitter() / 2)
-        return ours if wish is None or not wish >= 0 else max(wish, ours)
+        # 2 ** 60 is far above any longest pause; without the bound, retry 1,100 would overflow a float.
+        backoff: float = min(self.longest, self.first * 2 ** min(retry, 60)) * (0.5 + self.jitter() / 2)
+        # Negated, since a worker's wish may be NaN, which compares to nothing.
+        return backoff if retry_after is None or not retry_after >= 0 else max(retry_after, backoff)
 
 
 @dataclass(slots=True)
 class AttemptHandle:
-    """What a worker has of its run during one attempt: it is heard, and may start child runs, until the attempt ends.
+    """What a worker has of its run during one attempt: it may stream text and start child runs until the attempt ends.
 
     The first child run has the attempt's key for its id; a repeat under the same key finds its child runs again.
     """
 
     key: str
-    hear: Callable[[str], None] | None = None
-    spawned: int = 0
-    cut: bool = False
+    on_text: Callable[[str], None] | None = None
+    children: int = 0
+    closed: bool = False
 
-    def say(self, piece: str) -> None:
+    def emit(self, piece: str) -> None:
         """Pass a piece of the answer on."""
-        if self.hear is not None and not self.cut:
-            self.hear(piece)
+        if self.on_text is not None and not self.closed:
+            self.on_text(piece)
 
     def child(self) -> str:
         """Return the id of the next child run; WorkerError when the attempt is over."""
-        if self.cut:
+        if self.closed:
             raise WorkerError(FaultKind.INTERNAL, "the attempt is over: it can start no child run")
-        self.spawned += 1
-        return child_run_id(self.key, self.spawned - 1)
-
-
-def root_run_id(run: str) -> str:
-    """Return the id of the run that a run or child run belongs to; the id of a child begins with it."""
-    return "-".join(run.split("-")[:3])
-
-
-def child_run_id(key: str, number: int) -> str:
-    """Return the id of the child run that an attempt under this key starts as its number `number`, from 0."""
-    return f"{key}.{number}" if number else key
+        self.children += 1
+        return child_run_id(self.key, self.children - 1)
 
 
 LauncherFactory: TypeAlias = Callable[["RunContext", AttemptHandle], ChildRunLauncher]
@@ -89,20 +81,20 @@ class RunContext:
     run: str
     pool: Pool
     ledger: BudgetLedger
-    recorder: Recorder
-    gates: ConcurrencyLimits
-    desk: Approver
-    vault: SecretStore
+    recorder: RunRecorder
+    limits: ConcurrencyLimits
+    approver: Approver
+    secret_store: SecretStore
     retry: RetryPolicy = RetryPolicy()
     past: Run | None = None
     deadline: float | None = None  # on the event loop's clock
-    spawner: LauncherFactory | None = None
+    launch_child: LauncherFactory | None = None
     task: "asyncio.Task[object] | None" = None  # the one that conducts
-    cancels: int = 0  # what that task had been told, and had survived, before the run began
-    purse: SharedBudget = UnlimitedBudget()
-    guarded: Labels = NO_LABELS
+    cancels: int = 0  # cancellations that this task had received, and survived, before the run began
+    shared_budget: SharedBudget = UnlimitedBudget()
+    guarded_labels: Labels = NO_LABELS
     autonomy: AutonomyClass = FULL_AUTONOMY
-    decided: dict[str, Decision] = field(default_factory=dict)  # by people, in this process
+    decisions: dict[str, Decision] = field(default_factory=dict)  # people's, in this process, by question
 
     def seconds_left(self) -> float | None:
         """Seconds until the run's deadline; None without one."""
@@ -115,7 +107,7 @@ class RunContext:
             self.ledger.refuse("seconds", f"{worker} is not called any more: {self.ledger.caps.seconds:g} s are over")
         self.ledger.reserve(need, worker)
         try:
-            await self.purse.hold(need, worker)
+            await self.shared_budget.hold(need, worker)
         except BaseException as error:
             self.ledger.settle(need, Amount())
             if isinstance(error, CapReached):
@@ -125,16 +117,16 @@ class RunContext:
     def settle(self, held: Amount, used: Amount, uncertain: Amount = ZERO) -> None:
         """Release what was held for a call, and count what it used and what it may have used."""
         self.ledger.settle(held, used + uncertain)
-        self.purse.settle(held, used, uncertain)
+        self.shared_budget.settle(held, used, uncertain)
 
     def cancelled(self) -> bool:
-        """Whether this task has been told to stop, even if a worker or a conductor swallowed what told it."""
+        """Whether this task has been cancelled, even if a worker or a conductor swallowed the CancelledError."""
         task = asyncio.current_task()
         return task is not None and task.cancelling() > (self.cancels if task is self.task else 0)
 
     def clean(self, text: str) -> str:
-        """Return the text without keys, and what no journal can keep as escapes: evidence must not become a fault."""
-        text = self.vault.scrub(text)
+        """Return the text without secrets, and with what no journal can store escaped, so that evidence can be kept."""
+        text = self.secret_store.scrub(text)
         if not text.isascii():
             text = text.encode("utf-8", "backslashreplace").decode()
         return text.replace("\x00", "\\x00")
@@ -142,19 +134,19 @@ class RunContext:
 
 @dataclass(slots=True)
 class StepCalls:
-    """The calls of one step (or of a round's planning, step None), in order; `past` are those already journaled."""
+    """The calls of one step (or of a round's planning, step None), in order; `record` has those already journaled."""
 
-    scope: RunContext
+    context: RunContext
     round: int
     step: int | None
     record: StepRecord | None = None
     count: int = 0
-    waiting: Fault | None = None  # for a person, on one of its calls
+    waiting: Fault | None = None  # why the step waits for a person
     over: bool = False
     exchanges: tuple[ToolExchange, ...] = ()  # with the client's tools
     tool_choice: str = ""  # the client's, as it came with the last of them
-    fixed: str = ""  # one idempotency key for all its attempts, where there is to be one effect at most
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+    fixed_key: str = ""  # one idempotency key for all attempts, where at most one effect may come of them
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
     _key: str = field(default="", repr=False)
 
     def journaled(self) -> Attempt | None:
@@ -163,22 +155,22 @@ class StepCalls:
         return past[self.count] if self.count < len(past) else None
 
     def key(self, *, same: bool) -> str:
-        """Return the next attempt's idempotency key: the last one's if that may have been performed, or a new one."""
-        if self.fixed:
-            return self.fixed
+        """Return the next attempt's idempotency key: the `same` as the last one's where that may have had an effect."""
+        if self.fixed_key:
+            return self.fixed_key
         if not same or not self._key:
             step = "plan" if self.step is None else self.step
-            self._key = f"{self.scope.run}-{self.round}-{step}-{self.count}"
+            self._key = f"{self.context.run}-{self.round}-{step}-{self.count}"
         return self._key
 
     def adopt(self, attempt: Attempt) -> None:
-        """Step over a journaled attempt; what repeats it goes by its key."""
+        """Step over a journaled attempt; a repetition of it has its key."""
         self.count += 1
         self._key = attempt.started.key
 
     async def end(self) -> None:
         """Make no further call, and wait for the one that is being made."""
         self.over = True
-        if self.turn.locked():
-            async with self.turn:
+        if self.lock.locked():
+            async with self.lock:
                 pass

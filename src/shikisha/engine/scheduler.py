@@ -1,10 +1,10 @@
 """Perform a plan: its steps as a graph, each started the moment everything it may see is there.
 
 Invariant: a step starts when, and only when, every step on its access list has a result; there are no waves, and a slow
-step holds up nobody who does not need it. What a step is handed is what `context.grant` grants (invariant 2). A step
+step delays only the steps that need it. A step sees what `visibility.grant_results` grants it (invariant 2). A step
 whose every granted step failed is blocked, which is a recorded result too; when some failed, it is told which. A check
-that stops the run blocks whatever has not begun, and who waits for a person waits no more. All steps live in one
-TaskGroup: none outlives the round. Deliberately absent: what happens inside a step (`step`).
+that stops the run blocks whatever has not begun, and a step that waits for a person waits no more. All steps live in
+one TaskGroup: none outlives the round. Deliberately absent: what happens inside a step (`step`).
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from shikisha.core.call import NO_CLIENT_OPTIONS, ClientOptions
 from shikisha.core.errors import CapReached, Fault, FaultKind, JournalError, WorkerError
 from shikisha.core.events import OnCheckFailure
 from shikisha.core.plan import Plan
-from shikisha.core.run import Result, RoundRecord, StepRecord
+from shikisha.core.run import Result, RoundRecord
 from shikisha.core.task import Task
 from shikisha.core.visibility import (
     NO_LABELS,
@@ -39,10 +39,10 @@ _STOPPED = "a check stopped the run"
 
 @dataclass(frozen=True, slots=True)
 class RoundInput:
-    """What is to be performed: a round's plan for a task; `on_text` hears answers grow.
+    """What is to be performed: a round's plan for a task; `on_text(round, step, piece)` receives answers as they grow.
 
-    `seen` are the labels of what its conductor was told of earlier rounds: subtasks may repeat any of it. `joins`: its
-    last step only brings together what the steps that it sees have answered.
+    `seen` are the labels of the earlier rounds that the conductor has seen: subtasks may repeat any of them. `joins`:
+    the last step only brings together the answers of the steps that it sees.
     """
 
     task: Task
@@ -56,76 +56,64 @@ class RoundInput:
 
 @dataclass(slots=True)
 class RoundOutcome:
-    """What a round's steps came to; None: the step waits for a person, or for a step that does."""
+    """The results of a round's steps; None: the step waits for a person, or for a step that does."""
 
     results: list[Result | None]
     stopped: Result | None = None
     done: list[asyncio.Event] = field(default_factory=list)
 
-    @property
-    def waits(self) -> bool:
-        """Whether a person has to answer before the round can end."""
-        return None in self.results
 
-
-async def perform_plan(scope: RunContext, score: RoundInput) -> RoundOutcome:
+async def perform_plan(context: RunContext, round_input: RoundInput) -> RoundOutcome:
     """Perform every step of the plan and return their results, in plan order; JournalError if they cannot be kept."""
-    count = len(score.plan)
-    performance = RoundOutcome([None] * count, done=[asyncio.Event() for _ in range(count)])
+    count = len(round_input.plan)
+    outcome = RoundOutcome([None] * count, done=[asyncio.Event() for _ in range(count)])
     try:
         async with asyncio.TaskGroup() as group:
             for index in range(count):
-                group.create_task(_perform_when_ready(scope, score, performance, index))
+                group.create_task(_perform_when_ready(context, round_input, outcome, index))
     except ExceptionGroup as several:
         journal, _ = several.split(JournalError)
-        if journal is not None:  # every step met the same closed door: say it once
+        if journal is not None:  # all steps failed for the same reason: report it once
             raise journal.exceptions[0] from None
         raise
-    if performance.stopped is not None:
-        _block_waiting_steps(scope, score, performance)
-    return performance
+    if outcome.stopped is not None:
+        for index, step in enumerate(round_input.plan.steps):
+            if outcome.results[index] is None:
+                end = _blocked_step(context.pool[step.worker].card.name, _STOPPED)
+                outcome.results[index] = end.result
+                context.recorder.add(step_finished(StepCalls(context, round_input.round, index), end))
+    return outcome
 
 
-def _block_waiting_steps(scope: RunContext, score: RoundInput, performance: RoundOutcome) -> None:
-    for index, step in enumerate(score.plan.steps):
-        if performance.results[index] is None:
-            end = _blocked_step(scope.pool[step.worker].card.name, _STOPPED)
-            performance.results[index] = end.result
-            scope.recorder.add(step_finished(StepCalls(scope, score.round, index), end))
-
-
-async def _perform_when_ready(scope: RunContext, score: RoundInput, performance: RoundOutcome, index: int) -> None:
-    for seen in score.plan.steps[index].access:
-        await performance.done[seen].wait()
-    waiting = any(performance.results[seen] is None for seen in score.plan.steps[index].access)
-    if not waiting:
-        performed = await _step_end(scope, score, performance, index)
-        if not performed.waits:
-            performance.results[index] = performed.result
-        if performed.stops_run:
-            performance.stopped = performed.result
-    performance.done[index].set()
-
-
-async def _step_end(scope: RunContext, score: RoundInput, performance: RoundOutcome, index: int) -> StepEnd:
-    past = score.past.steps.get(index) if score.past else None
-    track = StepCalls(scope, score.round, index, past)
-    member = scope.pool[score.plan.steps[index].worker]
-    granted = grant_results(score.plan, index, performance.results)
-    if past and past.finished and past.result:
-        return StepEnd(past.result, past.finished.attempt, _check_stopped_run(past, past.finished.attempt))
-    performed = _blocked_end(track, performance, granted, member.card.name)
-    if performed is None:
-        joins = score.joins and index == len(score.plan) - 1
-        performed = await perform_step(track, member, _step_request(track, score, granted), joins=joins)
-        await track.end()
-    if not performed.waits:
-        scope.recorder.add(step_finished(track, performed))
-    return performed
-
-
-def _check_stopped_run(past: StepRecord, attempt: int | None) -> bool:
-    return any(check.attempt == attempt and check.leads_to is OnCheckFailure.STOP for check in past.checks)
+async def _perform_when_ready(context: RunContext, round_input: RoundInput, outcome: RoundOutcome, index: int) -> None:
+    """Wait for what the step may see, perform it or take its end from the journal, and let the steps after it go on."""
+    plan = round_input.plan
+    for seen in plan.steps[index].access:
+        await outcome.done[seen].wait()
+    if all(outcome.results[seen] is not None for seen in plan.steps[index].access):
+        past = round_input.past.steps.get(index) if round_input.past else None
+        calls = StepCalls(context, round_input.round, index, past)
+        member = context.pool[plan.steps[index].worker]
+        if past and past.finished and past.result:
+            attempt = past.finished.attempt
+            stops = any(each.attempt == attempt and each.leads_to is OnCheckFailure.STOP for each in past.checks)
+            end = StepEnd(past.result, attempt, stops)
+        else:
+            granted = grant_results(plan, index, outcome.results)
+            blocked = _blocked_end(calls, outcome, granted, member.card.name)
+            if blocked is None:
+                joins = round_input.joins and index == len(plan) - 1
+                end = await perform_step(calls, member, _step_request(calls, round_input, granted), joins=joins)
+                await calls.end()
+            else:
+                end = blocked
+            if not end.waits:
+                context.recorder.add(step_finished(calls, end))
+        if not end.waits:
+            outcome.results[index] = end.result
+        if end.stops_run:
+            outcome.stopped = end.result
+    outcome.done[index].set()
 
 
 def _blocked_step(worker: str, why: str) -> StepEnd:
@@ -133,52 +121,52 @@ def _blocked_step(worker: str, why: str) -> StepEnd:
 
 
 def _blocked_end(
-    track: StepCalls, performance: RoundOutcome, granted: tuple[GrantedStep, ...], worker: str
+    calls: StepCalls, outcome: RoundOutcome, granted: tuple[GrantedStep, ...], worker: str
 ) -> StepEnd | None:
     """Return the result of a step that cannot be started."""
-    if performance.stopped is not None:
+    if outcome.stopped is not None:
         return _blocked_step(worker, _STOPPED)
     if granted and all(earlier.text is None for earlier in granted):
         why = ", ".join(f"step {earlier.index}: {earlier.fault}" for earlier in granted)
         return _blocked_step(worker, why)
-    if track.journaled() is not None:
-        return None  # it was counted when the run was taken over
+    if calls.journaled() is not None:
+        return None  # it was counted when the run was resumed
     try:
-        track.scope.ledger.open_step()
+        calls.context.ledger.open_step()
     except CapReached as refusal:
         return StepEnd(Result(worker, None, Fault(FaultKind.CAP, str(refusal))))
     return None
 
 
-def minimum_usage(scope: RunContext, score: RoundInput) -> list[tuple[str, Amount]]:
-    """Return what the call of each step is reserved at the least: before anything that it is to see is there."""
-    found = []
-    for index, step in enumerate(score.plan.steps):
-        card = scope.pool[step.worker].card
-        request = _step_request(StepCalls(scope, score.round, index), score, ())
+def minimum_usage(context: RunContext, round_input: RoundInput) -> list[tuple[str, Amount]]:
+    """Return each worker's name with the least that its step's call reserves: that of a request without results."""
+    needs = []
+    for index, step in enumerate(round_input.plan.steps):
+        card = context.pool[step.worker].card
+        request = _step_request(StepCalls(context, round_input.round, index), round_input, ())
         try:
             request = adapt_request(card, request)
         except WorkerError:
-            continue  # it is not called
-        found.append((card.name, max_usage(request_messages(request), card, request.wishes)))
-    return found
+            continue  # this worker will not be called
+        needs.append((card.name, max_usage(request_messages(request), card, request.wishes)))
+    return needs
 
 
-def _step_request(track: StepCalls, score: RoundInput, granted: tuple[GrantedStep, ...]) -> Request:
-    """Return what a step is handed; what the client wants of its answer is for the last step alone."""
-    index, task = track.step or 0, score.task
-    heard = partial(score.on_text, score.round, index) if score.on_text else None
-    labels = join_labels(task.labels, score.seen, *(earlier.labels for earlier in granted))
-    subtask = score.plan.steps[index].subtask
+def _step_request(calls: StepCalls, round_input: RoundInput, granted: tuple[GrantedStep, ...]) -> Request:
+    """Return a step's request; the client's schema and options concern the answer, so only the last step has them."""
+    index, task = calls.step or 0, round_input.task
+    on_text = partial(round_input.on_text, round_input.round, index) if round_input.on_text else None
+    labels = join_labels(task.labels, round_input.seen, *(earlier.labels for earlier in granted))
+    subtask = round_input.plan.steps[index].subtask
     if task.bare:
-        return Request(task, subtask, granted, on_text=heard, labels=labels)
-    last = index == len(score.plan) - 1
+        return Request(task, subtask, granted, on_text=on_text, labels=labels)
+    last = index == len(round_input.plan) - 1
     return Request(
         task.shown(),
         subtask,
         granted,
         schema=task.answer_schema if last else None,
-        on_text=heard,
+        on_text=on_text,
         labels=labels,
         wishes=ClientOptions.of(task) if last else NO_CLIENT_OPTIONS,
         exchanges=task.exchanges,

@@ -153,7 +153,7 @@ async def _on_shikisha_error(request: Request, error: Exception) -> JSONResponse
 
 def _error_response(request: Request, problem: ApiError) -> JSONResponse:
     """Return the response for an error, scrubbed of keys that the client may have put into its request."""
-    scrub = request.app.state.service.container.vault.scrub
+    scrub = request.app.state.service.container.secret_store.scrub
     problem.message, problem.param = scrub(problem.message), problem.param and scrub(problem.param)
     request.state.refused = problem.code
     return JSONResponse(problem.body(), problem.status, problem.headers())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def make_observer(
     settings: "ExportSettings | None",
-    vault: "SecretStore",
+    secret_store: "SecretStore",
     facts: "Mapping[str, WorkerFacts] | None" = None,
     figures: "Callable[[], Mapping[str, float]] | None" = None,
 ) -> "TelemetryObserver | None":
@@ -40,4 +40,4 @@ def make_observer(
         raise MissingExtra("otel", "exporting telemetry") from error
 
     export = OTelExporter.over_http(settings, figures)
-    return TelemetryObserver(export, vault, facts or {}, content=settings.content)
+    return TelemetryObserver(export, secret_store, facts or {}, content=settings.content)

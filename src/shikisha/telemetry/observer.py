@@ -27,10 +27,15 @@ class TelemetryObserver:
     """Runs as spans and metrics. `observe` takes every event; `recall`, what a run had before it goes on here."""
 
     def __init__(
-        self, export: "OTelExporter", vault: SecretStore, facts: Mapping[str, WorkerFacts], *, content: bool = False
+        self,
+        export: "OTelExporter",
+        secret_store: SecretStore,
+        facts: Mapping[str, WorkerFacts],
+        *,
+        content: bool = False,
     ) -> None:
         self._export = export
-        self._vault = vault
+        self._secret_store = secret_store
         self._spans = RunSpans(self._take, facts, sampled=export.sampled, content=content)
         self._failed: set[str] = set()
 
@@ -53,7 +58,7 @@ class TelemetryObserver:
         self._safely(_shut_down, self._export)
 
     def _take(self, span: RunSpan) -> None:
-        if not self._vault.empty and self._holds_key(span):
+        if not self._secret_store.empty and self._holds_key(span):
             self._scrub(span)
         self._export.take(span)
 
@@ -63,16 +68,18 @@ class TelemetryObserver:
         for moment in span.moments:
             texts += _texts(moment.attributes)
         whole = "\n".join(texts)
-        return self._vault.scrub(whole) is not whole
+        return self._secret_store.scrub(whole) is not whole
 
     def _scrub(self, span: RunSpan) -> None:
-        span.name = self._vault.scrub(span.name)
+        span.name = self._secret_store.scrub(span.name)
         for said in (span.attributes, *[moment.attributes for moment in span.moments]):
             for name, value in said.items():
                 if isinstance(value, str):
-                    said[name] = self._vault.scrub(value)
+                    said[name] = self._secret_store.scrub(value)
                 elif isinstance(value, tuple):
-                    said[name] = tuple([self._vault.scrub(each) if isinstance(each, str) else each for each in value])
+                    said[name] = tuple(
+                        [self._secret_store.scrub(each) if isinstance(each, str) else each for each in value]
+                    )
 
     def _safely(self, do: Callable[[T], None], what: T) -> None:
         try:

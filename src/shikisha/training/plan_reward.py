@@ -151,7 +151,7 @@ class PlanScorer:
         first = (*before, text)[0]
         salt = f"\0{number}" if number else ""
         key = sha256(f"{content_key(item.task)}\0{first}{salt}".encode()).hexdigest()[:24]
-        engine = self._engine.apart(
+        engine = self._engine.with_recorder(
             MemoryRecorder()
         )  # its own: a task may come twice, and a first round's id (its luck) is kept
         async with self._limit:

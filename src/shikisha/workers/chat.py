@@ -163,24 +163,26 @@ def fit_card(settings: ChatSettings, card: Card) -> Card:
     return replace(card, tools=settings.tools, takes=settings.takes)
 
 
-def build(settings: ChatSettings, card: Card, vault: SecretStore) -> "ChatWorker":
+def build(settings: ChatSettings, card: Card, secret_store: SecretStore) -> "ChatWorker":
     """Return the worker; ConfigError for a missing key, or when nothing bounds the length of an answer."""
     if card.max_output_tokens < 1:
         raise ConfigError(f"worker {card.name!r}: max_output_tokens must be 1 or more; it bounds what a call can cost")
-    headers = endpoint.fill_headers(settings.headers, vault)
+    headers = endpoint.fill_headers(settings.headers, secret_store)
     if settings.api_key_env is not None:
-        headers["Authorization"] = f"Bearer {endpoint.read_key(vault, settings.api_key_env)}"
-    return ChatWorker(settings, card, vault, headers)
+        headers["Authorization"] = f"Bearer {endpoint.read_key(secret_store, settings.api_key_env)}"
+    return ChatWorker(settings, card, secret_store, headers)
 
 
 class ChatWorker:
     """One model behind one endpoint."""
 
-    def __init__(self, settings: ChatSettings, card: Card, vault: SecretStore, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, settings: ChatSettings, card: Card, secret_store: SecretStore, headers: Mapping[str, str]
+    ) -> None:
         self._settings = settings
         self._card = card
-        self._vault = vault
-        self._connections = HttpConnections(card, settings.base_url, settings.max_bytes, headers, vault)
+        self._secret_store = secret_store
+        self._connections = HttpConnections(card, settings.base_url, settings.max_bytes, headers, secret_store)
 
     async def perform(self, request: Request) -> Reply:
         """Ask the model; WorkerError says what went wrong and keeps the text received so far."""
@@ -214,7 +216,7 @@ class ChatWorker:
             if not response.succeeded:
                 whole = await response.error_body()
                 detail, reply.usage = _read_error_body(whole)
-                raise status_error(response.status, response.headers, detail, self._vault, error_code(whole))
+                raise status_error(response.status, response.headers, detail, self._secret_store, error_code(whole))
             try:
                 await self._read_reply(response, reply)
             except WorkerError as error:
@@ -290,18 +292,18 @@ class ChatWorker:
             case TimeoutError():
                 return WorkerError(FaultKind.TIMEOUT, f"no whole answer within {self._card.timeout:g} s")
             case _:
-                what = redact_and_clip(str(error), self._vault)
+                what = redact_and_clip(str(error), self._secret_store)
                 return WorkerError(FaultKind.BAD_REPLY, f"not what the protocol allows: {what}")
 
     def _stated_error(self, body: object) -> WorkerError:
         """Map an error that came under status 200, in a stream or in a whole reply, to a fault."""
         code = str(body.get("code")) if isinstance(body, dict) else ""
         if code == TOO_DEEP_CODE:
-            return status_error(400, {}, _error_message(body), self._vault, code)
+            return status_error(400, {}, _error_message(body), self._secret_store, code)
         if code.isdecimal() and 400 <= int(code[:4]) < 600:
-            return status_error(int(code), {}, _error_message(body), self._vault)
+            return status_error(int(code), {}, _error_message(body), self._secret_store)
         return WorkerError(
-            FaultKind.SERVER, f"the reply states an error: {redact_and_clip(_error_message(body), self._vault)}"
+            FaultKind.SERVER, f"the reply states an error: {redact_and_clip(_error_message(body), self._secret_store)}"
         )
 
     def _checked_reply(self, reply: ChatReply, messages: tuple[ChatMessage, ...], wishes: ClientOptions) -> Reply:
@@ -309,7 +311,7 @@ class ChatWorker:
         card, text, most = self._card, reply.text, output_limit(self._card, wishes)
         short = wishes.options.get("max_completion_tokens") == most
         if (objection := reply.objection(wishes, short=short)) is not None:
-            message = self._vault.redact(objection.fault.message)
+            message = self._secret_store.redact(objection.fault.message)
             fault = replace(objection.fault, message=message, partial=text or None)
             raise WorkerError.of(self._with_bill(fault, reply, messages, wishes))
         usage, stated = self._usage(reply, messages, wishes)

@@ -61,18 +61,19 @@ def join_path(base: str, path: str) -> str:
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path))
 
 
-def read_key(vault: SecretStore, variable: str) -> str:
+def read_key(secret_store: SecretStore, variable: str) -> str:
     """Return the key in this environment variable; ConfigError when a header cannot carry it."""
-    key = vault.read(variable)
+    key = secret_store.read(variable)
     if not (key.isascii() and key.isprintable()):
         raise ConfigError(f"environment variable {variable} holds characters that no HTTP header can carry")
     return key
 
 
-def fill_headers(headers: Mapping[str, str], vault: SecretStore) -> dict[str, str]:
+def fill_headers(headers: Mapping[str, str], secret_store: SecretStore) -> dict[str, str]:
     """Return the headers with each `${NAME}` replaced by the key in environment variable NAME."""
     return {
-        name: _VARIABLE.sub(lambda found: read_key(vault, found[1]), template) for name, template in headers.items()
+        name: _VARIABLE.sub(lambda found: read_key(secret_store, found[1]), template)
+        for name, template in headers.items()
     }
 
 
@@ -88,8 +89,10 @@ _MAX_PROBLEM = 300
 class HttpConnections:
     """An HTTP client that opens at the first call: only then is there an event loop, and a need for aiohttp."""
 
-    def __init__(self, card: Card, url: str, max_bytes: int, headers: Mapping[str, str], vault: SecretStore) -> None:
-        self._settings = (card, url, max_bytes, headers, vault)
+    def __init__(
+        self, card: Card, url: str, max_bytes: int, headers: Mapping[str, str], secret_store: SecretStore
+    ) -> None:
+        self._settings = (card, url, max_bytes, headers, secret_store)
         self._client: HttpClient | None = None
 
     def open(self) -> "HttpClient":
@@ -184,18 +187,18 @@ def _reject_constant(name: str) -> NoReturn:
 _LOOKAHEAD_FACTOR = 8
 
 
-def redact_and_clip(text: str, vault: SecretStore, longest: int = 300) -> str:
+def redact_and_clip(text: str, secret_store: SecretStore, longest: int = 300) -> str:
     """Return the text without keys, on one line, printable, and no longer than this many characters."""
-    line = vault.redact(" ".join(vault.scrub(text).split())[: _LOOKAHEAD_FACTOR * longest])
+    line = secret_store.redact(" ".join(secret_store.scrub(text).split())[: _LOOKAHEAD_FACTOR * longest])
     printable = "".join(letter if letter.isprintable() else "?" for letter in line[:longest])
     return printable + ("…" if len(line) > longest else "")
 
 
 def status_error(
-    status: int, headers: Mapping[str, str], detail: str, vault: SecretStore, code: str = ""
+    status: int, headers: Mapping[str, str], detail: str, secret_store: SecretStore, code: str = ""
 ) -> WorkerError:
     """Map a status to a fault; `detail` is the endpoint's message, `code` its error code."""
-    said = f"status {status}: {redact_and_clip(detail, vault)}" if detail else f"status {status}"
+    said = f"status {status}: {redact_and_clip(detail, secret_store)}" if detail else f"status {status}"
     if code == TOO_DEEP_CODE and status == 400:
         return WorkerError(FaultKind.TOO_DEEP, said)
     if status >= 500 and headers.get("x-should-retry", "").strip().lower() == "false":

@@ -53,10 +53,10 @@ class HttpSettings(BaseModel):
 Settings = HttpSettings  # the name that `config.kinds` looks up
 
 
-def build(settings: HttpSettings, card: Card, vault: SecretStore) -> "HttpWorker":
+def build(settings: HttpSettings, card: Card, secret_store: SecretStore) -> "HttpWorker":
     """Return the worker; ConfigError for an invalid schema or a missing key."""
     arguments = ToolArguments(SchemaCheck(settings.arguments, f"worker {card.name!r}: arguments"), settings.argument)
-    return HttpWorker(settings, card, vault, endpoint.fill_headers(settings.headers, vault), arguments)
+    return HttpWorker(settings, card, secret_store, endpoint.fill_headers(settings.headers, secret_store), arguments)
 
 
 class HttpWorker:
@@ -66,15 +66,15 @@ class HttpWorker:
         self,
         settings: HttpSettings,
         card: Card,
-        vault: SecretStore,
+        secret_store: SecretStore,
         headers: Mapping[str, str],
         arguments: ToolArguments,
     ) -> None:
         self._settings = settings
         self._card = card
-        self._vault = vault
+        self._secret_store = secret_store
         self._arguments = arguments
-        self._connections = HttpConnections(card, settings.url, settings.max_bytes, headers, vault)
+        self._connections = HttpConnections(card, settings.url, settings.max_bytes, headers, secret_store)
 
     async def perform(self, request: Request) -> Reply:
         """Call the tool with the arguments in the subtask."""
@@ -101,7 +101,7 @@ class HttpWorker:
             if not answer.succeeded:
                 said = await answer.error_body()
                 detail = said.decode(errors="replace")
-                raise status_error(answer.status, answer.headers, detail, self._vault, error_code(said))
+                raise status_error(answer.status, answer.headers, detail, self._secret_store, error_code(said))
             said = await answer.read_all()
             if not said.strip():
                 raise WorkerError(FaultKind.EMPTY, f"status {answer.status} without a body")
@@ -112,7 +112,7 @@ class HttpWorker:
             reply = json.loads(said)
             answer = reply if self._settings.result is None else _follow_pointer(reply, self._settings.result)
         except (ValueError, LookupError, RecursionError) as error:
-            what = redact_and_clip(f"{error} (a body of {kind})", self._vault)
+            what = redact_and_clip(f"{error} (a body of {kind})", self._secret_store)
             raise WorkerError(FaultKind.BAD_REPLY, f"not the JSON that was expected: {what}") from None
         text = answer if isinstance(answer, str) else _compact_json(answer)
         if not text.strip():

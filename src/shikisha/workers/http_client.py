@@ -142,9 +142,11 @@ class HttpResponse:
 class HttpClient:
     """One worker's connections to one address. Leaving a response before its end closes its connection."""
 
-    def __init__(self, card: Card, url: str, max_bytes: int, headers: Mapping[str, str], vault: SecretStore) -> None:
+    def __init__(
+        self, card: Card, url: str, max_bytes: int, headers: Mapping[str, str], secret_store: SecretStore
+    ) -> None:
         self._most = max_bytes
-        self._vault = vault
+        self._secret_store = secret_store
         self._proxy = proxy_for(url)
         # Callers wait for this semaphore and not for a connection, so that connecting has its own timeout.
         self._turn: AbstractAsyncContextManager[None] = (
@@ -171,7 +173,7 @@ class HttpClient:
                 async with await self._send(method, url, headers, body) as response:
                     yield HttpResponse(response, self._most)
             except aiohttp.ClientError as error:
-                raise http_failure(error, self._vault) from None
+                raise http_failure(error, self._secret_store) from None
 
     async def _send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
@@ -204,9 +206,9 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         raise ConnectionBroken(str(error)) from error
 
 
-def http_failure(error: aiohttp.ClientError, vault: SecretStore) -> WorkerError:
+def http_failure(error: aiohttp.ClientError, secret_store: SecretStore) -> WorkerError:
     """Map an exception of the HTTP library to a fault."""
-    name, text = type(error).__name__, redact_and_clip(str(error), vault)
+    name, text = type(error).__name__, redact_and_clip(str(error), secret_store)
     match error:
         case aiohttp.ClientHttpProxyError():  # its message names the proxy, which may contain a password
             return WorkerError(FaultKind.CONNECT, f"the proxy refuses: status {error.status}")

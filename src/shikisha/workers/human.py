@@ -23,7 +23,7 @@ class HumanSettings(BaseModel):
 Settings = HumanSettings  # the name that `config.kinds` looks up
 
 
-def build(settings: HumanSettings, card: Card, vault: SecretStore) -> "HumanWorker":  # noqa: ARG001 - every adapter's signature
+def build(settings: HumanSettings, card: Card, secret_store: SecretStore) -> "HumanWorker":  # noqa: ARG001 - every adapter's signature
     """Return a worker whose every call waits for a person."""
     return HumanWorker(settings.instruction)
 

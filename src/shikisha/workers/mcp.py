@@ -91,23 +91,28 @@ class ToolDescription:
         return f'schema_sha256 = "{self.sha256}"'
 
 
-def build(settings: McpSettings, card: Card, vault: SecretStore) -> "McpWorker":
+def build(settings: McpSettings, card: Card, secret_store: SecretStore) -> "McpWorker":
     """Return the worker; MissingExtra without the SDK, ConfigError for a missing key."""
     if find_spec("mcp") is None:
         raise MissingExtra("mcp", f"worker {card.name!r}")
-    env = {name: vault.read(variable) for name, variable in settings.env.items()}
-    return McpWorker(settings, card, vault, env, endpoint.fill_headers(settings.headers, vault))
+    env = {name: secret_store.read(variable) for name, variable in settings.env.items()}
+    return McpWorker(settings, card, secret_store, env, endpoint.fill_headers(settings.headers, secret_store))
 
 
 class McpWorker:
     """One tool."""
 
     def __init__(
-        self, settings: McpSettings, card: Card, vault: SecretStore, env: Mapping[str, str], headers: Mapping[str, str]
+        self,
+        settings: McpSettings,
+        card: Card,
+        secret_store: SecretStore,
+        env: Mapping[str, str],
+        headers: Mapping[str, str],
     ) -> None:
         self._settings = settings
         self._card = card
-        self._vault = vault
+        self._secret_store = secret_store
         self._env = env
         self._headers = headers
         self._session: McpSession | None = None
@@ -128,7 +133,7 @@ class McpWorker:
         """Return the tool as the server shows it now, whether or not it fits the pinned hash."""
 
         async def act(client: "Client") -> ToolDescription:
-            return _describe_tool(await _find_tool(client, self._settings.tool, self._vault), self._vault)
+            return _describe_tool(await _find_tool(client, self._settings.tool, self._secret_store), self._secret_store)
 
         return await self._use(act)
 
@@ -146,14 +151,14 @@ class McpWorker:
             opening = partial(self._open, words)
             # A slower connection counts as none: nothing was performed.
             seconds = self._card.timeout / 2
-            self._session = mcp_session.McpSession(opening, seconds, self._vault, words)
+            self._session = mcp_session.McpSession(opening, seconds, self._secret_store, words)
         try:
             async with asyncio.timeout(self._card.timeout):
                 return await self._session.use(action)
         except TimeoutError:
             raise WorkerError(FaultKind.TIMEOUT, f"no answer within {self._card.timeout:g} s") from None
         except (ValidationError, RuntimeError) as error:  # the SDK's words for results that do not fit its schemas
-            raise WorkerError(FaultKind.BAD_REPLY, redact_and_clip(str(error), self._vault)) from None
+            raise WorkerError(FaultKind.BAD_REPLY, redact_and_clip(str(error), self._secret_store)) from None
 
     async def _open(self, words: "StderrTail", stack: AsyncExitStack) -> "Client":
         """Connect, and look at the tool."""
@@ -168,7 +173,7 @@ class McpWorker:
             child = StdioServerParameters(command=settings.command, args=settings.args, env=dict(self._env))
             transport = stdio_client(child, errlog=log)
         else:
-            client = mcp_session.bounded_client(self._card, settings.max_bytes, self._headers, self._vault)
+            client = mcp_session.bounded_client(self._card, settings.max_bytes, self._headers, self._secret_store)
             http = await stack.enter_async_context(client)
             transport = streamable_http_client(
                 str(settings.url), http_client=http, max_sse_event_size=settings.max_bytes
@@ -177,7 +182,7 @@ class McpWorker:
         # The SDK validates results with jsonschema on the event loop, against a schema that the server gives: a few
         # hundred bytes of it would never come back. It has no option for that, so its public method is ours instead.
         opened.session.validate_tool_result = self._check_result  # type: ignore[method-assign]
-        self._found = _describe_tool(await _find_tool(opened, settings.tool, self._vault), self._vault)
+        self._found = _describe_tool(await _find_tool(opened, settings.tool, self._secret_store), self._secret_store)
         return opened
 
     async def _arguments(self) -> ToolArguments:
@@ -190,7 +195,7 @@ class McpWorker:
         try:
             check = await SchemaCheck.create(found.schema, f"tool {found.name!r}: inputSchema")
         except ConfigError as error:
-            raise WorkerError(FaultKind.BAD_REQUEST, redact_and_clip(str(error), self._vault)) from None
+            raise WorkerError(FaultKind.BAD_REQUEST, redact_and_clip(str(error), self._secret_store)) from None
         return ToolArguments(check, self._settings.argument)
 
     async def _check_result(self, name: str, result: "CallToolResult") -> None:
@@ -207,7 +212,7 @@ class McpWorker:
             problem = str(error)
         if problem is not None:
             raise WorkerError(
-                FaultKind.BAD_REPLY, redact_and_clip(f"what tool {name!r} returned: {problem}", self._vault)
+                FaultKind.BAD_REPLY, redact_and_clip(f"what tool {name!r} returned: {problem}", self._secret_store)
             )
 
     def _answer(self, result: "CallToolResult") -> str:
@@ -216,7 +221,7 @@ class McpWorker:
         if not texts and result.structured_content is not None:
             text = json.dumps(result.structured_content, ensure_ascii=False, separators=(",", ":"))
         if result.is_error:
-            raise WorkerError(FaultKind.TOOL_ERROR, redact_and_clip(text, self._vault))
+            raise WorkerError(FaultKind.TOOL_ERROR, redact_and_clip(text, self._secret_store))
         if len(text.encode(errors="replace")) > self._settings.max_bytes:
             raise WorkerError(FaultKind.TOO_LARGE, f"the result is larger than {self._settings.max_bytes:,} bytes")
         if not text.strip():
@@ -225,7 +230,7 @@ class McpWorker:
         return text
 
 
-async def _find_tool(client: "Client", name: str, vault: SecretStore) -> "Tool":
+async def _find_tool(client: "Client", name: str, secret_store: SecretStore) -> "Tool":
     """Return the tool of exactly this name, page by page; BAD_REQUEST lists what there is."""
     names: list[str] = []
     cursor: str | None = None
@@ -238,13 +243,13 @@ async def _find_tool(client: "Client", name: str, vault: SecretStore) -> "Tool":
         cursor = page.next_cursor
         if cursor is None:
             break
-    known = redact_and_clip(", ".join(sorted(names)) or "none", vault)
+    known = redact_and_clip(", ".join(sorted(names)) or "none", secret_store)
     raise WorkerError(FaultKind.BAD_REQUEST, f"the server has no tool {name!r}; it has: {known}")
 
 
-def _describe_tool(tool: "Tool", vault: SecretStore) -> ToolDescription:
+def _describe_tool(tool: "Tool", secret_store: SecretStore) -> ToolDescription:
     """Hash the tool's name, description and input schema."""
     whole = [tool.name, tool.description or "", tool.input_schema]
     digest = sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    description = redact_and_clip(tool.description or "", vault, _MAX_DESCRIPTION)
+    description = redact_and_clip(tool.description or "", secret_store, _MAX_DESCRIPTION)
     return ToolDescription(tool.name, description, tool.input_schema, digest, tool.output_schema)

@@ -60,7 +60,9 @@ class BoundedStream(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-def bounded_client(card: Card, max_bytes: int, headers: Mapping[str, str], vault: SecretStore) -> httpx2.AsyncClient:
+def bounded_client(
+    card: Card, max_bytes: int, headers: Mapping[str, str], secret_store: SecretStore
+) -> httpx2.AsyncClient:
     """Return a client for one server."""
 
     async def ask(request: httpx2.Request) -> None:
@@ -75,7 +77,7 @@ def bounded_client(card: Card, max_bytes: int, headers: Mapping[str, str], vault
         if response.request.method != "GET" and isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = BoundedStream(response.stream, max_bytes)
         if response.status_code in _FAILED_STATUS:  # the SDK forgets the status
-            raise status_error(response.status_code, response.headers, "", vault)
+            raise status_error(response.status_code, response.headers, "", secret_store)
 
     return httpx2.AsyncClient(
         headers=headers,
@@ -87,9 +89,9 @@ def bounded_client(card: Card, max_bytes: int, headers: Mapping[str, str], vault
     )
 
 
-def mcp_http_failure(error: httpx2.HTTPError, vault: SecretStore) -> WorkerError:
+def mcp_http_failure(error: httpx2.HTTPError, secret_store: SecretStore) -> WorkerError:
     """Map an exception of the HTTP library to a fault."""
-    name, text = type(error).__name__, redact_and_clip(str(error), vault)
+    name, text = type(error).__name__, redact_and_clip(str(error), secret_store)
     match error:
         case httpx2.ConnectTimeout() | httpx2.PoolTimeout() | httpx2.ConnectError() | httpx2.ProxyError():
             return WorkerError(FaultKind.CONNECT, f"{name}: {text}")
@@ -175,12 +177,12 @@ class McpSession:
         self,
         opening: Callable[[AsyncExitStack], Awaitable[Client]],
         seconds: float,
-        vault: SecretStore,
+        secret_store: SecretStore,
         words: StderrTail,
     ) -> None:
         self._opening = opening
         self._seconds = seconds
-        self._vault = vault
+        self._secret_store = secret_store
         self._words = words
         self._connection: _McpConnection | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -260,7 +262,7 @@ class McpSession:
             case WorkerError():
                 return cause
             case httpx2.HTTPError():
-                return mcp_http_failure(cause, self._vault)
+                return mcp_http_failure(cause, self._secret_store)
             case TimeoutError():
                 return self._not_open()
             case MCPError() if opened or cause.code != CONNECTION_CLOSED:
@@ -275,11 +277,15 @@ class McpSession:
     def _stated(self, error: MCPError) -> WorkerError:
         """Map an error that the server states to a fault."""
         kind = _FAULT_BY_CODE.get(error.code, FaultKind.SERVER)
-        return WorkerError(kind, f"the server says: {redact_and_clip(error.message, self._vault)} ({error.code})")
+        return WorkerError(
+            kind, f"the server says: {redact_and_clip(error.message, self._secret_store)} ({error.code})"
+        )
 
     def _with_words(self, what: str) -> str:
-        words = self._vault.scrub(str(self._words)).strip()[-_MAX_STDERR_TAIL:]
-        return redact_and_clip(f"{what}; its last words: {words}" if words else what, self._vault, 2 * _MAX_STDERR_TAIL)
+        words = self._secret_store.scrub(str(self._words)).strip()[-_MAX_STDERR_TAIL:]
+        return redact_and_clip(
+            f"{what}; its last words: {words}" if words else what, self._secret_store, 2 * _MAX_STDERR_TAIL
+        )
 
 
 def _fresh_error(fault: WorkerError | None) -> WorkerError:

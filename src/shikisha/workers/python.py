@@ -40,7 +40,7 @@ class PythonSettings(BaseModel):
 Settings = PythonSettings  # the name that `config.kinds` looks up
 
 
-def build(settings: PythonSettings, card: Card, vault: SecretStore) -> "PythonWorker":  # noqa: ARG001 - every adapter's signature
+def build(settings: PythonSettings, card: Card, secret_store: SecretStore) -> "PythonWorker":  # noqa: ARG001 - every adapter's signature
     """Return a worker on this process's sandbox. ConfigError when the sandbox does not withstand the probes here."""
     if settings.sandbox == "monty":
         from shikisha.sandbox.monty import shared_monty

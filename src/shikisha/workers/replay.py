@@ -33,7 +33,7 @@ class ReplaySettings(BaseModel):
 Settings = ReplaySettings  # the name that `config.kinds` looks up
 
 
-def build(settings: ReplaySettings, card: Card, vault: SecretStore) -> "ReplayWorker":  # noqa: ARG001 - every adapter's signature
+def build(settings: ReplaySettings, card: Card, secret_store: SecretStore) -> "ReplayWorker":  # noqa: ARG001 - every adapter's signature
     """Return the worker; UnknownName when the log has no such worker."""
     return ReplayWorker(open_log(settings.log), settings.worker or card.name, settings.reply)
 

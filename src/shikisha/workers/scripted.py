@@ -45,7 +45,7 @@ class ScriptedSettings(BaseModel):
 Settings = ScriptedSettings  # the name that `config.kinds` looks up
 
 
-def build(settings: ScriptedSettings, card: Card, vault: SecretStore) -> "ScriptedWorker":  # noqa: ARG001 - every adapter's signature
+def build(settings: ScriptedSettings, card: Card, secret_store: SecretStore) -> "ScriptedWorker":  # noqa: ARG001 - every adapter's signature
     """Return the fake; it keeps no requests."""
     return ScriptedWorker(
         settings.answers,

@@ -32,7 +32,7 @@ class VoteSettings(BaseModel):
 Settings = VoteSettings  # the name that `config.kinds` looks up
 
 
-def build(settings: VoteSettings, card: Card, vault: SecretStore) -> "VoteWorker":  # noqa: ARG001 - every adapter's signature
+def build(settings: VoteSettings, card: Card, secret_store: SecretStore) -> "VoteWorker":  # noqa: ARG001 - every adapter's signature
     """Return a counter of votes."""
     return VoteWorker(settings.by, settings.weights)
 

@@ -29,8 +29,7 @@ from shikisha.core.errors import (
     WorkerError,
 )
 from shikisha.core.events import AttemptFailed, AttemptFinished, CallRole, FinishReason, RunStatus
-from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
-from shikisha.engine.run_context import child_run_id
+from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord, child_run_id
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import MetadataDetail
 

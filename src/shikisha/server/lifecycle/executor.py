@@ -222,7 +222,7 @@ class RunExecutor(ABC):
             for observer in observers:
                 observer(event)
 
-        return self.engine.lent(observe, running.live.say, running, lambda: running.acknowledged)
+        return self.engine.with_observers(observe, running.live.say, running, lambda: running.acknowledged)
 
 
 def journal_unavailable() -> ApiError:

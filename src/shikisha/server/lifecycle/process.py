@@ -88,7 +88,7 @@ async def open_service(container: Container, journal_url: str = "") -> AsyncIter
 def _operator_key(container: Container) -> str | None:
     """Return the admin key that the operator chose, if they did."""
     variable = container.settings.server.admin_key_env
-    return None if variable is None else container.vault.read(variable)
+    return None if variable is None else container.secret_store.read(variable)
 
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -259,7 +259,7 @@ def run_server(container: Container, journal_url: str, ready: Callable[[RunServi
     """Serve in this process, on uvloop where there is one."""
     listening = listening_socket(container.settings.server)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    logs.configure_logging(container.vault, container.settings.telemetry.log)
+    logs.configure_logging(container.secret_store, container.settings.telemetry.log)
     _fit_limits(container)
     with (
         listening,

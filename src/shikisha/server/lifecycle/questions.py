@@ -117,7 +117,7 @@ async def check_decision(
     service: RunService, by: Principal, asking: PersonQuestion, decision: Decision
 ) -> QuestionAnswered:
     """Return a decision as it is to be written down; ApiError and TaskError as with `answer`."""
-    scrub = service.container.vault.scrub
+    scrub = service.container.secret_store.scrub
     said = Decision(decision.approved, actor_name(by), scrub(decision.text), decision.via, scrub(decision.remark))
     if asking.served.state not in {ServedState.WAITING, ServedState.OPEN}:
         raise ApiError(409, f"run {asking.served.run} was stopped: it waits for nobody", ClosedReason.OVER)

@@ -291,11 +291,11 @@ def _text_beside_calls(tracker: ProgressTracker) -> Iterable[AnswerPiece]:
         yield AnswerPiece(text[len(tracker.text) :])
 
 
-def can_stream(task: Task, conductor: Conductor, oversight: AutonomyPolicy) -> bool:
+def can_stream(task: Task, conductor: Conductor, autonomy_policy: AutonomyPolicy) -> bool:
     """Whether no schema and no reviewer comes between such a run's answer and its client."""
     if task.answer_schema is not None:
         return False
-    return not may_be_reviewed(oversight.of(task, conductor.name))
+    return not may_be_reviewed(autonomy_policy.of(task, conductor.name))
 
 
 def may_be_reviewed(autonomy: AutonomyClass) -> bool:
@@ -315,13 +315,13 @@ def streamable_workers(pool: Pool) -> Callable[[str], bool]:
 WITHHELD_TEXT = "(withheld until a person lets the answer pass)"
 
 
-def awaits_review(run: Run, oversight: AutonomyPolicy) -> bool:
+def awaits_review(run: Run, autonomy_policy: AutonomyPolicy) -> bool:
     """Whether a person has to review the answer of this root run, and has not approved it."""
     if run.answer is not None:
         return False
     if any(asked.asks is QuestionKind.REVIEW for asked in run.asked.values()):
         return True
-    autonomy = oversight.of(run.task, run.started.conductor)
+    autonomy = autonomy_policy.of(run.task, run.started.conductor)
     return may_be_reviewed(autonomy) and (run.finished is None or autonomy.mode is AutonomyMode.REVIEW)
 
 
@@ -345,9 +345,9 @@ async def visible_family(service: RunService, by: Principal, name: str) -> dict[
     return found
 
 
-def visible_run(run: Run, events: Iterable[Event], oversight: AutonomyPolicy) -> Run:
+def visible_run(run: Run, events: Iterable[Event], autonomy_policy: AutonomyPolicy) -> Run:
     """Return a run without the texts that clients may not see before a review."""
-    return Run.fold(map(withhold_texts, events)) if awaits_review(run, oversight) else run
+    return Run.fold(map(withhold_texts, events)) if awaits_review(run, autonomy_policy) else run
 
 
 def withhold_texts(event: Event) -> Event:

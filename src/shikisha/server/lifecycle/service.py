@@ -24,11 +24,11 @@ from shikisha.core.budget import Amount
 from shikisha.core.call import REQUEST_DEPTH
 from shikisha.core.errors import IdempotencyConflict, JournalUnavailable, ServerFenced, ShikishaError, UnknownRun
 from shikisha.core.events import Event, QuestionAnswered, RunFinished, RunPaused, RunStatus
-from shikisha.core.run import Attempt, Run
+from shikisha.core.run import Attempt, Run, new_run_id
+from shikisha.core.run import root_run_id as root_run_id
 from shikisha.engine.conductor import Conductor
-from shikisha.engine.engine import Engine, new_run_id
+from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Pool
-from shikisha.engine.run_context import root_run_id as root_run_id
 from shikisha.journal import Journal
 from shikisha.server.chat.models import ModelCatalog
 from shikisha.server.http.api_errors import ApiError
@@ -51,8 +51,8 @@ class RunRecovery(RunExecutor):
         self.container = container
         self.store = store
         self.recorder = ServedRunRecorder(journal, store, self.running)
-        engine = Engine(self.recorder, vault=container.vault, guarded=container.guarded_labels)
-        self.engine = engine.overseen(container.autonomy_policy(container.settings.server.approval_timeout))
+        engine = Engine(self.recorder, secret_store=container.secret_store, guarded_labels=container.guarded_labels)
+        self.engine = engine.with_autonomy(container.autonomy_policy(container.settings.server.approval_timeout))
         self._casts: OrderedDict[tuple[str, tuple[str, ...]], tuple[Pool, Conductor]] = OrderedDict()
         self._late: dict[str, list[Event]] = {}  # answers that came while a run was being read
 
@@ -136,7 +136,7 @@ class RunRecovery(RunExecutor):
             pool, conductor = self.cast(served.conductor, past.started.pool)
             conductor = conductor_of_request(conductor, served.api, served.wire, len(pool))
         except ShikishaError as error:  # the configuration has changed: the run ends with the reason
-            why = self.container.vault.scrub(f"cannot go on: {error}")
+            why = self.container.secret_store.scrub(f"cannot go on: {error}")
             end = RunFinished(run=name, at=time(), status=RunStatus.FAILED, why=why)
             return self._finish_unperformed(live, ServedState.ENDED, RunStatus.FAILED, amounts, end)
         # The engine counts a call in flight with the event that ends it, once the run is resumed.
@@ -250,7 +250,7 @@ class RunService(RunRecovery):
             said = f"{len(self.running)} runs are in progress, which is the limit of this server"
             raise ApiError(429, said, "too_many_runs", wait=1)
         REQUEST_DEPTH.set(order.depth)
-        order = order.scrubbed(self.container.vault.scrub)
+        order = order.scrubbed(self.container.secret_store.scrub)
         pool, conductor = self.cast(order.conductor, order.pool)
         budget = await self.key_budgets.admit(order.by)
         name = new_run_id()
@@ -281,7 +281,7 @@ class RunService(RunRecovery):
     async def answer(self, answered: QuestionAnswered) -> LiveRun | None:
         """Record an answer, and resume the run that waits for it."""
         root = root_run_id(answered.run)
-        answered = replace(answered, text=self.container.vault.scrub(answered.text))
+        answered = replace(answered, text=self.container.secret_store.scrub(answered.text))
         self.recorder.add(answered)
         running = self.running.get(root)
         if running is not None:

@@ -42,10 +42,12 @@ _LIBRARY_LOGGERS = (
 LogFields = Mapping[str, str | int | float | None]
 
 
-def configure_logging(vault: SecretStore, level: str = "info", stream: TextIO | None = None) -> Callable[[], None]:
+def configure_logging(
+    secret_store: SecretStore, level: str = "info", stream: TextIO | None = None
+) -> Callable[[], None]:
     """Log to this stream from now on; return what puts everything back as it was."""
     root, handler = logging.getLogger(), logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter(vault))
+    handler.setFormatter(JsonFormatter(secret_store))
     before = root.handlers[:], root.level
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -64,9 +66,9 @@ def configure_logging(vault: SecretStore, level: str = "info", stream: TextIO | 
 class JsonFormatter(logging.Formatter):
     """A record as a line of JSON; `extra={"said": {...}}` adds members."""
 
-    def __init__(self, vault: SecretStore) -> None:
+    def __init__(self, secret_store: SecretStore) -> None:
         super().__init__()
-        self._vault = vault
+        self._secret_store = secret_store
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -86,7 +88,7 @@ class JsonFormatter(logging.Formatter):
     def _clean(self, value: object) -> object:
         if not isinstance(value, str):
             return value
-        return _SECRET_PATTERN.sub(rf"\1{MASK}", self._vault.scrub(value))
+        return _SECRET_PATTERN.sub(rf"\1{MASK}", self._secret_store.scrub(value))
 
 
 def _record_message(record: logging.LogRecord) -> str:

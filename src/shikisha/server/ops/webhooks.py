@@ -55,9 +55,9 @@ class WebhookReceiver:
     waiting: "asyncio.Queue[Event]" = field(default_factory=lambda: asyncio.Queue(_MAX_QUEUE), repr=False)
 
     @classmethod
-    def of(cls, place: int, table: WebhookTable, vault: SecretStore) -> "WebhookReceiver":
+    def of(cls, place: int, table: WebhookTable, secret_store: SecretStore) -> "WebhookReceiver":
         """Return the receiver that a table describes; ConfigError when its secret or its address is not there."""
-        url = vault.read(table.url_env) if table.url_env else table.url or ""
+        url = secret_store.read(table.url_env) if table.url_env else table.url or ""
         try:
             host = urlsplit(url).hostname
         except ValueError:
@@ -65,7 +65,7 @@ class WebhookReceiver:
         if not url.startswith(("http://", "https://")) or not host:
             raise ConfigError(f"webhooks[{place}]: {table.url_env} holds no URL")
         return cls(
-            f"webhook {place} ({host})", url, _signing_key(vault.read(table.secret_env), table.secret_env), table
+            f"webhook {place} ({host})", url, _signing_key(secret_store.read(table.secret_env), table.secret_env), table
         )
 
 
@@ -82,8 +82,10 @@ class WebhookSender:
     @classmethod
     def of(cls, service: RunService) -> "WebhookSender":
         """Return those of the service's configuration; ConfigError when one cannot be used."""
-        settings, vault = service.container.settings, service.container.vault
-        return cls(service, [WebhookReceiver.of(place, table, vault) for place, table in enumerate(settings.webhooks)])
+        settings, secret_store = service.container.settings, service.container.secret_store
+        return cls(
+            service, [WebhookReceiver.of(place, table, secret_store) for place, table in enumerate(settings.webhooks)]
+        )
 
     def note(self, event: Event) -> None:
         """Queue an event for the receivers that want it."""

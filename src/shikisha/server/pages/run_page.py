@@ -508,7 +508,7 @@ async def give_feedback(run: str, session: RunnerLogin, service: Service, form: 
     remark, right = form_text(form, "note"), form_text(form, "right") == "yes"
     if len(remark) > _MAX_REMARK or storage_problem(remark):
         raise TaskError(f"a remark has at most {_MAX_REMARK:,} characters, and none that cannot be kept")
-    said = service.container.vault.scrub(remark)
+    said = service.container.secret_store.scrub(remark)
     service.recorder.add(feedback_event(run, float(right), said, actor_name(session.by)))
     await service.journal.flush()
     return redirect(f"{UI_ROOT}/runs/{run}#answer")

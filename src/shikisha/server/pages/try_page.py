@@ -146,7 +146,7 @@ async def propose_plan(service: RunService, order: AuthorizedRun) -> PlanView:
     budget = await service.key_budgets.admit(order.by)
     try:
         budget.count_request()
-        engine = service.engine.lent(purse=budget).apart(MemoryRecorder())
+        engine = service.engine.with_observers(shared_budget=budget).with_recorder(MemoryRecorder())
         run = await engine.run(order.task, pool, recorder, order.caps)
     finally:
         budget.release()

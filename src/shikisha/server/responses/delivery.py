@@ -71,7 +71,7 @@ def response_object(
     found: StoredResponse,
     course: ResponseBuilder,
     spent: RunUsage | None,
-    oversight: AutonomyPolicy,
+    autonomy_policy: AutonomyPolicy,
     url: str | None = None,
 ) -> ResponseObject:
     """Return the response object; `spent` None: what it used is not known yet."""
@@ -104,7 +104,9 @@ def response_object(
         top_p=asked.top_p,
         usage=ResponseUsage.model_validate(spent.response_fields()) if over and spent is not None else None,
         user=asked.user,
-        shikisha=run_metadata(visible_run(run, course.events, oversight), found.kept.detail, url) if over else None,
+        shikisha=run_metadata(visible_run(run, course.events, autonomy_policy), found.kept.detail, url)
+        if over
+        else None,
     )
 
 

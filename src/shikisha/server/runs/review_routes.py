@@ -174,7 +174,7 @@ async def give_feedback(request: Request, by: RunPrincipal) -> FeedbackInfo:
     service: RunService = request.app.state.service
     said = validate_as(await read_json(request), FeedbackRequest)
     await _check_judgeable(service, by, said.run)
-    scrub = service.container.vault.scrub
+    scrub = service.container.secret_store.scrub
     word = feedback_event(said.run, said.worth, scrub(said.remark), actor_name(by))
     service.recorder.add(word)
     await service.journal.flush()
@@ -214,7 +214,7 @@ async def roll_back(request: Request, run: RunIdPath, by: ApproverPrincipal) -> 
     service: RunService = request.app.state.service
     said = validate_as(await read_json(request), RollbackRequest)
     past = await _own_run(service, by, run)
-    requested = RollbackOrder(actor_name(by), service.container.vault.scrub(said.remark), again=True)
+    requested = RollbackOrder(actor_name(by), service.container.secret_store.scrub(said.remark), again=True)
     return rollback_info(await roll_back_run(service, by, past, requested, said.dollars))
 
 
@@ -230,7 +230,7 @@ async def roll_back_run(
     budget = service.key_budgets.budget_of_key(by.key)
     try:
         pool = service.container.pool(past.started.pool)
-        run = await service.engine.lent(purse=budget).undo(past.id, pool, requested, caps)
+        run = await service.engine.with_observers(shared_budget=budget).undo(past.id, pool, requested, caps)
     except (ConfigError, RunErased) as error:
         service.store.mark(past.id, served.state)
         await service.journal.flush()

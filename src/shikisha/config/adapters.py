@@ -1,7 +1,7 @@
-"""The registry of adapters: which kinds of workers and checks there are, the module that builds each, and the extras.
+"""The registry of adapters: the kinds of workers, checks and guards, the module that builds each, and the extras.
 
 The module of a worker has a pydantic model named `...Settings`, and `build(settings, card, secret_store)`; that of a
-check has one and `build(settings, name)`. A table is validated at once against the shared keys and the adapter's.
+check or guard has one and `build(settings, name)`. A table is validated against the shared keys and the adapter's.
 Invariant: what is not in these tables cannot be configured, and there is no plug-in discovery. An adapter's module is
 imported when its kind is used, because some need an optional library.
 """
@@ -15,12 +15,16 @@ from typing import Protocol, cast
 
 from pydantic import BaseModel, Field, create_model
 
-from shikisha.config.settings import BudgetTable, CheckTable, ConfigTable, WorkerTable
+from shikisha.config.settings import BudgetTable, CheckTable, ConfigTable, GuardTable, WorkerTable
 from shikisha.core import toml
 from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
 from shikisha.core.secrets import SecretStore
+from shikisha.core.tools import ToolEffect
 from shikisha.engine.checker import Check
+from shikisha.engine.guards import Guard
 from shikisha.engine.worker import Card, Worker
+from shikisha.guards.grounded import GroundedGuard
+from shikisha.guards.tool_filter import ToolFilter
 
 CONDUCTOR, HUMAN = "conductor", "human"
 _UPPERCASE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*", re.ASCII)
@@ -54,6 +58,10 @@ WORKER_KINDS: Mapping[str, WorkerKind] = {
 
 CHECK_MODULES: Mapping[str, str] = {
     kind: f"shikisha.checks.{kind}" for kind in ("fixed", "json_schema", "length", "opinion", "pattern", "predicate")
+}
+
+GUARD_MODULES: Mapping[str, str] = {
+    kind: f"shikisha.guards.{kind}" for kind in ("expects", "grounded", "once", "reaches", "unchanged")
 }
 
 # The libraries of each optional extra without which its features cannot work.
@@ -92,6 +100,16 @@ class CheckAdapter(Protocol):
         ...
 
 
+class GuardAdapter(Protocol):
+    """What the module of a guard exposes, besides its settings."""
+
+    __name__: str
+
+    def build(self, settings: BaseModel, name: str) -> Guard:
+        """Build the guard."""
+        ...
+
+
 class ChildRunSettings(ConfigTable):
     """A child run as a worker: its conductor, its pool, and its own caps."""
 
@@ -116,7 +134,14 @@ def check_module(kind: str) -> CheckAdapter:
     return cast("CheckAdapter", import_module(CHECK_MODULES[kind]))
 
 
-def settings_of(module: WorkerAdapter | CheckAdapter) -> type[BaseModel]:
+def guard_module(kind: str) -> GuardAdapter:
+    """Import a kind of guard; UnknownName when there is none."""
+    if kind not in GUARD_MODULES:
+        raise UnknownName("kind of guard", kind, GUARD_MODULES)
+    return cast("GuardAdapter", import_module(GUARD_MODULES[kind]))
+
+
+def settings_of(module: WorkerAdapter | CheckAdapter | GuardAdapter) -> type[BaseModel]:
     """Return the keys of an adapter: the one pydantic model of its module whose name ends in `Settings`."""
     own = [each for name, each in vars(module).items() if name.endswith("Settings")]
     models = {each for each in own if isinstance(each, type) and each.__module__ == module.__name__}
@@ -136,11 +161,43 @@ def check_table(kind: str) -> type[CheckTable]:
     return create_model(f"{kind} check", __base__=(CheckTable, cast("type[CheckTable]", own)))
 
 
+def guard_table(kind: str) -> type[GuardTable]:
+    """Return the model of [[workers.NAME.guards]] for a kind."""
+    own = settings_of(guard_module(kind))
+    return create_model(f"{kind} guard", __base__=(GuardTable, cast("type[GuardTable]", own)))
+
+
 def read_worker(name: str, data: Mapping[str, object], file: str) -> WorkerTable:
-    """Validate [workers.NAME]."""
+    """Validate [workers.NAME], its guards included."""
     kind = _read_kind(data, WORKER_KINDS, f"{file}: workers.{name}", "worker")
     _refuse_secrets(data, f"{file}: workers.{name}")
-    return toml.validate_model(worker_table(kind), data, file, f"workers.{name}")
+    table = toml.validate_model(worker_table(kind), data, file, f"workers.{name}")
+    build_guards(table.guards, ToolEffect.UNKNOWN, file, f"workers.{name}")
+    return table
+
+
+def build_guards(
+    tables: Sequence[Mapping[str, object]], effect: ToolEffect, file: str, owner: str
+) -> tuple[Guard, ...]:
+    """Return the guards of a tool, in order; ConfigError names the table and key that is wrong.
+
+    A tool that is known to write is guarded by `grounded` first, unless a table of that kind says otherwise.
+    """
+    guards: list[Guard] = []
+    kinds: set[str] = set()
+    for place, data in enumerate(tables):
+        where = f"{owner}.guards[{place}]"
+        kind = _read_kind(data, GUARD_MODULES, f"{file}: {where}", "guard")
+        table = toml.validate_model(guard_table(kind), data, file, where)
+        module = guard_module(kind)
+        with toml.error_location(f"{file}: {where}"):
+            guard = module.build(own_settings(settings_of(module), table), table.name or kind)
+        kinds.add(kind)
+        if table.enabled:
+            guards.append(ToolFilter(guard, table.tools) if table.tools else guard)
+    if effect is ToolEffect.WRITE and "grounded" not in kinds:
+        guards.insert(0, GroundedGuard())
+    return tuple(guards)
 
 
 def read_check(name: str, data: Mapping[str, object], file: str) -> CheckTable:

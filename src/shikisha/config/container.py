@@ -24,10 +24,12 @@ from shikisha.core.budget import FREE, Caps
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.messages import MediaKind
 from shikisha.core.secrets import SecretStore
+from shikisha.core.tools import ToolEffect
 from shikisha.core.visibility import join_labels
 from shikisha.engine.autonomy import AutonomyPolicy
 from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import Conductor
+from shikisha.engine.guards import Guard
 from shikisha.engine.pool import Member, Pool, without_strangers
 from shikisha.engine.worker import ApprovalMode, Card, Worker
 from shikisha.telemetry import conventions, make_observer
@@ -190,7 +192,8 @@ class Container:
             card = self._card(name, table)
             worker = self._child_run(table, chosen) if table.kind == adapters.CONDUCTOR else self._adapter(card, table)
             undo = self._compensation(table, chosen) if table.compensate else None
-            return Member(card, worker, tuple(self._handoff(entry) for entry in table.checks), undo)
+            handoffs = tuple(self._handoff(entry) for entry in table.checks)
+            return Member(card, worker, handoffs, undo, self._guards(name, table))
 
     def _compensation(self, table: WorkerTable, chosen: Sequence[str]) -> Member:
         """Return the worker that compensates this one. It need not be in the pool, because only rollbacks call it."""
@@ -243,6 +246,11 @@ class Container:
                 raise ConfigError("a child run cannot give an opinion: name a worker that makes its own calls")
             check = module.build(own, entry.check)
         return OutputCheck(check, entry.on_fail, entry.redo)
+
+    def _guards(self, name: str, table: WorkerTable) -> tuple[Guard, ...]:
+        """Return the guards of a worker that agents call as a tool."""
+        effect = ToolEffect(getattr(table, "effect", None) or ToolEffect.UNKNOWN)
+        return adapters.build_guards(table.guards, effect, self.file, f"workers.{name}")
 
     def _endpoint(self, name: str, find: Callable[[str], Member]) -> PlannerEndpoint:
         if name not in self.names:

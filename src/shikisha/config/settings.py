@@ -187,6 +187,21 @@ class WorkerTable(ConfigTable):
     checks: tuple[HandoffEntry, ...] = Field(
         default=(), description="checks that an answer must pass before later steps see it, by name in [checks]"
     )
+    guards: tuple[dict[str, object], ...] = Field(
+        default=(),
+        description="guards that decide on each call an agent makes of this tool, as tables [[workers.NAME.guards]]",
+    )
+
+
+class GuardTable(ConfigTable):
+    """[[workers.NAME.guards]]: the keys of every kind of guard."""
+
+    kind: str = Field(description="what the guard looks at: grounded, expects, unchanged, reaches or once")
+    name: str = Field(default="", description="the guard's name in journals and refusals; by default its kind")
+    tools: tuple[str, ...] = Field(
+        default=(), description="the tools of a catalogue that it guards, as in `delete_*`; by default all of them"
+    )
+    enabled: bool = Field(default=True, description="false switches the guard off, the default `grounded` too")
 
 
 class CheckTable(ConfigTable):

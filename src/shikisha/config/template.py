@@ -126,14 +126,19 @@ def config_schema() -> Mapping[str, object]:
     """Return the schema of the whole file (JSON Schema 2020-12)."""
     workers = {kind: adapters.worker_table(kind) for kind in adapters.WORKER_KINDS}
     checks = {kind: adapters.check_table(kind) for kind in adapters.CHECK_MODULES}
-    models: list[type[BaseModel]] = [ShikishaSettings, *workers.values(), *checks.values()]
+    guards = {kind: adapters.guard_table(kind) for kind in adapters.GUARD_MODULES}
+    models: list[type[BaseModel]] = [ShikishaSettings, *workers.values(), *checks.values(), *guards.values()]
     references, whole = models_json_schema([(model, "validation") for model in models], ref_template="#/$defs/{model}")
     places = {model: references[model, "validation"]["$ref"].rpartition("/")[2] for model in models}
     definitions = whole["$defs"]
     settings = definitions.pop(places[ShikishaSettings])
-    for key, tables in (("workers", workers), ("checks", checks)):
+    for tables in (workers, checks, guards):
         for kind, model in tables.items():
             definitions[places[model]]["properties"]["kind"] |= {"const": kind}
+    guard_entries = {"oneOf": [{"$ref": f"#/$defs/{places[model]}"} for model in guards.values()]}
+    for model in workers.values():
+        definitions[places[model]]["properties"]["guards"]["items"] = guard_entries
+    for key, tables in (("workers", workers), ("checks", checks)):
         entries = [{"$ref": f"#/$defs/{places[model]}"} for model in tables.values()]
         settings["properties"][key]["additionalProperties"] = {"oneOf": entries}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **settings, "$defs": definitions}

@@ -1,0 +1,92 @@
+"""Every id and address in a call that changes something must have been shown in this run.
+
+A language model that was not shown an id writes one that looks right, and the write lands on a stranger. Invariant: an
+identifier passes only when the user wrote it, or a tool's result of this run shows it; what cannot be read is refused.
+Deliberately absent: whether it is the right one of those that were shown (`expects`), and text that names nothing.
+"""
+
+from collections.abc import Iterator
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shikisha.core.text import one_line
+from shikisha.engine.guards import PASSED, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
+from shikisha.guards.evidence import (
+    CONTENT,
+    NAVIGATION,
+    ArgumentValue,
+    Evidence,
+    gather_evidence,
+    identifiers,
+    read_arguments,
+)
+
+_MAX_NAMED = 5  # identifiers that a refusal names
+
+
+class GroundedSettings(BaseModel):
+    """What must have been shown, and who may have shown it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    arguments: tuple[str, ...] = Field(
+        default=(), description="further arguments whose text must have been shown, as in `subject`"
+    )
+    sources: tuple[str, ...] = Field(
+        default=(),
+        description="who may have shown it: `question`, `steps`, or names of tools; by default all of them",
+    )
+    whole: bool = Field(
+        default=False,
+        description="an identifier inside a longer text of a result, such as a message's body, counts as not shown",
+    )
+
+
+def build(settings: GroundedSettings, name: str) -> "GroundedGuard":
+    """Return the guard."""
+    return GroundedGuard(settings, name)
+
+
+class GroundedGuard:
+    """Refuses a call with an identifier that nothing in this run has shown."""
+
+    def __init__(self, settings: GroundedSettings | None = None, name: str = "grounded") -> None:
+        self.name = name
+        self._settings = settings or GroundedSettings()
+
+    async def before(self, call: GuardedCall, situation: GuardSituation) -> GuardDecision:
+        """Look up each identifier among what was shown."""
+        return self.decide(call, gather_evidence(situation))
+
+    async def after(self, call: GuardedCall, outcome: ToolOutcome, situation: GuardSituation) -> GuardDecision:  # noqa: ARG002 - the port's signature
+        """Have no opinion: what was done is done."""
+        return PASSED
+
+    def decide(self, call: GuardedCall, evidence: Evidence) -> GuardDecision:
+        """Return the decision on a call, given what was shown so far."""
+        if not call.tool.writes:
+            return PASSED
+        try:
+            values = read_arguments(call.arguments, call.tool.schema)
+        except ValueError as error:
+            return GuardDecision(passed=False, reason=f"the arguments cannot be checked: {error}", failure=CONTENT)
+        missing = [found for value in values for found in self._missing(value, evidence)]
+        if not missing:
+            return PASSED
+        return GuardDecision(passed=False, reason=self._reason(missing), failure=NAVIGATION)
+
+    def _missing(self, value: ArgumentValue, evidence: Evidence) -> Iterator[tuple[str, str]]:
+        """Yield what in an argument was not shown, with the argument's place."""
+        settings = self._settings
+        wanted = list(identifiers(value))
+        if value.path.split(".")[0].split("[")[0] in settings.arguments:
+            wanted.append(value.text)
+        for each in wanted:
+            if evidence.find(each, settings.sources, whole=settings.whole) is None:
+                yield value.path, each
+
+    def _reason(self, missing: list[tuple[str, str]]) -> str:
+        named = ", ".join(f"{path} = {one_line(text, 80)!r}" for path, text in missing[:_MAX_NAMED])
+        more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
+        by = f" by {', '.join(self._settings.sources)}" if self._settings.sources else " in this run"
+        return f"not shown{by}: {named}{more}. Look it up with a tool first and use exactly what it returns."

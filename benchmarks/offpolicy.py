@@ -247,7 +247,7 @@ def learned(half: Half, logs: int) -> Iterator[Learned]:
         for seed in range(logs):
             panel = draw(half.train, np.random.default_rng([seed, 7]))
             begun = perf_counter()
-            policy = fit_partial_log(panel, seed)
+            policy = fit_partial_log(panel, seed).policy
             seconds = perf_counter() - begun
             areas = {rung.name: _area(half, policy.parts, rung.dial, half.unit) for rung in policy.rungs}
             kept_area, policy_area, evidence = areas[policy.kept], areas.get(POLICY, np.nan), policy.rung().evidence

@@ -1,6 +1,8 @@
 """Coverage: whether a log is full or partial, why pairs are missing, and what is said of it in words."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -165,3 +167,20 @@ def test_recorded_logs_are_full(folder: str, workers: tuple[str, ...]) -> None:
         pytest.skip("the recorded answers are not here")
     held = build_outcome_matrix(OutcomeLog.read(RECORDED / folder), workers)
     assert log_quality.measure_coverage(held).kind is LogKind.FULL
+
+
+def test_right_answers_of_another_kind_than_most_are_read(tmp_path: Path) -> None:
+    tasks, outcomes = [], []
+    for number in range(20):
+        words = number % 5 == 0
+        kind = {"answer_kind": None if words else "number", "answer": "ruby" if words else "7"}
+        tasks.append({"task_id": f"t{number}", "domain": "mixed", "prompt": f"{number}?", **kind})
+        outcomes += [
+            {"task_id": f"t{number}", "worker": name, "score": 1.0, "answer": "Ruby" if words else "7"}
+            for name in ("ann", "bob")
+        ]
+    for name, rows in (("tasks", tasks), ("outcomes", outcomes)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    held = build_outcome_matrix(OutcomeLog.read(tmp_path))
+    assert held.types.forms == ("text",)
+    assert (held.codes == 0).all()  # all agree, and none has no answer

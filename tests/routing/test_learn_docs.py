@@ -43,7 +43,7 @@ def test_every_command_of_the_page_works_in_its_order(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     write(panel(tasks=MIN_TASKS + 10), tmp_path / "outcomes")
     (tmp_path / "shikisha.toml").write_text(POOL)
-    asyncio.run(perform(tmp_path / "runs.db", 12))
+    asyncio.run(perform(tmp_path / "runs.db", 60))
     commands = [shlex.split(line)[1:] for block in blocks("sh") for line in block.splitlines()]
     assert [command[0] for command in commands] == ["learn", "policy", "run", "eval", "policy", "learn"]
     for command in commands:

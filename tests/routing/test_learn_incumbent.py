@@ -19,7 +19,7 @@ from shikisha.engine.engine import Engine
 from shikisha.evals.graders import grade_from_score
 from shikisha.evals.reward import grade_events
 from shikisha.journal import open_journal
-from shikisha.routing.fit.baselines import MIN_COMPARED_TASKS
+from shikisha.routing.fit.incumbents import MIN_COMPARED_TASKS
 from shikisha.routing.policy_file import load_policy
 from shikisha.simulation.baseline_conductors import RULES
 from shikisha.simulation.task_generator import generate_tasks
@@ -67,18 +67,17 @@ def test_a_journal_of_plans_is_refused_and_nothing_is_written(tmp_path: Path) ->
     assert not out.exists()
 
 
-def a_log(folder: Path, scores: Mapping[int, float], parted: int = 1, *, more: int = 0) -> Path:
-    """A full log of two workers, and graded runs of `lm:planner` on its tasks; `more` further runs of one step."""
+def a_log(folder: Path, scores: Mapping[int, float], parted: int = 1, *, more: float | None = None) -> Path:
+    """A full log of two workers, and graded runs of `lm:planner` on its tasks; `more`: another's, with this score."""
     write(panel(WORKERS, TASKS, seed=4), folder)
     ids = [json.loads(line)["task_id"] for line in (folder / "tasks.jsonl").read_text().splitlines()]
     rows = [
         {"conductor": "lm:planner", "task_id": ids[place], "parted": parted, "score": score, "cost_usd": 0.02}
         for place, score in scores.items()
     ]
-    rows += [
-        {"conductor": "fixed:single", "task_id": ids[0], "parted": 0, "score": None, "cost_usd": None}
-        for _ in range(more)
-    ]
+    if more is not None:
+        other = {"conductor": "fixed:single", "parted": 0, "score": more, "cost_usd": 0.01}
+        rows += [{**other, "task_id": task} for task in ids]
     (folder / "conducted.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
@@ -117,11 +116,33 @@ def test_what_is_worse_or_too_little_known_is_not_written(
     assert not out.exists()
 
 
+def test_a_conductor_of_one_step_plans_is_compared_with_too(tmp_path: Path) -> None:
+    out = tmp_path / "one.policy"
+    said = learn(
+        str(a_log(tmp_path / "log", dict.fromkeys(range(TASKS), 1.0), parted=0)),
+        "--out",
+        str(out),
+        code=ExitCode.CONFIG,
+    )
+    assert "lm:planner, was right in 100.0% of 90 tasks" in said
+    assert "It is no better on 90 tasks." in said
+    assert not out.exists()
+
+
+def test_a_part_of_the_tasks_that_nobody_knows_how_it_was_chosen_is_no_comparison(tmp_path: Path) -> None:
+    log = a_log(tmp_path / "log", dict.fromkeys(range(60), 0.0))
+    with (log / "conducted.jsonl").open("a") as file:
+        elsewhere = {"conductor": "lm:planner", "task_id": None, "parted": 1, "score": 1.0, "cost_usd": 0.02}
+        file.write("".join(json.dumps(elsewhere) + "\n" for _ in range(60)))
+    said = learn(str(log), "--out", str(tmp_path / "new.policy"), code=ExitCode.CONFIG)
+    assert "only 60 of 120 graded tasks of its runs were also done by every worker alone" in said
+    assert not (tmp_path / "new.policy").exists()
+
+
 @pytest.mark.full
-def test_runs_of_one_whole_step_and_a_few_trials_are_no_conductor_in_force(tmp_path: Path) -> None:
-    scores = dict.fromkeys(range(TASKS), 1.0)
-    learn(str(a_log(tmp_path / "one", scores, parted=0)), "--out", str(tmp_path / "one.policy"))
-    learn(str(a_log(tmp_path / "two", {0: 1.0}, more=30)), "--out", str(tmp_path / "two.policy"))
+def test_a_few_trials_are_no_conductor_in_use(tmp_path: Path) -> None:
+    log = a_log(tmp_path / "two", {0: 1.0}, more=0.2)
+    learn(str(log), "--out", str(tmp_path / "two.policy"))
 
 
 def test_workers_that_somebody_chose_for_their_tasks_are_not_taken_for_as_good_elsewhere(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_first_asks_without_a_score_are_said_not_to_stand_for_the_tasks() -> Non
 
 def test_the_rule_of_a_log_with_turns_is_the_one_of_the_full_log() -> None:
     many, fresh = panel(WORKERS, 3000, alike=0.6), panel(WORKERS, 3000, alike=0.6, seed=9)
-    policy = fit_partial_log(step_by_step(many, np.full(3, 1 / 3)))
+    policy = fit_partial_log(step_by_step(many, np.full(3, 1 / 3))).policy
     rule = policy.parts[0]
     assert isinstance(rule, TableRule)
     assert rule.success[:2] == pytest.approx(np.array([[0.75, 0.6, 0.8], [0.5, 0.7, 0.8]]), abs=0.07)
@@ -219,7 +219,7 @@ def test_the_rule_of_a_log_with_turns_is_the_one_of_the_full_log() -> None:
 def test_sequences_carry_a_policy_that_asks_several() -> None:
     unlike = {"one": Made(0.65, 0.1), "two": Made(0.65, 0.1), "three": Made(0.7, 1.0)}
     log = step_by_step(panel(unlike, 3000), np.full(3, 1 / 3))
-    policy, fresh = fit_partial_log(log), panel(unlike, 3000, seed=8)
+    policy, fresh = fit_partial_log(log).policy, panel(unlike, 3000, seed=8)
     evidence = policy.rung(POLICY).evidence
     assert evidence is not None
     for point in policy.rung(POLICY).dial.points:
@@ -229,7 +229,7 @@ def test_sequences_carry_a_policy_that_asks_several() -> None:
 
 def test_where_no_further_ask_was_left_to_chance_no_other_way_of_asking_is_promised() -> None:
     unlike = {"one": Made(0.65, 0.1), "two": Made(0.65, 0.1), "three": Made(0.7, 1.0)}
-    policy = fit_partial_log(second_opinions(panel(unlike, 2000), 0, 2, chances=(0.0, 1.0)))
+    policy = fit_partial_log(second_opinions(panel(unlike, 2000), 0, 2, chances=(0.0, 1.0))).policy
     notes = "\n".join(policy.about.notes)
     assert [rung.name for rung in policy.rungs] == [TABLE]
     assert "no further ask was random" in notes

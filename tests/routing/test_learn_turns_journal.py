@@ -101,13 +101,24 @@ async def conducted(file: Path, held: OutcomeMatrix) -> None:
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, str]:
-    """What is learned from the journal of these runs, and what is said of it."""
+    """What is learned from the outcomes of these runs, whoever conducted them, and what is said of it."""
     folder = tmp_path_factory.mktemp("journal")
     asyncio.run(conducted(folder / "runs.db", world(TASKS, 2)))
-    line = ["learn", "--from-journal", str(folder / "runs.db"), "--out", str(folder / "our.policy")]
-    result = CliRunner().invoke(app, line, env={"COLUMNS": "200"})
-    assert result.exit_code == 0, (result.output, result.stderr)
-    return load_policy(folder / "our.policy")[0], result.output + result.stderr
+    said = invoke("learn", "--from-journal", str(folder / "runs.db"), "--out", str(folder / "no.policy"), code=3)
+    assert "the conductor in use, policy:before, was right in 99" in said  # which asks bob, too
+    assert not (folder / "no.policy").exists()
+    invoke("import", "outcomes", "journal", str(folder / "runs.db"), "--out", str(folder / "log"))
+    for runs in (folder / "log").glob("conducted.*"):
+        runs.unlink()
+    said = invoke("learn", str(folder / "log"), "--out", str(folder / "our.policy"))
+    return load_policy(folder / "our.policy")[0], said
+
+
+def invoke(*command: str, code: int = 0) -> str:
+    """What a command says."""
+    result = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    assert result.exit_code == code, (result.output, result.stderr)
+    return result.output + result.stderr
 
 
 def test_what_a_worker_is_worth_is_learned_from_the_runs_that_explored_it(learned: tuple[Policy, str]) -> None:

@@ -18,19 +18,21 @@ from shikisha.journal.drivers import parse_store_url, redacted_url
 from shikisha.outcomes.importers.importer_registry import import_outcomes
 from shikisha.outcomes.importers.source_files import Sources
 from shikisha.outcomes.log_reader import OutcomeLog, RunOutcome, ignored_columns, log_hash, open_log, run_outcomes
-from shikisha.routing.fit.baselines import (
+from shikisha.routing.fit.baselines import measure_baselines
+from shikisha.routing.fit.fit_table import RoutingPreference
+from shikisha.routing.fit.incumbents import (
+    TaskScores,
     compare_with_incumbents,
+    cross_validated_scores,
     find_incumbents,
-    measure_baselines,
     refuse_unknown_propensities,
 )
-from shikisha.routing.fit.fit_table import RoutingPreference
 from shikisha.routing.fit.log_quality import LogKind, find_caveats, find_gaps, measure_coverage
 from shikisha.routing.fit.log_replay import count_usage
 from shikisha.routing.fit.model_selection import MIN_TASKS, LearningOptions, LogSource, assign_folds, select_policy
 from shikisha.routing.fit.new_workers import impute_outcomes, without_new_workers
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, add_latency_cost, build_outcome_matrix
-from shikisha.routing.fit.partial_logs import fit_partial_log
+from shikisha.routing.fit.partial_logs import PartialFit, fit_partial_log
 from shikisha.routing.fit.task_clusters import assign_types, find_task_types
 from shikisha.routing.policy_data import Policy, PolicyOrigin
 
@@ -92,14 +94,20 @@ def _fit_policy(
     told = replace(source, notes=(*source.notes, *found, *waits, *find_caveats(priced)))
     kind, rivals = measure_coverage(priced).kind, find_incumbents(runs)
     whole = kind is LogKind.FULL
-    if not rivals:
+    if not any(rival.parted for rival in rivals):
         refuse_unknown_propensities(runs, kind, priced)
-    policy = (_fit_full_log if whole else _fit_partial_log)(order, priced, told, tell)
+    scores: TaskScores | None = None
+    if whole:
+        policy = _fit_full_log(order, priced, told, tell)
+    else:
+        fitted = _fit_partial_log(order, priced, told, tell)
+        policy, scores = fitted.policy, fitted.scores
     if order.rung:
         policy = replace(policy, kept=policy.rung(order.rung).name)
     if rivals:
         tell("comparing with the present conductor")
-        policy = compare_with_incumbents(policy, priced, kind, rivals, order.seed)
+        scores = cross_validated_scores(policy, without_new_workers(priced), order.seed) if whole else scores
+        policy = compare_with_incumbents(policy, priced, scores, rivals)
     tell("counting its calls")
     heard = panel.with_response_model(policy.hearing)
     filled = impute_outcomes(replace(heard, texts=()), order.seed) if whole else heard
@@ -130,7 +138,7 @@ def _fit_full_log(order: LearnRequest, panel: OutcomeMatrix, source: _OutcomeSou
 
 def _fit_partial_log(
     order: LearnRequest, panel: OutcomeMatrix, source: _OutcomeSource, tell: ProgressCallback
-) -> Policy:
+) -> PartialFit:
     """Learn what a partially observed log supports."""
     if order.speed or order.limits:
         raise ConfigError("--speed and --limit need a log in which every worker was asked for every task")

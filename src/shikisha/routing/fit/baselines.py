@@ -1,41 +1,27 @@
-"""Baselines: what other strategies, the conductor in use and an oracle achieve on the same held-out tasks.
+"""Baselines: what other strategies and an oracle achieve on the same held-out tasks.
 
 Baselines are the best single worker, random mixes of single workers, votes of fixed sets of workers, and an oracle that
 knows the scores. Invariants: each is fitted, and its settings chosen, on the training part alone; the folds are those
-of model selection; equal answers have one canonical form. An incumbent is the conductor whose plans with several steps
-made the log: a policy that is not shown to be right as often is refused with a reason, and so is one that cannot be
-compared.
+of model selection; equal answers have one canonical form. The conductors that made a journal are in `incumbents`.
 """
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
+from dataclasses import dataclass
 
 import numpy as np
 
-from shikisha.core.errors import ConfigError
-from shikisha.evals.statistics import difference_interval, score_interval
-from shikisha.outcomes.log_reader import RunOutcome
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.fit.cost_frontier import BUDGETS, REPORTED_BUDGETS, Frontier, compute_frontier, mix_for_budget
 from shikisha.routing.fit.fit_stopping_rule import fit_scorer
-from shikisha.routing.fit.log_quality import LogKind, known_outcomes
-from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.model_selection import (
     FOLDS,
-    TABLE,
-    LearningOptions,
     assign_folds,
-    candidate_names,
     concat_frontiers,
     core_executor,
-    fit_candidates,
     single_threaded_blas,
 )
-from shikisha.routing.fit.new_workers import without_new_workers
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
-from shikisha.routing.policy_data import Baseline, FrontierPoint, Policy
+from shikisha.routing.policy_data import Baseline
 from shikisha.routing.state import NO_ANSWER, NO_WORKER, best_supporter
 from shikisha.routing.stopping_rule import AnswerScorer
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
@@ -60,14 +46,6 @@ BASELINE_NOTES: Mapping[str, str] = {
 }
 _ORACLE_PRICES = np.append(1e-9, np.geomspace(0.002, 20.0, 60))
 _MEASURED_BUDGETS = np.array((*REPORTED_BUDGETS, *BUDGETS))
-# With fewer common tasks nothing is shown.
-MIN_COMPARED_TASKS = 50
-# Below this share of runs, plans with several steps are experiments.
-MIN_RUN_SHARE = 0.05
-_ADVICE = (
-    "keep the conductor in use, or run and grade the same tasks with each worker alone "
-    "(`--conductor fixed:single?worker=NAME`, the same journal) and learn again"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,126 +310,3 @@ def measure_baselines(matrix: OutcomeMatrix, seed: int, report: Callable[[str], 
 
 def _sort_points(one: Baseline) -> Baseline:
     return Baseline(one.name, one.area, tuple(sorted(one.frontier, key=lambda met: met.budget)), one.note)
-
-
-@dataclass(frozen=True, slots=True)
-class Incumbent:
-    """A conductor whose plans had several steps: its number of runs, and mean score and dollars by task id."""
-
-    name: str
-    runs: int
-    scores: dict[str, float]
-    dollars: dict[str, float]
-
-
-def find_incumbents(runs: Sequence[RunOutcome]) -> tuple[Incumbent, ...]:
-    """Return the conductors of plans with several steps, most runs first; none where such plans are rare."""
-    parted = Counter(run.conductor for run in runs if run.parted)
-    if parted.total() < MIN_RUN_SHARE * len(runs):
-        return ()
-    return tuple(
-        _build_incumbent(name, [run for run in runs if run.conductor == name]) for name, _ in parted.most_common()
-    )
-
-
-def _build_incumbent(name: str, runs: Sequence[RunOutcome]) -> Incumbent:
-    scores, dollars = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
-    for run in runs:
-        if run.task_id is not None and run.score is not None:
-            scores[run.task_id].append(run.score)
-            if run.dollars is not None:
-                dollars[run.task_id].append(run.dollars)
-    return Incumbent(
-        name,
-        len(runs),
-        {task: fmean(values) for task, values in scores.items()},
-        {task: fmean(values) for task, values in dollars.items()},
-    )
-
-
-def refuse_unknown_propensities(runs: Sequence[RunOutcome], kind: LogKind, matrix: OutcomeMatrix) -> None:
-    """Refuse a journal in which workers were chosen with unknown probabilities."""
-    asked = [name for column, name in enumerate(matrix.workers) if matrix.there[:, column].any()]
-    if runs and kind is LogKind.UNTOLD and len(asked) > 1:
-        by = ", ".join(dict.fromkeys(run.conductor for run in runs))
-        raise ConfigError(
-            f"{by} chose whom to ask, and the journal does not record the probabilities: results of a worker on tasks "
-            "that were chosen for it say little about other tasks, so a learned policy cannot be compared with "
-            f"the conductor in use. Nothing is written: {_ADVICE}; a policy with ?explore=5% records its "
-            "probabilities"
-        )
-
-
-@single_threaded_blas()
-def compare_with_incumbents(
-    policy: Policy, matrix: OutcomeMatrix, kind: LogKind, rivals: Sequence[Incumbent], seed: int
-) -> Policy:
-    """Return the policy with a baseline per incumbent; ConfigError unless it is shown to be as good as each."""
-    if not rivals:
-        return policy
-    established = without_new_workers(matrix)
-    if kind is not LogKind.FULL:
-        raise _incumbent_refusal(rivals[0], "not every worker was asked for every complete task")
-    scores = _cross_validated_scores(policy, established, seed)
-    rows, notes = [], []
-    for rival in rivals:
-        row, note = _compare_incumbent(rival, established, scores, policy.rung().dial.unit)
-        rows.append(row)
-        notes.append(note)
-    about = replace(policy.about, notes=(*policy.about.notes, *notes))
-    return replace(policy, about=about, yardsticks=(*policy.yardsticks, *rows))
-
-
-def _compare_incumbent(rival: Incumbent, established: OutcomeMatrix, won: Floats, unit: float) -> tuple[Baseline, str]:
-    places = [
-        index
-        for index, task in enumerate(established.ids)
-        if task in rival.scores and known_outcomes(established)[index].all()
-    ]
-    if len({established.hashes[index] for index in places}) < MIN_COMPARED_TASKS:
-        raise _incumbent_refusal(
-            rival,
-            f"{len(places)} graded tasks of its runs were also done by every worker alone; "
-            f"at least {MIN_COMPARED_TASKS} are needed",
-        )
-    theirs = np.array([rival.scores[established.ids[index]] for index in places])
-    low, high = difference_interval((won[places] - theirs).tolist())
-    own_mean, mean = float(won[places].mean()), float(theirs.mean())
-    difference = f"{own_mean - mean:+.1%} [{low:+.1%}, {high:+.1%}]"
-    comparison = f"right in {mean:.1%} of {len(places):,} tasks; the learned policy in {own_mean:.1%} ({difference})"
-    if low < 0:
-        raise ConfigError(
-            f"the conductor in use, {rival.name}, was {comparison}: the policy is not shown to be as good. Nothing is "
-            "written. "
-            f"Keep {rival.name}, or grade more of its runs and of workers that do the same tasks alone"
-        )
-    spent = [rival.dollars[established.ids[index]] for index in places if established.ids[index] in rival.dollars]
-    cost = fmean(spent) / unit if spent and unit > 0 else 0.0
-    met = FrontierPoint(cost, cost, mean, *score_interval(theirs.tolist()))
-    return Baseline(
-        f"in use: {rival.name}", mean, (met,), comparison
-    ), f"the conductor in use, {rival.name}, was {comparison}"
-
-
-def _cross_validated_scores(policy: Policy, established: OutcomeMatrix, seed: int) -> Floats:
-    """Return [T]: scores of the selected candidate's most accurate setting, by fits that exclude the task's content."""
-    rungs = candidate_names(established)[0]
-    selected = policy.kept if policy.kept in rungs else TABLE
-    folds, won = assign_folds(established.hashes, f"in force {seed}"), np.zeros(len(established))
-    for fold in range(FOLDS):
-        test = np.flatnonzero(folds == fold)
-        if not len(test):
-            continue
-        fitted = fit_candidates(established.at(np.flatnonzero(folds != fold)), LearningOptions(seed=seed), rungs)
-        best = fitted.dials[selected].points[-1]
-        won[test] = replay(
-            fitted.parts[best.part], best.setting, established.at(test).with_response_model(fitted.hearing)
-        ).won
-    return won
-
-
-def _incumbent_refusal(rival: Incumbent, why: str) -> ConfigError:
-    return ConfigError(
-        f"{rival.runs:,} runs of this journal have plans with several steps by {rival.name}, and a policy "
-        f"learned from single workers cannot be compared with it: {why}. Nothing is written: {_ADVICE}"
-    )

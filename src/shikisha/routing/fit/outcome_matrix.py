@@ -23,7 +23,16 @@ from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.outcomes.log_reader import Outcome, OutcomeLog
 from shikisha.plots.number_format import plural
 from shikisha.routing.arrays import Flags, Floats, Ints
-from shikisha.routing.state import NO_ANSWER, NOT_ASKED, OPEN_FORM, DecisionState, TaskBatch, TaskTypes, encode_answers
+from shikisha.routing.state import (
+    NO_ANSWER,
+    NOT_ASKED,
+    OPEN_FORM,
+    UNKNOWN_TYPE,
+    DecisionState,
+    TaskBatch,
+    TaskTypes,
+    encode_answers,
+)
 from shikisha.routing.text_features import HashedWords, ResponseModel, hash_responses
 
 # The turn of an outcome is unknown.
@@ -31,6 +40,8 @@ UNKNOWN_TURN = -1
 _FORMS = {"choice": AnswerForm.CHOICE, "number": AnswerForm.NUMBER, "text": AnswerForm.TEXT, "math": AnswerForm.MATH}
 # A worker that lacks a smaller share of a type's tasks lacks them by accident.
 MISSING_SHARE = 0.2
+# Right answers of a type that are looked at, and the share of them that its form may not read.
+_MAX_READ, _UNREAD_SHARE = 500, 0.02
 
 
 @dataclass(frozen=True)
@@ -164,8 +175,7 @@ def build_outcome_matrix(
     tasks = [log.task(task_id) for task_id in log.task_ids]
     if not tasks:
         raise ConfigError(f"{log.folder}: there are no tasks to learn from")
-    kinds = [log.gold(task.id).kind for task in tasks]
-    task_types = types or infer_task_types([task.domain for task in tasks], kinds)
+    task_types = types or _readable_types(log, names)
     prompts = tuple(task.prompt for task in tasks)
     places = task_types.of([task.domain for task in tasks], prompts)
     shape = (len(tasks), len(names))
@@ -208,6 +218,30 @@ def build_outcome_matrix(
         turns=turns if (turns != UNKNOWN_TURN).any() else None,
         **table,
     )
+
+
+def _readable_types(log: OutcomeLog, workers: Sequence[str]) -> TaskTypes:
+    """Return the types of a log's own domains, in forms in which its right answers can be read.
+
+    Where tasks of a type have answers of several kinds, the form of most would take right answers of the others for
+    none; there, answers are compared as text.
+    """
+    tasks = [log.task(task_id) for task_id in log.task_ids]
+    types = infer_task_types([task.domain for task in tasks], [log.gold(task.id).kind for task in tasks])
+    right: dict[int, list[str]] = {}
+    for task, kind in zip(tasks, types.of([task.domain for task in tasks], ()).tolist(), strict=True):
+        told = right.setdefault(kind, [])
+        if len(told) < _MAX_READ:
+            found = (log.find(task.id, name) for name in workers)
+            texts = (log.answer_text(one) for one in found if one is not None and (one.score or 0.0) > 0.5)
+            told += [text for text in texts if text is not None]
+    mixed = {
+        kind
+        for kind, texts in right.items()
+        if sum(types.canonical(text, kind) is None for text in texts) > _UNREAD_SHARE * len(texts)
+    }
+    forms = tuple(str(AnswerForm.TEXT) if kind in mixed else form for kind, form in enumerate(types.forms))
+    return replace(types, forms=forms, form=str(AnswerForm.TEXT) if UNKNOWN_TYPE in mixed else types.form)
 
 
 def infer_task_types(domains: Sequence[str], kinds: Sequence[str | None]) -> TaskTypes:

@@ -26,6 +26,7 @@ from shikisha.routing.fit.cost_frontier import (
 )
 from shikisha.routing.fit.fit_stopping_rule import StoppingData, fit_stopping
 from shikisha.routing.fit.fit_table import PRICES
+from shikisha.routing.fit.incumbents import TaskScores, task_scores
 from shikisha.routing.fit.log_quality import (
     MIN_SHARED_TASKS,
     MIN_SUPPORT,
@@ -69,6 +70,7 @@ from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 MAX_POLICY_WORKERS = 4
 _MEASURED_BUDGETS = np.array((*REPORTED_BUDGETS, *BUDGETS))
 _Z = 1.96
+_UNLIMITED = 1e9  # a budget that every setting is within
 _UNPROVED = "the trade-off shows recorded results where workers were asked, and promises nothing"
 # A rule and a setting.
 _RuleSetting = tuple[int, int]
@@ -111,7 +113,15 @@ class _PartialLog:
         return self.matrix.at(self.folds != fold)
 
 
-def fit_partial_log(matrix: OutcomeMatrix, seed: int = 0, about: PolicyOrigin | None = None) -> Policy:
+@dataclass(frozen=True, slots=True)
+class PartialFit:
+    """A policy, and what its most accurate setting achieves by task; None where nothing could be evaluated."""
+
+    policy: Policy
+    scores: TaskScores | None = None
+
+
+def fit_partial_log(matrix: OutcomeMatrix, seed: int = 0, about: PolicyOrigin | None = None) -> PartialFit:
     """Fit what a partial log supports; ConfigError when it holds no outcome of known value.
 
     Its evidence is doubly robust; where there is none (no propensities, too few tasks) the policy's notes say why.
@@ -122,12 +132,11 @@ def fit_partial_log(matrix: OutcomeMatrix, seed: int = 0, about: PolicyOrigin | 
     origin = about or PolicyOrigin("outcomes", "", len(matrix), seed=seed)
     origin = replace(origin, notes=(*origin.notes, *coverage.findings))
     if coverage.kind is LogKind.UNTOLD:
-        return _unproved_policy(scored, origin, "the propensities are unknown")
+        return PartialFit(_unproved_policy(scored, origin, "the propensities are unknown"))
     ordered = ordered_asks(scored.at(coverage.drawn)) if coverage.kind is LogKind.DRAWN else scored
     if len(set(ordered.hashes)) < MIN_EFFECTIVE_TASKS:
-        return _unproved_policy(
-            scored, origin, f"{len(ordered)} tasks are too few: at least {MIN_EFFECTIVE_TASKS:.0f} are needed"
-        )
+        few = f"{len(ordered)} tasks are too few: at least {MIN_EFFECTIVE_TASKS:.0f} are needed"
+        return PartialFit(_unproved_policy(scored, origin, few))
     return _select_policy(_PartialLog.of(ordered, seed), origin)
 
 
@@ -142,11 +151,11 @@ def table_from_outcomes(table: ExpectedOutcomes, unit: float) -> TableRule:
     return TableRule(np.where(dark, 0.0, table.success), cost, np.zeros((len(PRICES), cost.shape[1])), PRICES)
 
 
-def _select_policy(log: _PartialLog, about: PolicyOrigin) -> Policy:
+def _select_policy(log: _PartialLog, about: PolicyOrigin) -> PartialFit:
     table = _try_table(log)
     why = _why_unjudgeable(table)
     if why:
-        return _unproved_policy(log.matrix, about, why)
+        return PartialFit(_unproved_policy(log.matrix, about, why))
     judged = {TABLE: _JudgedSettings.of(log, [table])}
     notes, parts = [*about.notes, *_logged_comparison(judged[TABLE])], [table.part]
     stopping = _try_stopping(log)
@@ -163,7 +172,8 @@ def _select_policy(log: _PartialLog, about: PolicyOrigin) -> Policy:
     candidates = tuple(_build_candidates(judged))
     kept = POLICY if any(one.low > 0 for candidate in candidates for one in _candidate_gains(candidate)) else TABLE
     workers = _known_workers(log.matrix, expected_outcomes(log.matrix))
-    return Policy(replace(about, notes=tuple(notes)), workers, log.matrix.types, tuple(parts), candidates, kept)
+    policy = Policy(replace(about, notes=tuple(notes)), workers, log.matrix.types, tuple(parts), candidates, kept)
+    return PartialFit(policy, judged[kept].best_by_task())
 
 
 def _candidate_gains(candidate: Candidate) -> tuple[AreaGain, ...]:
@@ -316,6 +326,11 @@ class _JudgedSettings:
             ]
             promised.append([(paid * mix.accuracy, paid * mix.cost) for mix, paid in mixes])
         return result, np.mean(promised, axis=0)
+
+    def best_by_task(self) -> TaskScores:
+        """Return what the most accurate setting achieves, each fold by the trade-off of the others."""
+        front, _ = self.judge(np.array([_UNLIMITED]))
+        return task_scores(self.log.matrix.ids, front.won[:, 0], front.cost[:, 0] * self.log.unit)
 
 
 def _build_candidates(judged: Mapping[str, _JudgedSettings]) -> Iterator[Candidate]:

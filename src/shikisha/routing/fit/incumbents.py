@@ -1,0 +1,241 @@
+"""Incumbents: the conductors that made a journal, next to what is learned from it, on the same tasks.
+
+Invariant: no policy is returned that is not shown to be at least as good as every conductor in use. Shown means that
+the paired 95 % interval of the difference excludes harm: any loss, or a loss of more than HARM where the policy costs
+at most CHEAPER of the conductor's dollars. The policy's side is measured on tasks that its fit has not seen. What
+cannot be compared is refused with a reason: too few common tasks, or common tasks that are only a part of the
+conductor's, since nobody knows how the part was chosen.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from statistics import fmean
+
+import numpy as np
+
+from shikisha.core.errors import ConfigError
+from shikisha.evals.statistics import difference_interval, score_interval
+from shikisha.outcomes.log_reader import RunOutcome
+from shikisha.routing.arrays import Floats
+from shikisha.routing.fit.log_quality import FULL_SHARE, LogKind, known_outcomes
+from shikisha.routing.fit.log_replay import replay
+from shikisha.routing.fit.model_selection import (
+    FOLDS,
+    TABLE,
+    LearningOptions,
+    assign_folds,
+    candidate_names,
+    fit_candidates,
+    single_threaded_blas,
+)
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
+from shikisha.routing.policy_data import Baseline, FrontierPoint, Policy
+
+# With fewer common tasks nothing is shown.
+MIN_COMPARED_TASKS = 50
+# Below this share of runs, plans with several steps are experiments.
+MIN_RUN_SHARE = 0.05
+# A loss that does not matter where the policy costs at most that part of the conductor's dollars.
+HARM, CHEAPER = 0.02, 0.9
+# A conductor with this part of the runs of the most used one is in use, too.
+_USED_SHARE = 0.5
+# More tasks than so many times those at hand are not asked for.
+_MOST_NEEDED = 20
+_ADVICE = (
+    "keep the conductor in use, or run and grade the same tasks with each worker alone "
+    "(`--conductor fixed:single?worker=NAME`, the same journal) and learn again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskScores:
+    """What a policy's most accurate setting achieves by task, from fits that exclude the task: score and dollars."""
+
+    won: Mapping[str, float]
+    dollars: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Incumbent:
+    """A conductor in use: its number of runs, and mean score and dollars by task id.
+
+    `parted`: some of its plans had parts. `elsewhere` counts its graded tasks without an outcome of any worker.
+    """
+
+    name: str
+    runs: int
+    parted: bool
+    scores: dict[str, float]
+    dollars: dict[str, float]
+    elsewhere: int = 0
+
+
+def find_incumbents(runs: Sequence[RunOutcome]) -> tuple[Incumbent, ...]:
+    """Return the conductors in use, most runs first.
+
+    These are the one with most runs, those with half as many, and those of plans with several steps unless such plans
+    are rare.
+    """
+    counts, parted = Counter(run.conductor for run in runs), Counter(run.conductor for run in runs if run.parted)
+    most = max(counts.values(), default=0)
+    frequent = parted.total() >= MIN_RUN_SHARE * len(runs)
+    return tuple(
+        _build_incumbent(name, [run for run in runs if run.conductor == name])
+        for name, count in counts.most_common()
+        if count >= _USED_SHARE * most or (frequent and name in parted)
+    )
+
+
+def _build_incumbent(name: str, runs: Sequence[RunOutcome]) -> Incumbent:
+    scores, dollars = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
+    for run in runs:
+        if run.task_id is not None and run.score is not None:
+            scores[run.task_id].append(run.score)
+            if run.dollars is not None:
+                dollars[run.task_id].append(run.dollars)
+    return Incumbent(
+        name,
+        len(runs),
+        any(run.parted for run in runs),
+        {task: fmean(values) for task, values in scores.items()},
+        {task: fmean(values) for task, values in dollars.items()},
+        sum(run.task_id is None and run.score is not None for run in runs),
+    )
+
+
+def refuse_unknown_propensities(runs: Sequence[RunOutcome], kind: LogKind, matrix: OutcomeMatrix) -> None:
+    """Refuse a journal in which workers were chosen with unknown probabilities."""
+    asked = [name for column, name in enumerate(matrix.workers) if matrix.there[:, column].any()]
+    if runs and kind is LogKind.UNTOLD and len(asked) > 1:
+        by = ", ".join(dict.fromkeys(run.conductor for run in runs))
+        raise ConfigError(
+            f"{by} chose whom to ask, and the journal does not record the probabilities: results of a worker on tasks "
+            "that were chosen for it say little about other tasks, so a learned policy cannot be compared with "
+            f"the conductor in use. Nothing is written: {_ADVICE}; a policy with ?explore=5% records its "
+            "probabilities"
+        )
+
+
+def compare_with_incumbents(
+    policy: Policy, matrix: OutcomeMatrix, scores: TaskScores | None, rivals: Sequence[Incumbent]
+) -> Policy:
+    """Return the policy with a baseline per incumbent; ConfigError unless it is shown to be as good as each.
+
+    `scores` None: the log cannot support the policy's side.
+    """
+    if not rivals:
+        return policy
+    if scores is None:
+        raise _incumbent_refusal(rivals[0], "not every worker was asked for every complete task")
+    rows, notes = [], []
+    for rival in rivals:
+        row, note = _compare_incumbent(rival, matrix, scores, policy.rung().dial.unit)
+        rows.append(row)
+        notes.append(note)
+    about = replace(policy.about, notes=(*policy.about.notes, *notes))
+    return replace(policy, about=about, yardsticks=(*policy.yardsticks, *rows))
+
+
+def _compare_incumbent(
+    rival: Incumbent, matrix: OutcomeMatrix, scores: TaskScores, unit: float
+) -> tuple[Baseline, str]:
+    hashes = dict(zip(matrix.ids, matrix.hashes, strict=True))
+    ids = [task for task in matrix.ids if task in rival.scores and task in scores.won]
+    graded = len(rival.scores) + rival.elsewhere
+    if len({hashes[task] for task in ids}) < MIN_COMPARED_TASKS:
+        raise _incumbent_refusal(
+            rival,
+            f"{len(ids)} graded tasks of its runs were also done by every worker alone; "
+            f"at least {MIN_COMPARED_TASKS} are needed",
+        )
+    if rival.parted and len(ids) < FULL_SHARE * graded:
+        raise _incumbent_refusal(
+            rival,
+            f"only {len(ids):,} of {graded:,} graded tasks of its runs were also done by every worker alone, and how "
+            "these were chosen is unknown",
+        )
+    theirs, ours = (np.array([held[task] for task in ids]) for held in (rival.scores, scores.won))
+    low, high = difference_interval((ours - theirs).tolist())
+    ratio = _cost_ratio(ids, rival, scores)
+    own_mean, mean = float(ours.mean()), float(theirs.mean())
+    comparison = (
+        f"right in {mean:.1%} of {len(ids):,} tasks; the learned policy in {own_mean:.1%} "
+        f"({own_mean - mean:+.1%} [{low:+.1%}, {high:+.1%}]{'' if ratio is None else f', at {ratio:.0%} of its cost'})"
+    )
+    same = bool((ours == theirs).all()) and (ratio is None or ratio <= 1.01)
+    if not same and low < (-HARM if ratio is not None and ratio <= CHEAPER else 0.0):
+        raise ConfigError(
+            f"the conductor in use, {rival.name}, was {comparison}: the policy is not shown to be as good. Nothing is "
+            f"written. {_tell_needs(own_mean - mean, high - low, len(ids))} Keep {rival.name}, or grade more of its "
+            "runs and of workers that do the same tasks alone"
+        )
+    spent = [rival.dollars[task] for task in ids if task in rival.dollars]
+    cost = fmean(spent) / unit if spent and unit > 0 else 0.0
+    met = FrontierPoint(cost, cost, mean, *score_interval(theirs.tolist()))
+    return Baseline(
+        f"in use: {rival.name}", mean, (met,), comparison
+    ), f"the conductor in use, {rival.name}, was {comparison}"
+
+
+def _cost_ratio(ids: Sequence[str], rival: Incumbent, scores: TaskScores) -> float | None:
+    """Return the policy's dollars over the conductor's on tasks where both are known; None where none are."""
+    both = [task for task in ids if task in rival.dollars and task in scores.dollars]
+    paid = sum(rival.dollars[task] for task in both)
+    return sum(scores.dollars[task] for task in both) / paid if len(both) >= FULL_SHARE * len(ids) and paid else None
+
+
+def _tell_needs(mean: float, width: float, tasks: int) -> str:
+    """Say how many more tasks would show the gain if it is as estimated; where there is none, that it is no better."""
+    if mean <= 0:
+        return f"It is no better on {tasks:,} tasks."
+    needed = ceil(tasks * (width / 2 / mean) ** 2) - tasks
+    # A gain this small is not worth a figure.
+    return (
+        f"About {needed:,} more tasks would tell."
+        if 0 < needed <= 20 * tasks
+        else "The difference is too small to tell."
+    )
+
+
+@single_threaded_blas()
+def cross_validated_scores(policy: Policy, matrix: OutcomeMatrix, seed: int) -> TaskScores:
+    """Return the scores of the selected candidate's most accurate setting on a full matrix of established workers.
+
+    Only tasks of which the outcomes of all who did nearly all tasks are known have a score. Others count as not
+    answering where they have none.
+    """
+    rungs = candidate_names(matrix)[0]
+    selected = policy.kept if policy.kept in rungs else TABLE
+    folds = assign_folds(matrix.hashes, f"in force {seed}")
+    won, paid = (np.full(len(matrix), np.nan) for _ in range(2))
+    for fold in range(FOLDS):
+        test = np.flatnonzero(folds == fold)
+        if not len(test):
+            continue
+        fitted = fit_candidates(matrix.at(np.flatnonzero(folds != fold)), LearningOptions(seed=seed), rungs)
+        best = fitted.dials[selected].points[-1]
+        outcomes = replay(fitted.parts[best.part], best.setting, matrix.at(test).with_response_model(fitted.hearing))
+        won[test], paid[test] = outcomes.won, outcomes.paid
+    core = matrix.there.mean(axis=0) >= FULL_SHARE
+    known = known_outcomes(matrix)[:, core].all(axis=1)
+    priced: Floats = np.where(np.isnan(matrix.dollars[:, core]).any(axis=1), np.nan, paid)
+    return task_scores(matrix.ids, np.where(known, won, np.nan), priced)
+
+
+def task_scores(ids: Sequence[str], won: Floats, dollars: Floats) -> TaskScores:
+    """Return the scores by task id; what is NaN is left out."""
+
+    def known(values: Floats) -> dict[str, float]:
+        return {task: value for task, value in zip(ids, values.tolist(), strict=True) if value == value}
+
+    return TaskScores(known(won), known(dollars))
+
+
+def _incumbent_refusal(rival: Incumbent, why: str) -> ConfigError:
+    plans = "have plans with several steps by" if rival.parted else "were conducted by"
+    return ConfigError(
+        f"{rival.runs:,} runs of this journal {plans} {rival.name}, and a policy "
+        f"learned from single workers cannot be compared with it: {why}. Nothing is written: {_ADVICE}"
+    )

@@ -124,7 +124,7 @@ def upper_bound(
     No byte-level tokenizer makes more tokens than there are UTF-8 bytes, so the bound holds without knowing the
     model's tokenizer; it is about four times what English text uses. No model reads more than its context holds.
     """
-    tokens_in = sum([_bytes(text) + TOKENS_PER_TURN for text in texts]) + more
+    tokens_in = sum([byte_length(text) + TOKENS_PER_TURN for text in texts]) + more
     if context_tokens is not None:
         tokens_in = min(tokens_in, context_tokens)
     if price is None:
@@ -134,8 +134,9 @@ def upper_bound(
     return Amount(tokens_in + max_output_tokens, dollars)
 
 
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
+def byte_length(text: str) -> int:
+    """Return how many bytes a text has in UTF-8; most are ASCII, which is known at once."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def format_dollars(amount: float | None, digits: int = 3) -> str:

@@ -53,13 +53,15 @@ class ChildRunResult:
 class ClientOptions:
     """What the client wants of the call that gives the answer: its tools are offered, its sampling options hold.
 
-    `tool_choice` as in `Task`.
+    `tool_choice` as in `Task`. An agent's own tools are offered in the same way; `lenient`: what is wrong with its
+    calls is told to it as their results, and is no fault.
     """
 
     tools: tuple[Mapping[str, Json], ...] = ()
     parallel_tool_calls: bool | None = None
     options: Mapping[str, Json] = field(default_factory=dict)
     tool_choice: str = ""
+    lenient: bool = False
 
     @property
     def parallel(self) -> bool:
@@ -132,6 +134,7 @@ class ApprovalMode(StrEnum):
     """When a person must approve a call to a worker."""
 
     NEVER = "never"  # it is autonomous
+    WRITES = "writes"  # a call of a tool that may change something waits for a yes; of another worker, every call
     ALWAYS = "always"  # every call waits for a yes
 
 
@@ -145,6 +148,7 @@ class Card:
     worker may be tried for one step before the next is.
     `sees` are the guarded data labels that it is cleared for, `adds` those that everything it says bears (`clearance`).
     `takes` are the kinds of attachments that it can be shown; `tools`: it can call the client's tools.
+    `limits` names whose `concurrency` and `rate` it shares, where these are not its own.
     """
 
     name: str
@@ -166,6 +170,7 @@ class Card:
     adds: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     tools: bool = False
+    limits: str = ""
 
     def __post_init__(self) -> None:
         wrong = [name for name, least in _LEAST.items() if not _at_least(getattr(self, name), least)]

@@ -30,6 +30,9 @@ class CallRole(StrEnum):
     PROBE = "probe"  # a look at the state of things that a guard wants
 
 
+EFFECT_ROLES = frozenset({CallRole.STEP, CallRole.TOOL})  # whose calls may start child runs, and can be undone
+
+
 class AttemptReason(StrEnum):
     """Why this attempt, with this worker, is made."""
 
@@ -331,8 +334,9 @@ class CheckDecided(Event):
 class ToolsOffered(Event):
     """An agent is offered these tools from its turn `turn` on; `tools` is what `tools.dump_offer` writes.
 
-    `query` is what they were searched with, `pins` the hash of each source, and `withheld` says of each tool that was
-    found and is not offered why not.
+    `query` is what they were searched with, `found` the names of what the search brought, `call` the place of the
+    agent's own call of `find_tools`, where it made one. `pins` has the hash of each source, and `withheld` says of each
+    tool that was found and is not offered why not.
     """
 
     kind: ClassVar[str] = "tools.offered"
@@ -342,6 +346,8 @@ class ToolsOffered(Event):
     worker: str
     tools: Body
     query: Body = ""
+    call: str = ""
+    found: tuple[str, ...] = ()
     pins: Mapping[str, str] = field(default_factory=dict)
     withheld: Mapping[str, str] = field(default_factory=dict)
 

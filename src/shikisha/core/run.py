@@ -19,6 +19,7 @@ from shikisha.core.events import (
     AttemptFinished,
     AttemptStarted,
     BodiesErased,
+    CallRole,
     CheckDecided,
     CheckStatus,
     EffectKept,
@@ -170,6 +171,11 @@ class StepRecord:
     questions: list[QuestionAsked] = field(default_factory=list)
     tools: list[ToolEvent] = field(default_factory=list)
     finished: StepFinished | None = None
+
+    @property
+    def tool_calls(self) -> int:
+        """How many calls of tools an agent has made in it."""
+        return len({attempt.started.call for attempt in self.attempts if attempt.started.role is CallRole.TOOL})
 
     @property
     def result(self) -> Result | None:

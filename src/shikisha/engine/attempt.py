@@ -18,6 +18,7 @@ from time import perf_counter, time
 from shikisha.core.budget import ZERO, Amount, Usage
 from shikisha.core.errors import PROCESS_STOPS, CapReached, Fault, FaultKind, JournalError, WorkerError, describe_error
 from shikisha.core.events import (
+    EFFECT_ROLES,
     AttemptFailed,
     AttemptFinished,
     AttemptReason,
@@ -93,7 +94,7 @@ async def call_worker(calls: StepCalls, member: Member, request: Request, why: C
             while True:
                 if why.role is not CallRole.UNDO:  # whoever orders a rollback has approved its calls
                     await require_approval(calls, member, request)
-                reply = await _call_with_retries(calls, member, request, why)
+                reply = await call_with_retries(calls, member, request, why)
                 if not reply.calls:
                     return reply
                 exchange, choice = await _exchange_with_client(calls, member, request, reply)
@@ -136,7 +137,7 @@ async def _exchange_with_client(
         raise WorkerError(FaultKind.BAD_REQUEST, str(error)) from None
 
 
-async def _call_with_retries(calls: StepCalls, member: Member, request: Request, why: CallPurpose) -> Reply:
+async def call_with_retries(calls: StepCalls, member: Member, request: Request, why: CallPurpose) -> Reply:
     """Return the reply after as many attempts as the card allows, each made or taken from the journal."""
     reason, tries, same_key = why.reason, 0, False
     while True:
@@ -147,6 +148,8 @@ async def _call_with_retries(calls: StepCalls, member: Member, request: Request,
             outcome = await _make_attempt(calls, member, request, CallPurpose(why.role, reason, why.instead_of), key)
         if isinstance(outcome, Reply):
             return outcome
+        if not (calls.repeatable or outcome.kind.free):  # it may have had its effect: nobody makes it a second time
+            raise WorkerError.of(outcome)
         same_key = outcome.kind.ambiguous or outcome.kind in _REPEATED_FAULTS
         if outcome.kind is FaultKind.WAITING and member.card.kind != "conductor":
             return await _ask_person(calls, member, request, why, outcome.message)
@@ -191,8 +194,8 @@ async def _make_attempt(
         used, uncertain = ZERO, ZERO
         try:
             view = view_hash(messages, request.wishes)
+            calls.count, calls.last = calls.count + 1, next(calls.numbers)
             started = _attempt_started(calls, member, request, why, key, view, need)
-            calls.count += 1
             context.recorder.add(started)
             await context.recorder.flush()
             if card.kind != "conductor":  # the calls of a child run are settled each on its own, cut short or not
@@ -200,9 +203,8 @@ async def _make_attempt(
             begun = perf_counter()
             stream = context.secret_store.listener(request.on_text) if request.on_text else None
             handle = AttemptHandle(key, stream)
-            launch = (
-                context.launch_child(context, handle) if context.launch_child and why.role is CallRole.STEP else None
-            )
+            launcher = context.launch_child if why.role in EFFECT_ROLES else None
+            launch = launcher(context, handle) if launcher else None
             request = request.under(key, handle.emit if stream else None, launch)
             try:
                 outcome = await _invoke_worker(context, member, request)
@@ -292,8 +294,10 @@ def _validate_reply(context: RunContext, card: Card, request: Request, reply: Re
         return Fault(kind, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
     model = context.clean(str(reply.model))[:_MAX_MODEL_NAME] if reply.model else ""
     calls = reply.calls and tuple([ToolCall(*map(context.clean, (c.id, c.name, c.arguments))) for c in reply.calls])
-    if calls and (problem := tool_call_problem(calls, request.wishes.tools, parallel=request.wishes.parallel)):
-        why = context.clean(problem)
+    wishes = request.wishes
+    bad = calls and not wishes.lenient and tool_call_problem(calls, wishes.tools, parallel=wishes.parallel)
+    if bad:
+        why = context.clean(bad)
         return Fault(FaultKind.BAD_REPLY, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
     if problem := tool_choice_problem(calls, request.wishes.tool_choice):  # no second try: some endpoints ignore it
         why = context.clean(problem)
@@ -370,7 +374,7 @@ def _attempt_started(
         at=time(),
         round=calls.round,
         step=calls.step,
-        attempt=calls.count,
+        attempt=calls.last,
         worker=member.card.name,
         key=key,
         role=why.role,
@@ -379,6 +383,9 @@ def _attempt_started(
         granted=tuple([granted.index for granted in request.granted]),
         view=view,
         reserved=need,
+        call=calls.call,
+        tool=calls.tool,
+        arguments=calls.arguments,
     )
 
 

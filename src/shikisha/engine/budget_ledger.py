@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 
 from shikisha.core.budget import ZERO, Amount, Caps, format_dollars
 from shikisha.core.errors import CapReached, FaultKind
-from shikisha.core.events import AttemptFailed, AttemptFinished, CallRole, Event
+from shikisha.core.events import EFFECT_ROLES, AttemptFailed, AttemptFinished, Event
 from shikisha.core.run import Attempt, Run, child_run_id
 
 RunReader: TypeAlias = Callable[[str], Awaitable[Sequence[Event]]]
@@ -171,6 +171,7 @@ async def recount_usage(read: RunReader, past: Run, ledger: BudgetLedger) -> Non
         for step in round_.steps.values():
             if step.attempts:
                 ledger.charge(attempt.counted for attempt in step.attempts)
+                ledger.count_tool_calls(step.tool_calls)
     for key, attempts in _attempts_by_key(past).items():
         stated = any(_states_children(attempt) for attempt in attempts)
         number = 0
@@ -178,6 +179,7 @@ async def recount_usage(read: RunReader, past: Run, ledger: BudgetLedger) -> Non
             below = BudgetLedger(Caps())
             await recount_usage(read, Run.fold(events), below)
             ledger.steps += below.steps
+            ledger.count_tool_calls(below.tool_calls)
             if not stated:
                 ledger.settle(Amount(), below.used)
             number += 1
@@ -187,7 +189,7 @@ def _attempts_by_key(past: Run) -> dict[str, list[Attempt]]:
     """Return the steps' own attempts by idempotency key: those of one key have their child runs in common."""
     calls: dict[str, list[Attempt]] = {}
     for attempt in past.attempts:
-        if attempt.started.role is CallRole.STEP:
+        if attempt.started.role in EFFECT_ROLES:
             calls.setdefault(attempt.started.key, []).append(attempt)
     return calls
 

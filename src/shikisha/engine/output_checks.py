@@ -34,11 +34,11 @@ class CheckResults:
 
 
 async def run_output_checks(calls: StepCalls, member: Member, request: Request, text: str) -> CheckResults:
-    """Put the answer of the track's last attempt through the member's checks, in order, up to one that stops it.
+    """Put the answer of the step's last attempt through the member's checks, in order, up to one that stops it.
 
     WorkerError when a check waits for a person (WAITING) or may not call the worker that it asks (CAP).
     """
-    attempt = calls.count - 1
+    attempt = calls.last
     verdicts: list[CheckVerdict] = []
     for place, handoff in enumerate((*_schema_checks(request), *member.handoffs)):
         ask = partial(_ask_worker, calls, member, request)

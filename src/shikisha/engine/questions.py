@@ -6,11 +6,14 @@ a no of nobody's, whoever says yes later. Deliberately absent: where people are 
 """
 
 import asyncio
+from hashlib import sha256
 from time import time
 
 from shikisha.core.budget import Amount
 from shikisha.core.errors import PROCESS_STOPS, FaultKind, WorkerError
 from shikisha.core.events import QuestionAnswered, QuestionAsked, QuestionKind
+from shikisha.core.messages import ChatMessage, Speaker, dump_json
+from shikisha.core.tools import Tool
 from shikisha.core.visibility import max_usage, request_messages, view_hash
 from shikisha.engine.approvals import EXPIRED, ApprovalQuestion, Decision, question_id
 from shikisha.engine.pool import Member
@@ -27,6 +30,28 @@ async def require_approval(calls: StepCalls, member: Member, request: Request) -
     decision = await ask_about_call(calls, member, request, QuestionKind.APPROVE, shown)
     if not decision.approved:
         raise WorkerError(FaultKind.DENIED, refusal_text(decision))
+
+
+async def require_tool_approval(calls: StepCalls, member: Member, tool: Tool, arguments: str, *, denied: bool) -> bool:
+    """Ask a person whether this tool may be called with these very arguments, at this place of the step.
+
+    Return whether anybody was asked; DENIED or WAITING without a yes. `denied`: they refused exactly this before.
+    """
+    context, card, asks = calls.context, member.card, calls.context.autonomy.asks_before
+    wanted = card.approval is ApprovalMode.ALWAYS or (card.approval is ApprovalMode.WRITES and tool.writes)
+    if not (wanted or asks(card.name) or asks(tool.name)):
+        return False
+    if denied:
+        raise WorkerError(FaultKind.DENIED, "a person refused exactly this call before")
+    named = tool.name if tool.name == card.name else f"{tool.name} of {card.name}"
+    exact = sha256(dump_json([calls.call, tool.name, tool.sha256, arguments]).encode()).hexdigest()
+    name = question_id(context.run, calls.round, calls.step, QuestionKind.APPROVE, card.name, exact)
+    prompt = context.clean(f"May {named} be called with exactly these arguments?\n\n{arguments}")
+    question = ApprovalQuestion(name, QuestionKind.APPROVE, context.run, calls.round, calls.step, card.name, prompt)
+    decision = await ask_person(context, question, max_usage((ChatMessage(Speaker.USER, arguments),), card))
+    if not decision.approved:
+        raise WorkerError(FaultKind.DENIED, refusal_text(decision))
+    return True
 
 
 def refusal_text(decision: Decision) -> str:

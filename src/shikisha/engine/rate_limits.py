@@ -30,11 +30,11 @@ class ConcurrencyLimits:
     async def _hold(self, card: Card) -> AsyncIterator[None]:
         slots = None
         if card.concurrency is not None:
-            slots = self._slots.setdefault((card.name, card.concurrency), Semaphore(card.concurrency))
+            slots = self._slots.setdefault((card.limits or card.name, card.concurrency), Semaphore(card.concurrency))
             await slots.acquire()
         try:
             if card.rate is not None:
-                pace = (card.name, card.rate)
+                pace = (card.limits or card.name, card.rate)
                 if pace not in self._paces:
                     self._paces[pace] = AsyncLimiter(1, 1 / card.rate)
                 await self._paces[pace].acquire()

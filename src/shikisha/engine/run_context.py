@@ -7,14 +7,17 @@ its attempt is over. Deliberately absent: making calls (`attempt`) and asking pe
 """
 
 import asyncio
+import itertools
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from shikisha.core.budget import ZERO, Amount
 from shikisha.core.call import ChildRunLauncher
 from shikisha.core.errors import CapReached, Fault, FaultKind, WorkerError
+from shikisha.core.events import GuardMoment
 from shikisha.core.messages import ToolExchange
 from shikisha.core.run import Attempt, Run, StepRecord, child_run_id
 from shikisha.core.secrets import SecretStore
@@ -134,7 +137,12 @@ class RunContext:
 
 @dataclass(slots=True)
 class StepCalls:
-    """The calls of one step (or of a round's planning, step None), in order; `record` has those already journaled."""
+    """The calls of one step (or of a round's planning, step None), in order; `record` has those already journaled.
+
+    An agent's calls of tools may be made at once: each has a branch with an order and keys of its own (`call` is its
+    place in the step), and all of a step draw their numbers from one source. `labels` are those of what tools have
+    returned, `replies` counts what an agent has said.
+    """
 
     context: RunContext
     round: int
@@ -145,14 +153,35 @@ class StepCalls:
     over: bool = False
     exchanges: tuple[ToolExchange, ...] = ()  # with the client's tools
     tool_choice: str = ""  # the client's, as it came with the last of them
+    labels: Labels = NO_LABELS
+    replies: int = 0
+    call: str = ""
+    tool: str = ""
+    arguments: str = ""
+    repeatable: bool = True  # whether a call whose outcome nobody knows may be made again
+    last: int = -1  # the number of the latest attempt
+    numbers: Iterator[int] = field(default_factory=itertools.count, repr=False)
+    decided: Counter[GuardMoment] = field(default_factory=Counter)  # how many decisions of guards there were so far
     fixed_key: str = ""  # one idempotency key for all attempts, where at most one effect may come of them
     lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
     _key: str = field(default="", repr=False)
+    _past: list[Attempt] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.record is not None:
+            self._past = [attempt for attempt in self.record.attempts if attempt.started.call == self.call]
+            if not self.call:
+                self.numbers = itertools.count(len(self.record.attempts))
+
+    def branch(self, call: str, tool: str, arguments: str, *, repeatable: bool = True) -> "StepCalls":
+        """Return the calls of one tool that an agent wants, at this place of the step."""
+        made = StepCalls(self.context, self.round, self.step, self.record, call=call, tool=tool, arguments=arguments)
+        made.repeatable, made.numbers = repeatable, self.numbers
+        return made
 
     def journaled(self) -> Attempt | None:
         """Return the attempt that comes next if the journal has it."""
-        past = self.record.attempts if self.record else []
-        return past[self.count] if self.count < len(past) else None
+        return self._past[self.count] if self.count < len(self._past) else None
 
     def key(self, *, same: bool) -> str:
         """Return the next attempt's idempotency key: the `same` as the last one's where that may have had an effect."""
@@ -160,12 +189,14 @@ class StepCalls:
             return self.fixed_key
         if not same or not self._key:
             step = "plan" if self.step is None else self.step
-            self._key = f"{self.context.run}-{self.round}-{step}-{self.count}"
+            place = f"{self.call}-{self.count}" if self.call else str(self.count)
+            self._key = f"{self.context.run}-{self.round}-{step}-{place}"
         return self._key
 
     def adopt(self, attempt: Attempt) -> None:
         """Step over a journaled attempt; a repetition of it has its key."""
         self.count += 1
+        self.last = attempt.started.attempt
         self._key = attempt.started.key
 
     async def end(self) -> None:

@@ -16,6 +16,7 @@ from shikisha.core.call import NO_CLIENT_OPTIONS
 from shikisha.core.errors import Fault, FaultKind, WorkerError
 from shikisha.core.events import AttemptReason, OnCheckFailure, StepFinished
 from shikisha.core.run import Result
+from shikisha.engine.agent_loop import call_agent
 from shikisha.engine.attempt import CallPurpose, call_worker, record_agreed_answer
 from shikisha.engine.output_checks import CheckResults, run_output_checks
 from shikisha.engine.pool import Member
@@ -79,11 +80,13 @@ async def perform_step(calls: StepCalls, member: Member, request: Request, *, jo
             progress.request = replace(progress.request, exchanges=calls.exchanges, wishes=wishes)
         try:
             reply = await _reply(calls, progress)
+            progress.request = _with_labels(calls, progress.request)
         except WorkerError as error:
+            progress.request = _with_labels(calls, progress.request)
             if error.fault.kind in _FINAL_FAULTS or not _substitute(calls, progress):
                 return _failed_step(calls, progress, error.fault)
             continue
-        attempt = calls.count - 1
+        attempt = calls.last
         try:
             checked = await run_output_checks(calls, progress.member, progress.request, reply.text)
         except WorkerError as error:  # the check waits for a person, or a cap refuses it: it has no verdict
@@ -102,14 +105,18 @@ async def _reply(calls: StepCalls, progress: _StepProgress) -> Reply:
     majority = _majority_answer(request.granted) if progress.joins else None
     if majority is not None and majority[1] == len(request.granted):
         return await record_agreed_answer(calls, member, request, majority[0])
+    why = CallPurpose(reason=progress.reason, instead_of=progress.instead_of)
     try:
-        return await call_worker(
-            calls, member, request, CallPurpose(reason=progress.reason, instead_of=progress.instead_of)
-        )
+        return await (call_worker if member.agent is None else call_agent)(calls, member, request, why)
     except WorkerError as error:
         if error.fault.kind is not FaultKind.CAP or majority is None or 2 * majority[1] <= len(request.granted):
             raise
         return await record_agreed_answer(calls, member, request, majority[0])
+
+
+def _with_labels(calls: StepCalls, request: Request) -> Request:
+    """Return the request with the labels of what its worker was shown by tools."""
+    return replace(request, labels=request.labels.union(calls.labels)) if calls.labels else request
 
 
 def _majority_answer(granted: Sequence[GrantedStep]) -> tuple[str, int] | None:

@@ -7,11 +7,13 @@ Deliberately absent: the loop (`agent_loop`), retrieval and catalogues' formats 
 fake is `ToolList`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.json_schema import SchemaCheck, parse_json, storable_reason
+from shikisha.core.messages import Json
 from shikisha.core.tools import FIND_TOOLS, Tool, catalogue_sha256
 from shikisha.engine.pool import Member
 
@@ -88,6 +90,46 @@ class ToolList:
         return self._tools[tool.name][1]
 
 
+class ArgumentChecks:
+    """Reads the arguments that models write, against the schemas of tools; each schema is compiled once."""
+
+    _MOST = 1_000  # schemas that are kept compiled: a catalogue may have very many
+
+    def __init__(self) -> None:
+        self._compiled: dict[str, SchemaCheck] = {}
+
+    async def read(self, tool: Tool, text: str) -> Mapping[str, Json] | str:
+        """Return the arguments, or what is wrong with them, and where."""
+        arguments = self.parse(text)
+        if not isinstance(arguments, dict):
+            return arguments if isinstance(arguments, str) else "expected a JSON object"
+        try:
+            problem = await (await self._check(tool)).problem(arguments)
+        except ConfigError as error:
+            problem = f"the tool cannot be called: {error}"
+        except TimeoutError as error:
+            problem = f"whether they fit the tool's schema is {error}"
+        return arguments if problem is None else storable_reason(problem)
+
+    @staticmethod
+    def parse(text: str) -> "Json":
+        """Return the JSON object in this text, or what is wrong with it as a text; no text stands for no arguments."""
+        try:
+            value = parse_json(text or "{}")
+        except (ValueError, RecursionError) as error:
+            return storable_reason(f"no JSON: {error}")
+        return value if isinstance(value, dict) else f"expected a JSON object, not {type(value).__name__}"
+
+    async def _check(self, tool: Tool) -> SchemaCheck:
+        check = self._compiled.get(tool.sha256)
+        if check is None:
+            check = await SchemaCheck.create(tool.schema, f"tool {tool.name!r}: schema")
+            if len(self._compiled) >= self._MOST:
+                self._compiled.clear()
+            self._compiled[tool.sha256] = check
+        return check
+
+
 @dataclass(frozen=True, slots=True)
 class Agent:
     """What makes a worker an agent: the sources of its tools, and the bounds of its loop.
@@ -102,3 +144,4 @@ class Agent:
     offer: int = 15
     parallel: bool = True
     window: int = 128_000
+    checks: ArgumentChecks = field(default_factory=ArgumentChecks, compare=False, repr=False)

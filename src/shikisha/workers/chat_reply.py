@@ -380,6 +380,8 @@ class ChatReply:
         return None
 
     def _objection_to_calls(self, wishes: ClientOptions) -> WorkerError | None:
+        if wishes.lenient and (self.growing or self.text.strip()):
+            return None
         problem = tool_call_problem(self.calls, wishes.tools, parallel=wishes.parallel)
         if problem is None and not self.growing:
             problem = "the reply ends as one that calls tools, and there are no calls in it"

@@ -1,67 +1,31 @@
-"""`POST /v1/chat/completions`, from top to bottom: read, validate, start or resume a run, and write the completion.
+"""`POST /v1/chat/completions`: read, validate, and write what `completion` finds as OpenAI's clients read it.
 
-Invariants: whatever can be refused is refused before anything is started, reserved or charged. After that, a request
-ends in a whole completion, an error, or a stream with its end marker. In a stream every chunk has the same id and
-model: first the role, then deltas, then the finish reason, then the usage if the client asked for it, then `[DONE]`;
-an error after the first chunk is sent in the stream. A run whose client disconnects is canceled.
+Invariant: in a stream every chunk has the same id and model: first the role, then deltas, then the finish reason, then
+the usage if the client asked for it, then `[DONE]`; an error after the first chunk is sent in the stream.
 """
 
 import json
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
-from shikisha.core.errors import ShikishaError
-from shikisha.core.events import Event
 from shikisha.core.messages import NO_TOOL, ToolCall
-from shikisha.core.run import Run
-from shikisha.engine.conductor import Conductor
-from shikisha.engine.pool import Pool
+from shikisha.server.chat.completion import AssistantMessage, CompletionEnd, CompletionRequest, RunCompletion
 from shikisha.server.chat.conversation import task_from_chat
 from shikisha.server.chat.schema import ChatRequest, check_supported
 from shikisha.server.http.api_errors import SSE_CONTENT, ApiError, error_responses
 from shikisha.server.http.auth import require_scope
-from shikisha.server.http.request import RequestOptions, read_json, read_request_options, request_body_doc, validate_as
-from shikisha.server.http.run_result import (
-    NO_RETRY,
-    RunAnswer,
-    RunUsage,
-    UsageFields,
-    answer_or_error,
-    api_error_of,
-    finished_headers,
-    run_metadata,
-    run_usage,
-    started_headers,
-)
+from shikisha.server.http.request import read_json, read_request_options, request_body_doc, validate_as
+from shikisha.server.http.run_result import NO_RETRY, UsageFields, finished_headers, started_headers
 from shikisha.server.http.streams import DONE_EVENT, event_stream, run_unless_disconnected, sse_data, stream_grace
 from shikisha.server.keys.key import KeyScope, Principal
-from shikisha.server.lifecycle.authorization import Api, RequestedRun, check_schema_sizes, check_schemas
-from shikisha.server.lifecycle.questions import ToolResumption, find_tool_resumption
-from shikisha.server.lifecycle.run_progress import (
-    AnswerPiece,
-    AnswerReplaced,
-    ProgressNote,
-    ProgressTerms,
-    ProgressTracker,
-    ProgressUpdate,
-    RunEnded,
-    RunPausedUpdate,
-    StillWaiting,
-    ToolCallsNeeded,
-    can_stream,
-    streamable_workers,
-    visible_run,
-    wait_for_run,
-)
-from shikisha.server.lifecycle.service import RunService, read_idempotency_key, start_once
+from shikisha.server.lifecycle.authorization import Api, check_schema_sizes, check_schemas
+from shikisha.server.lifecycle.service import RunService, read_idempotency_key
 
-FINISH_STOP, FINISH_LENGTH, FINISH_TOOL_CALLS = "stop", "length", "tool_calls"
-LastUpdate = ProgressUpdate | ToolCallsNeeded | StillWaiting | None
 _require_run_scope = require_scope(KeyScope.RUN)
 RunPrincipal = Annotated[Principal, Depends(_require_run_scope)]
 
@@ -108,71 +72,56 @@ async def create_chat_completion(request: Request, by: RunPrincipal) -> Response
     check_supported(raw)
     body = validate_as(raw, ChatRequest)
     options, idempotency = read_request_options(request.headers), read_idempotency_key(request.headers)
-    completion = await _ChatStart(service, by, body, options, idempotency).start()
+    task = task_from_chat(body)
+    await check_schemas(task, Api.CHAT)
+    completion = await CompletionRequest(
+        service,
+        by,
+        body.model,
+        task,
+        options,
+        stream=bool(body.stream),
+        idempotency=idempotency,
+        metadata=_metadata(body),
+        tool_choice=NO_TOOL if body.tool_choice == "none" else task.tool_choice,
+    ).start()
+    chat = ChatCompletion(completion, bool(body.stream_options and body.stream_options.include_usage))
     if body.stream:
         headers = started_headers(completion.run)
-        return event_stream(completion.stream(), headers, completion.on_disconnect, stream_grace(service))
-    return await run_unless_disconnected(request, completion.complete(), completion.on_disconnect)
+        return event_stream(chat.stream(), headers, completion.on_disconnect, stream_grace(service))
+    return await run_unless_disconnected(request, chat.whole(), completion.on_disconnect)
+
+
+def _metadata(body: ChatRequest) -> Mapping[str, str]:
+    named = {"user": body.user, "safety_identifier": body.safety_identifier}
+    return {name: value for name, value in named.items() if value is not None} | dict(body.metadata or {})
 
 
 @dataclass(frozen=True, slots=True)
-class _ChatStart:
-    """A validated request, and what it takes to start or resume its run."""
+class ChatCompletion:
+    """The completion of a chat request; `usage_wanted`: its stream ends with a usage chunk."""
 
-    service: RunService
-    by: Principal
-    body: ChatRequest
-    options: RequestOptions
-    idempotency: str | None
+    completion: RunCompletion
+    usage_wanted: bool
 
-    async def start(self) -> "ChatCompletion":
-        """Start a run, or resume the one that waits for the tool results in the request."""
-        service, task = self.service, task_from_chat(self.body)
-        await check_schemas(task, Api.CHAT)
-        model = service.catalogue.find(self.body.model, self.by)
-        if task.exchanges:
-            choice = NO_TOOL if self.body.tool_choice == "none" else task.tool_choice
-            resumption = await find_tool_resumption(service, self.by, task.exchanges, model.name, self.options, choice)
-            if resumption is not None:
-                return await self._resume(resumption)
-        named = {"user": self.body.user, "safety_identifier": self.body.safety_identifier}
-        metadata = {name: value for name, value in named.items() if value is not None} | dict(self.body.metadata or {})
-        requested = RequestedRun(
-            model.name, task, Api.CHAT, self.options, idempotency=self.idempotency, metadata=metadata
-        )
-        order = service.authorizer.authorize(requested, self.by)
-        started = await start_once(service, order)
-        live = service.live(started.run)
-        events = live.events if live is not None else await service.journal.read(started.run)
-        completion = self._completion(events, order.model, service.cast(order.conductor, order.pool), -1)
-        completion.owned = started.fresh
-        return completion
+    @property
+    def head(self) -> "CompletionHead":
+        """What all chunks share."""
+        return CompletionHead(self.completion.run, self.completion.model, self.completion.created)
 
-    async def _resume(self, resumption: ToolResumption) -> "ChatCompletion":
-        """Record the tool results, and follow the run from there on."""
-        service, served = self.service, resumption.served
-        events = await service.journal.read(served.run)
-        past = Run.fold(events[: resumption.after + 1])
-        cast = service.cast(served.conductor, past.started.pool)
-        completion = self._completion(events, served.model, cast, resumption.after)
-        family = (await service.read_family(served.run)).values() if completion.nested else ()
-        completion.before = run_usage(past, family)
-        if resumption.answer is not None:
-            await service.answer(resumption.answer)
-        return completion
+    async def whole(self) -> JSONResponse:
+        """Wait for the run, and return the completion or the error."""
+        ended, run = await self.completion.whole(), self.completion.run
+        headers = finished_headers(run, ended.usage)
+        if (error := ended.error) is not None:
+            body = {**error.body(), "run": run} | ({} if ended.metadata is None else {"shikisha": ended.metadata})
+            return JSONResponse(body, error.status, {**error.headers(), **NO_RETRY, **headers})
+        body = completion_body(self.head, ended.message, ended.usage.chat_fields(), ended.metadata)
+        return JSONResponse(body, headers=headers)
 
-    def _completion(
-        self, events: Sequence[Event], model: str, cast: tuple[Pool, Conductor], after: int
-    ) -> "ChatCompletion":
-        (pool, conductor), body = cast, self.body
-        run = Run.fold(events[:1])
-        live = bool(body.stream) and can_stream(run.task, conductor, self.service.container.autonomy_policy())
-        terms = ProgressTerms(run.started.caps.rounds, streamable_workers(pool), live)
-        head = CompletionHead(run.id, model, int(run.started.at))
-        completion = ChatCompletion(self.service, head, ProgressTracker(terms, after), self.options)
-        completion.nested = any(card.kind == "conductor" for card in pool.cards)
-        completion.usage_wanted = bool(body.stream_options and body.stream_options.include_usage)
-        return completion
+    def stream(self) -> AsyncGenerator[bytes]:
+        """Yield the chunks of the stream."""
+        return self.completion.stream(ChunkWriter(self.head, usage_wanted=self.usage_wanted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,143 +138,6 @@ class CompletionHead:
         return f"chatcmpl-{self.run}"
 
 
-@dataclass(frozen=True, slots=True)
-class AssistantMessage:
-    """The assistant's message and its finish reason."""
-
-    text: str
-    finish: str = FINISH_STOP
-    calls: tuple[ToolCall, ...] = ()
-    reasoning: str = ""
-
-
-@dataclass(slots=True)
-class ChatCompletion:
-    """A completion in progress.
-
-    `before` is the usage of earlier completions of its run; `nested`: the run may have child runs; `owned`: this
-    request started the run, and not an earlier one with the same idempotency key.
-    """
-
-    service: RunService
-    head: CompletionHead
-    tracker: ProgressTracker
-    options: RequestOptions
-    nested: bool = False
-    owned: bool = True
-    usage_wanted: bool = False
-    before: RunUsage = field(default_factory=RunUsage)
-    done: bool = False
-
-    @property
-    def run(self) -> str:
-        """The run's id."""
-        return self.head.run
-
-    async def on_disconnect(self) -> None:
-        """Cancel the run, since its client has left."""
-        if self.owned and not self.done:
-            await self.service.cancel(self.run)
-
-    async def complete(self) -> JSONResponse:
-        """Wait for the run, and return the completion or the error."""
-        text, notes, last = "", list[str](), None
-        async for update in wait_for_run(self.service, self.run, self.tracker, self.service.settings.approval_wait):
-            match update:
-                case AnswerPiece():
-                    text += update.text
-                case ProgressNote():
-                    notes.append(update.line)
-                case _:
-                    last = update
-        self.done = True
-        run, usage = await self._result()
-        headers, metadata = finished_headers(self.run, usage), self._metadata(run)
-        if (error := self._error(last, run)) is not None:
-            body = {**error.body(), "run": self.run} | ({} if metadata is None else {"shikisha": metadata})
-            return JSONResponse(body, error.status, {**error.headers(), **NO_RETRY, **headers})
-        reasoning = "\n".join(notes) if self.options.progress else ""
-        message = _assistant_message(last, run, text, reasoning)
-        return JSONResponse(completion_body(self.head, message, usage.chat_fields(), metadata), headers=headers)
-
-    async def stream(self) -> AsyncGenerator[bytes]:
-        """Yield the chunks of the stream."""
-        chunks, last = ChunkWriter(self.head), None
-        yield chunks.role()
-        try:
-            async for update in wait_for_run(self.service, self.run, self.tracker, self.service.settings.approval_wait):
-                match update:
-                    case AnswerPiece():
-                        yield chunks.text(update.text)
-                    case ProgressNote():
-                        if self.options.progress:
-                            yield chunks.reasoning(update.line)
-                    case _:
-                        last = update
-            run, usage = await self._result()
-            error = self._error(last, run)
-        except ApiError as raised:
-            error = raised
-        except ShikishaError as raised:
-            error = api_error_of(raised)
-        self.done = True
-        if error is not None:
-            yield sse_data({**error.body(), "run": self.run})
-            yield DONE_EVENT
-            return
-        sent = self.tracker.text
-        message = _assistant_message(last, run, sent)
-        if len(message.text) > len(sent):
-            yield chunks.text(message.text[len(sent) :])
-        if message.calls:
-            yield chunks.calls(message.calls)
-        yield chunks.finish(message.finish, self._metadata(run))
-        if self.usage_wanted:
-            yield chunks.usage(usage.chat_fields())
-        yield DONE_EVENT
-
-    def _error(self, last: LastUpdate, run: Run) -> ApiError | None:
-        """Return why there is no answer to send; None when there is one."""
-        match last:
-            case ToolCallsNeeded():
-                return None
-            case AnswerReplaced():
-                said = f"run {self.run}: the streamed text is not the answer, since a later attempt replaced it"
-                return ApiError(502, f"{said}; the run has the answer", "answer_replaced")
-            case StillWaiting(suspended=True):
-                return self.service.approval_required(self.run)
-            case RunEnded() | RunPausedUpdate():
-                found = answer_or_error(run)
-                if not isinstance(found, ApiError):
-                    return None if found.text.startswith(self.tracker.text) else self._error(AnswerReplaced(), run)
-                if not (isinstance(last, RunPausedUpdate) and self.service.closing):
-                    return found
-            case _:
-                pass
-        said = f"run {self.run} is interrupted, and will be resumed"
-        return ApiError(503, said, "run_interrupted", wait=self.service.settings.drain)
-
-    async def _result(self) -> tuple[Run, RunUsage]:
-        """Return the run as it stands, and the usage since the previous completion of the run."""
-        run = Run.fold(self.tracker.events)
-        family = (await self.service.read_family(self.run)).values() if self.nested else ()
-        return run, run_usage(run, family).less(self.before)
-
-    def _metadata(self, run: Run) -> object:
-        visible = visible_run(run, self.tracker.events, self.service.container.autonomy_policy())
-        return run_metadata(visible, self.options.detail, self.service.settings.url)
-
-
-def _assistant_message(last: LastUpdate, run: Run, text: str, reasoning: str = "") -> AssistantMessage:
-    """Return the message, given the text sent so far and the last update of the run."""
-    if isinstance(last, ToolCallsNeeded):
-        return AssistantMessage(text, FINISH_TOOL_CALLS, last.calls, reasoning)
-    found = answer_or_error(run)
-    if isinstance(found, RunAnswer) and found.cut:
-        return AssistantMessage(found.text, FINISH_LENGTH, reasoning=reasoning)
-    return AssistantMessage(text, FINISH_STOP, reasoning=reasoning)
-
-
 def completion_body(
     head: CompletionHead, message: AssistantMessage, usage: UsageFields, metadata: object
 ) -> dict[str, object]:
@@ -335,8 +147,8 @@ def completion_body(
         "content": message.text if message.text or not message.calls else None,
         "refusal": None,
     }
-    if message.reasoning:
-        fields["reasoning_content"] = message.reasoning
+    if message.notes:
+        fields["reasoning_content"] = "\n".join(message.notes)
     if message.calls:
         fields["tool_calls"] = _tool_call_fields(message.calls)
     body: dict[str, object] = {
@@ -353,35 +165,37 @@ def completion_body(
 class ChunkWriter:
     """Writes the chunks of one completion."""
 
-    def __init__(self, head: CompletionHead) -> None:
+    def __init__(self, head: CompletionHead, *, usage_wanted: bool = False) -> None:
         names = {"id": head.id, "object": "chat.completion.chunk", "created": head.created, "model": head.model}
         # The members that all chunks share are serialized once; the closing brace is left open.
         self._open = f"data: {json.dumps(names, separators=(',', ':'))[:-1]}"
+        self._run, self._usage_wanted = head.run, usage_wanted
 
-    def role(self) -> bytes:
-        """Return the first chunk."""
-        return self._delta({"role": "assistant", "content": ""})
+    def begin(self) -> Iterable[bytes]:
+        """Return the role chunk."""
+        return (self._delta({"role": "assistant", "content": ""}),)
 
-    def text(self, piece: str) -> bytes:
+    def text(self, piece: str) -> Iterable[bytes]:
         """Return a piece of the answer."""
-        return self._delta({"content": piece})
+        return (self._delta({"content": piece}),)
 
-    def reasoning(self, line: str) -> bytes:
+    def note(self, line: str) -> Iterable[bytes]:
         """Return a line about the progress of the run."""
-        return self._delta({"reasoning_content": f"{line}\n"})
+        return (self._delta({"reasoning_content": f"{line}\n"}),)
 
-    def calls(self, calls: Sequence[ToolCall]) -> bytes:
-        """Return the calls of the client's tools."""
-        fields = [{"index": place, **call} for place, call in enumerate(_tool_call_fields(calls))]
-        return self._delta({"tool_calls": fields})
+    def end(self, ended: CompletionEnd) -> Iterable[bytes]:
+        """Return the calls of the client's tools, the finish reason, the usage if it is wanted, and the end marker."""
+        if ended.message.calls:
+            fields = [{"index": place, **call} for place, call in enumerate(_tool_call_fields(ended.message.calls))]
+            yield self._delta({"tool_calls": fields})
+        yield self._delta({}, ended.message.finish, {} if ended.metadata is None else {"shikisha": ended.metadata})
+        if self._usage_wanted:
+            yield f'{self._open},"choices":[],"usage":{json.dumps(ended.usage.chat_fields())}}}\n\n'.encode()
+        yield DONE_EVENT
 
-    def finish(self, reason: str, metadata: object = None) -> bytes:
-        """Return the chunk with the finish reason."""
-        return self._delta({}, reason, {} if metadata is None else {"shikisha": metadata})
-
-    def usage(self, usage: UsageFields) -> bytes:
-        """Return the chunk with the usage."""
-        return f'{self._open},"choices":[],"usage":{json.dumps(usage)}}}\n\n'.encode()
+    def error(self, problem: ApiError) -> Iterable[bytes]:
+        """Return the error and the end marker."""
+        return (sse_data({**problem.body(), "run": self._run}), DONE_EVENT)
 
     def _delta(
         self, delta: dict[str, object], finish: str | None = None, more: dict[str, object] | None = None

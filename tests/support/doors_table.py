@@ -12,6 +12,7 @@ from shikisha.server.keys.key import KeyScope
 
 Body = Mapping[str, object]
 CHAT: Body = {"model": "shikisha", "messages": [{"role": "user", "content": "hello"}]}
+MESSAGE: Body = {**CHAT, "max_tokens": 100}
 RESPONSE: Body = {"model": "shikisha", "input": "hello"}
 
 
@@ -43,6 +44,8 @@ API: Mapping[tuple[str, str], Row] = {
     ("GET", "/v1/models"): Row(200, 403, 200),
     ("GET", "/v1/models/{name:path}"): Row(200, 403, 200, fill={"name:path": "model"}),
     ("POST", "/v1/chat/completions"): Row(200, 403, 200, body=CHAT),
+    ("POST", "/v1/messages"): Row(200, 403, 200, body=MESSAGE),
+    ("POST", "/v1/messages/count_tokens"): Row(200, 403, 200, body=CHAT),
     ("POST", "/v1/responses"): Row(200, 403, 200, body=RESPONSE),
     ("GET", "/v1/responses/{response_id}"): Row(404, 403, 200, fill={"response_id": "response"}),
     ("GET", "/v1/responses/{response_id}/input_items"): Row(404, 403, 200, fill={"response_id": "response"}),

@@ -523,6 +523,11 @@ class ServerTable(ConfigTable):
     max_hops: int = Field(
         default=3, ge=0, description="the most Shikisha servers that may call one another in a chain, this one included"
     )
+    unknown: Literal["ignore", "refuse"] = Field(
+        default="ignore",
+        description="what becomes of parameters and tools of a request that are unknown here: ignore leaves them out "
+        "and names them in the header X-Shikisha-Ignored; refuse answers 400",
+    )
     approval_timeout: float = Field(
         default=86400.0, gt=0, description="seconds after which a question to a person expires"
     )

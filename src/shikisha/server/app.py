@@ -1,6 +1,6 @@
 """The FastAPI application: all routes, the middleware, and the handlers that turn errors into responses.
 
-Invariants: every request gets a response in OpenAI's error shape that holds no key and no traceback; a body or header
+Invariants: every request gets a response in its API's error shape that holds no key and no traceback; a body or header
 that is too large is refused before it is read whole. What each route does is in the module of its API.
 """
 
@@ -19,9 +19,10 @@ from starlette.types import ExceptionHandler
 
 from shikisha import __version__
 from shikisha.core.errors import ShikishaError
+from shikisha.server.anthropic import routes as message_routes
 from shikisha.server.chat import models as model_routes
 from shikisha.server.chat import routes as chat_routes
-from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.api_errors import ApiError, error_body_at
 from shikisha.server.http.auth import authenticate
 from shikisha.server.http.middleware import AccessLog, HostCheck, RequestLimits
 from shikisha.server.http.run_result import api_error_of
@@ -39,6 +40,7 @@ _LOG = logging.getLogger(__name__)
 ROUTERS = (
     chat_routes.router,
     response_routes.router,
+    message_routes.router,
     model_routes.router,
     run_routes.router,
     review_routes.router,
@@ -156,7 +158,7 @@ def _error_response(request: Request, problem: ApiError) -> JSONResponse:
     scrub = request.app.state.service.container.secret_store.scrub
     problem.message, problem.param = scrub(problem.message), problem.param and scrub(problem.param)
     request.state.refused = problem.code
-    return JSONResponse(problem.body(), problem.status, problem.headers())
+    return JSONResponse(error_body_at(request.url.path, problem), problem.status, problem.headers())
 
 
 def _internal_error() -> ApiError:
@@ -171,19 +173,19 @@ async def _on_invalid_request(request: Request, error: Exception) -> JSONRespons
     )
 
 
-async def _on_http_exception(_: Request, error: Exception) -> JSONResponse:
+async def _on_http_exception(request: Request, error: Exception) -> JSONResponse:
     status = error.status_code if isinstance(error, HTTPException) else 500
     said, code = _HTTP_MESSAGES.get(status, ("the request cannot be served", "http_error"))
     problem = ApiError(status, said, code)
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    return JSONResponse(problem.body(), status, headers)
+    return JSONResponse(error_body_at(request.url.path, problem), status, headers)
 
 
 async def _on_unexpected_error(request: Request, error: Exception) -> JSONResponse:
     route = request.scope.get("route")
     _LOG.error("unexpected error in %s: %s", getattr(route, "path", "?"), type(error).__name__)
     problem = ApiError(500, "an unexpected error; the server's log says where", "internal_error")
-    return JSONResponse(problem.body(), 500)
+    return JSONResponse(error_body_at(request.url.path, problem), 500)
 
 
 def _first_mistake(found: Sequence[object]) -> tuple[str, str]:

@@ -125,7 +125,7 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class CompletionEnd:
-    """How a completion ended: with a message or an error; `metadata` is the `shikisha` object, where it is asked for."""
+    """How a completion ended: with a message or an error; `metadata` is the `shikisha` object, where it is wanted."""
 
     usage: RunUsage
     message: AssistantMessage

@@ -1,10 +1,13 @@
-"""`ApiError`: a refusal with its HTTP status, in the shape of OpenAI's errors, and its entry in the OpenAPI document.
+"""`ApiError`: a refusal with its HTTP status, in the shape of each API's errors, and its entry in the OpenAPI document.
+
+Under `/v1/messages` errors have Anthropic's shape, everywhere else OpenAI's.
 
 Invariant 8: a message holds no key, no header and no traceback. Whoever raises it says what is wrong, where, and what
 was expected.
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import BaseModel
 
@@ -45,6 +48,34 @@ _ERROR_TYPES = {
 }
 
 
+_ANTHROPIC_PATH = "/v1/messages"
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    410: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def anthropic_body(problem: ApiError) -> dict[str, object]:
+    """Return an error in the shape of Anthropic's API; `code` and `param` are ours."""
+    kind = _ANTHROPIC_TYPES.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")
+    told = {"type": kind, "message": problem.message, "param": problem.param, "code": problem.code}
+    return {"type": "error", "error": told}
+
+
+def error_body_at(path: str, problem: ApiError) -> Mapping[str, object]:
+    """Return an error in the shape of the API that this path belongs to."""
+    if path == _ANTHROPIC_PATH or path.startswith(f"{_ANTHROPIC_PATH}/"):
+        return anthropic_body(problem)
+    return problem.body()
+
+
 class ErrorInfo(BaseModel):
     """What went wrong."""
 
@@ -57,6 +88,13 @@ class ErrorInfo(BaseModel):
 class ErrorBody(BaseModel):
     """A refusal, in OpenAI's shape."""
 
+    error: ErrorInfo
+
+
+class AnthropicErrorBody(BaseModel):
+    """A refusal, in Anthropic's shape."""
+
+    type: Literal["error"]
     error: ErrorInfo
 
 
@@ -80,11 +118,11 @@ _STATUS_DESCRIPTIONS = {
 COMMON_STATUSES = (400, 401, 403, 413, 421, 429, 431, 500, 503)
 
 
-def error_responses(*more: int) -> dict[int | str, dict[str, object]]:
+def error_responses(*more: int, model: type[BaseModel] = ErrorBody) -> dict[int | str, dict[str, object]]:
     """Return the `responses` of a route: those that every route has, and these."""
     gone = (410,) if 404 in more else ()  # what can be absent can have been erased
     return {
-        status: {"model": ErrorBody, "description": _STATUS_DESCRIPTIONS[status]}
+        status: {"model": model, "description": _STATUS_DESCRIPTIONS[status]}
         for status in sorted({*COMMON_STATUSES, *more, *gone})
     }
 

@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shikisha.config.settings import ServerTable
 from shikisha.core.text import one_line
-from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.api_errors import ApiError, error_body_at
 
 if TYPE_CHECKING:
     from shikisha.server.ops.metrics import MetricCounters
@@ -249,7 +249,8 @@ async def _receive_disconnect() -> Message:
 
 async def _send_refusal(problem: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
     """Send a refusal, and read on for a moment: closing while the client still sends would lose the response."""
-    answer = JSONResponse(problem.body(), problem.status, {**problem.headers(), "Connection": "close"})
+    body = error_body_at(scope["path"], problem)
+    answer = JSONResponse(body, problem.status, {**problem.headers(), "Connection": "close"})
 
     async def draining(message: Message) -> None:
         if message["type"] != "http.response.body":
@@ -301,7 +302,7 @@ class HostCheck:
             return
         self._note(given)
         problem = ApiError(421, _UNKNOWN_HOST, "unknown_host")
-        await JSONResponse(problem.body(), problem.status)(scope, receive, send)
+        await JSONResponse(error_body_at(scope["path"], problem), problem.status)(scope, receive, send)
 
     def _note(self, given: Sequence[str]) -> None:
         name = one_line(", ".join(given), _MAX_LOGGED_LENGTH) or "(none)"

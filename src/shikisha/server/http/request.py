@@ -17,7 +17,7 @@ an unknown `X-Shikisha-` name is refused, because its sender relies on it.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from mimetypes import guess_type
@@ -80,6 +80,75 @@ def validate_as(raw: Mapping[str, object], model: type[M]) -> M:
         raise _validation_error(error, raw, model) from None
 
 
+_MAX_MISTAKES = 1000
+_MAX_PASSES = 4  # an unknown name may hide another
+_MAX_NAMED = 20
+_MAX_NAME = 80
+
+
+def validate_known(raw: dict[str, object], model: type[M], *, refuse: bool) -> tuple[M, tuple[str, ...]]:
+    """Return what was read as this model, and the places of parameters that it does not know, which are left out.
+
+    `refuse`: an unknown parameter is an ApiError, as everything else is that is wrong. The body is changed.
+    """
+    ignored: list[str] = []
+    for _ in range(_MAX_PASSES):
+        try:
+            return model.model_validate(raw), tuple(ignored)
+        except ValidationError as error:
+            if error.error_count() > _MAX_MISTAKES:
+                raise _validation_error(error, raw, model) from None
+            paths = [
+                _error_path(each, raw)
+                for each in error.errors(include_url=False, include_input=False)
+                if each["type"] == "extra_forbidden"
+            ]
+            if refuse or not paths:
+                raise _validation_error(error, raw, model) from None
+            ignored += [_format_path(path) for path in paths if _delete(raw, path)]
+    return validate_as(raw, model), tuple(ignored)
+
+
+def _delete(raw: object, path: Sequence[int | str]) -> bool:
+    """Delete what is at a place of the body; False when it is not there any more."""
+    *way, last = path
+    for part in way:
+        if isinstance(raw, dict):
+            raw = raw.get(part)
+        elif isinstance(raw, list) and isinstance(part, int) and part < len(raw):
+            raw = raw[part]
+    if not isinstance(raw, dict) or last not in raw:
+        return False
+    del raw[last]
+    return True
+
+
+def drop_foreign(found: object, where: str, known: Collection[object]) -> list[str]:
+    """Take objects of an unknown `type` out of a list; return their places, each with its type."""
+    if not isinstance(found, list):
+        return []
+    dropped = []
+    for place, each in enumerate(found):
+        kind = each.get("type") if isinstance(each, dict) else None
+        if isinstance(each, dict) and isinstance(kind, str) and kind not in known:
+            dropped.append((place, kind))
+    for place, _ in reversed(dropped):
+        del found[place]
+    return [f"{where}[{place}]={kind}" for place, kind in dropped]
+
+
+def ignored_header(names: Sequence[str], scrub: Callable[[str], str]) -> dict[str, str]:
+    """Return the header that names what was left out of a request, without keys in it; none where nothing was."""
+    if not names:
+        return {}
+    shown = [_UNPRINTABLE.sub("?", scrub(name))[:_MAX_NAME] for name in names[:_MAX_NAMED]]
+    more = [f"and {len(names) - _MAX_NAMED} more"] if len(names) > _MAX_NAMED else []
+    return {"x-shikisha-ignored": ", ".join([*shown, *more])}
+
+
+_UNPRINTABLE = re.compile(r"[^!-+\--~]", re.ASCII)  # what a header cannot hold, and the comma and space between names
+
+
 def is_too_deep(value: object) -> bool:
     """Whether lists and objects are nested deeper than is taken."""
     level: list[object] = [value]
@@ -114,6 +183,8 @@ _TOO_DEEP = f"the body is nested deeper than {MAX_JSON_DEPTH} levels"
 
 def _validation_error(error: ValidationError, raw: Mapping[str, object], model: type[BaseModel]) -> ApiError:
     """Return the error for the deepest mistake; a union of text and list reports one mistake per member."""
+    if error.error_count() > _MAX_MISTAKES:
+        return ApiError(400, f"the body has {error.error_count()} mistakes", "invalid_value")
     found = error.errors(include_url=False, include_input=False)
     first, path = max(((each, _error_path(each, raw)) for each in found), key=lambda pair: len(pair[1]))
     where = _format_path(path)
@@ -130,17 +201,31 @@ def _validation_error(error: ValidationError, raw: Mapping[str, object], model: 
 
 def _error_path(error: ErrorDetails, raw: object) -> list[int | str]:
     """Return the place of a mistake in what was sent: the names of union members are left out."""
-    path: list[int | str] = []
-    missing = error["type"] == "missing"
-    for number, part in enumerate(error["loc"], start=1):
-        if isinstance(part, int) and isinstance(raw, list):
-            raw = raw[part] if part < len(raw) else None
-        elif isinstance(raw, dict) and part in raw:
-            raw = raw[part]
-        elif not (missing and number == len(error["loc"])):
-            continue
-        path.append(part)
-    return path
+    found = _resolve(error["loc"], raw, missing=error["type"] == "missing")
+    return max(found, key=lambda each: (each[1], len(each[0])))[0]
+
+
+def _resolve(parts: Sequence[int | str], raw: object, *, missing: bool) -> list[tuple[list[int | str], bool]]:
+    """Return the places that these parts may mean, and whether the last part is in each.
+
+    A part is a key, an index, or the name of a union's member, which may be the name of a key too (`text`).
+    """
+    if not parts:
+        return [([], True)]
+    part, *rest = parts
+    inner: object = None
+    if isinstance(part, int) and isinstance(raw, list):
+        inner, is_key = raw[part] if part < len(raw) else None, True
+    elif isinstance(raw, dict) and part in raw:
+        inner, is_key = raw[part], True
+    else:
+        is_key = missing and not rest
+    found = [([part, *path], last) for path, last in _resolve(rest, inner, missing=missing)] if is_key else []
+    is_member = isinstance(raw, dict) and part in (raw.get("type"), raw.get("role"))
+    if not is_key or (is_member and rest):
+        skipped = _resolve(rest, raw, missing=missing)
+        found += [(path, last and bool(rest)) for path, last in skipped]
+    return found
 
 
 def _format_path(path: Sequence[int | str]) -> str:

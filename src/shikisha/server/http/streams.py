@@ -1,9 +1,9 @@
 """Server-sent events: keep-alives, the limit on open streams, and the end of a stream whose key was revoked.
 
-Invariants: a keep-alive is a comment; each event leaves as soon as it exists. Streams never take more than half of
-the connections, and one key never more than half of that. A stream outlives the revocation of its key by a few
-seconds at most, and its last event says why it ends. Streams of `/v1/chat/completions` end with their run and need no
-such check.
+Invariants: a keep-alive is a comment, or an event that the API has for it; each event leaves as soon as it exists.
+Streams never take more than half of the connections, and one key never more than half of that. A stream outlives the
+revocation of its key by a few seconds at most, and its last event says why it ends. Streams of completions end with
+their run and need no such check.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from shikisha.server.keys.key import Principal
 from shikisha.server.lifecycle.service import RunService
 
 PING_SECONDS = 15  # seconds
+PING_COMMENT = ServerSentEvent(comment="ping")
 
 
 def event_stream(
@@ -31,11 +32,12 @@ def event_stream(
     headers: Mapping[str, str],
     gone: Callable[[], Awaitable[None]] | None = None,
     grace: float = 0.0,
+    ping: ServerSentEvent = PING_COMMENT,
 ) -> EventSourceResponse:
     """Return the response that sends these events.
 
     `gone` is called if the client leaves before the end; `grace` is how many seconds it may go on once the server is
-    told to stop.
+    told to stop; `ping` keeps the connection alive.
     """
 
     async def left(_: Message) -> None:
@@ -46,10 +48,15 @@ def event_stream(
         events,
         headers=dict(headers),
         ping=PING_SECONDS,
-        ping_message_factory=lambda: ServerSentEvent(comment="ping"),
+        ping_message_factory=lambda: ping,
         client_close_handler_callable=left,
         shutdown_grace_period=grace,
     )
+
+
+def named_event(name: str, value: object) -> bytes:
+    """Return an event of this name that holds this as JSON."""
+    return f"event: {name}\ndata: {json.dumps(value, separators=(',', ':'))}\n\n".encode()
 
 
 def sse_data(value: object) -> bytes:

@@ -34,6 +34,7 @@ class Api(StrEnum):
 
     CHAT = "chat"
     RESPONSES = "responses"
+    MESSAGES = "messages"
     RUNS = "runs"
     PAGE = "page"
 
@@ -255,10 +256,15 @@ def conductor_of_request(conductor: Conductor, api: str, wire: str, pool_size: i
 _ANSWER_SCHEMA_FIELDS = {
     Api.CHAT: "response_format.json_schema.schema",
     Api.RESPONSES: "text.format.schema",
+    Api.MESSAGES: "output_config.format.schema",
     Api.RUNS: "answer_schema",
 }
 TOOLS_SIZE_FACTOR = 4  # all tools together, in schemas of the largest size
-_TOOL_SCHEMA_FIELDS = {Api.CHAT: "tools[{}].function.parameters", Api.RESPONSES: "tools[{}].parameters"}
+_TOOL_SCHEMA_FIELDS = {
+    Api.CHAT: "tools[{}].function.parameters",
+    Api.RESPONSES: "tools[{}].parameters",
+    Api.MESSAGES: "tools[{}].input_schema",
+}
 
 
 def check_schema_sizes(raw: Mapping[str, object], api: Api) -> None:

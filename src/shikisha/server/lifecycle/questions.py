@@ -152,6 +152,7 @@ def _no_such_question() -> ApiError:
 
 _TOOL_CALL_ID = re.compile(r"call_(\d{6}-\d{6}-[0-9a-z]{8})_([0-9a-f]{8})_(\d{1,3})")
 _HASH_LENGTH = 8
+_MAX_RUN_EXCHANGES = 24  # fewer than the engine allows in one step
 VIA_API = "api"
 _NO_OPTIONS = RequestOptions({})
 
@@ -197,6 +198,8 @@ async def find_tool_resumption(
     question = _question_of_calls(events, found[2])
     if question is None or _is_over(run, question) or not _is_within_limits(run, by, options):
         return None
+    if _had_enough(run, exchanges):
+        return None
     results = _own_results(question, exchanges[-1])
     if question.question in run.answers:
         same = run.answers[question.question].text == results
@@ -212,6 +215,15 @@ async def find_tool_resumption(
         tool_choice=tool_choice,
     )
     return ToolResumption(served, len(events) - 1, answer)
+
+
+def _had_enough(run: Run, exchanges: Sequence[ToolExchange]) -> bool:
+    """Whether a new run should go on instead: this one had many exchanges, and the client brings all of them along.
+
+    A coding agent calls tools a hundred times for one question, and each time a run goes on it reads its whole journal.
+    """
+    had = sum(run.asked[name].asks is QuestionKind.TOOLS for name in run.answers if name in run.asked)
+    return had >= _MAX_RUN_EXCHANGES and len(exchanges) > had
 
 
 def _is_within_limits(run: Run, by: Principal, options: RequestOptions) -> bool:

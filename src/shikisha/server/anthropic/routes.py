@@ -97,7 +97,7 @@ async def create_message(request: Request, by: RunPrincipal) -> Response:
         metadata={} if user is None else {"user": user},
         tool_choice=NO_TOOL if choice == NO_TOOL else task.tool_choice,
     ).start()
-    headers = ignored_header([*foreign, *unknown], service.container.vault.scrub)
+    headers = ignored_header([*foreign, *unknown], service.container.secret_store.scrub)
     if body.stream:
         headers |= started_headers(completion.run)
         events = completion.stream(MessageWriter(completion))
@@ -119,7 +119,7 @@ async def count_tokens(request: Request, by: RunPrincipal, response: Response) -
     foreign = _drop_foreign(raw, refuse=refuse)
     body, unknown = validate_known(raw, TokenCountRequest, refuse=refuse)
     service.catalogue.find(body.model, by)
-    response.headers.update(ignored_header([*foreign, *unknown], service.container.vault.scrub))
+    response.headers.update(ignored_header([*foreign, *unknown], service.container.secret_store.scrub))
     return TokenCount(input_tokens=estimate_tokens(body))
 
 

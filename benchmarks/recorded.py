@@ -23,9 +23,7 @@ from time import perf_counter
 import pandas as pd
 
 from common import machine
-from shikisha.checks.json_schema import JsonSchemaCheck
-from shikisha.checks.pattern import PatternCheck
-from shikisha.checks.pattern import Settings as PatternSettings
+from shikisha.checks.text_checks import JsonSchemaCheck, PatternCheck, PatternSettings
 from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.core.call import Card
 from shikisha.core.events import OnCheckFailure

@@ -28,7 +28,7 @@ from pydantic import ValidationError
 
 from common import Figure, report
 from serving_client import Server, connections, server
-from shikisha.checks import json_schema as checks
+from shikisha.checks import text_checks
 from shikisha.core.errors import ConfigError, ShikishaError
 from shikisha.core.messages import Json
 from shikisha.core.secrets import SecretStore
@@ -515,7 +515,7 @@ async def at_grader(schema: Mapping[str, Json], document: str) -> None:
 
 async def at_check(schema: Mapping[str, Json], document: str) -> None:
     """A handoff check."""
-    check = checks.build(checks.Settings.model_validate({"schema": schema}), "form")
+    check = text_checks.build_json_schema(text_checks.JsonSchemaSettings.model_validate({"schema": schema}), "form")
     await check.inspect(Inspection(Task("q"), "s", document))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shikisha.checks.fixed import FixedCheck
+from shikisha.checks.text_checks import FixedCheck
 from shikisha.core.budget import Amount, Caps, Usage
 from shikisha.core.errors import Fault, FaultKind, WorkerError
 from shikisha.core.events import (

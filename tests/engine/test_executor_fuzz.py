@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shikisha.checks.fixed import FixedCheck
+from shikisha.checks.text_checks import FixedCheck
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import Amount, Caps, Price, Usage
 from shikisha.core.errors import FaultKind, WorkerError

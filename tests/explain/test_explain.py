@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shikisha.checks.fixed import FixedCheck
+from shikisha.checks.text_checks import FixedCheck
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import Caps, Price, Usage
 from shikisha.core.call import Reply

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from shikisha.checks.fixed import FixedCheck
+from shikisha.checks.text_checks import FixedCheck
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import Caps
 from shikisha.core.errors import FaultKind, WorkerError

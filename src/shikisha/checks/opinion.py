@@ -1,4 +1,4 @@
-"""A check that asks a worker of the pool whether an answer meets a criterion.
+"""The check that asks a worker of the pool whether an answer meets a criterion.
 
 Invariants: the worker is asked inside the run's budget and journal; only a reply that begins with yes or pass has
 passed, and one that begins with neither yes, pass, no nor fail is no answer. What is judged stands in the question as a
@@ -16,10 +16,10 @@ from shikisha.core.run import CheckVerdict
 from shikisha.engine.checker import Inspection
 
 _VERDICT = re.compile(r"[^\w]*(yes|no|pass|passed|fail|failed)\b", re.IGNORECASE)
-_LONGEST_REASON = 500
+_LONGEST_REASON = 500  # characters: reasons are sent to the worker that is asked again
 
 
-class Settings(BaseModel):
+class OpinionSettings(BaseModel):
     """The worker that is asked, by name, and what the answer must be."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,7 +31,7 @@ class Settings(BaseModel):
     )
 
 
-def build(settings: Settings, name: str) -> "OpinionCheck":
+def build_opinion(settings: OpinionSettings, name: str) -> "OpinionCheck":
     """Return the check."""
     return OpinionCheck(settings, name)
 
@@ -39,24 +39,24 @@ def build(settings: Settings, name: str) -> "OpinionCheck":
 class OpinionCheck:
     """Passes answers of which another worker says yes."""
 
-    def __init__(self, settings: Settings, name: str = "opinion") -> None:
+    def __init__(self, settings: OpinionSettings, name: str = "opinion") -> None:
         self.name = name
         self._settings = settings
 
     async def inspect(self, inspection: Inspection) -> CheckVerdict:
         """Ask, and read the first word of the reply; WorkerError when the worker gives none."""
         if inspection.ask is None:
-            return CheckVerdict(self.name, CheckStatus.NO_ANSWER, "nobody can be asked here")
+            return CheckVerdict(self.name, CheckStatus.NO_ANSWER, "no worker can be asked here")
         try:
             reply = (await inspection.ask(self._settings.worker, self._question(inspection))).strip()
         except UnknownName as error:  # a child run's pool may be without it
             return CheckVerdict(self.name, CheckStatus.NO_ANSWER, str(error))
-        said = _VERDICT.match(reply)
-        if said is None:
+        verdict = _VERDICT.match(reply)
+        if verdict is None:
             reason = f"{self._settings.worker} said neither yes nor no: {reply}"
             return CheckVerdict(self.name, CheckStatus.NO_ANSWER, reason[:_LONGEST_REASON])
-        passed = said[1].lower().startswith(("yes", "pass"))
-        reason = reply[said.end() :].lstrip(" \t\r\n.,:;!*_-")[:_LONGEST_REASON]
+        passed = verdict[1].lower().startswith(("yes", "pass"))
+        reason = reply[verdict.end() :].lstrip(" \t\r\n.,:;!*_-")[:_LONGEST_REASON]
         return CheckVerdict(self.name, CheckStatus.PASS if passed else CheckStatus.FAIL, reason)
 
     def _question(self, inspection: Inspection) -> str:

@@ -1,13 +1,14 @@
 """The registry of adapters: the kinds of workers, checks and guards, the module that builds each, and the extras.
 
 The module of a worker has a pydantic model named `...Settings`, and `build(settings, card, secret_store)`; that of a
-check or guard has one and `build(settings, name)`. A table is validated against the shared keys and the adapter's.
-Invariant: what is not in these tables cannot be configured, and there is no plug-in discovery. An adapter's module is
-imported when its kind is used, because some need an optional library.
+guard has one and `build(settings, name)`. The module of a check of kind `length` has `LengthSettings` and
+`build_length(settings, name)`; several kinds may share a module. A table is validated against the shared keys and the
+adapter's. Invariant: what is not in these tables cannot be configured, and there is no plug-in discovery. An adapter's
+module is imported when its kind is used, because some need an optional library.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -56,8 +57,14 @@ WORKER_KINDS: Mapping[str, WorkerKind] = {
     CONDUCTOR: WorkerKind("shikisha.workers.conductor", any_task=True),
 }
 
+_TEXT_CHECKS = "shikisha.checks.text_checks"
 CHECK_MODULES: Mapping[str, str] = {
-    kind: f"shikisha.checks.{kind}" for kind in ("fixed", "json_schema", "length", "opinion", "pattern", "predicate")
+    "fixed": _TEXT_CHECKS,
+    "json_schema": _TEXT_CHECKS,
+    "length": _TEXT_CHECKS,
+    "opinion": "shikisha.checks.opinion",
+    "pattern": _TEXT_CHECKS,
+    "predicate": _TEXT_CHECKS,
 }
 
 GUARD_MODULES: Mapping[str, str] = {
@@ -90,14 +97,12 @@ class WorkerAdapter(Protocol):
         ...
 
 
-class CheckAdapter(Protocol):
-    """What the module of a check exposes, besides its settings."""
+@dataclass(frozen=True, slots=True)
+class CheckAdapter:
+    """A kind of check: the model of its keys, and what builds it from them and its name."""
 
-    __name__: str
-
-    def build(self, settings: BaseModel, name: str) -> Check:
-        """Build the check."""
-        ...
+    settings: type[BaseModel]
+    build: Callable[[BaseModel, str], Check]
 
 
 class GuardAdapter(Protocol):
@@ -127,11 +132,13 @@ def worker_module(kind: str) -> WorkerAdapter:
     return cast("WorkerAdapter", import_module(WORKER_KINDS[kind].module))
 
 
-def check_module(kind: str) -> CheckAdapter:
+def check_adapter(kind: str) -> CheckAdapter:
     """Import a kind of check; UnknownName when there is none."""
     if kind not in CHECK_MODULES:
         raise UnknownName("kind of check", kind, CHECK_MODULES)
-    return cast("CheckAdapter", import_module(CHECK_MODULES[kind]))
+    module = import_module(CHECK_MODULES[kind])
+    settings = f"{kind.title().replace('_', '')}Settings"
+    return CheckAdapter(getattr(module, settings), getattr(module, f"build_{kind}"))
 
 
 def guard_module(kind: str) -> GuardAdapter:
@@ -141,7 +148,7 @@ def guard_module(kind: str) -> GuardAdapter:
     return cast("GuardAdapter", import_module(GUARD_MODULES[kind]))
 
 
-def settings_of(module: WorkerAdapter | CheckAdapter | GuardAdapter) -> type[BaseModel]:
+def settings_of(module: WorkerAdapter | GuardAdapter) -> type[BaseModel]:
     """Return the keys of an adapter: the one pydantic model of its module whose name ends in `Settings`."""
     own = [each for name, each in vars(module).items() if name.endswith("Settings")]
     models = {each for each in own if isinstance(each, type) and each.__module__ == module.__name__}
@@ -157,7 +164,7 @@ def worker_table(kind: str) -> type[WorkerTable]:
 
 def check_table(kind: str) -> type[CheckTable]:
     """Return the model of [checks.NAME] for a kind."""
-    own = settings_of(check_module(kind))
+    own = check_adapter(kind).settings
     return create_model(f"{kind} check", __base__=(CheckTable, cast("type[CheckTable]", own)))
 
 

@@ -30,7 +30,7 @@ from shikisha.engine.autonomy import AutonomyPolicy
 from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.guards import Guard
-from shikisha.engine.pool import Member, Pool, without_strangers
+from shikisha.engine.pool import Member, Pool, cut_outside_stand_ins
 from shikisha.engine.worker import ApprovalMode, Card, Worker
 from shikisha.telemetry import conventions, make_observer
 from shikisha.telemetry.worker_facts import WorkerFacts, describe_worker
@@ -113,7 +113,7 @@ class Container:
         """Return the configured pool, or a pool of these workers, without fallbacks outside it."""
         if names:
             chosen = self._known(names, "--pool")
-            return Pool([without_strangers(self._member(name, chosen), chosen) for name in chosen])
+            return Pool([cut_outside_stand_ins(self._member(name, chosen), chosen) for name in chosen])
         chosen = self._known(self.settings.pool or self.default_pool, f"{self.file}: pool")
         return Pool([self._member(name, chosen) for name in chosen])
 
@@ -238,13 +238,13 @@ class Container:
 
     def _handoff(self, entry: HandoffTable) -> OutputCheck:
         table = self.checks[entry.check]
-        module = adapters.check_module(table.kind)
+        adapter = adapters.check_adapter(table.kind)
         with toml.error_location(f"{self.file}: checks.{entry.check}"):
-            own = self._own(adapters.settings_of(module), table)
+            own = self._own(adapter.settings, table)
             judge = self.workers.get(getattr(own, "worker", ""))
             if judge is not None and judge.kind == adapters.CONDUCTOR:
                 raise ConfigError("a child run cannot give an opinion: name a worker that makes its own calls")
-            check = module.build(own, entry.check)
+            check = adapter.build(own, entry.check)
         return OutputCheck(check, entry.on_fail, entry.redo)
 
     def _guards(self, name: str, table: WorkerTable) -> tuple[Guard, ...]:

@@ -1,9 +1,9 @@
 """Asking a person: may this exact call be made, or: answer this subtask yourself, or: may this be the answer.
 
 Invariants: a question's id is the hash of the exact call (run, round, step, worker, everything the worker would be
-shown), so a decision fits that call and no other; a decision comes from a Desk or from the journal and from nowhere
-else, so no worker's output can approve anything (invariant 5). When nobody is at the desk the run suspends and waits.
-Deliberately absent: how people are reached (the CLI and the server each bring a desk).
+shown), so a decision fits that call and no other. A decision comes from an Approver or from the journal and from
+nowhere else, so no worker's output can approve anything (invariant 5). When no person is there, the run suspends and
+waits. Deliberately absent: how people are reached (the CLI and the server each bring an Approver).
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class ApprovalQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A person's word: `approved` for APPROVE, `text` for ANSWER, both for REVIEW; who, by which way, and why.
+    """A person's decision: `approved` for APPROVE, `text` for ANSWER, both for REVIEW; by whom, via what, and why.
 
     `tool_choice` is a client's, with the results of its tools.
     """
@@ -72,8 +72,10 @@ def require_open_question(run: Run, question: str, at: float) -> QuestionAsked:
     asked = run.asked.get(question)
     if asked is None:
         raise QuestionClosed(ClosedReason.UNKNOWN, f"run {run.id} asks no question {question}")
-    if (said := run.answers.get(question)) is not None:
-        raise QuestionClosed(ClosedReason.ANSWERED, f"question {question} is answered already: {said.actor} was first")
+    if (answer := run.answers.get(question)) is not None:
+        raise QuestionClosed(
+            ClosedReason.ANSWERED, f"question {question} is answered already: {answer.actor} was first"
+        )
     if asked not in run.open_questions:
         raise QuestionClosed(ClosedReason.OVER, f"run {run.id} waits for no answer to question {question} any more")
     if 0 < asked.expires <= at:
@@ -100,14 +102,14 @@ class Approver(Protocol):
 
 
 class NoApprover:
-    """A desk with nobody at it: every question suspends its run."""
+    """An approver that is never there: every question suspends its run."""
 
     async def ask(self, question: ApprovalQuestion) -> Decision | None:
         """Return None."""
 
 
 class ScriptedApprover:
-    """The shipped fake: decisions given beforehand by worker name, and the questions it saw."""
+    """The shipped fake: decisions by worker name, given in advance, and the questions that were asked."""
 
     def __init__(self, decisions: Mapping[str, Decision]) -> None:
         self._decisions = decisions

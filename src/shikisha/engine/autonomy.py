@@ -2,9 +2,10 @@
 
 Three modes, after the three ways in which assistants are deployed: *review* (a person approves every answer),
 *escalate* (a person is asked when a rule says so), *autonomous* (the journal is the audit trail). Invariants: the first
-class that fits a task decides; rules look at the journaled run only, so they say the same after a restart, and what
-they cannot know (a cost without a price) counts as a reason to ask; no worker's output is an input of any rule but the
-comparison of votes, which can only ask more (5). Deliberately absent: asking (`people`) and the run's end (`closing`).
+class that fits a task decides. Rules look at the journaled run only, so they say the same after a restart, and what
+they cannot know (a cost without a price) counts as a reason to ask. No worker's output is an input of any rule but the
+comparison of votes, which can only ask more (5). Deliberately absent: asking (`questions`) and the run's end
+(`rounds`).
 """
 
 from collections.abc import Callable, Iterator
@@ -20,17 +21,17 @@ from shikisha.core.task import Task
 
 
 class AutonomyMode(StrEnum):
-    """How much a person has to do with a run's answer."""
+    """Whether a person sees a run's answer before its user does."""
 
     REVIEW = "review"  # a person approves, changes or refuses it
     ESCALATE = "escalate"  # a person is asked where a rule says so
-    AUTONOMOUS = "autonomous"  # nobody is asked
+    AUTONOMOUS = "autonomous"  # no person is asked
 
 
 class OnFailure(StrEnum):
-    """What becomes of the effects of a run that ends without an answer."""
+    """What happens to the effects of a run that ends without an answer."""
 
-    KEEP = "keep"  # they stay, until somebody rolls them back
+    KEEP = "keep"  # they stay, until a person rolls them back
     ROLLBACK = "rollback"  # compensating calls undo them before the run ends
 
 
@@ -70,8 +71,8 @@ class AutonomyClass:
 
     def fits(self, task: Task, conductor: str) -> bool:
         """Whether a task under this conductor is of this class."""
-        placed = (not self.domains or task.domain in self.domains) and set(self.labels) <= set(task.labels)
-        return placed and (not self.conductors or conductor in self.conductors)
+        matches = (not self.domains or task.domain in self.domains) and set(self.labels) <= set(task.labels)
+        return matches and (not self.conductors or conductor in self.conductors)
 
     @property
     def watches(self) -> bool:

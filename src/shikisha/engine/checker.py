@@ -2,7 +2,7 @@
 
 Invariant: a check judges text and can change nothing: it returns a Verdict. A check that needs a worker's opinion
 asks through the Inspection's `ask`, which is inside the run's budget and journal. Deliberately absent: gold answers
-(they belong to grading, not to handoffs). The shipped fake is `checks.fixed`.
+(they belong to grading). The shipped fake is `FixedCheck` in `checks.text_checks`.
 """
 
 from collections.abc import Awaitable, Callable

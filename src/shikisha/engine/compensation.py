@@ -1,16 +1,16 @@
-"""Rolling a run back: the effects of its calls are undone by compensating calls, newest first, child runs included.
+"""Roll a run back: compensating calls undo the effects of its calls, newest first, child runs included.
 
-What can be undone is what a worker with a registered compensating worker did: that one is called once for each such
-call and told exactly which, under a key of its own that never changes. Invariants: a rollback, every compensating call
-and what became of every effect are journaled before anything follows from them (4); an effect that is undone is not
-undone again, and a rollback that was cut short goes on where it stopped; it has a budget of its own, inside the purse
-(3); a fault is recorded and the next effect's turn comes (6). An effect whose own call has no known result is kept and
-named: only a person can look. Deliberately absent: effects of workers that nobody registered a compensation for, and
+A call can be undone where its worker has a registered compensating worker: that one is called once for each such call
+and told exactly which, under a key of its own that never changes. Invariants: a rollback, every compensating call and
+the outcome for every effect are journaled before anything follows from them (4). An effect that is undone is not undone
+again, and an interrupted rollback continues where it stopped. It has a budget of its own, inside the shared budget (3).
+A fault is recorded, and the rollback goes on to the next effect (6). An effect whose own call has no known result is
+kept and named: only a person can look. Deliberately absent: effects of workers without a registered compensation, and
 of calls that no plan names (a conductor's or a check's; their texts are not journaled).
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import time
 
@@ -29,7 +29,7 @@ _LOST_RESULT = "its call has no known result, so it may or may not have had an e
 
 @dataclass(frozen=True, slots=True)
 class RollbackOrder:
-    """Whose word a rollback is, why, and whether compensating calls that failed in an earlier one are tried again."""
+    """Who orders a rollback, why, and whether to retry the compensating calls that failed in an earlier one."""
 
     actor: str
     why: str = ""
@@ -38,7 +38,7 @@ class RollbackOrder:
 
 @dataclass(frozen=True, slots=True)
 class UndoableCall:
-    """A call that can be undone: its key, worker, subtask and answer (None: nobody knows what it came to)."""
+    """A call that can be undone: its key, worker, subtask and answer (None: its result is unknown)."""
 
     key: str
     member: Member
@@ -50,13 +50,13 @@ class UndoableCall:
 
     @property
     def by(self) -> Member:
-        """Who undoes it."""
+        """The worker that undoes it."""
         if self.member.undo is None:
-            raise ValueError(f"nobody undoes what {self.member.card.name} does")
+            raise ValueError(f"no worker undoes what {self.member.card.name} does")
         return self.member.undo
 
-    def words(self) -> str:
-        """Return what the compensating worker is told: the exact call, as words and as one JSON object."""
+    def prompt(self) -> str:
+        """Return the compensating worker's subtask: the exact call, in words and as one JSON object."""
         name = self.member.card.name
         exact = {"key": self.key, "worker": name, "subtask": self.subtask, "answer": self.answer}
         return (
@@ -67,76 +67,62 @@ class UndoableCall:
 
 async def undoable_calls(recorder: Recorder, run: Run, pool: Pool) -> list[UndoableCall]:
     """Return what can be undone of a run and of its child runs, newest first."""
-    found = await _collect_calls(recorder, run, pool)
-    return sorted(found, key=lambda effect: effect.at)[::-1]
+    return sorted(await _collect_calls(recorder, run, pool), key=lambda effect: effect.at)[::-1]
 
 
 async def _collect_calls(recorder: Recorder, run: Run, pool: Pool) -> list[UndoableCall]:
-    found: list[UndoableCall] = []
+    effects: list[UndoableCall] = []
     for round_ in run.rounds:
         for index, record in round_.steps.items():
             subtask = round_.plan.steps[index].subtask if round_.plan else ""
-            for key, attempts in _by_key(record.attempts).items():
-                found += await _child_calls(recorder, key, pool)
-                if any(map(_may_have_happened, attempts)) and (
-                    member := _undoable_member(pool, attempts[0].started.worker)
-                ):
-                    labels = frozenset(record.finished.labels if record.finished else run.task.labels)
-                    found.append(_undoable_call(attempts, member, run.task, subtask, labels))
-    return found
-
-
-async def _child_calls(recorder: Recorder, key: str, pool: Pool) -> list[UndoableCall]:
-    """Return the effects of the child runs that calls under this key started."""
-    found, number = [], 0
-    while events := await read_journaled(recorder, child_run_id(key, number)):
-        found += await _collect_calls(recorder, Run.fold(events), pool)
-        number += 1
-    return found
+            labels = frozenset(record.finished.labels if record.finished else run.task.labels)
+            attempts_by_key: dict[str, list[Attempt]] = {}
+            for attempt in record.attempts:
+                if attempt.started.role is CallRole.STEP:
+                    attempts_by_key.setdefault(attempt.started.key, []).append(attempt)
+            for key, attempts in attempts_by_key.items():
+                number = 0
+                while events := await read_journaled(recorder, child_run_id(key, number)):
+                    effects += await _collect_calls(recorder, Run.fold(events), pool)
+                    number += 1
+                worker = attempts[0].started.worker
+                member = pool.named(worker) if worker in pool.names else None
+                if member is not None and member.undo is not None and any(map(_may_have_happened, attempts)):
+                    effects.append(_undoable_call(attempts, member, run.task, subtask, labels))
+    return effects
 
 
 def _undoable_call(
     attempts: Sequence[Attempt], member: Member, task: Task, subtask: str, labels: frozenset[str]
 ) -> UndoableCall:
     last = attempts[-1]
-    given = [attempt.outcome.text for attempt in attempts if isinstance(attempt.outcome, AttemptFinished)]
+    answers = [attempt.outcome.text for attempt in attempts if isinstance(attempt.outcome, AttemptFinished)]
     at = last.outcome.at if last.outcome else last.started.at
-    every = labels.union(member.card.adds)
-    return UndoableCall(last.started.key, member, task, subtask, given[-1] if given else None, every, at)
-
-
-def _by_key(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
-    calls: dict[str, list[Attempt]] = {}
-    for attempt in attempts:
-        if attempt.started.role is CallRole.STEP:
-            calls.setdefault(attempt.started.key, []).append(attempt)
-    return calls
-
-
-def _undoable_member(pool: Pool, worker: str) -> Member | None:
-    member = pool.named(worker) if worker in pool.names else None
-    return member if member is not None and member.undo is not None else None
+    labels = labels.union(member.card.adds)
+    return UndoableCall(last.started.key, member, task, subtask, answers[-1] if answers else None, labels, at)
 
 
 def _may_have_happened(attempt: Attempt) -> bool:
     return not (isinstance(attempt.outcome, AttemptFailed) and attempt.outcome.fault.free)
 
 
-async def roll_back(context: RunContext, run: Run, wish: RollbackOrder) -> None:
-    """Undo what can be undone of the run, within the scope's own ledger and deadline.
+async def roll_back(context: RunContext, run: Run, order: RollbackOrder) -> None:
+    """Undo what can be undone of the run, within the context's own ledger and deadline.
 
-    JournalError when it cannot be written down any more; cancelling leaves a rollback that goes on with the next wish.
+    JournalError when the journal takes no more. Cancelling leaves a rollback that continues with the next order.
     """
     settled = [event for past in run.rollbacks for event in past.settled.values()]
     undone = {event.effect for event in settled if isinstance(event, EffectUndone)}
-    known = enumerate(await undoable_calls(context.recorder, run, context.pool))
-    todo = [(number, effect) for number, effect in known if effect.key not in undone]
-    rollback = _unfinished(run, todo)
-    if rollback is None:
-        if not _worthwhile(run, todo, wish):
+    effects = enumerate(await undoable_calls(context.recorder, run, context.pool))
+    todo = [(number, effect) for number, effect in effects if effect.key not in undone]
+    rollback = run.rollbacks[-1] if run.rollbacks else None
+    if rollback is None or all(effect.key in rollback.settled for _, effect in todo):  # the last one was not cut short
+        if not _worthwhile(run, todo, order):
             return
-        rollback = Rollback(_rollback_started(context, run, wish), RoundRecord(-1 - len(run.rollbacks), StepRecord(-1)))
-        context.recorder.add(rollback.begun)
+        number, (actor, why) = len(run.rollbacks), map(context.clean, (order.actor, order.why))
+        begun = RollbackStarted(run=run.id, at=time(), rollback=number, actor=actor, why=why)
+        rollback = Rollback(begun, RoundRecord(-1 - number, StepRecord(-1)))
+        context.recorder.add(begun)
         await context.recorder.flush()
     for step in rollback.record.steps.values():
         context.ledger.charge(attempt.counted for attempt in step.attempts)
@@ -146,23 +132,12 @@ async def roll_back(context: RunContext, run: Run, wish: RollbackOrder) -> None:
             await context.recorder.flush()
 
 
-def _unfinished(run: Run, todo: Sequence[tuple[int, UndoableCall]]) -> Rollback | None:
-    """Return the last rollback if it was cut short."""
-    last = run.rollbacks[-1] if run.rollbacks else None
-    return last if last and any(effect.key not in last.settled for _, effect in todo) else None
-
-
-def _worthwhile(run: Run, todo: Sequence[tuple[int, UndoableCall]], wish: RollbackOrder) -> bool:
-    """Whether there is anything to do: something new, or compensating calls that failed and are wanted again."""
+def _worthwhile(run: Run, todo: Sequence[tuple[int, UndoableCall]], order: RollbackOrder) -> bool:
+    """Whether there is anything to do: something new, or failed compensating calls that the order wants retried."""
     if not run.rollbacks:
         return bool(todo)
     last = [run.rollbacks[-1].settled.get(effect.key) for _, effect in todo]
-    return wish.again and any(isinstance(event, EffectKept) and event.fault is not None for event in last)
-
-
-def _rollback_started(context: RunContext, run: Run, wish: RollbackOrder) -> RollbackStarted:
-    actor, why = context.clean(wish.actor), context.clean(wish.why)
-    return RollbackStarted(run=run.id, at=time(), rollback=len(run.rollbacks), actor=actor, why=why)
+    return order.again and any(isinstance(event, EffectKept) and event.fault is not None for event in last)
 
 
 async def _undo(
@@ -173,7 +148,7 @@ async def _undo(
         return _effect_kept(context, rollback, effect, Fault(FaultKind.UNCERTAIN, _LOST_RESULT), known=False)
     calls = StepCalls(context, rollback.record.index, number, rollback.record.steps.get(number))
     calls.fixed_key = f"{effect.key}-undo"
-    request = Request(effect.task, effect.words(), labels=effect.labels)
+    request = Request(effect.task, effect.prompt(), labels=effect.labels)
     try:
         if calls.journaled() is None:
             context.ledger.open_step()
@@ -182,9 +157,13 @@ async def _undo(
         return _effect_kept(context, rollback, effect, Fault(FaultKind.CAP, str(refusal)))
     except WorkerError as error:
         return _effect_kept(context, rollback, effect, error.fault)
-    names = effect.member.card.name, effect.by.card.name
     return EffectUndone(
-        run=context.run, at=time(), rollback=rollback.begun.rollback, effect=effect.key, worker=names[0], by=names[1]
+        run=context.run,
+        at=time(),
+        rollback=rollback.begun.rollback,
+        effect=effect.key,
+        worker=effect.member.card.name,
+        by=effect.by.card.name,
     )
 
 

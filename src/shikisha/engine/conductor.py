@@ -1,9 +1,10 @@
-"""Conductors: whoever proposes the next plan, behind one method.
+"""Conductors: what proposes the next plan, behind one method.
 
-Invariant: a conductor only proposes. It sees the task, the pool's cards and what the rounds so far came to, and
+Invariant: a conductor only proposes. It sees the task, the pool's cards and the results of the rounds so far, and
 returns a Proposal; what it asks a model for that goes through `Situation.ask`, inside the run's budget and journal.
 Conductors hold no state between calls: a resumed run asks again with the same situation. Deliberately absent: access
-to workers, the journal, or the ledger. The shipped fake is `conductors.fixed` (`Scripted`, plans given beforehand).
+to workers, the journal, or the ledger. The shipped fake is `ScriptedConductor` in `conductors.fixed_conductors`, with
+plans given in advance.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,7 +30,7 @@ class Rejection:
 
 
 class NoPlan(PlanError):
-    """A conductor can make no plan; `rejected` are the texts that it would have made one of."""
+    """A conductor can make no plan; `rejected` are the texts that it could not read as one."""
 
     def __init__(self, what: str, where: str, rejected: Sequence[Rejection] = ()) -> None:
         super().__init__(what, where)
@@ -40,11 +41,11 @@ class NoPlan(PlanError):
 class Proposal:
     """A plan; the text it was written as; `note`, why; `version` of the policy; `final`: no further round is wanted.
 
-    `rejected` are texts that came before it and were no plans; `substituted` names the fallback that made this plan.
-    With an empty plan, `keeps` says which round's answer is the run's (None: the latest). `propensity` is the
-    probability with which this plan was drawn, where chance had a part; `beside` says what others would have proposed.
-    `joins`: the last step only brings together what the steps that it sees have answered, so that nobody need be called
-    for it where these agree.
+    `rejected` are earlier texts that were no plans; `substituted` names the fallback that made this plan. With an
+    empty plan, `keeps` says which round's answer is the run's (None: the latest). `propensity` is the probability with
+    which this plan was drawn from others (None: it was not drawn); `beside` has, by conductor, what others would have
+    proposed. `joins`: the last step only brings together the answers of the steps that it sees, so that no worker need
+    be called for it where these agree.
     """
 
     plan: Plan

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A worker, its card, the handoff checks on what it returns, and who takes its calls' effects back, if anybody can.
+    """A worker, its card, the checks on its output (`handoffs`), and the worker that undoes its effects (`undo`).
 
-    No plan can name that one: it need not be in any pool, and is called by rollbacks only. `guards` decide on each call
-    of it as a tool. `agent`: it has tools, and is asked until it needs none any more.
+    No plan can name that one: it need not be in any pool, and only rollbacks call it. `guards` decide on each call of
+    the worker as a tool. `agent`: the worker has tools, and is called until it needs none any more.
     """
 
     card: Card
@@ -83,10 +83,10 @@ class Pool:
 
     def subset(self, names: Sequence[str]) -> "Pool":
         """Return the pool of these members, in the order given; stand-ins outside it are cut off."""
-        return Pool([without_strangers(self.named(name), names) for name in names])
+        return Pool([cut_outside_stand_ins(self.named(name), names) for name in names])
 
 
-def without_strangers(member: Member, names: Sequence[str]) -> Member:
+def cut_outside_stand_ins(member: Member, names: Sequence[str]) -> Member:
     """Return the member with no stand-in that is not among these names."""
     card = member.card
     fallback = card.fallback if card.fallback in names else None

@@ -2,7 +2,7 @@
 
 Invariant: a worker either returns a Reply or raises WorkerError with a typed fault; it never retries (one place does:
 `attempt`), never writes to the journal, and ends at once when it is cancelled. Deliberately absent: a base class. The
-shipped fake is `workers.scripted`. The data of a call is in `call` and is importable from here too.
+shipped fake is `workers.scripted`. The data of a call is in `core.call`, and can be imported from here too.
 """
 
 from typing import Protocol

@@ -1,15 +1,11 @@
-"""The version of a store's tables: created when fresh, brought up to date when older, refused when newer.
+"""The tables of a journal, and the migrations that create them or bring them up to date.
 
-Invariant: revisions run under the store's write lock in one transaction, so of several processes that open a fresh or
-an older store one does it and the others find it done. alembic is imported only when there is something to do (it
-takes a quarter of a second), and by one thread at a time (its `op` is a global). Deliberately absent: downgrades.
-
-The tables of a journal, as the migrations leave them (a test compares the two).
-
-Invariant: rows of `events` are only ever added, those of `bodies` too but for erasure; the one row of `head` says how
-many events there are and what the last one's hash is, and whoever appends holds that row. `members` and `served` are
-the servers' own (who is alive, who performs which run, what lists show) and may lag behind: a run is a fold over its
-events. Deliberately absent: what a run came to, anywhere but in its events.
+Invariants: rows of `events` are only ever added; those of `bodies` too, but for erasure. The one row of `head` has the
+number of events and the last one's hash, and a writer that appends locks that row. `members` and `served` are the
+servers' own (which are alive, which performs which run, what lists show) and may lag behind: a run is a fold over its
+events. Migrations run under the store's write lock in one transaction, so of several processes that open a fresh or an
+older store one migrates it and the others find it done; a newer store is refused. A test compares the tables below with
+what the migrations make. Deliberately absent: downgrades, and what a run came to anywhere but in its events.
 """
 
 import asyncio
@@ -40,8 +36,8 @@ from shikisha.core.errors import JournalError
 from shikisha.journal.drivers import JournalDriver, store_module
 
 CURRENT_REVISION = "0005"
-_MIGRATIONS = Path(__file__).parents[1] / "migrations"
-_ONE_AT_A_TIME = Lock()
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_ONE_AT_A_TIME = Lock()  # alembic's `op` is a global of the process
 
 
 async def prepare_tables(url: URL, driver: JournalDriver, patience: float) -> None:
@@ -67,6 +63,7 @@ def _migrate(url: URL, patience: float) -> None:
 
 def upgrade_tables(connection: Connection, folder: Path = _MIGRATIONS) -> None:
     """Run the revisions that the store lacks, in a transaction that holds its lock; JournalError for a newer store."""
+    # alembic takes a quarter of a second to import, and most stores are up to date.
     from alembic.operations import Operations
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
@@ -77,8 +74,7 @@ def upgrade_tables(connection: Connection, folder: Path = _MIGRATIONS) -> None:
     known = [script.revision for script in newest_first]
     if found is not None and found not in known:
         raise JournalError(
-            f"the journal's tables are of version {found}, which this Shikisha "
-            f"(up to {CURRENT_REVISION}) does not know: "
+            f"the journal's tables are of version {found}, and this Shikisha knows them up to {CURRENT_REVISION}: "
             "a newer one wrote them"
         )
     missing = newest_first if found is None else newest_first[: known.index(found)]

@@ -23,7 +23,7 @@ from time import perf_counter
 import pandas as pd
 
 from common import machine
-from shikisha.checks.text_checks import JsonSchemaCheck, PatternCheck, PatternSettings
+from shikisha.checks.text_checks import JsonSchemaCheck, PatternCheck, PatternCheckSettings
 from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.core.call import Card
 from shikisha.core.events import OnCheckFailure
@@ -64,7 +64,7 @@ MMLU_PRO = Setup(
     voters=("Meta-Llama-3_1-70B-Instruct", "gemini-1.5-flash-002", "gemini-1.5-pro-002"),
     joined=("gpt4o@hist", "gemini-1.5-pro-002", "gemini-1.5-flash-002", "Meta-Llama-3_1-70B-Instruct"),
     canon=VoteForm.CHOICE,
-    check=PatternCheck(PatternSettings(pattern=SAYS_ANSWER)),
+    check=PatternCheck(PatternCheckSettings(pattern=SAYS_ANSWER)),
 )
 ZEROEVAL = Setup(
     "zeroeval",

@@ -515,7 +515,9 @@ async def at_grader(schema: Mapping[str, Json], document: str) -> None:
 
 async def at_check(schema: Mapping[str, Json], document: str) -> None:
     """A handoff check."""
-    check = text_checks.build_json_schema(text_checks.JsonSchemaSettings.model_validate({"schema": schema}), "form")
+    check = text_checks.build_json_schema(
+        text_checks.JsonSchemaCheckSettings.model_validate({"schema": schema}), "form"
+    )
     await check.inspect(Inspection(Task("q"), "s", document))
 
 

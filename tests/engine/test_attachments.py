@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from shikisha.checks.opinion import OpinionSettings, build_opinion
+from shikisha.checks.opinion import OpinionCheckSettings, build_opinion
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.core.budget import Caps, Price
@@ -84,7 +84,7 @@ async def test_whoever_can_take_it_stands_in() -> None:
 
 async def test_a_check_that_cannot_see_it_gives_no_verdict() -> None:
     judged = taking("w", MediaKind.IMAGE)
-    judged = replace(judged, handoffs=(OutputCheck(build_opinion(OpinionSettings(worker="judge"), "opinion")),))
+    judged = replace(judged, handoffs=(OutputCheck(build_opinion(OpinionCheckSettings(worker="judge"), "opinion")),))
     pool = Pool([judged, member("judge", "PASS")])
     run = await engine().run(TASK, pool, ScriptedConductor([ONE]))
     assert seen(pool[1]) == []

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from test_resume import Died, Disk, World
 
-from shikisha.checks.text_checks import PatternSettings, build_pattern
+from shikisha.checks.text_checks import PatternCheckSettings, build_pattern
 from shikisha.cli.progress import RunTreeView, run_tree
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import Caps, Price, Usage
@@ -249,7 +249,7 @@ async def test_whoever_stands_in_knows_what_the_tools_came_to() -> None:
 
 async def test_whoever_is_asked_again_after_a_check_keeps_its_exchanges() -> None:
     said = iter(["dry", "wet"])
-    wet = OutputCheck(build_pattern(PatternSettings(pattern="wet"), "wet"), OnCheckFailure.REDO)
+    wet = OutputCheck(build_pattern(PatternCheckSettings(pattern="wet"), "wet"), OnCheckFailure.REDO)
     pool = Pool([tooled("w", lambda request: next(said) if request.exchanges else calling(0), wet)])
     run = await play(pool)
     assert (run.answer, len(run.answers)) == ("wet", 1)

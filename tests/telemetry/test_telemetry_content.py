@@ -6,8 +6,8 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from telemetry_seen import Seen, said
 
-from shikisha.checks.opinion import OpinionSettings, build_opinion
-from shikisha.checks.text_checks import PatternSettings, build_pattern
+from shikisha.checks.opinion import OpinionCheckSettings, build_opinion
+from shikisha.checks.text_checks import PatternCheckSettings, build_pattern
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.call import ApprovalMode, Reply, Request
 from shikisha.core.errors import FaultKind, WorkerError
@@ -68,7 +68,7 @@ async def test_content_is_in_the_places_that_the_conventions_have_for_it() -> No
 @pytest.mark.parametrize("ordinal", [0, 1])
 async def test_a_step_says_what_its_worker_answered_and_not_what_a_judge_said_of_it(ordinal: int) -> None:
     seen = Seen(content=True)
-    asks = OutputCheck(build_opinion(OpinionSettings(worker="dear"), "sound"), OnCheckFailure.PASS, 0)
+    asks = OutputCheck(build_opinion(OpinionCheckSettings(worker="dear"), "sound"), OnCheckFailure.PASS, 0)
     answering = (member("cheap", "quince", asks, kind="chat"), member("sum", "medlar", asks, kind="python"))
     pool = pool_of(*answering, member("dear", "yes", kind="chat"))
     await seen.engine().run(Task("grow rhubarb"), pool, ScriptedConductor([plan_of((ordinal, []))]))
@@ -99,7 +99,7 @@ async def test_invariant_8_keys_are_in_no_span_and_no_metric_whoever_said_them()
             return WorkerError(FaultKind.AUTH, f"bad key {KEY}")
         return Reply(f"my key is {KEY}", model=f"m-{KEY}")
 
-    check = OutputCheck(build_pattern(PatternSettings(pattern="never"), f"named {KEY}"), OnCheckFailure.REDO, 1)
+    check = OutputCheck(build_pattern(PatternCheckSettings(pattern="never"), f"named {KEY}"), OnCheckFailure.REDO, 1)
     pool = pool_of(member("cheap", leaks, check, kind="chat", approval=ApprovalMode.ALWAYS))
     approver = ScriptedApprover({"cheap": Decision(True, f"ann {KEY}", via="page")})
     engine = seen.engine(MemoryRecorder(), approver, secret_store)

@@ -9,8 +9,8 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from telemetry_seen import Seen, ids, said, tree
 
-from shikisha.checks.opinion import OpinionSettings, build_opinion
-from shikisha.checks.text_checks import LengthSettings, build_length
+from shikisha.checks.opinion import OpinionCheckSettings, build_opinion
+from shikisha.checks.text_checks import LengthCheckSettings, build_length
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import Caps, Price, Usage
 from shikisha.core.call import ApprovalMode, Card, Reply, Request
@@ -59,7 +59,9 @@ def flaky(*first: Exception | str) -> Callable[[Request], str | WorkerError]:
 
 def checked_pool() -> Pool:
     """A cheap worker that fails once, says too little and is escalated from; a dear one; a tool."""
-    long_enough = OutputCheck(build_length(LengthSettings(min_characters=5), "long enough"), OnCheckFailure.ESCALATE, 0)
+    long_enough = OutputCheck(
+        build_length(LengthCheckSettings(min_characters=5), "long enough"), OnCheckFailure.ESCALATE, 0
+    )
     cheap = member(
         "cheap", flaky(WorkerError(FaultKind.SERVER, "busy"), "ok"), long_enough, kind="chat", escalate="dear"
     )
@@ -176,7 +178,7 @@ def family() -> Pool:
 @pytest.mark.parametrize(("judge", "kind"), [("dear", "LLM"), ("sum", "EVALUATOR")])
 async def test_a_model_that_judges_is_a_call_to_a_model_whose_tokens_count(judge: str, kind: str) -> None:
     seen = Seen()
-    asks = OutputCheck(build_opinion(OpinionSettings(worker=judge), "sound"), OnCheckFailure.PASS, 0)
+    asks = OutputCheck(build_opinion(OpinionCheckSettings(worker=judge), "sound"), OnCheckFailure.PASS, 0)
     pool = pool_of(member("cheap", "ok", asks, kind="chat"), member("dear", "yes", kind="chat"), member("sum", "yes"))
     await seen.engine().run(TASK, pool, ScriptedConductor([plan_of((0, ()))]))
     (judging,) = [span for span in seen.spans() if said(span).get("shikisha.role") == "check"]

@@ -19,7 +19,7 @@ _VERDICT = re.compile(r"[^\w]*(yes|no|pass|passed|fail|failed)\b", re.IGNORECASE
 _LONGEST_REASON = 500  # characters: reasons are sent to the worker that is asked again
 
 
-class OpinionSettings(BaseModel):
+class OpinionCheckSettings(BaseModel):
     """The worker that is asked, by name, and what the answer must be."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,7 +31,7 @@ class OpinionSettings(BaseModel):
     )
 
 
-def build_opinion(settings: OpinionSettings, name: str) -> "OpinionCheck":
+def build_opinion(settings: OpinionCheckSettings, name: str) -> "OpinionCheck":
     """Return the check."""
     return OpinionCheck(settings, name)
 
@@ -39,7 +39,7 @@ def build_opinion(settings: OpinionSettings, name: str) -> "OpinionCheck":
 class OpinionCheck:
     """Passes answers of which another worker says yes."""
 
-    def __init__(self, settings: OpinionSettings, name: str = "opinion") -> None:
+    def __init__(self, settings: OpinionCheckSettings, name: str = "opinion") -> None:
         self.name = name
         self._settings = settings
 

@@ -1,6 +1,6 @@
 """Checks that look at an answer's text alone: length, pattern, JSON Schema, an expression; and the shipped fake.
 
-A kind of check is a model of its keys in the configuration (`LengthSettings`), a class with the one method, and a
+A kind of check is a model of its keys in the configuration (`LengthCheckSettings`), a class with the one method, and a
 `build_...` function that returns it; ConfigError where the keys cannot be used. Invariants: what cannot be judged has
 not passed, and no check takes longer than its seconds. A JSON answer is the whole text, or the one fenced block in it.
 An expression is Python in Monty over `answer`, `question` and `subtask`, and only True passes. Deliberately absent:
@@ -24,7 +24,7 @@ from shikisha.evals.graders.text_match import compile_pattern, search_pattern
 from shikisha.sandbox import Execution, Sandbox, SandboxLimits
 
 
-class LengthSettings(BaseModel):
+class LengthCheckSettings(BaseModel):
     """The least and the most, both included."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -35,14 +35,14 @@ class LengthSettings(BaseModel):
     max_words: int | None = Field(default=None, ge=0, description="the most words of an answer")
 
     @model_validator(mode="after")
-    def _in_order(self) -> "LengthSettings":
+    def _in_order(self) -> "LengthCheckSettings":
         pairs = ((self.min_characters, self.max_characters), (self.min_words, self.max_words))
         if any(most is not None and most < least for least, most in pairs):
             raise ValueError("a maximum is below its minimum: no answer could pass")
         return self
 
 
-def build_length(settings: LengthSettings, name: str) -> "LengthCheck":
+def build_length(settings: LengthCheckSettings, name: str) -> "LengthCheck":
     """Return the check."""
     return LengthCheck(settings, name)
 
@@ -50,7 +50,7 @@ def build_length(settings: LengthSettings, name: str) -> "LengthCheck":
 class LengthCheck:
     """Passes answers whose length is within bounds."""
 
-    def __init__(self, settings: LengthSettings, name: str = "length") -> None:
+    def __init__(self, settings: LengthCheckSettings, name: str = "length") -> None:
         self.name = name
         self._settings = settings
 
@@ -70,7 +70,7 @@ class LengthCheck:
         return CheckVerdict(self.name, CheckStatus.PASS)
 
 
-class PatternSettings(BaseModel):
+class PatternCheckSettings(BaseModel):
     """The pattern; whether it must cover the whole answer; whether it must not occur; the most seconds it may take."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -81,7 +81,7 @@ class PatternSettings(BaseModel):
     seconds: float = Field(default=1.0, gt=0, le=60, description="the most seconds to judge one answer")
 
 
-def build_pattern(settings: PatternSettings, name: str) -> "PatternCheck":
+def build_pattern(settings: PatternCheckSettings, name: str) -> "PatternCheck":
     """Return the check; ConfigError says where in the pattern the mistake is."""
     return PatternCheck(settings, name)
 
@@ -89,7 +89,7 @@ def build_pattern(settings: PatternSettings, name: str) -> "PatternCheck":
 class PatternCheck:
     """Passes answers in which the pattern is found (or, forbidden, is not)."""
 
-    def __init__(self, settings: PatternSettings, name: str = "pattern") -> None:
+    def __init__(self, settings: PatternCheckSettings, name: str = "pattern") -> None:
         self.name = name
         self._settings = settings
         self._pattern = compile_pattern(settings.pattern, f"checks.{name}.pattern")
@@ -109,7 +109,7 @@ class PatternCheck:
         return CheckVerdict(self.name, CheckStatus.FAIL, f"the answer {rule} {self._settings.pattern}")
 
 
-class JsonSchemaSettings(BaseModel):
+class JsonSchemaCheckSettings(BaseModel):
     """The schema itself or the file that holds it; the most seconds that judging one answer may take."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -121,13 +121,13 @@ class JsonSchemaSettings(BaseModel):
     seconds: float = Field(default=1.0, gt=0, le=60, description="the most seconds to judge one answer")
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> "JsonSchemaSettings":
+    def _one_of_them(self) -> "JsonSchemaCheckSettings":
         if (self.json_schema is None) == (self.file is None):
             raise ValueError("expected either schema or file")
         return self
 
 
-def build_json_schema(settings: JsonSchemaSettings, name: str) -> "JsonSchemaCheck":
+def build_json_schema(settings: JsonSchemaCheckSettings, name: str) -> "JsonSchemaCheck":
     """Return the check; ConfigError when there is no schema, or none that can be used."""
     schema = settings.json_schema if settings.file is None else _read_schema(settings.file, name)
     return JsonSchemaCheck(schema or {}, name, settings.seconds)
@@ -164,7 +164,7 @@ def _read_schema(file: Path, name: str) -> Schema:
     return schema
 
 
-class PredicateSettings(BaseModel):
+class PredicateCheckSettings(BaseModel):
     """The expression (`len(answer.splitlines()) == 3`), what to say when it is False, the seconds it may take."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -176,7 +176,7 @@ class PredicateSettings(BaseModel):
     seconds: float = Field(default=1.0, gt=0, le=60, description="the most seconds to judge one answer")
 
 
-def build_predicate(settings: PredicateSettings, name: str) -> "PredicateCheck":
+def build_predicate(settings: PredicateCheckSettings, name: str) -> "PredicateCheck":
     """Return the check; ConfigError when the expression is no Python."""
     from shikisha.sandbox.monty import shared_monty
 
@@ -186,7 +186,7 @@ def build_predicate(settings: PredicateSettings, name: str) -> "PredicateCheck":
 class PredicateCheck:
     """Passes answers for which the expression is True."""
 
-    def __init__(self, settings: PredicateSettings, sandbox: Sandbox, name: str = "predicate") -> None:
+    def __init__(self, settings: PredicateCheckSettings, sandbox: Sandbox, name: str = "predicate") -> None:
         self.name = name
         self._settings = settings
         self._sandbox = sandbox
@@ -219,7 +219,7 @@ def _predicate_code(expression: str, name: str) -> str:
     return f"_holds = (\n{expression}\n)\n_holds if _holds is True or _holds is False else None"
 
 
-class FixedSettings(BaseModel):
+class FixedCheckSettings(BaseModel):
     """Verdicts in turn (the last one stays) and the reason they carry."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -230,7 +230,7 @@ class FixedSettings(BaseModel):
     reason: str = Field(default="", description="the reason that the verdicts carry")
 
 
-def build_fixed(settings: FixedSettings, name: str) -> "FixedCheck":
+def build_fixed(settings: FixedCheckSettings, name: str) -> "FixedCheck":
     """Return the fake; it looks at no answer, and keeps what it was given, for tests."""
     return FixedCheck(settings.verdicts, name, settings.reason)
 

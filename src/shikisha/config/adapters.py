@@ -1,7 +1,7 @@
 """The registry of adapters: the kinds of workers, checks and guards, the module that builds each, and the extras.
 
 The module of a worker has a pydantic model named `...Settings`, and `build(settings, card, secret_store)`; that of a
-guard has one and `build(settings, name)`. The module of a check of kind `length` has `LengthSettings` and
+guard has one and `build(settings, name)`. The module of a check of kind `length` has `LengthCheckSettings` and
 `build_length(settings, name)`; several kinds may share a module. A table is validated against the shared keys and the
 adapter's. Invariant: what is not in these tables cannot be configured, and there is no plug-in discovery. An adapter's
 module is imported when its kind is used, because some need an optional library.
@@ -137,7 +137,7 @@ def check_adapter(kind: str) -> CheckAdapter:
     if kind not in CHECK_MODULES:
         raise UnknownName("kind of check", kind, CHECK_MODULES)
     module = import_module(CHECK_MODULES[kind])
-    settings = f"{kind.title().replace('_', '')}Settings"
+    settings = f"{kind.title().replace('_', '')}CheckSettings"
     return CheckAdapter(getattr(module, settings), getattr(module, f"build_{kind}"))
 
 

@@ -1,22 +1,18 @@
 """JSON Schema with bounded work: the only way in for foreign schemas, and the validation of JSON documents.
 
-When a schema is compiled, it is counted before anything else looks at it: characters, values, nesting, and its size
-with every reference expanded. A schema that leads back to itself at the same place of a document is refused. Validation
-spends counted steps, so that a verdict does not depend on how busy the machine is; a clock backs them up. Patterns,
-whose repeats are counted first, run against that clock without the interpreter's lock. Work that takes longer than a
-moment moves from the event loop to one thread, which yields to the loop and ends by itself. Nothing is fetched. Anybody
-may import this package; `compiler` and `keywords` are its own. Deliberately absent: `format`, references to the drafts'
-own schemas, finding the document in an answer, and repairing JSON.
+Neither library can be given a budget or be stopped, and a foreign schema needs both: below `unevaluatedProperties`, 16
+levels of doubled references take jsonschema-rs 0.60 14 s, and `jsonschema` takes exponential time on the event loop and
+recurses without limit. When a schema is compiled, it is counted before anything else looks at it: characters, values,
+nesting, and its size with every reference expanded. A schema that leads back to itself at the same place of a document
+is refused. Validation spends counted steps, so that a verdict does not depend on how busy the machine is; a clock backs
+them up. Patterns, whose repeats are counted first, run against that clock without the interpreter's lock. Work that
+takes longer than a moment moves from the event loop to one thread, which yields to the loop and ends by itself. Nothing
+is fetched. Any module may import this package; `compiler` and `keywords` are its own. Deliberately absent: `format`,
+references to the drafts' own schemas, finding the document in an answer, and repairing JSON.
 
 Drafts 4 to 2020-12. Of the official test suite's required files 4,770 cases are right, 2 wrong (`$vocabulary`), and 170
 are refused (remote references and the drafts' own schemas); its optional files differ. `schema_bombs` in benchmarks
 lists the attacks that were tried.
-
-Why our own: neither library can be bounded. `jsonschema` takes time exponential in the schema on the event loop, writes
-whole documents into every message, recurses without limit (a Rust part of it then panics, which is no `Exception`), and
-its helpers for `unevaluatedProperties` cannot be counted from outside. `jsonschema-rs` survives cycles and has linear
-patterns, but no budget and no way to stop: 24 levels of doubled `allOf` take .2 s, 40 would take hours, and 22 of them
-below `unevaluatedProperties` more than 20 s.
 """
 
 import asyncio

@@ -16,6 +16,7 @@ from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import JsonOption
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.text import one_line
+from shikisha.evals.dimensions import GradeRigour
 from shikisha.evals.evaluation_comparison import EvaluationComparison, PairedEntrants, compare_evaluations
 from shikisha.evals.report import load_report
 
@@ -27,6 +28,10 @@ PairNames = Annotated[
         "--pair",
         help="Compare an entrant of A with one of B, as in NAME=NAME; may be repeated. By default like names.",
     ),
+]
+RigourOption = Annotated[
+    GradeRigour | None,
+    typer.Option("--rigour", help="Compare only tasks that are graded so in both, as in executed."),
 ]
 _LONGEST_NAME, _WIDE = 48, 110  # characters
 _COLUMNS = {
@@ -43,14 +48,20 @@ _COLUMNS = {
 _NARROW_COLUMNS = 5  # columns that every terminal gets
 
 
-def compare(one: FirstReport, other: SecondReport, pair: PairNames = None, json: JsonOption = False) -> ExitCode:
+def compare(
+    one: FirstReport,
+    other: SecondReport,
+    pair: PairNames = None,
+    rigour: RigourOption = None,
+    json: JsonOption = False,
+) -> ExitCode:
     """Compare two evaluations task by task.
 
-    Tasks are matched by their content. Differences are B - A.
+    Tasks are matched by their content. Differences are B - A. Grades of different rigour are never averaged.
     """
     first, second = (load_report(_read_report(path), str(path)) for path in (one, other))
     comparison = compare_evaluations(
-        first, second, [_split_pair(each, first.scores, second.scores) for each in pair or ()]
+        first, second, [_split_pair(each, first.scores, second.scores) for each in pair or ()], rigour
     )
     if json:
         output.print_json(comparison.plain())

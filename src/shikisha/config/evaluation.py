@@ -322,6 +322,7 @@ def _build_report(
         seconds,
         stopped is None,
         _STOP_REASONS[stopped] if stopped else "",
+        {item.task.id: item.dimensions for item in gathered.items},
     )
     asked_first = sorted(course.played, key=lambda played: _ENTRANT_ORDER.index(played[0].part))
     return build_report([EntrantInfo.of(entrant) for entrant, _ in asked_first], samples, about)

@@ -13,6 +13,7 @@ from math import fsum
 from typing import TypeVar
 
 from shikisha.core.events import GradeMark, RunStatus
+from shikisha.evals.dimensions import DIMENSIONS, GradeRigour, TaskDimensions, TaskSpecification
 from shikisha.evals.samples import Entrant, EntrantRole, Sample
 from shikisha.evals.statistics import (
     calibration_error,
@@ -20,6 +21,7 @@ from shikisha.evals.statistics import (
     difference_interval,
     entropy,
     mean,
+    mean_interval,
     quantile,
     score_interval,
 )
@@ -60,6 +62,32 @@ class TaskGroup:
     tasks: int
     accuracy: float
     workers: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionGroup:
+    """The graded tasks at one place of a dimension: their mean score and mean known cost, with 95 % intervals."""
+
+    tasks: int
+    accuracy: float
+    interval: ConfidenceInterval
+    dollars: float | None = None
+    dollars_interval: ConfidenceInterval | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificationCliff:
+    """What is lost from tasks that give the steps to tasks with the same goals that do not.
+
+    `to` is the specification compared with `steps`: `open`, or `goal` where no task is open. `lost` is the paired
+    difference over goals (steps less the other); `dollars` are the mean known costs of a task on each side.
+    """
+
+    to: str
+    steps: float
+    other: float
+    lost: PairedDifference
+    dollars: tuple[float | None, float | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +160,8 @@ class EntrantFigures:
     domains: Mapping[str, TaskGroup] = field(default_factory=dict)
     difficulties: Mapping[str, TaskGroup] = field(default_factory=dict)
     calibration: ConfidenceCalibration | None = None
+    dimensions: Mapping[str, Mapping[str, DimensionGroup]] = field(default_factory=dict)
+    cliff: SpecificationCliff | None = None
     reward: float | None = None
     worker: str | None = None
     note: str = ""
@@ -167,9 +197,9 @@ class EvaluationReport:
 
     `best_single` names the entry that all are compared with. `tasks`, `scores` and `dollars` hold the samples task by
     task (None: not done or not graded), so that two evaluations can be compared; `hashes` are the tasks' content
-    hashes. `pgr` is each entrant's share of the gap between the weakest and the best single worker; `hull` the convex
-    hull of the single workers in (dollars a task, accuracy). `notes` are caveats: costs derived from list prices,
-    simulated workers, tasks left out.
+    hashes, `dimensions` where each stands (`TaskDimensions`), in the same order. `pgr` is each entrant's share of the
+    gap between the weakest and the best single worker; `hull` the convex hull of the single workers in (dollars a task,
+    accuracy). `notes` are caveats: costs derived from list prices, simulated workers, tasks left out.
     """
 
     taskset: str
@@ -182,6 +212,7 @@ class EvaluationReport:
     hashes: tuple[str, ...]
     scores: Mapping[str, tuple[float | None, ...]]
     dollars: Mapping[str, tuple[float | None, ...]]
+    dimensions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     pgr: Mapping[str, float] = field(default_factory=dict)
     hull: tuple[tuple[float, float], ...] = ()
     curves: tuple[RouterCurve, ...] = ()
@@ -217,9 +248,16 @@ def scores_of(samples: Iterable[Sample]) -> dict[str, float]:
 
 
 def entrant_figures(
-    who: EntrantInfo, samples: Sequence[Sample], best: Scores | None = None, best_name: str = ""
+    who: EntrantInfo,
+    samples: Sequence[Sample],
+    best: Scores | None = None,
+    best_name: str = "",
+    dimensions: Mapping[str, TaskDimensions] | None = None,
 ) -> EntrantFigures:
-    """Count an entrant's samples, one a task; `best` are the scores of whom it is compared with, by task id."""
+    """Count an entrant's samples, one a task.
+
+    `best` are the scores of whom it is compared with, `dimensions` where the tasks stand, both by task id.
+    """
     scores = scores_of(samples)
     graded = [sample for sample in samples if sample.score is not None]
     values = list(scores.values())
@@ -259,6 +297,8 @@ def entrant_figures(
         domains=_groups(samples, [sample.domain for sample in samples]),
         difficulties=_groups(samples, [sample.difficulty for sample in samples]),
         calibration=_calibration(who.name, graded),
+        dimensions=_dimension_groups(graded, dimensions or {}),
+        cliff=_specification_cliff(graded, dimensions or {}),
         reward=_mean_if_any(rewards),
         worker=who.worker,
         note=who.note,
@@ -335,6 +375,69 @@ def _groups(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, TaskG
 def _group(samples: Sequence[Sample]) -> TaskGroup:
     scores = [sample.score for sample in samples if sample.score is not None]
     return TaskGroup(len(scores), mean(scores), shares(chain.from_iterable(sample.workers for sample in samples)))
+
+
+def sample_rigour(sample: Sample, said: TaskDimensions) -> GradeRigour:
+    """Return how strictly a sample was graded: what a language model graded is nothing else, whatever its task says."""
+    return GradeRigour.JUDGE if sample.judged else said.rigour
+
+
+def _dimension_groups(
+    graded: Sequence[Sample], dimensions: Mapping[str, TaskDimensions]
+) -> dict[str, dict[str, DimensionGroup]]:
+    """Return the graded samples by each dimension, its places in the order of its definition."""
+    placed = [(sample, dimensions[sample.task_id]) for sample in graded if sample.task_id in dimensions]
+    found: dict[str, dict[str, DimensionGroup]] = {}
+    for name, places in DIMENSIONS.items():
+        members: dict[str, list[Sample]] = {place: [] for place in places}
+        for sample, said in placed:
+            place = sample_rigour(sample, said) if name == "rigour" else getattr(said, name)
+            members[place].append(sample)
+        found[name] = {place: _dimension_group(held) for place, held in members.items() if held}
+    return found if placed else {}
+
+
+def _dimension_group(graded: Sequence[Sample]) -> DimensionGroup:
+    scores = [sample.score for sample in graded if sample.score is not None]
+    costs = [sample.dollars for sample in graded if sample.dollars is not None]
+    dollars, interval = (mean(costs), ConfidenceInterval(*mean_interval(costs))) if costs else (None, None)
+    return DimensionGroup(len(scores), mean(scores), ConfidenceInterval(*score_interval(scores)), dollars, interval)
+
+
+def _specification_cliff(
+    graded: Sequence[Sample], dimensions: Mapping[str, TaskDimensions]
+) -> SpecificationCliff | None:
+    """Return what is lost from given steps to an open goal, over the goals that have tasks of both kinds."""
+    by_goal: dict[str, dict[str, list[Sample]]] = {}
+    for sample in graded:
+        said = dimensions.get(sample.task_id)
+        if said is not None and said.goal:
+            by_goal.setdefault(said.goal, {}).setdefault(said.specification, []).append(sample)
+    for other in (TaskSpecification.OPEN, TaskSpecification.GOAL):
+        pairs = {
+            goal: (kinds[TaskSpecification.STEPS], kinds[other])
+            for goal, kinds in by_goal.items()
+            if TaskSpecification.STEPS in kinds and other in kinds
+        }
+        if not pairs:
+            continue
+        given = {goal: _mean_score(steps) for goal, (steps, _) in pairs.items()}
+        left = {goal: _mean_score(rest) for goal, (_, rest) in pairs.items()}
+        lost = paired_difference(given, left, str(other))
+        if lost is not None:
+            costs = tuple(_mean_cost([sample for pair in pairs.values() for sample in pair[side]]) for side in (0, 1))
+            return SpecificationCliff(
+                str(other), mean(list(given.values())), mean(list(left.values())), lost, (costs[0], costs[1])
+            )
+    return None
+
+
+def _mean_score(samples: Sequence[Sample]) -> float:
+    return mean([sample.score for sample in samples if sample.score is not None])
+
+
+def _mean_cost(samples: Sequence[Sample]) -> float | None:
+    return _mean_if_any([sample.dollars for sample in samples if sample.dollars is not None])
 
 
 def _calibration(of: str, graded: Sequence[Sample]) -> ConfidenceCalibration | None:

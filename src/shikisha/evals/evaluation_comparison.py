@@ -57,13 +57,15 @@ class EvaluationComparison:
 
 
 def compare_evaluations(
-    a: EvaluationReport, b: EvaluationReport, named: Sequence[tuple[str, str]] = ()
+    a: EvaluationReport, b: EvaluationReport, named: Sequence[tuple[str, str]] = (), rigour: str | None = None
 ) -> EvaluationComparison:
     """Compare the named pairs (A's, B's); else everybody who is in both; else the best of A with the best of B.
 
-    ConfigError where nothing is common, or a task's id stands for two contents; UnknownName for a name without entry.
+    Only tasks graded with this `rigour` count; without it, all common tasks must be graded with one and the same.
+    ConfigError where nothing is common, a task's id stands for two contents, or grades of different rigour would be
+    averaged; UnknownName for a name without entry.
     """
-    places = _common_tasks(a, b)
+    places = _one_rigour(a, b, _common_tasks(a, b), rigour)
     found, notes = [], [note for side, report in (("A", a), ("B", b)) for note in _judge_notes(side, report)]
     for mine, other in named or _entrants_in_both(a, b):
         pair = _compare_pair((a, mine), (b, other), places)
@@ -97,6 +99,36 @@ def _common_tasks(a: EvaluationReport, b: EvaluationReport) -> list[tuple[int, i
     if not places:
         raise ConfigError(f"none of the {len(a.tasks):,} tasks of A is among the {len(b.tasks):,} of B")
     return places
+
+
+def _one_rigour(
+    a: EvaluationReport, b: EvaluationReport, places: list[tuple[int, int]], rigour: str | None
+) -> list[tuple[int, int]]:
+    """Return the places whose grades are equally strict; a report from before there was rigour has none to compare."""
+    mine, other = a.dimensions.get("rigour"), b.dimensions.get("rigour")
+    if mine is None or other is None:
+        if rigour is not None:
+            side = "A" if mine is None else "B"
+            raise ConfigError(f"rigour {rigour}: {side} does not say how its tasks are graded; evaluate it again")
+        return places
+    kinds = Counter((mine[first], other[second]) for first, second in places)
+    if rigour is not None:
+        chosen = [(first, second) for first, second in places if (mine[first], other[second]) == (rigour, rigour)]
+        if not chosen:
+            raise ConfigError(f"no common task is graded with rigour {rigour} in both: {_list_rigours(kinds)}")
+        return chosen
+    if len(kinds) > 1 or any(one != two for one, two in kinds):
+        raise ConfigError(
+            f"grades of different rigour are not averaged: {_list_rigours(kinds)}; choose one with --rigour"
+        )
+    return places
+
+
+def _list_rigours(kinds: Counter[tuple[str, str]]) -> str:
+    return ", ".join(
+        f"{count:,} {one}" if one == two else f"{count:,} {one} in A and {two} in B"
+        for (one, two), count in sorted(kinds.items())
+    )
 
 
 def _occurrence_keys(hashes: Sequence[str]) -> list[tuple[str, int]]:

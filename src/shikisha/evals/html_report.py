@@ -14,6 +14,7 @@ from shikisha.core.budget import format_dollars
 from shikisha.evals import report_text
 from shikisha.evals.entrant_metrics import (
     ConfidenceCalibration,
+    DimensionGroup,
     EntrantFigures,
     EvaluationReport,
     RouterCurve,
@@ -24,6 +25,7 @@ from shikisha.evals.report_text import (
     abbreviate_names,
     best_single_entry,
     caveat_sentences,
+    dimension_sentences,
     headline_sentences,
     reading_order,
     span,
@@ -92,6 +94,8 @@ def _page_texts(report: EvaluationReport) -> Mapping[str, object]:
         "caveats": caveat_sentences(report),
         "by_domain": accuracy_matrix(entries),
         "by_difficulty": accuracy_matrix(entries, by_difficulty=True),
+        "by_dimension": dimension_matrix(entries),
+        "dimensions": tuple(dimension_sentences(report)),
         "failures": failure_matrix(entries),
         "shares": [(entry, share_matrix(entry)) for entry in entries if len(entry.workers) > 1],
         "second": [entry for entry in entries if entry.second_round and entry.second_round.runs],
@@ -151,7 +155,21 @@ def accuracy_matrix(entries: Sequence[EntrantFigures], *, by_difficulty: bool = 
     names = dict.fromkeys(name for group in groups for name in group)
     if set(names) == {""}:  # a set without domains
         return ShareMatrix((), ())
-    rows = tuple(_accuracies(name, groups) for name in names)
+    rows = tuple(_accuracies(name or "(none)", name, groups) for name in names)
+    return ShareMatrix(tuple(entry.name for entry in entries), rows)
+
+
+def dimension_matrix(entries: Sequence[EntrantFigures]) -> ShareMatrix:
+    """Return accuracies, a row a place of a dimension and a column an entrant; with one place there is no row."""
+    names = dict.fromkeys(
+        (dimension, place) for entry in entries for dimension, groups in entry.dimensions.items() for place in groups
+    )
+    several = Counter(dimension for dimension, _ in names)
+    rows = tuple(
+        _accuracies(f"{dimension}: {place}", place, [entry.dimensions.get(dimension, {}) for entry in entries])
+        for dimension, place in names
+        if several[dimension] > 1
+    )
     return ShareMatrix(tuple(entry.name for entry in entries), rows)
 
 
@@ -179,10 +197,10 @@ def failure_matrix(entries: Iterable[EntrantFigures]) -> ShareMatrix:
     return ShareMatrix(columns, tuple(rows))
 
 
-def _accuracies(name: str, groups: Sequence[Mapping[str, TaskGroup]]) -> ShareRow:
-    found = [group.get(name) for group in groups]
+def _accuracies(name: str, key: str, groups: Sequence[Mapping[str, TaskGroup | DimensionGroup]]) -> ShareRow:
+    found = [group.get(key) for group in groups]
     tasks = max(each.tasks for each in found if each is not None)
-    return ShareRow(name or "(none)", tasks, tuple(each.accuracy if each else None for each in found))
+    return ShareRow(name, tasks, tuple(each.accuracy if each else None for each in found))
 
 
 def _most_used(entry: EntrantFigures) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ computed here and its note says that it never ran. JSON holds no NaN, and `load_
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -15,6 +15,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
 from shikisha.core.toml import dotted_path
+from shikisha.evals.dimensions import GradeRigour, TaskDimensions
 from shikisha.evals.entrant_metrics import (
     EntrantFigures,
     EntrantInfo,
@@ -41,7 +42,10 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class EvaluationInfo:
-    """What a report says besides figures; `tasks` are the content hashes by task id, in the taskset's order."""
+    """What a report says besides figures; `tasks` are the content hashes by task id, in the taskset's order.
+
+    `dimensions` say where each task stands, by task id too.
+    """
 
     taskset: str
     version: str
@@ -52,6 +56,7 @@ class EvaluationInfo:
     seconds: float = 0.0
     complete: bool = True
     why: str = ""
+    dimensions: Mapping[str, TaskDimensions] = field(default_factory=dict)
 
 
 def build_report(entrants: Sequence[EntrantInfo], samples: Samples, about: EvaluationInfo) -> EvaluationReport:
@@ -66,7 +71,7 @@ def build_report(entrants: Sequence[EntrantInfo], samples: Samples, about: Evalu
     singles = SingleWorkers(alone)
     best = singles.best
     entries = tuple(
-        entrant_figures(who, held, singles.best_scores if who.name != best else None, best or "")
+        entrant_figures(who, held, singles.best_scores if who.name != best else None, best or "", about.dimensions)
         for who, held in everybody
     )
     costs = {each.name: each.dollars_a_task for each in entries if each.tasks}
@@ -83,11 +88,12 @@ def build_report(entrants: Sequence[EntrantInfo], samples: Samples, about: Evalu
         tuple(about.tasks.values()),
         {who.name: _in_order(scores_of(held), about.tasks) for who, held in everybody},
         {who.name: _in_order({each.task_id: each.dollars for each in held}, about.tasks) for who, held in everybody},
+        _places(about, samples),
         {name: share for name, share in recovered.items() if share is not None},
         hull(priced[name] for name in alone if name in priced),
         singles.curves(),
         aiq(point for name, point in priced.items() if name != ORACLE.name),
-        (*about.notes, *_notes(entries, len(about.tasks)), *singles.notes()),
+        (*about.notes, *_notes(entries, len(about.tasks)), *_rigour_notes(entries), *singles.notes()),
         about.seconds,
         about.complete,
         about.why,
@@ -96,6 +102,28 @@ def build_report(entrants: Sequence[EntrantInfo], samples: Samples, about: Evalu
 
 def _in_order(values: Mapping[str, float | None], tasks: Mapping[str, str]) -> tuple[float | None, ...]:
     return tuple(map(values.get, tasks))
+
+
+def _places(about: EvaluationInfo, samples: Samples) -> dict[str, tuple[str, ...]]:
+    """Return where each task stands, a list a dimension; a task that anybody's judge graded has that rigour."""
+    judged = {sample.task_id for held in samples.values() for sample in held if sample.judged}
+    said = [(task, about.dimensions.get(task)) for task in about.tasks]
+    if any(place is None for _, place in said):
+        return {}
+    stood = [(task, place) for task, place in said if place is not None]
+    return {
+        "environment": tuple(str(place.environment) for _, place in stood),
+        "specification": tuple(str(place.specification) for _, place in stood),
+        "rigour": tuple(str(GradeRigour.JUDGE if task in judged else place.rigour) for task, place in stood),
+        "goal": tuple(place.goal for _, place in stood),
+    }
+
+
+def _rigour_notes(entries: Sequence[EntrantFigures]) -> Iterator[str]:
+    """Say that an accuracy is over grades of different rigour, where it is."""
+    kinds = list(dict.fromkeys(kind for entry in entries for kind in entry.dimensions.get("rigour", ())))
+    if len(kinds) > 1:
+        yield f"the accuracies are over grades of different rigour ({', '.join(kinds)}); each has its own row below"
 
 
 def _check_samples(entrants: Sequence[EntrantInfo], samples: Samples, tasks: Mapping[str, str]) -> None:
@@ -177,8 +205,9 @@ def _expected(message: str) -> str:
 def _check_lengths(found: EvaluationReport, where: str) -> None:
     """Check what fields must have in common."""
     names = {each.name for each in found.entries}
-    columns = {f"scores.{name}": values for name, values in found.scores.items()}
+    columns: dict[str, Sequence[object]] = {f"scores.{name}": values for name, values in found.scores.items()}
     columns |= {f"dollars.{name}": values for name, values in found.dollars.items()}
+    columns |= {f"dimensions.{name}": values for name, values in found.dimensions.items()}
     for name, values in {"hashes": found.hashes, **columns}.items():
         if len(values) != len(found.tasks):
             raise ConfigError(

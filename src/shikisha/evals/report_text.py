@@ -11,7 +11,15 @@ from dataclasses import replace
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.text import one_line
-from shikisha.evals.entrant_metrics import ConfidenceInterval, EntrantFigures, EvaluationReport, PairedDifference
+from shikisha.evals.dimensions import TaskSpecification
+from shikisha.evals.entrant_metrics import (
+    ConfidenceInterval,
+    DimensionGroup,
+    EntrantFigures,
+    EvaluationReport,
+    PairedDifference,
+    SpecificationCliff,
+)
 from shikisha.evals.samples import EntrantRole
 from shikisha.plots.number_format import MINUS, percent, plural, points, shorten_middle
 
@@ -91,6 +99,41 @@ def headline_sentences(report: EvaluationReport) -> tuple[str, ...]:
         _lead_sentence(found, single),
         *_cost_sentences(found[0], single),
         *(_other_sentence(entry) for entry in found[1:]),
+    )
+
+
+def dimension_sentences(report: EvaluationReport) -> Iterator[str]:
+    """Say where the tasks stand in each dimension, and how the leading entries and the best single worker do there."""
+    entries = [*leading_entries(report), *filter(None, [best_single_entry(report)])]
+    places = {name: tuple(dict.fromkeys(values)) for name, values in report.dimensions.items() if name != "goal"}
+    if alike := [f"{name} {found[0]}" for name, found in places.items() if len(found) == 1]:
+        yield f"all tasks: {', '.join(alike)}"
+    for entry in entries:
+        for name, groups in entry.dimensions.items():
+            if len(groups) > 1:
+                parts = "; ".join(f"{place} {_group_figures(group)}" for place, group in groups.items())
+                yield f"{one_line(entry.name, 80)} by {name}: {parts}"
+        if entry.cliff is not None:
+            yield f"{one_line(entry.name, 80)}: {_cliff_sentence(entry.cliff)}"
+
+
+def _group_figures(group: DimensionGroup) -> str:
+    cost = ""
+    if group.dollars is not None and group.dollars_interval is not None:
+        low, high = group.dollars_interval.low, group.dollars_interval.high
+        cost = f", {format_dollars(group.dollars)} ({format_dollars(low)} to {format_dollars(high)}) a task"
+    return f"{percent(group.accuracy)} ({span(group.interval)}){cost}, {plural(group.tasks, 'task')}"
+
+
+def _cliff_sentence(cliff: SpecificationCliff) -> str:
+    """Say what is lost where the same goals are wanted without their steps."""
+    lost = cliff.lost
+    cost = " to ".join(format_dollars(each) for each in cliff.dollars)
+    goal = "an open goal" if cliff.to == TaskSpecification.OPEN else "the goal alone"
+    change = f"{points(-lost.mean)} points, steps less goal {span(lost.interval, signed=True)}"
+    return (
+        f"from given steps to {goal}, {plural(lost.tasks, 'goal')}: {percent(cliff.steps)} to {percent(cliff.other)} "
+        f"({change}), {cost} a task"
     )
 
 

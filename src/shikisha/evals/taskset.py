@@ -13,6 +13,7 @@ from hashlib import sha256
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.task import Task
 from shikisha.engine.pool import Pool
+from shikisha.evals.dimensions import TaskDimensions, default_dimensions
 from shikisha.evals.graders import Grader
 
 
@@ -35,6 +36,7 @@ class TaskItem:
     `given` is the split that the set itself says (None: by content hash); `pool` is the task's own pool, where each
     task brings one (simulated tasks do), and `steady` says that its workers do the same each time. `grading` is a hash
     of what grades depend on besides the answer: with another reference answer, the same answer gets another grade.
+    `said` is where the task stands in the three dimensions, where its set says so.
     """
 
     task: Task
@@ -44,11 +46,17 @@ class TaskItem:
     pool: Pool | None = field(default=None, compare=False)
     grading: str = ""
     steady: bool = field(default=False, compare=False)
+    said: TaskDimensions | None = None
 
     @property
     def split(self) -> TaskSplit:
         """The split the set gives, else the one its content falls into."""
         return self.given or content_split(self.task)
+
+    @property
+    def dimensions(self) -> TaskDimensions:
+        """Where the task stands: as its set says, else as its grader suggests."""
+        return self.said or default_dimensions(self.grader)
 
 
 def parse_split(name: str) -> TaskSplit:

@@ -20,6 +20,7 @@ from shikisha.evals.report_text import (
     PARTS,
     abbreviate_names,
     caveat_sentences,
+    dimension_sentences,
     headline_sentences,
     reading_order,
     short_names,
@@ -156,6 +157,7 @@ def _details(entries: Sequence[EntrantFigures], report: EvaluationReport) -> Ite
     for who, failures in [*((entrant_name(entry), entry.failures) for entry in conductors), ("single workers", alone)]:
         if any(failures.values()):
             yield f"{who}: ended without an answer, by fault: {_list_largest(failures, count)}"
+    yield from dimension_sentences(report)
     for curve in report.curves:
         pair = f"{one_line(curve.weak, 80)} to {one_line(curve.strong, 80)}"
         half, most = ("never" if share is None else percent(share) for share in (curve.cpt50, curve.cpt80))

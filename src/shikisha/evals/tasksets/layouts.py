@@ -18,6 +18,14 @@ from typing import NamedTuple
 
 from shikisha.core.errors import UnknownName
 from shikisha.core.task import Task
+from shikisha.evals.dimensions import (
+    DIMENSIONS,
+    GradeRigour,
+    TaskDimensions,
+    TaskEnvironment,
+    TaskSpecification,
+    default_dimensions,
+)
 from shikisha.evals.graders import Grade, Grader, GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.evals.graders.code_tests import COMMON_SETUP
@@ -380,16 +388,19 @@ def _read_pickled_text(pickled: bytes) -> str:
 # --- a user's own rows
 
 
-_OWN_TASK_FIELDS = frozenset({"prompt", "context", "id", "domain", "difficulty", "split", "labels"})
+_OWN_TASK_FIELDS = frozenset(
+    {"prompt", "context", "id", "domain", "difficulty", "split", "labels", "goal", *DIMENSIONS}
+)
 
 
 def own_item(row: TaskRow, tools: GraderTools, default: Mapping[str, object] | None = None) -> TaskItem:
     """A user's own row: a prompt and how its answers are graded.
 
     Fields: prompt; grader (a kind of `grader_registry`) with its settings next to it, or in an object `check`;
-    optional: context, id, domain, difficulty, split (train, dev, test), labels (a list). A judge sees context and
-    prompt. `default` is the grader of rows that bring none, `{"checker": KIND, ...}`; a row's further fields complete
-    its settings. A row without any grader, or with a field that its grader does not know, is refused.
+    optional: context, id, domain, difficulty, split (train, dev, test), labels (a list), environment, specification,
+    rigour, goal (`dimensions`). A judge sees context and prompt. `default` is the grader of rows that bring none,
+    `{"checker": KIND, ...}`; a row's further fields complete its settings. A row without any grader, or with a field
+    that its grader does not know, is refused.
     """
     task = Task(
         row.text("prompt"),
@@ -405,7 +416,26 @@ def own_item(row: TaskRow, tools: GraderTools, default: Mapping[str, object] | N
     split = row.optional("split")
     if split and split not in set(TaskSplit):
         raise row.error_at("split", f"expected {', '.join(TaskSplit)}, found {split[:40]!r}")
-    return TaskItem(task, check, row.optional("difficulty"), TaskSplit(split) if split else None)
+    said = _own_dimensions(row, check)
+    return TaskItem(task, check, row.optional("difficulty"), TaskSplit(split) if split else None, said=said)
+
+
+def _own_dimensions(row: TaskRow, grader: Grader) -> TaskDimensions | None:
+    """Return where a row says that its task stands; None where it says nothing."""
+    chosen = {name: row.text(name) for name in DIMENSIONS if row.has(name)}
+    for name, value in chosen.items():
+        if value not in set(DIMENSIONS[name]):
+            raise row.error_at(name, f"expected {', '.join(DIMENSIONS[name])}, found {value[:40]!r}")
+    goal = row.optional("goal")
+    if not chosen and not goal:
+        return None
+    usual = default_dimensions(grader)
+    return TaskDimensions(
+        TaskEnvironment(chosen.get("environment", usual.environment)),
+        TaskSpecification(chosen.get("specification", usual.specification)),
+        GradeRigour(chosen.get("rigour", usual.rigour)),
+        goal,
+    )
 
 
 def _own_grader(row: TaskRow, default: Mapping[str, object] | None) -> tuple[str, Mapping[str, object]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from shikisha.core.errors import UnknownName
 from shikisha.evals import taskset as sets
+from shikisha.evals.dimensions import TaskDimensions, TaskEnvironment
 from shikisha.evals.graders import Grade, grade_from_score, no_answer_grade
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.simulation.task_generator import (
@@ -90,7 +91,11 @@ class SimulatedGrader:
         return grade_from_score(self.name, float(right), found, f"{found!r} compared with {self._item.gold!r}")
 
 
+_DIMENSIONS = TaskDimensions(TaskEnvironment.TOOL)  # its pool has look-up, calculator and calendar
+
+
 def _item(one: SimulatedItem, split: sets.TaskSplit) -> sets.TaskItem:
     count = len(one.kinds)
     difficulty = f"{count} part{'s' if count > 1 else ''}"
-    return sets.TaskItem(one.task, SimulatedGrader(one), difficulty, split, one.pool, steady=not one.question.noisy)
+    steady = not one.question.noisy
+    return sets.TaskItem(one.task, SimulatedGrader(one), difficulty, split, one.pool, steady=steady, said=_DIMENSIONS)

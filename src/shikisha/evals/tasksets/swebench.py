@@ -21,6 +21,7 @@ from shikisha.core.call import Card, Reply, Request
 from shikisha.core.errors import ConfigError, FaultKind, UnknownName, WorkerError
 from shikisha.core.task import Task
 from shikisha.engine.pool import Member, Pool
+from shikisha.evals.dimensions import GradeRigour, TaskDimensions, TaskEnvironment
 from shikisha.evals.graders import Grade, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.evals.taskset import TaskItem, Taskset
 from shikisha.evals.tasksets.layouts import PATCH, with_instruction
@@ -190,7 +191,8 @@ def _item(instance: str, found: Predictions, pool: Pool) -> TaskItem:
     repository = instance.rpartition("-")[0].replace("__", "/")
     prompt = with_instruction(f"Resolve the issue of the instance {instance} in the repository {repository}.", PATCH)
     task = Task(prompt, id=instance, domain=repository)
-    return TaskItem(task, ReportGrader(instance, found), pool=pool, grading=found.grading(instance))
+    said = TaskDimensions(TaskEnvironment.STATEFUL, rigour=GradeRigour.EXECUTED)
+    return TaskItem(task, ReportGrader(instance, found), pool=pool, grading=found.grading(instance), said=said)
 
 
 def _predictions(file: Path) -> Iterable[TaskRow]:

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
@@ -20,7 +21,7 @@ from shikisha.config import adapters
 from shikisha.config.conductors import SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
 from shikisha.config.settings import CheckTable, HandoffTable, LmTable, ShikishaSettings, TelemetryTable, WorkerTable
 from shikisha.core import toml
-from shikisha.core.budget import FREE, Caps
+from shikisha.core.budget import FREE, Caps, Price
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.messages import MediaKind
 from shikisha.core.secrets import SecretStore
@@ -34,6 +35,9 @@ from shikisha.engine.pool import Member, Pool, cut_outside_stand_ins
 from shikisha.engine.worker import ApprovalMode, Card, Worker
 from shikisha.telemetry import conventions, make_observer
 from shikisha.telemetry.worker_facts import WorkerFacts, describe_worker
+from shikisha.tools.catalogue import ToolCatalogue
+from shikisha.tools.catalogue_settings import CatalogueOptions
+from shikisha.tools.lock_file import read_lock
 from shikisha.workers.conductor import ConductorWorker
 
 if TYPE_CHECKING:
@@ -76,6 +80,7 @@ class Container:
     wrap: Callable[[Member], Member] | None = None
     _members: dict[str, Member] = field(default_factory=dict)
     _orchestra: Pool | None = None
+    _catalogues: dict[str, ToolCatalogue] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -126,6 +131,25 @@ class Container:
             return tuple(self.simulated_pool.named(name).card for name in chosen)
         return tuple(self._card(name, self.workers[name]) for name in chosen)
 
+    def catalogue(self, name: str) -> ToolCatalogue:
+        """Return [catalogues.NAME], built once; nothing is read of it before its first use."""
+        if name not in self.settings.catalogues:
+            raise UnknownName("catalogue", name, self.settings.catalogues)
+        if name not in self._catalogues:
+            self._catalogues[name] = self._build_catalogue(name, self.settings.catalogues[name])
+        return self._catalogues[name]
+
+    def lock_path(self, name: str) -> Path:
+        """Return where the lock of [catalogues.NAME] is."""
+        return self.folder / (self.settings.catalogues[name].lock or f"{name}.tools.jsonl")
+
+    def _build_catalogue(self, name: str, table: CatalogueOptions) -> ToolCatalogue:
+        ranker = None if table.ranker is None else self.folder / table.ranker
+        options = table.model_copy(update={"ranker": ranker})
+        price = None if table.price is None else Price(call=table.price)
+        load = partial(read_lock, self.lock_path(name), name, table.sha256 or "", table.adds, price)
+        return ToolCatalogue(name, options, load, self.secret_store, self.settings.autonomy.approval)
+
     def conductor(self, spec: str = "", pool: Pool | None = None) -> Conductor:
         """Return a conductor by name; with a pool, check that the workers it names are in there."""
         known = self.conductors()
@@ -167,6 +191,9 @@ class Container:
 
     async def aclose(self) -> None:
         """Close every worker that was built and can be closed."""
+        catalogues, self._catalogues = self._catalogues, {}
+        for catalogue in catalogues.values():
+            await catalogue.aclose()
         members, self._members = self._members, {}
         for member in members.values():
             if isinstance(member.worker, _AsyncClosable):

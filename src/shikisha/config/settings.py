@@ -25,6 +25,7 @@ from shikisha.core.secrets import SecretStore
 from shikisha.engine.autonomy import AutonomyClass, AutonomyMode, AutonomyPolicy, EscalationRules, OnFailure
 from shikisha.evals.reward import RewardWeights
 from shikisha.telemetry.export_settings import ExportSettings, export_settings
+from shikisha.tools.catalogue_settings import CatalogueTable
 
 _NAME = re.compile(r"\w[\w.@:+/ -]*")
 _ENV_VAR_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -635,6 +636,9 @@ class ShikishaSettings(ConfigTable):
     )
     workers: dict[ConfigName, dict[str, object]] = Field(default={}, description="the workers, by name")
     conductors: dict[ConfigName, ConductorTable] = Field(default={}, description="conductors with options, by name")
+    catalogues: dict[ConfigName, CatalogueTable] = Field(
+        default={}, description="catalogues of tools for agents, by name; `shikisha tools pin` pins them"
+    )
     checks: dict[ConfigName, dict[str, object]] = Field(
         default={}, description="checks on the answers of workers, by name"
     )

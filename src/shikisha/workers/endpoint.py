@@ -51,6 +51,14 @@ def _check_headers(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
+def check_key_templates(query: dict[str, str]) -> dict[str, str]:
+    """Return query parameters; ValueError for one that looks like a key and names no environment variable."""
+    for name, template in query.items():
+        if _SECRET_HEADER.search(name) and not _VARIABLE.search(template):
+            raise ValueError(f"{name} looks like a key: write ${{NAME}} for the value of environment variable NAME")
+    return query
+
+
 EndpointUrl = Annotated[str, AfterValidator(_check_url)]
 HeaderTemplates = Annotated[dict[str, str], AfterValidator(_check_headers)]
 

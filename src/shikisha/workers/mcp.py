@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -34,15 +35,16 @@ T = TypeVar("T")
 
 _MAX_DESCRIPTION = 500
 _MAX_PAGES = 100
+# A server may change a tool behind an open connection; this old a look is not relied on.
+_LOOK_AGAIN_SECONDS = 30.0
 _IDEMPOTENCY_KEY = "shikisha/idempotency-key"
 
 
-class McpSettings(BaseModel):
-    """One tool of one server: either `command` (stdio) or `url` (streamable HTTP)."""
+class McpServerOptions(BaseModel):
+    """One server: either `command` (stdio) or `url` (streamable HTTP)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    tool: Annotated[str, Field(min_length=1)] = Field(description="the name of the tool at its MCP server")
     command: str | None = Field(default=None, description="the program that serves MCP over stdio; either this or url")
     args: list[str] = Field(default=[], description="arguments of the program")
     env: dict[str, str] = Field(
@@ -54,10 +56,6 @@ class McpSettings(BaseModel):
     )
     headers: endpoint.HeaderTemplates = Field(
         default={}, description="further HTTP headers; ${NAME} stands for the value of an environment variable"
-    )
-    argument: str | None = Field(default=None, description="the argument that receives a subtask in plain words")
-    schema_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = Field(
-        default=None, description="the SHA-256 of the tool's description; a tool that has changed is refused"
     )
     max_bytes: Annotated[int, Field(ge=1024)] = Field(default=4 * 2**20, description="the largest reply, in bytes")
 
@@ -72,18 +70,35 @@ class McpSettings(BaseModel):
         return self
 
 
+class McpSettings(McpServerOptions):
+    """One tool of one server."""
+
+    tool: Annotated[str, Field(min_length=1)] = Field(description="the name of the tool at its MCP server")
+    argument: str | None = Field(default=None, description="the argument that receives a subtask in plain words")
+    schema_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = Field(
+        default=None, description="the SHA-256 of the tool's description; a tool that has changed is refused"
+    )
+
+
 Settings = McpSettings  # the name that `config.kinds` looks up
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDescription:
-    """A tool as its server describes it, and the hash that pins it."""
+    """A tool as its server describes it, and the hash that pins it.
+
+    `description` is cut for people, `whole_description` is what the hash covers. `reads` and `idempotent` are the
+    server's own claims: they are shown to whoever pins the tool, and a guard does not rest on them alone.
+    """
 
     name: str
     description: str
     schema: Mapping[str, Json]
     sha256: str
     result: Mapping[str, Json] | None = None
+    whole_description: str = ""
+    reads: bool = False
+    idempotent: bool = False
 
     @property
     def pin(self) -> str:
@@ -93,47 +108,60 @@ class ToolDescription:
 
 def build(settings: McpSettings, card: Card, secret_store: SecretStore) -> "McpWorker":
     """Return the worker; MissingExtra without the SDK, ConfigError for a missing key."""
+    return McpWorker(settings, build_server(settings, card, secret_store, f"worker {card.name!r}"))
+
+
+def build_server(options: McpServerOptions, card: Card, secret_store: SecretStore, purpose: str) -> "McpServer":
+    """Return a server that no one has called yet; MissingExtra without the SDK, ConfigError for a missing key."""
     if find_spec("mcp") is None:
-        raise MissingExtra("mcp", f"worker {card.name!r}")
-    env = {name: secret_store.read(variable) for name, variable in settings.env.items()}
-    return McpWorker(settings, card, secret_store, env, endpoint.fill_headers(settings.headers, secret_store))
+        raise MissingExtra("mcp", purpose)
+    env = {name: secret_store.read(variable) for name, variable in options.env.items()}
+    return McpServer(options, card, secret_store, env, endpoint.fill_headers(options.headers, secret_store))
 
 
-class McpWorker:
-    """One tool."""
+class McpServer:
+    """A connection to one server, shared by the calls of all its tools."""
 
     def __init__(
         self,
-        settings: McpSettings,
+        options: McpServerOptions,
         card: Card,
         secret_store: SecretStore,
         env: Mapping[str, str],
         headers: Mapping[str, str],
     ) -> None:
-        self._settings = settings
+        self._options = options
         self._card = card
         self._secret_store = secret_store
         self._env = env
         self._headers = headers
         self._session: McpSession | None = None
-        # As the connection that is open showed it.
-        self._found: ToolDescription | None = None
+        # As the connection that is open showed them, and when.
+        self._found: dict[str, ToolDescription] = {}
+        self._looked = 0.0
 
-    async def perform(self, request: Request) -> Reply:
-        """Call the tool with the arguments in the subtask."""
-        meta = cast("RequestParamsMeta", {_IDEMPOTENCY_KEY: request.key}) if request.key else None
+    async def call(self, name: str, subtask: str, key: str, pinned: str | None, argument: str | None) -> str:
+        """Call a tool with the arguments in the subtask; a tool that does not fit its pinned hash is not called."""
+        meta = cast("RequestParamsMeta", {_IDEMPOTENCY_KEY: key}) if key else None
 
         async def act(client: "Client") -> "CallToolResult":
-            arguments = await (await self._arguments()).read(request.subtask)
-            return await client.call_tool(self._settings.tool, arguments, meta=meta)
+            if monotonic() - self._looked > _LOOK_AGAIN_SECONDS:
+                await self._look(client)
+            found = self._found.get(name)
+            if found is None:
+                known = redact_and_clip(", ".join(sorted(self._found)) or "none", self._secret_store)
+                raise WorkerError(FaultKind.BAD_REQUEST, f"the server has no tool {name!r}; it has: {known}")
+            arguments = await (await self._arguments(found, pinned, argument)).read(subtask)
+            return await client.call_tool(name, arguments, meta=meta)
 
-        return Reply(self._answer(await self._use(act)))
+        return self._answer(await self._use(act))
 
-    async def describe(self) -> ToolDescription:
-        """Return the tool as the server shows it now, whether or not it fits the pinned hash."""
+    async def describe_all(self) -> list[ToolDescription]:
+        """Return the tools as the server shows them now."""
 
-        async def act(client: "Client") -> ToolDescription:
-            return _describe_tool(await _find_tool(client, self._settings.tool, self._secret_store), self._secret_store)
+        async def act(client: "Client") -> list[ToolDescription]:
+            await self._look(client)
+            return list(self._found.values())
 
         return await self._use(act)
 
@@ -161,34 +189,46 @@ class McpWorker:
             raise WorkerError(FaultKind.BAD_REPLY, redact_and_clip(str(error), self._secret_store)) from None
 
     async def _open(self, words: "StderrTail", stack: AsyncExitStack) -> "Client":
-        """Connect, and look at the tool."""
+        """Connect, and look at the tools."""
         from mcp import Client, StdioServerParameters, stdio_client
         from mcp.client.streamable_http import streamable_http_client
 
         from shikisha.workers import mcp_session
 
-        settings = self._settings
-        if settings.command is not None:
+        options = self._options
+        if options.command is not None:
             log = stack.enter_context(words.capture())
-            child = StdioServerParameters(command=settings.command, args=settings.args, env=dict(self._env))
+            child = StdioServerParameters(command=options.command, args=options.args, env=dict(self._env))
             transport = stdio_client(child, errlog=log)
         else:
-            client = mcp_session.bounded_client(self._card, settings.max_bytes, self._headers, self._secret_store)
+            client = mcp_session.bounded_client(self._card, options.max_bytes, self._headers, self._secret_store)
             http = await stack.enter_async_context(client)
-            transport = streamable_http_client(
-                str(settings.url), http_client=http, max_sse_event_size=settings.max_bytes
-            )
+            transport = streamable_http_client(str(options.url), http_client=http, max_sse_event_size=options.max_bytes)
         opened = await stack.enter_async_context(Client(transport, cache=None))
         # The SDK validates results with jsonschema on the event loop, against a schema that the server gives: a few
         # hundred bytes of it would never come back. It has no option for that, so its public method is ours instead.
         opened.session.validate_tool_result = self._check_result  # type: ignore[method-assign]
-        self._found = _describe_tool(await _find_tool(opened, settings.tool, self._secret_store), self._secret_store)
+        await self._look(opened)
         return opened
 
-    async def _arguments(self) -> ToolArguments:
-        found, pinned = self._found, self._settings.schema_sha256
-        if found is None:
-            raise WorkerError(FaultKind.INTERNAL, "the tool is used before it was looked at")
+    async def _look(self, client: "Client") -> None:
+        """Read the list of tools, page by page; BAD_REPLY for two of one name, as no one can say which is meant."""
+        found: dict[str, ToolDescription] = {}
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            for tool in page.tools:
+                described = _describe_tool(tool, self._secret_store)
+                if tool.name in found and found[tool.name] != described:
+                    twice = redact_and_clip(tool.name, self._secret_store)
+                    raise WorkerError(FaultKind.BAD_REPLY, f"the server has two tools named {twice!r}")
+                found[tool.name] = described
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        self._found, self._looked = found, monotonic()
+
+    async def _arguments(self, found: ToolDescription, pinned: str | None, argument: str | None) -> ToolArguments:
         if pinned is not None and found.sha256 != pinned:
             changed = f"tool {found.name!r} is not the one that was pinned: expected {pinned}, got {found.sha256}"
             raise WorkerError(FaultKind.BAD_REQUEST, changed)
@@ -196,17 +236,17 @@ class McpWorker:
             check = await SchemaCheck.create(found.schema, f"tool {found.name!r}: inputSchema")
         except ConfigError as error:
             raise WorkerError(FaultKind.BAD_REQUEST, redact_and_clip(str(error), self._secret_store)) from None
-        return ToolArguments(check, self._settings.argument)
+        return ToolArguments(check, argument)
 
     async def _check_result(self, name: str, result: "CallToolResult") -> None:
         """Validate a tool's result against its server's schema, as the SDK would, in bounded time."""
-        schema = None if self._found is None else self._found.result
-        if schema is None:
+        found = self._found.get(name)
+        if found is None or found.result is None:
             return
         if result.structured_content is None and "structured_content" not in result.model_fields_set:
             raise WorkerError(FaultKind.BAD_REPLY, f"tool {name!r} has an outputSchema and returned nothing structured")
         try:
-            check = await SchemaCheck.create(schema, f"tool {name!r}: outputSchema")
+            check = await SchemaCheck.create(found.result, f"tool {name!r}: outputSchema")
             problem = await check.problem(result.structured_content)
         except (ConfigError, TimeoutError) as error:
             problem = str(error)
@@ -222,29 +262,40 @@ class McpWorker:
             text = json.dumps(result.structured_content, ensure_ascii=False, separators=(",", ":"))
         if result.is_error:
             raise WorkerError(FaultKind.TOOL_ERROR, redact_and_clip(text, self._secret_store))
-        if len(text.encode(errors="replace")) > self._settings.max_bytes:
-            raise WorkerError(FaultKind.TOO_LARGE, f"the result is larger than {self._settings.max_bytes:,} bytes")
+        if len(text.encode(errors="replace")) > self._options.max_bytes:
+            raise WorkerError(FaultKind.TOO_LARGE, f"the result is larger than {self._options.max_bytes:,} bytes")
         if not text.strip():
             others = ", ".join(sorted({block.type for block in result.content}))
             raise WorkerError(FaultKind.EMPTY, f"a result without text{f', only {others}' if others else ''}")
         return text
 
 
-async def _find_tool(client: "Client", name: str, secret_store: SecretStore) -> "Tool":
-    """Return the tool of exactly this name, page by page; BAD_REQUEST lists what there is."""
-    names: list[str] = []
-    cursor: str | None = None
-    for _ in range(_MAX_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        for tool in page.tools:
-            if tool.name == name:
-                return tool
-            names.append(tool.name)
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    known = redact_and_clip(", ".join(sorted(names)) or "none", secret_store)
-    raise WorkerError(FaultKind.BAD_REQUEST, f"the server has no tool {name!r}; it has: {known}")
+class McpWorker:
+    """One tool."""
+
+    def __init__(self, settings: McpSettings, server: McpServer) -> None:
+        self._settings = settings
+        self._server = server
+
+    async def perform(self, request: Request) -> Reply:
+        """Call the tool with the arguments in the subtask."""
+        settings = self._settings
+        return Reply(
+            await self._server.call(
+                settings.tool, request.subtask, request.key, settings.schema_sha256, settings.argument
+            )
+        )
+
+    async def describe(self) -> ToolDescription:
+        """Return the tool as the server shows it now, whether or not it fits the pinned hash."""
+        shown = {each.name: each for each in await self._server.describe_all()}
+        if self._settings.tool not in shown:
+            raise WorkerError(FaultKind.BAD_REQUEST, f"the server has no tool {self._settings.tool!r}")
+        return shown[self._settings.tool]
+
+    async def aclose(self) -> None:
+        """End the connection, and the child process where there is one."""
+        await self._server.aclose()
 
 
 def _describe_tool(tool: "Tool", secret_store: SecretStore) -> ToolDescription:
@@ -252,4 +303,14 @@ def _describe_tool(tool: "Tool", secret_store: SecretStore) -> ToolDescription:
     whole = [tool.name, tool.description or "", tool.input_schema]
     digest = sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     description = redact_and_clip(tool.description or "", secret_store, _MAX_DESCRIPTION)
-    return ToolDescription(tool.name, description, tool.input_schema, digest, tool.output_schema)
+    hints = tool.annotations
+    return ToolDescription(
+        tool.name,
+        description,
+        tool.input_schema,
+        digest,
+        tool.output_schema,
+        tool.description or "",
+        reads=hints is not None and hints.read_only_hint is True,
+        idempotent=hints is not None and hints.idempotent_hint is True,
+    )

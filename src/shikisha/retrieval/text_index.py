@@ -1,0 +1,156 @@
+"""An index of documents with fields: candidates by BM25F, for a whole query and for each of its clauses.
+
+A document is a group (a tool's server, a memory's run, a file's folder) and a text for each field. The score is BM25F
+(Robertson, Zaragoza and Taylor 2004): term frequencies are normalized per field, weighted, added and saturated once.
+Invariants: building and searching take time linear in the texts and the postings, whatever the texts say; equal scores
+are ordered by position, so that a search gives the same on every machine. Why no library: the ranker needs the match of
+each term in each field of each candidate, and scores by clause, which `bm25s` does not give.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shikisha.retrieval.terms import Vocabulary, split_clauses
+
+Floats: TypeAlias = NDArray[np.float32]
+Ints: TypeAlias = NDArray[np.int64]
+
+_SATURATION = 1.2  # k1
+_LENGTH_WEIGHT = 0.6  # b
+# Of a field; more of a long description says little and costs memory.
+MAX_FIELD_CHARACTERS = 4_000
+_MAX_CANDIDATES = 100
+_MAX_CANDIDATES_PER_CLAUSE = 25
+_MAX_QUERY_TERMS = 96
+# Of the best score, tried in this order to find enough candidates.
+_SHARES = (0.5, 0.3, 0.15, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedText:
+    """A document: what it belongs to, and its text by field, in the order of the index's weights."""
+
+    group: str
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What a search found, best first: C candidates for a query of T terms in L clauses, by F fields.
+
+    `positions` [C] are places in the index and `scores` [C] theirs for the whole query; `matches` [F, C, T] are
+    saturated term frequencies; `rarity` [T] is inverse document frequency; `clause` [T] is where each term
+    stands first; `clause_scores` [C, L] are the scores for each clause alone.
+    """
+
+    positions: Ints
+    scores: Floats
+    matches: Floats
+    rarity: Floats
+    clause: Ints
+    clause_scores: Floats
+
+
+class TextIndex:
+    """An index in memory. A change of the documents is a new index.
+
+    `groups` [N] number the documents' groups; `lengths` [N, F] count terms; `mass` [N, F] is the sum of the rarity of
+    each field's own terms, so that a ranker can tell how much of a name a query says.
+    """
+
+    def __init__(self, documents: Sequence[IndexedText], weights: Sequence[float]) -> None:
+        self._vocabulary = Vocabulary()
+        self._weights: Floats = np.array(weights, np.float32)
+        self._size = len(documents)
+        groups: dict[str, int] = {}
+        self.groups: Ints = np.array([groups.setdefault(each.group, len(groups)) for each in documents], np.int64)
+        numbers: list[int] = []
+        lengths: Ints = np.zeros((len(weights), self._size), np.int64)
+        for field in range(len(weights)):
+            for position, document in enumerate(documents):
+                found = self._vocabulary.add_text(document.fields[field][:MAX_FIELD_CHARACTERS])
+                numbers += found
+                lengths[field, position] = len(found)
+        self.lengths: Floats = lengths.T.astype(np.float32)
+        self._add_postings(np.array(numbers, np.int64), lengths)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def _add_postings(self, numbers: Ints, lengths: Ints) -> None:
+        """Sort the terms of all texts: for each term the documents that have it, and how often in which field."""
+        fields, size = lengths.shape
+        rows = np.repeat(np.tile(np.arange(size), fields), lengths.ravel())
+        columns = np.repeat(np.repeat(np.arange(fields), size), lengths.ravel())
+        keys, counts = np.unique((numbers * size + rows) * fields + columns, return_counts=True)
+        pairs, entries = np.unique(keys // fields, return_inverse=True)
+        documents, terms = pairs % max(1, size), pairs // max(1, size)
+        lengths_of_mean = lengths / np.maximum(lengths.sum(axis=1) / max(1, size), 1e-9)[:, None]
+        penalty = 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * lengths_of_mean
+        columns = keys % fields
+        parts = np.zeros((len(pairs), fields), np.float32)
+        parts[entries, columns] = counts / penalty[columns, documents[entries]]
+        frequency = np.bincount(terms, minlength=len(self._vocabulary.numbers))
+        rarity = np.log1p((size - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
+        weighted = parts @ self._weights
+        self._rarity: Floats = rarity
+        self._starts: Ints = np.concatenate([[0], np.cumsum(frequency)]).astype(np.int64)
+        self._documents: NDArray[np.int32] = documents.astype(np.int32)
+        self._scores: Floats = weighted / (weighted + _SATURATION) * rarity[terms]
+        self._parts: Floats = parts / (parts + _SATURATION)
+        own = [np.bincount(documents, (parts[:, field] > 0) * rarity[terms], size) for field in range(fields)]
+        self.mass: Floats = np.stack(own, axis=1).astype(np.float32)
+
+    def search(self, query: str, limit: int = _MAX_CANDIDATES) -> Candidates:
+        """Return the best `limit` documents of the whole query, and the best of each clause, without scores of 0."""
+        terms, clause = self._read_query(query)
+        starts, sizes = self._starts[terms], self._starts[terms + 1] - self._starts[terms]
+        spans = [np.arange(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+        entries = np.concatenate([np.zeros(0, np.int64), *spans])
+        documents, scores = self._documents[entries], self._scores[entries]
+        clauses = int(clause.max()) + 1 if len(clause) else 1
+        slots = np.repeat(clause * self._size, sizes) + documents
+        by_clause = np.bincount(slots, scores, clauses * self._size).reshape(clauses, self._size)
+        whole = by_clause.sum(axis=0)
+        several = by_clause if clauses > 1 else by_clause[:0]
+        best = [_best_positions(row, _MAX_CANDIDATES_PER_CLAUSE) for row in several]
+        positions = np.unique(np.concatenate([_best_positions(whole, limit), *best]))
+        positions = positions[np.lexsort((positions, -whole[positions]))]
+        row_of = np.full(self._size, -1, np.int32)
+        row_of[positions] = np.arange(len(positions))
+        rows = row_of[documents]
+        kept = rows >= 0
+        matches = np.zeros((len(self._weights), len(positions), len(terms)), np.float32)
+        matches[:, rows[kept], np.repeat(np.arange(len(terms)), sizes)[kept]] = self._parts[entries[kept]].T
+        clause_scores = by_clause[:, positions].T.astype(np.float32)
+        return Candidates(
+            positions, whole[positions].astype(np.float32), matches, self._rarity[terms], clause, clause_scores
+        )
+
+    def _read_query(self, query: str) -> tuple[Ints, Ints]:
+        """Return the known terms of a query, each once, and the clause in which each stands first."""
+        known: dict[int, int] = {}
+        for place, clause in enumerate(split_clauses(query)):
+            for number in self._vocabulary.find_text(clause):
+                known.setdefault(number, place)
+        rarest = sorted(known, key=lambda number: (-self._rarity[number], number))[:_MAX_QUERY_TERMS]
+        terms = sorted(rarest)
+        return np.array(terms, np.int64), np.array([known[number] for number in terms], np.int64)
+
+
+def _best_positions(scores: NDArray[np.float64], limit: int) -> Ints:
+    """Return the positions of the best scores above 0, in any order; where the last ones tie, whichever are first."""
+    highest = scores.max(initial=0.0)
+    above: Ints = np.zeros(0, np.int64)
+    # Most scores are low: those near the best are sorted, and the others only where these are too few.
+    for share in _SHARES if highest > 0 else ():
+        above = np.flatnonzero(scores > share * highest)
+        if len(above) >= limit:
+            break
+    if len(above) <= limit:
+        return above
+    return above[np.argsort(-scores[above], kind="stable")[:limit]]

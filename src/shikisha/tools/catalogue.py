@@ -1,0 +1,247 @@
+"""A pinned catalogue as agents see it: tools found by words, and the worker that performs a call.
+
+Invariants: what is not in the lock is neither found nor called (1); the lock is read and checked once, before the first
+use, and a lock that does not hold stops the step with its reason; the index is built when a catalogue holds more tools
+than are offered; all calls of a catalogue share one card, so limits are its server's. A tool of an MCP server is called
+only while the server describes it as it was pinned.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shikisha.core.budget import Price
+from shikisha.core.call import ApprovalMode
+from shikisha.core.errors import ConfigError, FaultKind, MissingExtra, ShikishaError, UnknownName, WorkerError
+from shikisha.core.messages import Json
+from shikisha.core.secrets import SecretStore
+from shikisha.core.tools import Tool
+from shikisha.engine.pool import Member
+from shikisha.engine.worker import Card, Reply, Request, Worker
+from shikisha.tools.catalogue_entry import CatalogueEntry
+from shikisha.tools.catalogue_settings import CatalogueOptions, HttpCatalogueOptions, McpCatalogue
+from shikisha.tools.lock_file import CatalogueLock
+from shikisha.tools.operation import OperationWorker
+from shikisha.workers.endpoint import HttpConnections, fill_headers
+from shikisha.workers.mcp import McpServer, build_server
+
+if TYPE_CHECKING:
+    from shikisha.retrieval.ranker import Ranker
+
+# Of name, group, description, arguments.
+FIELD_WEIGHTS = (3.0, 1.5, 1.0, 0.5)
+_MAX_ARGUMENTS_SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTool:
+    """A tool that a search found, and how well it fits: log odds of a ranker, or a BM25 score."""
+
+    tool: Tool
+    score: float
+
+
+def document_fields(entry: CatalogueEntry) -> tuple[str, ...]:
+    """Return the texts of a tool that are searched: name, group, description, arguments."""
+    properties = entry.tool.schema.get("properties")
+    shown: list[str] = []
+    for name, schema in list(properties.items())[:_MAX_ARGUMENTS_SHOWN] if isinstance(properties, Mapping) else ():
+        about = schema.get("description", "") if isinstance(schema, Mapping) else ""
+        shown.append(f"{name} {about if isinstance(about, str) else ''}")
+        inner = schema.get("properties") if isinstance(schema, Mapping) else None
+        shown += list(inner)[:_MAX_ARGUMENTS_SHOWN] if isinstance(inner, Mapping) else []
+    return (entry.tool.name, entry.group, entry.tool.description, " ".join(shown))
+
+
+class ToolSearch:
+    """Finds tools among entries by words: candidates of an index, ordered by a ranker where there is one."""
+
+    def __init__(self, entries: Sequence[CatalogueEntry], ranker: "Ranker | None") -> None:
+        from shikisha.retrieval.text_index import IndexedText, TextIndex
+
+        self.entries = tuple(entries)
+        self.ranker = ranker
+        documents = [IndexedText(each.group or each.tool.server, document_fields(each)) for each in self.entries]
+        self.index: TextIndex = TextIndex(documents, FIELD_WEIGHTS)
+
+    def find(self, query: str, limit: int) -> list[FoundTool]:
+        """Return the tools that fit best, best first."""
+        from shikisha.retrieval.ranker import rank_documents
+
+        ranked = rank_documents(self.index, self.ranker, query, limit)
+        return [FoundTool(self.entries[position].tool, score) for position, score in ranked]
+
+
+def load_catalogue_ranker(path: Path | None) -> "Ranker | None":
+    """Return the ranker of this file, else the shipped one; MissingExtra without numpy."""
+    try:
+        from shikisha.retrieval.ranker import load_ranker, shipped_ranker
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "numpy":
+            raise
+        raise MissingExtra("tools", "searching a catalogue") from None
+    return shipped_ranker() if path is None else load_ranker(path)
+
+
+class ToolCatalogue:
+    """The catalogue NAME, as the source "@NAME" of agents."""
+
+    def __init__(
+        self,
+        name: str,
+        options: CatalogueOptions,
+        load: Callable[[], CatalogueLock],
+        secret_store: SecretStore,
+        approval: ApprovalMode,
+    ) -> None:
+        self._name = name
+        self._options = options
+        self._load = load
+        self._secret_store = secret_store
+        self._approval = options.approval_of(approval)
+        self._lock: CatalogueLock | None = None
+        self._entries: dict[str, CatalogueEntry] = {}
+        self._search: ToolSearch | None = None
+        self._building = threading.Lock()
+        self._connections: dict[str, HttpConnections] = {}
+        self._server: McpServer | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that journals carry."""
+        return f"@{self._name}"
+
+    def read(self) -> CatalogueLock:
+        """Return the lock, read and checked once; ConfigError says what does not hold."""
+        with self._building:
+            if self._lock is None:
+                self._lock = self._load()
+                self._entries = {each.tool.name: each for each in self._lock.entries}
+            return self._lock
+
+    def search_now(self, query: str, limit: int) -> list[FoundTool]:
+        """Return the tools that fit best with their scores; the index is built once."""
+        lock = self.read()
+        ranker = load_catalogue_ranker(self._options.ranker) if self._search is None else None
+        with self._building:
+            if self._search is None:
+                self._search = ToolSearch(lock.entries, ranker)
+        return self._search.find(query, limit)
+
+    async def pin(self) -> str:
+        """Return the hash over all tools; WorkerError where the lock does not hold."""
+        return (await self._checked()).pin
+
+    async def count(self) -> int:
+        """Return how many tools are pinned."""
+        return len((await self._checked()).entries)
+
+    async def search(self, query: str, limit: int) -> Sequence[Tool]:
+        """Return the tools that fit best, best first; all of them, in order of names, where there are no more."""
+        entries = (await self._checked()).entries
+        if len(entries) <= limit:
+            return [each.tool for each in entries]
+        try:
+            return [found.tool for found in await asyncio.to_thread(self.search_now, query, limit)]
+        except ShikishaError as error:
+            raise WorkerError(FaultKind.BAD_REQUEST, str(error)) from None
+
+    async def find(self, name: str) -> Tool | None:
+        """Return the tool of exactly this name."""
+        await self._checked()
+        return self._entries[name].tool if name in self._entries else None
+
+    async def member(self, tool: Tool) -> Member:
+        """Return who performs a call of this tool; ConfigError where nobody can."""
+        await self._checked()
+        entry = self._entries.get(tool.name)
+        if entry is None:
+            raise UnknownName(f"tool of {self.name}", tool.name, list(self._entries)[:50])
+        card = replace(self.card(), approval=self._approval(entry.tool.writes))
+        return Member(card, self._worker(entry, card))
+
+    def card(self) -> Card:
+        """Return the card that all calls share."""
+        options = self._options
+        return Card(
+            name=self._name,
+            description=options.description,
+            kind="catalogue",
+            price=None if options.price is None else Price(call=options.price),
+            concurrency=options.concurrency,
+            rate=options.rate,
+            timeout=options.timeout,
+            attempts=options.attempts,
+            sees=options.sees,
+            adds=options.adds,
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections, and the MCP server's process where there is one."""
+        connections, self._connections = self._connections, {}
+        for each in connections.values():
+            await each.aclose()
+        server, self._server = self._server, None
+        if server is not None:
+            await server.aclose()
+
+    async def _checked(self) -> CatalogueLock:
+        if self._lock is not None:
+            return self._lock
+        try:
+            return await asyncio.to_thread(self.read)
+        except ConfigError as error:
+            raise WorkerError(FaultKind.BAD_REQUEST, str(error)) from None
+
+    def _worker(self, entry: CatalogueEntry, card: Card) -> Worker:
+        options = self._options
+        if isinstance(options, McpCatalogue):
+            if self._server is None:
+                self._server = build_server(options, card, self._secret_store, f"catalogue {self._name}")
+            return _PinnedMcpTool(entry, self._server)
+        if not isinstance(options, HttpCatalogueOptions) or entry.call is None:
+            raise ConfigError(f"catalogue {self._name}, tool {entry.tool.name}: the lock does not say how it is called")
+        base = str(options.base_url or entry.call.base_url)
+        if not base:
+            raise ConfigError(
+                f"catalogue {self._name}, tool {entry.tool.name}: its document names no server; expected base_url"
+            )
+        if base not in self._connections:
+            headers = fill_headers(options.headers, self._secret_store)
+            self._connections[base] = HttpConnections(card, base, options.max_bytes, headers, self._secret_store)
+        query = fill_headers(options.query, self._secret_store)
+        return OperationWorker(entry.tool, entry.call, base, self._connections[base], card, self._secret_store, query)
+
+
+class _PinnedMcpTool:
+    """A tool of an MCP server, called only while it is as it was pinned."""
+
+    def __init__(self, entry: CatalogueEntry, server: McpServer) -> None:
+        self._entry, self._server = entry, server
+
+    async def perform(self, request: Request) -> Reply:
+        """Call the tool with the arguments in the subtask; WorkerError names catalogue and tool."""
+        entry = self._entry
+        try:
+            text = await self._server.call(entry.wire_name, request.subtask, request.key, entry.wire_sha256, None)
+        except WorkerError as error:
+            where = f"catalogue {entry.tool.server}, tool {entry.tool.name}"
+            raise WorkerError.of(replace(error.fault, message=f"{where}: {error.fault.message}")) from None
+        return Reply(text)
+
+
+def tool_json(found: FoundTool) -> Mapping[str, Json]:
+    """Return what a search shows of a tool."""
+    tool = found.tool
+    return {
+        "name": tool.name,
+        "catalogue": tool.server,
+        "description": tool.description,
+        "parameters": tool.schema,
+        "effect": str(tool.effect),
+        "sha256": tool.sha256,
+        "score": round(found.score, 4),
+    }

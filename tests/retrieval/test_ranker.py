@@ -1,0 +1,144 @@
+"""Features, trees, ranker files, fitting and selection."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+
+from shikisha.core.errors import ConfigError
+from shikisha.retrieval.fit_ranker import Judgment, _tree_arrays, fit_ranker, select_ranker
+from shikisha.retrieval.ranker import (
+    Ranker,
+    RankerOrigin,
+    candidate_features,
+    load_ranker,
+    num_features,
+    parse_ranker,
+    rank_documents,
+)
+from shikisha.retrieval.text_index import IndexedText, TextIndex
+
+NOUNS = ["invoice", "ticket", "order", "contact", "meeting", "payment", "shipment", "note", "refund", "report"]
+VERBS = ["list", "create", "delete", "update", "archive", "export"]
+
+
+def made_tools() -> list[IndexedText]:
+    """Tools whose descriptions all repeat the noun of another, so that words alone mislead and names do not."""
+    texts = []
+    for noun in NOUNS:
+        for verb in VERBS:
+            other = NOUNS[(NOUNS.index(noun) + 1) % len(NOUNS)]
+            texts.append(
+                IndexedText(noun, (f"{verb}_{noun}", f"Unlike {other} {other} {other} {other}, see the manual."))
+            )
+    return texts
+
+
+def made_judgments(count: int, seed: int = 0) -> list[Judgment]:
+    drawn = random.Random(seed)
+    made = []
+    for number in range(count):
+        noun, verb = drawn.choice(NOUNS), drawn.choice(VERBS)
+        place = NOUNS.index(noun) * len(VERBS) + VERBS.index(verb)
+        made.append(Judgment(f"{verb} the {noun} number {number} for customer {drawn.randrange(99)}", (place,)))
+    return made
+
+
+@pytest.fixture(scope="module")
+def index() -> TextIndex:
+    return TextIndex(made_tools(), (0.2, 3.0))
+
+
+@pytest.fixture(scope="module")
+def ranker(index: TextIndex) -> Ranker:
+    return fit_ranker(index, made_judgments(120), "generated tools")
+
+
+def test_features_are_as_many_as_they_say_and_finite(index: TextIndex) -> None:
+    features = candidate_features(index, index.search("export the refund. Also list orders and then delete a note"))
+    assert features.shape[1] == num_features(2)
+    assert np.isfinite(features).all()
+    assert candidate_features(index, index.search("zyzzyva")).shape == (0, num_features(2))
+
+
+def test_a_ranker_learns_what_words_alone_get_wrong(index: TextIndex, ranker: Ranker) -> None:
+    fresh = made_judgments(60, seed=9)
+    right = {
+        name: sum(
+            each.right[0] in [place for place, _ in rank_documents(index, chosen, each.query, 1)] for each in fresh
+        )
+        for name, chosen in (("bm25", None), ("ranker", ranker))
+    }
+    assert right["ranker"] > right["bm25"] + 10
+    assert right["ranker"] >= 54
+
+
+def test_the_arrays_say_what_the_fitted_model_says() -> None:
+    random_features = np.random.default_rng(0).normal(size=(400, num_features(2))).astype(np.float32)
+    labels = (random_features[:, 0] * random_features[:, 3] > 0).astype(int)
+    model = HistGradientBoostingClassifier(max_iter=20, max_leaf_nodes=16, max_depth=6, random_state=0)
+    model.fit(random_features, labels)
+    sums = Ranker(_tree_arrays(model), 2, RankerOrigin()).log_odds(random_features)
+    offset = float(model._baseline_prediction.ravel()[0])
+    np.testing.assert_allclose(sums + offset, model.decision_function(random_features), atol=1e-4)
+
+
+def test_a_file_brings_back_the_same_ranker(index: TextIndex, ranker: Ranker, tmp_path: Path) -> None:
+    file = tmp_path / "tools.ranker.json"
+    file.write_text(ranker.dump())
+    again = load_ranker(file)
+    assert again.version == ranker.version
+    assert again.origin.queries == 120
+    query = "archive the shipment"
+    assert rank_documents(index, again, query, 5) == rank_documents(index, ranker, query, 5)
+
+
+def test_the_same_judgments_give_the_same_ranker(index: TextIndex, ranker: Ranker) -> None:
+    assert fit_ranker(index, made_judgments(120), "generated tools").version == ranker.version
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"format": 2}, "format"),
+        ({"feature": [[10_000]]}, "feature"),
+        ({"left": [[0], [0]]}, "left"),
+        ({"right": [[-1]]}, "right"),
+        ({"value": [["x"]]}, "value"),
+        ({"threshold": [[None]]}, "threshold"),
+        ({"more": 1}, "more"),
+        ({"origin": {"who": "me"}}, "origin"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused_with_its_place(change: dict[str, object], what: str) -> None:
+    document = {"format": 1, "fields": 2, "origin": {}, "feature": [[0]], "left": [[0]], "right": [[0]]}
+    document |= {"threshold": [[0.5]], "value": [[0.1]]}
+    assert parse_ranker(json.dumps(document).encode(), "whole").fields == 2
+    with pytest.raises(ConfigError, match=f"broken: not a ranker: {what}"):
+        parse_ranker(json.dumps({**document, **change}).encode(), "broken")
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"\xff", b"[" * 100_000, b'{"format": 1e999}'])
+def test_what_is_no_ranker_is_refused(text: bytes) -> None:
+    with pytest.raises(ConfigError, match="not a ranker"):
+        parse_ranker(text, "broken")
+
+
+def test_a_ranker_is_kept_only_where_it_excludes_harm(index: TextIndex) -> None:
+    _, gain = select_ranker(index, made_judgments(150), None, "generated tools")
+    assert gain.excludes_harm
+    assert gain.after > gain.before
+    drawn = random.Random(5)
+    noise = [Judgment(each.query, (drawn.randrange(len(index)),)) for each in made_judgments(150, seed=3)]
+    _, nothing = select_ranker(index, noise, fit_ranker(index, made_judgments(120), "x"), "noise")
+    assert not nothing.excludes_harm
+
+
+def test_too_few_judgments_are_refused(index: TextIndex) -> None:
+    with pytest.raises(ConfigError, match="expected at least"):
+        select_ranker(index, made_judgments(20), None, "few")
+    with pytest.raises(ConfigError, match="expected at least"):
+        fit_ranker(index, made_judgments(5), "few")

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from postgres import Cluster, cluster
 # The same cases every time, so that a change and not a chance breaks the tests; FUZZ=1 draws new ones.
 settings.register_profile("tests", derandomize=not os.environ.get("FUZZ"))
 settings.load_profile("tests")
+
+# Where an image forbids bytecode, each program that tests start would compile the package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Journals sync every commit, and no test takes away the power: folders of tests are in memory where there is room.
 _MEMORY, _ROOM = Path("/dev/shm"), 2 << 30  # noqa: S108 - pytest makes folders there that only we can read

@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from browsing import DESK, PHONE, chromium, foreign, logged_in, needed
 from payloads import PAYLOADS
-from playwright.async_api import Error, Page, expect
+from playwright.async_api import Browser, Error, Page, expect
 from serving import At, served
 
 from shikisha.core.plan import Plan, Step
@@ -18,7 +19,7 @@ from shikisha.server.http.request import RequestOptions
 from shikisha.server.keys import Key
 from shikisha.server.lifecycle.authorization import Api, RequestedRun, confirmed_plan_request
 
-pytestmark = [needed, pytest.mark.browser]
+pytestmark = [needed, pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 SOME = pytest.param(PAYLOADS[::8], id="some")
 ALL = pytest.param(PAYLOADS, id="all", marks=pytest.mark.slow)
 
@@ -45,6 +46,13 @@ workers = ["writer", "critic"]
 """
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    """One browser for all of these tests: each opens a profile of its own in it."""
+    async with chromium() as started:
+        yield started
+
+
 async def begin(at: At, task: Task, plan: Plan, model: str = "shikisha") -> str:
     """Begin a run of this plan as the page does, and return its id."""
     assert at.service is not None
@@ -68,10 +76,9 @@ async def fits(page: Page) -> bool:
 
 
 @pytest.mark.full
-async def test_a_task_is_tried_its_plan_shown_and_its_run_seen_to_its_end(tmp_path: Path) -> None:
+async def test_a_task_is_tried_its_plan_shown_and_its_run_seen_to_its_end(tmp_path: Path, browser: Browser) -> None:
     async with (
         served(tmp_path, HARBOUR) as at,
-        chromium() as browser,
         logged_in(browser, at.url, at.key) as (page, seen),
     ):
         await page.goto(f"{at.url}/ui/try")
@@ -121,13 +128,12 @@ async def hesitating(more: asyncio.Event, end: asyncio.Event) -> AsyncIterator[s
 
 
 @pytest.mark.full
-async def test_a_growing_answer_is_seen_and_what_a_reader_opened_stays_open(tmp_path: Path) -> None:
+async def test_a_growing_answer_is_seen_and_what_a_reader_opened_stays_open(tmp_path: Path, browser: Browser) -> None:
     more, end = asyncio.Event(), asyncio.Event()
     async with hesitating(more, end) as endpoint:
         slow = f'[workers.slow]\nkind = "chat"\nmodel = "m"\nbase_url = "{endpoint}"\n'
         async with (
             served(tmp_path, HARBOUR + slow) as at,
-            chromium() as browser,
             logged_in(browser, at.url, at.key) as (page, seen),
         ):
             run = await begin(at, Task("Is it open?"), Plan((Step("a", 0), Step("b", 3, (0,)))))
@@ -147,11 +153,12 @@ async def test_a_growing_answer_is_seen_and_what_a_reader_opened_stays_open(tmp_
 
 
 @pytest.mark.full
-async def test_a_call_is_approved_on_a_telephone_while_somebody_watches_the_run(tmp_path: Path) -> None:
+async def test_a_call_is_approved_on_a_telephone_while_somebody_watches_the_run(
+    tmp_path: Path, browser: Browser
+) -> None:
     plan = Plan((Step('{"order": 1182, "amount": 18.4}', 2),))
     async with (
         served(tmp_path, HARBOUR) as at,
-        chromium() as browser,
         logged_in(browser, at.url, at.key) as (watching, seen),
         logged_in(browser, at.url, at.key, PHONE) as (page, seen_there),
     ):
@@ -174,11 +181,12 @@ async def test_a_call_is_approved_on_a_telephone_while_somebody_watches_the_run(
 
 @pytest.mark.full
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
-async def test_every_page_fits_its_window_and_can_be_used_by_keyboard(tmp_path: Path, size: dict[str, int]) -> None:
+async def test_every_page_fits_its_window_and_can_be_used_by_keyboard(
+    tmp_path: Path, browser: Browser, size: dict[str, int]
+) -> None:
     steps = [Step(f"part {index} " + "w" * 60, index % 2, tuple(range(index))) for index in range(5)]
     async with (
         served(tmp_path, HARBOUR) as at,
-        chromium() as browser,
         logged_in(browser, at.url, at.key, size) as (page, seen),
     ):
         run = await begin(at, Task("Long " + "x" * 300), Plan(tuple(steps)))
@@ -196,10 +204,9 @@ async def test_every_page_fits_its_window_and_can_be_used_by_keyboard(tmp_path: 
 
 
 @pytest.mark.full
-async def test_the_list_of_runs_refreshes_itself(tmp_path: Path) -> None:
+async def test_the_list_of_runs_refreshes_itself(tmp_path: Path, browser: Browser) -> None:
     async with (
         served(tmp_path, HARBOUR) as at,
-        chromium() as browser,
         logged_in(browser, at.url, at.key) as (page, seen),
     ):
         await expect(page.locator("#rows")).to_contain_text("No runs yet")
@@ -210,21 +217,20 @@ async def test_the_list_of_runs_refreshes_itself(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("payloads", [SOME, ALL])
-async def test_payloads_run_where_nothing_escapes_them(payloads: tuple[str, ...]) -> None:
+async def test_payloads_run_where_nothing_escapes_them(browser: Browser, payloads: tuple[str, ...]) -> None:
     """Without this the next tests could be blind."""
     ran = caught = 0
-    async with chromium() as browser:
-        for payload in payloads:
-            page = await browser.new_page()
-            await page.route("**/*", lambda route: route.abort())
-            await page.set_content(f"<body>{payload}</body>", wait_until="commit")
-            try:
-                found = await foreign(page)
-            except Error:  # the page has been led elsewhere
-                found = ["led elsewhere"]
-            ran += "window.pwned" in found
-            caught += bool(found)
-            await page.close()
+    for payload in payloads:
+        page = await browser.new_page()
+        await page.route("**/*", lambda route: route.abort())
+        await page.set_content(f"<body>{payload}</body>", wait_until="commit")
+        try:
+            found = await foreign(page)
+        except Error:  # the page has been led elsewhere
+            found = ["led elsewhere"]
+        ran += "window.pwned" in found
+        caught += bool(found)
+        await page.close()
     assert ran >= 0.3 * len(payloads)
     assert caught >= 0.6 * len(payloads)  # the others need an attribute or a script around them
 
@@ -256,10 +262,11 @@ def toml_text(text: str) -> str:
 
 @pytest.mark.full
 @pytest.mark.parametrize("payloads", [SOME, ALL])
-async def test_payloads_as_tasks_and_answers_do_nothing_on_any_page(tmp_path: Path, payloads: tuple[str, ...]) -> None:
+async def test_payloads_as_tasks_and_answers_do_nothing_on_any_page(
+    tmp_path: Path, browser: Browser, payloads: tuple[str, ...]
+) -> None:
     async with (
         served(tmp_path, echo(payloads)) as at,
-        chromium() as browser,
         logged_in(browser, at.url, at.key) as (page, seen),
     ):
         runs = []
@@ -284,10 +291,11 @@ async def test_payloads_as_tasks_and_answers_do_nothing_on_any_page(tmp_path: Pa
 
 @pytest.mark.full
 @pytest.mark.parametrize("payloads", [SOME, ALL])
-async def test_payloads_in_questions_and_forms_do_nothing(tmp_path: Path, payloads: tuple[str, ...]) -> None:
+async def test_payloads_in_questions_and_forms_do_nothing(
+    tmp_path: Path, browser: Browser, payloads: tuple[str, ...]
+) -> None:
     async with (
         served(tmp_path, echo(payloads)) as at,
-        chromium() as browser,
         logged_in(browser, at.url, at.key) as (page, seen),
     ):
         begun = [await begin(at, Task(payload), Plan((Step(payload, 1),))) for payload in payloads]
@@ -307,11 +315,12 @@ async def test_payloads_in_questions_and_forms_do_nothing(tmp_path: Path, payloa
 
 @pytest.mark.full
 @pytest.mark.parametrize("payloads", [SOME, ALL])
-async def test_payloads_that_arrive_while_one_watches_do_nothing(tmp_path: Path, payloads: tuple[str, ...]) -> None:
+async def test_payloads_that_arrive_while_one_watches_do_nothing(
+    tmp_path: Path, browser: Browser, payloads: tuple[str, ...]
+) -> None:
     slow = echo(payloads).replace('kind = "scripted"\nanswers', 'kind = "scripted"\nseconds = [0.25]\nanswers')
     async with (
         served(tmp_path, slow) as at,
-        chromium() as browser,
         logged_in(browser, at.url, at.key) as (page, seen),
     ):
         for first in range(0, len(payloads), 5):

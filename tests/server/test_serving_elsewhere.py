@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import httpx2
@@ -11,7 +11,7 @@ import pytest
 from fresh import fresh
 from journals import keep, started
 from postgres import Cluster
-from serving import At, served_process
+from serving import At, served
 
 from shikisha.cli.run import check_answer_was_first
 from shikisha.core.errors import TaskError
@@ -57,10 +57,15 @@ async def shikisha(folder: Path, url: str, *words: str) -> tuple[int, str]:
     return process.returncode or 0, said.decode()
 
 
+def serving_here(folder: Path, url: str) -> AbstractAsyncContextManager[At]:
+    """A server on this journal. It may be in this process: the command that it has to notice never is."""
+    return served(folder, f'{CONFIG}[journal]\nurl = "{url}"\n')
+
+
 @asynccontextmanager
 async def waiting(folder: Path, url: str) -> AsyncIterator[tuple[At, httpx2.AsyncClient, str]]:
     """A server, a client, and a run that waits for a person."""
-    async with served_process(folder, CONFIG, url) as (at, _), at.http() as http:
+    async with serving_here(folder, url) as at, at.http() as http:
         run = (await http.post("/runs", json={"prompt": "p", "background": True})).json()["id"]
         assert await status(http, run, "suspended") == "suspended"
         yield at, http, run
@@ -93,7 +98,7 @@ async def test_what_was_approved_while_no_server_ran_is_gone_on_with_by_the_next
     async with waiting(tmp_path, url) as (at, _, run):
         key = at.key
     assert (await shikisha(tmp_path, url, "approve", run, "yes"))[0] == 0
-    async with served_process(tmp_path, CONFIG, url) as (at, _), At(at.url, key).http() as http:
+    async with serving_here(tmp_path, url) as at, At(at.url, key).http() as http:
         assert await status(http, run, "done", seconds=NOTICED) == "done"
 
 
@@ -132,6 +137,6 @@ async def test_what_was_resumed_at_the_command_line_is_over_for_the_server_too(t
     assert (await shikisha(tmp_path, url, "approve", run, "yes"))[0] == 0
     code, said = await shikisha(tmp_path, url, "resume", run)
     assert (code, "so it is" in said) == (0, True)
-    async with served_process(tmp_path, CONFIG, url) as (at, _), At(at.url, key).http() as http:
+    async with serving_here(tmp_path, url) as at, At(at.url, key).http() as http:
         found = (await http.get(f"/runs/{run}")).json()
         assert (found["status"], found["state"], found["answer"]) == ("done", "ended", "so it is")

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -53,7 +54,33 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def order(tmp_path: Path, model: Path) -> TrainingJob:
-    return TrainingJob(settings(model, second={"share": 0.5}), ground(), tmp_path / "run")
+    return job(model, tmp_path / "run")
+
+
+def job(model: Path, folder: Path) -> TrainingJob:
+    return TrainingJob(settings(model, second={"share": 0.5}), ground(), folder)
+
+
+@pytest.fixture(scope="module")
+def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
+    """The run that nothing breaks off."""
+    return asyncio.run(train(job(model, tmp_path_factory.mktemp("whole") / "run")))
+
+
+@pytest.fixture(scope="module")
+def folder_after_3(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was broken off in its third step."""
+    folder = tmp_path_factory.mktemp("broken") / "run"
+    with pytest.raises(Broken):
+        asyncio.run(train(replace(job(model, folder), watchers=[breaking(3)])))
+    return folder
+
+
+@pytest.fixture
+def broken(order: TrainingJob, folder_after_3: Path) -> TrainingJob:
+    """The run that was broken off, in a folder that a test may change."""
+    shutil.copytree(folder_after_3, order.folder)
+    return order
 
 
 def weights(folder: Path) -> bytes:
@@ -108,8 +135,9 @@ def test_what_somebody_else_has_left_out_of_these_searches_stays_left_out() -> N
 
 @pytest.mark.full
 @pytest.mark.parametrize("at", [1, 2, 3, 5])
-async def test_a_run_that_was_broken_off_goes_on_as_the_unbroken_one(order: TrainingJob, at: int) -> None:
-    whole = await train(replace(order, folder=order.folder.with_name("whole")))
+async def test_a_run_that_was_broken_off_goes_on_as_the_unbroken_one(
+    order: TrainingJob, whole: TrainingResult, at: int
+) -> None:
     with pytest.raises(Broken):
         await train(replace(order, watchers=[breaking(at)]))
     resumed = await train(replace(order, resume=True))
@@ -121,8 +149,9 @@ async def test_a_run_that_was_broken_off_goes_on_as_the_unbroken_one(order: Trai
 
 
 @pytest.mark.full
-async def test_a_damaged_checkpoint_costs_some_steps_and_nothing_else(order: TrainingJob) -> None:
-    whole = await train(replace(order, folder=order.folder.with_name("whole")))
+async def test_a_damaged_checkpoint_costs_some_steps_and_nothing_else(
+    order: TrainingJob, whole: TrainingResult
+) -> None:
     with pytest.raises(Broken):
         await train(replace(order, watchers=[breaking(5)]))
     (order.folder / "step-000004" / "state" / "tensors.safetensors").write_bytes(b"")
@@ -141,13 +170,11 @@ async def test_a_finished_run_has_nothing_left_to_do(order: TrainingJob) -> None
 
 
 @pytest.mark.full
-async def test_a_run_is_gone_on_with_only_where_that_is_asked_for(order: TrainingJob) -> None:
-    with pytest.raises(Broken):
-        await train(replace(order, watchers=[breaking(3)]))
+async def test_a_run_is_gone_on_with_only_where_that_is_asked_for(broken: TrainingJob) -> None:
     with pytest.raises(ConfigError, match=r"a training run here already \(step-000002\): --resume"):
-        await train(order)
+        await train(broken)
     noted: list[str] = []
-    await train(replace(order, folder=order.folder.with_name("new"), resume=True, note=noted.append))
+    await train(replace(broken, folder=broken.folder.with_name("new"), resume=True, note=noted.append))
     assert "no checkpoint to resume yet" in noted[0]
 
 
@@ -162,11 +189,9 @@ async def test_a_run_is_gone_on_with_only_where_that_is_asked_for(order: Trainin
     ],
 )
 async def test_a_checkpoint_of_other_settings_is_refused(
-    order: TrainingJob, model: Path, change: Mapping[str, object], told: str
+    broken: TrainingJob, model: Path, change: Mapping[str, object], told: str
 ) -> None:
-    with pytest.raises(Broken):
-        await train(replace(order, watchers=[breaking(3)]))
-    again = replace(order, settings=settings(model, second={"share": 0.5}, **change), resume=True)
+    again = replace(broken, settings=settings(model, second={"share": 0.5}, **change), resume=True)
     if told:
         with pytest.raises(ConfigError, match=told):
             await train(again)
@@ -175,11 +200,9 @@ async def test_a_checkpoint_of_other_settings_is_refused(
 
 
 @pytest.mark.full
-async def test_a_checkpoint_from_before_a_setting_was_there_is_gone_on_with(order: TrainingJob) -> None:
-    with pytest.raises(Broken):
-        await train(replace(order, watchers=[breaking(3)]))
-    folder = CheckpointStore(order.folder, 1, print).places()[-1].folder_name
-    facts = order.folder / folder / "state/facts.json"
+async def test_a_checkpoint_from_before_a_setting_was_there_is_gone_on_with(broken: TrainingJob) -> None:
+    folder = CheckpointStore(broken.folder, 1, print).places()[-1].folder_name
+    facts = broken.folder / folder / "state/facts.json"
     told = json.loads(facts.read_text())
     for key in ("second.discount", "second.across", "tasks.sets", "model.described"):
         del told["settings"][key]
@@ -188,15 +211,13 @@ async def test_a_checkpoint_from_before_a_setting_was_there_is_gone_on_with(orde
     hashes = json.loads(manifest.read_text())
     hashes["files"]["state/facts.json"] = hash_file(facts)
     manifest.write_text(json.dumps(hashes))
-    assert (await train(replace(order, resume=True))).steps == 6
+    assert (await train(replace(broken, resume=True))).steps == 6
 
 
-async def test_a_checkpoint_of_another_pool_is_refused(order: TrainingJob) -> None:
-    with pytest.raises(Broken):
-        await train(replace(order, watchers=[breaking(3)]))
-    other = replace(order.environment, identity={"taskset": "turns", "pool": "four"})
+async def test_a_checkpoint_of_another_pool_is_refused(broken: TrainingJob) -> None:
+    other = replace(broken.environment, identity={"taskset": "turns", "pool": "four"})
     with pytest.raises(ConfigError, match="a checkpoint of another pool: was three, is four"):
-        await train(replace(order, environment=other, resume=True))
+        await train(replace(broken, environment=other, resume=True))
 
 
 async def test_weights_that_are_no_numbers_end_training_and_are_not_kept(order: TrainingJob, model: Path) -> None:
@@ -210,8 +231,9 @@ async def test_weights_that_are_no_numbers_end_training_and_are_not_kept(order: 
 
 
 @pytest.mark.full
-async def test_spent_dollars_end_training_with_everything_kept_and_more_go_on(order: TrainingJob, model: Path) -> None:
-    whole = await train(replace(order, folder=order.folder.with_name("whole")))
+async def test_spent_dollars_end_training_with_everything_kept_and_more_go_on(
+    order: TrainingJob, model: Path, whole: TrainingResult
+) -> None:
     capped = settings(model, second={"share": 0.5}, spend={"dollars": whole.spent * 0.6}, keep={"every": 6})
     with pytest.raises(CapReached, match=r"spend\.dollars cap reached"):
         await train(replace(order, settings=capped))
@@ -253,7 +275,7 @@ async def test_a_warm_start_from_scratch_goes_on_as_the_unbroken_one(tmp_path: P
 
 @pytest.mark.full
 async def test_a_kill_costs_some_minutes_however_long_it_is_to_the_next_checkpoint(
-    tmp_path: Path, order: TrainingJob
+    tmp_path: Path, order: TrainingJob, whole: TrainingResult
 ) -> None:
     now = [0.0]
 
@@ -268,7 +290,6 @@ async def test_a_kill_costs_some_minutes_however_long_it_is_to_the_next_checkpoi
         f"step-{n:06}" for n in range(3)
     ]
     again = await train(replace(slow, resume=True))
-    whole = await train(replace(order, folder=tmp_path / "whole"))
     assert weights(again.folder) == weights(whole.folder)
 
     still = replace(slow, folder=tmp_path / "still", clock=lambda: 0.0, watchers=(breaking(3),))

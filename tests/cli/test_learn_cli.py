@@ -143,7 +143,7 @@ def all_wrong(held: OutcomeMatrix) -> OutcomeMatrix:
     [
         (no_costs, "the log has no costs, so budgets do not apply"),
         (free, "every cost is 0, so budgets do not apply"),
-        (half_priced, "90 outcomes of 180 without a cost, which count as free"),
+        (half_priced, "90 outcomes of 180 without a cost are taken to cost what the same worker's others do"),
         (all_right, "every outcome has the score 1: workers differ in cost only"),
         (all_wrong, "every outcome has the score 0: workers differ in cost only"),
     ],
@@ -336,7 +336,7 @@ def test_a_full_log_s_gaps_are_said(learning: Learning) -> None:
     write(missing(ungraded, cells), learning.log)
     learning()
     assert "warning: 0.6 % of all pairs of task and worker are not in the log" in learning.said
-    assert "warning: 1 outcome without a score, which count as wrong" in learning.said
+    assert "warning: 1 answer of 179 (0.6 %) without a grade count for nothing" in learning.said
 
 
 async def perform(file: Path, tasks: int) -> None:

@@ -29,9 +29,15 @@ from shikisha.routing.fit.incumbents import (
 )
 from shikisha.routing.fit.log_quality import LogKind, find_caveats, find_gaps, measure_coverage
 from shikisha.routing.fit.log_replay import count_usage
+from shikisha.routing.fit.missing_grades import complete_grades
 from shikisha.routing.fit.model_selection import MIN_TASKS, LearningOptions, LogSource, assign_folds, select_policy
 from shikisha.routing.fit.new_workers import impute_outcomes, without_new_workers
-from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, add_latency_cost, build_outcome_matrix
+from shikisha.routing.fit.outcome_matrix import (
+    OutcomeMatrix,
+    add_latency_cost,
+    build_outcome_matrix,
+    complete_costs,
+)
 from shikisha.routing.fit.partial_logs import PartialFit, fit_partial_log
 from shikisha.routing.fit.task_clusters import assign_types, find_task_types
 from shikisha.routing.policy_data import Policy, PolicyOrigin
@@ -90,10 +96,13 @@ def _fit_policy(
     tell: ProgressCallback,
 ) -> Policy:
     panel, found = _with_task_types(panel, tell)
+    panel, costs = complete_costs(panel)
+    caveats, kind, rivals = find_caveats(panel), measure_coverage(panel).kind, find_incumbents(runs)
+    whole, recorded, ungraded = kind is LogKind.FULL, panel, tuple[str, ...]()
+    if whole:
+        panel, ungraded = complete_grades(panel, order.seed)
     priced, waits = add_latency_cost(panel, order.second)
-    told = replace(source, notes=(*source.notes, *found, *waits, *find_caveats(priced)))
-    kind, rivals = measure_coverage(priced).kind, find_incumbents(runs)
-    whole = kind is LogKind.FULL
+    told = replace(source, notes=(*source.notes, *found, *costs, *waits, *caveats, *ungraded))
     if not any(rival.parted for rival in rivals):
         refuse_unknown_propensities(runs, kind, priced)
     scores: TaskScores | None = None
@@ -109,8 +118,8 @@ def _fit_policy(
         scores = cross_validated_scores(policy, without_new_workers(priced), order.seed) if whole else scores
         policy = compare_with_incumbents(policy, priced, scores, rivals)
     tell("counting its calls")
-    heard = panel.with_response_model(policy.hearing)
-    filled = impute_outcomes(replace(heard, texts=()), order.seed) if whole else heard
+    heard, filled = (held.with_response_model(policy.hearing) for held in (recorded, panel))
+    filled = impute_outcomes(replace(filled, texts=()), order.seed) if whole else filled
     return replace(policy, habits=count_usage(heard, policy, filled))
 
 

@@ -43,8 +43,9 @@ class Frontier:
         result = []
         for place, budget in enumerate(self.budgets):
             won = self.won[:, place]
-            low, high = score_interval(won.tolist())
-            result.append(FrontierPoint(float(budget), float(self.cost[:, place].mean()), float(won.mean()), low, high))
+            # Estimates may lie outside [0, 1] where grades are missing.
+            met = (min(1.0, max(0.0, value)) for value in (float(won.mean()), *score_interval(won.tolist())))
+            result.append(FrontierPoint(float(budget), float(self.cost[:, place].mean()), *met))
         return tuple(result)
 
 

@@ -385,8 +385,6 @@ def _cost_caveats(matrix: OutcomeMatrix) -> Iterator[str]:
         yield "the log has no costs, so budgets do not apply and only accuracy counts"
     elif not matrix.paid.any():
         yield "every cost is 0, so budgets do not apply and only accuracy counts"
-    elif unknown:
-        yield f"{plural(unknown, 'outcome')} of {there:,} without a cost, which count as free"
 
 
 def _open_answer_caveats(matrix: OutcomeMatrix) -> Iterator[str]:
@@ -402,15 +400,12 @@ def _open_answer_caveats(matrix: OutcomeMatrix) -> Iterator[str]:
 def find_gaps(matrix: OutcomeMatrix) -> tuple[str, ...]:
     """Return sentences about outcomes missing from a full log, and how they are treated."""
     missing, pairs = int((~matrix.there).sum()), matrix.there.size
-    ungraded = int((matrix.there & np.isnan(matrix.scores)).sum())
     notes = []
     if missing:
         notes.append(
             f"{percent(missing / pairs)} of all pairs of task and worker are not in the log and count as no answer"
         )
     notes += _missing_notes(matrix)
-    if ungraded:
-        notes.append(f"{plural(ungraded, 'outcome')} without a score, which count as wrong")
     return tuple(notes)
 
 

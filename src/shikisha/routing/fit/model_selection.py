@@ -325,7 +325,7 @@ def select_policy(
         evidence = _cross_validate(
             established, _options_without_new_workers(matrix, established, settings), names, (report, threads)
         )
-        final = final_fit.result()
+        final = _widen_ungraded(final_fit.result(), matrix.graded_share)
     selected = choose_candidate(names, evidence)
     about = PolicyOrigin(
         log_source.log,
@@ -347,6 +347,18 @@ def _fit_final(matrix: OutcomeMatrix, options: LearningOptions, names: Sequence[
         return fit_candidates(matrix, options, names)
     imputed = impute_outcomes(replace(matrix, texts=()), options.seed, num_imputations(matrix))
     return widen_errors(fit_candidates(matrix, options, names, imputed), matrix, options.seed)
+
+
+def _widen_ungraded(fitted: PolicyFit, graded: float) -> PolicyFit:
+    """Return the fit with the errors of as many tasks as were graded."""
+    if graded >= 1:
+        return fitted
+
+    def wider(trade_off: TradeOff) -> TradeOff:
+        points = [replace(point, error=point.error / max(graded, 1e-3) ** 0.5) for point in trade_off.points]
+        return replace(trade_off, points=tuple(points))
+
+    return replace(fitted, dials={candidate: wider(trade_off) for candidate, trade_off in fitted.dials.items()})
 
 
 def _options_without_new_workers(
@@ -395,7 +407,7 @@ def known_workers(matrix: OutcomeMatrix) -> tuple[KnownWorker, ...]:
                 name,
                 float(means[column]),
                 float(matrix.paid[recorded, column].mean()) if recorded.any() else 0.0,
-                int((~np.isnan(matrix.scores[:, column])).sum()),
+                int((~np.isnan(matrix.scores[:, column]) if matrix.graded is None else matrix.graded[:, column]).sum()),
                 float(np.nanmean(seconds)) if not np.isnan(seconds).all() else None,
                 float(np.nanmean(tokens)) if not np.isnan(tokens).all() else 0.0,
             )
@@ -439,7 +451,7 @@ def _cross_validate(
 def _evaluate_fold(
     matrix: OutcomeMatrix, held_out: Flags, options: LearningOptions, names: Sequence[str]
 ) -> _FoldEvaluation:
-    train, test = matrix.at(np.flatnonzero(~held_out)), matrix.at(np.flatnonzero(held_out))
+    train, test = matrix.at(np.flatnonzero(~held_out)), matrix.at(np.flatnonzero(held_out)).for_evaluation()
     fitted, unit = fit_candidates(train, options, names), train.cost_unit()
     evaluation = _FoldEvaluation(test.hashes, {}, {}, {})
     for candidate in names:

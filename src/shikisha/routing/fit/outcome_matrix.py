@@ -52,7 +52,8 @@ class OutcomeMatrix:
     `tokens` of output; `lengths` of answers in characters; `there`: whether the outcome is recorded; `propensities` of
     being recorded (NaN: unknown; 1 where every worker was asked). `hashes` [T] are of the content. `texts` are the
     hashed words of each worker's responses, if kept, and `tells` their log odds by a response model. `turns` number the
-    asks of a task from 0, -1 if unknown; None: no outcome has one.
+    asks of a task from 0, -1 if unknown; None: no outcome has one. Where grades are missing (`missing_grades`),
+    `scores` hold draws for those, `estimates` terms whose means are unbiased, and `graded` says which were graded.
     """
 
     ids: tuple[str, ...]
@@ -72,6 +73,8 @@ class OutcomeMatrix:
     texts: tuple[HashedWords | None, ...] = ()
     tells: Floats | None = None
     turns: Ints | None = None
+    estimates: Floats | None = None
+    graded: Flags | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -135,7 +138,18 @@ class OutcomeMatrix:
             propensities=self.propensities[cells],
             tells=None if self.tells is None else self.tells[cells],
             turns=None if self.turns is None else self.turns[cells],
+            estimates=None if self.estimates is None else self.estimates[cells],
+            graded=None if self.graded is None else self.graded[cells],
         )
+
+    def for_evaluation(self) -> "OutcomeMatrix":
+        """Return the matrix to evaluate on: scores are estimates, which may lie outside [0, 1], where grades miss."""
+        return self if self.estimates is None else replace(self, scores=self.estimates)
+
+    @property
+    def graded_share(self) -> float:
+        """The share of recorded outcomes that were graded; 1 where nothing had to be completed."""
+        return 1.0 if self.graded is None else float(self.graded.sum() / max(1, self.there.sum()))
 
     def state_after(self, asked: Flags, may_ask: Flags | None = None) -> DecisionState:
         """Return the state after these workers [T, J] were asked."""
@@ -155,13 +169,19 @@ class OutcomeMatrix:
     def mean_scores(self) -> Floats:
         """Return [J]: each worker's mean recorded score; 0 where there is none."""
         known = ~np.isnan(self.scores)
-        means: Floats = self.won.sum(axis=0) / np.maximum(1, known.sum(axis=0))
-        return means
+        won = self.won
+        if self.estimates is not None:
+            won = np.where(np.isnan(self.estimates), won, self.estimates)
+        means: Floats = won.sum(axis=0) / np.maximum(1, known.sum(axis=0))
+        return means if self.estimates is None else np.clip(means, 0.0, 1.0)
 
     def cost_unit(self) -> float:
-        """Return the unit of cost: mean dollars of the best single worker; 1.0 where nothing costs anything."""
-        best = self.best_worker()
-        return float(self.paid[:, best].sum() / max(1, self.there[:, best].sum())) or 1.0
+        """Return the unit of cost: mean dollars of the best single worker, or of the most expensive if that is free.
+
+        1.0 where nothing costs anything.
+        """
+        means = self.paid.sum(axis=0) / np.maximum(1, self.there.sum(axis=0))
+        return float(means[self.best_worker()]) or float(means.max(initial=0.0)) or 1.0
 
 
 def build_outcome_matrix(
@@ -273,6 +293,28 @@ def _fill_outcome(table: dict[str, Floats], cell: tuple[int, int], outcome: Outc
     for name, value in known.items():
         if value is not None:
             table[name][cell] = value
+
+
+def complete_costs(matrix: OutcomeMatrix) -> tuple[OutcomeMatrix, tuple[str, ...]]:
+    """Return the matrix in which an outcome without a cost has its worker's mean cost, and notes about it.
+
+    ConfigError for a worker of which no cost is known where others' are: what is unknown is not free.
+    """
+    unknown = matrix.there & np.isnan(matrix.dollars)
+    known = matrix.there & ~unknown
+    if not unknown.any() or not known.any():
+        return matrix, ()
+    dark = [matrix.workers[worker] for worker in np.flatnonzero(unknown.any(axis=0) & ~known.any(axis=0))]
+    if dark:
+        raise ConfigError(
+            f"no cost of {', '.join(dark)} is known, while others' are: add `[workers.{dark[0]}]` with price_in and "
+            "price_out (dollars per million tokens; 0 if it is free) to the log's workers.toml, or leave it out "
+            "(--workers)"
+        )
+    means = matrix.paid.sum(axis=0) / np.maximum(1, known.sum(axis=0))
+    count = f"{plural(int(unknown.sum()), 'outcome')} of {int(matrix.there.sum()):,} without a cost"
+    note = f"{count} are taken to cost what the same worker's others do on average"
+    return replace(matrix, dollars=np.where(unknown, means, matrix.dollars)), (note,)
 
 
 def missing_shares(matrix: OutcomeMatrix) -> Floats:

@@ -101,7 +101,7 @@ class _PartialLog:
         folds = assign_folds(matrix.hashes, f"partial {seed}")
         split = CrossFitSplit.of(matrix, folds)
         best, dollars = _best_single(matrix, split)
-        return cls(matrix, folds, split, dollars or 1.0, best, seed)
+        return cls(matrix, folds, split, dollars or _highest_dollars(matrix), best, seed)
 
     @property
     def dollars(self) -> float:
@@ -394,6 +394,11 @@ def _best_single(matrix: OutcomeMatrix, split: CrossFitSplit) -> tuple[float, fl
     return (value.accuracy.mean, value.dollars.mean) if isinstance(value, PolicyValue) else (best.score, best.dollars)
 
 
+def _highest_dollars(matrix: OutcomeMatrix) -> float:
+    """Return the mean dollars of the most expensive worker; 1.0 where nothing costs anything."""
+    return float((matrix.paid.sum(axis=0) / np.maximum(1, matrix.there.sum(axis=0))).max(initial=0.0)) or 1.0
+
+
 def _logged_comparison(supported: _JudgedSettings) -> list[str]:
     """Compare the logged policy with the table at the same cost, where one worker was asked for each task."""
     matrix = supported.log.matrix
@@ -416,13 +421,14 @@ def _unproved_policy(matrix: OutcomeMatrix, about: PolicyOrigin, why: str) -> Po
     table = expected_outcomes(matrix, weighted=False)
     workers = _known_workers(matrix, table)
     best = best_worker(workers)
-    rule = table_from_outcomes(table, best.dollars or 1.0)
+    unit = best.dollars or _highest_dollars(matrix)
+    rule = table_from_outcomes(table, unit)
     types, points = matrix.batch.types, []
     for setting in range(rule.settings):
         asked = rule.choose(matrix.batch, setting)
         cost, accuracy = (float(held[types, asked].mean()) for held in (rule.cost, rule.success))
         points.append(OperatingPoint(0, setting, cost, accuracy))
-    trade_off = TradeOff(upper_hull(points), best.dollars, best.score)
+    trade_off = TradeOff(upper_hull(points), unit if matrix.paid.any() else 0.0, best.score)
     notes = (*about.notes, f"nothing could be evaluated: {why}; {_UNPROVED}")
     candidate = Candidate(TABLE, trade_off, None)
     return Policy(replace(about, notes=notes), workers, matrix.types, (rule,), (candidate,), TABLE)

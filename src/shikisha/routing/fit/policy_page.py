@@ -56,17 +56,20 @@ def _text_values(policy: Policy) -> Mapping[str, object]:
         "unit": policy.rung().dial.unit,
         "source": policy_report.describe_source(policy),
         "yardstick": policy_report.describe_best_single(policy),
+        "reference": policy_report.cost_reference(policy),
         "headline": policy_report.describe_result(policy),
         "kept_word": policy_report.describe_promises(evidence) if evidence else "",
         "needs": {
-            candidate.name: _format_needed(candidate.evidence.needs)
+            candidate.name: _format_needed(candidate.evidence.needs, len(policy.workers) * policy.about.tasks)
             for candidate in policy.rungs[1:]
             if candidate.evidence
         },
     }
 
 
-def _format_needed(outcomes: int | None) -> str:
+def _format_needed(outcomes: int | None, recorded: int) -> str:
+    if outcomes is not None and outcomes > policy_report.MOST_NEEDED * recorded:
+        return "too many to tell"
     return "unknown" if outcomes is None else f"about {outcomes:,}" if outcomes else "none"
 
 

@@ -52,6 +52,8 @@ _ROWS_OF_LARGE_POOL = 10
 _NAME_CELLS, _TYPE_CELLS = 16, 14
 _MAX_LINE = 2_000
 _Z = 1.96
+# More outcomes than so many times those at hand are not asked for.
+MOST_NEEDED = 20
 
 
 def log_name(about: PolicyOrigin) -> str:
@@ -79,9 +81,20 @@ def describe_best_single(policy: Policy) -> str:
     """Describe the worker that costs and qualities are relative to."""
     best, trade_off = best_single_worker(policy), policy.rung().dial
     if trade_off.unit <= 0:
-        return f"Best single worker: {best.name}, {percent(best.score)}. Nothing in this log costs anything."
+        return f"Best single worker: {best.name}, {percent(best.score)}. No cost in this log is known, or all are 0."
     price = f"{format_dollars(1000 * trade_off.unit)} for 1,000 tasks"
+    if best.dollars <= 0:
+        reference = cost_reference(policy)
+        return f"Best single worker: {best.name}, {percent(best.score)}, free. A cost of 100 % is {reference}, {price}."
     return f"Best single worker: {best.name}, {percent(best.score)} at {price}, which is a cost of 100 %."
+
+
+def cost_reference(policy: Policy, own: str = "the best single worker's cost") -> str:
+    """Say whose cost is 100 %: in `own` words the best single worker's, or the most expensive one's if that is free."""
+    best = best_single_worker(policy)
+    if best.dollars > 0 or policy.rung().dial.unit <= 0:
+        return own
+    return f"{max(policy.workers, key=lambda worker: worker.dollars).name}'s cost"
 
 
 def describe_few_outcomes(policy: Policy) -> str:
@@ -101,28 +114,37 @@ def _result_sentences(policy: Policy) -> Iterator[str]:
         yield f"The {policy.kept} is selected. No task could be held out, so its results on other tasks are unknown."
         return
     met, best = interpolate_budget(affordable_points(evidence), _EXAMPLE_COST), best_single_worker(policy)
+    if policy.rung().dial.unit <= 0:
+        most = evidence.frontier[-1]
+        yield (
+            f"The {policy.kept} is selected. It was right in {percent(most.accuracy)} "
+            f"({span(ConfidenceInterval(most.low, most.high))}) of held-out tasks; {best.name}, the best single "
+            f"worker, in {percent(best.score)}."
+        )
+        return
     if met is not None and not is_overspent(met, _EXAMPLE_COST):
         yield (
-            f"The {policy.kept} is selected. At {percent(met.spent)} of the best single worker's cost it was right in "
+            f"The {policy.kept} is selected. At {percent(met.spent)} of {cost_reference(policy)} it was right in "
             f"{percent(met.accuracy)} ({span(ConfidenceInterval(met.low, met.high))}) of held-out tasks; "
             f"{best.name}, the best single worker, in {percent(best.score)} at its full cost."
         )
     else:
         yield f"The {policy.kept} is selected. {best.name}, the best single worker, was right in {percent(best.score)}."
     cost = cost_to_reach(affordable_points(evidence), policy.rung().dial.best_single)
-    where = "never reached" if cost is None else f"reached at {percent(cost)} of its cost"
+    where = "never reached" if cost is None else f"reached at {percent(cost)} of {cost_reference(policy, 'its cost')}"
     yield f"The best single worker's accuracy is {where}."
 
 
 def describe_selection(policy: Policy) -> tuple[str, ...]:
     """Describe for each candidate after the first why it is selected or not, and what it still needs."""
-    sentences = [_selection_sentence(step) for step in selection_steps(policy)]
+    most = MOST_NEEDED * policy.about.tasks * len(policy.workers)
+    sentences = [_selection_sentence(step, most) for step in selection_steps(policy)]
     if policy.kept != (by_evidence := defended_candidate(policy)):
         sentences.append(f"The {policy.kept} is selected by request; the evidence would select the {by_evidence}.")
     return tuple(sentences)
 
 
-def _selection_sentence(step: SelectionStep) -> str:
+def _selection_sentence(step: SelectionStep, most: int) -> str:
     if step.gain is None:
         return f"The {step.rung} was not measured, so it is not selected."
     against = f"{format_gain(step.gain)} of area over the {step.gain.over}"
@@ -130,11 +152,13 @@ def _selection_sentence(step: SelectionStep) -> str:
         return f"The {step.rung} is selected: {against}, which excludes harm."
     if step.gain.high < 0:
         return f"The {step.rung} is rejected: {against}, which is harm."
-    return f"The {step.rung} is rejected: {against}, which does not exclude harm. {describe_needs(step.needs)}"
+    return f"The {step.rung} is rejected: {against}, which does not exclude harm. {describe_needs(step.needs, most)}"
 
 
-def describe_needs(outcomes: int | None) -> str:
-    """Say how many more outcomes would decide."""
+def describe_needs(outcomes: int | None, most: int) -> str:
+    """Say how many more outcomes would decide; a figure beyond `most` says nothing."""
+    if outcomes is not None and outcomes > most:
+        return "The gain is too small to tell, even with many times these outcomes."
     if outcomes is None:
         return "The number of outcomes it needs is unknown: on these it gains nothing."
     if not outcomes:
@@ -154,7 +178,7 @@ def describe_promises(evidence: HeldOutEvidence) -> str:
         return ""
     return (
         f"Promised and measured results differ by {100 * accuracy:.1f} points of accuracy and {percent(cost)} of "
-        "the best single worker's cost, on average over budgets."
+        "cost, on average over budgets."
     )
 
 
@@ -163,7 +187,7 @@ def usage_commands(
 ) -> tuple[tuple[str, str], ...]:
     """Return commands that use a policy file, and the purpose of each."""
     trade_off = policy.rung().dial
-    options = dict(_feasible_options(trade_off))
+    options = dict(_feasible_options(trade_off, cost_reference(policy, "its cost")))
     first = next(iter(options), "")
     commands = [(f"shikisha policy show {quote(file)}", "whom it asks, and when")]
     for option, meaning in options.items():
@@ -180,20 +204,23 @@ def usage_commands(
     return tuple(commands)
 
 
-def _feasible_options(trade_off: TradeOff) -> Iterator[tuple[str, str]]:
+def _feasible_options(trade_off: TradeOff, reference: str) -> Iterator[tuple[str, str]]:
     """Yield targets that this trade-off can meet, and what they mean."""
     ends = trade_off.points[0], trade_off.points[-1]
     quality = next((one for one in _QUALITIES if one * trade_off.best_single <= ends[1].accuracy), None)
     if quality is not None and trade_off.best_single > 0:
         cost = trade_off.for_accuracy(quality * trade_off.best_single).cost
         share_text = f"{quality:.0%} of the best single worker's accuracy".replace("%", " %")
-        yield f"?quality={quality:g}", f"{share_text}, at {percent(cost)} of its cost"
+        yield (
+            f"?quality={quality:g}",
+            f"{share_text}" + (f", at {percent(cost)} of {reference}" if trade_off.unit > 0 else ""),
+        )
     cost = min(max(_EXAMPLE_COST, 1.2 * ends[0].cost), ends[1].cost)
     stated = next((text for text in (f"{cost:.2g}", f"{cost:.4g}") if float(text) >= ends[0].cost), "")
     if stated and len(trade_off.points) > 1 and trade_off.unit > 0:
         yield (
             f"?max_cost={stated}",
-            f"{percent(trade_off.for_cost(float(stated)).accuracy)}, for that share of its cost",
+            f"{percent(trade_off.for_cost(float(stated)).accuracy)}, for that share of {reference}",
         )
 
 
@@ -265,7 +292,7 @@ def _mix_as_json(policy: Policy, candidate: Candidate, mix: OperatingMix) -> Map
     return {
         "cost": mix.cost,
         "accuracy": mix.accuracy,
-        "error": max(mix.low.error, mix.high.error),
+        "error": max(mix.low.error, mix.high.error) or None,
         "dollars_per_1k": 1000 * mix.cost * candidate.dial.unit if candidate.dial.unit > 0 else None,
         "asks": None if counted is None else sum(counted.values()),
         "asked": counted,
@@ -295,10 +322,12 @@ def print_selection(policy: Policy, console: "Console") -> None:
     if text := describe_few_outcomes(policy):
         _print_line(console, text, "yellow")
     measured = frontier_lines(policy)
+    priced = policy.rung().dial.unit > 0
     if measured:
         console.print()
-        _print_line(console, "Accuracy on held-out tasks, % ± half the 95 % interval, at a mean cost of", "dim")
-        console.print(_selection_table(measured, console.width))
+        at = ", at a mean cost of" if priced else ""
+        _print_line(console, f"Accuracy on held-out tasks, % ± half the 95 % interval{at}", "dim")
+        console.print(_selection_table(measured, console.width, CONSOLE_BUDGETS if priced else CONSOLE_BUDGETS[-1:]))
         if any(
             met and is_overspent(met, budget)
             for line in measured
@@ -307,7 +336,8 @@ def print_selection(policy: Policy, console: "Console") -> None:
         ):
             _print_line(console, "! It spent clearly more than that budget.", "dim")
         for name, met in fixed_cost_baselines(policy):
-            _print_line(console, f"{one_line(name)}: {percent(met.accuracy)} at a cost of {percent(met.spent)}")
+            at = f" at a cost of {percent(met.spent)}" if priced else ""
+            _print_line(console, f"{one_line(name)}: {percent(met.accuracy)}{at}")
     console.print()
     for index, sentence in enumerate(describe_result(policy)):
         _print_line(console, sentence, "bold" if not index else "")
@@ -318,19 +348,19 @@ def print_selection(policy: Policy, console: "Console") -> None:
         _print_line(console, f"{', '.join(line.name for line in measured if line.note == note)}: {note}")
 
 
-def _selection_table(measured: Sequence[FrontierLine], width: int) -> "Table":
+def _selection_table(measured: Sequence[FrontierLine], width: int, budgets: Sequence[float]) -> "Table":
     from rich.text import Text
 
     short = short_labels([line.name for line in measured], max(10, width - 62))
     table = _plain_table(1)
     table.add_column("", no_wrap=True, overflow="ellipsis")
-    for head in (*(f"{100 * budget:g} % " for budget in CONSOLE_BUDGETS), "area"):
+    for head in (*(f"{100 * budget:g} % " if len(budgets) > 1 else "" for budget in budgets), "area"):
         table.add_column(head, justify="right", no_wrap=True)
     for index, line in enumerate(measured):
         if not line.rung and index and measured[index - 1].rung:
             table.add_row(Text("for comparison", "dim italic"))
         style = "bold" if line.kept else ""
-        cells = [_format_point(line.at(budget), budget) for budget in CONSOLE_BUDGETS]
+        cells = [_format_point(line.at(budget), budget) for budget in budgets]
         table.add_row(
             Text(short[line.name], style), *(Text(cell, style) for cell in (*cells, f"{100 * line.area:.2f}"))
         )
@@ -365,7 +395,9 @@ def print_policy(policy: Policy, version: str, shown: tuple[Candidate, Operating
     if text := describe_few_outcomes(policy):
         _print_line(console, f"* {text}", "yellow")
     console.print()
-    _print_line(console, f"{candidate.name} at {called}: {_format_promise(mix, candidate)}", "bold")
+    _print_line(
+        console, f"{candidate.name} at {called}: {_format_promise(mix, candidate, cost_reference(policy))}", "bold"
+    )
     usage = usage_by_type(policy, mix)
     if usage:
         console.print(_usage_table(usage, policy.names))
@@ -382,17 +414,21 @@ def print_policy(policy: Policy, version: str, shown: tuple[Candidate, Operating
         )
 
 
-def _format_promise(mix: OperatingMix, candidate: Candidate) -> str:
+def _format_promise(mix: OperatingMix, candidate: Candidate, reference: str) -> str:
     price = (
         f" ({format_dollars(1000 * mix.cost * candidate.dial.unit)} for 1,000 tasks)" if candidate.dial.unit > 0 else ""
     )
-    return f"{percent(mix.accuracy)} expected for {percent(mix.cost)} of the best single worker's cost{price}"
+    if candidate.evidence is None:
+        return f"{percent(mix.accuracy)} recorded where workers were asked, which promises nothing"
+    if candidate.dial.unit <= 0:
+        return f"{percent(mix.accuracy)} expected"
+    return f"{percent(mix.accuracy)} expected for {percent(mix.cost)} of {reference}{price}"
 
 
 def _worker_table(policy: Policy, mix: OperatingMix) -> "Table":
     from rich.text import Text
 
-    shares, names = ask_shares(policy, mix), short_labels(policy.names, _NAME_CELLS)
+    candidate, shares, names = policy.rung(), ask_shares(policy, mix), short_labels(policy.names, _NAME_CELLS)
     best, few = best_single_worker(policy).name, [worker.name for worker in workers_with_few_outcomes(policy)]
     table = _plain_table()
     for head in ("worker", "right", "$/1,000", "asked"):
@@ -406,7 +442,7 @@ def _worker_table(policy: Policy, mix: OperatingMix) -> "Table":
         cells = (
             names[worker.name],
             percent(worker.score) + mark,
-            format_dollars(1000 * worker.dollars).removeprefix("$"),
+            format_dollars(1000 * worker.dollars).removeprefix("$") if candidate.dial.unit > 0 else UNKNOWN,
             share,
         )
         table.add_row(*(Text(cell, style) for cell in cells))
@@ -424,7 +460,7 @@ def _trade_off_table(policy: Policy, candidate: Candidate) -> "Table":
         error = _Z * max(mix.low.error, mix.high.error)
         table.add_row(
             f"{100 * mix.cost:.3g} %",
-            f"{100 * mix.accuracy:.1f} ±{100 * error:.1f}",
+            f"{100 * mix.accuracy:.1f}" + (f" ±{100 * error:.1f}" if error else ""),
             format_dollars(1000 * mix.cost * candidate.dial.unit).removeprefix("$")
             if candidate.dial.unit > 0
             else UNKNOWN,

@@ -207,7 +207,7 @@ async def test_a_log_that_cannot_be_emptied_is_an_unavailable_journal(path: Path
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # nothing can be written
             with pytest.raises(JournalUnavailable, match="disk"):
-                await driver.scour()
+                await driver.purge_deleted()
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert await driver.scour()
+        assert await driver.purge_deleted()

@@ -136,7 +136,7 @@ async def test_a_work_that_is_refused_for_what_it_says_holds_up_nobody(postgres_
         def work(connection: Connection) -> None:
             connection.execute(text(statement))
 
-        journal.along(work)
+        journal.add_work(work)
         await keep(journal, [started("r")])
         assert await journal.read("r") == (started("r"),)
 

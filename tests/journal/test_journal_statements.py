@@ -32,24 +32,24 @@ def member(name: str, place: str = "here") -> dict[str, object]:
 
 
 def test_rows_go_in_and_come_out_as_sqlalchemy_sees_them(connection: Connection) -> None:
-    ADD.say(connection, [member("a"), member("b", "everywhere"), member("c")])
-    MARK.say(connection, [{"of": "a", "new": "dead"}])
-    assert STATE.one(connection, {"of": "a"}) == ("dead", 2.0)
+    ADD.execute(connection, [member("a"), member("b", "everywhere"), member("c")])
+    MARK.execute(connection, [{"of": "a", "new": "dead"}])
+    assert STATE.first(connection, {"of": "a"}) == ("dead", 2.0)
     rows = connection.execute(select(MEMBERS.c.id, MEMBERS.c.state, MEMBERS.c.began).order_by(MEMBERS.c.id))
     assert [tuple(row) for row in rows] == [("a", "dead", 2.0), ("b", "dead", 2.0), ("c", "alive", 1.0)]
-    assert STATE.one(connection, {"of": "nobody"}) is None
+    assert STATE.first(connection, {"of": "nobody"}) is None
 
 
 def test_what_the_store_refuses_is_sqlalchemy_s_error_without_the_values(connection: Connection) -> None:
-    ADD.say(connection, [member("a")])
+    ADD.execute(connection, [member("a")])
     with pytest.raises(IntegrityError) as refused:
-        ADD.say(connection, [member("a", "a secret place")])
+        ADD.execute(connection, [member("a", "a secret place")])
     assert "UNIQUE" in str(refused.value.orig)
     assert "a secret place" not in str(refused.value)
     with pytest.raises(OperationalError, match="no such table"):
-        Statement.of(select(HEAD.c.count)).one(connection)
+        Statement.of(select(HEAD.c.count)).first(connection)
 
 
 def test_a_value_that_is_missing_is_not_made_up(connection: Connection) -> None:
     with pytest.raises(KeyError):
-        MARK.say(connection, [{"of": "a"}])
+        MARK.execute(connection, [{"of": "a"}])

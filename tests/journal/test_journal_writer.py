@@ -44,8 +44,8 @@ class Unreliable:
     async def read(self, work: Callable[[Connection], T]) -> T:
         return await self._driver.read(work)
 
-    async def scour(self) -> bool:
-        return await self._driver.scour()
+    async def purge_deleted(self) -> bool:
+        return await self._driver.purge_deleted()
 
 
 @asynccontextmanager
@@ -204,9 +204,9 @@ async def test_works_go_with_the_events_around_them_in_one_commit(tmp_path: Path
     async with tallying(tmp_path) as (writer, store):
         before = store.writes
         writer.add(started("r"))
-        writer.along(counts)
+        writer.add_work(counts)
         writer.add(finished("r"))
-        writer.along(counts)
+        writer.add_work(counts)
         await writer.flush()
         assert (store.writes - before, await tally(store)) == (1, 2)
 
@@ -215,12 +215,12 @@ async def test_works_go_with_the_events_around_them_in_one_commit(tmp_path: Path
 async def test_a_work_is_done_once_though_answers_are_lost(tmp_path: Path, events: list[Event]) -> None:
     async with tallying(tmp_path) as (writer, store):
         store.loses_answers = 2
-        writer.along(counts)
+        writer.add_work(counts)
         add(writer, *events)
         for _ in range(2):
             with pytest.raises(JournalUnavailable, match="lost"):
                 await writer.flush()
-        writer.along(counts)
+        writer.add_work(counts)
         await writer.flush()
         assert await tally(store) == 2
 
@@ -229,8 +229,8 @@ async def test_a_work_that_the_store_refuses_is_left_out_and_holds_up_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with tallying(tmp_path) as (writer, store):
-        writer.along(counts)
-        writer.along(clashes)
+        writer.add_work(counts)
+        writer.add_work(clashes)
         writer.add(started("r"))
         await writer.flush()
         assert await tally(store) == 1
@@ -241,7 +241,7 @@ async def test_a_work_that_the_store_refuses_is_left_out_and_holds_up_nobody(
 async def test_hooks_are_asked_at_every_cut_and_at_the_end(tmp_path: Path) -> None:
     due = [counts]
     async with tallying(tmp_path) as (writer, store):
-        writer.on_cut(lambda: [due.pop()] if due else [])
+        writer.on_batch(lambda: [due.pop()] if due else [])
         writer.add(started("r"))
         await writer.flush()
         assert (due, await tally(store)) == ([], 1)
@@ -264,11 +264,11 @@ async def test_an_expelled_writer_drops_everything_and_tells_who_is_to_stop_befo
 
     async with tallying(tmp_path) as (writer, store):
         writer.admit(dead, lambda: told.append("stop"))
-        writer.along(counts)
+        writer.add_work(counts)
         writer.add(started("r"))
         await asyncio.gather(wait(writer), wait(writer))
         assert told == ["stop", "waited", "waited"]
-        for use in (partial(writer.add, finished("r")), partial(writer.along, counts)):
+        for use in (partial(writer.add, finished("r")), partial(writer.add_work, counts)):
             with pytest.raises(ServerFenced):
                 use()
         with pytest.raises(ServerFenced):

@@ -41,7 +41,7 @@ class Desk:
 
     async def tell(self) -> None:
         """See what was used stored."""
-        self.journal.along(lambda _: None)
+        self.journal.add_work(lambda _: None)
         await self.journal.flush()
 
 

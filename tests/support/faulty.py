@@ -61,8 +61,8 @@ class Faulty:
     async def read(self, work: Callable[[Connection], T]) -> T:
         return await self.driver.read(work)
 
-    async def scour(self) -> bool:
-        return await self.driver.scour()
+    async def purge_deleted(self) -> bool:
+        return await self.driver.purge_deleted()
 
 
 @dataclass

@@ -129,7 +129,7 @@ def approve(
             root = root_run_id(name)
             served = await journal.query(partial(claims.state_of_run, run=root)) in ("open", "waiting")
             journal.add(answered)
-            journal.along(partial(claims.reopen_run, run=root))
+            journal.add_work(partial(claims.reopen_run, run=root))
             await journal.flush()
             await check_answer_was_first(journal, answered)
             return name, answered, served

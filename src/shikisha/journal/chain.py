@@ -1,17 +1,11 @@
 """The hash chain: appending a batch of events to it, in one transaction that the caller holds.
 
 Invariant: event `seq` has the hash SHA-256(hash of event `seq` - 1, `[seq,run,kind,at,data]`), and the head row names
-the last one. The chain goes on from the head row as read under its lock, so several processes can share a journal. A
-body's text is in the chain by its hash only: it could be erased and the chain would still hold. Deliberately absent:
-signatures. Who can write the store can write a whole new chain, which shows only against a head noted elsewhere.
-
-Statements that nearly every commit says: compiled once, and in SQLite handed straight to its driver.
-
-Making a statement takes longer than executing it, and SQLAlchemy's way from one to the driver takes most of the time of
-a small commit. Invariant: what runs is the very text that SQLAlchemy makes of the statement, and what the store refuses
-is the very error that SQLAlchemy would raise. Only for types that SQLite's driver takes and gives as they are: texts,
-numbers, bytes, and booleans that are written. Deliberately absent: a shortcut for PostgreSQL, where the way to the
-server is what takes time.
+the last one. The chain continues from the head row as read under its lock, so several processes can share a journal. A
+body's text is in the chain by its hash only: it can be erased and the chain still holds. The statements of nearly every
+commit are compiled once, and SQLite's go straight to its driver, because compiling them and SQLAlchemy's own way there
+take most of a small commit's time; a store's refusal is the very error that SQLAlchemy would raise. Deliberately
+absent: signatures. A writer of the store can write a whole new chain, which shows only against a head noted elsewhere.
 """
 
 import logging
@@ -38,7 +32,10 @@ _NOTHING: Values = {}
 
 
 class Statement:
-    """A statement; `make` returns it for a dialect, by its name, and is asked once a dialect."""
+    """A statement that is compiled once; `make` returns it for a dialect, by its name.
+
+    Values are what SQLite's driver takes and returns unchanged: texts, numbers, bytes, and booleans to be written.
+    """
 
     def __init__(self, make: Callable[[str], Clause]) -> None:
         self._make = make
@@ -49,7 +46,7 @@ class Statement:
         """Return a statement that is the same in every dialect."""
         return cls(lambda _: clause)
 
-    def say(self, connection: Connection, rows: Sequence[Values]) -> None:
+    def execute(self, connection: Connection, rows: Sequence[Values]) -> None:
         """Execute it for each of these rows."""
         if connection.dialect.name == "sqlite":
             text = self._text
@@ -57,14 +54,14 @@ class Statement:
         else:
             connection.execute(self._in(connection.dialect.name), rows)
 
-    def one(self, connection: Connection, values: Values = _NOTHING) -> tuple[object, ...] | None:
+    def first(self, connection: Connection, values: Values = _NOTHING) -> tuple[object, ...] | None:
         """Execute it and return its first row; None without any."""
         if connection.dialect.name == "sqlite":
             text = self._text
-            found = _with_sqlite(connection, lambda raw: raw.execute(text.sql, text.ordered(values)).fetchone())
-            return found if isinstance(found, tuple) else None
-        row = connection.execute(self._in(connection.dialect.name), values).first()
-        return None if row is None else tuple(row)
+            row = _with_sqlite(connection, lambda raw: raw.execute(text.sql, text.ordered(values)).fetchone())
+            return row if isinstance(row, tuple) else None
+        result = connection.execute(self._in(connection.dialect.name), values).first()
+        return None if result is None else tuple(result)
 
     def _in(self, dialect: str) -> Clause:
         if dialect not in self._made:
@@ -104,10 +101,11 @@ def _with_sqlite(connection: Connection, work: Callable[[sqlite3.Connection], T]
 TransactionWork: TypeAlias = Callable[[Connection], None]
 _LOG = logging.getLogger(__name__)
 _REFUSALS = (IntegrityError, DataError, ProgrammingError)
-_CLASSES = ("22", "23", "42")  # the same in SQL's codes: data, integrity and syntax; asyncpg's errors are of one kind
+# The same as SQLSTATE classes (data, integrity, syntax), since all of asyncpg's errors reach us as one class.
+_REFUSAL_CODES = ("22", "23", "42")
 
 GENESIS = "0" * 64
-_STALE = 7 * 86400.0  # seconds after which a note of what another writer applied serves nobody
+_STALE = 7 * 86400.0  # seconds: by then no writer retries the batch that such a row is a note of
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +138,8 @@ _BODY = Statement(_body_statement)
 
 
 def lock_head(connection: Connection) -> ChainHead:
-    """Take the head row, for as long as the transaction lasts, and return where the chain ends."""
-    row = _HEAD.one(connection)
+    """Lock the head row until the transaction ends, and return the chain's end; JournalUnavailable if it is damaged."""
+    row = _HEAD.first(connection)
     if row is None:
         raise JournalUnavailable("the journal's head row is missing; `shikisha journal verify` tells more")
     count, last = row
@@ -159,9 +157,9 @@ def chain_hash(previous: str, seq: int, tail: bytes) -> str:
 class EventBatch:
     """Events that are stored together or not at all, and works that are done in the same transaction.
 
-    A commit whose answer was lost may have happened, so the next try looks first, and then does neither events nor
-    works again: `end` is where the last try would have left the chain; works alone are known by their writer's name
-    and `number`. `fence` is asked whether its process may still write; it raises when not.
+    A commit whose answer was lost may have happened, so the next try looks first, and repeats neither events nor works
+    that are stored: `end` is where the last try would have left the chain, and a batch of works alone is known by its
+    writer's name and `number`. `fence` raises when this process may not write any more.
     """
 
     entries: list[EncodedEvent]
@@ -174,9 +172,9 @@ class EventBatch:
     careful: bool = False
 
     def may_leave_out(self, error: JournalUnavailable) -> bool:
-        """Whether another try is due at once, which leaves out works that the store refuses for what they say.
+        """Whether to try again at once, leaving out works whose statements the store refuses.
 
-        One work's mistake must not keep everyone's events from being stored.
+        One work's mistake must not keep every run's events from being stored.
         """
         self.careful = bool(self.works) and _refuses(error.__cause__)
         return self.careful
@@ -194,31 +192,37 @@ class EventBatch:
         else:
             self._note(connection)
         for work in self.works:
-            self._do(work, connection)
-
-    def _do(self, work: TransactionWork, connection: Connection) -> None:
-        if not self.careful:
-            work(connection)
-            return
-        try:
-            with connection.begin_nested():
+            if not self.careful:
                 work(connection)
-        except DBAPIError as error:
-            if not _refuses(error):
-                raise
-            _LOG.error("the store refuses a work, which is left out: %s", error.orig)
+                continue
+            try:
+                with connection.begin_nested():
+                    work(connection)
+            except DBAPIError as error:
+                if not _refuses(error):
+                    raise
+                _LOG.error("the store refuses a work, which is left out: %s", error.orig)
 
     def _extend(self, connection: Connection, head: ChainHead) -> None:
-        events, self.end = _chain_rows(self.entries, head)
+        count, last = head.count, head.hash
+        rows: list[dict[str, object]] = []
+        for run, kind, at, data, tail, _ in self.entries:
+            last = chain_hash(last, count, tail)
+            rows.append({"seq": count, "run": run, "kind": kind, "at": at, "data": data, "hash": last})
+            count += 1
+        self.end = ChainHead(count, last)
         if bodies := _bodies(self.entries):
-            _BODY.say(connection, bodies)
-        _EVENT.say(connection, events)
-        _MOVE.say(connection, [{"new_count": self.end.count, "new_hash": self.end.hash}])
+            _BODY.execute(connection, bodies)
+        _EVENT.execute(connection, rows)
+        _MOVE.execute(connection, [{"new_count": count, "new_hash": last}])
 
     def stored(self, connection: Connection) -> bool:
-        """Whether the last try to store it did."""
+        """Whether the last try stored the batch, even if its answer was lost."""
         if self.entries:
-            return self.end is not None and _ends_at(connection, self.end)
+            if self.end is None:
+                return False
+            at_end = select(EVENTS.c.hash).where(EVENTS.c.seq == self.end.count - 1)
+            return bool(connection.execute(at_end).scalar_one_or_none() == self.end.hash)
         last = select(APPLIED.c.batch).where(APPLIED.c.writer == self.writer)
         return bool(connection.execute(last).scalar_one_or_none() == self.number)
 
@@ -231,32 +235,18 @@ class EventBatch:
 
 
 def _refuses(error: BaseException | None) -> bool:
-    """Whether a store says no to what is said, and is not itself in a state in which it says no."""
+    """Whether the store refuses this statement, rather than being unable to take any."""
     if not isinstance(error, DBAPIError):
         return False
-    return isinstance(error, _REFUSALS) or str(getattr(error.orig, "sqlstate", None)).startswith(_CLASSES)
+    return isinstance(error, _REFUSALS) or str(getattr(error.orig, "sqlstate", None)).startswith(_REFUSAL_CODES)
 
 
 def _bodies(entries: list[EncodedEvent]) -> list[dict[str, object]]:
-    found: dict[str, dict[str, object]] = {}
+    rows: dict[str, dict[str, object]] = {}
     for entry in entries:
         for key, body in entry.bodies:
-            known = found.setdefault(key, {"hash": key, "body": body, "run": entry.run, "shared": False})
+            known = rows.setdefault(key, {"hash": key, "body": body, "run": entry.run, "shared": False})
             if known["run"] != entry.run:
                 known["shared"] = True
-    return [found[key] for key in sorted(found)]
-
-
-def _ends_at(connection: Connection, end: ChainHead) -> bool:
-    found = connection.execute(select(EVENTS.c.hash).where(EVENTS.c.seq == end.count - 1)).scalar_one_or_none()
-    return found == end.hash
-
-
-def _chain_rows(entries: list[EncodedEvent], head: ChainHead) -> tuple[list[dict[str, object]], ChainHead]:
-    count, last = head.count, head.hash
-    rows: list[dict[str, object]] = []
-    for run, kind, at, data, tail, _ in entries:
-        last = chain_hash(last, count, tail)
-        rows.append({"seq": count, "run": run, "kind": kind, "at": at, "data": data, "hash": last})
-        count += 1
-    return rows, ChainHead(count, last)
+    # Sorted, so that two writers lock the rows of bodies that they share in one order, and never wait for each other.
+    return [rows[key] for key in sorted(rows)]

@@ -1,13 +1,9 @@
-"""How a journal's store is reached, whichever it is, and what it may refuse.
+"""How a journal's store is reached, whichever it is; which kind a URL or a path names, and what a store may refuse.
 
 A driver (`sqlite`, `postgres`) takes a function of a SQLAlchemy connection and runs it in one transaction, so every
-query is written once, and synchronously. Invariant: what the store or the network refuses is JournalUnavailable, whose
-message holds neither parameters nor passwords. Deliberately absent: the drivers, and which is whose (`stores`).
-
-Which kind of store a URL or a path names.
-
-Invariant: only the kind in use is imported (PostgreSQL's takes as long to import as all the rest). Deliberately absent:
-in-memory SQLite (there is `recorder.MemoryRecorder`).
+query is written once, and synchronously. Invariants: what the store or the network refuses is JournalUnavailable, whose
+message holds neither parameters nor passwords, and only the kind in use is imported (PostgreSQL's takes as long to
+import as all the rest). Deliberately absent: in-memory SQLite (there is `recorder.MemoryRecorder`).
 """
 
 from collections.abc import Callable, Iterator
@@ -27,15 +23,15 @@ class JournalDriver(Protocol):
     """Runs functions of a connection, each in a transaction."""
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """Run and commit it; from its reading the head row on, no other writer of any process comes between."""
+        """Run and commit it; once it has read the head row, no other writer of any process comes between."""
         ...
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run it; it sees what is committed."""
         ...
 
-    async def scour(self) -> bool:
-        """See that nothing of what was deleted is left in the store's files; False when somebody was in the way."""
+    async def purge_deleted(self) -> bool:
+        """Leave nothing of what was deleted in the store's files; False when a reader prevented that."""
         ...
 
 
@@ -63,7 +59,7 @@ class StoreModule(Protocol):
         ...
 
     def migrate(self, url: URL, patience: float, work: Callable[[Connection], None]) -> None:
-        """Do this work with other migrations held off, all of it or nothing; call it where no event loop runs."""
+        """Do this work, all or nothing, under a lock against other migrations; call it where no event loop runs."""
         ...
 
 
@@ -81,14 +77,14 @@ def store_module(url: URL) -> StoreModule:
 def parse_store_url(url: str) -> URL:
     """Return the store that a URL or the plain path of a SQLite file names; ConfigError when there is no such kind."""
     try:
-        found = make_url(url) if "://" in url else URL.create("sqlite", database=url)
+        location = make_url(url) if "://" in url else URL.create("sqlite", database=url)
     except ArgumentError as error:
         raise ConfigError(f"journal: {url.split('@')[-1]!r} is neither a path nor a database URL") from error
-    match found.get_backend_name():
-        case "sqlite" if found.database and not found.database.startswith(":memory:"):
-            return found.set(drivername="sqlite+pysqlite")
+    match location.get_backend_name():
+        case "sqlite" if location.database and not location.database.startswith(":memory:"):
+            return location.set(drivername="sqlite+pysqlite")
         case "postgresql" | "postgres":
-            return found.set(drivername="postgresql+asyncpg")
+            return location.set(drivername="postgresql+asyncpg")
         case "sqlite":
             raise ConfigError("journal: SQLite needs the path of a file, as in sqlite:///journal.db")
         case other:

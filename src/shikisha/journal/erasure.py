@@ -1,9 +1,9 @@
-"""Erasing what runs and their child runs said: bodies go, the events and their chain stay, and an event says so.
+"""Erase the texts of runs and their child runs: bodies go, the events and their chain stay, and an event says so.
 
-Invariants: a body goes when no run refers to it that is not erased, and stays until then; what goes and the events that
-say so are one transaction, so nothing is ever missing without its erasure in the chain. Looking for other runs' use of
-a shared body reads the journal backwards, outside of that transaction; inside it only what was added since is looked
-at. The hash of a text stays: whoever guesses the whole text can confirm the guess. Deliberately absent: the server's
+Invariants: a body goes once every run that refers to it is erased, and stays until then. What goes and the events that
+say so are one transaction, so nothing is ever missing without its erasure in the chain. The survey of other runs' use
+of a shared body reads the journal backwards, outside of that transaction; inside it only what was added since is read.
+The hash of a text stays: a reader who guesses the whole text can confirm the guess. Deliberately absent: the server's
 own rows (`server.store`), and copies of the store that others made.
 """
 
@@ -18,10 +18,17 @@ from shikisha.core.errors import UnknownRun
 from shikisha.core.events import BodiesErased, PlanProposed
 from shikisha.journal.chain import EventBatch, lock_head
 from shikisha.journal.codec import body_references, body_text, encode_event
-from shikisha.journal.queries import EventRow, child_run_ids, event_rows, read_bodies, read_erasures, redact_plan
+from shikisha.journal.queries import (
+    EventRow,
+    child_run_ids,
+    event_rows,
+    in_chunks,
+    read_bodies,
+    read_erasures,
+    redact_plan,
+)
 from shikisha.journal.schema import BODIES, EVENTS
 
-_AT_ONCE = 500  # values in an IN list
 _PAGE = 2000  # events looked through at a time
 _HASH = re.compile('"([0-9a-f]{64})"')
 ErasureHook = Callable[[Connection, Sequence[str]], None]
@@ -40,95 +47,97 @@ class ErasureResult:
 class Eraser:
     """An erasure under way: call `survey` in reading transactions until it returns True, then `erase` in a writing one.
 
-    `along` is done first in the writing transaction, with the named runs; it raises where they may not be erased.
+    `hook` is called first in the writing transaction, with the named runs; it raises where they may not be erased.
     """
 
     runs: tuple[str, ...]
     actor: str
     why: str
-    along: ErasureHook | None = None
+    hook: ErasureHook | None = None
     _family: tuple[str, ...] = ()
     _doubtful: set[str] = field(default_factory=set)
     _used: set[str] = field(default_factory=set)
     _top: int = -1
     _next: int | None = None
     _batch: EventBatch | None = None
-    _gone: ErasureResult = ErasureResult()
+    _result: ErasureResult = ErasureResult()
 
     def survey(self, connection: Connection) -> bool:
         """Look through one page of events for other runs' use of shared texts; return whether that was all."""
         if self._next is None:
             self._family = _families(connection, self.runs)
             self._doubtful = _shared(connection, self._family, _texts_of(connection, self._family))
-            self._top = self._next = _last(connection)
-        page = _backwards(connection, self._next) if self._doubtful - self._used else []
-        self._look(connection, page)
+            newest = select(EVENTS.c.seq).order_by(EVENTS.c.seq.desc()).limit(1)
+            last = connection.execute(newest).scalar_one_or_none()
+            if last is None:
+                raise UnknownRun("this journal has no runs")
+            self._top = self._next = last
+        page = []
+        if self._doubtful - self._used:
+            backwards = select(EVENTS).where(EVENTS.c.seq <= self._next).order_by(EVENTS.c.seq.desc()).limit(_PAGE)
+            page = [EventRow(*row) for row in connection.execute(backwards)]
+        self._note_uses(connection, page)
         if page:
             self._next = page[-1].seq - 1
         return not page
 
     def erase(self, connection: Connection) -> ErasureResult:
-        """Erase, and return what went."""
+        """Erase, and return what went; what the hook raises refuses it."""
         lock_head(connection)
         if self._batch is not None and self._batch.stored(connection):
-            return self._gone  # the commit's answer was lost
-        if self.along is not None:
-            self.along(connection, self.runs)
-        self._look(connection, event_rows(connection, EVENTS.c.seq > self._top))
+            return self._result  # the answer to the last try's commit was lost
+        if self.hook is not None:
+            self.hook(connection, self.runs)
+        self._note_uses(connection, event_rows(connection, EVENTS.c.seq > self._top))
         texts = _texts_of(connection, self._family)
-        new = _shared(connection, self._family, texts) - self._doubtful  # became shared meanwhile: it stays
-        going = texts - new - self._used
-        self._say(connection, going)
-        _remove(connection, going)
-        self._gone = ErasureResult(self._family, len(going), len(texts - going))
-        return self._gone
+        shared_since = _shared(connection, self._family, texts) - self._doubtful  # not surveyed: such a text stays
+        removed = texts - shared_since - self._used
+        self._record(connection, removed)
+        for keys in in_chunks(removed):
+            connection.execute(delete(BODIES).where(BODIES.c.hash.in_(keys)))
+        self._result = ErasureResult(self._family, len(removed), len(texts - removed))
+        return self._result
 
-    def _look(self, connection: Connection, page: Collection[EventRow]) -> None:
-        """Note the doubtful texts that are used by events of others which are not erased."""
+    def _note_uses(self, connection: Connection, page: Collection[EventRow]) -> None:
+        """Note the doubtful texts that events of other runs use, unless those were erased."""
         wanted = self._doubtful - self._used
-        using = [(row, wanted.intersection(_HASH.findall(row.data))) for row in page if row.run not in self._family]
-        using = [(row, found) for row, found in using if found]
-        gone = read_erasures(connection, {row.run for row, _ in using})
-        for row, found in using:
-            if row.run not in gone or row.seq > gone[row.run].seq:
-                self._used |= found
+        uses = [(row, wanted.intersection(_HASH.findall(row.data))) for row in page if row.run not in self._family]
+        uses = [(row, keys) for row, keys in uses if keys]
+        erasures = read_erasures(connection, {row.run for row, _ in uses})
+        for row, keys in uses:
+            if row.run not in erasures or row.seq > erasures[row.run].seq:
+                self._used |= keys
 
-    def _say(self, connection: Connection, going: set[str]) -> None:
+    def _record(self, connection: Connection, removed: set[str]) -> None:
+        """Append the event of each run that says what was erased of it."""
         at, events = time.time(), []
         for run in self._family:
             page = event_rows(connection, EVENTS.c.run == run)
-            removed = going & {key for row in page for key in body_references(row.kind, row.data).values()}
+            own = removed & {key for row in page for key in body_references(row.kind, row.data).values()}
             plans = _plans(connection, page, at)
-            events.append(
-                BodiesErased(run=run, at=at, actor=self.actor, why=self.why, removed=len(removed), plans=plans)
-            )
+            events.append(BodiesErased(run=run, at=at, actor=self.actor, why=self.why, removed=len(own), plans=plans))
         if events:
             self._batch = EventBatch([encode_event(event) for event in events])
             self._batch.append(connection)
 
 
 def _families(connection: Connection, runs: Sequence[str]) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    waiting = list(dict.fromkeys(runs))
+    """Return these runs and all child runs of theirs; UnknownRun when there is no such run."""
+    family: dict[str, None] = {}
+    waiting = list(runs)
     while waiting:
         run = waiting.pop(0)
-        if run not in found:
-            found[run] = None
+        if run not in family:
+            family[run] = None
             waiting += child_run_ids(connection, run)
-    return tuple(found)
-
-
-def _rows_of_runs(runs: Sequence[str], connection: Connection) -> list[EventRow]:
-    found = []
-    for start in range(0, len(runs), _AT_ONCE):
-        found += event_rows(connection, EVENTS.c.run.in_(runs[start : start + _AT_ONCE]))
-    return found
+    return tuple(family)
 
 
 def _texts_of(connection: Connection, runs: Sequence[str]) -> set[str]:
     """Return the hashes of the texts of these runs that the store has."""
-    referred = {key for row in _rows_of_runs(runs, connection) for key in body_references(row.kind, row.data).values()}
-    return _stored_hashes(connection, referred)
+    rows = [row for names in in_chunks(runs) for row in event_rows(connection, EVENTS.c.run.in_(names))]
+    references = {key for row in rows for key in body_references(row.kind, row.data).values()}
+    return _stored_hashes(connection, references)
 
 
 def _shared(connection: Connection, family: Collection[str], texts: Collection[str]) -> set[str]:
@@ -138,35 +147,16 @@ def _shared(connection: Connection, family: Collection[str], texts: Collection[s
 
 
 def _stored_hashes(connection: Connection, texts: Collection[str], *where: ColumnElement[bool]) -> set[str]:
-    wanted, found = sorted(texts), set[str]()
-    for start in range(0, len(wanted), _AT_ONCE):
-        some = BODIES.c.hash.in_(wanted[start : start + _AT_ONCE])
-        found.update(connection.execute(select(BODIES.c.hash).where(some, *where)).scalars())
-    return found
+    hashes = set[str]()
+    for keys in in_chunks(texts):
+        hashes.update(connection.execute(select(BODIES.c.hash).where(BODIES.c.hash.in_(keys), *where)).scalars())
+    return hashes
 
 
 def _plans(connection: Connection, page: Sequence[EventRow], at: float) -> dict[str, str]:
-    """Return by hash what remains of a run's plans that are not erased yet."""
+    """Return by hash the redacted plans of a run, of those that are not erased yet."""
     last = max((row.seq for row in page if row.kind == BodiesErased.kind), default=-1)
     keys = [
         body_references(row.kind, row.data)["plan"] for row in page if row.kind == PlanProposed.kind and row.seq > last
     ]
     return {key: redact_plan(body_text(body), at) for key, body in read_bodies(connection, keys).items()}
-
-
-def _remove(connection: Connection, texts: Collection[str]) -> None:
-    wanted = sorted(texts)
-    for start in range(0, len(wanted), _AT_ONCE):
-        connection.execute(delete(BODIES).where(BODIES.c.hash.in_(wanted[start : start + _AT_ONCE])))
-
-
-def _last(connection: Connection) -> int:
-    found = connection.execute(select(EVENTS.c.seq).order_by(EVENTS.c.seq.desc()).limit(1)).scalar_one_or_none()
-    if found is None:
-        raise UnknownRun("this journal has no runs")
-    return int(found)
-
-
-def _backwards(connection: Connection, start: int) -> list[EventRow]:
-    found = select(EVENTS).where(EVENTS.c.seq <= start).order_by(EVENTS.c.seq.desc()).limit(_PAGE)
-    return [EventRow(*row) for row in connection.execute(found)]

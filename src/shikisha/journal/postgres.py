@@ -66,7 +66,7 @@ class _PostgresDriver:
     async def read(self, work: Callable[[Connection], T]) -> T:
         return await self.write(work)
 
-    async def scour(self) -> bool:
+    async def purge_deleted(self) -> bool:
         return True  # the server's own vacuum and its owner's backups decide when blocks are written anew
 
     async def _transact(self, work: Callable[[Connection], T]) -> T:

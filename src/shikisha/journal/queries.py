@@ -1,23 +1,15 @@
-"""What is read from a journal: rows in pages, bodies by hash, a run as events. Each is one transaction's work.
+"""What is read from a journal: events in pages, texts by hash, a run as events, lists of runs; each in one transaction.
 
-Invariant: a body that is gone, or is not what its hash says, is JournalTampered and never an empty text; where its run
-was erased, its place says so. Deliberately absent: anything that `run.Run` derives, and search in texts.
-
-What stands in the place of erased texts, wherever they are read.
-
-Invariant: everything that a run wrote before its last `bodies.erased` counts as erased for it, even where the store
-still has the text for another run; what stands for it says so and is never taken for a text, and what programs read
-(plans, the parts of a task) stays readable to them. Deliberately absent: erasing (`erasing`).
-
-Lists of runs: the newest ones, and the child runs of one.
-
-Invariant: a Summary is made from a folded run, so a list can never say other than `trace` does. Deliberately absent:
-a table of runs beside the events (its every row would be a second truth).
+Invariants: a body that is gone, or is not what its hash says, is JournalTampered and never an empty text. Everything
+that a run wrote before its last `bodies.erased` counts as erased for it, even where the store still has the text for
+another run: a placeholder stands for it that is never taken for a text, and what programs read (plans, the parts of a
+task) stays readable to them. A RunOverview is made from a folded run, so a list says the same as `runs show`; a table
+of runs beside the events would be a second truth. Deliberately absent: erasing (`erasure`), and search in texts.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from time import gmtime, strftime
 from typing import NamedTuple
@@ -44,7 +36,7 @@ from shikisha.core.run import Run
 from shikisha.journal.codec import body_hash, body_references, body_text, decode_event
 from shikisha.journal.schema import BODIES, EVENTS, STARTED
 
-_AT_ONCE = 500  # values in an IN list
+_IN_LIST = 500  # values in an IN list: SQLite and PostgreSQL limit the parameters of a statement
 _READ_BY_PROGRAMS = frozenset(
     {"config", "history", "attachments", "exchanges", "tools", "answer_schema", "options", "calls"}
 )
@@ -58,61 +50,58 @@ class Erasure:
     at: float
     plans: Mapping[str, str]
 
-    @property
-    def sign(self) -> str:
-        """What is read in the place of a text."""
-        return erased_marker(self.at)
-
 
 def erased_marker(at: float) -> str:
-    """Return what is read in the place of a text that was erased then."""
+    """Return the placeholder of a text that was erased at this Unix time."""
     return f"[erased {strftime('%Y-%m-%d', gmtime(at))}]"
 
 
-def read_erasures(connection: Connection, runs: Collection[str]) -> dict[str, Erasure]:
+def in_chunks(values: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the different values, sorted, in lists that an IN clause takes."""
+    ordered = sorted(set(values))
+    for start in range(0, len(ordered), _IN_LIST):
+        yield ordered[start : start + _IN_LIST]
+
+
+def read_erasures(connection: Connection, runs: Iterable[str]) -> dict[str, Erasure]:
     """Return the last erasure of each of these runs that was erased."""
-    names, told = sorted(runs), list[tuple[int, str, float, str]]()
-    for start in range(0, len(names), _AT_ONCE):
-        some = EVENTS.c.run.in_(names[start : start + _AT_ONCE])
-        columns = (EVENTS.c.seq, EVENTS.c.run, EVENTS.c.at, EVENTS.c.data)
-        found = select(*columns).where(some, EVENTS.c.kind == BodiesErased.kind).order_by(EVENTS.c.seq)
-        told += [(seq, run, at, data) for seq, run, at, data in connection.execute(found)]
-    return last_erasures(told)
+    rows: list[EventRow] = []
+    for names in in_chunks(runs):
+        rows += event_rows(connection, EVENTS.c.run.in_(names), EVENTS.c.kind == BodiesErased.kind)
+    return _last_erasures(rows)
 
 
-def last_erasures(told: Iterable[tuple[int, str, float, str]]) -> dict[str, Erasure]:
-    """Return each run's last erasure, of all erasures by place: their places, runs, times and data."""
-    found: dict[str, Erasure] = {}
-    for seq, run, at, data in told:
+def _last_erasures(rows: Iterable["EventRow"]) -> dict[str, Erasure]:
+    """Return each run's last erasure, of these `bodies.erased` events in the order written."""
+    erasures: dict[str, Erasure] = {}
+    for row in rows:
+        known = erasures[row.run].plans if row.run in erasures else {}
         try:
-            plans = {**(found[run].plans if run in found else {}), **json.loads(data).get("plans", {})}
+            plans = {**known, **json.loads(row.data).get("plans", {})}
         except (ValueError, TypeError, AttributeError) as error:
-            raise JournalTampered(f"event {seq} of run {run}: it makes no event: {error!r}") from error
-        found[run] = Erasure(seq, at, plans)
-    return found
+            raise JournalTampered(f"event {row.seq} of run {row.run}: it makes no event: {error!r}") from error
+        erasures[row.run] = Erasure(row.seq, row.at, plans)
+    return erasures
 
 
 def placeholder_texts(erasure: Erasure, kind: str, data: str) -> dict[str, str]:
-    """Return by hash what stands for each text of an event."""
-    referred = body_references(kind, data)
-    stand = dict.fromkeys(referred.values(), erasure.sign)
-    for name in _READ_BY_PROGRAMS & referred.keys():
-        stand[referred[name]] = _field_default(kind, name)
+    """Return by hash the placeholder of each text of an event."""
+    references = body_references(kind, data)
+    placeholders = dict.fromkeys(references.values(), erased_marker(erasure.at))
+    for field in fields(EVENT_CLASSES[kind]) if references else ():
+        if field.name in _READ_BY_PROGRAMS and field.name in references:
+            placeholders[references[field.name]] = str(field.default)
     if kind == PlanProposed.kind:
-        stand[referred["plan"]] = erasure.plans.get(referred["plan"]) or Plan().dumps()
+        placeholders[references["plan"]] = erasure.plans.get(references["plan"]) or Plan().dumps()
     if kind == QuestionAsked.kind and json.loads(data).get("asks") == QuestionKind.TOOLS:
-        stand[referred["prompt"]] = "[]"
-    return stand
+        placeholders[references["prompt"]] = "[]"
+    return placeholders
 
 
 def redact_plan(plan: str, at: float) -> str:
-    """Return a plan without its words: who was asked, and who saw what."""
+    """Return a plan without its subtasks: its workers and access lists stay."""
     steps = Plan.loads(plan).steps
     return Plan(tuple(Step(erased_marker(at), step.worker, step.access) for step in steps)).dumps()
-
-
-def _field_default(kind: str, name: str) -> str:
-    return next(str(field.default) for field in fields(EVENT_CLASSES[kind]) if field.name == name)
 
 
 class EventRow(NamedTuple):
@@ -133,30 +122,27 @@ def event_rows(connection: Connection, *where: ColumnElement[bool], limit: int |
 
 
 def read_bodies(connection: Connection, hashes: Iterable[str]) -> dict[str, bytes]:
-    """Return the bodies that there are for these hashes."""
-    wanted = sorted(set(hashes))
-    body = cast(BODIES.c.body, LargeBinary)  # SQLite lets anyone store a text in its place
-    found: dict[str, bytes] = {}
-    for start in range(0, len(wanted), _AT_ONCE):
-        some = wanted[start : start + _AT_ONCE]
-        statement = select(BODIES.c.hash, body).where(BODIES.c.hash.in_(some))
-        found.update(connection.execute(statement).all())
-    return found
+    """Return the bodies that the store has for these hashes."""
+    body = cast(BODIES.c.body, LargeBinary)  # SQLite lets a writer store a text in its place
+    bodies: dict[str, bytes] = {}
+    for keys in in_chunks(hashes):
+        bodies.update(connection.execute(select(BODIES.c.hash, body).where(BODIES.c.hash.in_(keys))).all())
+    return bodies
 
 
 @dataclass(frozen=True, slots=True)
 class EventTexts:
-    """The texts that a page of events refers to, by hash; where a run was erased, what stands for them."""
+    """The texts that a page of events refers to, by hash; for erased runs, their placeholders."""
 
     texts: Mapping[str, str]
     erasures: Mapping[str, Erasure]
 
     def of(self, row: EventRow) -> Mapping[str, str]:
         """Return the texts of this event."""
-        gone = self.erasures.get(row.run)
-        if gone is None or row.seq > gone.seq:
+        erasure = self.erasures.get(row.run)
+        if erasure is None or row.seq > erasure.seq:
             return self.texts
-        return placeholder_texts(gone, row.kind, row.data)
+        return placeholder_texts(erasure, row.kind, row.data)
 
 
 def read_texts(connection: Connection, page: Sequence[EventRow], *, whole: bool = True) -> EventTexts:
@@ -164,16 +150,18 @@ def read_texts(connection: Connection, page: Sequence[EventRow], *, whole: bool 
 
     `whole`: they are all events of their runs, so that erasures are among them.
     """
-    told = [(row.seq, row.run, row.at, row.data) for row in page if row.kind == BodiesErased.kind]
-    gone = last_erasures(told) if whole else read_erasures(connection, {row.run for row in page})
-    kept = [row for row in page if row.run not in gone or row.seq > gone[row.run].seq]
-    found = read_bodies(connection, (key for row in kept for key in body_references(row.kind, row.data).values()))
-    for row in kept:
-        for key in body_references(row.kind, row.data).values():
-            if key not in found or body_hash(found[key]) != key:
-                fate = "changed" if key in found else "missing"
-                raise JournalTampered(f"event {row.seq} of run {row.run}: a text of it ({key[:12]}…) is {fate}")
-    return EventTexts({key: body_text(body) for key, body in found.items()}, gone)
+    if whole:
+        erasures = _last_erasures(row for row in page if row.kind == BodiesErased.kind)
+    else:
+        erasures = read_erasures(connection, (row.run for row in page))
+    unerased = [row for row in page if row.run not in erasures or row.seq > erasures[row.run].seq]
+    references = [(row, key) for row in unerased for key in body_references(row.kind, row.data).values()]
+    bodies = read_bodies(connection, (key for _, key in references))
+    for row, key in references:
+        if key not in bodies or body_hash(bodies[key]) != key:
+            fate = "changed" if key in bodies else "missing"
+            raise JournalTampered(f"event {row.seq} of run {row.run}: a text of it ({key[:12]}…) is {fate}")
+    return EventTexts({key: body_text(body) for key, body in bodies.items()}, erasures)
 
 
 def read_events(connection: Connection, run: str) -> tuple[Event, ...]:
@@ -181,21 +169,20 @@ def read_events(connection: Connection, run: str) -> tuple[Event, ...]:
     page = event_rows(connection, EVENTS.c.run == run)
     if not page:
         raise UnknownRun(f"no run {run} in this journal")
-    told = read_texts(connection, page)
-    return tuple(decode_event(row.kind, row.run, row.at, row.data, told.of(row)) for row in page)
+    texts = read_texts(connection, page)
+    return tuple(decode_event(row.kind, row.run, row.at, row.data, texts.of(row)) for row in page)
 
 
 def export_lines(connection: Connection, after: int, run: str | None, limit: int) -> list[tuple[int, str]]:
     """Return up to `limit` events after a place, of one run or of all, each as its place and one line of JSON."""
     where = [EVENTS.c.seq > after, *([EVENTS.c.run == run] if run is not None else [])]
     page = event_rows(connection, *where, limit=limit)
-    told = read_texts(connection, page, whole=False)
-    return [(row.seq, _export_line(row, told.of(row))) for row in page]
-
-
-def _export_line(row: EventRow, texts: Mapping[str, str]) -> str:
-    told = {name: texts[key] for name, key in body_references(row.kind, row.data).items()}
-    return json.dumps({**row._asdict(), "data": {**json.loads(row.data), **told}})
+    texts, lines = read_texts(connection, page, whole=False), []
+    for row in page:
+        own = texts.of(row)
+        in_place = {name: own[key] for name, key in body_references(row.kind, row.data).items()}
+        lines.append((row.seq, json.dumps({**row._asdict(), "data": {**json.loads(row.data), **in_place}})))
+    return lines
 
 
 _RUNS_AT_ONCE = 100
@@ -205,9 +192,9 @@ _LIFECYCLE_KINDS = tuple(kind.kind for kind in (RunStarted, RunPaused, RunResume
 
 @dataclass(frozen=True, slots=True)
 class RunOverview:
-    """A run in a list. `started_at` is Unix time; `prompt` its first words; `dollars` None: nobody can say.
+    """A run in a list. `started_at` is Unix time, `prompt` its first words; `dollars` None: the cost is unknown.
 
-    `uncertain` is what may have been used besides.
+    `uncertain` is what may have been used as well.
     """
 
     id: str
@@ -222,7 +209,7 @@ class RunOverview:
 
     @classmethod
     def of(cls, run: Run) -> "RunOverview":
-        """Return the summary of a run; its child runs' costs are in theirs."""
+        """Return the overview of a run; its child runs' costs are in theirs."""
         begun, charged = run.started, run.charged
         words = " ".join(begun.prompt.split())
         prompt = words if len(words) <= _EXCERPT else words[: _EXCERPT - 1] + "…"
@@ -232,22 +219,22 @@ class RunOverview:
 
 def newest_runs(connection: Connection, limit: int, status: RunStatus | None) -> tuple[RunOverview, ...]:
     """Return the runs that began last, newest first, all or those of a status."""
-    found: list[str] = []
+    runs: list[str] = []
     statement = select(EVENTS.c.seq, EVENTS.c.run).where(STARTED).order_by(EVENTS.c.seq.desc()).limit(_RUNS_AT_ONCE)
     page = connection.execute(statement).all()
-    while page and len(found) < limit:
+    while page and len(runs) < limit:
         names = [row.run for row in page]
-        found += names if status is None else _of_status(connection, names, status)
+        if status is not None:
+            rows = _by_run(event_rows(connection, EVENTS.c.run.in_(names), EVENTS.c.kind.in_(_LIFECYCLE_KINDS)))
+            names = [name for name in names if _fold(map(_without_texts, rows[name])).status is status]
+        runs += names
         page = connection.execute(statement.where(EVENTS.c.seq < page[-1].seq)).all()
-    return _summaries(connection, found[:limit])
+    return _overviews(connection, runs[:limit])
 
 
 def child_runs(connection: Connection, run: str) -> tuple[RunOverview, ...]:
-    """Return a run's child runs, oldest first; UnknownRun when there is no such run.
-
-    A child begins while its parent is performed, so only what began between the parent's ends is looked through.
-    """
-    return _summaries(connection, child_run_ids(connection, run))
+    """Return a run's child runs, oldest first; UnknownRun when there is no such run."""
+    return _overviews(connection, child_run_ids(connection, run))
 
 
 def child_run_ids(connection: Connection, run: str) -> list[str]:
@@ -255,6 +242,7 @@ def child_run_ids(connection: Connection, run: str) -> list[str]:
     own = event_rows(connection, EVENTS.c.run == run)
     if not own:
         raise UnknownRun(f"no run {run} in this journal")
+    # A child begins while its parent is performed: only runs that began between the parent's ends are searched.
     where: list[ColumnElement[bool]] = [STARTED, EVENTS.c.seq > own[0].seq]
     if own[-1].kind == RunFinished.kind:
         where.append(EVENTS.c.seq < own[-1].seq)
@@ -262,22 +250,16 @@ def child_run_ids(connection: Connection, run: str) -> list[str]:
     return [each.run for each in begun if isinstance(each, RunStarted) and each.parent == run]
 
 
-def _of_status(connection: Connection, names: Sequence[str], status: RunStatus) -> list[str]:
-    course = _by_run(event_rows(connection, EVENTS.c.run.in_(names), EVENTS.c.kind.in_(_LIFECYCLE_KINDS)))
-    return [name for name in names if _fold(_without_texts(row) for row in course[name]).status is status]
-
-
-def _summaries(connection: Connection, names: Sequence[str]) -> tuple[RunOverview, ...]:
-    found = []
+def _overviews(connection: Connection, names: Sequence[str]) -> tuple[RunOverview, ...]:
+    overviews = []
     for start in range(0, len(names), _RUNS_AT_ONCE):
         some = names[start : start + _RUNS_AT_ONCE]
         page = event_rows(connection, EVENTS.c.run.in_(some))
-        told = read_texts(connection, page)
-        runs = _by_run(page)
+        texts, rows = read_texts(connection, page), _by_run(page)
         for name in some:
-            events = (decode_event(row.kind, row.run, row.at, row.data, told.of(row)) for row in runs[name])
-            found.append(RunOverview.of(_fold(events)))
-    return tuple(found)
+            events = (decode_event(row.kind, row.run, row.at, row.data, texts.of(row)) for row in rows[name])
+            overviews.append(RunOverview.of(_fold(events)))
+    return tuple(overviews)
 
 
 def _by_run(page: Iterable[EventRow]) -> dict[str, list[EventRow]]:

@@ -30,7 +30,7 @@ from shikisha.journal.drivers import JournalDriver, redacted_url, translate_stor
 
 T = TypeVar("T")
 _WRITING, _READING = "BEGIN IMMEDIATE", "BEGIN"
-_BESIDE = ("-wal", "-shm")  # the log, and the index of it
+_SIDE_FILES = ("-wal", "-shm")  # the log, and the index of it
 
 
 @asynccontextmanager
@@ -54,15 +54,17 @@ def migrate(url: URL, patience: float, work: Callable[[Connection], None]) -> No
     """Do this work with the write lock held, all of it or nothing."""
     engine = _engine(url, patience, _WRITING)
     try:
-        with translate_store_errors(redacted_url(url)):
-            _transact(engine, work)
+        with translate_store_errors(redacted_url(url)), engine.begin() as connection:
+            work(connection)
     finally:
         engine.dispose()
 
 
 class _HeldConnection:
-    """An engine's connection, held by the one thread that uses it: taking it from a pool each time costs as much as a
-    small commit. A transaction that fails lets go of it, and the next one begins with a fresh one."""
+    """An engine's connection, held by the one thread that uses it; a failed transaction replaces it.
+
+    Taking it from a pool each time costs as much as a small commit.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -104,23 +106,18 @@ class _SQLiteDriver:
     async def read(self, work: Callable[[Connection], T]) -> T:
         return await self._run(self._reader, work)
 
-    async def scour(self) -> bool:
+    async def purge_deleted(self) -> bool:
         held, thread = self._writer
         with translate_store_errors(self._where):
             try:
                 return await asyncio.get_running_loop().run_in_executor(thread, _empty_log, held)
-            except sqlite3.Error as error:  # beside SQLAlchemy's transactions nobody wraps what the driver raises
+            except sqlite3.Error as error:  # SQLAlchemy wraps the driver's errors only in its own transactions
                 raise JournalUnavailable(f"journal {self._where}: {error}") from error
 
     async def _run(self, where: tuple[_HeldConnection, ThreadPoolExecutor], work: Callable[[Connection], T]) -> T:
         held, thread = where
         with translate_store_errors(self._where):
             return await asyncio.get_running_loop().run_in_executor(thread, held.transact, work)
-
-
-def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:
-    with engine.begin() as connection:
-        return work(connection)
 
 
 def _empty_log(held: _HeldConnection) -> bool:
@@ -146,17 +143,17 @@ def _keep_wal(cursor: DBAPICursor, patience: float) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
                 raise
-        time.sleep(0.005)
+        time.sleep(0.005)  # SQLite's own busy handler is not asked for this statement
 
 
 def _writable(url: URL) -> bool:
-    """Whether this process may write the file, and the files that SQLite keeps beside it; one that is absent it may."""
+    """Whether this process may write the file, or create it, and the files that SQLite keeps next to it."""
     path = Path(url.database or "")
     if not path.exists():
         return True
-    beside = [path.with_name(path.name + end) for end in _BESIDE]
-    kept = all(each.exists() and _may_write(each) for each in beside)
-    return _may_write(path) and (kept or _may_write(path.parent))
+    side_files = [path.with_name(path.name + suffix) for suffix in _SIDE_FILES]
+    present = all(each.exists() and _may_write(each) for each in side_files)
+    return _may_write(path) and (present or _may_write(path.parent))
 
 
 def _may_write(path: Path) -> bool:
@@ -165,14 +162,14 @@ def _may_write(path: Path) -> bool:
 
 @contextmanager
 def _readable(url: URL, patience: float) -> Iterator[URL]:
-    """Yield how a file that cannot be written is read with everything that was committed to it.
+    """Yield the URL by which a file that cannot be written is read with everything that was committed to it.
 
-    Where its log stands beside it, somebody may be writing, or the media were taken away from somebody who did: SQLite
-    reads both as far as it can, and otherwise a copy of both is read. Without a log nobody writes, and the file alone
-    is read, though it is in WAL mode, which SQLite would refuse (it wants to make the log).
+    Next to a log, another process may be writing, or its disk was taken away: SQLite reads both files where it can, and
+    otherwise a copy of both is read. Without a log no process writes, and the file alone is read as immutable, because
+    SQLite refuses a file in WAL mode whose log it cannot create.
     """
     path = Path(url.database or "").absolute()
-    log = path.with_name(path.name + _BESIDE[0])
+    log = path.with_name(path.name + _SIDE_FILES[0])
     plain = url.set(database=f"file:{quote(str(path))}", query={"mode": "ro", "uri": "true"})
     if not log.exists() or not log.stat().st_size:
         yield plain.update_query_dict({"immutable": "1"})
@@ -208,7 +205,7 @@ def _engine(url: URL, patience: float, begin: str, *, read_only: bool = False) -
 
     @event.listens_for(engine, "connect")
     def prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
-        connection.isolation_level = None  # transactions begin as we say below
+        connection.isolation_level = None  # transactions begin with the statement below
         with ExitStack() as unless_ready:
             unless_ready.callback(connection.close)
             with closing(connection.cursor()) as cursor:

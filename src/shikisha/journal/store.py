@@ -2,7 +2,7 @@
 
 Invariant 4 rests on it: events are stored in the order added, and `flush` returns once everything added is on disk.
 Reading sees everything added before. Nothing outlives `open_journal`: on leaving, what was added is stored, the writer
-ends and the connections close. Deliberately absent: changing or deleting events; what they said can be erased.
+ends and the connections close. Deliberately absent: changing or deleting events; their texts can be erased.
 """
 
 from asyncio import TaskGroup
@@ -16,7 +16,6 @@ from sqlalchemy import Connection
 from shikisha.core.errors import JournalUnavailable, UnknownRun
 from shikisha.core.events import Event, RunStatus
 from shikisha.journal import queries
-from shikisha.journal import queries as listing
 from shikisha.journal.chain import TransactionWork
 from shikisha.journal.drivers import JournalDriver, parse_store_url, store_module
 from shikisha.journal.erasure import Eraser, ErasureResult
@@ -30,7 +29,7 @@ _PAGE = 200  # events an export holds at a time
 
 
 class Journal:
-    """A Recorder that keeps what it is given. Made by `open_journal`."""
+    """A Recorder that stores its events in a database; `open_journal` returns it."""
 
     def __init__(self, driver: JournalDriver, writer: JournalWriter) -> None:
         self._driver = driver
@@ -47,17 +46,17 @@ class Journal:
         """
         await self._writer.flush()
 
-    def along(self, work: TransactionWork) -> None:
+    def add_work(self, work: TransactionWork) -> None:
         """Have the work done once, in one transaction with the events added around it, by the next commit.
 
-        A flush waits for it as for an event. What may clash says ON CONFLICT: a work that the store refuses for what it
-        says is left out, with a line in the log, so that it does not keep everyone's events from being stored.
+        A flush waits for it as for an event. A statement that may clash needs ON CONFLICT: a work whose statement the
+        store refuses is left out, with a line in the log, so that it does not keep all events from being stored.
         """
-        self._writer.along(work)
+        self._writer.add_work(work)
 
-    def on_cut(self, hook: Callable[[], Iterable[TransactionWork]]) -> None:
-        """Ask the hook for works as each batch is cut, and at the end: for sums that grow between commits."""
-        self._writer.on_cut(hook)
+    def on_batch(self, hook: Callable[[], Iterable[TransactionWork]]) -> None:
+        """Ask the hook for works with each batch, and at the end: for sums that grow between commits."""
+        self._writer.on_batch(hook)
 
     @property
     def left(self) -> int:
@@ -65,9 +64,9 @@ class Journal:
         return self._writer.left
 
     def admit(self, fence: TransactionWork, on_expelled: Callable[[], None]) -> None:
-        """Ask the fence in each transaction of events; it raises Expelled when this process may write no more.
+        """Call the fence in each transaction of events; it raises ServerFenced when this process may write no more.
 
-        Then `on_expelled` is called before anyone who waits is answered, and nothing is taken until the next `admit`.
+        Then `on_expelled` is called before any flush is answered, and nothing is accepted until the next `admit`.
         """
         self._writer.admit(fence, on_expelled)
 
@@ -87,12 +86,12 @@ class Journal:
     async def runs(self, *, limit: int = 20, status: RunStatus | None = None) -> tuple[RunOverview, ...]:
         """Return the runs that began last, newest first, all or those of a status."""
         await self.flush()
-        return await self._driver.read(partial(listing.newest_runs, limit=limit, status=status))
+        return await self._driver.read(partial(queries.newest_runs, limit=limit, status=status))
 
     async def children(self, run: str) -> tuple[RunOverview, ...]:
         """Return the child runs of a run, oldest first; UnknownRun when there is no such run."""
         await self.flush()
-        return await self._driver.read(partial(listing.child_runs, run=run))
+        return await self._driver.read(partial(queries.child_runs, run=run))
 
     async def verify(self, expect: str | None = None) -> Verification:
         """Check every event and text against the hash chain, and that a hash noted earlier is in it."""
@@ -108,21 +107,21 @@ class Journal:
         *,
         actor: str,
         why: str = "",
-        along: Callable[[Connection, Sequence[str]], None] | None = None,
+        hook: Callable[[Connection, Sequence[str]], None] | None = None,
     ) -> ErasureResult:
         """Erase every text of these runs and their child runs; the events stay, and one more in each says so.
 
-        A text that another run has too stays until that is erased, and is not shown for these. Nothing is added to
-        these runs meanwhile: end them first. `along` is done in the same transaction and may refuse by raising.
+        A text that another run has too stays until that is erased, and is not shown for these. Nothing may be added to
+        these runs meanwhile: end them first. `hook` is called in the same transaction and may refuse by raising.
         Raises UnknownRun, with nothing done, when there is no such run.
         """
         await self.flush()
-        eraser = Eraser(tuple(runs), actor, why, along)
+        eraser = Eraser(tuple(runs), actor, why, hook)
         while not await self._driver.read(eraser.survey):
             pass
-        gone = await self._driver.write(eraser.erase)
-        await self._driver.scour()
-        return gone
+        result = await self._driver.write(eraser.erase)
+        await self._driver.purge_deleted()
+        return result
 
     async def export(self, run: str | None = None) -> AsyncIterator[str]:
         """Yield the events of one run or of all as lines of JSON, texts in place; UnknownRun when there are none."""

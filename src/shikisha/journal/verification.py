@@ -1,9 +1,9 @@
 """Whether a journal is still what was written: every row, its place, its texts, and where the chain ends.
 
-Invariant: a changed, cut, inserted or reordered row and a changed or missing text is found and named by its place; a
-text that is missing because its run was erased later, as the chain says, is counted and is no problem. One
-thing the store alone cannot show: that someone rewrote the chain from some place to its end, or cut its end and moved
-the head. A head noted elsewhere earlier (`expect`) does. Deliberately absent: repair.
+Invariant: a changed, cut, inserted or reordered row and a changed or missing text is found and named by its place. A
+text that is missing because its run was erased later, as the chain says, is counted and is no problem. One thing the
+store alone cannot show: that a writer rewrote the chain from some place to its end, or cut its end and moved the head.
+A head noted elsewhere earlier (`expect`) shows it. Deliberately absent: repair.
 """
 
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ from shikisha.journal.codec import body_hash, body_references, canonical_tail
 from shikisha.journal.queries import EventRow, event_rows, read_bodies
 from shikisha.journal.schema import EVENTS, HEAD
 
-_AT_ONCE = 500
-_ENOUGH = 100  # problems, after which no more are looked for
+_PAGE = 500  # events checked in one transaction, so that writers of PostgreSQL need not keep old rows for long
+_ENOUGH = 100  # problems: a chain that is broken in a hundred places is not worth a longer list
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ChainProblem:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was found: how many events were read, the chain's last hash (note it elsewhere), and what is wrong.
+    """The result: how many events were read, the chain's last hash (note it elsewhere), and what is wrong.
 
     `erased` are places where a text was, in runs that were erased.
     """
@@ -66,10 +66,11 @@ class ChainAudit:
         """Check one page of events, or the end of the chain when there are no more; return whether that was all."""
         heads = connection.execute(select(HEAD.c.count, HEAD.c.hash)).all()  # before the events, or it might be ahead
         where = [] if self._last is None else [EVENTS.c.seq > self._last]
-        page = event_rows(connection, *where, limit=_AT_ONCE)
+        page = event_rows(connection, *where, limit=_PAGE)
         if not page:
             self._check_end([(count, last) for count, last in heads])
-            self._check_missing()
+            for seq, key in (each for run in self._missing.values() for each in run):
+                self._report(seq, f"a text of it ({key[:12]}…) is missing")
             return True
         for row in page:
             self._check_row(row)
@@ -85,12 +86,12 @@ class ChainAudit:
         if row.seq == self.next:
             written = chain_hash(self.hash, row.seq, canonical_tail(str(row.run), str(row.kind), row.at, str(row.data)))
             if written != row.hash:
-                self._found(row.seq, "it is not what was written, or not where it was written")
+                self._report(row.seq, "it is not what was written, or not where it was written")
         elif row.seq > self.next:
             gone = f"event {self.next} is" if row.seq == self.next + 1 else f"events {self.next} to {row.seq - 1} are"
-            self._found(row.seq, f"{gone} missing before it")
+            self._report(row.seq, f"{gone} missing before it")
         else:
-            self._found(row.seq, "no event was ever written in this place")
+            self._report(row.seq, "no event was ever written in this place")
         self._last, self.next, self.hash, self.count = row.seq, row.seq + 1, str(row.hash), self.count + 1
         if self.hash == self.expect:
             self.expect = None
@@ -100,32 +101,26 @@ class ChainAudit:
         found = read_bodies(connection, (key for _, key in referred if key))
         wrong = {key for key, body in found.items() if body_hash(body) != key}
         for row, key in referred:
-            if not key:
-                self._excuse(row)
+            if not key:  # the event itself: an erasure says that what is missing of the run so far is as it should be
+                if row.kind == BodiesErased.kind:
+                    self.erased += len(self._missing.pop(str(row.run), ()))
             elif key not in found:
                 self._missing.setdefault(str(row.run), []).append((row.seq, key))
             elif key in wrong:
-                self._found(row.seq, f"a text of it ({key[:12]}…) is not what was written")
-
-    def _excuse(self, row: EventRow) -> None:
-        """Where this says that its run was erased, what was missing of the run until here is as it should be."""
-        if row.kind == BodiesErased.kind:
-            self.erased += len(self._missing.pop(str(row.run), ()))
-
-    def _check_missing(self) -> None:
-        for seq, key in (each for run in self._missing.values() for each in run):
-            self._found(seq, f"a text of it ({key[:12]}…) is missing")
+                self._report(row.seq, f"a text of it ({key[:12]}…) is not what was written")
 
     def _check_end(self, heads: list[tuple[int, str]]) -> None:
         if len(heads) != 1:
-            self._found(None, f"there is one row that says where the chain ends, not {len(heads)}")
+            self._report(None, f"there is one row that says where the chain ends, not {len(heads)}")
         elif heads[0] != (self.next, self.hash):
             count, last = heads[0]
-            self._found(None, f"the chain should end after {count} events with {last[:12]}…; it ends after {self.next}")
+            self._report(
+                None, f"the chain should end after {count} events with {last[:12]}…; it ends after {self.next}"
+            )
         if self.expect not in {None, GENESIS}:
-            self._found(
+            self._report(
                 None, f"the hash noted earlier ({self.expect}) is nowhere in the chain: it was cut or rewritten"
             )
 
-    def _found(self, seq: int | None, what: str) -> None:
+    def _report(self, seq: int | None, what: str) -> None:
         self.problems.append(ChainProblem(seq, what))

@@ -1,12 +1,12 @@
 """Group commit: one task that stores what many runs add, a batch at a time.
 
 Invariant: events are stored in the order they were added, in whole batches, and a `flush` returns when, and only when,
-everything added before it is durable. Works (`along`, `on_cut`) are done in the transaction of the events around them,
-once. When the store does not take a batch, everyone who waits is told so; the events
-are kept, in order, and the next flush tries them again first, so that a full disk or a lock loses nothing and needs no
-restart. What is kept so is bounded: beyond it new runs are refused as they begin. A writer whose fence says that its
-process was taken for dead stores nothing more, and tells those who are to stop before it tells anyone. Deliberately
-absent: retries by the clock (the store's own patience is the only waiting) and queues per run.
+everything added before it is durable. Works (`add_work`, `on_batch`) are done in the transaction of the events around
+them, once. When the store does not take a batch, every waiting flush fails; the events are kept, in order, and the next
+flush tries them again first, so that a full disk or a lock loses nothing and needs no restart. What is kept so is
+bounded: beyond it new runs are refused as they begin. A writer whose fence says that its process was taken for dead
+stores nothing more, and stops that process's runs before it answers any flush. Deliberately absent: retries by the
+clock (the store's own patience is the only waiting) and queues per run.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from shikisha.journal.chain import EventBatch, TransactionWork
 from shikisha.journal.codec import EncodedEvent, encode_event
 from shikisha.journal.drivers import JournalDriver
 
-LINGER = 0.002  # seconds from a crowd's commit to the next: 2 ms later, for a quarter of the CPU an event costs
-CROWD_SIZE = 8  # events in a batch: as many come from several runs, and more are about to
-MAX_WAITING_EVENTS = 10_000  # events that may wait for a store which takes none, before new runs are refused
+LINGER = 0.002  # seconds from a full batch's commit to the next: 2 ms later, for a quarter of an event's CPU time
+CROWD_SIZE = 8  # events in a batch: so many come from several runs, and more will follow at once
+MAX_WAITING_EVENTS = 10_000  # events that may wait for an unavailable store before new runs are refused
 
 
 class JournalWriter:
-    """The events that are not durable yet, those who wait for them, and the task (`run`) that stores them."""
+    """The events that are not durable yet, the flushes that wait for them, and the task (`run`) that stores them."""
 
     def __init__(self, driver: JournalDriver) -> None:
         self._driver = driver
@@ -59,18 +59,18 @@ class JournalWriter:
         self._pending.append(encode_event(event))
         self._added += 1
 
-    def along(self, work: TransactionWork) -> None:
+    def add_work(self, work: TransactionWork) -> None:
         """Have the work done in the transaction of the events added around it, by the next commit."""
         self._check_open()
         self._works.append(work)
         self._added += 1
 
-    def on_cut(self, hook: Callable[[], Iterable[TransactionWork]]) -> None:
-        """Ask the hook, whenever a batch is cut and as the writer ends, for works that are to go with it."""
+    def on_batch(self, hook: Callable[[], Iterable[TransactionWork]]) -> None:
+        """Ask the hook for works to go with each batch, and once more as the writer ends."""
         self._hooks.append(hook)
 
     def admit(self, fence: TransactionWork, on_expelled: Callable[[], None]) -> None:
-        """Ask the fence in every transaction; what it raises (Expelled) ends all writing, until someone is admitted."""
+        """Call the fence in every transaction; its ServerFenced ends all writing until the next `admit`."""
         self._fence, self._on_expelled = fence, on_expelled
         if isinstance(self._failure, ServerFenced):
             self._failure = None
@@ -110,7 +110,7 @@ class JournalWriter:
             self._answer(self._added, self._failure or JournalUnavailable("the journal is closed"))
 
     async def _store_next(self) -> int:
-        """Store the batch that was kept, or else all that is pending; answer who waits. Return how many were stored."""
+        """Store the batch that was kept, or else all that is pending, answer flushes; return how many were stored."""
         if isinstance(self._failure, ServerFenced):
             return 0
         if self._batch is None:
@@ -118,7 +118,12 @@ class JournalWriter:
         count = len(self._batch.entries) + len(self._batch.works)
         try:
             if count:
-                await self._write(self._batch)
+                try:
+                    await self._driver.write(self._batch.append)
+                except JournalUnavailable as error:
+                    if not self._batch.may_leave_out(error):
+                        raise
+                    await self._driver.write(self._batch.append)
         except ServerFenced as error:
             self._expel(error)
             return 0
@@ -133,14 +138,6 @@ class JournalWriter:
             self._wake.set()
         return count
 
-    async def _write(self, batch: EventBatch) -> None:
-        try:
-            await self._driver.write(batch.append)
-        except JournalUnavailable as error:
-            if not batch.may_leave_out(error):
-                raise
-            await self._driver.write(batch.append)
-
     def _cut(self) -> EventBatch:
         more = [work for hook in self._hooks for work in hook()]
         self._added += len(more)
@@ -150,7 +147,7 @@ class JournalWriter:
         return batch
 
     def _expel(self, error: ServerFenced) -> None:
-        """Drop everything; tell those who are to stop, and only then those who wait."""
+        """Drop everything; stop this process's runs, and only then answer the flushes."""
         self._failure, self._batch, self._pending, self._works = error, None, [], []
         self._durable = self._added
         if self._on_expelled is not None:
@@ -160,7 +157,7 @@ class JournalWriter:
     def _answer(self, until: int, failure: JournalUnavailable | None = None) -> None:
         while self._waiting and self._waiting[0][0] <= until:
             waiter = self._waiting.popleft()[1]
-            if waiter.done():  # cancelled: whoever waited has gone
+            if waiter.done():  # its flush was cancelled
                 continue
             if failure is None:
                 waiter.set_result(None)

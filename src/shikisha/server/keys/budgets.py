@@ -120,7 +120,7 @@ class KeyBudgets:
         self._rates: dict[str, RequestRate] = {}
         self._touched: dict[str, float] = {}
         self._changed: dict[str, KeyAccount] = {}
-        journal.on_cut(self._cut)
+        journal.on_batch(self._cut)
 
     async def admit(self, principal: Principal) -> "RunKeyBudget":
         """Return the budget for a new run of this key; KeyLimitReached when it may not start one now.

@@ -240,12 +240,12 @@ def count_usage(connection: Connection, member: str, used: Mapping[tuple[str, st
     """Count what a member used so far of each key on each day, from the beginning of its grant on."""
     for (key, day), portion in sorted(used.items()):
         mine = {"of_key": key, "of_day": day, "of_member": member}
-        row = _SELECT_USED.one(connection, mine)
+        row = _SELECT_USED.first(connection, mine)
         if row is None:
             _open_account(connection, key, day, member)
         before = NO_AMOUNT if row is None else BudgetAmount(*cast("tuple[int, int, int]", row))
         if portion != before:
-            _UPDATE_USED.say(
+            _UPDATE_USED.execute(
                 connection, [{**mine, **{f"now_{name}": value for name, value in portion._asdict().items()}}]
             )
             _add_spend(connection, key, day, portion.minus(before))
@@ -316,7 +316,7 @@ def _spent_by_day(connection: Connection, requested: GrantRequest) -> dict[str, 
 def _add_spend(connection: Connection, key: str, day: str, more: BudgetAmount) -> None:
     """Add to what was used on a day, and in all."""
     added = {f"more_{name}": value for name, value in more._asdict().items()}
-    _ADD_SPEND.say(connection, [{"of_key": key, "of_day": day, **added}])
+    _ADD_SPEND.execute(connection, [{"of_key": key, "of_day": day, **added}])
 
 
 def _open_account(connection: Connection, key: str, day: str, member: str) -> None:

@@ -188,7 +188,7 @@ _MAX_IN_LIST = 500  # values in an IN list
 def add_once(me: ServerMember, row: Mapping[str, object], connection: Connection) -> None:
     """Add a run under its idempotency key; Conflict when another run has the key."""
     me.fence(connection)
-    ADD_ROWS.say(connection, [row])
+    ADD_ROWS.execute(connection, [row])
     mine = and_(SERVED.c.key == row["key"], SERVED.c.idempotency == row["idempotency"])
     found = connection.execute(select(SERVED.c.run, SERVED.c.request_hash).where(mine)).one()
     if found.run != row["run"]:

@@ -78,7 +78,7 @@ class ServerMember:
 
     def fence(self, connection: Connection) -> None:
         """Hold the member alive until this transaction ends; Expelled when it is not."""
-        (state,) = _SELECT_STATE.one(connection, {"member": self.id}) or (None,)
+        (state,) = _SELECT_STATE.first(connection, {"member": self.id}) or (None,)
         self._check(state)
 
     def _check(self, state: object) -> None:

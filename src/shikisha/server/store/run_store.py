@@ -82,7 +82,7 @@ class RunStore:
         self.expelled = False
         self._left: set[str] | None = None  # by us while a claim is under way: it may still have seen them as open
         self._on_expelled: list[Callable[[], None]] = []
-        journal.on_cut(self._seal)
+        journal.on_batch(self._seal)
 
     def on_expelled(self, told: Callable[[], None]) -> None:
         """Register a callback for when this server is declared dead; it runs before waiters of the journal learn it.
@@ -185,7 +185,7 @@ class RunStore:
                 return True
             self._tried = None
             if run in self._ours:
-                self._journal.along(partial(blame.clear_suspicion, me=self.member.id, run=run))
+                self._journal.add_work(partial(blame.clear_suspicion, me=self.member.id, run=run))
         return False
 
     async def unannounced(self) -> tuple[ServedRun, ...]:
@@ -226,7 +226,7 @@ class RunStore:
 
     def free(self, run: str) -> None:
         """Take its idempotency key from a run that was never acknowledged, with the next commit."""
-        self._journal.along(partial(claims.free_idempotency_key, run=run))
+        self._journal.add_work(partial(claims.free_idempotency_key, run=run))
 
     async def stopped(self) -> tuple[str, ...]:
         """Return the runs to be stopped: open ones of this server, and those that wait by now."""
@@ -243,7 +243,7 @@ class RunStore:
 
         StillOpen when one of them is being performed: cancel it first. UnknownRun when one was never there.
         """
-        return await self._journal.erase(runs, actor=actor, why=why, along=partial(blank_rows, self.member))
+        return await self._journal.erase(runs, actor=actor, why=why, hook=partial(blank_rows, self.member))
 
     async def sweep(self, asked: RunFilter, *, actor: str, why: str = "") -> ErasureResult:
         """Erase what is asked for, the oldest first and up to `limit` runs; open runs are left alone.
@@ -261,7 +261,7 @@ class RunStore:
             if not await self._journal.write(self.member.renew):
                 self._trusting = time.monotonic() + self.member.lease
         except ServerFenced:
-            self._journal.along(_do_nothing)  # with it the journal's writer learns it, and tells who is to stop
+            self._journal.add_work(_do_nothing)  # with it the journal's writer learns it, and tells who is to stop
         await self._journal.flush()
 
     async def join(self) -> None:
@@ -276,7 +276,7 @@ class RunStore:
     async def leave(self) -> None:
         """Be a member no longer, once all that was added is stored; our open runs may be claimed at once."""
         with suppress(JournalUnavailable):  # the lease runs out by itself; what is left is stored as the journal closes
-            self._journal.along(self.member.leave)
+            self._journal.add_work(self.member.leave)
             await self._journal.flush()
 
     async def _one(self, *where: ColumnElement[bool]) -> ServedRun | None:
@@ -289,7 +289,7 @@ class RunStore:
     def _saying(self) -> RowChanges:
         if self._marks is None:
             said = RowChanges()
-            self._journal.along(said)
+            self._journal.add_work(said)
             self._marks = said
         return self._marks
 

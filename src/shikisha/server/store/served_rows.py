@@ -157,7 +157,7 @@ class RowChanges:
     def __call__(self, connection: Connection) -> None:
         """Write all changes, sorted by run, so that two servers cannot deadlock."""
         if self.rows:
-            ADD_ROWS.say(connection, self.rows)
+            ADD_ROWS.execute(connection, self.rows)
         both = self.states.keys() & self.figures.keys()  # a run's end says both, and one statement is half of two
         whole = {run: self.states[run] | self.figures[run] for run in both}
         rest = [{run: row for run, row in part.items() if run not in both} for part in (self.states, self.figures)]
@@ -165,7 +165,7 @@ class RowChanges:
             (_STATE_COLUMNS + _FIGURE_COLUMNS, _STATE_COLUMNS, _FIGURE_COLUMNS), (whole, *rest), strict=True
         ):
             if said:
-                _UPDATES[names].say(connection, [said[run] for run in sorted(said)])
+                _UPDATES[names].execute(connection, [said[run] for run in sorted(said)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -394,4 +394,4 @@ async def test_an_observer_that_breaks_is_said_once_and_breaks_no_run(caplog: py
     run = await engine.run(TASK, checked_pool(), ScriptedConductor([plan_of((0, []), (1, [0]))]), run_id="r1")
     assert run.answer == "long enough"
     said_of_it = [record.getMessage() for record in caplog.records]
-    assert said_of_it == ["telemetry: OSError; spans may be missing (said once)"]
+    assert said_of_it == ["telemetry: OSError; spans may be missing (logged once)"]

@@ -1,12 +1,9 @@
-"""A run's explanation as frozen data: rounds, steps, calls, checks and questions, with the why of each in words.
+"""Why a run went as it did, as frozen data made from a folded run: rounds, steps, calls, checks and questions.
 
-Steps, rounds and attempts count from 0; a fault is its kind and message in one text. Deliberately absent: how it is
-made from events (`tell`) and how it is written down for people (`text`).
-
-From a folded run to its explanation.
-
-Invariant: everything is read off the events; nothing is looked up elsewhere or guessed, so an old run is explained the
-same way for ever, and where a journal ends in the middle, so does the explanation. Deliberately absent: judgement.
+Steps, rounds and attempts count from 0; a fault is its kind and message in one text. Invariant: everything is read off
+the events; nothing is looked up elsewhere or guessed, so an old run is always explained the same way, and where a
+journal ends in the middle, so does the explanation. Deliberately absent: judgement, and how it is written down for
+people (`text_report`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,8 +18,6 @@ from shikisha.core.events import (
     EffectUndone,
     GradeMark,
     OnCheckFailure,
-    QuestionAnswered,
-    QuestionAsked,
     QuestionKind,
     RunStatus,
 )
@@ -35,10 +30,9 @@ from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
 class CallExplanation:
     """One call to a worker, and `why` it was made, in words.
 
-    `ended` False: its outcome is not in the journal. `fault` is why it has no answer, `answer` what it gave.
-    `dollars` None: nobody can say; `uncertain_…` is what it may have used besides. `understated`: the worker said that
-    it used less than can be true, and `tokens` are an estimate. `view` is the hash of what the worker was shown;
-    `child` the run that the call was.
+    `ended` False: its outcome is not in the journal. `fault` is why it has no answer. `dollars` None: the cost is
+    unknown; `uncertain_…` is what it may have used as well. `understated`: the worker reported less use than can be
+    true, and `tokens` are an estimate. `view` is the hash of what the worker saw; `child` the run that the call was.
     """
 
     attempt: int
@@ -64,7 +58,7 @@ class CallExplanation:
 
 @dataclass(frozen=True, slots=True)
 class GrantedStepExplanation:
-    """An earlier step that the worker was shown: its subtask, and its answer or why it has none."""
+    """An earlier step that the worker saw: its subtask, and its answer or why it has none."""
 
     step: int
     subtask: str
@@ -85,7 +79,7 @@ class CheckExplanation:
 
 @dataclass(frozen=True, slots=True)
 class QuestionExplanation:
-    """A question to a person; `approved` None: nobody has answered. `actor` is who did, `via` how it reached us.
+    """A question to a person; `approved` None: it is not answered. `actor` answered, `via` this way.
 
     `expires` is the Unix time after which a yes is none; 0: never.
     """
@@ -103,7 +97,7 @@ class QuestionExplanation:
 
 @dataclass(frozen=True, slots=True)
 class StepExplanation:
-    """A step: whom the plan names, what they were shown and what not, what was tried, what it came to.
+    """A step: the worker that the plan names, what it saw (`seen`) and what not, the calls made, and the result.
 
     `withheld` are the plan's earlier steps that the access list does not grant. `worker` gave the result.
     """
@@ -138,7 +132,7 @@ class RoundExplanation:
 
     `shape` None: no plan is in the journal. `calls` and `questions` are those of the planning. `keeps` is the round
     whose answer an empty plan ships (None: the latest), `propensity` the probability with which the plan was drawn
-    (None: without chance), `beside` what others would have proposed.
+    (None: it was not drawn), `beside` what others would have proposed.
     """
 
     round: int
@@ -176,7 +170,7 @@ class GradeExplanation:
 
 @dataclass(frozen=True, slots=True)
 class EffectExplanation:
-    """What became of a call's effect in a rollback that `actor` wanted: undone, or kept and why."""
+    """The outcome for a call's effect in a rollback that `actor` ordered: undone, or kept and why."""
 
     call: str
     worker: str
@@ -190,7 +184,7 @@ class EffectExplanation:
 class RunTotals:
     """Sums over a run. `seconds` are those in which it was performed; a child run counts with the call that it was.
 
-    `uncertain_…` is what calls may have used whose outcome nobody knows, and in no other figure.
+    `uncertain_…` is what calls of unknown outcome may have used; no other figure contains it.
     """
 
     rounds: int
@@ -207,10 +201,10 @@ class RunTotals:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A run, explained. `substitutions` says, a line each, where another than the planned one acted.
+    """A run, explained. `substitutions` has a line for each stand-in.
 
-    `conversation` is what was said before the prompt, a line a turn; `attached` names what belongs to the prompt.
-    `reward` None: it was given none. `changed_by` is the person who changed the answer in review.
+    `conversation` has the messages before the prompt, a line each; `attached` names the prompt's attachments. `reward`
+    None: it was given none. `changed_by` is the person who changed the answer in review.
     """
 
     run: str
@@ -235,7 +229,7 @@ class Explanation:
     attached: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        """Return it as what JSON has: objects, lists, texts, numbers."""
+        """Return it as JSON objects, lists, texts and numbers."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
 
@@ -250,7 +244,7 @@ def _plain(value: object) -> object:
 def explain(run: Run, children: Iterable[Run] = ()) -> Explanation:
     """Explain a run; `children` are its child runs and theirs, in any order."""
     known = {child.id: child for child in children}
-    rounds = tuple(_round(run, turn, known) for turn in run.rounds)
+    rounds = tuple(_round(run, round_, known) for round_ in run.rounds)
     return Explanation(
         run=run.id,
         parent=run.started.parent,
@@ -280,11 +274,11 @@ def explain(run: Run, children: Iterable[Run] = ()) -> Explanation:
     )
 
 
-def _round(run: Run, turn: RoundRecord, known: Mapping[str, Run]) -> RoundExplanation:
-    proposed, plan = turn.proposed, turn.plan
+def _round(run: Run, round_: RoundRecord, known: Mapping[str, Run]) -> RoundExplanation:
+    proposed, plan = round_.proposed, round_.plan
     steps = range(len(plan)) if plan else ()
     return RoundExplanation(
-        round=turn.index,
+        round=round_.index,
         conductor=proposed.conductor if proposed else run.started.conductor,
         substituted=proposed.substituted if proposed else None,
         version=proposed.version if proposed else "",
@@ -292,27 +286,27 @@ def _round(run: Run, turn: RoundRecord, known: Mapping[str, Run]) -> RoundExplan
         text=(proposed.text or proposed.plan) if proposed else "",
         shape=None if plan is None else plan.topology(),
         final=proposed.final if proposed else False,
-        rejected=tuple(RejectedPlan(text.what, text.where, text.text) for text in turn.rejected),
-        calls=_calls(turn.planning, known),
-        questions=_questions(run, turn.planning),
-        steps=tuple(_step(run, turn, plan, index, known) for index in steps if plan),
+        rejected=tuple(RejectedPlan(text.what, text.where, text.text) for text in round_.rejected),
+        calls=tuple(_call(round_.planning, place, known) for place in range(len(round_.planning.attempts))),
+        questions=_questions(run, round_.planning),
+        steps=tuple(_step(run, round_, plan, index, known) for index in steps if plan),
         keeps=proposed.keeps if proposed else None,
         propensity=proposed.propensity if proposed else None,
         beside=dict(proposed.beside) if proposed else {},
     )
 
 
-def _step(run: Run, turn: RoundRecord, plan: Plan, index: int, known: Mapping[str, Run]) -> StepExplanation:
-    planned, record = plan.steps[index], turn.steps.get(index) or StepRecord(index)
+def _step(run: Run, round_: RoundRecord, plan: Plan, index: int, known: Mapping[str, Run]) -> StepExplanation:
+    planned, record = plan.steps[index], round_.steps.get(index) or StepRecord(index)
     result = record.result
     return StepExplanation(
         step=index,
         subtask=planned.subtask,
         ordinal=planned.worker,
         planned=run.started.pool[planned.worker],
-        seen=tuple(_seen_step(turn, plan, earlier) for earlier in planned.access),
+        seen=tuple(_seen_step(round_, plan, earlier) for earlier in planned.access),
         withheld=tuple(earlier for earlier in range(index) if earlier not in planned.access),
-        calls=_calls(record, known),
+        calls=tuple(_call(record, place, known) for place in range(len(record.attempts))),
         checks=tuple(
             CheckExplanation(each.attempt, each.check, each.status, each.reason, each.leads_to)
             for each in record.checks
@@ -325,14 +319,10 @@ def _step(run: Run, turn: RoundRecord, plan: Plan, index: int, known: Mapping[st
     )
 
 
-def _seen_step(turn: RoundRecord, plan: Plan, index: int) -> GrantedStepExplanation:
-    result = turn.results[index]
+def _seen_step(round_: RoundRecord, plan: Plan, index: int) -> GrantedStepExplanation:
+    result = round_.results[index]
     fault = str(result.fault.kind) if result and result.fault else None
     return GrantedStepExplanation(index, plan.steps[index].subtask, result.text if result else None, fault)
-
-
-def _calls(record: StepRecord, known: Mapping[str, Run]) -> tuple[CallExplanation, ...]:
-    return tuple(_call(record, place, known) for place in range(len(record.attempts)))
 
 
 def _call(record: StepRecord, place: int, known: Mapping[str, Run]) -> CallExplanation:
@@ -388,7 +378,7 @@ def _why(record: StepRecord, place: int) -> str:
 
 
 def _cause(record: StepRecord, place: int) -> str:
-    """Say what the last attempt of the same role came to: its fault, or the check that its answer did not pass."""
+    """Return how the last attempt of the same role ended: its fault, or the check that its answer did not pass."""
     role = record.attempts[place].started.role
     earlier = [attempt for attempt in record.attempts[:place] if attempt.started.role is role]
     if not earlier:
@@ -409,21 +399,23 @@ def _fault(attempt: Attempt) -> str | None:
 
 
 def _questions(run: Run, record: StepRecord) -> tuple[QuestionExplanation, ...]:
-    return tuple(_question_explanation(question, run.answers.get(question.question)) for question in record.questions)
-
-
-def _question_explanation(question: QuestionAsked, answer: QuestionAnswered | None) -> QuestionExplanation:
-    return QuestionExplanation(
-        asks=question.asks,
-        worker=question.worker,
-        prompt=question.prompt,
-        approved=answer.approved if answer else None,
-        actor=answer.actor if answer else None,
-        via=answer.via if answer else None,
-        text=answer.text if answer else None,
-        remark=answer.remark if answer else "",
-        expires=question.expires,
-    )
+    explained = []
+    for question in record.questions:
+        answer = run.answers.get(question.question)
+        explained.append(
+            QuestionExplanation(
+                asks=question.asks,
+                worker=question.worker,
+                prompt=question.prompt,
+                approved=answer.approved if answer else None,
+                actor=answer.actor if answer else None,
+                via=answer.via if answer else None,
+                text=answer.text if answer else None,
+                remark=answer.remark if answer else "",
+                expires=question.expires,
+            )
+        )
+    return tuple(explained)
 
 
 def _answered_by(run: Run, rounds: Sequence[RoundExplanation]) -> str | None:
@@ -434,9 +426,10 @@ def _answered_by(run: Run, rounds: Sequence[RoundExplanation]) -> str | None:
 
 
 def _changed_by(run: Run) -> str | None:
-    said, end = run.reviewed, run.reached
-    changed = said is not None and said.approved and end is not None and said.text not in ("", end.answer)
-    return said.actor if said is not None and changed and run.finished is not None else None
+    review, end = run.reviewed, run.reached
+    if review is None or end is None or run.finished is None:
+        return None
+    return review.actor if review.approved and review.text not in ("", end.answer) else None
 
 
 def _effects(run: Run) -> Iterator[EffectExplanation]:
@@ -450,8 +443,8 @@ def _effects(run: Run) -> Iterator[EffectExplanation]:
 def _totals(run: Run) -> RunTotals:
     reasons = [attempt.started.reason for attempt in run.attempts]
     return RunTotals(
-        rounds=sum(turn.plan is not None and len(turn.plan) > 0 for turn in run.rounds),
-        steps=sum(len(turn.plan) for turn in run.rounds if turn.plan),
+        rounds=sum(round_.plan is not None and len(round_.plan) > 0 for round_ in run.rounds),
+        steps=sum(len(round_.plan) for round_ in run.rounds if round_.plan),
         calls=len(reasons),
         retries=reasons.count(AttemptReason.RETRY),
         redone=reasons.count(AttemptReason.REDO),
@@ -464,11 +457,11 @@ def _totals(run: Run) -> RunTotals:
 
 
 def _substitutions(rounds: Iterable[RoundExplanation]) -> Iterator[str]:
-    for turn in rounds:
-        if turn.substituted is not None:
-            yield f"round {turn.round}: {turn.substituted} planned instead of {turn.conductor}"
-        for step in turn.steps:
+    for round_ in rounds:
+        if round_.substituted is not None:
+            yield f"round {round_.round}: {round_.substituted} planned instead of {round_.conductor}"
+        for step in round_.steps:
             for call in step.calls:
                 if call.reason in {AttemptReason.FALLBACK, AttemptReason.ESCALATION}:
-                    place = f"round {turn.round}, step {step.step}"
+                    place = f"round {round_.round}, step {step.step}"
                     yield f"{place}: {call.worker} instead of {call.instead_of}: {call.why}"

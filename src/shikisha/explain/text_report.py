@@ -1,4 +1,4 @@
-"""An explanation as plain text for people, a fact a line, indented by what it belongs to.
+"""An explanation as plain text for people, one fact a line, indented under what it belongs to.
 
 Invariant: what models, tools and people wrote is shortened to one line here; the whole of it is in the explanation's
 JSON. Deliberately absent: colours and width (the command line's business).
@@ -20,7 +20,7 @@ from shikisha.explain.explanation import (
     StepExplanation,
 )
 
-_LONGEST = 160
+_LONGEST = 160  # characters of a text: two lines of a terminal
 
 
 def explain_text(explanation: Explanation) -> str:
@@ -28,56 +28,56 @@ def explain_text(explanation: Explanation) -> str:
     return "\n".join(_run(explanation))
 
 
-def _run(told: Explanation) -> Iterator[str]:
-    yield f"run {told.run}: {told.status}" + (f" ({told.why})" if told.why else "")
-    if told.conversation:
-        yield f"  after {len(told.conversation):,} characters of conversation: …{_short(told.conversation[-_LONGEST:])}"
-    yield f"  task: {_short(told.prompt)}"
-    if told.attached:
-        yield f"  attached: {_short(', '.join(told.attached))}"
-    if told.context:
-        yield f"  context: {_short(told.context)}"
-    yield f"  conductor: {told.conductor}; pool: {', '.join(told.pool)}"
-    if told.answer is not None:
-        yield f"  answer{_by(told)}: {_short(told.answer)}"
-    yield f"  cost: {_totals(told.totals)}"
-    for grade in told.grades:
+def _run(run: Explanation) -> Iterator[str]:
+    yield f"run {run.run}: {run.status}" + (f" ({run.why})" if run.why else "")
+    if run.conversation:
+        yield f"  after {len(run.conversation):,} characters of conversation: …{_short(run.conversation[-_LONGEST:])}"
+    yield f"  task: {_short(run.prompt)}"
+    if run.attached:
+        yield f"  attached: {_short(', '.join(run.attached))}"
+    if run.context:
+        yield f"  context: {_short(run.context)}"
+    yield f"  conductor: {run.conductor}; pool: {', '.join(run.pool)}"
+    if run.answer is not None:
+        yield f"  answer{_by(run)}: {_short(run.answer)}"
+    yield f"  cost: {_totals(run.totals)}"
+    for grade in run.grades:
         yield f"  graded {grade.mark} by {_grader(grade)}" + _because(grade.evidence)
-    if told.reward is not None:
-        parts = "; ".join(f"{name} {value:+g}" for name, value in told.reward.items()) or "nothing"
-        yield f"  reward: {sum(told.reward.values()):g} ({parts})"
-    for substitution in told.substitutions:
+    if run.reward is not None:
+        parts = "; ".join(f"{name} {value:+g}" for name, value in run.reward.items()) or "nothing"
+        yield f"  reward: {sum(run.reward.values()):g} ({parts})"
+    for substitution in run.substitutions:
         yield f"  substituted: {substitution}"
-    for turn in told.rounds:
-        yield from _indented(_round(turn))
-    for effect in told.effects:
+    for round_ in run.rounds:
+        yield from _indented(_round(round_))
+    for effect in run.effects:
         what = f"{effect.by} undid" if effect.undone else f"{effect.by} could not undo"
         yield f"  rolled back by {effect.actor}: {what} {effect.worker}'s call {effect.call}" + _because(effect.why)
-    for child in told.children:
+    for child in run.children:
         yield "  child " + "\n  ".join(_run(child))
 
 
-def _by(told: Explanation) -> str:
-    by = f", by {told.answered_by}" if told.answered_by else ""
-    return f"{by}, changed by {told.changed_by}" if told.changed_by else by
+def _by(run: Explanation) -> str:
+    by = f", by {run.answered_by}" if run.answered_by else ""
+    return f"{by}, changed by {run.changed_by}" if run.changed_by else by
 
 
-def _round(turn: RoundExplanation) -> Iterator[str]:
-    shape = "no plan" if turn.shape is None else f"plan: {turn.shape}"
-    version = f" ({turn.version})" if turn.version else ""
-    kept = "" if turn.keeps is None else f", keeps the answer of round {turn.keeps}"
-    yield f"round {turn.round}, conducted by {turn.substituted or turn.conductor}{version}; {shape}{kept}"
-    if turn.note:
-        yield f"  why: {_short(turn.note)}"
-    if turn.propensity is not None:
-        yield f"  drawn: with probability {turn.propensity:g}"
-    for name, said in turn.beside.items():
-        yield f"  beside: {name} {_short(said)}"
-    for rejected in turn.rejected:
+def _round(round_: RoundExplanation) -> Iterator[str]:
+    shape = "no plan" if round_.shape is None else f"plan: {round_.shape}"
+    version = f" ({round_.version})" if round_.version else ""
+    kept = "" if round_.keeps is None else f", keeps the answer of round {round_.keeps}"
+    yield f"round {round_.round}, conducted by {round_.substituted or round_.conductor}{version}; {shape}{kept}"
+    if round_.note:
+        yield f"  why: {_short(round_.note)}"
+    if round_.propensity is not None:
+        yield f"  drawn: with probability {round_.propensity:g}"
+    for name, statement in round_.beside.items():
+        yield f"  beside: {name} {_short(statement)}"
+    for rejected in round_.rejected:
         yield f"  rejected: {rejected.where}: {rejected.what}: {_short(rejected.text)}"
-    yield from _indented(_calls(turn.calls))
-    yield from _indented(map(_question, turn.questions))
-    for step in turn.steps:
+    yield from _indented(_calls(round_.calls))
+    yield from _indented(map(_question, round_.questions))
+    for step in round_.steps:
         yield from _indented(_step(step))
 
 
@@ -133,12 +133,16 @@ def _question(asked: QuestionExplanation) -> str:
     kind = f"asked a person to {asked.asks}"
     if asked.approved is None:
         return f"{kind}; nobody has answered"
-    said = "yes" if asked.approved else "no"
-    return f"{kind}; {asked.actor} said {said} (via {asked.via})" + _because(asked.text or "") + _because(asked.remark)
+    statement = "yes" if asked.approved else "no"
+    return (
+        f"{kind}; {asked.actor} said {statement} (via {asked.via})"
+        + _because(asked.text or "")
+        + _because(asked.remark)
+    )
 
 
-def _seen(earlier: GrantedStepExplanation) -> str:
-    return f", step {earlier.step}" + (f" (failed: {earlier.fault})" if earlier.fault else "")
+def _seen(granted_step: GrantedStepExplanation) -> str:
+    return f", step {granted_step.step}" + (f" (failed: {granted_step.fault})" if granted_step.fault else "")
 
 
 def _totals(totals: RunTotals) -> str:
@@ -149,7 +153,7 @@ def _totals(totals: RunTotals) -> str:
 
 
 def _uncertain_usage(figures: CallExplanation | RunTotals) -> str:
-    """Say what may have been used besides, where that is anything."""
+    """Return what may have been used as well, where that is anything."""
     if not (figures.uncertain_tokens or figures.uncertain_dollars):
         return ""
     return f", and uncertain: up to {figures.uncertain_tokens} tokens, {_money(figures.uncertain_dollars)}"

@@ -1,8 +1,8 @@
-"""Telemetry: runs as OpenTelemetry spans and metrics, sent to where they are wanted and nowhere else (`otel`).
+"""Telemetry: runs as OpenTelemetry spans and metrics, sent to the endpoints that the operator names and nowhere else.
 
-Reading order: `names` (what everything is called), `ids` (which trace a run is in), `spans` (runs as spans), `meters`
-(the same as metrics), `export` (where they go). Invariants: without an endpoint nothing is made and nothing is sent;
-whatever happens here, a run does not notice. Deliberately absent: any telemetry about Shikisha itself, to anyone.
+Reading order: `conventions` (every name), `span_model` (spans and their ids), `run_spans` (runs as spans), `export`
+(metrics, and sending). Invariants: without an endpoint nothing is made and nothing is sent, and whatever happens here,
+a run does not notice. Deliberately absent: any telemetry about Shikisha itself, to anyone.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,10 +23,10 @@ def make_observer(
     facts: "Mapping[str, WorkerFacts] | None" = None,
     figures: "Callable[[], Mapping[str, float]] | None" = None,
 ) -> "TelemetryObserver | None":
-    """Return what watches runs and exports what it sees; None where nothing is to be exported.
+    """Return the observer that exports runs; None where nothing is exported.
 
-    `facts` tell of workers by name, `figures` of the server, by the names in `names.FIGURES`. MissingExtra without
-    OpenTelemetry.
+    `facts` are the workers', by name; `figures` returns the server's, by the names in `conventions.FIGURES`.
+    MissingExtra without OpenTelemetry.
     """
     if settings is None:
         return None

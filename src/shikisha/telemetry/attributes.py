@@ -1,7 +1,8 @@
-"""What spans say: events, as attributes.
+"""Events as the attributes of spans.
 
-Invariant: nothing here is content (what people, models or tools wrote) except what `content` makes, and that is used
-only where whoever runs this asked for it. Deliberately absent: when spans begin and end (`spans`).
+Invariant: nothing here is content (what people, models or tools wrote) except what `input_attributes` and
+`output_attributes` return, which are used only where the operator asked for content. Deliberately absent: when spans
+begin and end (`run_spans`).
 """
 
 import json
@@ -38,8 +39,8 @@ NO_ERRORS = frozenset({FaultKind.WAITING})  # the call is not over: a person has
 
 
 def run_started_attributes(event: RunStarted) -> Attributes:
-    """Return what is said of a run from its start on."""
-    said: Attributes = {
+    """Return the attributes of a run from its start."""
+    attributes: Attributes = {
         conventions.KIND: OpenInferenceKind.CHAIN.value,
         conventions.OPERATION: conventions.INVOKE_WORKFLOW,
         conventions.WORKFLOW_NAME: event.conductor,
@@ -48,28 +49,28 @@ def run_started_attributes(event: RunStarted) -> Attributes:
         conventions.POOL: event.pool,
     }
     if event.parent is not None:
-        said[conventions.WORKFLOW_NESTED] = True
-        said[conventions.RUN_PARENT] = event.parent
+        attributes[conventions.WORKFLOW_NESTED] = True
+        attributes[conventions.RUN_PARENT] = event.parent
     for name, value in (
         (conventions.TASK, event.task_id),
         (conventions.DOMAIN, event.domain),
         (conventions.LABELS, event.labels),
     ):
         if value:
-            said[name] = value
-    return said
+            attributes[name] = value
+    return attributes
 
 
 def run_finished_attributes(event: RunFinished) -> Attributes:
     """Return how a run ended."""
-    said: Attributes = {conventions.RUN_STATUS: event.status.value}
+    attributes: Attributes = {conventions.RUN_STATUS: event.status.value}
     if event.cap is not None:
-        said[conventions.RUN_CAP] = event.cap
-    return said
+        attributes[conventions.RUN_CAP] = event.cap
+    return attributes
 
 
 def run_error(event: RunFinished) -> str:
-    """Return what went wrong with a run, in a word; an answer that was kept is no error."""
+    """Return the kind of error of a run, in a word; a run with an answer has none."""
     if event.answer is not None:
         return ""
     if event.fault is not None:
@@ -78,15 +79,15 @@ def run_error(event: RunFinished) -> str:
 
 
 def plan_attributes(event: PlanProposed, hashed: str, steps: int) -> Attributes:
-    """Return what is said of a plan with this hash and this many steps."""
-    said: Attributes = {conventions.PLAN_HASH: hashed, conventions.PLAN_STEPS: steps}
+    """Return the attributes of a plan with this hash and this many steps."""
+    attributes: Attributes = {conventions.PLAN_HASH: hashed, conventions.PLAN_STEPS: steps}
     if event.version:
-        said[conventions.POLICY_VERSION] = said[conventions.AGENT_VERSION] = event.version
+        attributes[conventions.POLICY_VERSION] = attributes[conventions.AGENT_VERSION] = event.version
     if event.substituted is not None:
-        said[conventions.SUBSTITUTED] = event.substituted
+        attributes[conventions.SUBSTITUTED] = event.substituted
     if event.propensity is not None:
-        said[conventions.PLAN_PROPENSITY] = event.propensity
-    return said
+        attributes[conventions.PLAN_PROPENSITY] = event.propensity
+    return attributes
 
 
 def plan_hash(event: PlanProposed) -> str:
@@ -95,9 +96,9 @@ def plan_hash(event: PlanProposed) -> str:
 
 
 def attempt_attributes(event: AttemptStarted, worker: WorkerFacts) -> Attributes:
-    """Return what is said of an attempt from its start on."""
+    """Return the attributes of an attempt from its start."""
     judged = event.role is CallRole.CHECK
-    said: Attributes = {
+    attributes: Attributes = {
         conventions.KIND: _EVALUATOR if judged and worker.via is not CallKind.CHAT else _KINDS[worker.via],
         conventions.WORKER: event.worker,
         conventions.RUN: event.run,
@@ -108,27 +109,27 @@ def attempt_attributes(event: AttemptStarted, worker: WorkerFacts) -> Attributes
         conventions.ARGUMENTS_HASH: event.view,
     }
     if event.step is not None:
-        said[conventions.STEP] = event.step
+        attributes[conventions.STEP] = event.step
     if worker.kind == "conductor":
-        said[conventions.CHILD_RUN] = True  # what it costs is what its child runs' calls cost
+        attributes[conventions.CHILD_RUN] = True  # what it costs is what its child runs' calls cost
     if event.instead_of is not None:
-        said[conventions.ESCALATED_FROM if event.reason is AttemptReason.ESCALATION else conventions.INSTEAD_OF] = (
-            event.instead_of
-        )
+        attributes[
+            conventions.ESCALATED_FROM if event.reason is AttemptReason.ESCALATION else conventions.INSTEAD_OF
+        ] = event.instead_of
     if worker.via is CallKind.CHAT:
-        said[conventions.OPERATION] = conventions.CHAT
-        said.update(model_attributes(worker))
-        said.update(worker.request)
+        attributes[conventions.OPERATION] = conventions.CHAT
+        attributes.update(model_attributes(worker))
+        attributes.update(worker.request)
     elif worker.via is CallKind.TOOL:
-        said[conventions.OPERATION] = conventions.EXECUTE_TOOL
-        said[conventions.TOOL_NAME] = said[conventions.AGENT_NAME] = event.worker
-        said[conventions.TOOL_TYPE] = worker.tool_type
-        said[conventions.TOOL_CALL_ID] = event.key
+        attributes[conventions.OPERATION] = conventions.EXECUTE_TOOL
+        attributes[conventions.TOOL_NAME] = attributes[conventions.AGENT_NAME] = event.worker
+        attributes[conventions.TOOL_TYPE] = worker.tool_type
+        attributes[conventions.TOOL_CALL_ID] = event.key
     if worker.address:
-        said[conventions.SERVER_ADDRESS] = worker.address
+        attributes[conventions.SERVER_ADDRESS] = worker.address
         if worker.port is not None:
-            said[conventions.SERVER_PORT] = worker.port
-    return said
+            attributes[conventions.SERVER_PORT] = worker.port
+    return attributes
 
 
 _EVALUATOR = OpenInferenceKind.EVALUATOR.value
@@ -140,81 +141,84 @@ _KINDS = {
 
 
 def model_attributes(worker: WorkerFacts) -> Attributes:
-    """Return which model a chat worker asks, and whose."""
+    """Return the model and provider of a chat worker."""
     return {conventions.PROVIDER: worker.provider, conventions.REQUEST_MODEL: worker.model or worker.name}
 
 
 def reply_attributes(event: AttemptFinished, chat: bool) -> Attributes:
-    """Return what is said of a call that gave an answer."""
-    said = cost_attributes(Amount(event.usage.total, event.dollars), event.uncertain)
+    """Return the attributes of a call that gave an answer."""
+    attributes = cost_attributes(Amount(event.usage.total, event.dollars), event.uncertain)
     if event.stated is not None:
-        said[conventions.USAGE_UNDERSTATED] = True
+        attributes[conventions.USAGE_UNDERSTATED] = True
     if chat:
         usage = event.usage
-        said[conventions.INPUT_TOKENS], said[conventions.OUTPUT_TOKENS] = usage.input_tokens, usage.output_tokens
+        attributes[conventions.INPUT_TOKENS], attributes[conventions.OUTPUT_TOKENS] = (
+            usage.input_tokens,
+            usage.output_tokens,
+        )
         if usage.cached_tokens:
-            said[conventions.CACHE_READ_TOKENS] = usage.cached_tokens
+            attributes[conventions.CACHE_READ_TOKENS] = usage.cached_tokens
         if usage.reasoning_tokens:
-            said[conventions.REASONING_TOKENS] = usage.reasoning_tokens
-        said[conventions.RESPONSE_FINISH] = ("tool_calls" if event.calls else event.finish.value,)
+            attributes[conventions.REASONING_TOKENS] = usage.reasoning_tokens
+        attributes[conventions.RESPONSE_FINISH] = ("tool_calls" if event.calls else event.finish.value,)
         if event.model:
-            said[conventions.RESPONSE_MODEL] = event.model
+            attributes[conventions.RESPONSE_MODEL] = event.model
         if event.dollars is not None:
-            said[conventions.USAGE_COST] = event.dollars
-    return said
+            attributes[conventions.USAGE_COST] = event.dollars
+    return attributes
 
 
 def failure_attributes(event: AttemptFailed, chat: bool) -> Attributes:
-    """Return what is said of a call that gave none."""
-    said = cost_attributes(event.charged, event.uncertain)
-    said[conventions.FAULT] = event.fault.value
+    """Return the attributes of a call that failed."""
+    attributes = cost_attributes(event.charged, event.uncertain)
+    attributes[conventions.FAULT] = event.fault.value
     if chat and event.fault in _FINISH:
-        said[conventions.RESPONSE_FINISH] = (_FINISH[event.fault],)
-    return said
+        attributes[conventions.RESPONSE_FINISH] = (_FINISH[event.fault],)
+    return attributes
 
 
 def cost_attributes(amount: Amount, uncertain: Amount) -> Attributes:
-    """Return what something used; no dollars where nobody can say. What it may have used besides stands apart."""
-    said: Attributes = {conventions.CHARGED_TOKENS: amount.tokens}
+    """Return what a call or run used (no dollars: unknown cost), and apart from it what it may have used as well."""
+    attributes: Attributes = {conventions.CHARGED_TOKENS: amount.tokens}
     if amount.dollars is not None:
-        said[conventions.COST] = amount.dollars
+        attributes[conventions.COST] = amount.dollars
     if uncertain != ZERO:
-        said[conventions.UNCERTAIN_TOKENS] = uncertain.tokens
+        attributes[conventions.UNCERTAIN_TOKENS] = uncertain.tokens
         if uncertain.dollars is not None:
-            said[conventions.UNCERTAIN_COST] = uncertain.dollars
-    return said
+            attributes[conventions.UNCERTAIN_COST] = uncertain.dollars
+    return attributes
 
 
 def check_attributes(event: CheckDecided) -> Attributes:
-    """Return a check's verdict: 1 where it holds, 0 where it does not, no number where there was nothing to judge."""
-    said: Attributes = {
+    """Return a check's verdict: 1 for a pass, 0 for a failure, no number where there was nothing to judge."""
+    attributes: Attributes = {
         conventions.EVALUATION_NAME: event.check,
         conventions.EVALUATION_LABEL: event.status.value,
         conventions.ATTEMPT_NUMBER: event.attempt,
     }
     if event.status is not CheckStatus.NO_ANSWER:
-        said[conventions.EVALUATION_VALUE] = float(event.status is CheckStatus.PASS)
+        attributes[conventions.EVALUATION_VALUE] = float(event.status is CheckStatus.PASS)
     if event.leads_to is not None:
-        said[conventions.LEADS_TO] = event.leads_to.value
-    return said
+        attributes[conventions.LEADS_TO] = event.leads_to.value
+    return attributes
 
 
 def grade_attributes(event: AnswerGraded) -> Attributes:
     """Return a grade."""
-    said: Attributes = {
+    attributes: Attributes = {
         conventions.EVALUATION_NAME: event.checker,
         conventions.EVALUATION_LABEL: event.mark.value,
         conventions.GRADE_BASIS: event.basis.value,
     }
     if event.score is not None:
-        said[conventions.EVALUATION_VALUE] = event.score
+        attributes[conventions.EVALUATION_VALUE] = event.score
     if event.actor:
-        said[conventions.ACTOR] = event.actor
-    return said
+        attributes[conventions.ACTOR] = event.actor
+    return attributes
 
 
 def question_attributes(event: QuestionAsked) -> Attributes:
-    """Return what a person is asked for."""
+    """Return the attributes of a question to a person."""
     return {
         conventions.QUESTION_HASH: event.question,
         conventions.QUESTION_ASKS: event.asks.value,
@@ -223,7 +227,7 @@ def question_attributes(event: QuestionAsked) -> Attributes:
 
 
 def decision_attributes(event: QuestionAnswered) -> Attributes:
-    """Return who decided what; the hash is that of the exact call which was asked for."""
+    """Return a decision and its actor; the hash is that of the exact call."""
     return {
         conventions.QUESTION_HASH: event.question,
         conventions.DECISION: "approved" if event.approved else "denied",
@@ -233,7 +237,7 @@ def decision_attributes(event: QuestionAnswered) -> Attributes:
 
 
 def rollback_attributes(event: RollbackStarted | EffectUndone | EffectKept) -> Attributes:
-    """Return what is said of a rollback, or of what became of an effect."""
+    """Return the attributes of a rollback, or of the outcome for an effect."""
     if isinstance(event, RollbackStarted):
         return {conventions.ROLLBACK_NUMBER: event.rollback, conventions.ACTOR: event.actor}
     kept = isinstance(event, EffectKept)
@@ -246,7 +250,7 @@ def rollback_attributes(event: RollbackStarted | EffectUndone | EffectKept) -> A
 
 
 def input_attributes(text: str) -> Attributes:
-    """Return what was asked: messages as JSON, as the conventions want them; and plainly, for OpenInference."""
+    """Return a prompt: as JSON messages for the conventions, and as plain text for OpenInference."""
     messages = [{"role": "user", "parts": [{"type": "text", "content": text}]}]
     return {conventions.INPUT_MESSAGES: _dumps(messages), conventions.INPUT: text}
 

@@ -2,14 +2,11 @@
 
 Invariants: spans are handed over as they end and sent by the SDK's own thread, which drops what it cannot hold and
 gives up what it cannot send: nothing here waits. One decision of the sampler, at the root, holds for a whole run. The
-SDK's environment variables hold (samplers, limits, resource attributes, time-outs, compression, certificates).
-Deliberately absent: exporting logs, and the SDK's global providers (whoever uses Shikisha as a library has their own).
-
-Metrics of runs, made of the spans that have ended: durations and tokens as the conventions have them, and ours.
-
-Invariants: a duration is that of its span; bucket boundaries are the conventions' own. Attributes have few values: no
-run, no step, no person (those are on spans). What can be counted without an SDK is (dollars, runs, refusals), and is
-read off when metrics are collected. Deliberately absent: Prometheus (`server.watching`), which counts for itself.
+SDK's environment variables hold (samplers, limits, resource attributes, time-outs, compression, certificates). Metrics
+are made of the spans that have ended, with the conventions' names and bucket boundaries; their attributes have few
+values (no run, no step, no person). Dollars, runs and refusals are counted here, and read when metrics are collected.
+Deliberately absent: exporting logs, the SDK's global providers (a program that embeds Shikisha has its own), and
+Prometheus (`server.ops.metrics` counts for itself).
 """
 
 from collections import defaultdict
@@ -56,7 +53,7 @@ _TOOL = (conventions.TOOL_NAME, conventions.TOOL_TYPE, conventions.ERROR_TYPE)
 
 
 class RunMetrics:
-    """Counts what spans say. `figures` are the server's own (runs that wait, journal lag...), read when collected."""
+    """Counts what spans say. `figures` are the server's gauges (waiting runs, journal lag...), read when collected."""
 
     def __init__(self, meter: Meter, figures: Figures | None = None) -> None:
         histogram, shape = meter.create_histogram, list
@@ -82,132 +79,125 @@ class RunMetrics:
 
     def take(self, span: RunSpan) -> None:
         """Count a span that has ended."""
-        said = span.attributes
-        operation = said.get(conventions.OPERATION)
+        attributes = span.attributes
+        operation = attributes.get(conventions.OPERATION)
         if operation == conventions.CHAT:
             self._call(span)
         elif operation == conventions.INVOKE_AGENT:
-            self._steps.record(span.seconds, _select(said, _AGENT))
+            self._steps.record(span.seconds, _select(attributes, _AGENT))
         elif operation == conventions.EXECUTE_TOOL:
-            self._tools.record(span.seconds, _select(said, _TOOL))
-        elif operation == conventions.INVOKE_WORKFLOW and conventions.RUN_STATUS in said:
+            self._tools.record(span.seconds, _select(attributes, _TOOL))
+        elif operation == conventions.INVOKE_WORKFLOW and conventions.RUN_STATUS in attributes:
             self._run(span)
-        dollars = said.get(conventions.COST)
+        dollars = attributes.get(conventions.COST)
         if (
             isinstance(dollars, float | int)
             and dollars
-            and conventions.REASON in said
-            and conventions.CHILD_RUN not in said
+            and conventions.REASON in attributes
+            and conventions.CHILD_RUN not in attributes
         ):
             self._dollars[
-                (conventions.WORKER, str(said[conventions.WORKER])), (conventions.ROLE, str(said[conventions.ROLE]))
+                (conventions.WORKER, str(attributes[conventions.WORKER])),
+                (conventions.ROLE, str(attributes[conventions.ROLE])),
             ] += dollars
 
     def _call(self, span: RunSpan) -> None:
-        said = span.attributes
-        about = _select(said, _CALL)
+        attributes = span.attributes
+        about = _select(attributes, _CALL)
         self._calls.record(span.seconds, about)
-        if conventions.INPUT_TOKENS in said:
+        if conventions.INPUT_TOKENS in attributes:
             for kind, name in (("input", conventions.INPUT_TOKENS), ("output", conventions.OUTPUT_TOKENS)):
-                count = said[name]
+                count = attributes[name]
                 if isinstance(count, int):
                     self._tokens.record(count, about | {conventions.TOKEN_TYPE: kind})
 
     def _run(self, span: RunSpan) -> None:
-        said = span.attributes
-        self._runs.record(span.seconds, _select(said, _WORKFLOW))
-        nested = said.get(conventions.WORKFLOW_NESTED, False) is True
+        attributes = span.attributes
+        self._runs.record(span.seconds, _select(attributes, _WORKFLOW))
+        nested = attributes.get(conventions.WORKFLOW_NESTED, False) is True
         self._ended[
-            (conventions.RUN_STATUS, str(said[conventions.RUN_STATUS])), (conventions.WORKFLOW_NESTED, nested)
+            (conventions.RUN_STATUS, str(attributes[conventions.RUN_STATUS])), (conventions.WORKFLOW_NESTED, nested)
         ] += 1
-        if conventions.RUN_CAP in said:
-            self._refused[((conventions.RUN_CAP, str(said[conventions.RUN_CAP])),)] += 1
+        if conventions.RUN_CAP in attributes:
+            self._refused[((conventions.RUN_CAP, str(attributes[conventions.RUN_CAP])),)] += 1
 
 
-def _select(said: Mapping[str, SpanValue], wanted: tuple[str, ...]) -> dict[str, AttributeValue]:
+def _select(attributes: Mapping[str, SpanValue], wanted: tuple[str, ...]) -> dict[str, AttributeValue]:
     """Return the attributes that a metric has, of those that its span has."""
-    return {name: said[name] for name in wanted if name in said}
+    return {name: attributes[name] for name in wanted if name in attributes}
 
 
 def _counter_callback(tally: Tally) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    """Return what reads a tally off when metrics are collected; that happens in a thread, so of a copy."""
+    """Return the callback that reads a tally. It is called in a thread of the SDK's, so it reads a copy."""
     return lambda _: [Observation(count, dict(about)) for about, count in tally.copy().items()]
 
 
 def _gauge_callback(figures: Figures, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    def look(_: CallbackOptions) -> Iterable[Observation]:
-        seen = figures()
-        return [Observation(seen[name])] if name in seen else []
+    def read(_: CallbackOptions) -> Iterable[Observation]:
+        values = figures()
+        return [Observation(values[name])] if name in values else []
 
-    return look
+    return read
 
 
-_WAIT = 2.0  # seconds for what is left to be sent when a server stops
+_WAIT = 2.0  # seconds for the last spans when a server stops: the SDK alone would try for ten
 _SAMPLED, _DROPPED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
 _FINE = Status()
 
 
 class OTelExporter:
-    """The SDK's providers, with what they send to. Made of processors and readers, so that tests bring their own."""
+    """The SDK's providers and exporters. Made of processors and readers, so that tests bring their own."""
 
     def __init__(
         self,
-        wants: ExportSettings,
+        settings: ExportSettings,
         processor: SpanProcessor | None = None,
         reader: MetricReader | None = None,
         figures: Figures | None = None,
     ) -> None:
-
         self._exporters: list[OTLPSpanExporter | OTLPMetricExporter] = []
-        self.resource = Resource.create({SERVICE_NAME: wants.service} if wants.service else {})
+        self.resource = Resource.create({SERVICE_NAME: settings.service} if settings.service else {})
         self._scope = InstrumentationScope(conventions.SCOPE, schema_url=conventions.SCHEMA_URL)
         self._longest: int | None = SpanLimits().max_span_attribute_length
-        self._tracers = self._tracing(processor) if processor is not None else None
-        self._metering = self._measuring(reader) if reader is not None else None
+        self._tracers: TracerProvider | None = None
+        if processor is not None:
+            self._tracers = TracerProvider(resource=self.resource, shutdown_on_exit=False)
+            self._tracers.add_span_processor(processor)
+            self._hand_over = processor.on_end
+        self._metering: MeterProvider | None = None
         self.meters: RunMetrics | None = None
-        if self._metering is not None:
+        if reader is not None:
+            self._metering = MeterProvider([reader], resource=self.resource, shutdown_on_exit=False)
             self.meters = RunMetrics(
                 self._metering.get_meter(conventions.SCOPE, schema_url=conventions.SCHEMA_URL), figures
             )
 
     @classmethod
-    def over_http(cls, wants: ExportSettings, figures: Figures | None = None) -> "OTelExporter":
-        """Return an export to the endpoints that are wanted."""
-
-        headers = dict(wants.headers) or None
+    def over_http(cls, settings: ExportSettings, figures: Figures | None = None) -> "OTelExporter":
+        """Return an exporter to the endpoints of these settings."""
+        headers = dict(settings.headers) or None
         exporters: list[OTLPSpanExporter | OTLPMetricExporter] = []
         spans = metrics = None
-        if wants.traces is not None:
-            traces_over = OTLPSpanExporter(endpoint=wants.traces, headers=headers)
+        if settings.traces is not None:
+            traces_over = OTLPSpanExporter(endpoint=settings.traces, headers=headers)
             spans = BatchSpanProcessor(traces_over)
             exporters.append(traces_over)
-        if wants.metrics is not None:
-            metrics_over = OTLPMetricExporter(endpoint=wants.metrics, headers=headers)
+        if settings.metrics is not None:
+            metrics_over = OTLPMetricExporter(endpoint=settings.metrics, headers=headers)
             metrics = PeriodicExportingMetricReader(metrics_over)
             exporters.append(metrics_over)
-        export = cls(wants, spans, metrics, figures)
+        export = cls(settings, spans, metrics, figures)
         export._exporters = exporters
         return export
 
-    def _tracing(self, processor: SpanProcessor) -> TracerProvider:
-        tracers = TracerProvider(resource=self.resource, shutdown_on_exit=False)
-        tracers.add_span_processor(processor)
-        self._hand_over = processor.on_end
-        return tracers
-
-    def _measuring(self, reader: MetricReader) -> MeterProvider:
-
-        return MeterProvider([reader], resource=self.resource, shutdown_on_exit=False)
-
     def sampled(self, root: RunSpan) -> bool:
-        """Ask the sampler (OTEL_TRACES_SAMPLER; by default all are wanted) about a run."""
+        """Whether the sampler (OTEL_TRACES_SAMPLER; by default every run is) takes a run with this root."""
         if self._tracers is None:
             return False
-
         above = NonRecordingSpan(_context(root.parent)) if root.parent is not None else INVALID_SPAN
-        place, said = root.place, root.attributes
+        place, attributes = root.place, root.attributes
         result = self._tracers.sampler.should_sample(
-            set_span_in_context(above), place.trace, root.name, SpanKind.INTERNAL, said
+            set_span_in_context(above), place.trace_id, root.name, SpanKind.INTERNAL, attributes
         )
         return result.decision is Decision.RECORD_AND_SAMPLE
 
@@ -219,15 +209,14 @@ class OTelExporter:
             self._hand_over(self._readable(span))
 
     def _readable(self, span: RunSpan) -> ReadableSpan:
-        """Return the span as the SDK's own, made at once: begun and ended through a tracer it would cost tenfold."""
-
+        """Return the span as the SDK's own, made at once: through a tracer it would cost ten times as much."""
         return ReadableSpan(
             span.name,
             _context(span.place),
             None if span.parent is None else _context(span.parent),
             self.resource,
             self._cut(span.attributes),
-            [Event(moment.name, self._cut(moment.attributes), _nanoseconds(moment.at)) for moment in span.moments],
+            [Event(each.name, self._cut(each.attributes), _nanoseconds(each.at)) for each in span.events],
             [Link(_context(link.place), link.attributes) for link in span.links],
             SpanKind.CLIENT if span.client else SpanKind.INTERNAL,
             status=Status(StatusCode.ERROR, span.error) if span.error else _FINE,
@@ -236,11 +225,11 @@ class OTelExporter:
             instrumentation_scope=self._scope,
         )
 
-    def _cut(self, said: dict[str, SpanValue]) -> dict[str, SpanValue]:
-        """Return attributes no longer than OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT wants them."""
+    def _cut(self, attributes: dict[str, SpanValue]) -> dict[str, SpanValue]:
+        """Return the attributes cut to OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT."""
         if self._longest is None:
-            return said
-        return {name: value[: self._longest] if isinstance(value, str) else value for name, value in said.items()}
+            return attributes
+        return {name: value[: self._longest] if isinstance(value, str) else value for name, value in attributes.items()}
 
     def shutdown(self) -> None:
         """Send what is left, and stop the SDK's threads. May take seconds: not for an event loop."""
@@ -255,13 +244,13 @@ class OTelExporter:
             hurry.cancel()
 
     def _give_up(self) -> None:
-        """Stop trying to send: the SDK alone would go on for as long as a receiver may take, which is ten seconds."""
+        """Stop trying to send."""
         for exporter in self._exporters:
             exporter.shutdown()
 
 
 def _context(place: SpanRef) -> SpanContext:
-    return SpanContext(place.trace, place.span, place.remote, _SAMPLED if place.sampled else _DROPPED)
+    return SpanContext(place.trace_id, place.span, place.remote, _SAMPLED if place.sampled else _DROPPED)
 
 
 def _nanoseconds(at: float) -> int:

@@ -1,7 +1,7 @@
-"""Whether anything is to be exported, and where to: OpenTelemetry's own environment variables, then the configuration.
+"""Whether anything is exported, and where to: OpenTelemetry's own environment variables, then the configuration.
 
-Invariants: what nobody named is not exported. The environment goes before the file: endpoints, headers, `none` as an
-exporter, OTEL_SDK_DISABLED. Deliberately absent: gRPC, and any default endpoint.
+Invariants: without a named endpoint nothing is exported. The environment takes precedence over the file: endpoints,
+headers, `none` as an exporter, OTEL_SDK_DISABLED. Deliberately absent: gRPC, and any default endpoint.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 @dataclass(frozen=True, slots=True)
 class ExportSettings:
-    """What is to be exported, and where to. `headers` may hold keys; they go to the endpoint and nowhere else."""
+    """What is exported, and where to. `headers` may hold secrets; they go to the endpoint and nowhere else."""
 
     traces: str | None = None  # URLs
     metrics: str | None = None
@@ -27,7 +27,7 @@ class ExportSettings:
 def export_settings(
     environment: Mapping[str, str], endpoint: str | None = None, headers: str = "", service: str = "shikisha"
 ) -> ExportSettings | None:
-    """Return what the environment, or else the configuration, wants exported; None for nothing.
+    """Return what the environment, or else the configuration, exports; None for nothing, ConfigError for gRPC.
 
     `endpoint` is the base URL of an OTLP receiver, `headers` its headers as OTEL_EXPORTER_OTLP_HEADERS has them.
     """
@@ -37,7 +37,9 @@ def export_settings(
     metrics = _signal(environment, "METRICS", endpoint)
     if traces is None and metrics is None:
         return None
-    _refuse_other_protocols(environment)
+    for name, protocol in environment.items():
+        if name.startswith("OTEL_EXPORTER_OTLP") and name.endswith("PROTOCOL") and protocol.strip() != "http/protobuf":
+            raise ConfigError(f"environment variable {name}: expected http/protobuf, found {protocol!r}")
     ours = {} if "OTEL_EXPORTER_OTLP_HEADERS" in environment else _headers(headers)
     named = bool(environment.get("OTEL_SERVICE_NAME"))
     return ExportSettings(traces, metrics, ours, None if named else service, capture_content(environment))
@@ -59,14 +61,8 @@ def _signal(environment: Mapping[str, str], signal: str, endpoint: str | None) -
     return f"{base.rstrip('/')}/v1/{signal.lower()}" if base else None
 
 
-def _refuse_other_protocols(environment: Mapping[str, str]) -> None:
-    for name, protocol in environment.items():
-        if name.startswith("OTEL_EXPORTER_OTLP") and name.endswith("PROTOCOL") and protocol.strip() != "http/protobuf":
-            raise ConfigError(f"environment variable {name}: expected http/protobuf, found {protocol!r}")
-
-
 def _headers(text: str) -> dict[str, str]:
-    """Return `a=b,c=d` as headers; ConfigError for what is none, without repeating it."""
+    """Return `a=b,c=d` as headers; ConfigError for any other text, without repeating it."""
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
     if not all(name.strip() and equals for name, equals, _ in pairs):
         raise ConfigError("telemetry headers: expected name=value, separated by commas")

@@ -1,8 +1,8 @@
-"""The observer that whoever serves runs calls with every event.
+"""The observer that a command or server passes to the engine, and what it scrubs before anything is exported.
 
-Invariants: whatever happens here, a run does not notice: an error is said once in the log, by its type, and the next
-event is taken in all the same (the first of many, then silence: a broken observer must not fill a disk). Keys are
-scrubbed from all that leaves, in any case. Deliberately absent: threads of our own.
+Invariants: whatever happens here, a run does not notice. An error is logged once, by its type, and the next event is
+observed all the same (a broken observer must not fill a disk). Secrets are scrubbed from all that leaves. Deliberately
+absent: threads of our own.
 """
 
 import logging
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class TelemetryObserver:
-    """Runs as spans and metrics. `observe` takes every event; `recall`, what a run had before it goes on here."""
+    """Exports runs as spans and metrics. `observe` takes every event; `recall`, those from before a run is resumed."""
 
     def __init__(
         self,
@@ -40,22 +40,22 @@ class TelemetryObserver:
         self._failed: set[str] = set()
 
     def observe(self, event: Event) -> None:
-        """Take an event in as it happens."""
+        """Observe an event as it happens."""
         self._safely(self._spans.observe, event)
 
     def recall(self, events: Sequence[Event]) -> None:
-        """Take in a run's journaled events before it goes on here, so that its spans go on too."""
+        """Read a run's journaled events before it is resumed here, so that its trace continues."""
         self._safely(self._spans.recall, events)
 
     def adopt(self, run: str, traceparent: str | None) -> None:
-        """Let a run be part of its client's trace (a W3C `traceparent` header), before it begins or goes on."""
+        """Make a run part of its client's trace (a W3C `traceparent` header), before it begins or is resumed."""
         parent = parse_traceparent(traceparent)
         if parent is not None:
             self._spans.adopt(run, parent)
 
     def shutdown(self) -> None:
         """Send what is left and stop. It may take seconds: call it in a thread."""
-        self._safely(_shut_down, self._export)
+        self._safely(lambda export: export.shutdown(), self._export)
 
     def _take(self, span: RunSpan) -> None:
         if not self._secret_store.empty and self._holds_key(span):
@@ -63,21 +63,21 @@ class TelemetryObserver:
         self._export.take(span)
 
     def _holds_key(self, span: RunSpan) -> bool:
-        """Look through all texts of a span at once: hardly ever is there anything, and this is on every run's way."""
+        """Whether any text of a span holds a secret. All texts are searched as one, since every run pays for this."""
         texts = [span.name, *_texts(span.attributes)]
-        for moment in span.moments:
-            texts += _texts(moment.attributes)
+        for event in span.events:
+            texts += _texts(event.attributes)
         whole = "\n".join(texts)
         return self._secret_store.scrub(whole) is not whole
 
     def _scrub(self, span: RunSpan) -> None:
         span.name = self._secret_store.scrub(span.name)
-        for said in (span.attributes, *[moment.attributes for moment in span.moments]):
-            for name, value in said.items():
+        for attributes in (span.attributes, *[event.attributes for event in span.events]):
+            for name, value in attributes.items():
                 if isinstance(value, str):
-                    said[name] = self._secret_store.scrub(value)
+                    attributes[name] = self._secret_store.scrub(value)
                 elif isinstance(value, tuple):
-                    said[name] = tuple(
+                    attributes[name] = tuple(
                         [self._secret_store.scrub(each) if isinstance(each, str) else each for each in value]
                     )
 
@@ -86,17 +86,13 @@ class TelemetryObserver:
             do(what)
         except PROCESS_STOPS:
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever nobody foresaw is what is looked for
+        except BaseException as error:  # noqa: BLE001 - telemetry must not end a run, whatever it raises
             name = type(error).__name__
             if name not in self._failed:
                 self._failed.add(name)
-                _LOG.warning("telemetry: %s; spans may be missing (said once)", name)
+                _LOG.warning("telemetry: %s; spans may be missing (logged once)", name)
 
 
-def _texts(said: Mapping[str, SpanValue]) -> list[str]:
-    texts = [value for value in said.values() if isinstance(value, str)]
-    return texts + [str(part) for value in said.values() if isinstance(value, tuple) for part in value]
-
-
-def _shut_down(export: "OTelExporter") -> None:
-    export.shutdown()
+def _texts(attributes: Mapping[str, SpanValue]) -> list[str]:
+    texts = [value for value in attributes.values() if isinstance(value, str)]
+    return texts + [str(part) for value in attributes.values() if isinstance(value, tuple) for part in value]

@@ -1,14 +1,11 @@
-"""A span as we tell it, before any SDK sees it: its place in a trace, its times, what is known of it.
+"""A span before any SDK sees it: its ids, its times, its attributes, events and links.
 
-Invariant: times are those of the events that it was made of (Unix seconds). Deliberately absent: OpenTelemetry; what
-makes spans (`spans`) needs none, and what sends them (`export`) turns them into its own.
-
-Ids of traces and spans, reckoned from a run's id, so that every server that performs a part of a run agrees on them.
-
-Invariant: a run's trace id is the BLAKE2b hash (16 bytes) of the id of its root run, unless whoever ordered the run
-named a trace (`traceparent`); a span's id is the hash (8 bytes) of run, part and place. So a run that another server
-goes on with continues in the same trace, and can link to spans of the part before without having seen them.
-Deliberately absent: chance; samplers that go by the trace id see bits as even as random ones.
+Every server that performs a part of a run agrees on the ids, because they are computed from the run's: a trace id is
+the BLAKE2b hash (16 bytes) of the id of the root run, unless the client named a trace (`traceparent`), and a span id is
+the hash (8 bytes) of run, part and place. So a run that another server resumes continues in the same trace, and can
+link to spans of the part before without having seen them. Invariant: times are those of the events that a span was made
+of (Unix seconds). Deliberately absent: OpenTelemetry, which only `export` needs; and chance, since samplers that go by
+the trace id see bits as even as random ones.
 """
 
 import re
@@ -24,7 +21,7 @@ _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-
 class SpanRef:
     """A span, as others refer to it."""
 
-    trace: int
+    trace_id: int
     span: int
     remote: bool = False
     sampled: bool = True
@@ -36,7 +33,7 @@ def trace_id(root: str) -> int:
 
 
 def span_id(run: str, part: int, place: str) -> int:
-    """Return the id of a span: of a run's part (how often it had been resumed), at a place in it."""
+    """Return the id of the span at a place in a run's part; `part` counts how often the run had been resumed."""
     name = f"{run}\n{part}\n{place}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(name, digest_size=8).digest()) or 1
 
@@ -64,7 +61,7 @@ class SpanEvent:
 
 @dataclass(frozen=True, slots=True)
 class SpanLink:
-    """A span that this one goes back to without being part of it."""
+    """A reference from a span to another that is not its parent."""
 
     place: SpanRef
     attributes: dict[str, SpanValue]
@@ -72,7 +69,7 @@ class SpanLink:
 
 @dataclass(slots=True)
 class RunSpan:
-    """A stretch of a run. `error` is what went wrong, as a word with few values; empty: nothing did."""
+    """A stretch of a run. `error` is the kind of fault (few values); empty: none."""
 
     name: str
     place: SpanRef
@@ -80,14 +77,14 @@ class RunSpan:
     start: float
     attributes: dict[str, SpanValue]
     client: bool = False
-    moments: list[SpanEvent] = field(default_factory=list)
+    events: list[SpanEvent] = field(default_factory=list)
     links: list[SpanLink] = field(default_factory=list)
     end: float = 0.0
     error: str = ""
 
     @property
     def seconds(self) -> float:
-        """How long it took; never below 0, whatever the clocks said."""
+        """How long it took; never below 0, even if a clock was set back."""
         return max(0.0, self.end - self.start)
 
 

@@ -1,7 +1,7 @@
-"""What telemetry knows of a worker besides its name: what it is asked by, which model, and where it is.
+"""What telemetry knows of a worker besides its name: how it is called, which model, and where it is.
 
-Invariant: facts come from the configuration, once, and hold no key: of an address only host and port, never a path, a
-query or a login. Deliberately absent: asking workers anything.
+Invariant: facts come from the configuration, once, and hold no secret: of an address only host and port, never a path,
+a query or a login. Deliberately absent: asking workers anything.
 """
 
 from collections.abc import Mapping
@@ -37,9 +37,8 @@ _PROVIDERS = (  # the conventions' names, by the end of the host's name
     ("api.x.ai", "x_ai"),
 )
 RequestAttributes = Mapping[str, str | int | float | bool]
-_DEFAULT_PROVIDER = (
-    "openai"  # whoever else answers is spoken to as if they were: the conventions want the protocol then
-)
+# For any other host the conventions want the protocol's name, and all chat endpoints are called by OpenAI's.
+_DEFAULT_PROVIDER = "openai"
 _PORTS = {"https": 443, "http": 80}
 
 
@@ -71,7 +70,7 @@ def describe_worker(
     url: str = "",
     request: RequestAttributes | None = None,
 ) -> WorkerFacts:
-    """Return what can be told of a worker of this kind, with this model, at this URL."""
+    """Return the facts of a worker of this kind, with this model, at this URL."""
     via = _VIA.get(kind, CallKind.OTHER)
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -89,5 +88,5 @@ def describe_worker(
 
 
 def provider_of(host: str) -> str:
-    """Return the conventions' name for who answers at this host, or for the protocol where they have none."""
+    """Return the conventions' name for the provider at this host, or for the protocol where they have none."""
     return next((name for end, name in _PROVIDERS if host.endswith(end)), _DEFAULT_PROVIDER)

@@ -29,7 +29,7 @@ def task(*items: Mapping[str, object], **body: object) -> Task:
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"conversation": "c"}, "conversation"),
+        ({"conversation": "c"}, "conversation"),  # as with server.unknown = "refuse"
         ({"prompt": {"id": "p"}}, "prompt"),
         ({"max_tool_calls": 3}, "max_tool_calls"),
         ({"top_logprobs": 3}, "top_logprobs"),
@@ -37,9 +37,8 @@ def task(*items: Mapping[str, object], **body: object) -> Task:
         ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
         ({"tool_choice": {"type": "web_search_preview"}}, "tool_choice"),
         ({"tool_choice": "any"}, "tool_choice"),
-        ({"truncation": "auto"}, "truncation"),
-        ({"service_tier": "flex"}, "service_tier"),
-        ({"include": ["web_search_call.results"]}, "include[0]"),
+        ({"truncation": "cut"}, "truncation"),
+        ({"include": [3]}, "include[0]"),
         ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
         ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
         ({"text": {"format": {"type": "grammar"}}}, "text.format"),

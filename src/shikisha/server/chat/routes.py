@@ -19,7 +19,14 @@ from shikisha.server.chat.conversation import task_from_chat
 from shikisha.server.chat.schema import ChatRequest, check_supported
 from shikisha.server.http.api_errors import SSE_CONTENT, ApiError, error_responses
 from shikisha.server.http.auth import require_scope
-from shikisha.server.http.request import read_json, read_request_options, request_body_doc, validate_as
+from shikisha.server.http.request import (
+    drop_foreign,
+    ignored_header,
+    read_json,
+    read_request_options,
+    request_body_doc,
+    validate_known,
+)
 from shikisha.server.http.run_result import NO_RETRY, UsageFields, finished_headers, started_headers
 from shikisha.server.http.streams import DONE_EVENT, event_stream, run_unless_disconnected, sse_data, stream_grace
 from shikisha.server.keys.key import KeyScope, Principal
@@ -69,8 +76,10 @@ async def create_chat_completion(request: Request, by: RunPrincipal) -> Response
     """Create the next message of a conversation: a conductor plans, and workers of the pool perform."""
     service: RunService = request.app.state.service
     raw = await read_json(request, lambda raw: check_schema_sizes(raw, Api.CHAT))
+    refuse = service.settings.unknown == "refuse"
+    foreign = [] if refuse else drop_foreign(raw.get("tools"), "tools", {"function"})
     check_supported(raw)
-    body = validate_as(raw, ChatRequest)
+    body, unknown = validate_known(raw, ChatRequest, refuse=refuse)
     options, idempotency = read_request_options(request.headers), read_idempotency_key(request.headers)
     task = task_from_chat(body)
     await check_schemas(task, Api.CHAT)
@@ -85,9 +94,10 @@ async def create_chat_completion(request: Request, by: RunPrincipal) -> Response
         metadata=_metadata(body),
         tool_choice=NO_TOOL if body.tool_choice == "none" else task.tool_choice,
     ).start()
-    chat = ChatCompletion(completion, bool(body.stream_options and body.stream_options.include_usage))
+    ignored = ignored_header([*foreign, *unknown], service.container.secret_store.scrub)
+    chat = ChatCompletion(completion, bool(body.stream_options and body.stream_options.include_usage), ignored)
     if body.stream:
-        headers = started_headers(completion.run)
+        headers = {**ignored, **started_headers(completion.run)}
         return event_stream(chat.stream(), headers, completion.on_disconnect, stream_grace(service))
     return await run_unless_disconnected(request, chat.whole(), completion.on_disconnect)
 
@@ -99,10 +109,14 @@ def _metadata(body: ChatRequest) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ChatCompletion:
-    """The completion of a chat request; `usage_wanted`: its stream ends with a usage chunk."""
+    """The completion of a chat request.
+
+    `usage_wanted`: its stream ends with a usage chunk; `headers` go with the run's.
+    """
 
     completion: RunCompletion
     usage_wanted: bool
+    headers: Mapping[str, str]
 
     @property
     def head(self) -> "CompletionHead":
@@ -112,7 +126,7 @@ class ChatCompletion:
     async def whole(self) -> JSONResponse:
         """Wait for the run, and return the completion or the error."""
         ended, run = await self.completion.whole(), self.completion.run
-        headers = finished_headers(run, ended.usage)
+        headers = {**self.headers, **finished_headers(run, ended.usage)}
         if (error := ended.error) is not None:
             body = {**error.body(), "run": run} | ({} if ended.metadata is None else {"shikisha": ended.metadata})
             return JSONResponse(body, error.status, {**error.headers(), **NO_RETRY, **headers})

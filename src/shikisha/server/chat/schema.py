@@ -50,8 +50,8 @@ PARAMETERS: Mapping[str, tuple[ParameterTreatment, str]] = {
     "functions": (_R, "use tools"),
     "function_call": (_R, "use tools"),
     "prediction": (_R, "no worker is known to use it"),
-    "service_tier": (_R, "workers have their own tiers"),
-    "store": (_R, "every run is kept in the journal, and found under /runs"),
+    "service_tier": (_I, "workers have their own tiers"),
+    "store": (_I, "every run is kept in the journal, and found under /runs"),
     "web_search_options": (_R, "a search is a worker of the pool"),
     "moderation": (_R, "a check is configured in the pool, not by a request"),
 }
@@ -64,8 +64,6 @@ _NO_OP_VALUES: Mapping[str, tuple[JsonValue, ...]] = {
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
     "modalities": (["text"],),
-    "service_tier": ("auto", "default"),
-    "store": (False,),
 }
 
 
@@ -314,8 +312,8 @@ class ChatRequest(RequestModel):
     presence_penalty: float | None = Field(default=None, ge=0, le=0)
     frequency_penalty: float | None = Field(default=None, ge=0, le=0)
     modalities: list[Literal["text"]] | None = Field(default=None, min_length=1, max_length=1)
-    service_tier: Literal["auto", "default"] | None = None
-    store: Literal[False] | None = None
+    service_tier: str | None = Field(default=None, max_length=64)
+    store: bool | None = None
     audio: None = None
     functions: None = None
     function_call: None = None

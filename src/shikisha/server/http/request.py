@@ -105,22 +105,19 @@ def validate_known(raw: dict[str, object], model: type[M], *, refuse: bool) -> t
             ]
             if refuse or not paths:
                 raise _validation_error(error, raw, model) from None
-            ignored += [_format_path(path) for path in paths if _delete(raw, path)]
+            ignored += [_format_path(path) for path in paths if _delete(raw, path) is not None]
     return validate_as(raw, model), tuple(ignored)
 
 
-def _delete(raw: object, path: Sequence[int | str]) -> bool:
-    """Delete what is at a place of the body; False when it is not there any more."""
+def _delete(raw: object, path: Sequence[int | str]) -> object:
+    """Delete what is at a place of the body, and return it; None when there is nothing any more."""
     *way, last = path
     for part in way:
         if isinstance(raw, dict):
             raw = raw.get(part)
         elif isinstance(raw, list) and isinstance(part, int) and part < len(raw):
             raw = raw[part]
-    if not isinstance(raw, dict) or last not in raw:
-        return False
-    del raw[last]
-    return True
+    return raw.pop(last, None) if isinstance(raw, dict) else None
 
 
 def drop_foreign(found: object, where: str, known: Collection[object]) -> list[str]:

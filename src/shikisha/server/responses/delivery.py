@@ -8,9 +8,9 @@ run. A run whose client disconnects is canceled unless the request set `backgrou
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
@@ -102,6 +102,7 @@ def response_object(
         tool_choice=asked.tool_choice or "auto",
         tools=asked.tools or [],
         top_p=asked.top_p,
+        truncation=asked.truncation or "disabled",
         usage=ResponseUsage.model_validate(spent.response_fields()) if over and spent is not None else None,
         user=asked.user,
         shikisha=run_metadata(visible_run(run, course.events, autonomy_policy), found.kept.detail, url)
@@ -163,6 +164,7 @@ class ResponseDelivery:
     patient: bool = False
     own: bool = False
     nested: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)  # what goes with the response besides the run's
 
     @property
     def run(self) -> str:
@@ -180,7 +182,7 @@ class ResponseDelivery:
             async for _ in hearing:
                 pass
         found, spent = self._found(), await self._spent()
-        headers, problem = finished_headers(self.run, spent), response_error(self.course)
+        headers, problem = {**self.headers, **finished_headers(self.run, spent)}, response_error(self.course)
         given = self._rendered(found, spent)
         if problem is None:
             return JSONResponse(given.model_dump(mode="json", by_alias=True), headers=headers)

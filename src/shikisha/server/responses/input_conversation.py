@@ -30,6 +30,7 @@ from shikisha.server.responses.schema import (
     InputFile,
     InputImage,
     InputText,
+    MessagePart,
     OutputText,
     RefusalPart,
     ResponseAllowedTools,
@@ -141,7 +142,20 @@ def _answered(talk: Conversation, turn: ChatMessage) -> bool:
 
 def output_text(item: FunctionCallOutput) -> str:
     """Return the result of a function call as one text."""
-    return item.output if isinstance(item.output, str) else "\n\n".join(part.text for part in item.output)
+    return item.output if isinstance(item.output, str) else "\n\n".join(map(_part_text, item.output))
+
+
+def _part_text(part: MessagePart) -> str:
+    """Return a part of a function's result as a text: a worker reads results as text."""
+    match part:
+        case InputText() | OutputText():
+            return part.text
+        case RefusalPart():
+            return part.refusal
+        case InputImage():
+            return "[image: not shown, because results of tools are read as text here]"
+        case InputFile():
+            return f"[file {part.filename}: not shown, because results of tools are read as text here]"
 
 
 def _message_turn(item: ResponseMessage, where: str) -> ChatMessage:

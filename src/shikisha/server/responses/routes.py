@@ -23,7 +23,15 @@ from shikisha.engine.approvals import Decision
 from shikisha.server.http import streams
 from shikisha.server.http.api_errors import SSE_CONTENT, ApiError, error_responses
 from shikisha.server.http.auth import require_reader, require_scope
-from shikisha.server.http.request import RequestOptions, read_json, read_request_options, request_body_doc, validate_as
+from shikisha.server.http.request import (
+    RequestOptions,
+    drop_foreign,
+    ignored_header,
+    read_json,
+    read_request_options,
+    request_body_doc,
+    validate_known,
+)
 from shikisha.server.http.run_result import started_headers
 from shikisha.server.http.streams import (
     limit_stream,
@@ -45,6 +53,9 @@ from shikisha.server.responses.input_conversation import (
     trailing_results,
 )
 from shikisha.server.responses.schema import (
+    ITEM_TYPES,
+    REFUSED_FIELDS,
+    REFUSED_ITEMS,
     ApprovalResponse,
     DeletedResponse,
     InputItemList,
@@ -246,17 +257,34 @@ async def create_response(request: Request, by: RunPrincipal) -> Response:
     """Create the next message of a conversation: a conductor plans, and workers of the pool perform."""
     service: RunService = request.app.state.service
     raw = await read_json(request, lambda raw: check_schema_sizes(raw, Api.RESPONSES))
-    asked = validate_as(raw, ResponseRequest)
+    refuse = service.settings.unknown == "refuse"
+    foreign = _drop_foreign(raw, refuse=refuse)
+    asked, unknown = validate_known(raw, ResponseRequest, refuse=refuse)
     made = await _ResponseStart(
         service, by, asked, read_request_options(request.headers), read_idempotency_key(request.headers)
     ).begun()
-    headers = started_headers(made.run)
+    made.headers = ignored_header([*foreign, *unknown], service.container.secret_store.scrub)
+    headers = {**made.headers, **started_headers(made.run)}
     if asked.stream:
         told = stream_until_revoked(revocation_check(request, require_scope(KeyScope.RUN), made.refused), made.stream())
         return streams.event_stream(told, headers, made.gone, stream_grace(service))
     if asked.background:
         return _json_response(await made.now(), headers)
     return await run_unless_disconnected(request, made.answer(), made.gone)
+
+
+def _drop_foreign(raw: dict[str, object], *, refuse: bool) -> list[str]:
+    """Leave out tools and items that are unknown here, unless such requests are refused; return their places."""
+    for name in REFUSED_FIELDS:
+        if raw.get(name) is not None:
+            said = f"{name}: cannot be honored: send its content, or go on from a previous_response_id"
+            raise ApiError(400, said, "unsupported_value", param=name)
+    if refuse:
+        return []
+    return [
+        *drop_foreign(raw.get("tools"), "tools", {"function"}),
+        *drop_foreign(raw.get("input"), "input", {*ITEM_TYPES, *REFUSED_ITEMS}),
+    ]
 
 
 @router.get("/{response_id}", summary="Retrieve a response", responses={**error_responses(404), **_RESPONSE_DOC})

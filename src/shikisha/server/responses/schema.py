@@ -1,8 +1,9 @@
 """Request and response bodies of `/v1/responses`, as the openai SDK reads them.
 
-Invariants: an unknown field or value of a request is a 400 that names it; nothing is accepted and then ignored. A
-response is complete whenever it is returned: every field is present, null where there is nothing. Fields beyond
-OpenAI's are `agent` on items (from their multi-agent beta), `cost` and orchestration tokens in `usage`, and `shikisha`.
+Invariants: a field that would change the answer is honored or refused by name. Fields, tools and items that are unknown
+here follow `server.unknown`: they are left out and named in `X-Shikisha-Ignored`, or the request is refused. A response
+is complete whenever it is returned: every field is present, null where there is nothing. Fields beyond OpenAI's are
+`agent` on items (from their multi-agent beta), `cost` and orchestration tokens in `usage`, and `shikisha`.
 
 | field | treatment |
 |---|---|
@@ -14,21 +15,22 @@ OpenAI's are `agent` on items (from their multi-agent beta), `cost` and orchestr
 | `item_reference`, `conversation`, `prompt` | refused: send the content, or name it by `previous_response_id` |
 | `instructions` | context of the task, for every step; not carried over to the next response |
 | `previous_response_id` | its conversation comes before the input; of the same tenant only |
-| `tools` | functions of the client; hosted tools are refused |
+| `tools` | functions of the client; hosted, custom and other tools follow `server.unknown` |
+| items of hosted and custom tools in `input` | follow `server.unknown` |
 | `tool_choice` | `auto`; `none` (tools are not offered); `required`, a named tool: of the call that gives the answer |
 | `parallel_tool_calls` | passed on to the worker that has the tools |
 | `text.format` | `text`, `json_object`, `json_schema`: it applies to the final answer |
 | `text.verbosity`, `temperature`, `top_p`, `max_output_tokens`, `reasoning.effort` | for the worker of the last step |
 | `reasoning.summary` | any: the progress of each step is a reasoning item, and events carry `agent` |
 | `reasoning.context` | `auto`, `current_turn`: reasoning is never carried over |
-| `include` | `reasoning.encrypted_content` (items are complete anyway), `message.input_image.image_url` |
+| `include` | anything: items are complete anyway, and there is no more to include |
 | `metadata`, `user`, `safety_identifier` | stored with the run and returned |
 | `prompt_cache_key` | returned; workers cache in their own way |
 | `stream`, `background` | both, each and neither; `background` needs `store` |
 | `stream_options.include_obfuscation` | false only: nothing is padded |
 | `store` | false: the run is journaled for audit, but this API does not find it again |
-| `truncation` | `disabled`; a conversation that is too long is an error |
-| `service_tier` | `auto`, `default`: there is one |
+| `truncation` | `disabled`, `auto`: nothing is cut here; a conversation that is too long for a worker is an error |
+| `service_tier` | anything: there is one |
 """
 
 from collections.abc import Mapping
@@ -118,7 +120,7 @@ MessageContent: TypeAlias = Annotated[
     Annotated[str, Tag("Text")] | Annotated[list[MessagePart], Tag("List")], Discriminator(_text_or_list)
 ]
 CallOutput: TypeAlias = Annotated[
-    Annotated[str, Tag("Text")] | Annotated[list[InputText], Tag("List")], Discriminator(_text_or_list)
+    Annotated[str, Tag("Text")] | Annotated[list[MessagePart], Tag("List")], Discriminator(_text_or_list)
 ]
 
 
@@ -196,7 +198,7 @@ class ApprovalResponse(RequestModel):
     id: ItemId | None = None
 
 
-_ITEM_TYPES = (
+ITEM_TYPES = (
     "message",
     "function_call",
     "function_call_output",
@@ -212,7 +214,7 @@ ResponseItem: TypeAlias = Annotated[
     | Annotated[ApprovalRequest, Tag("McpApprovalRequest")]
     | Annotated[ApprovalResponse, Tag("McpApprovalResponse")],
     Discriminator(
-        _union_member, custom_error_type="item", custom_error_message=f"expected one of {', '.join(_ITEM_TYPES)}"
+        _union_member, custom_error_type="item", custom_error_message=f"expected one of {', '.join(ITEM_TYPES)}"
     ),
 ]
 ResponseInput: TypeAlias = Annotated[
@@ -220,6 +222,11 @@ ResponseInput: TypeAlias = Annotated[
     | Annotated[list[ResponseItem], Field(min_length=1, max_length=_MAX_ITEMS), Tag("List")],
     Discriminator(_text_or_list),
 ]
+
+
+# Without these the request would be another one, so they are never left out.
+REFUSED_FIELDS = ("conversation", "prompt")
+REFUSED_ITEMS = ("item_reference",)
 
 
 class ResponseFunction(RequestModel):
@@ -310,13 +317,13 @@ class ResponseRequest(RequestModel):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     reasoning: ReasoningOptions | None = None
-    include: list[Literal["reasoning.encrypted_content", "message.input_image.image_url"]] | None = None
+    include: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=50)] | None = None
     metadata: Annotated[Metadata, Field(max_length=16)] | None = None
     user: Annotated[str, Field(max_length=512)] | None = None
     safety_identifier: Annotated[str, Field(max_length=512)] | None = None
     prompt_cache_key: Annotated[str, Field(max_length=512)] | None = None
-    service_tier: Literal["auto", "default"] | None = None
-    truncation: Literal["disabled"] | None = None
+    service_tier: Annotated[str, Field(max_length=64)] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None
     background: bool | None = None
@@ -475,7 +482,7 @@ class ResponseObject(ResponsePart):
     tool_choice: ResponseToolChoice = "auto"
     tools: list[ResponseFunction]
     top_p: float | None = None
-    truncation: Literal["disabled"] = "disabled"
+    truncation: Literal["auto", "disabled"] = "disabled"
     usage: ResponseUsage | None = None
     user: str | None = None
     shikisha: ShikishaFields | None = None

@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "plan": ("plan", "plan", "Ask for a plan, or parse one, and perform nothing."),
     "resume": ("run", "resume", "Continue a run from its last journaled step."),
     "serve": ("serve", "serve", "Serve the pool to OpenAI clients, with web pages."),
+    "mcp": ("mcp", "mcp", "Serve the pool to an MCP client on stdio."),
     "approve": ("run", "approve", "Answer a question that a run waits for."),
     "rollback": ("runs", "rollback", "Undo the effects of a run's calls."),
     "release": ("runs", "release", "Let servers perform a quarantined run again."),
@@ -48,7 +49,13 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "keys": ("keys", "group", "Manage the API keys of a server."),
 }
 # Which extra brings a library without which a command's file cannot be imported. The command's own extra goes first.
-_EXTRA_OF_COMMAND: Mapping[str, str] = {"export": "train", "learn": "learn", "serve": "server", "train": "train"}
+_EXTRA_OF_COMMAND: Mapping[str, str] = {
+    "export": "train",
+    "learn": "learn",
+    "mcp": "server",
+    "serve": "server",
+    "train": "train",
+}
 _EXTRA_OF_LIBRARY: Mapping[str, str] = {"numpy": "eval", "jinja2": "eval", "scipy": "learn", "sklearn": "learn"}
 
 

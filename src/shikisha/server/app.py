@@ -22,6 +22,7 @@ from shikisha.core.errors import ShikishaError
 from shikisha.server.anthropic import routes as message_routes
 from shikisha.server.chat import models as model_routes
 from shikisha.server.chat import routes as chat_routes
+from shikisha.server.chat import routing
 from shikisha.server.http.api_errors import ApiError, error_body_at
 from shikisha.server.http.auth import authenticate
 from shikisha.server.http.middleware import AccessLog, HostCheck, RequestLimits
@@ -29,6 +30,7 @@ from shikisha.server.http.run_result import api_error_of
 from shikisha.server.http.streams import StreamLimiter
 from shikisha.server.keys import admin_routes
 from shikisha.server.lifecycle.service import RunService
+from shikisha.server.mcp import routes as mcp_routes
 from shikisha.server.ops import metrics
 from shikisha.server.pages import approvals_page, keys_page, login, run_page, runs_page, try_page, workers_page
 from shikisha.server.pages.login import LOGIN_COOKIE, login_sessions
@@ -41,6 +43,8 @@ ROUTERS = (
     chat_routes.router,
     response_routes.router,
     message_routes.router,
+    routing.router,
+    mcp_routes.router,
     model_routes.router,
     run_routes.router,
     review_routes.router,

@@ -35,6 +35,7 @@ class Api(StrEnum):
     CHAT = "chat"
     RESPONSES = "responses"
     MESSAGES = "messages"
+    MCP = "mcp"
     RUNS = "runs"
     PAGE = "page"
 

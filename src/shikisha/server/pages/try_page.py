@@ -17,9 +17,9 @@ from shikisha.core.plan import Plan
 from shikisha.core.plan_parser import parse_plan
 from shikisha.core.task import Task
 from shikisha.core.text import one_line
-from shikisha.engine.conductor import Conductor, Proposal, Situation
-from shikisha.engine.recorder import MemoryRecorder
+from shikisha.engine.conductor import Proposal
 from shikisha.plots import run_charts
+from shikisha.server.chat.routing import propose_first
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import RequestOptions
 from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RequestedRun, confirmed_plan_request
@@ -121,40 +121,11 @@ def _read_dollars(text: str) -> float:
     return found
 
 
-@dataclass(slots=True)
-class _FirstPlanRecorder:
-    """Asks a conductor, keeps what it proposes first, and has nothing performed."""
-
-    conductor: Conductor
-    proposal: Proposal | None = None
-
-    @property
-    def name(self) -> str:
-        return self.conductor.name
-
-    async def propose(self, situation: Situation) -> Proposal:
-        proposal = await self.conductor.propose(situation)
-        proposal.plan.check_pool(len(situation.cards))
-        self.proposal = proposal
-        return Proposal(Plan(), final=True)
-
-
 async def propose_plan(service: RunService, order: AuthorizedRun) -> PlanView:
     """Return the plan that would be performed for this order; PlanError when there is none."""
-    pool, conductor = service.cast(order.conductor, order.pool)
-    recorder = _FirstPlanRecorder(conductor)
-    budget = await service.key_budgets.admit(order.by)
-    try:
-        budget.count_request()
-        engine = service.engine.with_observers(shared_budget=budget).with_recorder(MemoryRecorder())
-        run = await engine.run(order.task, pool, recorder, order.caps)
-    finally:
-        budget.release()
-    if recorder.proposal is None:
-        why = run.finished.why if run.finished else "it waits for a person, and planning ahead cannot wait"
-        raise PlanError(why, conductor.name)
-    used = run.charged
-    return plan_view(recorder.proposal, pool.names, PlanningUsage(conductor.name, used.tokens, used.dollars))
+    proposal, used = await propose_first(service, order)
+    names, conductor = order.pool, service.cast(order.conductor, order.pool)[1]
+    return plan_view(proposal, names, PlanningUsage(conductor.name, used.tokens, used.dollars))
 
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)

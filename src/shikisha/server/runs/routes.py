@@ -266,7 +266,7 @@ async def list_runs(request: Request, by: ReaderPrincipal, wanted: Annotated[Run
 async def read_run(request: Request, run: RunIdPath, by: ReaderPrincipal) -> RunInfo:
     """Return a run or child run with its explanation, open questions and costs."""
     service: RunService = request.app.state.service
-    await _check_run_access(service, by, run)
+    await check_run_access(service, by, run)
     return await run_info(service, by, run)
 
 
@@ -274,7 +274,7 @@ async def read_run(request: Request, run: RunIdPath, by: ReaderPrincipal) -> Run
 async def cancel_run(request: Request, run: RunIdPath, by: RunPrincipal) -> RunInfo:
     """Cancel a run. A run that has ended stays unchanged."""
     service: RunService = request.app.state.service
-    await _check_run_access(service, by, run)
+    await check_run_access(service, by, run)
     if run != root_run_id(run):
         raise ApiError(409, f"{run} is a child run of {root_run_id(run)}: cancel that one", "child_run")
     await service.cancel(run)
@@ -285,7 +285,7 @@ async def cancel_run(request: Request, run: RunIdPath, by: RunPrincipal) -> RunI
 async def release_run(request: Request, run: RunIdPath, by: AdminPrincipal) -> RunInfo:
     """Let servers perform a run again that was quarantined for taking servers down. Requires an admin key."""
     service: RunService = request.app.state.service
-    await _check_run_access(service, by, run)
+    await check_run_access(service, by, run)
     if not await service.release(run, by.key):
         raise ApiError(409, f"run {run} is not quarantined", "not_quarantined")
     return await run_info(service, by, run)
@@ -307,7 +307,7 @@ async def follow_run_events(
 ) -> Response:
     """Stream a run's events, each with its number as `id`. `pieces` adds text as it is generated."""
     service: RunService = request.app.state.service
-    await _check_run_access(service, by, run)
+    await check_run_access(service, by, run)
     since = _start_number(after, last_event_id)
     if since >= 0 and await has_no_more_events(service, run, since):
         return Response(status_code=204)
@@ -351,7 +351,7 @@ def _merge_options(service: RunService, asked: RunRequest, options: RequestOptio
     return replace(options, caps=caps, workers=workers)
 
 
-async def _check_run_access(service: RunService, by: Principal, run: str) -> None:
+async def check_run_access(service: RunService, by: Principal, run: str) -> None:
     """Raise ApiError (404) unless the principal may see the run."""
     served = await service.store.find(root_run_id(run))
     check_tenant(by, "" if served is None else served.tenant, f"run {run[:80]!r}")

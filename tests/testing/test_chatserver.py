@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 from openai import AsyncOpenAI, BadRequestError
 from openai.types.chat import (
@@ -218,3 +219,28 @@ async def test_a_known_key_gets_the_same_calls_again() -> None:
         first, again = await _whole(client, "wet?", "k"), await _whole(client, "wet?", "k")
     assert first.choices[0].message.tool_calls == again.choices[0].message.tool_calls
     assert books.charges == {"k": 1}
+
+
+async def test_answers_fit_conversations_by_the_results_of_tools_that_they_hold() -> None:
+    call = ScriptedToolCall(name="look", id="a")
+    script = [ScriptedAnswer(calls=(call,), results=0), ScriptedAnswer(text="seen", results=1)]
+    asked = {"role": "user", "content": "hi"}
+    calls = [{"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+    made = {"role": "assistant", "content": None, "tool_calls": calls}
+    result = {"role": "tool", "tool_call_id": "a", "content": "x"}
+    async with chat_server(script) as url, aiohttp.ClientSession() as client:
+
+        async def post(*messages: object) -> tuple[int, str]:
+            async with client.post(f"{url}/chat/completions", json={"model": "m", "messages": messages}) as reply:
+                return reply.status, await reply.text()
+
+        assert (await post(asked))[0] == 200
+        assert "seen" in (await post(asked, made, result))[1]
+        for wrong, message in (
+            ((asked, made), "have no results"),
+            ((asked, made, asked), "have no results"),
+            ((asked, result), "there is no open call"),
+            ((asked, {**made, "tool_calls": calls * 2}, result), "two calls have one id"),
+        ):
+            status, text = await post(*wrong)
+            assert (status, message in text) == (400, True)

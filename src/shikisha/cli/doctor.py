@@ -21,14 +21,16 @@ from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions
 from shikisha.conductors.fixed_conductors import ScriptedConductor
-from shikisha.config.container import Container, find_config, load_config
+from shikisha.config.container import Container, agent_tools, find_config, load_config, tool_effect
 from shikisha.config.preflight import conductor_notices, conductor_problems
 from shikisha.core.budget import Caps
+from shikisha.core.call import ApprovalMode
 from shikisha.core.errors import ShikishaError, TaskError
 from shikisha.core.events import RunStatus
 from shikisha.core.plan import Plan, Step
 from shikisha.core.task import Task
 from shikisha.core.text import one_line
+from shikisha.core.tools import ToolEffect
 from shikisha.engine.engine import Engine
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.sandbox.availability import FULL_PYTHON, SANDBOX_NAMES, SandboxReport, probe_sandbox
@@ -43,6 +45,7 @@ _NOT_CALLED = {
     "human": "it is a person",
     "http": "a call may change something, and needs its own arguments",
     "mcp": "a call may change something, and needs its own arguments",
+    "agent": "its tools may change something",
     "conductor": "it calls the others",
     "vote": "it counts the answers of others",
 }
@@ -110,7 +113,7 @@ def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
 
 async def _find_in_container(container: Container, shared: SharedOptions, call: bool) -> list[DoctorFinding]:
     async with aclosing(container):
-        findings = [*_check_workers(container), *_check_conductors(container)]
+        findings = [*_check_workers(container), *_check_agent_tools(container), *_check_conductors(container)]
         called = (container.settings.pool or container.default_pool) if call else ()
         for name in called:  # each by itself: a fault of one says nothing about the others
             findings += await _call_worker(container, name)
@@ -129,6 +132,22 @@ def _check_workers(container: Container) -> Iterator[DoctorFinding]:
             yield DoctorFinding(f"worker {name}", BAD, "no price is known, so the dollar cap refuses every call to it")
         elif container.simulated_pool is None:
             yield DoctorFinding(f"worker {name}", GOOD, card.kind)
+
+
+def _check_agent_tools(container: Container) -> Iterator[DoctorFinding]:
+    """Name the tools of agents that may write without anybody's yes."""
+    for name, table in container.workers.items():
+        free = []
+        for tool in agent_tools(table):
+            if tool.startswith("@"):
+                continue
+            other = container.workers[tool]
+            approval = other.approval or container.settings.autonomy.approval
+            if tool_effect(other) is not ToolEffect.READ and approval is ApprovalMode.NEVER:
+                free.append(f"{tool} ({tool_effect(other)})")
+        if free:
+            what = f"may call {', '.join(free)} without approval; set effect or approval of each"
+            yield DoctorFinding(f"agent {name}", NOTE, what)
 
 
 def _check_conductors(container: Container) -> Iterator[DoctorFinding]:

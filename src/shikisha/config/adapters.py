@@ -27,7 +27,7 @@ from shikisha.engine.worker import Card, Worker
 from shikisha.guards.grounded import GroundedGuard
 from shikisha.guards.tool_filter import ToolFilter
 
-CONDUCTOR, HUMAN = "conductor", "human"
+CONDUCTOR, HUMAN, AGENT = "conductor", "human", "agent"
 _UPPERCASE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*", re.ASCII)
 
 
@@ -54,6 +54,7 @@ WORKER_KINDS: Mapping[str, WorkerKind] = {
     "replay": WorkerKind("shikisha.workers.replay"),
     "scripted": WorkerKind("shikisha.workers.scripted", any_task=True),
     "vote": WorkerKind("shikisha.workers.vote", any_task=True),
+    AGENT: WorkerKind("shikisha.workers.agent"),
     CONDUCTOR: WorkerKind("shikisha.workers.conductor", any_task=True),
 }
 

@@ -32,12 +32,14 @@ from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.guards import Guard
 from shikisha.engine.pool import Member, Pool, cut_outside_stand_ins
+from shikisha.engine.tools import Agent
 from shikisha.engine.worker import ApprovalMode, Card, Worker
 from shikisha.telemetry import conventions, make_observer
 from shikisha.telemetry.worker_facts import WorkerFacts, describe_worker
 from shikisha.tools.catalogue import ToolCatalogue
 from shikisha.tools.catalogue_settings import CatalogueOptions
 from shikisha.tools.lock_file import read_lock
+from shikisha.workers.agent import AgentSettings, WorkerTool, WorkerTools, agent_card, default_effect, tool_names
 from shikisha.workers.conductor import ConductorWorker
 
 if TYPE_CHECKING:
@@ -89,9 +91,10 @@ class Container:
 
     @property
     def default_pool(self) -> tuple[str, ...]:
-        """The pool where the file has none: all workers but those that only compensate others."""
-        undoing = {table.compensate for table in self.workers.values()}
-        return tuple(name for name in self.names if name not in undoing)
+        """The pool where the file has none: all workers but those that compensate others or are agents' tools."""
+        others = {table.compensate for table in self.workers.values()}
+        others |= {name for table in self.workers.values() for name in agent_tools(table)}
+        return tuple(name for name in self.names if name not in others)
 
     @property
     def simulated_pool(self) -> Pool | None:
@@ -180,7 +183,8 @@ class Container:
             return None
         table = self.workers[name]
         own = table.model_dump(mode="json", exclude=set(_NOT_FINGERPRINTED))
-        return sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+        parts = [own, self.fingerprint(table.endpoint)] if isinstance(table, AgentSettings) else own
+        return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def journal_url(self) -> str:
         """Return where runs are recorded: the configured URL, else the path of the SQLite file."""
@@ -217,10 +221,30 @@ class Container:
         table = self.workers[name]
         with toml.error_location(f"{self.file}: workers.{name}"):
             card = self._card(name, table)
+            if isinstance(table, AgentSettings):
+                return self._agent(card, table, chosen)
             worker = self._child_run(table, chosen) if table.kind == adapters.CONDUCTOR else self._adapter(card, table)
             undo = self._compensation(table, chosen) if table.compensate else None
             handoffs = tuple(self._handoff(entry) for entry in table.checks)
             return Member(card, worker, handoffs, undo, self._guards(name, table))
+
+    def _agent(self, card: Card, table: WorkerTable, chosen: Sequence[str]) -> Member:
+        """Return a worker with tools: its endpoint's, with the loop and the tools that the table names."""
+        own = cast("AgentSettings", table)
+        sources = [self.catalogue(name[1:]) for name in own.tools if name.startswith("@")]
+        names = [name for name in own.tools if not name.startswith("@")]
+        tool_names(names)
+        tools = [self._tool(name, chosen) for name in names]
+        agent = Agent((*([WorkerTools(tools)] if tools else ()), *sources), own.turns, own.offer, own.parallel)
+        undo = self._compensation(table, chosen) if table.compensate else None
+        handoffs = tuple(self._handoff(entry) for entry in table.checks)
+        return Member(card, self._member(own.endpoint, chosen).worker, handoffs, undo, agent=agent)
+
+    def _tool(self, name: str, chosen: Sequence[str]) -> WorkerTool:
+        table = self.workers[name]
+        if table.kind == adapters.AGENT:
+            raise ConfigError(f"tools: {name!r} is an agent; expected a tool, or a child run whose pool has the agent")
+        return WorkerTool(self._member(name, chosen), tool_effect(table), table.idempotent)
 
     def _compensation(self, table: WorkerTable, chosen: Sequence[str]) -> Member:
         """Return the worker that compensates this one. It need not be in the pool, because only rollbacks call it."""
@@ -259,6 +283,9 @@ class Container:
             # The answer may come from any of the workers below, so it carries the labels of all.
             card = replace(card, adds=tuple(sorted(join_labels(card.adds, *below))))
             return card if seconds is None or "timeout" in table.model_fields_set else replace(card, timeout=seconds)
+        if isinstance(table, AgentSettings):
+            endpoint = self._card(table.endpoint, self.workers[table.endpoint])
+            return agent_card(card, endpoint, frozenset(cast("WorkerTable", table).model_fields_set))
         module = adapters.worker_module(table.kind)
         fit_card = getattr(module, "fit_card", None) or getattr(module, "fitted", None)
         return fit_card(self._own(adapters.settings_of(module), table), card) if fit_card else card
@@ -276,8 +303,7 @@ class Container:
 
     def _guards(self, name: str, table: WorkerTable) -> tuple[Guard, ...]:
         """Return the guards of a worker that agents call as a tool."""
-        effect = ToolEffect(getattr(table, "effect", None) or ToolEffect.UNKNOWN)
-        return adapters.build_guards(table.guards, effect, self.file, f"workers.{name}")
+        return adapters.build_guards(table.guards, tool_effect(table), self.file, f"workers.{name}")
 
     def _endpoint(self, name: str, find: Callable[[str], Member]) -> PlannerEndpoint:
         if name not in self.names:
@@ -286,6 +312,16 @@ class Container:
         if table is not None and table.kind == adapters.CONDUCTOR:
             raise ConfigError(f"{name!r} is a child run; expected a worker that is a chat endpoint")
         return PlannerEndpoint(find(name), bool(getattr(table, "structured_output", False)))
+
+
+def tool_effect(table: WorkerTable) -> ToolEffect:
+    """Return what a call of a worker as a tool may do."""
+    return table.effect or default_effect(table.kind, str(getattr(table, "method", "")))
+
+
+def agent_tools(table: WorkerTable) -> tuple[str, ...]:
+    """Return the tools that a worker names, if it is an agent."""
+    return table.tools if isinstance(table, AgentSettings) else ()
 
 
 def _common_card(name: str, table: WorkerTable, approval: ApprovalMode) -> Card:
@@ -350,17 +386,12 @@ def state_folder(environment: Mapping[str, str]) -> Path:
 
 def _name_references(composition: Container) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
     """Yield every reference in the file: its key, what it refers to, the name, and the known names."""
-    workers, checks = composition.names, tuple(composition.checks)
+    workers = composition.names
     for place, name in enumerate(composition.settings.pool or ()):
         yield f"pool[{place}]", "worker", name, workers
     for owner, table in composition.workers.items():
-        for key in ("fallback", "escalate", "compensate"):
-            if (name := getattr(table, key)) is not None:
-                yield f"workers.{owner}.{key}", "worker", name, workers
-        for place, entry in enumerate(table.checks):
-            yield f"workers.{owner}.checks[{place}]", "check", entry.check, checks
-        for place, name in enumerate(_child_pool(table)):
-            yield f"workers.{owner}.pool[{place}]", "worker", name, workers
+        for key, what, name, known in _worker_references(table, composition):
+            yield f"workers.{owner}.{key}", what, name, known
     for place, task_class in enumerate(composition.settings.autonomy.classes):
         for number, name in enumerate(task_class.workers):
             yield f"autonomy.classes[{place}].workers[{number}]", "worker", name, workers
@@ -373,6 +404,25 @@ def _name_references(composition: Container) -> Iterator[tuple[str, str, str, tu
     for owner, conductor in composition.settings.conductors.items():
         if isinstance(conductor, LmTable):
             yield f"conductors.{owner}.endpoint", "worker", conductor.endpoint, workers
+
+
+def _worker_references(table: WorkerTable, composition: Container) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
+    workers = composition.names
+    for key in ("fallback", "escalate", "compensate"):
+        if (name := getattr(table, key)) is not None:
+            yield key, "worker", name, workers
+    for place, entry in enumerate(table.checks):
+        yield f"checks[{place}]", "check", entry.check, tuple(composition.checks)
+    for place, name in enumerate(_child_pool(table)):
+        yield f"pool[{place}]", "worker", name, workers
+    if isinstance(table, AgentSettings):
+        chat = tuple(name for name, other in composition.workers.items() if other.kind == "chat")
+        yield "endpoint", "chat worker", table.endpoint, chat
+        for place, name in enumerate(agent_tools(table)):
+            if name.startswith("@"):
+                yield f"tools[{place}]", "catalogue", name[1:], tuple(composition.settings.catalogues)
+            else:
+                yield f"tools[{place}]", "worker", name, workers
 
 
 def _child_pool(table: WorkerTable) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.config import adapters, conductors
-from shikisha.config.container import Container, load_config
+from shikisha.config.container import Container, agent_tools, load_config
 from shikisha.config.eval_tasks import EvaluationSetup, EvaluationTasks, load_evaluation_tasks
 from shikisha.config.grader_services import open_judge, sandbox_named
 from shikisha.config.settings import FixedTable, LmTable, PolicyTable, RulesTable, TrainedTable
@@ -92,6 +92,8 @@ def _worker_parts(composition: Container, name: str, seen: set[str]) -> Iterator
         check = composition.checks[entry.check]
         yield check.model_dump(mode="json")
         yield from _worker_parts(composition, getattr(check, "worker", ""), seen)
+    for other in (getattr(table, "endpoint", ""), *agent_tools(table)):
+        yield from _worker_parts(composition, other, seen)
     if table.kind == adapters.CONDUCTOR:
         yield from _conductor_parts(composition, getattr(table, "conductor", ""), seen)
     log = getattr(table, "log", None)

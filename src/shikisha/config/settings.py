@@ -22,6 +22,7 @@ from shikisha.core.events import OnCheckFailure
 from shikisha.core.plan import MAX_STEPS
 from shikisha.core.prompts import MAX_UNKNOWN_SHARE, PlanFormat
 from shikisha.core.secrets import SecretStore
+from shikisha.core.tools import ToolEffect
 from shikisha.engine.autonomy import AutonomyClass, AutonomyMode, AutonomyPolicy, EscalationRules, OnFailure
 from shikisha.evals.reward import RewardWeights
 from shikisha.telemetry.export_settings import ExportSettings, export_settings
@@ -187,6 +188,13 @@ class WorkerTable(ConfigTable):
     adds: tuple[str, ...] = Field(default=(), description="data labels that every answer of the worker carries")
     checks: tuple[HandoffEntry, ...] = Field(
         default=(), description="checks that an answer must pass before later steps see it, by name in [checks]"
+    )
+    effect: ToolEffect | None = Field(
+        default=None,
+        description="what a call by an agent may do: read, write or unknown; by default read where the kind only reads",
+    )
+    idempotent: bool = Field(
+        default=False, description="whether a repeated call under its idempotency key has one effect"
     )
     guards: tuple[dict[str, object], ...] = Field(
         default=(),

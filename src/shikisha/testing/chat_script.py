@@ -123,10 +123,10 @@ class ScriptedToolCall(BaseModel):
 class ScriptedAnswer(BaseModel):
     """One scripted answer, or the fault that comes instead.
 
-    It fits requests whose last message contains `when`, at most `times` times. `calls` are calls of tools, which end
-    the answer; one without an id is numbered by its place and the conversation's length. `latency` is seconds before
-    the first byte, `pace` seconds between two pieces of a stream. `cost` is dollars, as some gateways report them in
-    `usage`.
+    It fits requests whose last message contains `when`, at most `times` times; with `results`, only those that hold
+    so many results of tools since the last question. `calls` are calls of tools, which end the answer; one without an
+    id is numbered by its place and the conversation's length. `latency` is seconds before the first byte, `pace`
+    seconds between two pieces of a stream. `cost` is dollars, as some gateways report them in `usage`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -135,6 +135,7 @@ class ScriptedAnswer(BaseModel):
     calls: tuple[ScriptedToolCall, ...] = ()
     when: str = ""
     times: int | None = Field(default=None, ge=1)
+    results: int | None = Field(default=None, ge=0)
     latency: Seconds = 0.0
     pace: Seconds = 0.0
     mishap: InjectedFault | None = None
@@ -180,6 +181,12 @@ class ReceivedChatRequest:
         return tuple(map(str, tools))
 
     @property
+    def tool_results(self) -> tuple[str, ...]:
+        """What tools returned since the last question, in order."""
+        last = max((place for place, (role, _) in enumerate(self.messages) if role == "user"), default=-1)
+        return tuple(text for role, text in self.messages[last + 1 :] if role == "tool")
+
+    @property
     def response_format(self) -> Mapping[str, object] | None:
         """The form that the answer is held to, if any."""
         found = self.body.get("response_format")
@@ -222,7 +229,8 @@ class AnswerScript:
     def __call__(self, asked: ReceivedChatRequest) -> ScriptedAnswer:
         """Return the first answer that fits and is not used up."""
         for place, answer in enumerate(self._answers):
-            if answer.when in asked.last and (answer.times is None or self._used[place] < answer.times):
+            unused = answer.times is None or self._used[place] < answer.times
+            if unused and answer.when in asked.last and answer.results in {None, len(asked.tool_results)}:
                 self._used[place] += 1
                 return answer
         raise LookupError(f"no scripted answer fits {asked.last[:80]!r}")

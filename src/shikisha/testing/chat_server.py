@@ -11,6 +11,7 @@ import asyncio
 import gzip
 import itertools
 import json
+import re
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -376,6 +377,7 @@ def _parse_request(incoming: HttpRequest) -> ReceivedChatRequest:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise ValueError("messages: expected a list of messages")
+    _check_tool_messages(messages)
     options = body.get("stream_options")
     return ReceivedChatRequest(
         model=str(body.get("model", "")),
@@ -385,6 +387,33 @@ def _parse_request(incoming: HttpRequest) -> ReceivedChatRequest:
         headers=incoming.headers,
         body=body,
     )
+
+
+def _check_tool_messages(messages: Sequence[dict[str, object]]) -> None:
+    """Refuse what OpenAI refuses: calls without results right after them, results of no call, names of odd letters."""
+    open_calls: list[str] = []
+    for place, message in enumerate(messages):
+        if message.get("role") == "tool":
+            answered = str(message.get("tool_call_id"))
+            if answered not in open_calls:
+                raise ValueError(f"messages[{place}]: there is no open call {answered!r} before this result")
+            open_calls.remove(answered)
+            continue
+        if open_calls:
+            raise ValueError(f"messages[{place}]: the calls {', '.join(open_calls)} have no results")
+        found = message.get("tool_calls")
+        calls = found if isinstance(found, list) else []
+        open_calls = [str(call["id"]) for call in calls]
+        if len(set(open_calls)) < len(open_calls):
+            raise ValueError(f"messages[{place}]: two calls have one id")
+        for call in calls:
+            if not _FUNCTION_NAME.fullmatch(str(call["function"]["name"])):
+                raise ValueError(f"messages[{place}]: {call['function']['name']!r} is no name of a function")
+    if open_calls:
+        raise ValueError(f"messages: the calls {', '.join(open_calls)} have no results")
+
+
+_FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}", re.ASCII)
 
 
 def _message_text(content: object) -> str:

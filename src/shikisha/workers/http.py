@@ -17,7 +17,7 @@ from shikisha.core.call import depth_headers
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.secrets import SecretStore
-from shikisha.engine.worker import Card, Reply, Request
+from shikisha.engine.worker import Card, Json, Reply, Request
 from shikisha.workers import endpoint
 from shikisha.workers.endpoint import HttpConnections, ToolArguments, error_code, redact_and_clip, status_error
 
@@ -75,6 +75,11 @@ class HttpWorker:
         self._secret_store = secret_store
         self._arguments = arguments
         self._connections = HttpConnections(card, settings.url, settings.max_bytes, headers, secret_store)
+
+    @property
+    def argument_schema(self) -> Mapping[str, Json]:
+        """The JSON Schema of the tool's arguments."""
+        return self._settings.arguments
 
     async def perform(self, request: Request) -> Reply:
         """Call the tool with the arguments in the subtask."""

@@ -1,0 +1,193 @@
+"""Agents from a configuration: their cards, their tools, and the loop against a chat endpoint over HTTP."""
+
+import json
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.config.container import Container, load_config
+from shikisha.core.errors import ConfigError
+from shikisha.core.events import CallRole, RunStatus
+from shikisha.core.run import Run
+from shikisha.core.task import Task
+from shikisha.core.tools import ToolEffect
+from shikisha.engine.engine import Engine
+from shikisha.engine.recorder import MemoryRecorder
+from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, ScriptedToolCall, chat_server
+from support import AT_ONCE, plan_of
+
+CONFIG = """
+[workers.cheap]
+kind = "chat"
+base_url = "{url}"
+model = "m"
+tools = true
+stream = {stream}
+price = {{ input = 1.0, output = 2.0 }}
+max_output_tokens = 500
+concurrency = 2
+sees = ["pii"]
+adds = ["eu"]
+
+[workers.clerk]
+kind = "agent"
+description = "Works with numbers."
+endpoint = "cheap"
+tools = ["run.code", "expert"]
+turns = 5
+
+[workers."run.code"]
+kind = "python"
+description = "Runs Python."
+
+[workers.expert]
+kind = "chat"
+base_url = "{url}"
+model = "expert"
+price = {{}}
+description = "Knows much."
+"""
+ASK = ScriptedToolCall(name="expert", arguments={"subtask": "What next?"})
+RUN_CODE = ScriptedToolCall(name="run_code", arguments={"code": "print(6 * 7)"})
+
+
+def configured(folder: Path, url: str = "http://127.0.0.1:1/v1", *, stream: bool = True, more: str = "") -> Container:
+    file = folder / "shikisha.toml"
+    file.write_text(CONFIG.format(url=url, stream=str(stream).lower()) + more)
+    return load_config(file, {})
+
+
+async def perform(
+    folder: Path,
+    script: Callable[[ReceivedChatRequest], ScriptedAnswer],
+    *,
+    stream: bool = True,
+) -> tuple[Run, list[ReceivedChatRequest], str]:
+    """Perform a task with the agent against a server that answers so; return what was asked and what was heard."""
+    heard: list[str] = []
+    asked: list[ReceivedChatRequest] = []
+
+    def answer(request: ReceivedChatRequest) -> ScriptedAnswer:
+        asked.append(request)
+        return script(request)
+
+    async with chat_server(answer) as url:
+        container = configured(folder, url, stream=stream)
+        async with aclosing(container):
+            engine = Engine(MemoryRecorder(), retry=AT_ONCE, on_text=lambda _r, _s, piece: heard.append(piece))
+            run = await engine.run(Task("How much?"), container.pool(["clerk"]), ScriptedConductor([plan_of((0, ()))]))
+        return run, [each for each in asked if each.model == "m"], "".join(heard)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+async def test_an_agent_works_with_its_tools_over_http(tmp_path: Path, stream: bool) -> None:
+    def script(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        if asked.model == "expert":
+            return ScriptedAnswer(text="Divide by two.")
+        match len(asked.tool_results):
+            case 0:
+                return ScriptedAnswer(text="Let me see.", calls=(RUN_CODE,))
+            case 1:
+                return ScriptedAnswer(
+                    calls=(ScriptedToolCall(name="expert", arguments={"subtask": "What next?"}), RUN_CODE)
+                )
+            case _:
+                return ScriptedAnswer(text="It is 21.")
+
+    run, asked, heard = await perform(tmp_path, script, stream=stream)
+    assert (run.status, run.answer) == (RunStatus.DONE, "It is 21.")
+    assert list(asked[-1].tool_results) == ["42", "Divide by two.", "42"]
+    assert asked[0].tools == ("run_code", "expert")
+    roles = [each.started.role for each in run.attempts]
+    assert roles == [CallRole.STEP, CallRole.TOOL, CallRole.STEP, CallRole.TOOL, CallRole.TOOL, CallRole.STEP]
+    assert heard == "It is 21."
+    charged = run.charged.dollars
+    assert charged is not None
+    assert charged > 0
+
+
+@pytest.mark.parametrize(
+    ("calls", "error"),
+    [
+        ([ScriptedToolCall(name="run_code", arguments='{"code": "print(1)"')], "bad_arguments"),
+        ([ScriptedToolCall(name="shell", arguments={"code": "ls"})], "not_offered"),
+        (
+            [ScriptedToolCall(name="run_code", arguments={}, id="x"), RUN_CODE.model_copy(update={"id": "x"})],
+            "bad_arguments",
+        ),
+    ],
+    ids=["broken", "unknown", "one-id"],
+)
+async def test_quirks_of_providers_go_back_to_the_agent(
+    tmp_path: Path, calls: list[ScriptedToolCall], error: str
+) -> None:
+    def script(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        return ScriptedAnswer(text="done") if asked.tool_results else ScriptedAnswer(calls=tuple(calls))
+
+    run, asked, _ = await perform(tmp_path, script)
+    assert run.answer == "done"
+    assert json.loads(asked[-1].tool_results[0])["error"] == error
+    assert len({call["id"] for call in asked[-1].calls}) == len(calls)
+
+
+def test_an_agent_has_the_card_of_its_endpoint_but_for_what_it_says_itself(tmp_path: Path) -> None:
+    container = configured(tmp_path)
+    clerk = container.pool(["clerk"])[0]
+    cheap = container.pool(["cheap"])[0].card
+    assert (clerk.card.kind, clerk.card.tools, clerk.card.limits) == ("agent", True, "cheap")
+    assert (clerk.card.price, clerk.card.max_output_tokens, clerk.card.concurrency) == (cheap.price, 500, 2)
+    assert (clerk.card.sees, clerk.card.adds) == (("pii",), ("eu",))
+    assert container.cards(["clerk"]) == (clerk.card,)
+    assert container.default_pool == ("cheap", "clerk")  # tools of agents are no workers of plans
+
+
+async def test_workers_are_tools_with_the_effects_that_their_kind_has(tmp_path: Path) -> None:
+    more = """
+[workers.get]
+kind = "http"
+url = "http://127.0.0.1:1/look"
+method = "GET"
+[workers.put]
+kind = "http"
+url = "http://127.0.0.1:1/book"
+arguments = { type = "object", required = ["day"] }
+[workers.pay]
+kind = "http"
+url = "http://127.0.0.1:1/pay"
+effect = "write"
+idempotent = true
+[workers.buyer]
+kind = "agent"
+endpoint = "cheap"
+tools = ["get", "put", "pay"]
+"""
+    buyer = configured(tmp_path, more=more).pool(["buyer"])[0]
+    assert buyer.agent is not None
+    (source,) = buyer.agent.sources
+    tools = {tool.name: tool for tool in await source.search("", 1)}
+    assert [tool.effect for tool in tools.values()] == [ToolEffect.READ, ToolEffect.UNKNOWN, ToolEffect.WRITE]
+    assert [tool.repeatable for tool in tools.values()] == [True, False, True]
+    assert tools["put"].schema == {"type": "object", "required": ["day"]}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('endpoint = "nobody"', "workers.a.endpoint: unknown chat worker 'nobody': known are cheap, expert"),
+        ('endpoint = "cheap"\ntools = ["nobody"]', r"workers.a.tools\[0\]: unknown worker 'nobody'"),
+        ('endpoint = "cheap"\ntools = ["@crm"]', r"workers.a.tools\[0\]: unknown catalogue 'crm'"),
+        ('endpoint = "expert"', "endpoint: 'expert' cannot call tools; expected a chat worker with tools = true"),
+        ('endpoint = "cheap"\nsees = ["secret"]', "sees: secret: the endpoint 'cheap' is not cleared for that"),
+        ('endpoint = "cheap"\ntools = ["clerk"]', "'clerk' is an agent; expected a tool"),
+        ('endpoint = "cheap"\ntools = ["run.code", "run_code"]', r"tools\[1\]: 'run_code' would be the second tool"),
+        ('endpoint = "cheap"\nturns = 0', "workers.a.turns: expected greater than or equal to 1"),
+        ('endpoint = "cheap"\ntool = ["expert"]', "workers.a.tool"),
+    ],
+)
+def test_an_agent_that_cannot_be_is_refused(tmp_path: Path, table: str, message: str) -> None:
+    more = f'\n[workers.run_code]\nkind = "python"\n[workers.a]\nkind = "agent"\n{table}\n'
+    with pytest.raises(ConfigError, match=message):
+        configured(tmp_path, more=more).pool(["a"])

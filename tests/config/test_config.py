@@ -99,7 +99,10 @@ def test_caps_can_be_set_and_lifted(tmp_path: Path) -> None:
         ("[budgets]\nplan_steps = 6", "shikisha.toml: budgets.plan_steps: expected less than or equal to 5"),
         ("[budgets]\ndollars = nan", "shikisha.toml: budgets.dollars: expected a finite number"),
         ("[workers.a]", "shikisha.toml: workers.a.kind: expected one of chat, http"),
-        ("[workers.a]\nkind = 'chta'", "shikisha.toml: workers.a.kind: unknown kind of worker 'chta': known are agent,"),
+        (
+            "[workers.a]\nkind = 'chta'",
+            "shikisha.toml: workers.a.kind: unknown kind of worker 'chta': known are agent,",
+        ),
         ("[workers.a]\nkind = 'chat'", "shikisha.toml: workers.a.model: is missing"),
         ("[workers.a]\nkind = 'chat'\nmodel = 'm'\nmodle = 'm'", "did you mean 'model'?"),
         ("[workers.a]\nkind = 'scripted'\ntimeout = 0", "shikisha.toml: workers.a.timeout: expected greater than 0"),

@@ -462,15 +462,17 @@ def known_worker_facts(container: Container) -> dict[str, WorkerFacts]:
     if container.simulated_pool is not None:
         cards = [member.card for member in container.simulated_pool]
         return {card.name: describe_worker(card.name, card.kind, card.description) for card in cards}
-    return {name: _facts_of_table(name, table) for name, table in container.workers.items()}
+    tables = container.workers
+    return {name: _facts_of_table(name, table, tables) for name, table in tables.items()}
 
 
-def _facts_of_table(name: str, table: WorkerTable) -> WorkerFacts:
+def _facts_of_table(name: str, own: WorkerTable, tables: Mapping[str, WorkerTable]) -> WorkerFacts:
+    table = tables[own.endpoint] if isinstance(own, AgentSettings) else own
     request = {attribute: getattr(table, key, None) for key, attribute in _REQUEST_ATTRIBUTES.items()}
     return describe_worker(
         name,
-        table.kind,
-        table.description,
+        own.kind,
+        own.description,
         model=str(getattr(table, "model", "")),
         url=str(getattr(table, "base_url", "") or getattr(table, "url", "") or ""),
         request={key: value for key, value in request.items() if value is not None},

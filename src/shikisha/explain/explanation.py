@@ -8,6 +8,7 @@ people (`text_report`).
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
 
 from shikisha.core.events import (
     AttemptFailed,
@@ -17,13 +18,18 @@ from shikisha.core.events import (
     CheckStatus,
     EffectUndone,
     GradeMark,
+    GuardDecided,
     OnCheckFailure,
     QuestionKind,
     RunStatus,
+    ToolRefused,
+    ToolResultsCut,
+    ToolsOffered,
 )
 from shikisha.core.plan import Plan
 from shikisha.core.prompts import attachment_name, conversation_text
-from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
+from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord, ToolEvent
+from shikisha.core.tools import load_offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,7 @@ class CallExplanation:
     `ended` False: its outcome is not in the journal. `fault` is why it has no answer. `dollars` None: the cost is
     unknown; `uncertain_…` is what it may have used as well. `understated`: the worker reported less use than can be
     true, and `tokens` are an estimate. `view` is the hash of what the worker saw; `child` the run that the call was.
+    Of an agent's tool, `call` is the place in the step ("2.0"), `tool` its name and `arguments` what it was called with.
     """
 
     attempt: int
@@ -54,6 +61,35 @@ class CallExplanation:
     model: str
     view: str
     child: str | None
+    call: str = ""
+    tool: str = ""
+    arguments: str = ""
+
+
+class ToolDecision(StrEnum):
+    """What was decided of an agent's tools."""
+
+    OFFERED = "offered"  # these tools, from now on
+    REFUSED = "refused"  # a call that the agent wanted is not made
+    GUARD_PASSED = "guard passed"  # a guard let a call pass, or was content with what it did
+    GUARD_REFUSED = "guard refused"  # it did not
+    CUT = "cut"  # results of calls that no longer fit the agent's window
+
+
+@dataclass(frozen=True, slots=True)
+class ToolExplanation:
+    """Something that was decided of an agent's tools, in words; `after` is how many calls had begun by then.
+
+    `call` is the place of the call in the step, where it is about one; `tools` are the names of those that are offered.
+    """
+
+    what: ToolDecision
+    after: int
+    call: str
+    tool: str
+    why: str
+    arguments: str = ""
+    tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +151,7 @@ class StepExplanation:
     worker: str | None
     answer: str | None
     fault: str | None
+    tools: tuple[ToolExplanation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +353,30 @@ def _step(run: Run, round_: RoundRecord, plan: Plan, index: int, known: Mapping[
         worker=result.worker if result else None,
         answer=result.text if result else None,
         fault=str(result.fault) if result and result.fault else None,
+        tools=tuple(_tool_decision(each, record) for each in record.tools),
     )
+
+
+def _tool_decision(event: ToolEvent, record: StepRecord) -> ToolExplanation:
+    """Explain what was decided of an agent's tools."""
+    after = sum(attempt.started.at <= event.at for attempt in record.attempts)
+    match event:
+        case ToolsOffered():
+            offered = tuple(each.name for each in load_offer(event.tools))
+            notes = [f"found by {event.query!r}"] if event.query else []
+            notes += [f"{name} is withheld: {reason}" for name, reason in event.withheld.items()]
+            return ToolExplanation(ToolDecision.OFFERED, after, event.call, "", "; ".join(notes), tools=offered)
+        case ToolRefused():
+            why = f"{event.fault}: {event.message}" if event.message else str(event.fault)
+            return ToolExplanation(ToolDecision.REFUSED, after, event.call, event.tool, why, event.arguments)
+        case GuardDecided():
+            what = ToolDecision.GUARD_PASSED if event.passed else ToolDecision.GUARD_REFUSED
+            why = f"{event.guard}, {event.moment} the call" + (f": {event.reason}" if event.reason else "")
+            return ToolExplanation(what, after, event.call, event.tool, why)
+        case ToolResultsCut():
+            why = f"{event.before:,} tokens are more than the {event.window:,} that there is room for"
+            named = f"the results of {', '.join(event.calls)} are cut to {event.after:,}: {why}"
+            return ToolExplanation(ToolDecision.CUT, after, "", "", named)
 
 
 def _seen_step(round_: RoundRecord, plan: Plan, index: int) -> GrantedStepExplanation:
@@ -348,6 +408,9 @@ def _call(record: StepRecord, place: int, known: Mapping[str, Run]) -> CallExpla
         model=end.model if isinstance(end, AttemptFinished) else "",
         view=begun.view,
         child=begun.key if begun.key in known else None,
+        call=begun.call,
+        tool=begun.tool,
+        arguments=begun.arguments,
     )
 
 
@@ -355,10 +418,10 @@ def _why(record: StepRecord, place: int) -> str:
     begun = record.attempts[place].started
     before = _cause(record, place)
     match begun.reason:
-        case AttemptReason.FIRST if begun.role is CallRole.STEP:
-            return "the plan names it"
+        case AttemptReason.FIRST if begun.role in _WHY_FIRST:
+            return _WHY_FIRST[begun.role]
         case AttemptReason.FIRST:
-            return "the conductor asks it" if begun.role is CallRole.PLAN else "a check asks it"
+            return "a check asks it"
         case AttemptReason.RETRY:
             return f"again, after {before}"
         case AttemptReason.REDO:
@@ -372,15 +435,29 @@ def _why(record: StepRecord, place: int) -> str:
         case AttemptReason.AGREED:
             return "nobody was called: what it was to bring together says the same"
         case AttemptReason.TOOLS:
-            return "it goes on with what the client's tools came to"
+            agent = any(attempt.started.call for attempt in record.attempts) or record.tools
+            return "it goes on with what its tools came to" if agent else _AFTER_CLIENT_TOOLS
         case AttemptReason.RESUME:
             return f"again under the same key, after {before}"
 
 
+_AFTER_CLIENT_TOOLS = "it goes on with what the client's tools came to"
+_WHY_FIRST = {
+    CallRole.STEP: "the plan names it",
+    CallRole.PLAN: "the conductor asks it",
+    CallRole.TOOL: "the agent calls it",
+    CallRole.PROBE: "a guard looks",
+}
+
+
 def _cause(record: StepRecord, place: int) -> str:
     """Return how the last attempt of the same role ended: its fault, or the check that its answer did not pass."""
-    role = record.attempts[place].started.role
-    earlier = [attempt for attempt in record.attempts[:place] if attempt.started.role is role]
+    here = record.attempts[place].started
+    earlier = [
+        attempt
+        for attempt in record.attempts[:place]
+        if (attempt.started.role, attempt.started.call) == (here.role, here.call)
+    ]
     if not earlier:
         return "nothing that is in the journal"
     fault = _fault(earlier[-1])

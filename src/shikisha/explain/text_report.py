@@ -4,7 +4,7 @@ Invariant: what models, tools and people wrote is shortened to one line here; th
 JSON. Deliberately absent: colours and width (the command line's business).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.events import QuestionKind
@@ -18,6 +18,8 @@ from shikisha.explain.explanation import (
     RoundExplanation,
     RunTotals,
     StepExplanation,
+    ToolDecision,
+    ToolExplanation,
 )
 
 _LONGEST = 160  # characters of a text: two lines of a terminal
@@ -93,7 +95,7 @@ def _step(step: StepExplanation) -> Iterator[str]:
     if step.withheld:
         yield f"  withheld: {', '.join(f'step {index}' for index in step.withheld)}"
     yield from _indented(map(_question, step.questions))
-    yield from _indented(_calls(step.calls, step.checks))
+    yield from _indented(_calls(step.calls, step.checks, step.tools))
     if not step.ended:
         yield "  has not ended"
     elif step.fault is not None:
@@ -102,14 +104,29 @@ def _step(step: StepExplanation) -> Iterator[str]:
         yield f"  result, by {step.worker}: {_short(step.answer or '')}"
 
 
-def _calls(calls: Iterable[CallExplanation], checks: tuple[CheckExplanation, ...] = ()) -> Iterator[str]:
-    for call in calls:
+def _calls(
+    calls: Sequence[CallExplanation],
+    checks: tuple[CheckExplanation, ...] = (),
+    tools: tuple[ToolExplanation, ...] = (),
+) -> Iterator[str]:
+    yield from (_tool_decision(each) for each in tools if not each.after)
+    for count, call in enumerate(calls, start=1):
         model = f" ({call.model})" if call.model else ""
         child = f", as run {call.child}" if call.child else ""
-        yield f"{call.worker}{model}: {_short(call.why)}; {_outcome(call)}{child}"
+        tool = f" {call.tool} {_short(call.arguments)} [{call.call}]" if call.call else ""
+        yield f"{call.worker}{model}{tool}: {_short(call.why)}; {_outcome(call)}{child}"
         for check in checks:
             if check.attempt == call.attempt:
                 yield f"  check {check.check}: {check.status}" + _because(check.reason) + _leads_to(check)
+        yield from (_tool_decision(each) for each in tools if each.after == count)
+
+
+def _tool_decision(told: ToolExplanation) -> str:
+    if told.what is ToolDecision.OFFERED:
+        return f"offered: {_short(', '.join(told.tools) or 'no tool')}" + _because(told.why)
+    called = f" {told.tool} {_short(told.arguments)}".rstrip() if told.tool else ""
+    place = f" [{told.call}]" if told.call else ""
+    return f"{told.what}:{called}{place}{_because(told.why)}" if called or place else f"{told.what}{_because(told.why)}"
 
 
 def _outcome(call: CallExplanation) -> str:

@@ -34,7 +34,7 @@ from shikisha.plots.svg import AxisScale, Tick, even_scale
 
 _PASSIVE_EVENTS = (QuestionAnswered, AnswerGraded, RewardGiven)  # what may happen while the run is not executed
 _THIN = 2.0  # pixels of the shortest bar
-_NAMED = {CallRole.PLAN: "plan", CallRole.CHECK: "check"}
+_NAMED = {CallRole.PLAN: "plan", CallRole.CHECK: "check", CallRole.TOOL: "tool", CallRole.PROBE: "probe"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,8 @@ def _bar(
     right = scale(min(clock(over.at), end)) if over else scale(end)
     fate = "open" if over is None else "failed" if isinstance(over, AttemptFailed) else "ok"
     step = f"round {begun.round}, planning" if begun.step is None else f"round {begun.round}, step {begun.step}"
-    words = f"{step}, attempt {begun.attempt}, {begun.worker}: "
+    tool = f", {begun.tool}" if begun.tool and begun.tool != begun.worker else ""
+    words = f"{step}, attempt {begun.attempt}, {begun.worker}{tool}: "
     words += "no outcome yet" if over is None else f"{format_duration(over.seconds)}"
     words += f", {over.fault}" if isinstance(over, AttemptFailed) else ""
     name = _NAMED.get(begun.role, "") if begun.step is None or begun.role is not CallRole.STEP else ""

@@ -21,13 +21,19 @@ from shikisha.core.events import (
     CheckStatus,
     EffectKept,
     EffectUndone,
+    GuardDecided,
     PlanProposed,
     QuestionAnswered,
     QuestionAsked,
     RollbackStarted,
     RunFinished,
     RunStarted,
+    ToolRefused,
+    ToolResultsCut,
+    ToolsOffered,
 )
+from shikisha.core.run import ToolEvent
+from shikisha.core.tools import load_offer
 from shikisha.telemetry import conventions
 from shikisha.telemetry.conventions import OpenInferenceKind
 from shikisha.telemetry.span_model import SpanValue
@@ -78,6 +84,25 @@ def run_error(event: RunFinished) -> str:
     return "cap" if event.cap is not None else event.status.value
 
 
+def tool_attributes(event: ToolEvent) -> Attributes:
+    """Return the attributes of a decision on an agent's tools: names and verdicts, never arguments or reasons."""
+    match event:
+        case ToolsOffered():
+            offered = tuple(each.name for each in load_offer(event.tools))
+            return {conventions.TOOLS_OFFERED: offered, conventions.TOOLS_WITHHELD: tuple(event.withheld)}
+        case ToolRefused():
+            return {conventions.TOOL_NAME: event.tool, conventions.FAULT: event.fault.value}
+        case GuardDecided():
+            return {
+                conventions.TOOL_NAME: event.tool,
+                conventions.GUARD: event.guard,
+                conventions.GUARD_MOMENT: event.moment.value,
+                conventions.GUARD_PASSED: event.passed,
+            }
+        case ToolResultsCut():
+            return {conventions.CALLS_CUT: event.calls, conventions.TOKENS_CUT: max(0, event.before - event.after)}
+
+
 def plan_attributes(event: PlanProposed, hashed: str, steps: int) -> Attributes:
     """Return the attributes of a plan with this hash and this many steps."""
     attributes: Attributes = {conventions.PLAN_HASH: hashed, conventions.PLAN_STEPS: steps}
@@ -116,7 +141,14 @@ def attempt_attributes(event: AttemptStarted, worker: WorkerFacts) -> Attributes
         attributes[
             conventions.ESCALATED_FROM if event.reason is AttemptReason.ESCALATION else conventions.INSTEAD_OF
         ] = event.instead_of
-    if worker.via is CallKind.CHAT:
+    if event.call:
+        attributes[conventions.KIND] = OpenInferenceKind.TOOL.value
+        attributes[conventions.OPERATION] = conventions.EXECUTE_TOOL
+        attributes[conventions.TOOL_NAME] = event.tool or event.worker
+        attributes[conventions.AGENT_NAME] = event.worker
+        attributes[conventions.TOOL_TYPE] = worker.tool_type or _FUNCTION
+        attributes[conventions.TOOL_CALL_ID] = event.key
+    elif worker.via is CallKind.CHAT:
         attributes[conventions.OPERATION] = conventions.CHAT
         attributes.update(model_attributes(worker))
         attributes.update(worker.request)
@@ -132,6 +164,7 @@ def attempt_attributes(event: AttemptStarted, worker: WorkerFacts) -> Attributes
     return attributes
 
 
+_FUNCTION = "function"
 _EVALUATOR = OpenInferenceKind.EVALUATOR.value
 _KINDS = {
     CallKind.CHAT: OpenInferenceKind.LLM.value,

@@ -31,6 +31,7 @@ from shikisha.core.events import (
     EffectKept,
     EffectUndone,
     Event,
+    GuardDecided,
     PlanProposed,
     PlanRejected,
     QuestionAnswered,
@@ -42,6 +43,9 @@ from shikisha.core.events import (
     RunResumed,
     RunStarted,
     StepFinished,
+    ToolRefused,
+    ToolResultsCut,
+    ToolsOffered,
 )
 from shikisha.core.plan import Plan
 from shikisha.telemetry import attributes as span_attributes
@@ -89,7 +93,7 @@ class RunTrace:
     plan_hash: str = ""
     version: str = ""
     open: dict[StepPlace, RunSpan] = field(default_factory=dict)  # steps and plannings
-    calls: dict[StepPlace, tuple[str, RunSpan]] = field(default_factory=dict)  # the attempt of each that is being made
+    calls: dict[tuple[StepPlace, int], tuple[str, RunSpan]] = field(default_factory=dict)  # attempts being made
     made: dict[StepPlace, int] = field(default_factory=dict)  # attempts, by step
     places: dict[StepPlace, SpanRef] = field(default_factory=dict)  # of steps, for links
     asked: dict[str, StepPlace | None] = field(default_factory=dict)  # None: about the answer
@@ -259,16 +263,18 @@ class StepSpans:
         trace.made[step_place] = trace.made.get(step_place, 0) + 1
         place = trace.place(f"attempt {event.round}.{event.step}.{event.attempt}")
         attributes = span_attributes.attempt_attributes(event, worker)
-        under, chat = above.place if above else trace.root_place, worker.via is CallKind.CHAT
-        span = RunSpan(_call_name(event.worker, worker), place, under, event.at, attributes, client=chat)
-        if self._content and worker.via is CallKind.TOOL and event.role is CallRole.STEP and trace.plan:
+        under, chat = above.place if above else trace.root_place, worker.via is CallKind.CHAT and not event.call
+        span = RunSpan(_call_name(event, worker), place, under, event.at, attributes, client=chat)
+        if self._content and event.call:
+            attributes[conventions.TOOL_ARGUMENTS] = event.arguments
+        elif self._content and worker.via is CallKind.TOOL and event.role is CallRole.STEP and trace.plan:
             attributes[conventions.TOOL_ARGUMENTS] = trace.plan.steps[event.step or 0].subtask
-        trace.calls[step_place] = (event.key, span)
+        trace.calls[step_place, event.attempt] = (event.key, span)
         self.calls[event.key] = span
 
     def end_attempt(self, trace: RunTrace, event: AttemptFinished | AttemptFailed) -> None:
         """End an attempt with its outcome."""
-        key, span = trace.calls.pop((event.round, event.step), ("", None))
+        key, span = trace.calls.pop(((event.round, event.step), event.attempt), ("", None))
         chat = span is not None and span.client
         if isinstance(event, AttemptFinished):
             trace.used += Amount(event.usage.total, event.dollars)
@@ -344,7 +350,10 @@ def _access_link(trace: RunTrace, round_index: int, step: int) -> SpanLink:
     return SpanLink(trace.places[round_index, step], {conventions.LINK: "access", conventions.STEP: step})
 
 
-def _call_name(name: str, worker: WorkerFacts) -> str:
+def _call_name(event: AttemptStarted, worker: WorkerFacts) -> str:
+    name = event.worker
+    if event.call:
+        return f"{conventions.EXECUTE_TOOL} {event.tool or name}"
     if worker.via is CallKind.CHAT:
         return f"{conventions.CHAT} {worker.model or name}"
     return f"{conventions.EXECUTE_TOOL if worker.via is CallKind.TOOL else conventions.ATTEMPT} {name}"
@@ -422,6 +431,9 @@ class RunSpans:
                 self._steps.end_planning(trace, event)
             case CheckDecided():
                 self._steps.add_check(trace, event)
+            case ToolsOffered() | ToolRefused() | GuardDecided() | ToolResultsCut():
+                decision = SpanEvent(event.kind, event.at, span_attributes.tool_attributes(event))
+                self._steps.add_event(trace, (event.round, event.step), decision)
             case PlanRejected():
                 self._steps.add_event(trace, (event.round, None), SpanEvent(conventions.PLAN_REJECTED, event.at, {}))
             case QuestionAsked():

@@ -18,7 +18,13 @@ class CallKind(StrEnum):
     OTHER = "other"  # a person, a child run, a recording
 
 
-_VIA = {"chat": CallKind.CHAT, "python": CallKind.TOOL, "http": CallKind.TOOL, "mcp": CallKind.TOOL}
+_VIA = {
+    "chat": CallKind.CHAT,
+    "agent": CallKind.CHAT,
+    "python": CallKind.TOOL,
+    "http": CallKind.TOOL,
+    "mcp": CallKind.TOOL,
+}
 _TOOL_TYPES = {"python": "function", "http": "extension", "mcp": "extension"}
 _PROVIDERS = (  # the conventions' names, by the end of the host's name
     ("api.openai.com", "openai"),

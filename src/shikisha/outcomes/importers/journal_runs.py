@@ -19,6 +19,8 @@ steps were planned before, where a plan has one step; the propensities of a sequ
 that of the first run whose first call has a propensity. Further runs' answers are samples, but their draws are not in
 the log, since two draws in one row could not be told apart.
 
+An agent's calls of tools are part of its answer: their tokens, cost and time are counted with it.
+
 Left out, and counted: calls for planning and checks, calls in flight when the journal ended, calls that a person did
 not allow, and runs whose texts were erased. A child run is a run of its own task.
 """
@@ -29,6 +31,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shikisha.conductors.topologies import asks_whole
+from shikisha.core.budget import Amount
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import (
     AnswerGraded,
@@ -40,6 +43,7 @@ from shikisha.core.events import (
     GradeBasis,
     GradeMark,
     QuestionKind,
+    ToolsOffered,
 )
 from shikisha.core.run import Attempt, RoundRecord, Run
 from shikisha.core.task import Task
@@ -117,6 +121,8 @@ def _gather_run(run: Run, log: LogBuilder, form: FormLookup | None, begun: _Logg
     draws = _round_draws(run, log, begun)
     for turn in run.rounds:
         for attempt in _calls(turn):
+            if attempt.started.role in {CallRole.TOOL, CallRole.PROBE}:
+                continue  # what an agent's calls cost is part of its answer's cost
             if attempt.started.role is not CallRole.STEP:
                 log.skip("calls for planning and checks")
             elif attempt.outcome is None:
@@ -124,13 +130,40 @@ def _gather_run(run: Run, log: LogBuilder, form: FormLookup | None, begun: _Logg
             elif not _is_whole(attempt, turn, run):
                 log.skip(PARTS)
             elif isinstance(attempt.outcome, AttemptFinished) and attempt.outcome.calls:
-                log.skip("calls that wanted the client's tools before they answered")
+                if not _is_agent_step(attempt, turn):
+                    log.skip("calls that wanted the client's tools before they answered")
             else:
                 drawn = draws.get(turn.index, _NO_DRAW) if _by_planned_worker(attempt, turn, run) else _NO_DRAW
-                log.add(asked, _logged_answer(attempt, scored, drawn))
+                answer = _logged_answer(attempt, scored, drawn)
+                log.add(asked, _with_tool_loop(answer, attempt, turn) if _is_agent_step(attempt, turn) else answer)
     if run.started.parent is None:
         log.add_run(asked, _run_outcome(run))
     _remark(scored, log)
+
+
+def _is_agent_step(attempt: Attempt, turn: RoundRecord) -> bool:
+    """Whether the call belongs to a step in which an agent was offered tools."""
+    record = turn.steps.get(attempt.started.step) if attempt.started.step is not None else None
+    return record is not None and any(isinstance(each, ToolsOffered) for each in record.tools)
+
+
+def _with_tool_loop(answer: LoggedAnswer, attempt: Attempt, turn: RoundRecord) -> LoggedAnswer:
+    """Return an agent's answer with what its loop used: its replies before this one, and its calls of tools."""
+    mine = [
+        each
+        for each in turn.steps[attempt.started.step or 0].attempts
+        if each.started.attempt <= attempt.started.attempt
+        and (each.started.call or each.started.worker == attempt.started.worker)
+    ]
+    ended = [each.outcome for each in mine if isinstance(each.outcome, AttemptFinished)]
+    charged = sum((each.charged for each in mine), Amount())
+    return replace(
+        answer,
+        input_tokens=sum(each.usage.input_tokens for each in ended),
+        output_tokens=sum(each.usage.output_tokens for each in ended),
+        dollars=charged.dollars,
+        seconds=sum(each.seconds for each in ended),
+    )
 
 
 def _run_outcome(run: Run) -> RunOutcome:

@@ -24,6 +24,7 @@ from shikisha.core.events import (
     CheckDecided,
     EndReached,
     Event,
+    GuardDecided,
     OnCheckFailure,
     PlanProposed,
     QuestionAnswered,
@@ -35,6 +36,8 @@ from shikisha.core.events import (
     RunStarted,
     RunStatus,
     StepFinished,
+    ToolRefused,
+    ToolsOffered,
 )
 from shikisha.core.messages import ToolCall
 from shikisha.core.plan import Plan
@@ -193,6 +196,10 @@ class ProgressTracker:
         match event:
             case PlanProposed():
                 return self._planned(event)
+            case AttemptStarted(role=CallRole.TOOL, step=int(step)):
+                return f"step {self._of(step)}: {event.tool or event.worker} is called …"
+            case ToolRefused():
+                return f"step {self._of(event.step)}: {event.tool} is not called ({event.fault})"
             case AttemptStarted(role=CallRole.STEP, step=int(step)) if (event.round, step) != self.last:
                 stands_in = f", instead of {event.instead_of}" if event.instead_of else ""
                 once_more = f" ({event.reason})" if event.reason is not AttemptReason.FIRST else ""
@@ -353,8 +360,16 @@ def visible_run(run: Run, events: Iterable[Event], autonomy_policy: AutonomyPoli
 def withhold_texts(event: Event) -> Event:
     """Return an event without what workers, and people in their place, wrote. A root's end holds what was let pass."""
     match event:
-        case AttemptFinished(step=int()) if event.text:
-            return replace(event, text=WITHHELD_TEXT)
+        case AttemptFinished(step=int()) if event.text or event.calls:
+            return replace(event, text=event.text and WITHHELD_TEXT, calls="")
+        case AttemptStarted() if event.arguments:
+            return replace(event, arguments=WITHHELD_TEXT)
+        case ToolsOffered() if event.query:
+            return replace(event, query=WITHHELD_TEXT)
+        case ToolRefused():
+            return replace(event, message=WITHHELD_TEXT, arguments=event.arguments and WITHHELD_TEXT)
+        case GuardDecided() if event.reason:
+            return replace(event, reason=WITHHELD_TEXT)
         case AttemptFailed(step=int()) if event.partial:
             return replace(event, partial=WITHHELD_TEXT)
         case StepFinished(fault=FaultKind.CHECK_FAILED):

@@ -31,7 +31,7 @@ import aiohttp
 from common import Always, Figure, report
 from shikisha.core.budget import Caps, Usage
 from shikisha.core.call import Card, Reply, Request
-from shikisha.core.events import RunStatus, ToolRefused
+from shikisha.core.events import AttemptFailed, RunStatus, ToolRefused
 from shikisha.core.messages import ToolCall
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
@@ -141,41 +141,52 @@ async def victim(folder: Path) -> None:
 
 
 async def kill(kills: int) -> list[Figure]:
-    """Kill the run again and again until it has been killed so often, let it end, and compare its writes."""
-    chance = random.Random(20261125)
-    done = 0
+    """Kill the run so often, let it end, and compare its writes with its journal."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        while True:
-            process = subprocess.Popen([sys.executable, str(HERE), "--victim", name], stdout=subprocess.PIPE, text=True)
-            assert process.stdout is not None
-            assert process.stdout.readline() == "up\n"
-            if done >= kills:
-                process.wait()
-                break
-            sleep(chance.uniform(0.0, 0.25))
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            done += 1
+        _kill_often(folder, kills)
         writes = Counter((folder / "writes").read_text().split())
         async with open_journal(f"{folder}/runs.db") as journal:
             (summary,) = await journal.runs()
             run = Run.fold(await journal.read(summary.id))
     assert run.status is RunStatus.DONE, run.why
     step = run.rounds[0].steps[0]
-    lost = sum(
-        each.outcome is not None and getattr(each.outcome, "fault", None) == "uncertain" for each in step.attempts
-    )
+    lost = [each for each in step.attempts if isinstance(each.outcome, AttemptFailed)]
+    writes_lost = sum(each.started.tool == "write" for each in lost)
     refused = sum(isinstance(each, ToolRefused) for each in step.tools)
     return [
-        Figure("kill -9 at a run of 1,000 calls", done, "times"),
+        Figure("kill -9 at a run of 1,000 calls", kills, "times"),
         Figure("calls of tools in its journal", step.tool_calls, "calls", 1_000, at_least=True),
         Figure("writes made more than once", sum(count > 1 for count in writes.values()), "writes", 0),
         Figure("writes made", len(writes), "writes"),
-        Figure("writes neither made nor told to the agent as uncertain", max(0, 500 - len(writes) - lost), "writes", 0),
-        Figure("calls in flight at a kill", lost, "calls"),
+        Figure("writes in flight at a kill, told to the agent as uncertain", writes_lost, "writes"),
+        Figure("writes neither made nor told", max(0, 500 - len(writes) - writes_lost), "writes", 0),
         Figure("calls refused", refused, "calls", 0),
     ]
+
+
+def _kill_often(folder: Path, kills: int) -> None:
+    """Kill the victim at random moments; the one after the last kill ends by itself."""
+    chance = random.Random(20261125)
+    for kill_number in range(kills + 1):
+        process = _start("--victim", str(folder))
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        if kill_number < kills:
+            sleep(chance.uniform(0.0, 0.25))
+            process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def _start(*options: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen([sys.executable, str(HERE), *options], stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own script
+
+
+def _output(*options: str) -> str:
+    process = _start(*options)
+    text, _ = process.communicate()
+    assert process.returncode == 0, options
+    return text
 
 
 # What a long loop holds
@@ -202,7 +213,7 @@ async def memory_child() -> None:
 
 async def memory() -> list[Figure]:
     """Measure the memory of a long loop in a process of its own."""
-    grown = float(subprocess.check_output([sys.executable, str(HERE), "--memory"], text=True))
+    grown = float(_output("--memory"))
     return [Figure("40 replies, results of 200 kB: growth of the peak", grown, "MB", 100)]
 
 
@@ -247,8 +258,7 @@ class Endpoint:
     """The endpoint, in a process of its own."""
 
     def __init__(self, seconds: float) -> None:
-        command = [sys.executable, str(HERE), "--endpoint", str(seconds)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = _start("--endpoint", str(seconds))
         assert self.process.stdout is not None
         self.url = f"http://127.0.0.1:{int(self.process.stdout.readline())}/v1"
 
@@ -296,16 +306,16 @@ async def overhead() -> list[Figure]:
     with Endpoint(0.05) as served, tempfile.TemporaryDirectory() as folder:
         pool = chat_agent(served.url)
         async with open_journal(f"{folder}/runs.db") as journal, aiohttp.ClientSession() as client:
-            async with aclosing(pool[0].worker):  # type: ignore[type-var]
-                engine = Engine(journal)
-                for _ in range(20):
-                    began = perf_counter()
-                    assert await bare_loop(client, served.url) == "done"
-                    middle = perf_counter()
-                    run = await engine.run(TASK, pool, CONDUCTOR, CAPS)
-                    assert run.answer == "done", run.why
-                    ratios.append((perf_counter() - middle) / (middle - began))
-                    mine.append(perf_counter() - middle)
+            engine = Engine(journal)
+            for _ in range(20):
+                began = perf_counter()
+                assert await bare_loop(client, served.url) == "done"
+                middle = perf_counter()
+                run = await engine.run(TASK, pool, CONDUCTOR, CAPS)
+                assert run.answer == "done", run.why
+                ratios.append((perf_counter() - middle) / (middle - began))
+                mine.append(perf_counter() - middle)
+        await pool[0].worker.aclose()  # type: ignore[attr-defined]
     return [
         Figure("an agent's step of ten calls at 50 ms: median of 20", statistics.median(mine), "s"),
         Figure("against a bare loop: median ratio of 20 pairs", statistics.median(ratios), "times", 1.15),
@@ -329,7 +339,7 @@ async def fleet_child(url: str, agents: int) -> None:
 async def fleet() -> list[Figure]:
     """Perform 200 agents at once, in a process of their own."""
     with Endpoint(0.05) as served:
-        told = subprocess.check_output([sys.executable, str(HERE), "--fleet", served.url], text=True)
+        told = _output("--fleet", served.url)
     failed, took, cpu, peak = json.loads(told)
     return [
         Figure("200 agents x 10 calls at once: errors", failed, "runs", 0),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from shikisha.core.errors import TaskError
@@ -234,8 +235,13 @@ def load_exchanges(text: str) -> tuple[ToolExchange, ...]:
 
 
 def _record_fields(record: "DataclassInstance") -> dict[str, Json]:
-    values = {field.name: (getattr(record, field.name), field.default) for field in fields(record)}
-    return {name: _value(value) for name, (value, default) in values.items() if value != default}
+    values = [(name, getattr(record, name), default) for name, default in _defaults(type(record))]
+    return {name: _value(value) for name, value, default in values if value != default}
+
+
+@cache
+def _defaults(make: "type[DataclassInstance]") -> tuple[tuple[str, object], ...]:
+    return tuple((field.name, field.default) for field in fields(make))
 
 
 def _value(value: object) -> Json:

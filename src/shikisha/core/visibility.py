@@ -137,8 +137,9 @@ def view_hash(shown: Sequence[ChatMessage], wishes: ClientOptions = NO_CLIENT_OP
         if turn.plain:
             digest.update(f"{turn.speaker}:{len(turn.text)}:{turn.text}".encode())
         else:
-            attached = tuple([_hash_data(each) for each in turn.attachments])
-            digest.update(_framed("turn", dump_records([replace(turn, attachments=attached)])))
+            if turn.attachments:
+                turn = replace(turn, attachments=tuple([_hash_data(each) for each in turn.attachments]))
+            digest.update(_framed("turn", dump_records([turn])))
     if wishes is not NO_CLIENT_OPTIONS and wishes != NO_CLIENT_OPTIONS:
         told: list[Json] = [wishes.tools, wishes.parallel_tool_calls, wishes.options]
         digest.update(_framed("wishes", dump_json([*told, wishes.tool_choice] if wishes.tool_choice else told)))

@@ -39,7 +39,7 @@ class CallExplanation:
     `ended` False: its outcome is not in the journal. `fault` is why it has no answer. `dollars` None: the cost is
     unknown; `uncertain_…` is what it may have used as well. `understated`: the worker reported less use than can be
     true, and `tokens` are an estimate. `view` is the hash of what the worker saw; `child` the run that the call was.
-    Of an agent's tool, `call` is the place in the step ("2.0"), `tool` its name and `arguments` what it was called with.
+    Of an agent's tool, `call` is the place in the step ("2.0"), `tool` its name, `arguments` those of the call.
     """
 
     attempt: int

@@ -1,9 +1,9 @@
-"""The best that can be done in the office, computed from the truth: for each part whom to call, how often, and what next.
+"""The best that can be done in the office, computed from the truth: for each part whom to call, how often, what next.
 
-A treatment does one block of parts: one call; two calls and a third where they differ (a further round); three calls and
-a vote in one round; a call and a check of its result. Blocks are consecutive parts on the answer's path; a call that does
-several parts costs the same. The best policy maximizes value · P(right) − weight · dollars over all ways to cut the path
-into blocks and all treatments of each, at each worker's best wording. `dollar_weight` is what a dollar is worth.
+A treatment does one block of parts: one call; two calls and a third where they differ (a further round); three calls
+and a vote in one round; a call and a check of its result. Blocks are consecutive parts on the answer's path; a call
+that does several parts costs the same. The best plan maximizes value · P(right) − `dollar_weight` · dollars over all
+ways to cut the path into blocks and all treatments of each, at each worker's best wording.
 
 A condition forgives: a wrong value on the right side of the threshold leads to the right branch. So two chances are
 carried from part to part before it: a, that all is right, and b, that the right branch is taken. A part with success q
@@ -11,16 +11,17 @@ makes a ← q·a and b ← b − (1 − s)(1 − q)·a, s being the share of its
 
 Invariants: `BestOfficePlan.success` and `.dollars` are exact for these treatments (what a family does not know it does
 not know together; slips are independent; two wrong results never agree unless a family's ignorance gave both, which
-`wrong_value` makes nearly so; s is counted from draws). The search keeps fronts of (success, dollars), not single best
-values: it is exact, but for what a condition forgives after two errors.
+`wrong_value` makes nearly so; s is counted from draws). The search is exact but for what a condition forgives: with all
+other choices fixed the value is linear in a block's success and dollars, so only corners of the hull can be best.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from itertools import combinations_with_replacement, product
-from math import prod
+from itertools import combinations_with_replacement, permutations, product
+from math import inf, prod
+from typing import TypeVar
 
 from shikisha.simulation.office.company import WorkKind, wrong_value
 from shikisha.simulation.office.office_tasks import OfficeTask
@@ -31,7 +32,7 @@ from shikisha.simulation.office.staff import CHECK_COST, CHECK_KEEPS, CHECK_POWE
 DOLLAR_WEIGHT = 20.0  # what a dollar is worth against a right answer of value 1
 _VOTERS = 5  # workers of a kind that votes are tried with: the most likely to be right
 _WRONG_DRAWS = 400
-_FRONT = 60  # points kept of a front; more are thinned evenly
+_RIGHT = "right"
 
 
 class TreatmentKind(StrEnum):
@@ -45,7 +46,7 @@ class TreatmentKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OfficeTreatment:
-    """One way to do a block: who is called, the chance that each part's result is right, and the dollars that it costs."""
+    """One way to do a block: who is called, each part's chance to be right given right inputs, and the dollars."""
 
     kind: TreatmentKind
     workers: tuple[int, ...]
@@ -73,6 +74,9 @@ class BestOfficePlan:
         return worth * self.success - dollar_weight * self.dollars
 
 
+Option = TypeVar("Option", OfficeTreatment, BestOfficePlan)
+
+
 @dataclass(frozen=True, slots=True)
 class _Voter:
     """What matters of a worker where results are compared."""
@@ -98,7 +102,7 @@ def best_plan(
                 continue
             treatments = _block_treatments(item, block, kinds)
             found += [_extended(before, each, block, forgiven) for before in fronts[start] for each in treatments]
-        fronts.append(_front(found))
+        fronts.append(_hull(found))
     return max(fronts[-1], key=lambda plan: plan.value(item.value, dollar_weight))
 
 
@@ -123,14 +127,21 @@ def forgiven_shares(question: OfficeQuestion) -> dict[int, float]:
     return shares
 
 
-def _front(plans: Sequence[BestOfficePlan]) -> list[BestOfficePlan]:
-    """Keep the plans that no other beats in success and in dollars, cheapest first."""
-    kept: list[BestOfficePlan] = []
-    for plan in sorted(plans, key=lambda plan: (plan.dollars, -plan.success)):
-        if not kept or plan.success > kept[-1].success:
-            kept.append(plan)
-    step = len(kept) / _FRONT
-    return kept if step <= 1 else [kept[int(place * step)] for place in range(_FRONT - 1)] + [kept[-1]]
+def _hull(options: Sequence[Option]) -> list[Option]:
+    """Keep the corners of the upper hull of (dollars, success), cheapest first: only they can be best."""
+    kept: list[Option] = []
+    for option in sorted(options, key=lambda one: (one.dollars, -one.success)):
+        if kept and option.success <= kept[-1].success:
+            continue
+        while len(kept) > 1 and _slope(kept[-2], kept[-1]) <= _slope(kept[-1], option):
+            kept.pop()
+        kept.append(option)
+    return kept
+
+
+def _slope(one: "OfficeTreatment | BestOfficePlan", two: "OfficeTreatment | BestOfficePlan") -> float:
+    rise, run = two.success - one.success, two.dollars - one.dollars
+    return rise / run if run else inf
 
 
 def _block_treatments(
@@ -164,7 +175,7 @@ def _extended(
 
 @lru_cache(maxsize=4096)
 def part_treatments(crew: Crew, kind: WorkKind) -> tuple[OfficeTreatment, ...]:
-    """Return the treatments of a single part of this kind that no other beats in success and in dollars, for each kind."""
+    """Return the treatments of a single part of this kind that can be best, for each kind of treatment."""
     members = crew.members
     singles = [
         OfficeTreatment(TreatmentKind.CALL, (at,), (member.levels[kind],), member.price)
@@ -173,7 +184,7 @@ def part_treatments(crew: Crew, kind: WorkKind) -> tuple[OfficeTreatment, ...]:
     likely = sorted(range(len(members)), key=lambda at: -members[at].levels[kind])[:_VOTERS]
     voters = {at: _Voter(members[at].family, members[at].knows(kind), members[at].steady(kind)) for at in likely}
     opinions, votes = list[OfficeTreatment](), list[OfficeTreatment]()
-    for trio in {order for trio in combinations_with_replacement(likely, 3) for order in _orders(trio)}:
+    for trio in {order for drawn in combinations_with_replacement(likely, 3) for order in permutations(drawn)}:
         success, differ = vote_outcome(tuple(voters[at] for at in trio))
         prices = [members[at].price for at in trio]
         votes.append(OfficeTreatment(TreatmentKind.VOTE, trio, (success,), sum(prices)))
@@ -188,21 +199,7 @@ def part_treatments(crew: Crew, kind: WorkKind) -> tuple[OfficeTreatment, ...]:
         )
         for first, second in product(likely, likely)
     ]
-    return tuple(each for group in (singles, opinions, votes, checks) for each in _treatment_front(group))
-
-
-def _orders(trio: tuple[int, int, int]) -> list[tuple[int, int, int]]:
-    """Return the orders of three workers that differ in who is called last, and who wins where all three differ."""
-    one, two, three = trio
-    return [(one, two, three), (one, three, two), (two, one, three), (two, three, one), (three, one, two), (three, two, one)]
-
-
-def _treatment_front(treatments: Sequence[OfficeTreatment]) -> list[OfficeTreatment]:
-    kept: list[OfficeTreatment] = []
-    for each in sorted(treatments, key=lambda one: (one.dollars, -one.success)):
-        if not kept or each.success > kept[-1].success:
-            kept.append(each)
-    return kept
+    return tuple(each for group in (singles, opinions, votes, checks) for each in _hull(group))
 
 
 def vote_outcome(voters: tuple[_Voter, ...]) -> tuple[float, float]:
@@ -219,7 +216,7 @@ def vote_outcome(voters: tuple[_Voter, ...]) -> tuple[float, float]:
             continue
         knowing = [bounds[voter.family] < voter.knows for voter in voters]
         for slips in product((False, True), repeat=sum(knowing)):
-            outcomes, each = list[object](), chance
+            outcomes, each = list[str](), chance
             drawn = iter(slips)
             for place, (voter, known) in enumerate(zip(voters, knowing, strict=True)):
                 if not known:
@@ -227,11 +224,9 @@ def vote_outcome(voters: tuple[_Voter, ...]) -> tuple[float, float]:
                     continue
                 slipped = next(drawn)
                 each *= 1 - voter.steady if slipped else voter.steady
-                outcomes.append(place if slipped else True)
-            outcomes = [("slip", one) if isinstance(one, int) and not isinstance(one, bool) else one for one in outcomes]
+                outcomes.append(f"slip {place}" if slipped else _RIGHT)
             top = max(outcomes.count(one) for one in outcomes)
-            winner = next(one for one in outcomes if outcomes.count(one) == top)
-            right += each * (winner is True)
+            right += each * (next(one for one in outcomes if outcomes.count(one) == top) == _RIGHT)
             differ += each * (outcomes[0] != outcomes[1])
     return right, differ
 

@@ -38,15 +38,18 @@ class EntityKind(StrEnum):
     NUMBER = "number"
 
 
-FIRST_NAMES = tuple(
-    "Ada Boris Carla Dev Elif Farid Greta Hugo Ines Jonas Kofi Lena Marek Nadia Olek Priya Quentin Rosa Sven Tove Uma "
-    "Viktor Wanda Xenia Yusuf Zora Amir Bea Cyril Dora Emil Freya Gustav Hana Igor Joana Karim Lotte Milan Noor".split()
-)
-LAST_NAMES = tuple(
-    "Abbot Brandt Castro Dumont Eriksen Farkas Gruber Horvat Ivanov Jansen Keller Lindqvist Moreau Novak Okafor Petrov "
-    "Quist Ramos Sato Thorne Ueda Varga Weber Xu Yilmaz Zeman Aziz Bauer Costa Dietz Engel Fischer Gomez Haas Ilves "
-    "Jung Krause Lopez Meyer Nagy".split()
-)
+FIRST_NAMES = (
+    "Ada", "Boris", "Carla", "Dev", "Elif", "Farid", "Greta", "Hugo", "Ines", "Jonas", "Kofi", "Lena", "Marek",
+    "Nadia", "Olek", "Priya", "Quentin", "Rosa", "Sven", "Tove", "Uma", "Viktor", "Wanda", "Xenia", "Yusuf", "Zora",
+    "Amir", "Bea", "Cyril", "Dora", "Emil", "Freya", "Gustav", "Hana", "Igor", "Joana", "Karim", "Lotte", "Milan",
+    "Noor",
+)  # fmt: skip
+LAST_NAMES = (
+    "Abbot", "Brandt", "Castro", "Dumont", "Eriksen", "Farkas", "Gruber", "Horvat", "Ivanov", "Jansen", "Keller",
+    "Lindqvist", "Moreau", "Novak", "Okafor", "Petrov", "Quist", "Ramos", "Sato", "Thorne", "Ueda", "Varga", "Weber",
+    "Xu", "Yilmaz", "Zeman", "Aziz", "Bauer", "Costa", "Dietz", "Engel", "Fischer", "Gomez", "Haas", "Ilves", "Jung",
+    "Krause", "Lopez", "Meyer", "Nagy",
+)  # fmt: skip
 TOPICS = (
     "hotel nights in Oslo",
     "hotel nights in Lisbon",
@@ -85,14 +88,14 @@ _DAY_COUNT = 6_000
 
 @dataclass(frozen=True, slots=True)
 class OfficeOperation:
-    """One thing that can be asked: `takes` the kinds of its inputs, has `constants` numbers in its words, `gives` a kind."""
+    """One thing that can be asked: what it `takes` and `gives`, and the ranges of the `constants` in its words."""
 
     name: str
     kind: WorkKind
     takes: tuple[EntityKind, ...]
     gives: EntityKind
     apply: Callable[[Sequence[OfficeValue], Sequence[int]], OfficeValue]
-    constants: tuple[tuple[int, int], ...] = ()  # the range of each
+    constants: tuple[tuple[int, int], ...] = ()
 
     @property
     def joins(self) -> bool:
@@ -131,53 +134,43 @@ def _operations() -> tuple[OfficeOperation, ...]:
     person, room, invoice, topic, day, number = EntityKind
     kinds = WorkKind
     return (
-        OfficeOperation("room", kinds.PEOPLE, (person,), room, lambda v, c: room_at(_fact("room", v[0]))),
-        OfficeOperation("manager", kinds.PEOPLE, (person,), person, lambda v, c: person_at(_fact("manager", v[0]))),
-        OfficeOperation("started", kinds.PEOPLE, (person,), day, lambda v, c: day_at(_fact("started", v[0]))),
-        OfficeOperation("extension", kinds.PEOPLE, (person,), number, lambda v, c: 1000 + _fact("ext", v[0]) % 9000),
-        OfficeOperation("amount", kinds.INVOICES, (invoice,), number, lambda v, c: 40 + _fact("amount", v[0]) % 9000),
-        OfficeOperation("issued", kinds.INVOICES, (invoice,), day, lambda v, c: day_at(_fact("issued", v[0]))),
-        OfficeOperation("contact", kinds.INVOICES, (invoice,), person, lambda v, c: person_at(_fact("contact", v[0]))),
-        OfficeOperation(
-            "percent", kinds.ARITHMETIC, (number,), number, lambda v, c: _number(v[0]) * c[0] // 100, ((3, 60),)
-        ),
+        OfficeOperation("room", kinds.PEOPLE, (person,), room, lambda v, _: room_at(_fact("room", v[0]))),
+        OfficeOperation("manager", kinds.PEOPLE, (person,), person, lambda v, _: person_at(_fact("manager", v[0]))),
+        OfficeOperation("started", kinds.PEOPLE, (person,), day, lambda v, _: day_at(_fact("started", v[0]))),
+        OfficeOperation("extension", kinds.PEOPLE, (person,), number, lambda v, _: 1000 + _fact("ext", v[0]) % 9000),
+        OfficeOperation("amount", kinds.INVOICES, (invoice,), number, lambda v, _: 40 + _fact("amount", v[0]) % 9000),
+        OfficeOperation("issued", kinds.INVOICES, (invoice,), day, lambda v, _: day_at(_fact("issued", v[0]))),
+        OfficeOperation("contact", kinds.INVOICES, (invoice,), person, lambda v, _: person_at(_fact("contact", v[0]))),
+        OfficeOperation("percent", kinds.ARITHMETIC, (number,), number, _percent, ((3, 60),)),
         OfficeOperation("plus", kinds.ARITHMETIC, (number,), number, lambda v, c: _number(v[0]) + c[0], ((11, 990),)),
         OfficeOperation("times", kinds.ARITHMETIC, (number,), number, lambda v, c: _number(v[0]) * c[0], ((3, 19),)),
         OfficeOperation("split", kinds.ARITHMETIC, (number,), number, lambda v, c: _number(v[0]) // c[0], ((3, 12),)),
+        OfficeOperation("total", kinds.ARITHMETIC, (number, number), number, lambda v, _: sum(map(_number, v))),
         OfficeOperation(
-            "total", kinds.ARITHMETIC, (number, number), number, lambda v, c: _number(v[0]) + _number(v[1])
+            "difference", kinds.ARITHMETIC, (number, number), number, lambda v, _: abs(_number(v[0]) - _number(v[1]))
         ),
+        OfficeOperation("days_later", kinds.CALENDAR, (day,), day, _days_later, ((12, 95),)),
+        OfficeOperation("weeks_before", kinds.CALENDAR, (day,), day, _weeks_before, ((2, 30),)),
         OfficeOperation(
-            "difference", kinds.ARITHMETIC, (number, number), number, lambda v, c: abs(_number(v[0]) - _number(v[1]))
+            "days_between", kinds.CALENDAR, (day, day), number, lambda v, _: abs((_day(v[0]) - _day(v[1])).days)
         ),
-        OfficeOperation(
-            "days_later",
-            kinds.CALENDAR,
-            (day,),
-            day,
-            lambda v, c: _day(v[0]) + timedelta(days=c[0]),
-            ((12, 95),),
-        ),
-        OfficeOperation(
-            "weeks_before",
-            kinds.CALENDAR,
-            (day,),
-            day,
-            lambda v, c: _day(v[0]) - timedelta(weeks=c[0]),
-            ((2, 30),),
-        ),
-        OfficeOperation(
-            "days_between",
-            kinds.CALENDAR,
-            (day, day),
-            number,
-            lambda v, c: abs((_day(v[0]) - _day(v[1])).days),
-        ),
-        OfficeOperation("power", kinds.METERS, (room,), number, lambda v, c: 100 + _fact("power", v[0]) % 8000),
-        OfficeOperation("water", kinds.METERS, (room,), number, lambda v, c: 100 + _fact("water", v[0]) % 8000),
-        OfficeOperation("limit", kinds.POLICIES, (topic,), number, lambda v, c: 20 + _fact("limit", v[0]) % 1900),
-        OfficeOperation("approver", kinds.POLICIES, (topic,), person, lambda v, c: person_at(_fact("signs", v[0]))),
+        OfficeOperation("power", kinds.METERS, (room,), number, lambda v, _: 100 + _fact("power", v[0]) % 8000),
+        OfficeOperation("water", kinds.METERS, (room,), number, lambda v, _: 100 + _fact("water", v[0]) % 8000),
+        OfficeOperation("limit", kinds.POLICIES, (topic,), number, lambda v, _: 20 + _fact("limit", v[0]) % 1900),
+        OfficeOperation("approver", kinds.POLICIES, (topic,), person, lambda v, _: person_at(_fact("signs", v[0]))),
     )
+
+
+def _percent(values: Sequence[OfficeValue], constants: Sequence[int]) -> OfficeValue:
+    return _number(values[0]) * constants[0] // 100
+
+
+def _days_later(values: Sequence[OfficeValue], constants: Sequence[int]) -> OfficeValue:
+    return _day(values[0]) + timedelta(days=constants[0])
+
+
+def _weeks_before(values: Sequence[OfficeValue], constants: Sequence[int]) -> OfficeValue:
+    return _day(values[0]) - timedelta(weeks=constants[0])
 
 
 OFFICE_OPERATIONS = {operation.name: operation for operation in _operations()}
@@ -222,7 +215,10 @@ def wrong_value(value: OfficeValue, *circumstances: object) -> OfficeValue:
     if isinstance(value, date):
         return value + timedelta(days=draw if draw % 2 else -draw)
     if isinstance(value, int):
-        wrong = value * draw // 400
-        return wrong if wrong != value else value + draw
-    wrong = person_at(draw) if " " in value else room_at(draw)
-    return wrong if wrong != value else (person_at(draw + 1) if " " in value else room_at(draw + 1))
+        scaled = value * draw // 400
+        return scaled if scaled != value else value + draw
+    for other in (draw, draw + 1):
+        wrong = person_at(other) if " " in value else room_at(other)
+        if wrong != value:
+            break
+    return wrong

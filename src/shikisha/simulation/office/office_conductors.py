@@ -5,23 +5,23 @@ turns its choices into rounds of at most five steps: it grants each step the res
 states what earlier rounds brought, ends a round where something must be known before it can go on (a condition, two
 results that may differ), and ships. Baselines differ in what they go by: the truth, the cards, outcomes, or nothing.
 
-Invariants: a conductor sees sentences and their order; only those with `truth` in their name see levels. A plan grants a
-step only what it needs. Deliberately absent: reading. All baselines are told which sentence is which part, of which kind.
+Invariants: a plan grants a step only what it needs; only `truth_policy` sees levels, and `believed_policy` the world's
+constants. Deliberately absent: reading. Every baseline is given which sentence is which part, and of which kind.
 """
 
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shikisha.core.plan import MAX_STEPS, Plan, Step
 from shikisha.engine.conductor import Proposal, Situation
-from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT, OfficeTreatment, TreatmentKind, best_plan
+from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT, BestOfficePlan, TreatmentKind, best_plan
 from shikisha.simulation.office.company import WorkKind, read_value
 from shikisha.simulation.office.office_tasks import Evidence, OfficeTask
 from shikisha.simulation.office.questions import OfficeQuestion
-from shikisha.simulation.office.simulated_staff import LACKS, LOST, write_subtask
-from shikisha.simulation.office.staff import FEATURES, WordingFeature
+from shikisha.simulation.office.simulated_staff import LOST, write_subtask
+from shikisha.simulation.office.staff import FEATURES, KINDS, RANDOM_WORDING_FACTOR, Crew, WordingFeature
 
 NO_FEATURES: frozenset[WordingFeature] = frozenset()
 
@@ -100,18 +100,27 @@ class OfficeConductor:
             if not left:
                 return draft
             choice = self._policy(left)
-            size = {TreatmentKind.CALL: 1, TreatmentKind.CHECK: 2, TreatmentKind.SECOND_OPINION: 2, TreatmentKind.VOTE: 4}
+            size = {
+                TreatmentKind.CALL: 1,
+                TreatmentKind.CHECK: 2,
+                TreatmentKind.SECOND_OPINION: 2,
+                TreatmentKind.VOTE: 4,
+            }
             if len(draft.steps) + size[choice.kind] > MAX_STEPS:
                 return draft
             self._add(draft, choice, progress.known)
-            if choice.kind is TreatmentKind.SECOND_OPINION or (open_rest and rule is not None and rule.on in choice.block):
+            if choice.kind is TreatmentKind.SECOND_OPINION or (
+                open_rest and rule is not None and rule.on in choice.block
+            ):
                 return draft
 
     def _add(self, draft: _RoundDraft, choice: OfficeChoice, known: Mapping[int, str]) -> None:
         match choice.kind:
             case TreatmentKind.CALL:
                 step = self._add_call(draft, choice, 0, known)
-            case TreatmentKind.SECOND_OPINION:  # the one that wins where all differ comes last: its answer is the round's
+            case (
+                TreatmentKind.SECOND_OPINION
+            ):  # the one that wins where all differ comes last: its answer is the round's
                 self._add_call(draft, choice, 1, known)
                 step = self._add_call(draft, choice, 0, known)
             case TreatmentKind.VOTE:
@@ -180,7 +189,8 @@ class OfficeConductor:
 
     def _settle(self, progress: _Progress, texts: list[str], index: int) -> None:
         """Take the majority of three results; the first where all differ."""
-        assert progress.split is not None
+        if progress.split is None:
+            return
         choice, _ = progress.split
         winner, votes = Counter(texts).most_common(1)[0]
         if votes == 1:
@@ -193,15 +203,64 @@ class OfficeConductor:
 
 def truth_policy(item: OfficeTask, dollar_weight: float = DOLLAR_WEIGHT) -> TreatmentPolicy:
     """Return the optimum's choices: it knows levels, families, wants, and which branch the answer takes."""
-    plan = best_plan(item, dollar_weight)
+    return _plan_policy(best_plan(item, dollar_weight), [member.wants for member in item.crew.members])
 
+
+def _plan_policy(plan: BestOfficePlan, told: Sequence[frozenset[WordingFeature]]) -> TreatmentPolicy:
     def choose(left: tuple[int, ...]) -> OfficeChoice:
         at = next((place for place, block in enumerate(plan.blocks) if left[0] in block), None)
         if at is None:  # a wrong value led to the branch that the answer does not take
             return OfficeChoice(left, TreatmentKind.CALL, (0,), (NO_FEATURES,))
-        treatment: OfficeTreatment = plan.treatments[at]
-        features = tuple(item.crew.members[worker].wants for worker in treatment.workers)
+        treatment = plan.treatments[at]
+        features = tuple(told[worker] for worker in treatment.workers)
         return OfficeChoice(plan.blocks[at], treatment.kind, treatment.workers, features)
+
+    return choose
+
+
+def believed_crew(item: OfficeTask, evidence: Evidence, card_weight: float = 0.25) -> Crew:
+    """Return the crew as outcomes and cards suggest it: posterior means for levels, learned wordings for wants.
+
+    An outcome was asked for in a random wording, so a mean is divided by what a random wording leaves of a level.
+    """
+    members = []
+    for at, member in enumerate(item.crew.members):
+        claimed = item.crew.claims[at]
+        levels = {
+            kind: min(0.98, evidence.mean(at, kind, 0.25 + card_weight * (kind in claimed)) / RANDOM_WORDING_FACTOR)
+            for kind in KINDS
+        }
+        members.append(replace(member, levels=levels, wants=learned_features(evidence, at)))
+    return replace(item.crew, members=tuple(members))
+
+
+def believed_policy(
+    item: OfficeTask, evidence: Evidence, card_weight: float = 0.25, dollar_weight: float = DOLLAR_WEIGHT
+) -> TreatmentPolicy:
+    """Return the optimum's choices for the crew as outcomes suggest it.
+
+    It knows the world's constants (what a check finds, who is of which family, what a wording is worth) and which
+    branch the answer takes: a ceiling of what these estimates can bring, not a fair baseline.
+    """
+    crew = believed_crew(item, evidence, card_weight)
+    told = [member.wants for member in crew.members]
+    return _plan_policy(best_plan(item.with_crew(crew), dollar_weight), told)
+
+
+def checked_policy(
+    item: OfficeTask, evidence: Evidence, checked: frozenset[WorkKind], card_weight: float = 0.25
+) -> TreatmentPolicy:
+    """Return `evidence_policy` with one rule more: parts of these kinds are checked by the second-best worker."""
+    scores = _evidence_scores(item, evidence, card_weight)
+    told = [learned_features(evidence, at) for at in range(len(item.crew))]
+
+    def choose(left: tuple[int, ...]) -> OfficeChoice:
+        kind = item.question.parts[left[0]].kind
+        order = sorted(range(len(item.crew)), key=lambda at: -scores(kind)[at])
+        if kind in checked:
+            workers = (order[0], order[1])
+            return OfficeChoice(left[:1], TreatmentKind.CHECK, workers, tuple(told[at] for at in workers))
+        return OfficeChoice(left[:1], TreatmentKind.CALL, (order[0],), (told[order[0]],))
 
     return choose
 
@@ -240,7 +299,7 @@ def single_policy(worker: int, told: frozenset[WordingFeature] = NO_FEATURES) ->
 
 
 def card_policy(item: OfficeTask) -> TreatmentPolicy:
-    """Return the policy that believes every card: the cheapest worker that claims the kind, else who claims the most."""
+    """Return the policy that believes every card: the cheapest worker that claims the kind, else the broadest."""
 
     def scores(kind: WorkKind) -> list[float]:
         return [
@@ -259,14 +318,15 @@ def evidence_policy(
     With `tells`, each worker is told what its outcomes were better with.
     """
 
-    def scores(kind: WorkKind) -> list[float]:
-        return [
-            evidence.mean(at, kind, 0.35 + card_weight * (kind in item.crew.claims[at])) - DOLLAR_WEIGHT * member.price
-            for at, member in enumerate(item.crew.members)
-        ]
-
     told = [learned_features(evidence, at) for at in range(len(item.crew))] if tells else None
-    return score_policy(item.question, scores, told)
+    return score_policy(item.question, _evidence_scores(item, evidence, card_weight), told)
+
+
+def _evidence_scores(item: OfficeTask, evidence: Evidence, card_weight: float) -> Callable[[WorkKind], Sequence[float]]:
+    return lambda kind: [
+        evidence.mean(at, kind, 0.25 + card_weight * (kind in item.crew.claims[at])) - DOLLAR_WEIGHT * member.price
+        for at, member in enumerate(item.crew.members)
+    ]
 
 
 def learned_features(evidence: Evidence, worker: int) -> frozenset[WordingFeature]:
@@ -284,18 +344,3 @@ def random_policy(item: OfficeTask, rng: random.Random) -> TreatmentPolicy:
     """Return a policy that draws a worker for each part."""
     drawn = [rng.randrange(len(item.crew)) for _ in item.question.parts]
     return lambda left: OfficeChoice((left[0],), TreatmentKind.CALL, (drawn[left[0]],), (NO_FEATURES,))
-
-
-__all__ = [
-    "LACKS",
-    "OfficeChoice",
-    "OfficeConductor",
-    "TreatmentPolicy",
-    "card_policy",
-    "evidence_policy",
-    "learned_features",
-    "random_policy",
-    "score_policy",
-    "single_policy",
-    "truth_policy",
-]

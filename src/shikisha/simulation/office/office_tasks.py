@@ -1,4 +1,4 @@
-"""The office's tasks: task `index` of a split and seed is a question, a crew with its cards, and a value in dollars' worth.
+"""The office's tasks: task `index` of a split and seed is a question, a crew with cards, and what a right answer is worth.
 
 Invariants: a task is a function of (distribution, split, seed, index); its `Task` holds neither the answer nor anything
 of the truth about its workers; training never meets a held-out author, of questions or of cards. Every pool ends with a
@@ -36,7 +36,7 @@ _STAKES = ((1.0, ""), (2.5, "It matters that this is right."), (0.4, "Not import
 
 @dataclass(frozen=True, slots=True)
 class OfficeDistribution:
-    """How tasks are drawn: weights of one to six parts, share with a condition and with a stated value, noise, crews."""
+    """How tasks are drawn: weights of 1 to 6 parts, shares with a condition and with a stated value, noise, crews."""
 
     parts: tuple[float, ...] = (0.22, 0.24, 0.22, 0.16, 0.1, 0.06)
     conditional: float = 0.25

@@ -2,10 +2,11 @@
 
 A part is an operation on literals or on earlier parts' values. A question is a chain, two arms that are joined, or a
 chain whose rest depends on a value ("if that is above 500, …; if not, …"). One author writes all its sentences, one for
-each part, in the order of work; an author's noise (a greeting, a distractor, filler, typing errors) is around and in them.
+each part, in the order of work; an author's noise (a greeting, a distractor, filler, typing errors) is around and in
+them.
 
-Invariants: `OfficeQuestion` is a function of the generator; a sentence of each part stands in the text letter for letter,
-so that a subtask can quote it; noise changes no name, number or date that a part needs. Authors are split into those of
+Invariants: `OfficeQuestion` is a function of the generator; a sentence of each part is in the text letter for letter, so that
+a subtask can quote it; noise changes no name, number or date that a part needs. Authors are split into those of
 training and those that are held out. Deliberately absent: who can do what (`staff`).
 """
 
@@ -30,7 +31,7 @@ from shikisha.simulation.office.company import (
 
 MAX_PARTS = 6
 _MOST_OF_A_KIND = 2
-_SMALLEST_TYPED_WORD = 5
+_TYPED_WORD = re.compile(r"\b[a-z]{5,}\b")
 _LOWERCASE_AUTHORS = ("hurried",)
 
 
@@ -69,7 +70,7 @@ class OfficePart:
 
 @dataclass(frozen=True, slots=True)
 class OfficeCondition:
-    """Parts from `first_then` are asked for if part `on` gives more than `threshold`, those from `first_else` if not."""
+    """Parts from `first_then` are asked for if part `on` gives more than `threshold`, else those from `first_else`."""
 
     on: int
     threshold: int
@@ -129,7 +130,7 @@ class OfficeQuestion:
 
 @dataclass(frozen=True, slots=True)
 class OfficeNoise:
-    """How often (0 to 1) a question has a greeting or thanks, a distractor sentence, a filler paragraph, typing errors."""
+    """How often (0 to 1) a question has a greeting or thanks, a distractor, a filler paragraph, typing errors."""
 
     polite: float = 0.3
     distractor: float = 0.25
@@ -220,8 +221,7 @@ def _draw_conditional(count: int, rng: random.Random) -> tuple[list[OfficePart],
     then = _draw_chain(rest, rng, at=len(stem))
     other = _draw_chain(rest, rng, at=len(stem) + rest)
     plain = OfficeQuestion(tuple(stem), None, "", (), "")
-    value = plain.solve()[-1]
-    assert isinstance(value, int)
+    value = int(str(plain.solve()[-1]))
     # Near the value, so that both branches are as likely and a wrong value often leads to the wrong one.
     threshold = int(value * rng.choice((0.8, 0.9, 1.1, 1.25)))
     return [*stem, *then, *other], OfficeCondition(len(stem) - 1, threshold, len(stem), len(stem) + rest)
@@ -241,7 +241,7 @@ def _write(
         if not lead and author not in _LOWERCASE_AUTHORS:
             sentence = sentence[0].upper() + sentence[1:]
         if rng.random() < noise.typing:
-            sentence = _mistype(sentence, rng)
+            sentence = _mistype(sentence, part, rng)
         sentences.append(sentence)
         said.append(lead + sentence)
         if rng.random() < noise.distractor / len(parts):
@@ -271,9 +271,10 @@ def _distractor_slots(rng: random.Random) -> dict[str, str]:
     return {name: write_value(draw_entity(kind, rng.randrange(1 << 30))) for name, kind in kinds.items()}
 
 
-def _mistype(sentence: str, rng: random.Random) -> str:
-    """Swap two letters in one or two plain words."""
-    places = [m.span() for m in re.finditer(r"\b[a-z]{%d,}\b" % _SMALLEST_TYPED_WORD, sentence)]
+def _mistype(sentence: str, part: OfficePart, rng: random.Random) -> str:
+    """Swap two letters in one or two plain words that name nothing."""
+    named = " ".join(write_value(given) for given in part.inputs if not isinstance(given, EarlierPart))
+    places = [found.span() for found in _TYPED_WORD.finditer(sentence) if found[0] not in named]
     for start, end in rng.sample(places, min(len(places), rng.randint(1, 2))):
         at = rng.randrange(start + 1, end - 2)
         sentence = f"{sentence[:at]}{sentence[at + 1]}{sentence[at]}{sentence[at + 2 :]}"

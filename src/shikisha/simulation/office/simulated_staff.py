@@ -1,8 +1,8 @@
 """The simulated workers of the office at work: what a subtask asks for, what was granted, and what they answer.
 
-A worker knows the question behind a task's text (it is simulated, and named so), finds the parts that its subtask quotes
-or resembles, takes granted results for what it needs, works, and errs as `staff` says. It counts wrong inputs on: whoever
-is granted a wrong result goes on with it.
+A worker knows the question behind a task's text (it is simulated, and named so), finds the parts that its subtask
+quotes or resembles, takes granted results for what it needs, works, and errs as `staff` says. A worker that is granted
+a wrong result goes on with it.
 
 Invariants: an answer is a function of the request, its idempotency key and the worker's `luck`, and no text is run as
 code. What a worker does not know depends on its family and the part, not on the attempt; a slip depends on the key.
@@ -41,7 +41,9 @@ FEATURE_TEXTS: Mapping[WordingFeature, str] = MappingProxyType(
     }
 )
 _FEATURE_PATTERNS = {
-    WordingFeature.FORMAT: re.compile(r"\b(only|just) (with )?(the )?(result|answer|number|value|name)|result only", re.I),
+    WordingFeature.FORMAT: re.compile(
+        r"\b(only|just) (with )?(the )?(result|answer|number|value|name)|result only", re.I
+    ),
     WordingFeature.UNIT: re.compile(r"\bunits?\b|YYYY-MM-DD|\bISO\b|whole number", re.I),
     WordingFeature.EXAMPLE: re.compile(r"\bfor (example|instance)\b|\be\.g\.", re.I),
     WordingFeature.CHECK: re.compile(r"\b(double-check|twice|go over (it|your)|check (it|your))", re.I),
@@ -63,7 +65,12 @@ def features_of(subtask: str, question: OfficeQuestion) -> frozenset[WordingFeat
 
 
 def call_success(
-    member: StaffMember, question: OfficeQuestion, part: int, count: int, features: frozenset[WordingFeature], irrelevant: int = 0
+    member: StaffMember,
+    question: OfficeQuestion,
+    part: int,
+    count: int,
+    features: frozenset[WordingFeature],
+    irrelevant: int = 0,
 ) -> float:
     """Return the chance that a call that does `count` parts does this one right, given right inputs."""
     kind = question.parts[part].kind
@@ -94,7 +101,9 @@ class SeenResults:
 class SimulatedStaff:
     """A worker of the office; `luck` seeds what it knows and where it slips, `pace` scales its seconds (0: none)."""
 
-    def __init__(self, member: StaffMember, question: OfficeQuestion, task_id: str, luck: int, pace: float = 0.0) -> None:
+    def __init__(
+        self, member: StaffMember, question: OfficeQuestion, task_id: str, luck: int, pace: float = 0.0
+    ) -> None:
         self.member, self.question, self.task_id, self.luck, self.pace = member, question, task_id, luck, pace
 
     async def perform(self, request: Request) -> Reply:

@@ -1,8 +1,8 @@
 """What the simulated workers of the office can really do, and what their cards claim.
 
-A worker has a level for each kind of work, belongs to a family (workers of a family do not know the same things), wants
-to be told some things (`WordingFeature`), and has a price a call. A level is split: what a worker does not know it never
-knows, and its whole family answers the same wrong thing; a slip is its own and another attempt may do without it.
+A worker has a level for each kind of work, belongs to a family (whose workers do not know the same things), wants to
+be told some things (`WordingFeature`), and has a price a call. A level is split: what a worker does not know
+it never knows, and its whole family answers the same wrong thing; a slip is its own, and another attempt may do better.
 
 Invariants: a crew is a function of its generator; a card holds no level, and what it claims may be false; names say
 nothing. This module holds the truth: only the simulated workers, the optimum and tests may read it. What a conductor is
@@ -11,7 +11,7 @@ taught from never does.
 
 import random
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -49,6 +49,7 @@ CHECK_COST: Mapping[WorkKind, float] = {
 }
 CHECK_KEEPS = 0.98  # how often a check leaves a right result alone
 WANT_MISSED = 0.85  # what a wanted feature is worth if it is missing
+RANDOM_WORDING_FACTOR = 0.88  # about what a wording drawn at random leaves of a level
 EXTRA_SAID = 0.985  # what an unwanted feature costs
 IRRELEVANT_SHOWN = 0.93  # what each granted result costs that the work does not need
 MORE_PARTS = 0.9  # what each further part in one call costs
@@ -101,11 +102,11 @@ class StaffMember:
 
     def knows(self, kind: WorkKind) -> float:
         """Return how often it knows what a part of this kind needs; the same for each of its attempts at the part."""
-        return self.levels[kind] ** IGNORANCE[kind]
+        return float(self.levels[kind] ** IGNORANCE[kind])
 
     def steady(self, kind: WorkKind) -> float:
         """Return how often it does not slip at a part whose needs it knows, at the best wording."""
-        return self.levels[kind] ** (1 - IGNORANCE[kind])
+        return float(self.levels[kind] ** (1 - IGNORANCE[kind]))
 
     def wording_factor(self, features: frozenset[WordingFeature]) -> float:
         """Return what a wording with these features leaves of its steadiness."""
@@ -166,7 +167,7 @@ def card_authors(split: AuthorSplit) -> tuple[str, ...]:
 
 
 def draw_crew(distribution: CrewDistribution, split: AuthorSplit, rng: random.Random) -> Crew:
-    """Draw a crew and its cards. Together its members have at least four kinds of work that one of them is strong at."""
+    """Draw a crew and its cards. At four kinds of work or more, one of its members is strong."""
     size = rng.choice(distribution.sizes)
     while True:
         members = [_draw_specialist(name, rng) for name in rng.sample(_NAMES, size)]
@@ -211,10 +212,7 @@ def _write_cards(
         if how is CardHonesty.SWAPPED:
             other = rng.choice([at for at in range(len(members)) if at != place])
             own[place] = frozenset(members[other].strong)
-    cards = tuple(
-        _write_card(member, how, claimed, split, rng)
-        for member, how, claimed in zip(members, honesty, own, strict=True)
-    )
+    cards = tuple(_write_card(how, claimed, split, rng) for how, claimed in zip(honesty, own, strict=True))
     return Crew(members, cards, tuple(honesty), tuple(own))
 
 
@@ -232,9 +230,7 @@ def _claims(member: StaffMember, honesty: CardHonesty, rng: random.Random) -> fr
             return frozenset(strong)
 
 
-def _write_card(
-    member: StaffMember, honesty: CardHonesty, claimed: frozenset[WorkKind], split: AuthorSplit, rng: random.Random
-) -> str:
+def _write_card(honesty: CardHonesty, claimed: frozenset[WorkKind], split: AuthorSplit, rng: random.Random) -> str:
     author = rng.choice(card_authors(split))
     if honesty is CardHonesty.BLANK:
         return ""
@@ -244,18 +240,3 @@ def _write_card(
         return rng.choice(card_texts()["generalist"][author])
     said = [rng.choice(card_texts()[kind][author]) for kind in sorted(claimed, key=lambda _: rng.random())]
     return " ".join(f"{text[0].upper()}{text[1:]}" for text in said)
-
-
-def chosen_features(place: int) -> frozenset[WordingFeature]:
-    """Return the features of wording `place`, of 2 ** len(FEATURES): its binary digits."""
-    return frozenset(feature for at, feature in enumerate(FEATURES) if place >> at & 1)
-
-
-def best_features(member: StaffMember) -> frozenset[WordingFeature]:
-    """Return the wording that suits the worker best."""
-    return member.wants
-
-
-def strongest(members: Sequence[StaffMember], kind: WorkKind) -> int:
-    """Return the place of the worker with the highest level at a kind of work."""
-    return max(range(len(members)), key=lambda place: members[place].levels[kind])

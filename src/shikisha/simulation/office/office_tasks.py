@@ -1,4 +1,4 @@
-"""The office's tasks: task `index` of a split and seed is a question, a crew with cards, and what a right answer is worth.
+"""The office's tasks: task `index` of a split and seed is a question, a crew with cards, and what a right answer earns.
 
 Invariants: a task is a function of (distribution, split, seed, index); its `Task` holds neither the answer nor anything
 of the truth about its workers; training never meets a held-out author, of questions or of cards. Every pool ends with a

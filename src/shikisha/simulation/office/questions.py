@@ -5,8 +5,8 @@ chain whose rest depends on a value ("if that is above 500, …; if not, …"). 
 each part, in the order of work; an author's noise (a greeting, a distractor, filler, typing errors) is around and in
 them.
 
-Invariants: `OfficeQuestion` is a function of the generator; a sentence of each part is in the text to the letter, so that
-a subtask can quote it; noise changes no name, number or date that a part needs. Authors are split into those of
+Invariants: `OfficeQuestion` is a function of the generator. A sentence of each part is in the text to the letter, so
+that a subtask can quote it. Noise changes no name, number or date that a part needs. Authors are split into those of
 training and those that are held out. Deliberately absent: who can do what (`staff`).
 """
 

@@ -23,7 +23,7 @@ from shikisha.engine.recorder import MemoryRecorder
 from shikisha.simulation.office import office_conductors as play
 from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT, TreatmentKind, best_plan, best_single
 from shikisha.simulation.office.company import WorkKind
-from shikisha.simulation.office.office_tasks import Evidence, OfficeTask, draw_evidence, office_tasks
+from shikisha.simulation.office.office_tasks import OfficeTask, StaffEvidence, draw_evidence, office_tasks
 from shikisha.simulation.office.questions import AuthorSplit
 
 RESAMPLES = 2_000
@@ -47,7 +47,7 @@ class Row:
     values: np.ndarray
 
 
-def evidence_of(item: OfficeTask, outcomes: int) -> Evidence:
+def evidence_of(item: OfficeTask, outcomes: int) -> StaffEvidence:
     """Draw the same outcomes for every row."""
     return draw_evidence(item.crew, outcomes, random.Random(f"{item.task.id} {outcomes}"))
 

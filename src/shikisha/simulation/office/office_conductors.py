@@ -18,7 +18,7 @@ from shikisha.core.plan import MAX_STEPS, Plan, Step
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT, BestOfficePlan, TreatmentKind, best_plan
 from shikisha.simulation.office.company import WorkKind, read_value
-from shikisha.simulation.office.office_tasks import Evidence, OfficeTask
+from shikisha.simulation.office.office_tasks import OfficeTask, StaffEvidence
 from shikisha.simulation.office.questions import OfficeQuestion
 from shikisha.simulation.office.simulated_staff import LOST, write_subtask
 from shikisha.simulation.office.staff import FEATURES, KINDS, RANDOM_WORDING_FACTOR, Crew, WordingFeature
@@ -218,7 +218,7 @@ def _plan_policy(plan: BestOfficePlan, told: Sequence[frozenset[WordingFeature]]
     return choose
 
 
-def believed_crew(item: OfficeTask, evidence: Evidence, card_weight: float = 0.25) -> Crew:
+def believed_crew(item: OfficeTask, evidence: StaffEvidence, card_weight: float = 0.25) -> Crew:
     """Return the crew as outcomes and cards suggest it: posterior means for levels, learned wordings for wants.
 
     An outcome was asked for in a random wording, so a mean is divided by what a random wording leaves of a level.
@@ -235,7 +235,7 @@ def believed_crew(item: OfficeTask, evidence: Evidence, card_weight: float = 0.2
 
 
 def believed_policy(
-    item: OfficeTask, evidence: Evidence, card_weight: float = 0.25, dollar_weight: float = DOLLAR_WEIGHT
+    item: OfficeTask, evidence: StaffEvidence, card_weight: float = 0.25, dollar_weight: float = DOLLAR_WEIGHT
 ) -> TreatmentPolicy:
     """Return the optimum's choices for the crew as outcomes suggest it.
 
@@ -248,7 +248,7 @@ def believed_policy(
 
 
 def checked_policy(
-    item: OfficeTask, evidence: Evidence, checked: frozenset[WorkKind], card_weight: float = 0.25
+    item: OfficeTask, evidence: StaffEvidence, checked: frozenset[WorkKind], card_weight: float = 0.25
 ) -> TreatmentPolicy:
     """Return `evidence_policy` with one rule more: parts of these kinds are checked by the second-best worker."""
     scores = _evidence_scores(item, evidence, card_weight)
@@ -311,7 +311,7 @@ def card_policy(item: OfficeTask) -> TreatmentPolicy:
 
 
 def evidence_policy(
-    item: OfficeTask, evidence: Evidence, card_weight: float = 0.0, *, tells: bool = True
+    item: OfficeTask, evidence: StaffEvidence, card_weight: float = 0.0, *, tells: bool = True
 ) -> TreatmentPolicy:
     """Return the policy that goes by outcomes: posterior means less prices; a card's claim raises the prior.
 
@@ -322,14 +322,16 @@ def evidence_policy(
     return score_policy(item.question, _evidence_scores(item, evidence, card_weight), told)
 
 
-def _evidence_scores(item: OfficeTask, evidence: Evidence, card_weight: float) -> Callable[[WorkKind], Sequence[float]]:
+def _evidence_scores(
+    item: OfficeTask, evidence: StaffEvidence, card_weight: float
+) -> Callable[[WorkKind], Sequence[float]]:
     return lambda kind: [
         evidence.mean(at, kind, 0.25 + card_weight * (kind in item.crew.claims[at])) - DOLLAR_WEIGHT * member.price
         for at, member in enumerate(item.crew.members)
     ]
 
 
-def learned_features(evidence: Evidence, worker: int) -> frozenset[WordingFeature]:
+def learned_features(evidence: StaffEvidence, worker: int) -> frozenset[WordingFeature]:
     """Return the features with which a worker's outcomes were better, by posterior means."""
     found = set[WordingFeature]()
     for feature in FEATURES:

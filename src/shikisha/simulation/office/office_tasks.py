@@ -105,7 +105,7 @@ def office_tasks(
 
 
 @dataclass(frozen=True)
-class Evidence:
+class StaffEvidence:
     """What outcomes said so far: (tries, right) by worker and kind, and by worker, feature and whether it was said."""
 
     by_kind: tuple[dict[WorkKind, tuple[int, int]], ...]
@@ -117,7 +117,7 @@ class Evidence:
         return (right + prior * weight) / (tries + weight)
 
 
-def draw_evidence(crew: Crew, outcomes: int, rng: random.Random) -> Evidence:
+def draw_evidence(crew: Crew, outcomes: int, rng: random.Random) -> StaffEvidence:
     """Return what `outcomes` single-part outcomes a worker say, kinds and wordings drawn evenly."""
     by_kind: list[dict[WorkKind, tuple[int, int]]] = []
     by_feature: list[dict[tuple[WordingFeature, bool], tuple[int, int]]] = []
@@ -136,4 +136,4 @@ def draw_evidence(crew: Crew, outcomes: int, rng: random.Random) -> Evidence:
                 features[key] = (tries + 1, so_far + right)
         by_kind.append(kinds)
         by_feature.append(features)
-    return Evidence(tuple(by_kind), tuple(by_feature))
+    return StaffEvidence(tuple(by_kind), tuple(by_feature))

@@ -78,7 +78,7 @@ Option = TypeVar("Option", OfficeTreatment, BestOfficePlan)
 
 
 @dataclass(frozen=True, slots=True)
-class _Voter:
+class _OfficeVoter:
     """What matters of a worker where results are compared."""
 
     family: str
@@ -182,7 +182,7 @@ def part_treatments(crew: Crew, kind: WorkKind) -> tuple[OfficeTreatment, ...]:
         for at, member in enumerate(members)
     ]
     likely = sorted(range(len(members)), key=lambda at: -members[at].levels[kind])[:_VOTERS]
-    voters = {at: _Voter(members[at].family, members[at].knows(kind), members[at].steady(kind)) for at in likely}
+    voters = {at: _OfficeVoter(members[at].family, members[at].knows(kind), members[at].steady(kind)) for at in likely}
     opinions, votes = list[OfficeTreatment](), list[OfficeTreatment]()
     for trio in {order for drawn in combinations_with_replacement(likely, 3) for order in permutations(drawn)}:
         success, differ = vote_outcome(tuple(voters[at] for at in trio))
@@ -202,7 +202,7 @@ def part_treatments(crew: Crew, kind: WorkKind) -> tuple[OfficeTreatment, ...]:
     return tuple(each for group in (singles, opinions, votes, checks) for each in _hull(group))
 
 
-def vote_outcome(voters: tuple[_Voter, ...]) -> tuple[float, float]:
+def vote_outcome(voters: tuple[_OfficeVoter, ...]) -> tuple[float, float]:
     """Return the chance that the most common result is right (the first in a tie), and that the first two differ."""
     families = sorted({voter.family for voter in voters})
     right = differ = 0.0
@@ -231,7 +231,7 @@ def vote_outcome(voters: tuple[_Voter, ...]) -> tuple[float, float]:
     return right, differ
 
 
-def _segments(voters: Sequence[_Voter], family: str) -> list[tuple[float, float]]:
+def _segments(voters: Sequence[_OfficeVoter], family: str) -> list[tuple[float, float]]:
     """Return (width, lower bound) of the ranges of a family's luck in which the same of its workers know."""
     cuts = sorted({0.0, *(voter.knows for voter in voters if voter.family == family)})
     return [(high - low, low) for low, high in zip(cuts, [*cuts[1:], 1.0], strict=True)]

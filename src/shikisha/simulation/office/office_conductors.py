@@ -41,7 +41,7 @@ TreatmentPolicy = Callable[[tuple[int, ...]], OfficeChoice]
 
 
 @dataclass(slots=True)
-class _RoundDraft:
+class _OfficeDraft:
     """Steps of the round that is being written, and which step gives which part."""
 
     steps: list[Step] = field(default_factory=list)
@@ -51,7 +51,7 @@ class _RoundDraft:
 
 
 @dataclass(slots=True)
-class _Progress:
+class _OfficeProgress:
     """What the rounds so far brought: values by part, and a block with two results that may differ."""
 
     known: dict[int, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class OfficeConductor:
             return Proposal(Plan(), keeps=progress.keeps)
         return Proposal(Plan(tuple(self._draft(progress, path).steps)))
 
-    def _path(self, progress: _Progress) -> tuple[int, ...]:
+    def _path(self, progress: _OfficeProgress) -> tuple[int, ...]:
         """Return the parts to do as far as it can be said: up to the condition while that is open."""
         rule = self._question.condition
         if rule is None:
@@ -87,8 +87,8 @@ class OfficeConductor:
             return tuple(range(rule.first_then))
         return self._question.taken(read_value(progress.known[rule.on]))
 
-    def _draft(self, progress: _Progress, path: tuple[int, ...]) -> _RoundDraft:
-        draft = _RoundDraft()
+    def _draft(self, progress: _OfficeProgress, path: tuple[int, ...]) -> _OfficeDraft:
+        draft = _OfficeDraft()
         if progress.split is not None:  # two results differ: a third is asked for
             choice, _ = progress.split
             self._add_call(draft, choice, 2, progress.known)
@@ -114,7 +114,7 @@ class OfficeConductor:
             ):
                 return draft
 
-    def _add(self, draft: _RoundDraft, choice: OfficeChoice, known: Mapping[int, str]) -> None:
+    def _add(self, draft: _OfficeDraft, choice: OfficeChoice, known: Mapping[int, str]) -> None:
         match choice.kind:
             case TreatmentKind.CALL:
                 step = self._add_call(draft, choice, 0, known)
@@ -138,7 +138,7 @@ class OfficeConductor:
                 draft.decided = choice.block
 
     def _add_call(
-        self, draft: _RoundDraft, choice: OfficeChoice, at: int, known: Mapping[int, str], checks: int | None = None
+        self, draft: _OfficeDraft, choice: OfficeChoice, at: int, known: Mapping[int, str], checks: int | None = None
     ) -> int:
         question = self._question
         needs = {use for part in choice.block for use in question.parts[part].uses} - set(choice.block)
@@ -153,9 +153,9 @@ class OfficeConductor:
         draft.steps.append(Step(text, choice.workers[at], tuple(sorted(access))))
         return len(draft.steps) - 1
 
-    def _replay(self, situation: Situation) -> _Progress:
+    def _replay(self, situation: Situation) -> _OfficeProgress:
         """Go through the rounds again, with the same choices, and note what each brought."""
-        progress = _Progress()
+        progress = _OfficeProgress()
         for index, turn in enumerate(situation.rounds):
             draft = self._redraft(progress)
             texts = [None if result is None else result.text for result in turn.results]
@@ -173,7 +173,7 @@ class OfficeConductor:
                     progress.known.pop(draft.pending.block[-1], None)
         return progress
 
-    def _redraft(self, progress: _Progress) -> _RoundDraft:
+    def _redraft(self, progress: _OfficeProgress) -> _OfficeDraft:
         draft = self._draft(progress, self._path(progress))
         if progress.split is None and draft.steps:
             last = max(draft.gives, default=None, key=lambda part: draft.gives[part])
@@ -181,13 +181,13 @@ class OfficeConductor:
             draft.pending = choice if choice is not None and choice.kind is TreatmentKind.SECOND_OPINION else None
         return draft
 
-    def _choice_for(self, last: int, progress: _Progress, draft: _RoundDraft) -> OfficeChoice | None:
+    def _choice_for(self, last: int, progress: _OfficeProgress, draft: _OfficeDraft) -> OfficeChoice | None:
         path = self._path(progress)
         done = {part for part, step in draft.gives.items() if step < draft.gives[last]} | progress.known.keys()
         left = tuple(part for part in path if part not in done)
         return self._policy(left) if left else None
 
-    def _settle(self, progress: _Progress, texts: list[str], index: int) -> None:
+    def _settle(self, progress: _OfficeProgress, texts: list[str], index: int) -> None:
         """Take the majority of three results; the first where all differ."""
         if progress.split is None:
             return

@@ -22,8 +22,7 @@ async def no_word(_: object) -> Reply:
 
 
 def rows() -> str:
-    (block,) = re.findall(r"```jsonl\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    return str(block)
+    return "".join(re.findall(r"```jsonl\n(.*?)```", PAGE.read_text(), re.DOTALL))
 
 
 def test_the_rows_of_the_page_are_tasks(tmp_path: Path) -> None:
@@ -39,7 +38,8 @@ def test_the_page_names_every_grader(kind: str) -> None:
 
 
 def test_every_option_that_the_page_names_is_one() -> None:
-    known = CliRunner().invoke(app, ["eval", "--help"], env={"COLUMNS": "200"}).stdout
+    commands = ("eval", "compare")
+    known = "".join(CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).stdout for name in commands)
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text())) - {"--help", "--sandbox"}
     assert named
     assert {option for option in named if option not in known} == set()

@@ -21,7 +21,7 @@ SHELF = ("show", "add", "canary", "trial", "promote", "rollback", "watch")
 PAGE = ROOT / "docs" / "how-to" / "learn.md"
 POOL = "".join(
     f'[workers.{name}]\nkind = "scripted"\nanswers = "A"\nprice = {{ call = 0.01 }}\n'
-    for name in ("cheap", "middle", "dear")
+    for name in ("cheap", "middle", "expensive")
 )
 
 
@@ -35,7 +35,7 @@ def test_the_rows_of_the_page_are_a_log(tmp_path: Path) -> None:
         (rows,) = blocks(f"jsonl {stem}")
         (tmp_path / f"{stem}.jsonl").write_text(rows)
     log = OutcomeLog.read(tmp_path)
-    assert (log.task_ids, log.workers) == (("t1",), ("cheap", "dear"))
+    assert (log.task_ids, log.workers) == (("t1",), ("cheap", "expensive"))
 
 
 @pytest.mark.full

@@ -113,7 +113,8 @@ def _calls(
     for count, call in enumerate(calls, start=1):
         model = f" ({call.model})" if call.model else ""
         child = f", as run {call.child}" if call.child else ""
-        tool = f" {call.tool} {_short(call.arguments)} [{call.call}]" if call.call else ""
+        named = call.tool if call.tool != call.worker else ""
+        tool = " ".join(["", *filter(None, (named, _short(call.arguments))), f"[{call.call}]"]) if call.call else ""
         yield f"{call.worker}{model}{tool}: {_short(call.why)}; {_outcome(call)}{child}"
         for check in checks:
             if check.attempt == call.attempt:

@@ -31,6 +31,7 @@ from shikisha.core.task import Task
 from shikisha.core.tools import FIND_TOOLS, Tool, ToolEffect, load_offer
 from shikisha.core.visibility import request_messages
 from shikisha.engine.approvals import Decision
+from shikisha.engine.compensation import RollbackOrder
 from shikisha.engine.engine import Engine
 from shikisha.engine.guards import PASSED, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
 from shikisha.engine.pool import Member, Pool
@@ -540,6 +541,21 @@ async def test_invariant_4_no_write_is_repeated_wherever_the_process_dies(idempo
             assert sum(clerks.writes.values()) == 2, fuse
         numbers = [each.started.attempt for each in run.attempts]
         assert len(set(numbers)) == len(numbers)
+
+
+async def test_a_rollback_undoes_what_an_agent_has_written_with_its_tools() -> None:
+    recorder, refund = MemoryRecorder(), tool_member("refund", "refunded")
+    pay = replace(tool_member("pay", "paid"), undo=refund)
+    model = says(wants(call(), call("pay", id="b")), wants(call("pay", '{"order": 8}', id="c")), "done")
+    pool = Pool([agent(model, [(LOOK, tool_member("look_up")), (PAY, pay)])])
+    made = Engine(recorder, retry=AT_ONCE)
+    run = await made.run(TASK, pool, ScriptedConductor([ONE]))
+    run = await made.undo(run.id, pool, RollbackOrder("ann", "a mistake"))
+    told = [request.subtask for request in seen_by(refund)]
+    assert len(told) == 2
+    assert 'order\\": 8' in told[0]  # the newest first
+    assert '"worker": "pay"' in told[0]
+    assert [type(event).__name__ for event in run.effects.values()] == ["EffectUndone"] * 2
 
 
 async def test_what_a_resumed_run_has_used_of_its_calls_is_counted() -> None:

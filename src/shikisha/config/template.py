@@ -54,6 +54,12 @@ conductor = "fixed:single"
 #kind = "python"                    # runs code in a sandbox
 #description = "Runs a short Python program and returns what it prints."
 
+#[workers.clerk]
+#kind = "agent"                     # a chat worker that uses tools
+#description = "Works out what needs several calculations."
+#endpoint = "strong"
+#tools = ["calculator"]             # other workers, and catalogues as in "@crm"
+
 #[workers.me]
 #kind = "human"                     # asks the person at the terminal
 #description = "The person who asked."

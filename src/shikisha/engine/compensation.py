@@ -16,7 +16,16 @@ from time import time
 
 from shikisha.core.call import Request
 from shikisha.core.errors import CapReached, Fault, FaultKind, WorkerError
-from shikisha.core.events import AttemptFailed, AttemptFinished, CallRole, EffectKept, EffectUndone, RollbackStarted
+from shikisha.core.events import (
+    EFFECT_ROLES,
+    AttemptFailed,
+    AttemptFinished,
+    AttemptStarted,
+    CallRole,
+    EffectKept,
+    EffectUndone,
+    RollbackStarted,
+)
 from shikisha.core.run import Attempt, Rollback, RoundRecord, Run, StepRecord, child_run_id
 from shikisha.core.task import Task
 from shikisha.engine.attempt import CallPurpose, call_worker
@@ -78,18 +87,32 @@ async def _collect_calls(recorder: Recorder, run: Run, pool: Pool) -> list[Undoa
             labels = frozenset(record.finished.labels if record.finished else run.task.labels)
             attempts_by_key: dict[str, list[Attempt]] = {}
             for attempt in record.attempts:
-                if attempt.started.role is CallRole.STEP:
+                asks_for_tools = isinstance(attempt.outcome, AttemptFinished) and attempt.outcome.calls
+                if attempt.started.role in EFFECT_ROLES and not asks_for_tools:
                     attempts_by_key.setdefault(attempt.started.key, []).append(attempt)
             for key, attempts in attempts_by_key.items():
                 number = 0
                 while events := await read_journaled(recorder, child_run_id(key, number)):
                     effects += await _collect_calls(recorder, Run.fold(events), pool)
                     number += 1
-                worker = attempts[0].started.worker
-                member = pool.named(worker) if worker in pool.names else None
-                if member is not None and member.undo is not None and any(map(_may_have_happened, attempts)):
-                    effects.append(_undoable_call(attempts, member, run.task, subtask, labels))
+                member = await _undoable_member(pool, attempts[0].started)
+                if member is not None and any(map(_may_have_happened, attempts)):
+                    told = attempts[0].started.arguments or subtask
+                    effects.append(_undoable_call(attempts, member, run.task, told, labels))
     return effects
+
+
+async def _undoable_member(pool: Pool, started: AttemptStarted) -> Member | None:
+    """Return who made a call, if its calls can be undone: a worker of the pool, or a tool of one of its agents."""
+    if started.role is CallRole.STEP:
+        member = pool.named(started.worker) if started.worker in pool.names else None
+        return member if member is not None and member.undo is not None else None
+    for source in [source for member in pool if member.agent for source in member.agent.sources]:
+        tool = await source.find(started.tool)
+        found = None if tool is None else await source.member(tool)
+        if found is not None and found.undo is not None and found.card.name == started.worker:
+            return found
+    return None
 
 
 def _undoable_call(

@@ -1,4 +1,4 @@
-"""The worlds of published tool benchmarks as tools of ours: their own Python classes, data and verdicts, nothing rewritten.
+"""The worlds of published tool benchmarks as tools of ours: their own Python classes, data and verdicts.
 
     git clone https://github.com/olly-styles/WorkBench
     git clone https://github.com/sierra-research/tau2-bench
@@ -6,8 +6,9 @@
     pip install --target deps pandas==2.1.4 numpy==1.26.3          # WorkBench, whose verdicts are pandas 2's
     pip install --target tau-deps loguru deepdiff docstring_parser python-dotenv addict toml    # tau2
 
-A world gives its tools (`tools`), is called by name, and judges what was done as its authors judge it. What their packages
-import and these parts do not use (language models, plots) is replaced by empty modules. Nothing of theirs is kept here.
+A world gives its tools (`tools`), is called by name, and judges what was done as its authors judge it. What their
+packages import and these parts do not use (language models, plots) is replaced by empty modules. Nothing of theirs is
+kept here.
 """
 
 import ast
@@ -23,6 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import cast
+from warnings import filterwarnings
 
 from shikisha.core.messages import Json
 from shikisha.core.tools import Tool, ToolEffect
@@ -45,7 +47,7 @@ class EmptyModule(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
-        return type(name, (), {"__init__": lambda self, *_, **__: None})
+        return type(name, (), {"__init__": lambda *_, **__: None})
 
 
 def replace_modules(*names: str) -> None:
@@ -85,8 +87,8 @@ class WorkBench:
 
     DOMAINS = ("email", "calendar", "analytics", "customer_relationship_manager", "project_management", "multi_domain")
     NOW = (
-        "Today's date is Thursday, 2023-11-30 and the current time is 00:00:00. Remember the current date and time when "
-        "answering queries. Meetings must not start before 9am or end after 6pm."
+        "Today's date is Thursday, 2023-11-30 and the current time is 00:00:00. Remember the current date and time "
+        "when answering queries. Meetings must not start before 9am or end after 6pm."
     )
 
     def __init__(self, root: Path) -> None:
@@ -96,6 +98,7 @@ class WorkBench:
         replace_modules("langchain_openai", "langchain_community.chat_models.anthropic", "langchain.agents")
         replace_modules("langchain_community.chat_models.anyscale", "langchain.tools")
         sys.modules["langchain.tools"].__dict__["tool"] = _langchain_tool
+        filterwarnings("ignore", module="src.tools")
         pandas = import_module("pandas")
         read, kept = pandas.read_csv, {}
 
@@ -104,7 +107,7 @@ class WorkBench:
                 kept[path] = read(path, **options)
             return kept[path].copy()
 
-        pandas.read_csv = read_once  # a state is reset from memory
+        vars(pandas)["read_csv"] = read_once  # a state is reset from memory
         self._evals = import_module("src.evals.utils")
         kits = import_module("src.tools.toolkits")
         self._functions = {each.name: each.func for each in kits.all_tools}
@@ -211,8 +214,10 @@ class Bfcl:
 
     CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, unchecked: bool = False) -> None:
+        """Read the wheel unpacked at `root`; `unchecked` offers every function, of which any object is an argument."""
         sys.path.insert(0, str(root.resolve()))
+        self._unchecked = unchecked
         self._data = root.resolve() / "bfcl_eval" / "data"
         self._checker = import_module("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker")
         self._utils = import_module("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils")
@@ -227,8 +232,10 @@ class Bfcl:
             questions = _read_lines(self._data / f"BFCL_v4_multi_turn_{category}.json")
             answers = _read_lines(self._data / "possible_answer" / f"BFCL_v4_multi_turn_{category}.json")
             for entry, answer in zip(questions, answers, strict=True):
-                turns = tuple("\n".join(str(said["content"]) for said in turn) for turn in entry["question"])
-                yield BfclTask(category, entry, turns, tuple(map(tuple, answer["ground_truth"])))
+                asked = cast("Sequence[Sequence[Mapping[str, str]]]", entry["question"])
+                gold = cast("Sequence[Sequence[str]]", answer["ground_truth"])
+                turns = tuple("\n".join(said["content"] for said in turn) for turn in asked)
+                yield BfclTask(category, entry, turns, tuple(tuple(turn) for turn in gold))
 
     def begin(self, task: BfclTask) -> None:
         """Build the task's instances, and offer their methods."""
@@ -247,12 +254,15 @@ class Bfcl:
                 self._methods[method] = getattr(made, method)
                 if method not in hidden:
                     schema = cast("Mapping[str, Json]", json_schema(described["parameters"]))
+                    schema = {"type": "object"} if self._unchecked else schema
                     tools.append(Tool(method, str(described["description"]), schema, name))
         self.tools = tuple(tools)
 
     def offered(self, task: BfclTask, turn: int) -> tuple[Tool, ...]:
         """Return the tools of a turn: functions that the task holds back are there from their turn on."""
         missed = cast("Mapping[str, Sequence[str]]", task.entry.get("missed_function") or {})
+        if self._unchecked:
+            return self.tools
         late = {name for when, names in missed.items() if turn < int(when) for name in names}
         return tuple(tool for tool in self.tools if tool.name not in late)
 
@@ -363,6 +373,7 @@ class Tau2:
         bare = ModuleType("tau2")  # its own __init__ imports everything
         bare.__path__ = [str(root.resolve() / "src" / "tau2")]
         sys.modules["tau2"] = bare
+        import_module("loguru").logger.remove()  # it warns of every lenient replay
         self._modules = {name: import_module(f"tau2.domains.{name}.environment") for name in self.DOMAINS}
         self._messages = import_module("tau2.data_model.message")
         self._environments = import_module("tau2.evaluator.evaluator_env").EnvironmentEvaluator

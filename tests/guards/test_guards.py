@@ -11,13 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.config.container import load_config
-from shikisha.core.call import GrantedStep
+from shikisha.core.call import Card, GrantedStep, Reply, Request
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
+from shikisha.core.events import GuardDecided, GuardMoment
 from shikisha.core.messages import Json, ToolCall, ToolExchange, ToolResult
 from shikisha.core.task import Task
 from shikisha.core.tools import Tool, ToolEffect, refusal_content
 from shikisha.engine.guards import Guard, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
+from shikisha.engine.pool import Member, Pool
+from shikisha.engine.tools import Agent, ToolList
 from shikisha.guards.evidence import Evidence, identifiers, read_arguments
 from shikisha.guards.expects import ExpectsGuard, ExpectsSettings
 from shikisha.guards.expression import GuardExpression, GuardExpressionError
@@ -27,6 +31,7 @@ from shikisha.guards.probe import ProbeSettings
 from shikisha.guards.reaches import ReachesGuard, ReachesSettings
 from shikisha.guards.tool_filter import ToolFilter
 from shikisha.guards.unchanged import UnchangedGuard, UnchangedSettings
+from support import Answers, engine, plan_of
 
 PENDING = {"status": "pending", "total": 20}
 View = Callable[[str, Mapping[str, Json]], Awaitable[str]]
@@ -286,6 +291,7 @@ class TestExpressions:
             'date(probe.d) > date("2026-02-03")',
             'number("$1,200.50") == 1200.5',
             'mentions("Please, cancel ORDER 7!", "order 7") and not mentions("reorder 7", "order 7")',
+            "call.x == 3\n  and True  # of several lines",
             "abs(-2) == 2 and (1 + 2) * 3 - 4 / 2 == 7",
         ],
     )
@@ -389,3 +395,24 @@ def test_no_write_gets_past_a_refusal_in_random_calls() -> None:
         return sum([await passes(number) for number in range(1000)])
 
     assert asyncio.run(count()) == 0
+
+
+async def test_a_write_that_one_reply_wants_twice_is_made_once() -> None:
+    made: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        made.append(request.subtask)
+        return Reply("sent")
+
+    def model(request: Request) -> Reply:
+        if request.exchanges:
+            return Reply("Done.")
+        return Reply("", calls=tuple(ToolCall(f"c{n}", "send", '{"to": "ann", "text": "hi"}') for n in range(3)))
+
+    send = Member(Card("send"), Answers(answer), guards=(OnceGuard(),))
+    sources = (ToolList([(Tool("send", effect=ToolEffect.WRITE), send)]),)
+    clerk = Member(Card("clerk", kind="agent", tools=True), Answers(model), agent=Agent(sources))
+    run = await engine().run(Task("Greet Ann."), Pool([clerk]), ScriptedConductor([plan_of((0, ()))]))
+    assert (run.answer, made) == ("Done.", ['{"to": "ann", "text": "hi"}'])
+    decided = [each for step in run.rounds[0].steps.values() for each in step.tools if isinstance(each, GuardDecided)]
+    assert [each.passed for each in decided if each.moment is GuardMoment.BEFORE] == [True, False, False]

@@ -80,6 +80,7 @@ class _AgentTurns:
     used: set[str] = field(default_factory=set)
     denied: set[tuple[str, str]] = field(default_factory=set)  # what a person said no to: it is not asked again
     places: dict[str, str] = field(default_factory=dict)  # of calls in the step, by their ids
+    answered: list[tuple[ToolCall, ToolResult]] = field(default_factory=list)  # of the reply whose calls are being made
     searchable: bool = False
     spent: bool = False  # no more calls: a cap refused one
 
@@ -294,6 +295,7 @@ async def _perform_calls(turns: _AgentTurns, number: int, reply: Reply) -> ToolE
     turns.places.update(places)
     client = {tool_name(tool) for tool in turns.request.wishes.tools}
     results: dict[str, ToolResult | WorkerError] = {}
+    turns.answered.clear()
     own = [call for call in wanted if call.name not in client]
     for call in own:
         if call.name == FIND_TOOLS and turns.searchable:
@@ -303,7 +305,8 @@ async def _perform_calls(turns: _AgentTurns, number: int, reply: Reply) -> ToolE
     async def perform(*some: ToolCall) -> None:
         for call in some:
             try:
-                results[call.id] = await _perform_call(turns, places[call.id], call)
+                result = results[call.id] = await _perform_call(turns, places[call.id], call)
+                turns.answered.append((call, result))
             except WorkerError as waits:  # nothing else is raised: a person has not answered yet
                 results[call.id] = waits
                 return
@@ -457,7 +460,22 @@ def _situation(turns: _AgentTurns, branch: StepCalls, guard: str) -> GuardSituat
     request = turns.request
     probes = branch.branch(f"{branch.call}~{guard}", "", "")
     return GuardSituation(
-        request.task, request.subtask, request.granted, request.exchanges, partial(_probe, turns, probes)
+        request.task, request.subtask, request.granted, _seen_exchanges(turns), partial(_probe, turns, probes)
+    )
+
+
+def _seen_exchanges(turns: _AgentTurns) -> tuple[ToolExchange, ...]:
+    """Return all calls and results so far, those of the same reply too, each tool under its own name."""
+    exchanges = turns.request.exchanges
+    if turns.answered:
+        calls, results = zip(*turns.answered, strict=True)
+        exchanges = (*exchanges, ToolExchange(calls, results))
+    if all(name == offered.tool for name, offered in turns.known.items()):
+        return exchanges
+    own = {name: offered.tool for name, offered in turns.known.items()}
+    return tuple(
+        replace(each, calls=tuple(replace(call, name=own.get(call.name, call.name)) for call in each.calls))
+        for each in exchanges
     )
 
 

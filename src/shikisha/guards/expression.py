@@ -82,8 +82,10 @@ class GuardExpression:
 def _parse(text: str, where: str) -> ast.expr:
     if len(text) > MAX_EXPRESSION:
         raise ConfigError(f"{where}: {len(text):,} characters: expected at most {MAX_EXPRESSION:,}")
+    if not text.strip():
+        raise ConfigError(f"{where}: expected an expression, found nothing")
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        return ast.parse(f"({text.strip()}\n)", mode="eval").body  # in brackets it may go over several lines
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ConfigError(f"{where}: {text[:80]!r} is no expression: {error}") from None
 

@@ -27,16 +27,15 @@ from shikisha.routing.fit.baselines import (
     WEIGHTED_VOTE,
     BaselineFitter,
     BaselineTrial,
-    ScoredVote,
     VoteTally,
     WeightedVote,
+    fit_scored_vote,
     quick_baselines,
     try_baseline,
     vote_weights,
 )
 from shikisha.routing.fit.cost_frontier import BUDGETS, REPORTED_BUDGETS, Frontier, compute_frontier, mix_for_budget
 from shikisha.routing.fit.fit_cascade import fit_cascade
-from shikisha.routing.fit.fit_stopping_rule import fit_scorer
 from shikisha.routing.fit.fit_table import fit_table
 from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.model_selection import select_policy
@@ -208,7 +207,7 @@ def _decisions(name: str, split: Split) -> Iterator[float]:
 
 def _tally(name: str, train: OutcomeMatrix) -> VoteTally:
     if name == LEARNED_VOTE:
-        return ScoredVote(fit_scorer(train))
+        return fit_scored_vote(train)
     workers = len(train.workers)
     ranks: Ints = np.arange(workers)
     return WeightedVote(vote_weights(train) if name == WEIGHTED_VOTE else np.ones(workers), ranks)

@@ -30,6 +30,7 @@ from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Result, RoundResult
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.worker import Card
+from shikisha.routing.answer_evidence import read_candidates, stack_evidence
 from shikisha.routing.exploration import ExplorationBudget, ExplorationChance, draw_worker, parse_share
 from shikisha.routing.policy_data import CANNOT_ACT, Policy, describe_action
 from shikisha.routing.policy_file import load_policy
@@ -157,8 +158,12 @@ def policy_state(policy: Policy, situation: Situation) -> DecisionState:
             tokens[0, worker] = result.usage.output_tokens
         if result.text and tells is not None and policy.hearing is not None:
             tells[0, worker] = policy.hearing.log_odds_of(worker, result.text, kind)
+    evidence = None
+    if policy.reads_answers:
+        said = read_candidates(task.prompt, texts, [result.text if result.ok else None for _, result in given])
+        evidence = stack_evidence([said], [worker for worker, _ in given], len(policy.workers))
     versions = policy.may_ask(tuple(card.name for card in situation.cards))
-    return DecisionState(batch, codes, lengths, tokens, versions, tells)
+    return DecisionState(batch, codes, lengths, tokens, versions, tells, evidence)
 
 
 def _results_by_worker(

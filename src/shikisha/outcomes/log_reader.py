@@ -277,6 +277,12 @@ def marked_answer(text: str) -> str:
     return text[start + len(_OPENS) : -len(_CLOSES)] if start >= 0 and text.endswith(_CLOSES) else text
 
 
+def text_before_mark(text: str) -> str:
+    """Return a text without the answer that is marked at its end (`response_text`); all of it where none is."""
+    start = text.rfind(f"\n\n{_OPENS}")
+    return text[:start] if start >= 0 and text.endswith(_CLOSES) else text
+
+
 @lru_cache(maxsize=4)
 def open_log(folder: Path, workers: tuple[str, ...] = ()) -> OutcomeLog:
     """Return the log in this folder, or these workers' part of it, read once for all who ask."""

@@ -14,6 +14,7 @@ from shikisha.core.errors import UnknownName
 from shikisha.core.plan import Plan
 from shikisha.routing.arrays import Flags, Floats
 from shikisha.routing.state import Actions, DecisionRule, DecisionState, TaskTypes
+from shikisha.routing.stopping_rule import StoppingRule
 from shikisha.routing.text_features import ResponseModel
 from shikisha.routing.trade_off import OperatingMix, OperatingPoint, OperatingTarget, TradeOff
 
@@ -204,6 +205,11 @@ class Policy:
     def best_single(self) -> KnownWorker:
         """The worker that all costs and qualities are relative to."""
         return best_worker(self.workers)
+
+    @property
+    def reads_answers(self) -> bool:
+        """Whether a rule reads the candidate answers."""
+        return any(isinstance(part, StoppingRule) and part.boost is not None for part in self.parts)
 
     def rung(self, name: str = "") -> Candidate:
         """Return the candidate of this name, by default the selected one; UnknownName when there is none."""

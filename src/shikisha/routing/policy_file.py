@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.routing.arrays import Flags, Floats, Ints
+from shikisha.routing.boosted_scorer import NUM_CANDIDATE_FEATURES, BoostedTrees
 from shikisha.routing.cascade_rule import CascadeRule
 from shikisha.routing.policy_data import Baseline, Candidate, KnownWorker, Policy, PolicyOrigin, PolicyUsage
 from shikisha.routing.router_rule import ALL_TYPES, WORD_BUCKETS, RouterRule, SuccessMaps
@@ -187,6 +188,8 @@ def _check_stopping(part: StoppingRule, kinds: int, workers: int) -> Iterator[st
     yield from _check_shapes(("none", scorer.none, (kinds + 1,)), ("support", scorer.support, (kinds + 1, workers)))
     yield from _check_shapes(("pairs", scorer.pairs, (workers, workers)), ("sound", scorer.sound, (workers,)))
     yield from _check_scales(part.scales, kinds, workers)
+    if part.boost is not None:
+        yield from _check_trees(part.boost)
     if () not in part.gains or tuple(sorted({*pool} & {*range(workers)})) != pool:
         yield "gains: expected an entry for the first ask, with workers in ascending order"
         return
@@ -200,6 +203,23 @@ def _check_stopping(part: StoppingRule, kinds: int, workers: int) -> Iterator[st
             else WEAKLY_PENALIZED_AT_START + kinds
         )
         yield from _check_shapes((f"gains {asked}", gains, (looks, len(pool) - len(asked), settings)))
+
+
+def _check_trees(trees: BoostedTrees) -> Iterator[str]:
+    """Every walk ends: a child stands behind its parent, or is the node itself."""
+    shape = trees.feature.shape
+    if len(shape) != 2 or not trees.feature.size:
+        yield f"boost feature: expected trees of nodes, found the shape {shape}"
+        return
+    arrays = (("threshold", trees.threshold), ("left", trees.left), ("right", trees.right), ("value", trees.value))
+    flaws = list(_check_shapes(*((f"boost {name}", array, shape) for name, array in arrays)))
+    yield from flaws
+    if not ((trees.feature >= 0) & (trees.feature < NUM_CANDIDATE_FEATURES)).all():
+        yield f"boost feature: a column is from 0 to {NUM_CANDIDATE_FEATURES - 1}"
+    own = np.arange(shape[1])
+    for name, child in (("left", trees.left), ("right", trees.right)) if not flaws else ():
+        if not ((child >= own) & (child < shape[1])).all():
+            yield f"boost {name}: a child is from its parent's place to {shape[1] - 1}"
 
 
 def _check_scales(scales: LengthScales, kinds: int, workers: int) -> Iterator[str]:

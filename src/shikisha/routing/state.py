@@ -17,6 +17,7 @@ import numpy as np
 
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.outcomes.log_reader import marked_answer
+from shikisha.routing.answer_evidence import AnswerEvidence
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.text_features import (
     PROMPT_BUCKETS,
@@ -91,7 +92,7 @@ class DecisionState:
 
     `codes` [T, J] say which answers agree, `lengths` [T, J] are in characters, `tokens` [T, J] of output (NaN:
     unknown), `tells` [T, J] log odds by a response model (None: there is none). `may_ask` [J] are the available
-    workers.
+    workers. `evidence` is about the candidate answers (None: nobody reads them).
     """
 
     batch: TaskBatch
@@ -100,6 +101,7 @@ class DecisionState:
     tokens: Floats
     may_ask: Flags
     tells: Floats | None = None
+    evidence: AnswerEvidence | None = None
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -113,8 +115,9 @@ class DecisionState:
     def at(self, rows: Ints | Flags) -> "DecisionState":
         """Return these tasks."""
         tells = None if self.tells is None else self.tells[rows]
+        evidence = None if self.evidence is None else self.evidence.at(np.arange(len(self))[rows])
         return DecisionState(
-            self.batch.at(rows), self.codes[rows], self.lengths[rows], self.tokens[rows], self.may_ask, tells
+            self.batch.at(rows), self.codes[rows], self.lengths[rows], self.tokens[rows], self.may_ask, tells, evidence
         )
 
     def response_log_odds(self, worker: int) -> Floats:

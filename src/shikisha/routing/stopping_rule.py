@@ -3,7 +3,8 @@
 For each set of asked workers, a linear estimate says what asking each other worker is worth beyond shipping now, at
 each price (least-squares Monte Carlo for optimal stopping, Longstaff and Schwartz 2001; fitted in `routing.fit`). A
 conditional logit (McFadden 1974) scores the distinct answers and "none of them": the sum of the weights of an answer's
-supporters, by task type and by how certain their texts sound, and of pair weights for workers that err alike.
+supporters, by task type and by how certain their texts sound, and of pair weights for workers that err alike. Where
+they are kept, boosted trees that read the candidate answers have the last word (`boosted_scorer`).
 Invariants: it asks while the best estimate is above 0 and otherwise ships the most probable answer; probabilities do
 not depend on how answers are numbered, and sum to 1 with "none".
 """
@@ -15,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from shikisha.routing.arrays import Floats, Ints
+from shikisha.routing.boosted_scorer import BoostedTrees, boosted_posterior, candidate_features
 from shikisha.routing.state import (
     SHIP,
     Actions,
@@ -81,11 +83,22 @@ class AnswerScorer:
         return weights / total[:, None], nothing / total
 
 
+def believe(
+    scorer: AnswerScorer, boost: BoostedTrees | None, state: DecisionState, asked: tuple[int, ...]
+) -> AnswerBelief:
+    """Return the belief of a scorer, and of trees where there are some and the state has what they read."""
+    posterior = scorer.posterior(state, asked)
+    if boost is None or state.evidence is None:
+        return AnswerBelief.of(posterior)
+    cells, features = candidate_features(state, asked, posterior)
+    return AnswerBelief.of(boosted_posterior(boost.log_odds(features), cells, posterior))
+
+
 @dataclass(frozen=True, slots=True)
 class StoppingRule:
     """`workers` (indices) that it asks, and `gains` [p, n, L] by the tuple of those already asked.
 
-    n counts the remaining workers, in order; L the settings.
+    n counts the remaining workers, in order; L the settings. `boost` may be None.
     """
 
     kind: ClassVar[str] = "induction"
@@ -93,6 +106,7 @@ class StoppingRule:
     scorer: AnswerScorer
     scales: LengthScales
     gains: Mapping[tuple[int, ...], Floats]
+    boost: BoostedTrees | None = None
 
     @property
     def settings(self) -> int:
@@ -108,7 +122,7 @@ class StoppingRule:
         return Actions(ask, ship)
 
     def _act(self, state: DecisionState, asked: tuple[int, ...], setting: int) -> tuple[Ints, Ints]:
-        belief = AnswerBelief.of(self.scorer.posterior(state, asked))
+        belief = self.belief(state, asked)
         ship = best_supporter(state, asked, np.where(belief.best > 0, belief.top, -1))
         known = tuple(worker for worker in asked if worker in self.workers)
         others = [worker for worker in self.workers if worker not in known]
@@ -123,6 +137,10 @@ class StoppingRule:
         least = 0.0 if known else _NEVER  # without an answer to ship, the best one is asked even at a loss
         asks = worth.max(axis=1) > least
         return np.where(asks, np.array(others)[best], SHIP), ship
+
+    def belief(self, state: DecisionState, asked: tuple[int, ...]) -> AnswerBelief:
+        """Return how probable each candidate answer is after these workers were asked."""
+        return believe(self.scorer, self.boost, state, asked)
 
     def _stand_in(self, state: DecisionState) -> Ints:
         """Return whom to ask where none of its own workers is available: the other one with the highest support."""
@@ -145,7 +163,9 @@ class StoppingRule:
             "written": self.scales.written,
             "spread": self.scales.spread,
         }
-        return arrays | {" ".join(["gains", *map(str, asked)]): worth for asked, worth in self.gains.items()}
+        arrays.update({" ".join(["gains", *map(str, asked)]): worth for asked, worth in self.gains.items()})
+        arrays.update(self.boost.to_arrays() if self.boost else {})
+        return arrays
 
     @classmethod
     def of(cls, arrays: ArrayMap) -> "StoppingRule":
@@ -156,4 +176,5 @@ class StoppingRule:
             AnswerScorer(arrays["none"], arrays["support"], arrays["pairs"], arrays["sound"]),
             LengthScales(arrays["written"], arrays["spread"]),
             gains,
+            BoostedTrees.of(arrays),
         )

@@ -36,7 +36,7 @@ _ENDING_CHARACTERS = 340
 MAX_LOG_ODDS = 3.0
 # Characters that are read at either end, to bound the time.
 PROMPT_END_CHARACTERS = 1000
-_OPTION = re.compile(r"\n\(?([A-J])[.)] ?(.*)")
+LETTERED_OPTION = re.compile(r"\n\(?([A-J])[.)] ?(.*)")
 _WORD = re.compile(r"[A-Za-z]+")
 _NUMBER = re.compile(r"\d+")
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
@@ -225,7 +225,7 @@ class _ParsedPrompt:
     @classmethod
     def of(cls, prompt: str) -> "_ParsedPrompt":
         text = truncate_prompt(prompt)
-        options_found = list(_OPTION.finditer(text))
+        options_found = list(LETTERED_OPTION.finditer(text))
         start = options_found[0].start() if options_found and options_found[0][1] == "A" else len(text)
         return cls(text, text[:start] or text, tuple(option[2] for option in options_found))
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shikisha.routing.arrays import Flags, Floats, Ints
+from shikisha.routing.boosted_scorer import BoostedTrees
 from shikisha.routing.fit.cost_frontier import BUDGETS, REPORTED_BUDGETS, Frontier, compute_frontier, mix_for_budget
-from shikisha.routing.fit.fit_stopping_rule import fit_scorer
+from shikisha.routing.fit.fit_stopping_rule import StoppingData
 from shikisha.routing.fit.model_selection import (
     FOLDS,
     assign_folds,
@@ -23,7 +24,7 @@ from shikisha.routing.fit.model_selection import (
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.policy_data import Baseline
 from shikisha.routing.state import NO_ANSWER, NO_WORKER, best_supporter
-from shikisha.routing.stopping_rule import AnswerScorer
+from shikisha.routing.stopping_rule import AnswerScorer, believe
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
 AskedSet = tuple[int, ...]
@@ -139,15 +140,16 @@ class WeightedVote:
 
 @dataclass(frozen=True, slots=True)
 class ScoredVote:
-    """The answer that a scorer considers most probable."""
+    """The answer that a scorer considers most probable, or trees that read the answers beside it."""
 
     scorer: AnswerScorer
+    boost: BoostedTrees | None = None
 
     def __call__(self, matrix: OutcomeMatrix, asked: AskedSet) -> Ints:
         """Return the winning codes."""
         asked_mask = np.zeros(matrix.codes.shape, bool)
         asked_mask[:, list(asked)] = True
-        answers, _ = self.scorer.posterior(matrix.state_after(asked_mask), sorted(asked))
+        answers = believe(self.scorer, self.boost, matrix.state_after(asked_mask), tuple(sorted(asked))).answers
         return np.where(answers.max(axis=1) > 0, answers.argmax(axis=1), -1)
 
 
@@ -162,8 +164,14 @@ def fit_weighted_vote(matrix: OutcomeMatrix) -> FittedBaseline:
 
 
 def fit_learned_vote(matrix: OutcomeMatrix) -> FittedBaseline:
-    """Fit a vote by the answer scorer, over sets of a few sizes and all cost limits."""
-    return _vote_baseline(ScoredVote(fit_scorer(matrix)), affordable_sets(matrix, _SIZES))
+    """Fit a vote by the scorers that read the answers, over sets of a few sizes and all cost limits."""
+    return _vote_baseline(fit_scored_vote(matrix), affordable_sets(matrix, _SIZES))
+
+
+def fit_scored_vote(matrix: OutcomeMatrix) -> ScoredVote:
+    """Fit the answer scorer and, where there are enough tasks, the trees beside it."""
+    data = StoppingData.of(matrix, assign_folds(matrix.hashes, "vote"))
+    return ScoredVote(data.scorer, data.vote_trees())
 
 
 def vote_weights(matrix: OutcomeMatrix) -> Floats:

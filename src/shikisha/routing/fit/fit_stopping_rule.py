@@ -10,7 +10,7 @@ search sees training tasks only.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,7 +19,9 @@ import numpy as np
 
 from shikisha.core.errors import MissingExtra
 from shikisha.routing.arrays import Floats, Floats32, Ints
-from shikisha.routing.fit.cost_frontier import BUDGETS, compute_frontier
+from shikisha.routing.boosted_scorer import BoostedTrees, boosted_posterior, candidate_features
+from shikisha.routing.fit.cost_frontier import BUDGETS, Frontier, compute_frontier
+from shikisha.routing.fit.fit_boosted_scorer import BoostingConfig, FittedBoost, fit_boosted_scorer
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.state import (
     WEAKLY_PENALIZED,
@@ -230,6 +232,7 @@ class StoppingConfig:
     heavy: float = 500.0
     soft: float = 0.75
     penalties: ScorerPenalties = field(default_factory=ScorerPenalties)
+    boosting: BoostingConfig = field(default_factory=BoostingConfig)
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,7 @@ class StoppingData:
     scorers: tuple[AnswerScorer, ...]
     scorer: AnswerScorer
     unit: float
+    boost: FittedBoost | None = None
 
     @classmethod
     def of(cls, matrix: OutcomeMatrix, folds: Ints, config: StoppingConfig | None = None) -> "StoppingData":
@@ -259,9 +263,13 @@ class StoppingData:
     @cached_property
     def by_fold(self) -> tuple[tuple[Ints, DecisionState], ...]:
         """The rows of each fold, and those tasks with all workers asked."""
-        complete = self.matrix.state_after(np.ones(self.matrix.codes.shape, bool))
         rows = [np.flatnonzero(self.folds == fold) for fold in range(len(self.scorers))]
-        return tuple((fold_rows, complete.at(fold_rows)) for fold_rows in rows)
+        return tuple((fold_rows, self.complete.at(fold_rows)) for fold_rows in rows)
+
+    @cached_property
+    def complete(self) -> DecisionState:
+        """All tasks with all workers asked."""
+        return self.matrix.state_after(np.ones(self.matrix.codes.shape, bool))
 
     @cached_property
     def teacher(self) -> Floats:
@@ -269,13 +277,36 @@ class StoppingData:
         return self.belief(tuple(range(len(self.matrix.workers)))).answers
 
     def belief(self, asked: AskedWorkers) -> AnswerBelief:
-        """Return the belief after these were asked, by scorers that exclude the task."""
+        """Return the belief after these were asked, by scorers and trees that exclude the task."""
+        posterior = self.posterior(asked)
+        if self.boost is None:
+            return AnswerBelief.of(posterior)
+        (tasks, codes), features = candidate_features(self.complete, asked, posterior)
+        log_odds, folds = np.zeros(len(tasks)), self.folds[tasks]
+        for fold, trees in enumerate(self.boost.by_fold):
+            if (rows := np.flatnonzero(folds == fold)).size:
+                log_odds[rows] = trees(features[rows])
+        return AnswerBelief.of(boosted_posterior(log_odds, (tasks, codes), posterior))
+
+    def posterior(self, asked: AskedWorkers) -> tuple[Floats, Floats]:
+        """Return ([T, K], [T]): how probable each candidate and none is, by conditional logits without the task."""
         count = max(1, int(self.matrix.codes.max(initial=0)) + 1)
         answers, none = np.zeros((len(self.matrix), count)), np.zeros(len(self.matrix))
         for (rows, seen), scorer in zip(self.by_fold, self.scorers, strict=True):
             probabilities, none[rows] = scorer.posterior(seen, asked)
             answers[rows, : probabilities.shape[1]] = probabilities
-        return AnswerBelief.of((answers, none))
+        return answers, none
+
+    def boosted(self, pool: Sequence[int]) -> "StoppingData":
+        """Return the data with trees that read the candidate answers; the same where there is too little to read."""
+        boost = fit_boosted_scorer(self.matrix, self.folds, pool, self.posterior, self.config.boosting)
+        return self if boost is None else replace(self, boost=boost)
+
+    def vote_trees(self) -> BoostedTrees | None:
+        """Return trees that read the answers of any set of workers; None where there is too little to read."""
+        everybody = range(len(self.matrix.workers))
+        boost = fit_boosted_scorer(self.matrix, None, everybody, self.posterior, self.config.boosting)
+        return None if boost is None else boost.trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +349,7 @@ def fit_stopping(
             current[asked], gains[asked] = _fit_step(state, others, ahead, price_grid)
         ahead = current
     start = ahead[()]
-    rule = StoppingRule(order, data.scorer, data.scales, gains)
+    rule = StoppingRule(order, data.scorer, data.scales, gains, None if data.boost is None else data.boost.trees)
     return FittedStopping(rule, start.won.astype(np.float64), start.cost.astype(np.float64))
 
 
@@ -511,14 +542,23 @@ def search_pools(data: StoppingData) -> tuple[tuple[int, ...], ...]:
 
 def area_under_frontier(fitted: FittedStopping) -> float:
     """Return the area under the frontier of a fit on tasks outside it."""
+    dial, places = _own_trade_off(fitted)
+    mean_won, mean_cost = fitted.won.mean(axis=0)[None], fitted.cost.mean(axis=0)[None]
+    return compute_frontier(dial, mean_won, mean_cost, places, BUDGETS).area
+
+
+def fitted_frontier(fitted: FittedStopping) -> Frontier:
+    """Return the frontier of a fit on tasks outside it, task by task."""
+    dial, places = _own_trade_off(fitted)
+    return compute_frontier(dial, fitted.won, fitted.cost, places, BUDGETS)
+
+
+def _own_trade_off(fitted: FittedStopping) -> tuple[TradeOff, list[tuple[int, int]]]:
     points = [
         OperatingPoint(0, setting, float(cost), float(won))
         for setting, (cost, won) in enumerate(zip(fitted.cost.mean(axis=0), fitted.won.mean(axis=0), strict=True))
     ]
-    dial = TradeOff(upper_hull(points), 1.0, 0.0)
-    places: Sequence[tuple[int, int]] = [(0, setting) for setting in range(fitted.won.shape[1])]
-    mean_won, mean_cost = fitted.won.mean(axis=0)[None], fitted.cost.mean(axis=0)[None]
-    return compute_frontier(dial, mean_won, mean_cost, places, BUDGETS).area
+    return TradeOff(upper_hull(points), 1.0, 0.0), [(0, setting) for setting in range(fitted.won.shape[1])]
 
 
 def _rank_by_skill(matrix: OutcomeMatrix) -> list[int]:

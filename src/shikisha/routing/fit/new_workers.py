@@ -343,7 +343,7 @@ def impute_outcomes(matrix: OutcomeMatrix, seed: int = 0, copies: int = 1) -> Ou
     new = find_new_workers(matrix)
     if not new:
         return matrix
-    likeness = fit_similarity(matrix)
+    matrix, likeness = replace(matrix, evidence=None), fit_similarity(matrix)  # nobody can read an imputed answer
     imputations = [_impute_once(matrix, new, likeness, (seed, copy)) for copy in range(copies)]
     if copies == 1:
         return imputations[0]

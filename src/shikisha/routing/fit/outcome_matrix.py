@@ -22,6 +22,7 @@ from shikisha.core.errors import ConfigError
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.outcomes.log_reader import Outcome, OutcomeLog
 from shikisha.plots.number_format import plural
+from shikisha.routing.answer_evidence import AnswerEvidence, TaskEvidence, read_candidates, stack_evidence
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.state import (
     NO_ANSWER,
@@ -54,6 +55,7 @@ class OutcomeMatrix:
     hashed words of each worker's responses, if kept, and `tells` their log odds by a response model. `turns` number the
     asks of a task from 0, -1 if unknown; None: no outcome has one. Where grades are missing (`missing_grades`),
     `scores` hold draws for those, `estimates` terms whose means are unbiased, and `graded` says which were graded.
+    `evidence` is about the candidate answers.
     """
 
     ids: tuple[str, ...]
@@ -75,6 +77,7 @@ class OutcomeMatrix:
     turns: Ints | None = None
     estimates: Floats | None = None
     graded: Flags | None = None
+    evidence: AnswerEvidence | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -98,6 +101,7 @@ class OutcomeMatrix:
             hashes=tuple(self.hashes[index] for index in places),
             batch=self.batch.at(places),
             texts=tuple(words and words.at(places) for words in self.texts),
+            evidence=self.evidence and self.evidence.at(places),
         )
         return chosen._select_cells((places, slice(None)))
 
@@ -105,8 +109,10 @@ class OutcomeMatrix:
         """Return the matrix of these workers."""
         columns = [self.workers.index(worker) for worker in workers]
         texts = tuple(self.texts[column] for column in columns) if self.texts else ()
-        return replace(self, workers=tuple(workers), texts=texts)._select_cells(
-            (slice(None), np.array(columns, np.int64))
+        places = np.array(columns, np.int64)
+        evidence = self.evidence and self.evidence.select_workers(places)
+        return replace(self, workers=tuple(workers), texts=texts, evidence=evidence)._select_cells(
+            (slice(None), places)
         )
 
     def without_outcomes(self, cells: Flags) -> "OutcomeMatrix":
@@ -122,6 +128,7 @@ class OutcomeMatrix:
             seconds=np.where(cells, np.nan, self.seconds),
             propensities=np.where(cells, np.nan, self.propensities),
             turns=None if self.turns is None else np.where(cells, UNKNOWN_TURN, self.turns),
+            evidence=self.evidence and self.evidence.without_texts(cells),
         )
 
     def _select_cells(self, cells: tuple[Ints | slice, Ints | slice]) -> "OutcomeMatrix":
@@ -155,7 +162,7 @@ class OutcomeMatrix:
         """Return the state after these workers [T, J] were asked."""
         there = np.ones(len(self.workers), bool) if may_ask is None else may_ask
         codes = np.where(asked, self.codes, NOT_ASKED)
-        return DecisionState(self.batch, codes, self.lengths, self.tokens, there, self.tells)
+        return DecisionState(self.batch, codes, self.lengths, self.tokens, there, self.tells, self.evidence)
 
     def with_response_model(self, hearing: ResponseModel | None) -> "OutcomeMatrix":
         """Return the matrix with the log odds of this response model."""
@@ -204,6 +211,7 @@ def build_outcome_matrix(
     any_answer, turns = False, np.full(shape, UNKNOWN_TURN, np.int64)
     responses = [log.responses(name) if whole else {} for name in names]
     answer_texts: list[list[str | None]] = [[] for _ in names]
+    evidence: list[TaskEvidence] = []
     for row, task in enumerate(tasks):
         outcomes = [log.find(task.id, name) for name in names]
         texts_said = [
@@ -212,7 +220,9 @@ def build_outcome_matrix(
         ]
         for texts, text in zip(answer_texts, texts_said, strict=True):
             texts.append(text)
-        codes[row] = encode_answers([task_types.canonical(text, int(places[row])) for text in texts_said], NO_ANSWER)
+        answers = [task_types.canonical(text, int(places[row])) for text in texts_said]
+        codes[row] = encode_answers(answers, NO_ANSWER)
+        evidence.append(read_candidates(task.prompt, answers, texts_said))
         for column, (outcome, text) in enumerate(zip(outcomes, texts_said, strict=True)):
             if outcome is None:
                 continue
@@ -236,6 +246,7 @@ def build_outcome_matrix(
             hash_responses(texts) if kept else None for texts, kept in zip(answer_texts, responses, strict=True)
         ),
         turns=turns if (turns != UNKNOWN_TURN).any() else None,
+        evidence=stack_evidence(evidence) if any_answer else None,
         **table,
     )
 

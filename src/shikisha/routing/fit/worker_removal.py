@@ -97,7 +97,8 @@ def simulate_drift(matrix: OutcomeMatrix, drift: WorkerDrift) -> OutcomeMatrix:
     rows = np.flatnonzero(changed & (matrix.won[:, column] > 0) & (matrix.codes[:, column] >= 0))
     codes, scores = matrix.codes.copy(), matrix.scores.copy()
     codes[rows, column], scores[rows, column] = matrix.codes[rows].max(axis=1) + 1, 0.0
-    return replace(matrix, codes=codes, scores=scores)
+    evidence = matrix.evidence and matrix.evidence.with_candidates(int(codes.max(initial=0)) + 1)
+    return replace(matrix, codes=codes, scores=scores, evidence=evidence)
 
 
 def _discount_rule(rule: DecisionRule, worker: int, drift: WorkerDrift) -> DecisionRule:

@@ -11,11 +11,12 @@ from itertools import combinations
 import numpy as np
 
 from shikisha.routing.arrays import Flags, Floats
+from shikisha.routing.fit.combined_dial import CrossFittedRule, setting_points
 from shikisha.routing.fit.cost_frontier import BUDGETS, Frontier, compute_frontier, mix_for_budget
 from shikisha.routing.fit.fit_stopping_rule import StoppingData, fit_stopping, search_pools
 from shikisha.routing.fit.fit_table import fit_table
 from shikisha.routing.fit.log_replay import replay
-from shikisha.routing.fit.model_selection import CrossFittedRule, assign_folds, known_workers, setting_points
+from shikisha.routing.fit.model_selection import assign_folds, known_workers
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.policy_data import Candidate, Policy, PolicyOrigin
 from shikisha.routing.state import NO_ANSWER
@@ -38,11 +39,11 @@ def short_fit(panel: OutcomeMatrix, unit: float) -> Policy:
     """Return a policy of one rung whose parts are the rule and two inductions."""
     folds = assign_folds(panel.hashes, "short")
     tabled = fit_table(panel, folds, unit)
-    tried = [CrossFittedRule(tabled.part, tabled.won, tabled.cost)]
+    tried = [CrossFittedRule(tabled.part, tabled.won, tabled.cost, tabled.cost.mean(axis=0))]
     ground = replace(StoppingData.of(panel, folds), unit=unit)
     for pool in _pools(panel, unit)[-2:]:
         one = fit_stopping(ground, [panel.workers.index(name) for name in pool])
-        tried.append(CrossFittedRule(one.part, one.won, one.cost))
+        tried.append(CrossFittedRule(one.part, one.won, one.cost, one.spent))
     dial = TradeOff(upper_hull(setting_points(tried)), unit, float(panel.mean_scores().max()))
     about = PolicyOrigin("benchmark", "", len(panel))
     return Policy(
@@ -68,7 +69,8 @@ def measured(policy: Policy, held: OutcomeMatrix, unit: float, budgets: Floats =
 def rule_area(panel: OutcomeMatrix, unit: float) -> float:
     """Return the area of the rule, as found on folds."""
     tabled = fit_table(panel, assign_folds(panel.hashes, "short"), unit)
-    dial = TradeOff(upper_hull(setting_points([CrossFittedRule(tabled.part, tabled.won, tabled.cost)])), unit, 0.0)
+    rule = CrossFittedRule(tabled.part, tabled.won, tabled.cost, tabled.cost.mean(axis=0))
+    dial = TradeOff(upper_hull(setting_points([rule])), unit, 0.0)
     return float(np.mean([mix_for_budget(dial, float(budget)).accuracy for budget in BUDGETS]))
 
 

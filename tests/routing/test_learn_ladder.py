@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from panels import POOL, Made, missing, panel, scores_only
 
+from shikisha.routing.fit.combined_dial import shrink_gains
 from shikisha.routing.fit.cost_frontier import BUDGETS, affordable_share, compute_frontier, paired_gain
 from shikisha.routing.fit.fit_response_model import fit_response_model
 from shikisha.routing.fit.fit_table import RoutingPreference
@@ -21,7 +22,8 @@ from shikisha.routing.fit.model_selection import (
     select_policy,
 )
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, add_latency_cost
-from shikisha.routing.policy_data import AreaGain, HeldOutEvidence, Policy
+from shikisha.routing.policy_data import COMBINED, AreaGain, HeldOutEvidence, Policy
+from shikisha.routing.stopping_rule import StoppingRule
 from shikisha.routing.text_features import hash_responses
 from shikisha.routing.trade_off import OperatingPoint, TradeOff
 
@@ -41,8 +43,11 @@ def evidence(policy: Policy, rung: str) -> HeldOutEvidence:
     return found
 
 
-def test_where_agreement_tells_much_the_policy_is_kept(climbed: Policy) -> None:
-    assert climbed.kept == POLICY
+def test_where_agreement_tells_much_the_dial_asks_step_by_step(climbed: Policy) -> None:
+    assert climbed.kept == COMBINED
+    kinds = {climbed.parts[point.part].kind for point in climbed.rung().dial.points}
+    assert StoppingRule.kind in kinds
+    assert next(one for one in evidence(climbed, COMBINED).gains if one.over == TABLE).low > 0
     gains = evidence(climbed, POLICY).gains
     assert {one.over for one in gains} >= {TABLE, CASCADE}
     assert next(one for one in gains if one.over == TABLE).low > 0
@@ -71,11 +76,37 @@ def test_a_rung_is_kept_only_where_the_interval_of_its_gain_excludes_harm(
     assert choose_candidate((TABLE, POLICY), proofs) == kept
 
 
-def test_a_log_whose_gain_is_better_in_the_mean_alone_keeps_the_rule() -> None:
-    policy = select_policy(panel(UNSURE, tasks=110, seed=4))
-    gained = next(one for one in evidence(policy, POLICY).gains if one.over == TABLE)
-    assert gained.low <= 0 < gained.mean
-    assert policy.kept == TABLE
+@pytest.mark.parametrize(
+    ("gained", "kept"),
+    [((0.01, -0.01, 0.03), COMBINED), ((-0.01, -0.03, 0.01), COMBINED), ((-0.02, -0.03, -0.01), TABLE)],
+)
+def test_the_combined_dial_is_kept_unless_it_does_harm(gained: tuple[float, float, float], kept: str) -> None:
+    proofs = {TABLE: HeldOutEvidence(0.7), COMBINED: HeldOutEvidence(0.7, gains=(AreaGain(TABLE, *gained),))}
+    assert choose_candidate((TABLE, COMBINED), proofs) == kept
+
+
+def test_gains_that_noise_explains_are_shrunk_to_nothing() -> None:
+    random = np.random.default_rng(0)
+    noise = random.normal(0, 0.3, (300, 200, 1)) + random.normal(0, 0.1, (300, 200, 15))
+    taken = np.array([shrink_gains(gains).max() > 0 for gains in noise])
+    assert taken.mean() < 0.25
+    sure = shrink_gains(noise[0] + 0.1)
+    assert sure == pytest.approx(noise[0].mean(axis=0) + 0.1, abs=0.03)
+
+
+def test_budgets_that_truly_differ_keep_their_difference() -> None:
+    random = np.random.default_rng(0)
+    slope = np.linspace(-0.05, 0.05, 15)
+    shrunk = shrink_gains(slope + random.normal(0, 0.1, (2000, 15)))
+    assert (shrunk[:5] < 0).all()
+    assert (shrunk[-5:] > 0).all()
+
+
+def test_the_best_single_worker_stands_on_the_dial_where_nothing_is_better() -> None:
+    held = panel({"a": Made(0.9, 1.0), "b": Made(0.5, 0.5)}, tasks=300, alike=1.0)
+    dial = select_policy(held).rung(COMBINED).dial
+    assert dial.points[-1].cost == pytest.approx(1.0, abs=1e-6)
+    assert dial.points[-1].accuracy == pytest.approx(float(held.mean_scores()[0]), abs=1e-6)
 
 
 def test_where_one_answer_says_all_the_rule_is_kept() -> None:

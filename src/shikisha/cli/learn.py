@@ -82,8 +82,8 @@ def learn(
 ) -> ExitCode:
     """Learn a routing policy from outcomes.
 
-    Fits a table, a cascade and a stepwise policy on a log, and evaluates each on held-out tasks. It selects the most
-    complex one of which the interval excludes harm. A log that is too small for that yields the table, and a warning.
+    Fits a table, a cascade and a stepwise policy on a log, and evaluates each on held-out tasks. One dial over
+    all of them takes of each what is shown to gain. A log that is too small for that yields the table, and a warning.
     """
     request = _build_request(options, log, config)
     _refuse_missing(written)

@@ -20,6 +20,8 @@ from shikisha.routing.trade_off import OperatingMix, OperatingPoint, OperatingTa
 
 # Prefix of the description where a policy cannot act, before a colon and the reason.
 CANNOT_ACT = "cannot act"
+# The candidate whose trade-off is over all others' settings.
+COMBINED = "combined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,10 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A candidate policy: its trade-off over the policy's rules, and its evidence. Names: table, cascade, policy."""
+    """A candidate policy: its trade-off over the policy's rules, and its evidence.
+
+    Names: table, router, cascade, policy, combined.
+    """
 
     name: str
     dial: TradeOff

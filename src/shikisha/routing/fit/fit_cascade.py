@@ -144,12 +144,14 @@ def _round_to_float32(values: Floats) -> Floats:
 class FittedCascade:
     """A cascade, and its results on tasks outside the fit: won and cost (units), [T, L].
 
-    `by_fold` are the cascades that achieved them, each fitted without its fold.
+    `by_fold` are the cascades that achieved them, each fitted without its fold. `spent` [L] is the mean cost of the
+    cascade itself, which is fitted on all tasks, by confidences from outside the fit.
     """
 
     part: CascadeRule
     won: Floats
     cost: Floats
+    spent: Floats
     by_fold: tuple[CascadeRule, ...]
 
 
@@ -166,7 +168,9 @@ def fit_cascade(
     rules = _search_orders(data, orders)
     by_fold = tuple(_build_cascade(data, rules, fold) for fold in range(data.count))
     won, cost = _evaluate_folds(data, by_fold)
-    return FittedCascade(_build_cascade(data, rules, data.count), won, cost, by_fold)
+    whole = _build_cascade(data, rules, data.count)
+    spent = _evaluate_folds(data, (whole,) * data.count)[1].mean(axis=0)
+    return FittedCascade(whole, won, cost, spent, by_fold)
 
 
 @dataclass(frozen=True, slots=True)

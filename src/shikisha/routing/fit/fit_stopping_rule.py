@@ -24,6 +24,7 @@ from shikisha.routing.fit.cost_frontier import BUDGETS, Frontier, compute_fronti
 from shikisha.routing.fit.fit_boosted_scorer import BoostingConfig, FittedBoost, fit_boosted_scorer
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.state import (
+    SHIP,
     WEAKLY_PENALIZED,
     WEAKLY_PENALIZED_AT_START,
     AnswerBelief,
@@ -54,6 +55,8 @@ MIN_POOL, MAX_POOL = 4, 6
 _SEARCH_PRICES = np.geomspace(0.01, 4.0, 8)
 # Large pools are expensive to fit, so only these many candidates are tried.
 _SHORTLIST = 7
+# Pools are compared on a sample of larger logs.
+MAX_SEARCHED_TASKS = 2_500
 # An exchange must gain this much area; less is noise.
 _MIN_AREA_GAIN = 1e-4
 
@@ -225,14 +228,17 @@ def _unpack_scorer(theta: Floats, kinds: int, workers: int) -> AnswerScorer:
 
 @dataclass(frozen=True, slots=True)
 class StoppingConfig:
-    """Ridge penalties of a fit, and the share of a label that the votes of all workers decide (`soft`)."""
+    """Ridge penalties of a fit, and the share of a label that the votes of all workers decide (`soft`).
+
+    Without `boosting` no trees are fitted that read the candidate answers.
+    """
 
     prices: Floats = field(default_factory=lambda: PRICES)
     light: float = 10.0
     heavy: float = 500.0
     soft: float = 0.75
     penalties: ScorerPenalties = field(default_factory=ScorerPenalties)
-    boosting: BoostingConfig = field(default_factory=BoostingConfig)
+    boosting: BoostingConfig | None = field(default_factory=BoostingConfig)
 
 
 @dataclass(frozen=True)
@@ -299,8 +305,17 @@ class StoppingData:
 
     def boosted(self, pool: Sequence[int]) -> "StoppingData":
         """Return the data with trees that read the candidate answers; the same where there is too little to read."""
+        if self.config.boosting is None:
+            return self
         boost = fit_boosted_scorer(self.matrix, self.folds, pool, self.posterior, self.config.boosting)
         return self if boost is None else replace(self, boost=boost)
+
+    def sampled(self, most: int) -> "StoppingData":
+        """Return the data of at most so many tasks, drawn by content."""
+        if len(self.matrix) <= most:
+            return self
+        rows = np.sort(np.argsort(np.array(self.matrix.hashes), kind="stable")[:most])
+        return replace(self, matrix=self.matrix.at(rows), folds=self.folds[rows])
 
     def vote_trees(self) -> BoostedTrees | None:
         """Return trees that read the answers of any set of workers; None where there is too little to read."""
@@ -311,20 +326,28 @@ class StoppingData:
 
 @dataclass(frozen=True, slots=True)
 class FittedStopping:
-    """A stopping rule, and its results on tasks outside the fit: won and cost (units), [T, L]."""
+    """A stopping rule, and its results on tasks outside the fit: won and cost (units), [T, L].
+
+    `spent` [L] is the mean cost of the rule itself, which is fitted on all tasks, by beliefs from outside the fit.
+    """
 
     part: StoppingRule
     won: Floats
     cost: Floats
+    spent: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class _Continuation:
-    """The continuation from a set of asked workers at each price [T, L]: value, score won, and cost to come."""
+    """The continuation from a set of asked workers at each price [T, L]: value, score won, and cost to come.
+
+    `spent` is the cost to come by the rule that is fitted on all tasks; the others are by rules without the task.
+    """
 
     value: Floats32
     won: Floats32
     cost: Floats32
+    spent: Floats32
 
 
 def fit_stopping(
@@ -350,7 +373,8 @@ def fit_stopping(
         ahead = current
     start = ahead[()]
     rule = StoppingRule(order, data.scorer, data.scales, gains, None if data.boost is None else data.boost.trees)
-    return FittedStopping(rule, start.won.astype(np.float64), start.cost.astype(np.float64))
+    won, cost = (table.astype(np.float64) for table in (start.won, start.cost))
+    return FittedStopping(rule, won, cost, start.spent.mean(axis=0, dtype=np.float64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +414,7 @@ class _StoppingState:
         label, ship = (
             np.repeat(column[:, None].astype(np.float32), prices, axis=1) for column in (self.label, self.ship)
         )
-        return _Continuation(label, ship, np.zeros_like(label))
+        return _Continuation(label, ship, np.zeros_like(label), np.zeros_like(label))
 
 
 class StateCache:
@@ -428,17 +452,24 @@ def _fit_step(
     )
     flat = targets.reshape(len(targets), -1)
     fitted, predictions = _cross_fit_ridge(state.features, flat, _feature_penalties(state), data.folds)
-    worth = predictions.reshape(targets.shape)
-    best = worth.argmax(axis=1)
-    asks = worth.max(axis=1) > 0 if state.asked else np.ones(best.shape, bool)
     continuation = state.shipped(len(prices))
+    own: Floats32 = (state.features @ fitted.astype(np.float32)).reshape(targets.shape)
+    choice = _best_ask(predictions.reshape(targets.shape), bool(state.asked))
+    own_choice = _best_ask(own, bool(state.asked))
     for index, (next_state, worker) in enumerate(zip(next_states, others, strict=True)):
-        rows, columns = np.nonzero(asks & (best == index))
-        price = costs[rows, worker]
+        rows, columns = np.nonzero(choice == index)
         continuation.value[rows, columns] = targets[rows, index, columns] + state.label[rows]
         continuation.won[rows, columns] = next_state.won[rows, columns]
-        continuation.cost[rows, columns] = next_state.cost[rows, columns] + price
+        continuation.cost[rows, columns] = next_state.cost[rows, columns] + costs[rows, worker]
+        rows, columns = np.nonzero(own_choice == index)
+        continuation.spent[rows, columns] = next_state.spent[rows, columns] + costs[rows, worker]
     return continuation, fitted.reshape(-1, len(others), len(prices))
+
+
+def _best_ask(worth: Floats | Floats32, may_ship: bool) -> Ints:
+    """Return [T, L]: the place of the ask that is worth most, or SHIP where none is worth anything."""
+    best = worth.argmax(axis=1)
+    return np.where(worth.max(axis=1) > 0, best, SHIP) if may_ship else best
 
 
 def _feature_penalties(state: _StoppingState) -> Floats:
@@ -522,7 +553,7 @@ class _PoolSearch:
 
 def search_pools(data: StoppingData) -> tuple[tuple[int, ...], ...]:
     """Return the pools to fit, each with one worker more; one pool of all where there are few workers."""
-    everyone = _rank_by_skill(data.matrix)
+    everyone, data = _rank_by_skill(data.matrix), data.sampled(MAX_SEARCHED_TASKS)
     if len(everyone) <= MIN_POOL:
         return (tuple(sorted(everyone)),)
     search, pools = _PoolSearch(data), []

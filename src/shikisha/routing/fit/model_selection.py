@@ -1,12 +1,13 @@
 """Model selection: fit all candidates, evaluate each on held-out tasks, select the best that the evidence supports.
 
-Candidates from simple to complex are fitted for each of five outer folds and evaluated on the fold left out. A more
-complex candidate is selected only where the 95 % interval of its paired gain in area over the one selected so far, at
-equal spending, excludes harm. Then all are fitted on all tasks. Invariants: every figure reported of a candidate comes
-from tasks that neither its fit nor its operating points have seen; folds depend on the content of tasks, so copies of a
-task share a fold; where workers are new, evidence covers the others, and only the final fit includes new workers, whose
-uncertainty widens the errors of settings that ask them; results depend neither on the number of cores nor on what runs
-at the same time.
+Candidates from simple to complex are fitted for each of five outer folds and evaluated on the fold left out. The last
+one is the combined dial over the settings of all others (`combined_dial`); it is selected unless the 95 % interval of
+its paired gain in area over the simplest one, at equal spending, is harm. Without it, a more complex candidate is
+selected only where that interval over the one selected so far excludes harm. Then all are fitted on all tasks.
+Invariants: every figure reported of a candidate comes from tasks that neither its fit nor its operating points have
+seen; folds depend on the content of tasks, so copies of a task share a fold; where workers are new, evidence covers the
+others, and only the final fit includes new workers, whose uncertainty widens the errors of settings that ask them;
+results depend neither on the number of cores nor on what runs at the same time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ import numpy as np
 
 from shikisha.core.errors import MissingExtra
 from shikisha.routing.arrays import Flags, Floats, Ints
+from shikisha.routing.fit.combined_dial import CrossFittedRule, combine_candidates, setting_points
 from shikisha.routing.fit.cost_frontier import (
     BUDGETS,
     REPORTED_BUDGETS,
@@ -44,7 +46,7 @@ from shikisha.routing.fit.fit_stopping_rule import (
     fitted_frontier,
     search_pools,
 )
-from shikisha.routing.fit.fit_table import RoutingPreference, fit_table
+from shikisha.routing.fit.fit_table import RoutingPreference, evaluate_table, fit_table
 from shikisha.routing.fit.log_quality import new_worker_notes
 from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.new_workers import (
@@ -57,6 +59,7 @@ from shikisha.routing.fit.new_workers import (
 )
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, fill_missing_as_silent
 from shikisha.routing.policy_data import (
+    COMBINED,
     AreaGain,
     Candidate,
     FrontierPoint,
@@ -67,6 +70,7 @@ from shikisha.routing.policy_data import (
 )
 from shikisha.routing.state import DecisionRule
 from shikisha.routing.stopping_rule import StoppingRule
+from shikisha.routing.table_rule import TableRule
 from shikisha.routing.text_features import ResponseModel
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
@@ -77,6 +81,9 @@ MAX_REPLAYED_TASKS = 3_000
 # With fewer tasks only the table is fitted.
 MIN_TASKS = 100
 _Z = 1.96
+# No difference of success makes up for this much.
+_ALWAYS = 10.0
+_SIMPLEST_FIRST = (TABLE, ROUTER, CASCADE, POLICY)
 _MEASURED_BUDGETS = (*REPORTED_BUDGETS, *BUDGETS)
 ProgressCallback = Callable[[str], None]
 
@@ -88,15 +95,6 @@ class LearningOptions:
     seed: int = 0
     preference: RoutingPreference | None = None
     config: StoppingConfig = field(default_factory=StoppingConfig)
-
-
-@dataclass(frozen=True, slots=True)
-class CrossFittedRule:
-    """A rule, and the results of its settings on tasks outside the fit, [T, L]."""
-
-    part: DecisionRule
-    won: Floats
-    cost: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,22 +123,38 @@ def fit_candidates(
         response_model, data = _fit_responses(data, chosen[0], recorded)
         matrix = data.matrix
         fitted = _fit_pools(data, chosen)
-        stopping_rules = [CrossFittedRule(one.part, one.won, one.cost * (scale / unit)) for one in fitted]
-    table = fit_table(fill_missing_as_silent(matrix), folds, scale, options.preference)
-    by_candidate[TABLE] = [CrossFittedRule(table.part, table.won, table.cost * (scale / unit))]
+        stopping_rules = [_cross_fitted(one.part, one.won, one.cost, one.spent, scale / unit) for one in fitted]
+    ratio, silent = scale / unit, fill_missing_as_silent(matrix)
+    table = fit_table(silent, folds, scale, options.preference)
+    own_cost = evaluate_table(table.part, silent, scale)[1]
+    by_candidate[TABLE] = [_cross_fitted(table.part, table.won, table.cost, own_cost.mean(axis=0), ratio)]
     if ROUTER in names:
         router = fit_router(matrix, folds, scale, options.preference.speed if options.preference else 0.0)
-        by_candidate[ROUTER] = [CrossFittedRule(router.part, router.won, router.cost * (scale / unit))]
+        by_candidate[ROUTER] = [_cross_fitted(router.part, router.won, router.cost, router.cost.mean(axis=0), ratio)]
     if CASCADE in names:
         cascade = fit_cascade(matrix, folds, scale)
-        by_candidate[CASCADE] = [CrossFittedRule(cascade.part, cascade.won, cascade.cost * (scale / unit))]
+        by_candidate[CASCADE] = [_cross_fitted(cascade.part, cascade.won, cascade.cost, cascade.spent, ratio)]
     if POLICY in names:
         by_candidate[POLICY] = [
             *stopping_rules,
             *by_candidate[TABLE],
         ]  # not the cascade, whose promises are more optimistic
+    singles = [_single_workers(table.part, silent, unit)] if COMBINED in names else []
     dials = TradeOff((), unit if matrix.paid.any() else 0.0, best_score)
-    return replace(_trim_unused(by_candidate, dials, len(matrix) // len(recorded)), hearing=response_model)
+    copies = len(matrix) // len(recorded)
+    return replace(_trim_unused(by_candidate, dials, copies, (singles, matrix.hashes)), hearing=response_model)
+
+
+def _cross_fitted(part: DecisionRule, won: Floats, cost: Floats, spent: Floats, ratio: float) -> CrossFittedRule:
+    return CrossFittedRule(part, won, cost * ratio, spent * ratio)
+
+
+def _single_workers(table: TableRule, matrix: OutcomeMatrix, unit: float) -> CrossFittedRule:
+    """Return a rule that asks one worker for every task, a setting for each; nothing is fitted to its results."""
+    workers = len(matrix.workers)
+    part = replace(table, bonus=np.eye(workers) * _ALWAYS, prices=np.zeros(workers), sway=0.0)
+    won, cost = evaluate_table(part, matrix, unit)
+    return CrossFittedRule(part, won, cost, cost.mean(axis=0))
 
 
 def _fitting_unit(recorded: OutcomeMatrix, filled: OutcomeMatrix) -> float:
@@ -192,29 +206,35 @@ def assign_folds(hashes: Sequence[str], salt: str, count: int = FOLDS) -> Ints:
     return np.array([ranks[key] % count for key in keys], np.int64)
 
 
-def setting_points(rules: Sequence[CrossFittedRule], first: int = 0, copies: int = 1) -> list[OperatingPoint]:
-    """Return an operating point per setting of each rule, numbered from `first`; `copies` of each task count as one."""
-    operating_points = []
-    for place, rule in enumerate(rules, first):
-        errors = rule.won.std(axis=0) / np.sqrt(max(1, len(rule.won) // copies))
-        for setting in range(rule.won.shape[1]):
-            cost, won = float(rule.cost[:, setting].mean()), float(rule.won[:, setting].mean())
-            operating_points.append(OperatingPoint(place, setting, cost, won, float(errors[setting])))
-    return operating_points
+def _trim_unused(
+    by_candidate: Mapping[str, list[CrossFittedRule]],
+    empty: TradeOff,
+    copies: int,
+    combined: tuple[Sequence[CrossFittedRule], Sequence[str]] = ((), ()),
+) -> PolicyFit:
+    """Drop rules and settings that are on no trade-off; trade-offs are `empty` with points.
 
-
-def _trim_unused(by_candidate: Mapping[str, list[CrossFittedRule]], empty: TradeOff, copies: int) -> PolicyFit:
-    """Drop rules and settings that are on no trade-off; trade-offs are `empty` with points."""
+    `combined` are rules of single workers and the tasks' hashes: with those there is one dial over all candidates.
+    """
+    singles, hashes = combined
     rules: list[CrossFittedRule] = []
-    for fitted in by_candidate.values():
+    for fitted in (*by_candidate.values(), singles):
         rules += [one for one in fitted if not any(one is other for other in rules)]
+
+    def places_of(fitted: Sequence[CrossFittedRule]) -> list[int]:
+        return [next(place for place, other in enumerate(rules) if other is one) for one in fitted]
+
     hulls = {}
     for candidate, fitted in by_candidate.items():
-        places = [next(place for place, other in enumerate(rules) if other is one) for one in fitted]
         points = [
-            point for one, place in zip(fitted, places, strict=True) for point in setting_points([one], place, copies)
+            point
+            for one, place in zip(fitted, places_of(fitted), strict=True)
+            for point in setting_points([one], place, copies)
         ]
         hulls[candidate] = upper_hull(points)
+    if singles:
+        simplest_first = [singles, *(by_candidate[name] for name in _SIMPLEST_FIRST if name in by_candidate)]
+        hulls[COMBINED] = combine_candidates(rules, [places_of(fitted) for fitted in simplest_first], hashes, copies)
     used = sorted({(point.part, point.setting) for hull in hulls.values() for point in hull})
     parts: list[DecisionRule] = []
     moved: dict[tuple[int, int], tuple[int, int]] = {}
@@ -408,8 +428,8 @@ def candidate_names(matrix: OutcomeMatrix) -> tuple[tuple[str, ...], tuple[str, 
     if len(matrix.workers) < 2:
         return (TABLE,), ("with one worker there is nothing to choose",)
     if not matrix.answers:
-        return (TABLE, ROUTER), ("the log has no answers, so agreement cannot be learned",)
-    return (TABLE, CASCADE, POLICY), ()
+        return (TABLE, ROUTER, COMBINED), ("the log has no answers, so agreement cannot be learned",)
+    return (TABLE, CASCADE, POLICY, COMBINED), ()
 
 
 def known_workers(matrix: OutcomeMatrix) -> tuple[KnownWorker, ...]:
@@ -570,7 +590,14 @@ def _outcomes_needed(gains: Sequence[AreaGain], tasks: int, workers: int) -> int
 
 
 def choose_candidate(names: Sequence[str], evidence: Mapping[str, HeldOutEvidence]) -> str:
-    """Return the most complex candidate whose gain over the one chosen before it excludes harm."""
+    """Return the combined dial, which weighs the candidates itself, unless it does harm.
+
+    Without it, or where its gain over the simplest one excludes a benefit: the most complex candidate whose gain over
+    the one chosen before it excludes harm.
+    """
+    combined = evidence.get(COMBINED)
+    if combined and not any(one.over == names[0] and one.high < 0 for one in combined.gains):
+        return COMBINED
     selected = names[0]
     for candidate in names[1:]:
         support = evidence.get(candidate)

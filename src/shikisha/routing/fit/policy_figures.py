@@ -14,6 +14,7 @@ import numpy as np
 from shikisha.routing.arrays import Floats
 from shikisha.routing.fit.cost_frontier import REPORTED_BUDGETS
 from shikisha.routing.policy_data import (
+    COMBINED,
     AreaGain,
     AskCounts,
     Baseline,
@@ -149,12 +150,16 @@ def cost_to_reach(frontier: Sequence[FrontierPoint], accuracy: float) -> float |
 
 
 def selection_steps(policy: Policy) -> tuple[SelectionStep, ...]:
-    """Repeat the selection by the evidence: each gain over the candidate selected before, and what followed."""
+    """Repeat the selection by the evidence: each gain over the candidate selected before, and what followed.
+
+    The combined dial is compared with the simplest candidate, and taken unless that shows harm.
+    """
     steps, base = [], policy.rungs[0].name
     for candidate in policy.rungs[1:]:
-        evidence = candidate.evidence
-        gain_found = next((gain for gain in evidence.gains if gain.over == base), None) if evidence else None
-        taken = gain_found is not None and gain_found.low > 0
+        evidence, weighs_others = candidate.evidence, candidate.name == COMBINED
+        against = policy.rungs[0].name if weighs_others else base
+        gain_found = next((gain for gain in evidence.gains if gain.over == against), None) if evidence else None
+        taken = gain_found is not None and (gain_found.high >= 0 if weighs_others else gain_found.low > 0)
         steps.append(SelectionStep(candidate.name, gain_found, taken, evidence.needs if evidence else None))
         base = candidate.name if taken else base
     return tuple(steps)

@@ -36,7 +36,15 @@ from shikisha.routing.fit.policy_figures import (
     usage_by_type,
     workers_with_few_outcomes,
 )
-from shikisha.routing.policy_data import AreaGain, Candidate, FrontierPoint, HeldOutEvidence, Policy, PolicyOrigin
+from shikisha.routing.policy_data import (
+    COMBINED,
+    AreaGain,
+    Candidate,
+    FrontierPoint,
+    HeldOutEvidence,
+    Policy,
+    PolicyOrigin,
+)
 from shikisha.routing.trade_off import OperatingMix, TradeOff
 
 # The example's share of the best single worker's cost.
@@ -148,6 +156,8 @@ def _selection_sentence(step: SelectionStep, most: int) -> str:
     if step.gain is None:
         return f"The {step.rung} was not measured, so it is not selected."
     against = f"{format_gain(step.gain)} of area over the {step.gain.over}"
+    if step.taken and step.rung == COMBINED and step.gain.low <= 0:
+        return f"The {step.rung} dial is selected: {against}. It takes of each candidate what is shown to gain."
     if step.taken:
         return f"The {step.rung} is selected: {against}, which excludes harm."
     if step.gain.high < 0:

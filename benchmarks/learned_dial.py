@@ -13,6 +13,7 @@ Cost 1 is the mean cost, in training, of the worker that was best in training.
 
 `--plain` fits no trees, as the yardstick of the same run. `--subsamples` draws that many training sets of each size,
 reports on all other tasks (3,000 at most), and says what the dial loses against the candidate that turns out best.
+`--null` takes away what could be learned: nobody agrees, types are drawn, and there are no texts.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from routers_sets import FOLDER, SETS, Split, outer, recorded
 from shikisha.routing.arrays import Floats
 from shikisha.routing.fit.baselines import ScoredVote
 from shikisha.routing.fit.cost_frontier import BUDGETS, mix_for_budget
+from shikisha.routing.fit.fit_response_model import fit_response_model
 from shikisha.routing.fit.fit_stopping_rule import StoppingConfig, StoppingData, answer_correctness
 from shikisha.routing.fit.model_selection import (
     LearningOptions,
@@ -41,6 +43,7 @@ from shikisha.routing.fit.model_selection import (
 )
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.policy_data import COMBINED
+from shikisha.routing.state import TaskBatch
 
 MOST_REPORTED = 3_000
 Z = 1.96
@@ -76,10 +79,17 @@ def measured(split: Split, options: LearningOptions, votes: bool = True) -> dict
 
 def voted(split: Split, config: StoppingConfig) -> dict[str, Floats]:
     """Return [T] what the most probable answer wins where all workers were asked, without trees and with them."""
-    data, right = StoppingData.of(split.train, split.folds, config), answer_correctness(split.held)
+    responses, log_odds = fit_response_model(split.train, split.folds)
+    heard = split.held.with_response_model(responses)
+    plain, right = StoppingData.of(split.train, split.folds, config), answer_correctness(split.held)
+    data = StoppingData.of(replace(split.train, tells=log_odds), split.folds, config)
     won = {}
-    for name, trees in (("logit", None), ("trees", data.vote_trees())):
-        codes = ScoredVote(data.scorer, trees)(split.held, tuple(range(len(split.held.workers))))
+    for name, panel, tally in (
+        ("logit", split.held, ScoredVote(plain.scorer)),
+        ("logit and words", heard, ScoredVote(data.scorer)),
+        ("trees", heard, ScoredVote(data.scorer, data.vote_trees())),
+    ):
+        codes = tally(panel, tuple(range(len(panel.workers))))
         won[name] = np.where(codes >= 0, right[np.arange(len(codes)), np.maximum(0, codes)], 0.0)
     return won
 
@@ -125,7 +135,7 @@ def report(name: str, found: Sequence[dict[str, dict[str, Floats]]], single: flo
         error = more.std() / np.sqrt(len(more))
         figures["vote"] = {kind: float(won.mean()) for kind, won in votes.items()}
         print(
-            f"  learned vote: logit {votes['logit'].mean():.4f}, trees {votes['trees'].mean():.4f} "
+            f"  learned vote: {_short(figures['vote'])} "
             f"({more.mean():+.4f} [{more.mean() - Z * error:+.4f}, {more.mean() + Z * error:+.4f}])"
         )
     sys.stdout.flush()
@@ -160,6 +170,19 @@ def report_losses(name: str, panel: OutcomeMatrix, tasks: int, count: int) -> di
     return {"loss": float(loss.mean()), "harm": harm, **{key: float(values.mean()) for key, values in table.items()}}
 
 
+def emptied(panel: OutcomeMatrix) -> OutcomeMatrix:
+    """Return the panel without anything to learn: nobody agrees, types are drawn, and there are no texts."""
+    types = np.random.default_rng(0).permutation(panel.batch.types)
+    codes = np.where(panel.codes >= 0, np.arange(len(panel.workers)), panel.codes)
+    tokens = np.full_like(panel.tokens, np.nan)
+    batch = TaskBatch(panel.batch.prompts, types)
+    return replace(panel, batch=batch, codes=codes, tokens=tokens, texts=(), evidence=None)
+
+
+def _short(figures: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
+
+
 def main() -> None:
     """Run what is asked for and print it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -167,6 +190,7 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--subsamples", type=int, default=0)
     parser.add_argument("--tasks", nargs="+", type=int, default=[300, 1000])
+    parser.add_argument("--null", action="store_true", help="take away what could be learned")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -179,13 +203,20 @@ def main() -> None:
     told: dict[str, object] = {}
     for name in arguments.set:
         panel = recorded(name, arguments.folder).panel
+        panel = emptied(panel) if arguments.null else panel
         if arguments.subsamples:
             sizes = [tasks for tasks in arguments.tasks if tasks <= 0.8 * len(panel)]
             told[name] = {tasks: report_losses(name, panel, tasks, arguments.subsamples) for tasks in sizes}
         else:
             splits = list(outer(panel, 5))
             single = float(np.concatenate([one.held.won[:, one.train.best_worker()] for one in splits]).mean())
-            told[name] = report(name, [measured(split, options, not arguments.plain) for split in splits], single)
+            found = []
+            for split in splits:
+                found.append(measured(split, options, not arguments.plain))
+                areas = {key: float(part["area"].mean()) for key, part in found[-1].items() if "area" in part}
+                votes = {key: float(won.mean()) for key, won in found[-1].get("vote", {}).items()}
+                print(f"  {name}, {split.name}: {_short(areas)}; votes {_short(votes)}", file=sys.stderr, flush=True)
+            told[name] = report(name, found, single)
         if arguments.json:
             arguments.json.write_text(json.dumps(told, indent=1))
 

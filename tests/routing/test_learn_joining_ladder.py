@@ -39,7 +39,7 @@ from shikisha.routing.fit.new_workers import (
     without_new_workers,
 )
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
-from shikisha.routing.policy_data import Candidate, Policy, PolicyOrigin
+from shikisha.routing.policy_data import COMBINED, Candidate, Policy, PolicyOrigin
 from shikisha.routing.policy_file import serialize_policy
 from shikisha.routing.state import NO_ANSWER
 from shikisha.routing.trade_off import OperatingPoint
@@ -51,7 +51,7 @@ FOUR = {
     "late": Made((0.97, 0.95), 5.0),
 }
 NEW, LATE = "late", 3
-RUNGS = (TABLE, CASCADE, POLICY)
+RUNGS = (TABLE, CASCADE, POLICY, COMBINED)
 WANTS = LearningOptions(config=StoppingConfig(prices=np.geomspace(0.004, 30.0, 12)))
 
 
@@ -143,7 +143,7 @@ def test_a_newcomer_that_is_better_and_dearer_than_all_known_is_at_the_end_of_th
 def test_errors_are_of_as_many_tasks_as_there_are_and_hold_how_little_is_known_of_newcomers() -> None:
     before, after = fitted()
     assert num_imputations(few()) > 1
-    for rung in RUNGS:
+    for rung in (TABLE, CASCADE, POLICY):  # the combined dial promises less than it was seen to reach
         for point, doubt in zip(before.dials[rung].points, after.dials[rung].points, strict=True):
             spread = (point.accuracy * (1 - point.accuracy) / 500) ** 0.5
             assert point.error == pytest.approx(spread, rel=0.02)

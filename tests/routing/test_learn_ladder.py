@@ -85,13 +85,12 @@ def test_the_combined_dial_is_kept_unless_it_does_harm(gained: tuple[float, floa
     assert choose_candidate((TABLE, COMBINED), proofs) == kept
 
 
-def test_gains_that_noise_explains_are_shrunk_to_nothing() -> None:
+def test_uncertain_gains_are_shrunk_to_the_usual_one_and_harm_is_not_taken() -> None:
     random = np.random.default_rng(0)
-    noise = random.normal(0, 0.3, (300, 200, 1)) + random.normal(0, 0.1, (300, 200, 15))
-    taken = np.array([shrink_gains(gains).max() > 0 for gains in noise])
-    assert taken.mean() < 0.25
-    sure = shrink_gains(noise[0] + 0.1)
-    assert sure == pytest.approx(noise[0].mean(axis=0) + 0.1, abs=0.03)
+    few, many = (random.normal(-0.03, 0.3, (count, 1)) + random.normal(0, 0.01, (count, 15)) for count in (20, 5000))
+    assert few.mean() < shrink_gains(few).mean() < 0.02
+    assert shrink_gains(many) == pytest.approx(many.mean(axis=0), abs=0.005)
+    assert shrink_gains(many).max() < 0
 
 
 def test_budgets_that_truly_differ_keep_their_difference() -> None:
@@ -106,7 +105,7 @@ def test_the_best_single_worker_stands_on_the_dial_where_nothing_is_better() -> 
     held = panel({"a": Made(0.9, 1.0), "b": Made(0.5, 0.5)}, tasks=300, alike=1.0)
     dial = select_policy(held).rung(COMBINED).dial
     assert dial.points[-1].cost == pytest.approx(1.0, abs=1e-6)
-    assert dial.points[-1].accuracy == pytest.approx(float(held.mean_scores()[0]), abs=1e-6)
+    assert dial.points[-1].accuracy == pytest.approx(float(held.mean_scores()[0]), abs=0.005)
 
 
 def test_where_one_answer_says_all_the_rule_is_kept() -> None:

@@ -15,7 +15,9 @@ from shikisha.routing.fit.fit_table import PRICES, fit_table
 from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.model_selection import ROUTER, TABLE, LearningOptions, fit_candidates, select_policy
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
+from shikisha.routing.policy_data import COMBINED
 from shikisha.routing.policy_file import load_policy, save_policy
+from shikisha.routing.router_rule import RouterRule
 from shikisha.routing.state import TaskBatch
 from shikisha.routing.text_features import HashedWords
 
@@ -138,11 +140,16 @@ def test_too_few_tasks_tell_nothing() -> None:
     assert fit_type_map(0, looks, nothing, left) is None
 
 
-@pytest.mark.parametrize(("held", "kept"), [(telling(250, 5), ROUTER), (scores_only(panel(tasks=150)), TABLE)])
-def test_the_ladder_keeps_a_router_that_helps(held: OutcomeMatrix, kept: str) -> None:
+@pytest.mark.parametrize(("held", "helps"), [(telling(250, 5), True), (scores_only(panel(tasks=150)), False)])
+def test_a_router_is_on_the_dial_where_it_helps_and_does_no_harm_elsewhere(held: OutcomeMatrix, helps: bool) -> None:
     policy = select_policy(held)
-    assert [rung.name for rung in policy.rungs] == [TABLE, ROUTER]
-    assert policy.kept == kept
+    assert [rung.name for rung in policy.rungs] == [TABLE, ROUTER, COMBINED]
+    kinds = {policy.parts[point.part].kind for point in policy.rung().dial.points}
+    table, kept = policy.rung(TABLE).evidence, policy.rung().evidence
+    assert table is not None
+    assert kept is not None
+    assert kept.area > table.area + (0.02 if helps else -0.01)
+    assert not helps or RouterRule.kind in kinds
 
 
 def test_a_saved_router_decides_as_it_did(tmp_path: Path) -> None:

@@ -82,8 +82,8 @@ def read_candidates(prompt: str, answers: Sequence[str | None], texts: Sequence[
     """
     stem, options = _split_options(prompt)
     candidates = list(dict.fromkeys(answer for answer in answers if answer is not None))
-    shown = [_Candidate.of(options.get(each, each)) for each in candidates]
-    others = {letter: _Candidate.of(option) for letter, option in options.items()}
+    shown = [_CandidateText.of(options.get(each, each)) for each in candidates]
+    others = {letter: _CandidateText.of(option) for letter, option in options.items()}
     stem_words = frozenset(_WORD.findall(stem))
     looks = [
         _candidate_looks(letter, candidate, (stem, stem_words), others)
@@ -162,7 +162,7 @@ def _split_options(prompt: str) -> tuple[str, dict[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _CandidateText:
     """A candidate's text, in normal form, its words, and its first number."""
 
     text: str
@@ -172,7 +172,7 @@ class _Candidate:
     number: float | None
 
     @classmethod
-    def of(cls, text: str) -> "_Candidate":
+    def of(cls, text: str) -> "_CandidateText":
         text = text[:_CANDIDATE_CHARACTERS]
         normal = _normalize(text)
         words = tuple(_WORD.findall(normal))
@@ -188,7 +188,7 @@ def _first_number(text: str) -> float | None:
 
 
 def _candidate_looks(
-    letter: str, one: _Candidate, question: tuple[str, frozenset[str]], options: dict[str, _Candidate]
+    letter: str, one: _CandidateText, question: tuple[str, frozenset[str]], options: dict[str, _CandidateText]
 ) -> list[float]:
     stem, stem_words = question
     others = [other for name, other in options.items() if name != letter]
@@ -209,7 +209,7 @@ def _candidate_looks(
     ]
 
 
-def _length_looks(one: _Candidate, others: Sequence[_Candidate]) -> list[float]:
+def _length_looks(one: _CandidateText, others: Sequence[_CandidateText]) -> list[float]:
     """Length, the same less the other options' mean, share of the shorter ones, and number of words."""
     own, lengths = log1p(len(one.text)), [log1p(len(other.text)) for other in others]
     count = max(1, len(lengths))
@@ -217,7 +217,7 @@ def _length_looks(one: _Candidate, others: Sequence[_Candidate]) -> list[float]:
     return [own, relative, sum(length < own for length in lengths) / count, float(len(one.words))]
 
 
-def _number_looks(one: _Candidate, others: Sequence[_Candidate]) -> list[float]:
+def _number_looks(one: _CandidateText, others: Sequence[_CandidateText]) -> list[float]:
     """Whether there is a number, its size, its rank among the other options', whether it is whole, its digits."""
     if one.number is None:
         return [0.0, 0.0, 0.5, -1.0, -1.0]
@@ -228,7 +228,7 @@ def _number_looks(one: _Candidate, others: Sequence[_Candidate]) -> list[float]:
     return [1.0, size, rank, float(whole), float(len(str(one.number).rstrip("0")))]
 
 
-def _overlap_looks(one: _Candidate, others: Sequence[_Candidate]) -> list[float]:
+def _overlap_looks(one: _CandidateText, others: Sequence[_CandidateText]) -> list[float]:
     """Mean and largest similarity of words to another option, and the share of its words that others have."""
     if not others:
         return [0.0, 0.0, 0.0]

@@ -1,9 +1,9 @@
 """One dial over all candidates: per budget, the simplest candidate unless a more complex one is shown to gain.
 
 Candidates join from the simplest on. A candidate's gain over the dial so far is estimated at each budget and shrunk
-twice: its mean over budgets towards 0 (the positive part of James and Stein 1961), and each budget's towards that mean,
-by how much budgets truly differ (empirical Bayes, Efron and Morris 1973). Its settings join where what is left is above
-0, and are promised the dial so far plus that gain. Invariants: gains are paired, on tasks outside the fit, and at equal
+twice: its mean over budgets towards what is usual over sets of outcomes, and each budget's towards that mean, by how
+much budgets truly differ (empirical Bayes, Efron and Morris 1973). Its settings join where what is left is above
+0, and are promised the dial so far plus that gain, or what was seen of them where that is less. Invariants: gains are paired, on tasks outside the fit, and at equal
 spending; copies of a task count as one; the best single worker stands on the dial or is dominated by settings that are
 shown to be better.
 """
@@ -20,8 +20,8 @@ from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
 # Budgets at which gains are estimated.
 _GRID = np.geomspace(0.02, 2.0, 15)
-# Budgets differ where their gains vary by more than this many times what noise explains; near budgets share noise.
-_NOISE_MARGIN = 2.0
+# What a more complex candidate gains in the mean over sets of outcomes, and how far sets differ in it (area).
+_PRIOR_GAIN, _PRIOR_SPREAD = 0.01, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,14 @@ class _Outcomes:
 
     def joining(self, own: Sequence[OperatingPoint], dial: Sequence[OperatingPoint]) -> list[OperatingPoint]:
         """Return the points of a candidate that gain over the dial so far, with what they are shown to reach."""
-        gains = shrink_gains(self.curve(own) - self.curve(dial))
-        level, logs = _promised(dial), np.log(_GRID)
+        own_curve, curve = self.curve(own), self.curve(dial)
+        gains, logs = shrink_gains(own_curve - curve), np.log(_GRID)
+        discount = np.maximum(0.0, own_curve.mean(axis=0) - _promised(dial) - gains)
         joined = []
         for point in own:
             at = np.log(max(point.cost, _GRID[0] / 10))
-            gain = float(np.interp(at, logs, gains))
-            if gain > 0:
-                joined.append(replace(point, accuracy=float(np.interp(at, logs, level)) + gain))
+            if float(np.interp(at, logs, gains)) > 0:
+                joined.append(replace(point, accuracy=point.accuracy - float(np.interp(at, logs, discount))))
         return joined
 
 
@@ -99,11 +99,12 @@ def shrink_gains(gains: Floats) -> Floats:
     """Return [B]: the mean gain at each budget of gains [N, B] by task, shrunk as the module says."""
     count = max(2, len(gains))
     by_budget, overall = gains.mean(axis=0), gains.mean(axis=1)
-    mean, error = float(overall.mean()), float(overall.std(ddof=1) / np.sqrt(count))
-    kept = mean * max(0.0, 1 - (error / mean) ** 2) if mean > 0 else mean
+    mean, variance = float(overall.mean()), float(overall.var(ddof=1) / count)
+    trust = _PRIOR_SPREAD**2 / (_PRIOR_SPREAD**2 + variance)
+    kept = trust * mean + (1 - trust) * _PRIOR_GAIN
     apart = gains - overall[:, None]
     noise = apart.var(axis=0, ddof=1) / count
-    between = max(0.0, float((by_budget - mean).var() - _NOISE_MARGIN * noise.mean()))
+    between = max(0.0, float((by_budget - mean).var() - noise.mean()))
     weight = between / np.maximum(between + noise, 1e-30)
     shrunk: Floats = kept + weight * (by_budget - mean)
     return shrunk

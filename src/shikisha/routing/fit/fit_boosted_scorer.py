@@ -28,8 +28,8 @@ MIN_BOOSTED_TASKS = 200
 class BoostingConfig:
     """Size and shrinkage of the trees, and on how many random subsets of a task's answers they are fitted."""
 
-    trees: int = 120
-    rate: float = 0.08
+    trees: int = 200
+    rate: float = 0.05
     leaves: int = 12
     smallest_leaf: int = 30
     ridge: float = 5.0

@@ -2,10 +2,10 @@
 
 Candidates join from the simplest on. A candidate's gain over the dial so far is estimated at each budget and shrunk
 twice: its mean over budgets towards what is usual over sets of outcomes, and each budget's towards that mean, by how
-much budgets truly differ (empirical Bayes, Efron and Morris 1973). Its settings join where what is left is above
-0, and are promised the dial so far plus that gain, or what was seen of them where that is less. Invariants: gains are paired, on tasks outside the fit, and at equal
-spending; copies of a task count as one; the best single worker stands on the dial or is dominated by settings that are
-shown to be better.
+much budgets truly differ (empirical Bayes, Efron and Morris 1973). Its settings join where what is left is above 0, and
+are promised the dial so far plus that gain, or what was seen of them where that is less. Invariants: gains are paired,
+on tasks outside the fit, and at equal spending; copies of a task count as one; the best single worker stands on the
+dial or is dominated by settings that are shown to be better.
 """
 
 from collections.abc import Sequence

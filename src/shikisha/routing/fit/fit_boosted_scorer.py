@@ -109,7 +109,8 @@ def _sample_states(
 def _known_correctness(matrix: OutcomeMatrix, count: int) -> Floats:
     """Return [T, K]: the mean score of those who gave a candidate; NaN where none of them was graded."""
     total, graded = np.zeros((len(matrix), count)), np.zeros((len(matrix), count))
-    rows, columns = np.nonzero((matrix.codes >= 0) & ~np.isnan(matrix.scores))
+    known = ~np.isnan(matrix.scores) if matrix.graded is None else matrix.graded
+    rows, columns = np.nonzero((matrix.codes >= 0) & known)
     np.add.at(total, (rows, matrix.codes[rows, columns]), matrix.scores[rows, columns])
     np.add.at(graded, (rows, matrix.codes[rows, columns]), 1.0)
     return np.divide(total, graded, out=np.full_like(total, np.nan), where=graded > 0)

@@ -152,7 +152,7 @@ async def test_the_prompt_asks_for_no_more_steps_than_are_left() -> None:
 
 
 async def test_without_a_way_to_ask_there_is_no_plan() -> None:
-    with pytest.raises(PlanError, match="nobody let this conductor ask"):
+    with pytest.raises(PlanError, match="this conductor has no way to call"):
         await LanguageModelConductor("lm:p", Member(Card("p"), Endpoint([]))).propose(Situation(Task("q"), CARDS))
 
 

@@ -265,7 +265,7 @@ DAMAGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda folder: (folder / "model.onnx").unlink(), "model.onnx: cannot be read"),
     (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json: cannot be read"),
     (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json: no tokenizer"),
-    (lambda folder: random(folder, 7), "not made of the model.safetensors beside it"),
+    (lambda folder: random(folder, 7), "not made of the model.safetensors next to it"),
     (with_another_tokenizer, "not the tokenizer that model.onnx was exported with"),
     (of_another_format, "a model of format '0'; this version reads format '1'"),
     (without_facts, "what it says of itself is not whole"),

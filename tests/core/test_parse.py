@@ -228,7 +228,7 @@ REFUSED = {
     LISTS.replace("]\nsub", "] * 1\nsub"): "text stands between model_id and subtasks",
     LISTS.replace("\nsub", "\nmodel_id += [1]\nsub"): "text stands between model_id and subtasks",
     LISTS.replace("\nsub", "\nand then\nsub"): "text stands between",
-    f"# {LISTS}": "model_id stands in a comment",
+    f"# {LISTS}": "model_id is in a comment",
     LISTS + " + [[]]": "line 3, column 28: text follows the plan on its line",
     LISTS + " if x else []": "text follows the plan on its line",
     LISTS + "\nmodel_id[0] = 5": "spoken of again",

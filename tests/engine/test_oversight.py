@@ -288,7 +288,7 @@ def down(_: Request) -> Answer:
             ONE,
             "it cost $1.00, and from $0.50 on",
         ),
-        (EscalationRules(dollars=0.5), pool_of(member("w", "42", price=None)), ONE, "nobody can say what it cost"),
+        (EscalationRules(dollars=0.5), pool_of(member("w", "42", price=None)), ONE, "its cost is unknown"),
         (EscalationRules(dollars=1.0), pool_of(member("w", "42", price=Price(call=1.0))), ONE, None),
     ],
 )

@@ -103,7 +103,7 @@ async def test_a_log_grades_as_recorded_else_by_its_right_answer(
 async def test_what_a_log_cannot_grade_says_why(log: OutcomeLog) -> None:
     found = recorded.recorded_taskset(log)
     without = await only(found, "t/1").grader.grade("this")
-    assert without.evidence == "nobody recorded this answer, and the log does not say what would be right"
+    assert without.evidence == "this answer was not recorded, and the log does not say what would be right"
     unfit = await only(found, "t/2").grader.grade("4")
     assert f"cannot be compared with: {log.folder}: task 't/2': number" in unfit.evidence
 

@@ -207,7 +207,7 @@ async def test_ways_to_say_how_a_row_is_graded(tmp_path: Path, fields: Fields, d
         ({"checker": "nummer"}, "checker: unknown kind of grader 'nummer': known are choice, code"),
         ({"answer": None}, "checker: number.answer: is missing"),
         ({"anwser": 5}, "checker: number.anwser: unknown key"),
-        ({"check": {"answer": 5}}, "answer: expected the grader's settings inside check, not beside it"),
+        ({"check": {"answer": 5}}, "answer: expected the grader's settings inside check, not next to it"),
         ({"check": 5, "answer": None}, "check: expected an object, found '5'"),
     ],
 )

@@ -94,7 +94,7 @@ async def test_invariant_9_every_substitution_is_listed_with_its_reason() -> Non
     run = await run_plans(pool_of(ann, bob, cyd="C"), plan_of((0, ())))
     assert explain(run).substitutions == (
         "round 0, step 0: bob instead of ann: the fallback of ann, after auth: no key",
-        "round 0, step 0: cyd instead of bob: the dearer one for bob, after check tidy did not pass: no",
+        "round 0, step 0: cyd instead of bob: the more expensive one for bob, after check tidy did not pass: no",
     )
     assert (explain(run).answered_by, steps_of(run)[0].planned) == ("cyd", "ann")
 
@@ -147,7 +147,7 @@ async def test_a_question_nobody_has_answered_is_told_as_open() -> None:
     run = await run_plans(pool_of(member("ann", "A", approval=ApprovalMode.ALWAYS)), plan_of((0, ())))
     (step,) = steps_of(run)
     assert (step.questions[0].approved, step.ended) == (None, False)
-    assert "nobody has answered" in explain_text(explain(run))
+    assert "no answer yet" in explain_text(explain(run))
 
 
 async def test_a_failed_and_a_blocked_step_say_why() -> None:
@@ -240,7 +240,7 @@ async def test_a_policys_acts_are_told_which_round_it_keeps_its_chance_and_what_
     assert (last.propensity, last.beside, last.keeps, told.answer) == (None, {}, 0, "A")
     lines = [line.strip() for line in explain_text(told).splitlines()]
     assert "round 2, conducted by policy:made (v1); plan: ship, keeps the answer of round 0" in lines
-    assert (lines.count("drawn: with probability 0.25"), lines.count("beside: v2 asks 'bob'")) == (1, 2)
+    assert (lines.count("drawn: with probability 0.25"), lines.count("others: v2 asks 'bob'")) == (1, 2)
     assert told.to_json()["rounds"][0]["beside"] == {"v2": "asks 'bob'"}  # type: ignore[index]
 
 

@@ -172,7 +172,7 @@ class PredicateCheckSettings(BaseModel):
     expression: str = Field(
         description="an expression over `answer` and `question`, as in len(answer.splitlines()) == 3"
     )
-    reason: str = Field(default="", description="what the worker is told when the expression is false")
+    reason: str = Field(default="", description="what the worker reads when the expression is false")
     seconds: float = Field(default=1.0, gt=0, le=60, description="the most seconds to judge one answer")
 
 

@@ -49,7 +49,7 @@ class LanguageModelConductor:
         A call that waits for a person keeps waiting: its WorkerError is raised even where there is a fallback.
         """
         if situation.ask is None:
-            raise PlanError("nobody let this conductor ask its model", self.name)
+            raise PlanError("this conductor has no way to call its model", self.name)
         rejected: list[Rejection] = []
         try:
             proposal = await self._asked(situation, situation.ask, rejected)

@@ -77,7 +77,7 @@ class PolicyConductor:
         if not situation.rounds:
             raise PlanError("none of the workers that the policy knows is in the pool", self.name)
         if ship == NO_WORKER:
-            return Proposal(Plan(), note=self._note(point, "nobody has an answer", situation), version=self.version)
+            return Proposal(Plan(), note=self._note(point, "no worker has an answer", situation), version=self.version)
         kept = _round_asking(situation.rounds, situation.cards, self.policy.names[ship])
         note = self._note(point, f"ships the answer of {self.policy.names[ship]!r}", situation)
         return Proposal(Plan(), note=note, version=self.version, final=True, keeps=kept)

@@ -200,7 +200,7 @@ def open_onnx_checkpoint(folder: Path) -> BriefPromptModel:
     if spelled != facts.tokenizer:
         raise ConfigError(f"{folder / TOKENIZER_FILE}: not the tokenizer that {ONNX_FILE} was exported with")
     if (folder / WEIGHTS_FILE).is_file() and file_hash(folder / WEIGHTS_FILE) != facts.weights:
-        raise ConfigError(f"{folder / ONNX_FILE}: not made of the {WEIGHTS_FILE} beside it: export it once more")
+        raise ConfigError(f"{folder / ONNX_FILE}: not made of the {WEIGHTS_FILE} next to it: export it again")
     return BriefPromptModel(model, tokenizer, facts, str(folder))
 
 

@@ -54,7 +54,7 @@ class FaultKind(StrEnum):
     TOOL_ERROR = "tool_error"  # the tool ran and reported an error of its own
     NOT_OFFERED = "not_offered"  # an agent calls a tool that it was not offered, or that changed since it was pinned
     GUARDED = "guarded"  # a guard refused the call before it was made
-    NO_RECORD = "no_record"  # replay: nobody recorded this worker on this task
+    NO_RECORD = "no_record"  # replay: there is no record of this worker on this task
     NO_PLAN = "no_plan"  # a conductor wrote nothing that can be performed
     UNREADABLE = "unreadable"  # a trained conductor does not know the words of the task, or of its workers' cards
     NO_ANSWER = "no_answer"  # a child run, here or at another server of ours, ended without an answer

@@ -258,7 +258,7 @@ def _check_whole(text: str, one: _PlanCandidate) -> None:
         raise PlanError(one.problem, f"{one.name}, {_place(text, one.end)}")
     line = text[text.rfind("\n", 0, one.start) + 1 : one.start]
     if line.lstrip().startswith("#"):
-        _fail_at(f"{one.name} stands in a comment", text, one.start)
+        _fail_at(f"{one.name} is in a comment", text, one.start)
 
 
 def _adjoin(text: str, before: _PlanCandidate, after: _PlanCandidate) -> bool:

@@ -45,7 +45,7 @@ class Decision:
     tool_choice: str = ""
 
 
-EXPIRED = Decision(False, "nobody", via="expiry", remark="expired: nobody answered in time")
+EXPIRED = Decision(False, "nobody", via="expiry", remark="expired: no answer came in time")
 
 
 def answer_question(run: Run, question: str, decision: Decision, at: float) -> QuestionAnswered:

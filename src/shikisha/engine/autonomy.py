@@ -125,7 +125,7 @@ def _escalation_reasons(rules: EscalationRules, run: Run, end: EndReached) -> It
     if rules.dollars is not None:
         dollars = run.counted.dollars
         if dollars is None or dollars > rules.dollars:
-            cost = "nobody can say what it cost" if dollars is None else f"it cost {format_dollars(dollars, 6)}"
+            cost = "its cost is unknown" if dollars is None else f"it cost {format_dollars(dollars, 6)}"
             yield f"{cost}, and from {format_dollars(rules.dollars)} on a person looks at it"
     if rules.confidence is not None:
         drawn = [made.propensity for round_ in run.rounds if (made := round_.proposed) and made.propensity is not None]

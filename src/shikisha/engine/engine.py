@@ -351,7 +351,7 @@ def _check_pool(past: Run, pool: Pool) -> None:
     """Refuse to go on with an erased run (RunErased), a child run, or with another pool (ConfigError)."""
     begun = past.started
     if past.erased is not None:
-        raise RunErased(f"run {past.id} was erased by {past.erased.actor}: nobody can go on with it")
+        raise RunErased(f"run {past.id} was erased by {past.erased.actor}: it cannot be resumed")
     if begun.parent is not None:
         raise ConfigError(f"run {past.id} is a child run of {begun.parent}: resume that run, and it goes on with it")
     if begun.pool != pool.names:

@@ -147,7 +147,7 @@ async def _grade_run(item: TaskItem, run: Run) -> Grade:
         return await item.grader.grade(run.answer)
     faults = _faults(run)
     if FaultKind.NO_RECORD in faults:
-        return ungraded_grade(item.grader.name, "nobody recorded this worker on this task")
+        return ungraded_grade(item.grader.name, "there is no record of this worker on this task")
     why = run.finished.why if run.finished else "the run has not ended"
     return no_answer_grade(item.grader.name, why)
 

@@ -429,19 +429,19 @@ def _why(record: StepRecord, place: int) -> str:
         case AttemptReason.FALLBACK:
             return f"the fallback of {begun.instead_of}, after {before}"
         case AttemptReason.ESCALATION:
-            return f"the dearer one for {begun.instead_of}, after {before}"
+            return f"the more expensive one for {begun.instead_of}, after {before}"
         case AttemptReason.RESUME if any(asked.asks is QuestionKind.ANSWER for asked in record.questions):
             return "a person answers"
         case AttemptReason.AGREED:
-            return "nobody was called: what it was to bring together says the same"
+            return "no worker was called: the results that it would join say the same"
         case AttemptReason.TOOLS:
             agent = any(attempt.started.call for attempt in record.attempts) or record.tools
-            return "it goes on with what its tools came to" if agent else _AFTER_CLIENT_TOOLS
+            return "it continues with the results of its tools" if agent else _AFTER_CLIENT_TOOLS
         case AttemptReason.RESUME:
             return f"again under the same key, after {before}"
 
 
-_AFTER_CLIENT_TOOLS = "it goes on with what the client's tools came to"
+_AFTER_CLIENT_TOOLS = "it continues with the results of the client's tools"
 _WHY_FIRST = {
     CallRole.STEP: "the plan names it",
     CallRole.PLAN: "the conductor asks it",

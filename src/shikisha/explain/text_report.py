@@ -74,7 +74,7 @@ def _round(round_: RoundExplanation) -> Iterator[str]:
     if round_.propensity is not None:
         yield f"  drawn: with probability {round_.propensity:g}"
     for name, statement in round_.beside.items():
-        yield f"  beside: {name} {_short(statement)}"
+        yield f"  others: {name} {_short(statement)}"
     for rejected in round_.rejected:
         yield f"  rejected: {rejected.where}: {rejected.what}: {_short(rejected.text)}"
     yield from _indented(_calls(round_.calls))
@@ -150,7 +150,7 @@ def _question(asked: QuestionExplanation) -> str:
         return f"asked the client to call its tools: {_short(asked.prompt)}{came}"
     kind = f"asked a person to {asked.asks}"
     if asked.approved is None:
-        return f"{kind}; nobody has answered"
+        return f"{kind}; no answer yet"
     statement = "yes" if asked.approved else "no"
     return (
         f"{kind}; {asked.actor} said {statement} (via {asked.via})"

@@ -502,7 +502,7 @@ RULES = BaselineConductor(
 KEYWORD_ROUTER = BaselineConductor(
     "rehearsal:keyword-router", _keyword_router, "the one worker that key words speak for"
 )
-RANDOM = BaselineConductor("rehearsal:random", _random_plan, "drawn by lot")
+RANDOM = BaselineConductor("rehearsal:random", _random_plan, "random plans")
 SELF_CONSISTENCY = BaselineConductor(
     "rehearsal:self-consistency", _self_consistency, "three answers of the strongest model and a vote"
 )
@@ -513,7 +513,7 @@ PLANNER_EXECUTOR_VERIFIER = BaselineConductor(
 )
 ONLY_GENERALIST, ONLY_NOVICE = single_worker(GENERALIST), single_worker(NOVICE)
 RULES_LARGE = BaselineConductor("rehearsal:rules-large", plan_by_rules_large, RULES.note)
-RANDOM_LARGE = BaselineConductor("rehearsal:random-large", partial(_random_plan, edition=LARGE), "drawn by lot")
+RANDOM_LARGE = BaselineConductor("rehearsal:random-large", partial(_random_plan, edition=LARGE), "random plans")
 
 
 def random_baseline(edition: Edition) -> BaselineConductor:

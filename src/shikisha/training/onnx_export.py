@@ -96,7 +96,7 @@ def _note_on_card(folder: Path, proof: ExportReport) -> None:
     if (folder / README_FILE).is_file():
         with (folder / README_FILE).open("a", encoding="utf-8") as readme:
             readme.write(
-                f"\n## Exported\n\nThe weights stand in `{ONNX_FILE}` (SHA-256 `{digest}`), which ONNX\n"
+                f"\n## Exported\n\nThe weights are in `{ONNX_FILE}` (SHA-256 `{digest}`), which ONNX\n"
                 f"Runtime runs without torch; `{WEIGHTS_FILE}` is not in this folder. After {proof.prompts} prompts\n"
                 f"it wrote the same {proof.tokens:,} tokens as transformers; logits differ by at most "
                 f"{proof.max_difference:.1e}.\n"

@@ -323,7 +323,7 @@ class SchemaCompiler:
             self._weight += weight
             if self._weight > _WEIGHT:
                 most = f"more than {_WEIGHT:,} characters with its counted repeats written out"
-                raise KeywordError(f"the regex {format_value(text)} (or all of a schema together) comes to {most}")
+                raise KeywordError(f"the regex {format_value(text)} (or all of a schema together) has {most}")
             compiled = regex.compile(text, flags=regex.VERSION0, cache_pattern=False)
         except (regex.error, ValueError, RecursionError) as error:
             raise KeywordError(f"{format_value(text)} is not a regex: {error}") from None

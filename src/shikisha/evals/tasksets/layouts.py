@@ -444,7 +444,7 @@ def _own_grader(row: TaskRow, default: Mapping[str, object] | None) -> tuple[str
     spec = {field: value for field, value in row.data.items() if row.has(field) and field not in others}
     if row.has("check"):
         if spec:
-            raise row.error_at(next(iter(spec)), "expected the grader's settings inside check, not beside it")
+            raise row.error_at(next(iter(spec)), "expected the grader's settings inside check, not next to it")
         spec = dict(row.part("check").data)
     if row.has("checker"):
         kind = row.text("checker")

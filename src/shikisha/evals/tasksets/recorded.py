@@ -45,7 +45,7 @@ class RecordedGrader:
             return grade_from_score(self.name, score, answer.strip(), "the score that is recorded for this answer")
         gold = self._gold()
         if isinstance(gold, str):
-            return ungraded_grade(self.name, f"nobody recorded this answer, and {gold}")
+            return ungraded_grade(self.name, f"this answer was not recorded, and {gold}")
         return await gold.grade(answer)
 
     def _gold(self) -> Grader | str:

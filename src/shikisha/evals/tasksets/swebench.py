@@ -178,7 +178,7 @@ class ReportGrader:
             return no_answer_grade(self.name, "the patch is empty")
         models = [model for model, known in self._found.patches[self._instance].items() if known.strip() == patch]
         if not models:
-            return ungraded_grade(self.name, "nobody predicted this patch: the harness has to be run on it")
+            return ungraded_grade(self.name, "there is no prediction of this patch: run the harness on it")
         for model in models:
             resolved = self._found.resolved.get((self._instance, model))
             if resolved is not None:

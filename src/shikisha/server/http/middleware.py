@@ -275,7 +275,7 @@ _DOCUMENTATION_ADDRESSES = (  # addresses for documentation (RFC 5737, RFC 3849)
     (socket.AF_INET6, "2001:db8::1"),
 )
 _UNKNOWN_HOST = (
-    "the Host header names no host of this server: whoever runs it adds the name to `hosts` in [server] of "
+    "the Host header names no host of this server: its operator adds the name to `hosts` in [server] of "
     "shikisha.toml, or sets `url` there to the address at which the server is reached, and starts it again"
 )
 

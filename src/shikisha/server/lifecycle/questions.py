@@ -120,7 +120,7 @@ async def check_decision(
     scrub = service.container.secret_store.scrub
     said = Decision(decision.approved, actor_name(by), scrub(decision.text), decision.via, scrub(decision.remark))
     if asking.served.state not in {ServedState.WAITING, ServedState.OPEN}:
-        raise ApiError(409, f"run {asking.served.run} was stopped: it waits for nobody", ClosedReason.OVER)
+        raise ApiError(409, f"run {asking.served.run} was stopped: it waits for no answer", ClosedReason.OVER)
     try:
         answered = approvals.answer_question(asking.run, asking.asked.question, said, time())
     except QuestionClosed as error:

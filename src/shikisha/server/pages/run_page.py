@@ -515,7 +515,7 @@ async def give_feedback(run: str, session: RunnerLogin, service: Service, form: 
 
 
 async def _revoked_events(problem: ApiError) -> tuple[ServerSentEvent, ServerSentEvent]:
-    note = f'<p class="note bad" role="alert">This page is told of no more: {escape(problem.message)}</p>'
+    note = f'<p class="note bad" role="alert">This page gets no more updates: {escape(problem.message)}</p>'
     swapped = f'<div hx-swap-oob="afterbegin:#head">{note}</div>'
     return ServerSentEvent(swapped, event="parts"), ServerSentEvent("over", event="over")
 

@@ -44,22 +44,27 @@ class Group:
 
 
 GROUPS = {
-    "labels": Group(("core/visibility.py",), ("core/test_clearance.py",)),
+    "labels": Group(("core/visibility.py",), ("core/test_data_labels.py",)),
     "approvals": Group(
         ("engine/approvals.py", "engine/questions.py"),
-        ("engine/test_approvals.py", "engine/test_oversight.py", "engine/test_engine_resume_edges.py"),
+        ("engine/test_approvals.py", "engine/test_autonomy.py", "engine/test_resume_replay.py"),
     ),
     "ledger": Group(
-        ("engine/budget_ledger.py",), ("engine/test_ledger.py", "engine/test_conduct.py", "engine/test_children.py")
+        ("engine/budget_ledger.py",),
+        ("engine/test_budget_ledger.py", "engine/test_rounds.py", "engine/test_children.py"),
     ),
     "model selection": Group(
         ("routing/fit/model_selection.py", "routing/fit/online_evaluation.py"),
-        ("routing/test_learn_ladder.py", "routing/test_learn_trial.py", "routing/test_learn_review.py"),
+        (
+            "routing/test_model_selection.py",
+            "routing/test_online_evaluation.py",
+            "routing/test_outcome_matrix_odd_logs.py",
+        ),
     ),
-    "compensation": Group(("engine/compensation.py",), ("engine/test_undo.py",)),
+    "compensation": Group(("engine/compensation.py",), ("engine/test_compensation.py",)),
     "leases": Group(
         ("server/store/claims.py",),
-        ("server/test_store.py", "server/test_store_holding.py", "server/test_store_blame.py"),
+        ("server/test_run_store.py", "server/test_store_claims.py", "server/test_quarantine.py"),
     ),
     "billing": Group(("workers/chat_reply.py",), ("workers/test_chat_reply.py", "engine/test_billing.py")),
     "graders": Group(

@@ -7,7 +7,7 @@ Each target has a process of its own, in which atheris (libFuzzer) guides mutati
 reach; JSON and JSON Lines are mutated as values besides. The property of every target: what is no input of its kind is
 one of the errors that its caller handles, within 1 second of processor time and 200 MB of memory. Whatever else comes
 about is kept under FOLDER/findings and is told again without instrumentation before it counts. Deliberately absent:
-fuzzing over HTTP (`tests/test_serving_hostile.py`).
+fuzzing over HTTP (`tests/server/test_hostile_requests.py`).
 """
 
 import argparse

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from hypothesis import given
-from test_parse_fuzz import plans
+from test_plan_parser_fuzz import plans
 
 from shikisha.core.errors import PlanError
 from shikisha.core.plan import Plan, Step

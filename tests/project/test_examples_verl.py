@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 from paths import ROOT
 from pyarrow import parquet
-from test_cli_train import ROWS, WORKERS
+from test_train_cli import ROWS, WORKERS
 
 from shikisha.core.errors import CapReached, ConfigError
 from shikisha.core.plan import Plan, Step

@@ -1,4 +1,4 @@
-"""Every route of the server, and what each kind of caller is told there: the table that `test_serving_doors` holds.
+"""Every route of the server, and what each kind of caller is told there: the table that `test_route_access` holds.
 
 A row is (method, path): what a key of another tenant, one that lacks the scope, and an admin get; `shut` is what those
 get who have no key, a wrong one, an expired one, a revoked one. A route without a row fails the test, and a row without

@@ -147,7 +147,7 @@ class RunAuthorizer:
                     raise _no_worker(
                         400, f"the model {model.name!r} needs the worker {card.name!r}, {why}", code
                     ) from None
-            said = f"the model {model.name!r} does not work with the workers that may be used ({', '.join(names)}): {error}"
+            said = f"the model {model.name!r} does not work with the allowed workers ({', '.join(names)}): {error}"
             raise _no_worker(400, said) from None
         if len(self._cast) < _MAX_KNOWN_CASTS:
             self._cast.add((spec, names))

@@ -19,7 +19,7 @@ import trainings
 from crew_process import TABLES
 from paths import SUPPORT
 from safetensors.torch import load_file
-from test_cli_train import ROWS, TRAINING, WORKERS
+from test_train_cli import ROWS, TRAINING, WORKERS
 from torch import Tensor
 
 from shikisha.core.errors import ConfigError

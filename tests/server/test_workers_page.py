@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from serving import served
-from test_pages_served import CONFIG, begin
+from test_pages import CONFIG, begin
 
 from shikisha.server.keys.key import KeyScope
 from shikisha.server.pages.workers_page import RECENT_SECONDS, RecentActivityReader, read_recent_activity

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from serving import served
-from test_pages_served import begin, browsing, csrf
+from test_pages import begin, browsing, csrf
 
 from shikisha.core.events import RunStatus
 

@@ -273,7 +273,9 @@ async def test_exchanges_of_before_the_run_are_shown_and_counted_by_nobody() -> 
 async def test_the_story_of_a_run_tells_of_its_tools() -> None:
     run = await play(Pool([tooled("w", asks_times(1))]))
     story = explain(run)
-    assert [call.why for call in story.rounds[0].steps[0].calls][1] == "it continues with the results of the client's tools"
+    assert [call.why for call in story.rounds[0].steps[0].calls][
+        1
+    ] == "it continues with the results of the client's tools"
 
 
 async def test_what_is_told_of_a_run_that_waits_for_its_clients_tools() -> None:

@@ -15,7 +15,7 @@ from accelerate.commands.launch import launch_command_parser  # type: ignore[imp
 from chat_model import TEMPLATE, chat_model
 from paths import ROOT
 from safetensors.torch import load_file
-from test_train_processes import launched
+from test_process_group import launched
 from trl.scripts.vllm_serve import ScriptArguments, build_command
 from typer.testing import CliRunner
 

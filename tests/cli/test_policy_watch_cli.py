@@ -14,9 +14,9 @@ from panels import panel, untyped
 from policies import write
 from shelves import asking
 from test_cli import Cli
+from test_drift_detection import FOUR, GOOD, policy
+from test_drift_detection import fallen as falling
 from test_importers_journal import Kept, keep
-from test_learn_drift import FOUR, GOOD, policy
-from test_learn_drift import fallen as falling
 from typer.testing import CliRunner
 
 from shikisha.cli import app

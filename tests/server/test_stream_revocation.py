@@ -158,5 +158,5 @@ async def test_every_stream_ends_with_its_key(tmp_path: Path) -> None:
     for code, (events, response, page, own) in zip(lapses, ended, strict=True):
         for stream in (events, response, own):
             assert code in stream.rpartition("event: error")[2]
-        assert "This page is told of no more" in page
+        assert "This page gets no more updates" in page
         assert page.rstrip().endswith("data: over")

@@ -37,8 +37,9 @@ def test_the_version_is_printed() -> None:
 def test_a_missing_library_is_reported_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, library: str, arguments: list[str], extra: str
 ) -> None:
+    shared = ("shikisha.core.", "shikisha.cli.options", "shikisha.cli.exit_codes", "shikisha.cli.output")
     for name in list(sys.modules):
-        if name.split(".")[0] == library or name.startswith("shikisha."):
+        if name.split(".")[0] == library or (name.startswith("shikisha.") and not name.startswith(shared)):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
     result = CliRunner().invoke(app, arguments)

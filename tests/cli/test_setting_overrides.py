@@ -2,7 +2,7 @@
 
 import pytest
 
-from shikisha.cli.train import override_settings
+from shikisha.cli.train_session import override_settings
 from shikisha.core.errors import ConfigError
 
 

@@ -1,9 +1,9 @@
 """The command line: `main` is the entry point, `app` the Typer application; a command lives in a file of its own name.
 
 Invariant: `shikisha --help` imports no command, so that it answers at once. `COMMANDS` says where each command lives
-and what the help says of it; the command group imports it when it is called. These are the only lazy imports of this
-package: a command's file imports at its top whatever it needs, and a library that is missing then is reported with the
-extra that brings it. Nothing but tests imports from this package.
+and what the help says of it; the command group imports it when it is called. A command's file imports at its top what
+its help needs. What takes longer (torch, numpy, FastAPI, SQLAlchemy) it imports when it is performed. A library that is
+missing is reported with the extra that brings it. Nothing but tests imports from this package.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from shikisha import __version__
 from shikisha.cli.exit_codes import EXIT_CODES_HELP, ExitCode
-from shikisha.cli.options import command, report_error
+from shikisha.cli.options import command, import_errors_name_extra, report_error
 from shikisha.cli.output import escape_unencodable, print_answer
 from shikisha.core.errors import MissingExtra
 
@@ -48,28 +48,13 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "policy": ("policy", "group", "Show, release and watch learned policies."),
     "keys": ("keys", "group", "Manage the API keys of a server."),
 }
-# Which extra brings a library without which a command's file cannot be imported. The command's own extra goes first.
-_EXTRA_OF_COMMAND: Mapping[str, str] = {
-    "export": "train",
-    "learn": "learn",
-    "mcp": "server",
-    "serve": "server",
-    "train": "train",
-}
-_EXTRA_OF_LIBRARY: Mapping[str, str] = {"numpy": "eval", "jinja2": "eval", "scipy": "learn", "sklearn": "learn"}
 
 
 def load_command(name: str) -> TyperCommand | TyperGroup:
     """Import a command; MissingExtra where it needs a library that is not installed."""
     module, attribute, _ = COMMANDS[name]
-    try:
+    with import_errors_name_extra(name):
         found = getattr(import_module(f"shikisha.cli.{module}"), attribute)
-    except ModuleNotFoundError as error:
-        library = (error.name or "").partition(".")[0]
-        extra = _EXTRA_OF_COMMAND.get(name, _EXTRA_OF_LIBRARY.get(library))
-        if extra is None or library == "shikisha":
-            raise
-        raise MissingExtra(extra, f"shikisha {name}") from error
     if not isinstance(found, typer.Typer):
         function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
         found.command(name)(command(function))

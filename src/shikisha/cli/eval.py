@@ -21,7 +21,6 @@ from shikisha.cli.options import ConfigOption, JournalOption
 from shikisha.config.adapters import require_extra
 from shikisha.config.eval_tasks import EvaluationSetup
 from shikisha.config.evaluation import EvaluationRequest, run_evaluation
-from shikisha.config.policy_frontier import policy_frontiers
 from shikisha.core.errors import ConfigError
 from shikisha.evals.baselines import BaselineMode
 from shikisha.evals.entrant_metrics import EvaluationReport
@@ -224,6 +223,8 @@ def _folder_name(setup: EvaluationSetup) -> str:
 
 
 def _write_frontier(path: Path, setup: EvaluationSetup, conductors: Sequence[str]) -> None:
+    from shikisha.config.policy_frontier import policy_frontiers  # with numpy, which `eval --help` need not import
+
     text = json.dumps(policy_frontiers(setup, conductors), indent=1)
     if str(path) == output.STDOUT:
         output.print_line(text)

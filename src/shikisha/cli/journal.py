@@ -2,7 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -10,7 +10,9 @@ from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions, command
 from shikisha.core.errors import TaskError
-from shikisha.journal import Verification
+
+if TYPE_CHECKING:
+    from shikisha.journal import Verification
 
 Expect = Annotated[
     str | None,
@@ -28,7 +30,7 @@ def verify(shared: SharedOptions, expect: Expect = None) -> ExitCode:
     Exit code 6 if anything was changed, cut or reordered.
     """
 
-    async def main() -> Verification:
+    async def main() -> "Verification":
         async with session.open_existing_journal(shared) as journal:
             return await journal.verify(expect)
 

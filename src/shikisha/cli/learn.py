@@ -9,24 +9,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import ConfigOption
+from shikisha.cli.options import ConfigOption, import_errors_name_extra
 from shikisha.config.adapters import require_extra
 from shikisha.config.container import load_config
-from shikisha.config.policy_builder import LearnRequest, ProgressCallback, learn_policy
 from shikisha.core.errors import ConfigError
 from shikisha.core.text import to_safe_json
-from shikisha.routing.fit import policy_report
-from shikisha.routing.fit.policy_page import render_policy_page
-from shikisha.routing.fit.policy_report import policy_as_json
-from shikisha.routing.policy_data import Policy
-from shikisha.routing.policy_file import save_policy
+
+if TYPE_CHECKING:
+    from shikisha.config.policy_builder import LearnRequest, ProgressCallback
+    from shikisha.routing.policy_data import Policy
 
 LogName = Annotated[
     str,
@@ -85,27 +83,26 @@ def learn(
     Fits a table, a cascade and a stepwise policy on a log, and evaluates each on held-out tasks. One dial over
     all of them takes of each what is shown to gain. A log that is too small for that yields the table, and a warning.
     """
-    request = _build_request(options, log, config)
-    _refuse_missing(written)
-    with _show_progress() as progress:
-        policy = learn_policy(request, progress)
-    _write_policy(policy, request, written)
-    return ExitCode.OK
-
-
-def _build_request(options: LearnOptions, log: str, config: Path | None) -> LearnRequest:
     if not log and not options.from_journal:
         raise ConfigError("expected the folder of an outcome log, or --from-journal")
-    return LearnRequest(
+    limits = _parse_limits(options.limit or ())
+    _refuse_missing(written)
+    with import_errors_name_extra("learn"):  # `learn --help` need not wait for numpy and scipy
+        from shikisha.config.policy_builder import LearnRequest, learn_policy
+    request = LearnRequest(
         log=None if options.from_journal else Path(log),
         journal=(log or load_config(config).journal_url()) if options.from_journal else "",
         workers=tuple(name.strip() for name in options.workers.split(",") if name.strip()),
         seed=options.seed,
         second=options.second,
         speed=options.speed,
-        limits=_parse_limits(options.limit or ()),
+        limits=limits,
         rung=options.rung,
     )
+    with _show_progress() as progress:
+        policy = learn_policy(request, progress)
+    _write_policy(policy, request, written)
+    return ExitCode.OK
 
 
 def _parse_limits(given: Sequence[str]) -> Mapping[str, float]:
@@ -127,7 +124,7 @@ def _parse_limits(given: Sequence[str]) -> Mapping[str, float]:
 
 def _refuse_missing(written: LearnOutputOptions) -> None:
     """Refuse before the fit what would be missing, or could not be written, after it."""
-    require_extra("learn", "learning")
+    require_extra("learn", "shikisha learn")
     if written.page is not None:
         require_extra("eval", "learn --page")
     if len({path.absolute() for path in written.files}) < len(written.files):
@@ -137,7 +134,7 @@ def _refuse_missing(written: LearnOutputOptions) -> None:
 
 
 @contextmanager
-def _show_progress() -> Iterator[ProgressCallback]:
+def _show_progress() -> "Iterator[ProgressCallback]":
     """Yield the callback for progress: it moves a line on stderr, and does nothing where that is no terminal."""
     console = output.make_console()
     if not console.is_terminal or console.is_dumb_terminal:
@@ -150,14 +147,18 @@ def _show_progress() -> Iterator[ProgressCallback]:
         yield lambda text: progress.update(line, description=text)
 
 
-def _write_policy(policy: Policy, request: LearnRequest, written: LearnOutputOptions) -> None:
+def _write_policy(policy: "Policy", request: "LearnRequest", written: LearnOutputOptions) -> None:
+    from shikisha.routing.fit import policy_report
+    from shikisha.routing.fit.policy_page import render_policy_page
+    from shikisha.routing.policy_file import save_policy
+
     written.to.parent.mkdir(parents=True, exist_ok=True)
     version = save_policy(policy, written.to)
     log = "" if request.log is None else str(request.log)
     uses = policy_report.usage_commands(policy, str(written.to), log, request.workers)
     if written.page is not None:
         output.write_file(written.page, render_policy_page(policy, version, uses))
-    report = to_safe_json(policy_as_json(policy, version))
+    report = to_safe_json(policy_report.policy_as_json(policy, version))
     for note in policy.about.notes:
         output.print_note(f"shikisha: warning: {note}")
     if written.json is not None and str(written.json) != output.STDOUT:

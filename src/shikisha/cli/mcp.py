@@ -18,8 +18,9 @@ _KEY_VARIABLE = "SHIKISHA_KEY"
 
 
 def mcp(shared: SharedOptions) -> ExitCode:
-    """Serve the pool to an MCP client on stdio: tools that run tasks, explain runs and answer questions.
+    """Serve the pool to an MCP client on stdio.
 
+    Its tools run tasks, explain runs and answer questions.
     $SHIKISHA_KEY names whose budget is used; without it, a key named "shikisha mcp on stdio" is made once.
     """
     container = load_config(shared.config)

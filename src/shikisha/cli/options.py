@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -20,7 +21,7 @@ import typer
 from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_error
 from shikisha.cli.output import print_json, print_note
 from shikisha.core.budget import Caps
-from shikisha.core.errors import PlanError, ShikishaError, TaskError
+from shikisha.core.errors import MissingExtra, PlanError, ShikishaError, TaskError
 
 Command = Callable[..., ExitCode | None]
 
@@ -119,6 +120,30 @@ def command(function: Command) -> Callable[..., None]:
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__name__, run.__doc__ = function.__name__, function.__doc__
     return run
+
+
+# Which extra brings a library without which a command's file cannot be imported. The command's own extra goes first.
+_EXTRA_OF_COMMAND: Mapping[str, str] = {
+    "export": "train",
+    "learn": "learn",
+    "mcp": "server",
+    "serve": "server",
+    "train": "train",
+}
+_EXTRA_OF_LIBRARY: Mapping[str, str] = {"numpy": "eval", "jinja2": "eval", "scipy": "learn", "sklearn": "learn"}
+
+
+@contextmanager
+def import_errors_name_extra(name: str) -> Iterator[None]:
+    """Turn the error of an import in here into MissingExtra, where an extra brings what the command needs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        extra = _EXTRA_OF_COMMAND.get(name, _EXTRA_OF_LIBRARY.get(library))
+        if extra is None or library == "shikisha":
+            raise
+        raise MissingExtra(extra, f"shikisha {name}") from error
 
 
 def _option_parameters(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from time import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,8 +21,10 @@ from shikisha.engine import approvals
 from shikisha.engine.approvals import Decision
 from shikisha.engine.engine import Engine
 from shikisha.engine.rounds import answer_problem
-from shikisha.journal import Journal
-from shikisha.server.store import claims
+from shikisha.server import store
+
+if TYPE_CHECKING:
+    from shikisha.journal import Journal
 
 _ANSWER_OPTIONS = {
     "answer": "--answer TEXT",
@@ -127,9 +129,9 @@ def approve(
             ):
                 raise TaskError(f"--answer: {problem}")
             root = root_run_id(name)
-            served = await journal.query(partial(claims.state_of_run, run=root)) in ("open", "waiting")
+            served = await journal.query(partial(store.state_of_run, run=root)) in ("open", "waiting")
             journal.add(answered)
-            journal.add_work(partial(claims.reopen_run, run=root))
+            journal.add_work(partial(store.reopen_run, run=root))
             await journal.flush()
             await check_answer_was_first(journal, answered)
             return name, answered, served
@@ -145,7 +147,7 @@ def approve(
     return ExitCode.OK
 
 
-async def check_answer_was_first(journal: Journal, answered: QuestionAnswered) -> None:
+async def check_answer_was_first(journal: "Journal", answered: QuestionAnswered) -> None:
     """Raise TaskError where another answer was journaled first."""
     counts = Run.fold(await journal.read(answered.run)).answers.get(answered.question)
     if counts != answered:
@@ -167,7 +169,7 @@ def _warn_of_simulation(prompt: str) -> None:
         output.print_note(f'only questions such as "{sample}". To name your own workers: shikisha init')
 
 
-def _build_engine(container: Container, journal: Journal, shown: RunProgress) -> Engine:
+def _build_engine(container: Container, journal: "Journal", shown: RunProgress) -> Engine:
     approver = approval_prompt.choose_approver(shown.paused)
     engine = Engine(
         journal,
@@ -250,7 +252,7 @@ def _explain_end(run: Run) -> None:
         output.print_note(f"run {run.id} {run.status}: {run.finished.why}")
 
 
-async def _open_questions(journal: Journal, name: str) -> list[tuple[Run, QuestionAsked]]:
+async def _open_questions(journal: "Journal", name: str) -> list[tuple[Run, QuestionAsked]]:
     past = await session.read_run_family(journal, name)
     folded = [Run.fold(events) for events in past.values()]
     return [(run, question) for run in folded for question in run.open_questions if question.asks != "tools"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from time import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,9 +29,10 @@ from shikisha.engine.compensation import RollbackOrder
 from shikisha.engine.engine import Engine
 from shikisha.explain import explain as explain_run
 from shikisha.explain import explain_text
-from shikisha.journal import RunOverview
-from shikisha.server.keys import KeyManager
-from shikisha.server.store import claims
+from shikisha.server import store
+
+if TYPE_CHECKING:
+    from shikisha.journal import RunOverview
 
 _CHILDREN_PER_RUN = 5  # child runs to expect for each run, when a page of runs is fetched
 FEEDBACK_GRADER = "feedback"
@@ -51,7 +52,7 @@ def runs(
     if status and status not in list(RunStatus):
         raise TaskError(f"unknown status {status!r}: known are {', '.join(RunStatus)}")
 
-    async def main() -> tuple[RunOverview, ...]:
+    async def main() -> tuple["RunOverview", ...]:
         async with session.open_existing_journal(shared) as journal:
             found = await journal.runs(limit=limit * _CHILDREN_PER_RUN, status=RunStatus(status) if status else None)
             return tuple(run for run in found if children or run.parent is None)[:limit]
@@ -109,7 +110,7 @@ async def _read_family(shared: SharedOptions, run: str) -> list[Run]:
         return [Run.fold(events) for events in past.values()]
 
 
-def _summary_json(run: RunOverview) -> dict[str, object]:
+def _summary_json(run: "RunOverview") -> dict[str, object]:
     return {
         "run": run.id,
         "status": str(run.status),
@@ -181,10 +182,12 @@ def release(run: OneRun, shared: SharedOptions) -> ExitCode:
     Servers quarantine a run that took one of them down twice; `shikisha explain` shows it.
     """
 
+    from shikisha.server.keys import KeyManager  # with SQLAlchemy, which most commands here do without
+
     async def main() -> str:
         async with session.open_existing_journal(shared) as journal:
             name = await session.find_run(journal, run)
-            if not await journal.write(partial(claims.release_quarantined, run=name)):
+            if not await journal.write(partial(store.release_quarantined, run=name)):
                 raise TaskError(f"run {name} is not quarantined")
             await KeyManager(journal).note(f"cli:{current_user()}", "run.released", name)
             return name

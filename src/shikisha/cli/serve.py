@@ -14,18 +14,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions
+from shikisha.cli.options import SharedOptions, import_errors_name_extra
 from shikisha.config.container import Container, load_config
 from shikisha.config.preflight import conductor_notices
-from shikisha.server.http import middleware
-from shikisha.server.lifecycle import process
-from shikisha.server.lifecycle.service import RunService
+
+if TYPE_CHECKING:
+    from shikisha.server.lifecycle.service import RunService
 
 _CHILD_GRACE = 15.0  # seconds that the children of the server get to end
 Host = Annotated[str | None, typer.Option("--host", help="The address to listen on; 0.0.0.0: all addresses.")]
@@ -44,8 +44,12 @@ def serve(shared: SharedOptions, host: Host = None, port: Port = None) -> ExitCo
     if "://" not in url:
         session.make_folder(Path(url).parent)
 
-    def ready(service: RunService, listening: socket.socket) -> None:
+    def ready(service: "RunService", listening: socket.socket) -> None:
         _print_address(service, listening, as_json=shared.json)
+
+    # FastAPI and all routes take a second to import, for which `serve --help` need not wait.
+    with import_errors_name_extra("serve"):
+        from shikisha.server.lifecycle import process
 
     process.run_server(container, url, ready)
     return ExitCode.OK
@@ -78,8 +82,10 @@ def _with_address(container: Container, host: str | None, port: int | None) -> C
     return container
 
 
-def _print_address(service: RunService, listening: socket.socket, *, as_json: bool) -> None:
+def _print_address(service: "RunService", listening: socket.socket, *, as_json: bool) -> None:
     """Print the URL of the server, who reaches it, and its first key, once."""
+    from shikisha.server.http import middleware
+
     url, *others = middleware.server_urls(service.settings, listening)
     key = service.first_key
     if as_json:
@@ -96,8 +102,10 @@ def _print_address(service: RunService, listening: socket.socket, *, as_json: bo
         output.print_note(f"an admin key, shown this once: {key}")
 
 
-def _reachability(service: RunService, listening: socket.socket, others: Sequence[str]) -> Iterator[str]:
+def _reachability(service: "RunService", listening: socket.socket, others: Sequence[str]) -> Iterator[str]:
     """Yield notes on who can reach the server."""
+    from shikisha.server.http import middleware
+
     settings, names = service.settings, middleware.accepted_hosts(service.settings)
     address = listening.getsockname()[0]
     if others:

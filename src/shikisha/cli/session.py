@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from shikisha.cli.exit_codes import ExitCode, StopSignal
 from shikisha.cli.options import SharedOptions, TaskOptions
@@ -20,9 +20,11 @@ from shikisha.core.errors import ConfigError, RunStillOpen, TaskError, UnknownRu
 from shikisha.core.events import Event, RunStatus
 from shikisha.core.run import Run
 from shikisha.core.task import Task, storage_problem
-from shikisha.journal import Journal, open_journal
-from shikisha.server.store import ServedState, open_store
-from shikisha.server.store.claims import set_aside
+from shikisha.journal import open_journal
+from shikisha.server import store
+
+if TYPE_CHECKING:
+    from shikisha.journal import Journal
 
 T = TypeVar("T")
 
@@ -57,7 +59,7 @@ async def open_container(shared: SharedOptions) -> AsyncIterator[Container]:
 
 
 @asynccontextmanager
-async def open_command_journal(shared: SharedOptions, container: Container) -> AsyncIterator[Journal]:
+async def open_command_journal(shared: SharedOptions, container: Container) -> AsyncIterator["Journal"]:
     """Open the journal that the command line or the configuration names."""
     url = shared.journal or container.journal_url()
     if "://" not in url:
@@ -67,7 +69,7 @@ async def open_command_journal(shared: SharedOptions, container: Container) -> A
 
 
 @asynccontextmanager
-async def open_existing_journal(shared: SharedOptions) -> AsyncIterator[Journal]:
+async def open_existing_journal(shared: SharedOptions) -> AsyncIterator["Journal"]:
     """Open the journal for a command that only reads it; a missing file is an error, and no new one is made."""
     container = load_config(shared.config)
     _refuse_absent(shared.journal or container.journal_url())
@@ -75,7 +77,7 @@ async def open_existing_journal(shared: SharedOptions) -> AsyncIterator[Journal]
         yield opened
 
 
-async def find_run(journal: Journal, name: str) -> str:
+async def find_run(journal: "Journal", name: str) -> str:
     """Return the id of a run: `last` for the newest, or the unambiguous beginning of an id."""
     if name == NEWEST_RUN:
         newest = [run for run in await journal.runs(limit=50) if run.parent is None]
@@ -92,7 +94,7 @@ async def find_run(journal: Journal, name: str) -> str:
     return fitting[0]
 
 
-async def read_run_family(journal: Journal, run: str) -> dict[str, tuple[Event, ...]]:
+async def read_run_family(journal: "Journal", run: str) -> dict[str, tuple[Event, ...]]:
     """Return the events of a run and of all its child runs, by run, the run itself first."""
     family = {run: await journal.read(run)}
     for child in await journal.children(run):
@@ -101,36 +103,36 @@ async def read_run_family(journal: Journal, run: str) -> dict[str, tuple[Event, 
 
 
 @asynccontextmanager
-async def exclusive_run(journal: Journal, run: str, lease: float) -> AsyncIterator[None]:
+async def exclusive_run(journal: "Journal", run: str, lease: float) -> AsyncIterator[None]:
     """Claim a run as a server would, so that no server and no other command works on it meanwhile.
 
     The claim ends with the context, or after a lease without a sign of life. RunStillOpen when the run is claimed.
     """
-    async with open_store(journal, lease) as store:
-        served = await store.find(run)
+    async with store.open_store(journal, lease) as runs:
+        served = await runs.find(run)
         with suppress(RunStillOpen):
-            if served is not None and served.state is ServedState.OPEN:
-                await journal.write(partial(set_aside, run=run))
-        if not await (store.hold(run) if served is None else store.take(run, ended=True)):
+            if served is not None and served.state is store.ServedState.OPEN:
+                await journal.write(partial(store.set_aside, run=run))
+        if not await (runs.hold(run) if served is None else runs.take(run, ended=True)):
             raise RunStillOpen(f"run {run} is being performed by a server, or rolled back by another command")
         try:
             yield
         finally:
             if served is not None:
                 state, status = await _resting_state(journal, run)
-                orphan = served.state is ServedState.OPEN and state is ServedState.STOPPED
-                rests = ServedState.OPEN if orphan else state
-                store.mark(run, rests, status=status, used=served.used, uncertain=served.uncertain)
+                orphan = served.state is store.ServedState.OPEN and state is store.ServedState.STOPPED
+                rests = store.ServedState.OPEN if orphan else state
+                runs.mark(run, rests, status=status, used=served.used, uncertain=served.uncertain)
                 await journal.flush()
                 if orphan:
-                    await store.release(run)
+                    await runs.release(run)
 
 
-async def _resting_state(journal: Journal, run: str) -> tuple[ServedState, RunStatus]:
+async def _resting_state(journal: "Journal", run: str) -> "tuple[store.ServedState, RunStatus]":
     """Return the state and the status of a run that is not being performed."""
     past = Run.fold(await journal.read(run))
-    resting = ServedState.WAITING if past.status is RunStatus.SUSPENDED else ServedState.STOPPED
-    return ServedState.ENDED if past.finished else resting, past.status
+    resting = store.ServedState.WAITING if past.status is RunStatus.SUSPENDED else store.ServedState.STOPPED
+    return store.ServedState.ENDED if past.finished else resting, past.status
 
 
 def read_task(prompt: str, details: TaskOptions) -> Task:

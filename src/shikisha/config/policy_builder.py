@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from shikisha.core.errors import ConfigError
-from shikisha.journal.drivers import parse_store_url, redacted_url
+from shikisha.journal import redact_store_url
 from shikisha.outcomes.importers.importer_registry import import_outcomes
 from shikisha.outcomes.importers.source_files import Sources
 from shikisha.outcomes.log_reader import OutcomeLog, RunOutcome, ignored_columns, log_hash, open_log, run_outcomes
@@ -179,7 +179,7 @@ def _journal_name(journal: str) -> str:
     if "://" not in journal:
         return journal
 
-    return redacted_url(parse_store_url(journal))
+    return redact_store_url(journal)
 
 
 def _cost_kind(log: OutcomeLog) -> str:

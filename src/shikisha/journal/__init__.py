@@ -1,16 +1,18 @@
 """The journal: `open_journal(url)` gives a Journal, which is a Recorder that keeps its events in a database.
 
-Each name is imported when it is first used, so that a command which needs no journal does not pay for SQLAlchemy.
-Deliberately absent: everything else in here; it is this package's own business.
+Invariant: importing this package imports no database library; a name's module is imported when it is first used, so
+that a command which opens no journal does not pay for SQLAlchemy. The engine does not import it; everything above may.
+Deliberately absent: the other modules in here, which are this package's own business.
 """
 
+from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shikisha.journal.erasure import ErasureResult
     from shikisha.journal.queries import RunOverview
-    from shikisha.journal.store import Journal, open_journal
+    from shikisha.journal.store import Journal
     from shikisha.journal.verification import ChainProblem, Verification
 
 _HOMES = {
@@ -19,10 +21,35 @@ _HOMES = {
     "ChainProblem": "verification",
     "RunOverview": "queries",
     "Verification": "verification",
-    "open_journal": "store",
 }
 
-__all__ = ["ChainProblem", "ErasureResult", "Journal", "RunOverview", "Verification", "open_journal"]
+__all__ = [
+    "ChainProblem",
+    "ErasureResult",
+    "Journal",
+    "RunOverview",
+    "Verification",
+    "open_journal",
+    "redact_store_url",
+]
+
+
+def open_journal(url: str, *, patience: float = 5.0) -> "AbstractAsyncContextManager[Journal]":
+    """Open the journal at a URL (`sqlite:///…`, `postgresql://…`) or a SQLite file's path; create it if need be.
+
+    `patience` is how many seconds to wait for a locked store. Raises ConfigError for a URL that names no store,
+    JournalUnavailable when the store is away, and on leaving when events that were added could not be stored.
+    """
+    from shikisha.journal import store
+
+    return store.open_journal(url, patience)
+
+
+def redact_store_url(url: str) -> str:
+    """Return a journal's URL or path as a URL without its password; ConfigError when it names no kind of store."""
+    from shikisha.journal import drivers
+
+    return drivers.redacted_url(drivers.parse_store_url(url))
 
 
 def __getattr__(name: str) -> object:

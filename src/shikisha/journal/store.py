@@ -136,12 +136,8 @@ class Journal:
 
 
 @asynccontextmanager
-async def open_journal(url: str, *, patience: float = 5.0) -> AsyncIterator[Journal]:
-    """Open the journal at a URL (`sqlite:///…`, `postgresql://…`) or a SQLite file's path; create it if need be.
-
-    `patience` is how many seconds to wait for a locked store. Raises ConfigError for a URL that names no store,
-    JournalUnavailable when the store is away, and on leaving when events that were added could not be stored.
-    """
+async def open_journal(url: str, patience: float) -> AsyncIterator[Journal]:
+    """Open the journal at a URL, as `shikisha.journal.open_journal` says."""
     location = parse_store_url(url)
     async with store_module(location).connect(location, patience) as driver:
         await prepare_tables(location, driver, patience)

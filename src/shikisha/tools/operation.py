@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from pydantic import JsonValue
@@ -30,7 +31,9 @@ from shikisha.workers.endpoint import (
     redact_and_clip,
     status_error,
 )
-from shikisha.workers.http_client import HttpResponse
+
+if TYPE_CHECKING:
+    from shikisha.workers.http_client import HttpResponse
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _DELIMITERS = {"spaceDelimited": " ", "pipeDelimited": "|"}
@@ -80,7 +83,7 @@ class OperationWorker:
                 raise status_error(answer.status, answer.headers, detail, self._secret_store, error_code(said))
             return self._answer(answer, await answer.read_all())
 
-    def _answer(self, answer: HttpResponse, said: bytes) -> str:
+    def _answer(self, answer: "HttpResponse", said: bytes) -> str:
         if not said.strip():
             # A deletion rightly says nothing; the status is the result.
             return json.dumps({"status": answer.status})

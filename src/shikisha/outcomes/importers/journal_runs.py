@@ -29,6 +29,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shikisha.conductors.topologies import asks_whole
 from shikisha.core.budget import Amount
@@ -55,10 +56,13 @@ from shikisha.evals.graders.inferred_scores import (
     infer_scores,
     shipped_step,
 )
-from shikisha.journal import Journal, open_journal
+from shikisha.journal import open_journal
 from shikisha.outcomes.importers.source_files import Sources
 from shikisha.outcomes.log_reader import ReferenceAnswer, RunOutcome
 from shikisha.outcomes.log_writer import LogBuilder, LoggedAnswer, LoggedTask, LogSummary, RepeatPolicy
+
+if TYPE_CHECKING:
+    from shikisha.journal import Journal
 
 KIND = "journal"
 JUDGED = "scores that a language model gave"
@@ -85,7 +89,7 @@ async def _gather_from(name: str, log: LogBuilder, begun: _LoggedTasks) -> None:
         await _gather_all(journal, log, None, begun)
 
 
-async def write_outcome_log(journal: Journal, folder: Path, form: FormLookup | None = None) -> LogSummary:
+async def write_outcome_log(journal: "Journal", folder: Path, form: FormLookup | None = None) -> LogSummary:
     """Write the outcomes of an open journal as a log into the folder, in the place of one that is there.
 
     `form` tells the form in which answers to a task are compared, where it is known better than from the runs.
@@ -95,12 +99,12 @@ async def write_outcome_log(journal: Journal, folder: Path, form: FormLookup | N
     return log.write(folder)
 
 
-async def gather_journal(journal: Journal, log: LogBuilder, form: FormLookup | None = None) -> None:
+async def gather_journal(journal: "Journal", log: LogBuilder, form: FormLookup | None = None) -> None:
     """Read every run of an open journal, oldest first."""
     await _gather_all(journal, log, form, set())
 
 
-async def _gather_all(journal: Journal, log: LogBuilder, form: FormLookup | None, begun: _LoggedTasks) -> None:
+async def _gather_all(journal: "Journal", log: LogBuilder, form: FormLookup | None, begun: _LoggedTasks) -> None:
     for summary in reversed(await journal.runs(limit=_ALL)):
         _gather_run(Run.fold(await journal.read(summary.id)), log, form, begun)
 

@@ -1,0 +1,241 @@
+"""What `train` and `export` do once their options are read; apart from them, so that their help waits for no torch.
+
+Invariant: everything that can be checked is checked before anything is paid for. `cli.train` alone imports this.
+"""
+
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import typer
+
+from shikisha.cli import output, session
+from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_error
+from shikisha.config.adapters import require_extra
+from shikisha.config.training_environment import train_configured
+from shikisha.core import toml
+from shikisha.core.budget import format_dollars
+from shikisha.core.errors import CapReached, ConfigError, ShikishaError, TrainingDiverged
+from shikisha.training.checkpoint import CheckpointStore
+from shikisha.training.console import open_view
+from shikisha.training.environment import TrainingEnvironment
+from shikisha.training.metrics import StepCallback, StepMetrics, ValidationResult, share_of_optimum
+from shikisha.training.metrics_log import STEPS_FILE, read_steps
+from shikisha.training.model_card import CARD_FILE
+from shikisha.training.onnx_export import EXPORTED_FILES, ExportReport, export_folder, export_onnx
+from shikisha.training.process_group import ProcessGroup, current_process_group, use_all_cores, use_one_core
+from shikisha.training.settings import TrainSettings
+from shikisha.training.sft import SFTStep
+from shikisha.training.training_charts import accuracy_curve
+from shikisha.training.training_run import TrainingJob, TrainingResult
+
+if TYPE_CHECKING:
+    from shikisha.cli.train import TrainOptions
+
+_FOLDER = "training"
+_SFT_LINE_SECONDS = 5.0  # between two lines about supervised steps
+_MB = 1_000_000
+SettingsTables = dict[str, object]
+
+
+@contextmanager
+def distributed_training() -> Iterator[ProcessGroup]:
+    """Be one of the processes that `accelerate launch` started; only the main process reports an error of all."""
+    group = current_process_group()
+    try:
+        yield group
+    except ShikishaError as error:
+        if group.is_reported_elsewhere(error):
+            raise typer.Exit(exit_code_of_error(error)) from None
+        raise
+    finally:
+        group.leave()
+
+
+def train_conductor(
+    file: Path, options: "TrainOptions", config: Path | None, group: ProcessGroup, *, json: bool
+) -> ExitCode:
+    """Train as the command line says, show the progress, and print the folder of the conductor."""
+    with group.raise_together():
+        settings = _load_settings(file, options)
+        if settings.backend == "trl":
+            require_extra("train", 'backend = "trl"', "trl")
+    use_all_cores()
+    folder = options.to or Path(_FOLDER) / file.stem
+    try:
+        with ExitStack() as stack:
+            view = _TrainingProgress(folder, options.quiet, stack)
+            build_job = _job_builder(settings, (folder, file.parent), options, view)
+            result = session.run_async(lambda: train_configured(build_job, settings, folder, config))
+    except (CapReached, TrainingDiverged, StopSignal):
+        if group.main:
+            _print_last_checkpoint(folder)
+        raise
+    if not group.main:
+        return ExitCode.OK
+    if not json:
+        view.end()
+    _print_result(result, json)
+    return ExitCode.OK
+
+
+class _TrainingProgress:
+    """Shows supervised steps in lines, then GRPO steps in the view that suits the terminal, until the stack is left."""
+
+    def __init__(self, folder: Path, quiet: bool, stack: ExitStack) -> None:
+        self._folder, self._quiet, self._stack = folder, quiet, stack
+        self._show_step: StepCallback | None = None
+        self._next_line = 0.0
+
+    def begin(self) -> None:
+        """Open the view with the steps of earlier sessions."""
+        if not self._quiet:
+            file = self._folder / STEPS_FILE
+            earlier = read_steps(file) if file.stat().st_size else []
+            self._show_step = self._stack.enter_context(open_view(output.make_console(), earlier))
+
+    def end(self) -> None:
+        """Draw the curve of all steps, once there will be no more."""
+        if self._show_step is not None:
+            console = output.make_console()
+            console.print("", *accuracy_curve(read_steps(self._folder), console.width), "", sep="\n", soft_wrap=True)
+
+    def __call__(self, step: StepMetrics) -> None:
+        """Show a GRPO step."""
+        if self._show_step is not None:
+            self._show_step(step)
+
+    def sft_step(self, step: SFTStep) -> None:
+        """Print a supervised step, every few seconds."""
+        if not self._quiet and (monotonic() >= self._next_line or step.number == step.of):
+            self._next_line = monotonic() + _SFT_LINE_SECONDS
+            output.print_note_line(
+                f"lessons {step.number:,} of {step.of:,} · loss {step.loss:.3f} · rate {step.rate:.1e}"
+            )
+
+
+def _job_builder(
+    settings: TrainSettings, places: tuple[Path, Path], options: "TrainOptions", view: _TrainingProgress
+) -> Callable[[TrainingEnvironment], TrainingJob]:
+    """Return what makes the job once its environment is there; `places` are the folders of the run and of the file."""
+    folder, home = places
+    watchers, resume = (view,), options.resume
+    return lambda environment: TrainingJob(
+        settings, environment, folder, resume, watchers, view.sft_step, output.print_note, view.begin, start_folder=home
+    )
+
+
+def _load_settings(file: Path, options: "TrainOptions") -> TrainSettings:
+    put = options.put or []
+    name = f"{file} with --set" if put else str(file)
+    settings = toml.validate_model(TrainSettings, override_settings(toml.read_toml(file), put), name)
+    grpo = settings.grpo if options.steps is None else settings.grpo.model_copy(update={"steps": options.steps})
+    seed = settings.seed if options.seed is None else options.seed
+    return settings.model_copy(update={"grpo": grpo, "seed": seed})
+
+
+def _print_last_checkpoint(folder: Path) -> None:
+    places = CheckpointStore(folder, 1, output.print_note).places()
+    if places:
+        output.print_note(
+            f"kept: {folder / places[-1].folder_name}; the same command with --resume continues from there"
+        )
+
+
+def _print_result(result: TrainingResult, as_json: bool) -> None:
+    judged = result.judged
+    if as_json:
+        found = None if judged is None else {"step": judged[0], **asdict(judged[1])}
+        output.print_json(
+            {"conductor": str(result.folder), "steps": result.steps, "dollars": result.spent, "judged": found}
+        )
+        return
+    if judged is not None:
+        step, validation = judged
+        optimum = _share_of_optimum(validation)
+        output.print_note(f"right after {step} steps: {validation.right:.1%} of {validation.count} dev tasks{optimum}")
+    simulated = " (simulated)" if result.simulated else ""
+    output.print_note(f"calls of workers cost {format_dollars(result.spent)}{simulated}; the conductor, with its card:")
+    output.print_line(str(result.folder))
+
+
+def _share_of_optimum(validation: ValidationResult) -> str:
+    share = share_of_optimum(validation)
+    return "" if share is None else f", {share:.1%} of the optimum"
+
+
+def override_settings(tables: Mapping[str, object], given: Iterable[str]) -> SettingsTables:
+    """Return the tables of a settings file with each --set KEY=VALUE applied; of several for one key the last counts.
+
+    Keys are dotted, values are TOML: a bare word is refused, because `true` or `1` would not mean what it looks like.
+    The result passes the same validation as the file.
+    """
+    replaced: SettingsTables = dict(tables)
+    for option in given:
+        key, value = _parse_override(option)
+        replaced = _override_key(replaced, key.split("."), value, option)
+    return replaced
+
+
+def _parse_override(given: str) -> tuple[str, object]:
+    key, mark, text = given.partition("=")
+    key = key.strip()
+    if not mark or not all(key.split(".")):
+        raise ConfigError(f"--set {given}: expected KEY=VALUE, as in grpo.group=4")
+    try:
+        value = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        value = {}
+    if set(value) != {"value"}:
+        raise ConfigError(f"--set {given}: expected a TOML value; a text needs quotes: '{key}=\"{text.strip()}\"'")
+    return key, value["value"]
+
+
+def _override_key(tables: Mapping[str, object], key: list[str], value: object, given: str) -> SettingsTables:
+    first, *rest = key
+    if not rest:
+        return {**tables, first: value}
+    inner = tables.get(first, {})
+    if not isinstance(inner, Mapping):
+        raise ConfigError(f"--set {given}: {first} is a value, not a table")
+    return {**tables, first: _override_key(inner, rest, value, given)}
+
+
+def export_checkpoint(folder: Path, to: Path | None, *, json: bool) -> ExitCode:
+    """Export a checkpoint to ONNX, and print what was compared and written."""
+    use_one_core()
+    try:
+        proof = export_onnx(folder) if to is None else export_folder(folder, to)
+    except OSError as error:
+        raise ConfigError(f"{to or folder}: cannot be written: {error.strerror}") from None
+    sizes = _file_sizes(proof)
+    if json:
+        compared = {"prompts": proof.prompts, "tokens": proof.tokens, "apart": proof.max_difference}
+        output.print_json({"folder": str(proof.file.parent), "bytes": sizes, **compared})
+        return ExitCode.OK
+    _print_proof(proof, sizes)
+    output.print_line(str(proof.file.parent))
+    return ExitCode.OK
+
+
+def _file_sizes(proof: ExportReport) -> dict[str, int]:
+    paths = (proof.file.parent / name for name in EXPORTED_FILES)
+    return {path.name: path.stat().st_size for path in paths if path.is_file()}
+
+
+def _print_proof(proof: ExportReport, sizes: dict[str, int]) -> None:
+    output.print_note(
+        f"ONNX Runtime and transformers generate the same {proof.tokens:,} tokens for {proof.prompts} prompts; their "
+        f"logits differ by at most {proof.max_difference:.1e}"
+    )
+    for name, size in sizes.items():
+        output.print_note(f"  {name:<15}{size / _MB:8.3f} MB")
+    output.print_note(f"  {'together':<15}{sum(sizes.values()) / _MB:8.3f} MB in all")
+    if CARD_FILE not in sizes:
+        output.print_note(
+            f"there is no {CARD_FILE}: what it was trained on is unknown, and it is taken to plan one round"
+        )

@@ -543,6 +543,26 @@ async def test_invariant_4_no_write_is_repeated_wherever_the_process_dies(idempo
         assert len(set(numbers)) == len(numbers)
 
 
+async def test_an_answer_that_does_not_fit_the_schema_is_asked_for_again_and_no_call_is_repeated() -> None:
+    look = tool_member("look_up")
+
+    def answer(request: Request) -> Reply:
+        if not request.exchanges:
+            return wants(call())
+        return Reply('{"dollars": 42}' if request.remarks else "It costs 42 dollars.")
+
+    schema: Mapping[str, Json] = {"type": "object", "required": ["dollars"]}
+    task = replace(TASK, answer_schema=schema)
+    run = await perform(agent(Answers(answer), [(LOOK, look)]), task)
+    assert run.answer == '{"dollars": 42}'
+    assert len(seen_by(look)) == 1
+    assert [each.started.reason for each in run.attempts if not each.started.call] == [
+        AttemptReason.FIRST,
+        AttemptReason.TOOLS,
+        AttemptReason.REDO,
+    ]
+
+
 async def test_a_rollback_undoes_what_an_agent_has_written_with_its_tools() -> None:
     recorder, refund = MemoryRecorder(), tool_member("refund", "refunded")
     pay = replace(tool_member("pay", "paid"), undo=refund)

@@ -1,12 +1,16 @@
 """Agents from a configuration: their cards, their tools, and the loop against a chat endpoint over HTTP."""
 
 import json
+import sys
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from paths import SUPPORT
 
+from shikisha.cli.doctor import doctor
+from shikisha.cli.options import SharedOptions
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.config.container import Container, load_config
 from shikisha.core.errors import ConfigError
@@ -191,3 +195,57 @@ def test_an_agent_that_cannot_be_is_refused(tmp_path: Path, table: str, message:
     more = f'\n[workers.run_code]\nkind = "python"\n[workers.a]\nkind = "agent"\n{table}\n'
     with pytest.raises(ConfigError, match=message):
         configured(tmp_path, more=more).pool(["a"])
+
+
+async def test_a_tool_of_an_mcp_server_is_described_by_its_server_and_called(tmp_path: Path) -> None:
+    more = f"""
+[workers.add]
+kind = "mcp"
+tool = "add"
+command = {sys.executable!r}
+args = [{str(SUPPORT / "mcp_tools.py")!r}]
+effect = "read"
+[workers.adder]
+kind = "agent"
+endpoint = "cheap"
+tools = ["add"]
+"""
+
+    def script(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        if asked.tool_results:
+            return ScriptedAnswer(text=f"so {asked.tool_results[0]}")
+        return ScriptedAnswer(calls=(ScriptedToolCall(name="add", arguments={"a": 6, "b": 7}),))
+
+    async with chat_server(script) as url:
+        container = configured(tmp_path, url, more=more)
+        async with aclosing(container):
+            pool = container.pool(["adder"])
+            run = await Engine(MemoryRecorder()).run(Task("Add."), pool, ScriptedConductor([plan_of((0, ()))]))
+            assert run.answer == "so 13"
+            assert pool[0].agent is not None
+            (tool,) = await pool[0].agent.sources[0].search("", 1)
+    assert tool.schema["required"] == ["a", "b"]
+    assert tool.description.startswith("Adds two numbers.")
+
+
+def test_the_doctor_names_the_tools_that_may_write_without_a_yes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = """
+[workers.pay]
+kind = "http"
+url = "http://127.0.0.1:1/pay"
+[workers.asks]
+kind = "http"
+url = "http://127.0.0.1:1/asks"
+approval = "writes"
+[workers.buyer]
+kind = "agent"
+endpoint = "cheap"
+tools = ["pay", "asks", "run.code"]
+"""
+    configured(tmp_path, more=more)
+    doctor(SharedOptions(config=tmp_path / "shikisha.toml"))
+    shown = capsys.readouterr().out
+    assert "note  agent buyer: may call pay (unknown) without approval; set effect or approval of each" in shown
+    assert "agent clerk: may" not in shown

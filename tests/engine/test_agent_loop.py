@@ -412,6 +412,22 @@ async def test_results_bear_their_labels_and_tools_are_withheld_from_who_may_not
     assert [each.name for each in load_offer(offer.tools)] == ["pay"]
 
 
+async def test_a_tool_whose_schema_cannot_be_used_is_withheld_and_the_others_are_offered() -> None:
+    bomb = Tool("bomb", schema={"$defs": {}, "type": "object", "properties": {"a": {"$ref": "#/nowhere"}}})
+    array = Tool("array", schema={"type": "array"})
+    look = tool_member("look_up")
+    tools = [(bomb, tool_member("bomb")), (array, tool_member("array")), (LOOK, look)]
+    model = says(wants(call("bomb", "{}"), call(id="b")), "done")
+    run = await perform(agent(model, tools))
+    assert run.answer == "done"
+    (offer,) = events(run, ToolsOffered)
+    assert isinstance(offer, ToolsOffered)
+    assert [each.name for each in load_offer(offer.tools)] == ["look_up"]
+    assert list(offer.withheld) == ["bomb", "array"]
+    assert "expected an object" in offer.withheld["array"]
+    assert json.loads(told(model)[0])["error"] == "not_offered"
+
+
 async def test_old_results_are_cut_to_the_window_and_the_journal_says_so() -> None:
     look = tool_member("look_up", lambda _request: Reply("x" * 20_000))
 

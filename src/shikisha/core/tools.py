@@ -77,7 +77,7 @@ class Tool:
         described = {"description": self.description[:MAX_DESCRIPTION]} if self.description else {}
         return {
             "type": "function",
-            "function": {"name": name or self.name, **described, "parameters": self.schema},
+            "function": {"name": name or self.name, **described, "parameters": {"type": "object", **self.schema}},
         }
 
 

@@ -194,6 +194,9 @@ async def _search(turns: _AgentTurns, query: str) -> tuple[list[OfferedTool], di
             if lacking:
                 withheld[name] = f"{card.name} may not see what is labelled {', '.join(lacking)}"
                 continue
+            if problem := await turns.agent.checks.schema_problem(tool):  # endpoints refuse a whole request for it
+                withheld[name] = turns.calls.context.clean(problem)
+                continue
             shown = tool.function(name)
             found.append(OfferedTool(name, tool.name, source.name, tool.sha256, tool.effect, shown))
     return found, withheld

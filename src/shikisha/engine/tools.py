@@ -111,6 +111,16 @@ class ArgumentChecks:
             problem = f"whether they fit the tool's schema is {error}"
         return arguments if problem is None else storable_reason(problem)
 
+    async def schema_problem(self, tool: Tool) -> str | None:
+        """Return why no arguments can be checked against the tool's schema; None where they can be."""
+        if tool.schema.get("type", "object") != "object":
+            return f"its schema is of type {tool.schema['type']!r}: expected an object"[:200]
+        try:
+            await self._check(tool)
+        except ConfigError as error:
+            return storable_reason(str(error))
+        return None
+
     @staticmethod
     def parse(text: str) -> "Json":
         """Return the JSON object in this text, or what is wrong with it as a text; no text stands for no arguments."""

@@ -181,6 +181,12 @@ async def test_calls_with_one_id_or_none_are_told_apart() -> None:
     assert [json.loads(result.content)["order"] for result in exchange.results] == [0, 1, 2, 3]
 
 
+async def test_an_id_that_every_reply_uses_again_is_told_apart_too() -> None:
+    model = says(wants(call(id="x")), wants(call(id="x")), "done")
+    assert (await perform(agent(model, [(LOOK, tool_member("look_up"))]))).answer == "done"
+    assert len({each.id for exchange in model.seen[-1].exchanges for each in exchange.calls}) == 2
+
+
 async def test_reads_are_made_at_once_and_writes_in_order() -> None:
     begun: list[str] = []
     barrier = asyncio.Barrier(3)

@@ -10,7 +10,7 @@ not repeated, and the agent is told so. Deliberately absent: where tools come fr
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
@@ -40,7 +40,7 @@ from shikisha.core.messages import (
     tool_name,
 )
 from shikisha.core.task import Task
-from shikisha.core.tools import FIND_TOOLS, OfferedTool, Tool, dump_offer, load_offer, refusal_content
+from shikisha.core.tools import FIND_TOOLS, OfferedTool, Tool, ToolEffect, dump_offer, load_offer, refusal_content
 from shikisha.core.visibility import adapt_request, check_clearance, missing_clearances
 from shikisha.engine.agent_window import AgentWindow, HeldText
 from shikisha.engine.attempt import CallPurpose, call_with_retries
@@ -293,7 +293,7 @@ async def _perform_calls(turns: _AgentTurns, number: int, reply: Reply) -> ToolE
     Calls that only read are made at once; those that may write one after another, in the order of the reply. The
     client's are asked for when all others are done.
     """
-    wanted = _unique_calls(reply.calls, number)
+    wanted = _unique_calls(reply.calls, number, turns.places)
     places = {call.id: f"{number}.{index}" for index, call in enumerate(wanted)}
     turns.places.update(places)
     client = {tool_name(tool) for tool in turns.request.wishes.tools}
@@ -343,12 +343,12 @@ async def _side_by_side(jobs: Sequence[Callable[[], Coroutine[object, object, No
 
 def _may_write(turns: _AgentTurns, call: ToolCall) -> bool:
     offered = turns.known.get(call.name)
-    return offered is not None and offered.effect != "read"
+    return offered is not None and offered.effect is not ToolEffect.READ
 
 
-def _unique_calls(calls: Sequence[ToolCall], number: int) -> tuple[ToolCall, ...]:
-    """Return the calls with ids that differ: some endpoints give one id to all, or none."""
-    seen: set[str] = set()
+def _unique_calls(calls: Sequence[ToolCall], number: int, taken: Collection[str]) -> tuple[ToolCall, ...]:
+    """Return the calls with ids that no call of the step has: some endpoints give one id to all, or none."""
+    seen = set(taken)
     unique = []
     for index, call in enumerate(calls):
         name = call.id if call.id and call.id not in seen else f"call_{number}_{index}"

@@ -298,6 +298,7 @@ _CAP_STATUSES: Mapping[str, int] = {
     "rounds": 429,
     "steps": 429,
     "depth": 429,
+    "tool_calls": 429,
 }
 _FAULT_STATUSES: Mapping[FaultKind, tuple[int, str]] = {
     FaultKind.NOT_CLEARED: (403, "not_cleared"),

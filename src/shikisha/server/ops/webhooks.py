@@ -41,7 +41,7 @@ _MAX_ATTEMPTS = 6
 _MAX_DELAY = 120.0  # seconds between two attempts
 _RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _SECRET_PREFIX = "whsec_"
-_RUN_CAPS = frozenset({"steps", "rounds", "depth", "seconds"})  # caps that are no budget of anybody's
+_RUN_CAPS = frozenset({"steps", "rounds", "depth", "seconds", "tool_calls"})  # caps that are no budget of anybody's
 
 
 @dataclass(frozen=True, slots=True)

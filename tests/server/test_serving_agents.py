@@ -4,15 +4,18 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
 from openai import AsyncOpenAI
+from rich.console import Console
 from serving import At, served
 from telemetry_seen import Seen, said
 from test_agent_loop import LOOK, PAY, agent, call, says, tool_member, wants
 
+from shikisha.cli.progress import RunTreeView, run_tree
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.call import Card, Reply
 from shikisha.core.events import AttemptFinished, AttemptStarted, ToolRefused
@@ -129,6 +132,10 @@ async def test_the_page_and_a_review_show_and_hide_the_loop() -> None:
     (step,) = view.rounds[0].steps
     assert [str(each.what) for each in step.story.tools] == ["offered", "refused"]
     assert [each.story.arguments for each in step.calls] == ["", '{"order": 7}', ""]
+    tree = Console(file=StringIO(), width=120)
+    tree.print(run_tree(RunTreeView({run: view.run}), run))
+    assert "0 clerk" in cast("StringIO", tree.file).getvalue()
+    assert "1 call of tools" in cast("StringIO", tree.file).getvalue()
     hidden = [withhold_texts(event) for event in events]
     assert [each.arguments for each in hidden if isinstance(each, AttemptStarted)] == ["", WITHHELD_TEXT, ""]
     assert [each.arguments for each in hidden if isinstance(each, ToolRefused)] == [WITHHELD_TEXT]

@@ -21,6 +21,7 @@ from shikisha.core.events import (
     AttemptFailed,
     AttemptReason,
     AttemptStarted,
+    CallRole,
     CheckDecided,
     CheckStatus,
     Event,
@@ -32,6 +33,7 @@ from shikisha.core.events import (
     RunStarted,
     RunStatus,
     StepFinished,
+    ToolRefused,
 )
 from shikisha.core.plan import Step
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
@@ -203,6 +205,12 @@ class LineProgress:
                 record = run.round(event.round)
                 if record.plan is not None:
                     yield step_line(record.plan.steps[event.step], record.step(event.step), run).plain
+            case AttemptStarted(role=CallRole.TOOL):
+                yield f"  {event.tool or event.worker} is called: {one_line(event.arguments, 100)}"
+            case ToolRefused():
+                yield f"  {event.tool} is not called: {event.fault}: {one_line(event.message, 200)}"
+            case AttemptStarted(reason=AttemptReason.TOOLS) if run.round(event.round).step(event.step).tools:
+                return  # an agent goes on
             case AttemptStarted() if event.reason is not AttemptReason.FIRST:
                 yield f"  {event.reason}: {event.worker}"
             case AttemptFailed():
@@ -299,12 +307,14 @@ def step_line(step: Step, record: StepRecord, run: Run, now: float | None = None
 
     sign, state = _step_state(step, record, run.status)
     planned = run.started.pool[step.worker]
-    worker = record.attempts[-1].started.worker if record.attempts else planned
+    own = [attempt for attempt in record.attempts if not attempt.started.call]  # and not an agent's tools
+    worker = own[-1].started.worker if own else planned
     who = planned if worker == planned else f"{worker} for {planned}"
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{sign} ", _SIGN_STYLES[sign])
     line.append(f"{record.index} {one_line(who, 40)}", "bold")
     facts = [state, *_step_figures(record, now)]
+    facts += [f"{record.tool_calls} call{'s' * (record.tool_calls > 1)} of tools"] if record.tool_calls else []
     line.append(" · " + " · ".join(fact for fact in facts if fact) if any(facts) else "")
     line.append(f" · {one_line(step.subtask)}", "dim")
     return line

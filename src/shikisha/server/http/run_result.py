@@ -375,7 +375,8 @@ def _truncated_text(run: Run) -> str | None:
     """Return what the last step's worker said before it ran into its limit."""
     plan = run.rounds[-1].plan if run.rounds else None
     last = run.rounds[-1].steps.get(len(plan) - 1) if plan else None
-    ended = last.attempts[-1].outcome if last and last.attempts else None
+    own = [attempt for attempt in last.attempts if not attempt.started.call] if last else []
+    ended = own[-1].outcome if own else None
     return ended.partial if isinstance(ended, AttemptFailed) and ended.fault is FaultKind.TRUNCATED else None
 
 

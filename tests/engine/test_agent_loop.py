@@ -466,6 +466,25 @@ async def test_text_beside_calls_is_not_heard_as_the_answer() -> None:
     assert "".join(heard) == run.answer == "It costs 42."
 
 
+async def test_what_a_broken_attempt_said_is_not_heard_twice() -> None:
+    broken: list[int] = []
+
+    def speaks(request: Request) -> Reply | WorkerError:
+        assert request.on_text is not None
+        request.on_text("It costs ")
+        if not broken:
+            broken.append(1)
+            return WorkerError(FaultKind.RESET, "the connection broke", partial="It costs ")
+        request.on_text("42.")
+        return Reply("It costs 42.")
+
+    heard: list[str] = []
+    made = Engine(MemoryRecorder(), retry=AT_ONCE, on_text=lambda _round, _step, piece: heard.append(piece))
+    clerk = agent(Answers(speaks), [(LOOK, tool_member("look_up"))])
+    run = await made.run(TASK, Pool([clerk]), ScriptedConductor([ONE]))
+    assert "".join(heard) == run.answer == "It costs 42."
+
+
 async def test_the_tools_of_the_client_and_of_the_pool_are_called_in_one_reply() -> None:
     theirs: Mapping[str, Json] = {"type": "function", "function": {"name": "weather"}}
     recorder, look = MemoryRecorder(), tool_member("look_up")

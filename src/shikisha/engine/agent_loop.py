@@ -120,7 +120,7 @@ async def _take_turns(turns: _AgentTurns, why: CallPurpose) -> Reply:
     for turn in range(turns.agent.turns):
         closing = turns.spent or turn == turns.agent.turns - 1
         request = _turn_request(turns, closing=closing)
-        heard = HeldText(request.on_text, held=not closing) if request.on_text else None
+        heard = HeldText(request.on_text, lambda: calls.last, held=not closing) if request.on_text else None
         if heard is not None:
             request = replace(request, on_text=heard.hear)
         reply = await call_with_retries(calls, turns.member, request, why)

@@ -28,10 +28,15 @@ _LEAST_TOKENS_PER_BYTE = 1 / 8
 
 @dataclass(slots=True)
 class HeldText:
-    """A listener that holds what an agent says until it is clear that it is the answer."""
+    """A listener that holds what an agent says until it is clear that it is the answer.
+
+    `attempt` returns the number of the attempt that is being made: what an earlier one said is dropped.
+    """
 
     say: Callable[[str], None]
+    attempt: Callable[[], int]
     held: bool = True
+    _number: int = -1
     _pieces: list[str] = field(default_factory=list)
     _count: int = 0
 
@@ -40,6 +45,8 @@ class HeldText:
         if not self.held:
             self.say(piece)
             return
+        if self._number != (number := self.attempt()):
+            self._number, self._pieces, self._count = number, [], 0
         self._pieces.append(piece)
         self._count += len(piece)
         if self._count > HELD_CHARACTERS:

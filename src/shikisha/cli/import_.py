@@ -11,6 +11,7 @@ from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import JsonOption, command
 from shikisha.config.litellm import import_models, load_yaml
+from shikisha.core.errors import ConfigError
 from shikisha.outcomes.importers import source_files
 from shikisha.outcomes.importers.importer_registry import SOURCE_KINDS, import_outcomes
 from shikisha.outcomes.log_writer import LogSummary
@@ -19,7 +20,8 @@ KindName = Annotated[
     str,
     typer.Argument(
         metavar="KIND",
-        help="journal, litellm, llmrouter, mmlu-pro, otel, routellm, routerbench, zeroeval; or table, your own rows.",
+        help="journal, litellm, llmrouter, mmlu-pro, openinference, otel, routellm, routerbench, zeroeval; "
+        "or table, your own rows.",
     ),
 ]
 Sources = Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Files or folders; for journals also URLs.")]
@@ -33,6 +35,36 @@ Score = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
+class ImportReadOptions:
+    """Under which names things are found in the source."""
+
+    score: Score = None
+    domain: Annotated[
+        str | None,
+        typer.Option("--domain", metavar="FIELD", help="The field with the type of task, such as request_tags."),
+    ] = None
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", metavar="WHAT=NAME", help="table: a column by what it holds; may be repeated."),
+    ] = None
+    answers: Annotated[
+        str | None,
+        typer.Option("--answers", metavar="KIND", help="Find answers in responses: choice, number, text or math."),
+    ] = None
+
+    def sources(self, names: list[str]) -> source_files.Sources:
+        """Return what to import."""
+        pairs = [text.partition("=") for text in self.column or ()]
+        for what, equals, name in pairs:
+            if not (what and equals and name):
+                raise ConfigError(
+                    f"--column: expected WHAT=NAME, such as prompt=Question, not {what + equals + name!r}"
+                )
+        columns = {what: name for what, _, name in pairs}
+        return source_files.Sources(names, self.score, self.domain, columns, self.answers)
+
+
+@dataclass(frozen=True, slots=True)
 class ImportOutputOptions:
     """Where and how the log is written."""
 
@@ -42,22 +74,25 @@ class ImportOutputOptions:
 
 
 def outcomes(
-    kind: KindName, sources: Sources, writing: ImportOutputOptions, score: Score = None, json: JsonOption = False
+    kind: KindName,
+    sources: Sources,
+    reading: ImportReadOptions,
+    writing: ImportOutputOptions,
+    json: JsonOption = False,
 ) -> ExitCode:
     """Convert recorded answers into an outcome log.
 
     Reads the results of benchmarks, logs of proxies and traces, or journals. What was merged or left out is counted on
     stderr.
     """
-    given = source_files.Sources(sources, score)
-    written = import_outcomes(kind, given, writing.to, as_lines=writing.jsonl, replace=writing.force)
+    written = import_outcomes(kind, reading.sources(sources), writing.to, as_lines=writing.jsonl, replace=writing.force)
     if json:
         output.print_json({"written": str(writing.to), **_import_json(written)})
         return ExitCode.OK
     for note in _import_notes(written):
         output.print_note(note)
     if not written.graded:
-        output.print_note(_next_steps(kind, score))
+        output.print_note(_next_steps(kind, reading.score))
     output.print_answer(
         f"{writing.to}: {_plural(written.outcomes, 'outcome')} ({written.graded:,} graded) of "
         f"{_plural(written.workers, 'worker')} on {_plural(written.tasks, 'task')}, "
@@ -69,7 +104,8 @@ def outcomes(
 def _next_steps(kind: str, score: str | None) -> str:
     """Return what to do with a log in which no answer is graded."""
     named = SOURCE_KINDS[kind].scores
-    again = f"import it again with --score NAME ({named})" if named and score is None else "grade the answers"
+    again = f"import it again with --score NAME ({named})" if named and score is None else ""
+    again += f"{', or ' * bool(again)}grade the answers (`shikisha grade LOG --out GRADED`)"
     if kind == "journal":
         again = "grade runs (`shikisha feedback RUN SCORE`, or a taskset's graders in `shikisha eval`)"
     return f"next: no outcome has a score, so `learn` and `eval --log` have nothing to compare: {again}"

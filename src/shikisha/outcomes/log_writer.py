@@ -118,9 +118,18 @@ class LogSummary:
 
 
 class LogBuilder:
-    """Gathers a log in memory; `prefix` begins the ids of tasks whose source has none."""
+    """Gathers a log in memory; `prefix` begins the ids of tasks whose source has none.
 
-    def __init__(self, prefix: str, repeats: RepeatPolicy = RepeatPolicy.REFUSED) -> None:
+    `reading` is a kind of answer and what finds one in a response that nobody has read.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        repeats: RepeatPolicy = RepeatPolicy.REFUSED,
+        reading: tuple[str, Callable[[str], str | None]] | None = None,
+    ) -> None:
+        self._reading = reading
         self._left: Counter[str] = Counter()
         self._remarks: Counter[str] = Counter()
         self._prefix = prefix
@@ -138,6 +147,8 @@ class LogBuilder:
         ConfigError when it contradicts what was added before, or cannot be stored.
         """
         _check_storable(asked, samples[0].where)
+        if self._reading is not None:
+            asked, samples = _read_answers(asked, samples, *self._reading)
         samples = tuple(self._storable(sample) for sample in samples)
         kept = self._answers.setdefault((self._place(asked), samples[0].worker), [])
         if kept and self._repeats is RepeatPolicy.REFUSED:
@@ -148,6 +159,11 @@ class LogBuilder:
             better = any(_rank(one) >= _rank(sample) for one in kept)
             # Only the best sample's texts are written, so the others' are not held in memory.
             kept.append(replace(sample, answer=None, response=None) if better else sample)
+
+    @property
+    def typed(self) -> bool:
+        """Whether any task has a type."""
+        return any(asked.task.domain for asked in self._tasks.values())
 
     def add_run(self, asked: LoggedTask, run: RunOutcome) -> None:
         """Take a run as a whole; the log has its task's id where some worker's outcome at the task is in it."""
@@ -255,6 +271,17 @@ class LogBuilder:
             left=dict(self._left),
             remarks=dict(self._remarks),
         )
+
+
+def _read_answers(
+    asked: LoggedTask, samples: tuple[LoggedAnswer, ...], kind: str, extract: Callable[[str], str | None]
+) -> tuple[LoggedTask, tuple[LoggedAnswer, ...]]:
+    """Return the task with this kind of answer, and the samples with the answers found in their responses."""
+    gold = asked.gold if asked.gold.kind else replace(asked.gold, kind=kind)
+    read = tuple(
+        replace(one, answer=extract(one.response)) if one.answer is None and one.response else one for one in samples
+    )
+    return replace(asked, gold=gold), read
 
 
 def check_folder_empty(folder: Path) -> None:

@@ -1,9 +1,10 @@
 """A table of your own: a row an answer, as CSV, TSV, JSON, JSON Lines or parquet.
 
-Columns are found by the names that people give them: the prompt and the worker are needed, and of score, answer,
-response, right answer, id, domain, tokens, cost and seconds whatever there is. Invariants: a missing column is an error
-that says which names it may have and which are there; a column that is not taken is named. Deliberately absent: tables
-with a column a model (see `routellm` and `routerbench`), and grading: `score` is taken as it stands, in [0, 1].
+Columns are found by the names that people give them, or by those that --column gives: the prompt and the worker are
+needed, and of score, answer, response, right answer, id, domain, tokens, cost and seconds whatever there is.
+Invariants: a missing column is an error that says which names it may have and which are there; a column that is not
+taken is named. Deliberately absent: tables with a column a model (see `routellm` and `routerbench`), exchange rates,
+and grading: `score` is taken as it stands, in [0, 1].
 """
 
 from collections.abc import Mapping
@@ -27,36 +28,41 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "output_tokens": ("output_tokens", "completion_tokens"),
     "dollars": ("cost_usd", "dollars", "cost", "spend", "price"),
     "seconds": ("latency_s", "seconds", "latency", "duration"),
+    "currency": ("currency", "cost_currency"),
 }
+_DOLLARS = ("", "USD", "$", "US$", "DOLLARS")
 _NEEDED = ("prompt", "worker")
 
 
 def import_table(given: Sources, log: LogBuilder) -> None:
     """Read tables."""
     for row in given.rows(*CSV_ENDINGS, ".json", ".parquet", *JSON_LINES_ENDINGS):
-        _take(row, _columns(row, given.score, log), log)
+        _take(row, _columns(row, given, log), given, log)
 
 
-def _columns(row: SourceRow, score: str | None, log: LogBuilder) -> Mapping[str, str]:
+def _columns(row: SourceRow, given: Sources, log: LogBuilder) -> Mapping[str, str]:
     """Return under which name each thing is in a row; ConfigError names what is missing, and what is there."""
     there = {name.strip().casefold().replace(" ", "_"): name for name in row.values}
     found = {what: there[name] for what, names in _NAMES.items() for name in reversed(names) if name in there}
-    if score is not None:
-        if score not in row.values:
-            raise row.error_at(score, f"expected this column (--score); there are {', '.join(row.values)}")
-        found["score"] = score
+    named = {**given.columns, **({"score": given.score} if given.score else {})}
+    for what, name in named.items():
+        if what not in _NAMES:
+            raise ConfigError(f"--column {what}={name}: expected one of {', '.join(_NAMES)} before the `=`")
+        if name not in row.values:
+            raise row.error_at(name, f"expected this column (for the {what}); there are {', '.join(row.values)}")
+        found[what] = name
     for what in _NEEDED:
         if what not in found:
             raise ConfigError(
                 f"{row.where}: expected a column for the {what} ({', '.join(_NAMES[what])}); "
-                f"there are {', '.join(row.values)}"
+                f"there are {', '.join(row.values)}; name yours with --column {what}=NAME"
             )
     for name in set(row.values) - set(found.values()):
         log.remark(f"column not taken over: {name}")
     return found
 
 
-def _take(row: SourceRow, columns: Mapping[str, str], log: LogBuilder) -> None:
+def _take(row: SourceRow, columns: Mapping[str, str], given: Sources, log: LogBuilder) -> None:
     def text(what: str) -> str | None:
         value = row.get(columns[what]) if what in columns else None
         return None if value is None else str(value)
@@ -67,9 +73,17 @@ def _take(row: SourceRow, columns: Mapping[str, str], log: LogBuilder) -> None:
     def whole(what: str) -> int | None:
         return row.integer(columns[what]) if what in columns else None
 
+    currency = text("currency")
+    if currency is not None and currency.strip().upper() not in _DOLLARS and number("dollars"):
+        raise row.error_at(
+            columns["currency"],
+            f"expected costs in US dollars, found {currency[:20]!r}: convert the column {columns['dollars']}",
+        )
     prompt = row.text(columns["prompt"])
     asked = row.logged_task(
-        prompt, ReferenceAnswer(text("gold"), text("kind")), (text("id") or "", text("domain") or "")
+        prompt,
+        ReferenceAnswer(text("gold"), text("kind")),
+        (text("id") or "", given.domain_of(row) or text("domain") or ""),
     )
     answered = LoggedAnswer(
         row.label(columns["worker"]),

@@ -6,14 +6,17 @@ of this package and one line in `SOURCE_KINDS`.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.outcomes.importers.answer_table import import_table
 from shikisha.outcomes.importers.benchmark_results import import_mmlu_pro, import_zeroeval
 from shikisha.outcomes.importers.journal_runs import import_journals
 from shikisha.outcomes.importers.litellm_spend import import_litellm
+from shikisha.outcomes.importers.openinference import import_openinference
 from shikisha.outcomes.importers.otel import import_otel
 from shikisha.outcomes.importers.router_benchmarks import import_llmrouter, import_routellm, import_routerbench
 from shikisha.outcomes.importers.source_files import Sources
@@ -23,22 +26,27 @@ _MERGED = RepeatPolicy.MERGED
 
 
 class SourceKind(NamedTuple):
-    """A kind of source: its importer, what a second answer of one worker to one task is, and what --score names."""
+    """A kind of source: its importer, what a second answer of one worker to one task is, and what --score names.
+
+    `typed`: --domain names where types of tasks are found.
+    """
 
     read: Callable[[Sources, LogBuilder], None]
     repeats: RepeatPolicy = RepeatPolicy.REFUSED
     scores: str = ""
+    typed: bool = False
 
 
 SOURCE_KINDS: Mapping[str, SourceKind] = {
     "journal": SourceKind(import_journals, _MERGED),
-    "litellm": SourceKind(import_litellm, _MERGED, "the field that holds the score"),
+    "litellm": SourceKind(import_litellm, _MERGED, "the field that holds the score", typed=True),
     "llmrouter": SourceKind(import_llmrouter, _MERGED),
     "mmlu-pro": SourceKind(import_mmlu_pro),
-    "otel": SourceKind(import_otel, _MERGED, "the evaluation to take the score from"),
+    "openinference": SourceKind(import_openinference, _MERGED, "the evaluation or column with the score", typed=True),
+    "otel": SourceKind(import_otel, _MERGED, "the evaluation to take the score from", typed=True),
     "routellm": SourceKind(import_routellm, _MERGED),
     "routerbench": SourceKind(import_routerbench),
-    "table": SourceKind(import_table, _MERGED, "the column that holds the score"),
+    "table": SourceKind(import_table, _MERGED, "the column that holds the score", typed=True),
     "zeroeval": SourceKind(import_zeroeval),
 }
 
@@ -55,8 +63,19 @@ def import_outcomes(
     source = SOURCE_KINDS[kind]
     if given.score is not None and not source.scores:
         raise ConfigError(f"{kind}: expected no name for scores: this source has one kind of score")
+    if given.domain is not None and not source.typed:
+        raise ConfigError(f"{kind}: expected no --domain: this source has types of its own, or none")
+    if given.columns and kind != "table":
+        raise ConfigError(f"{kind}: expected no --column: only a table's columns have names of your own")
+    if given.form is not None and given.form not in set(AnswerForm):
+        raise UnknownName("kind of answer", given.form, [str(form) for form in AnswerForm])
     if not replace:
         check_folder_empty(folder)
-    log = LogBuilder(kind, source.repeats)
+    reading = None if given.form is None else (given.form, partial(canonicalize, form=AnswerForm(given.form)))
+    log = LogBuilder(kind, source.repeats, reading)
     source.read(given, log)
+    if given.domain is not None and not log.typed:
+        raise ConfigError(
+            f"{', '.join(given.names)}: expected types of tasks under {given.domain!r} (--domain): no row has one there"
+        )
     return log.write(folder, as_lines=as_lines)

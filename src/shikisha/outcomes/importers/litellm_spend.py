@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from shikisha.core.errors import ConfigError
 from shikisha.outcomes.importers import chat_text
-from shikisha.outcomes.importers.source_files import CSV_ENDINGS, JSON_LINES_ENDINGS, SourceRow, Sources
+from shikisha.outcomes.importers.source_files import CSV_ENDINGS, JSON_LINES_ENDINGS, SourceRow, Sources, value_at
 from shikisha.outcomes.log_reader import ReferenceAnswer
 from shikisha.outcomes.log_writer import LogBuilder, LoggedAnswer
 
@@ -40,7 +40,7 @@ def import_litellm(given: Sources, log: LogBuilder) -> None:
         named, looked = named or score is not None, looked + 1
         if given.score is not None and not named:
             seen |= dict.fromkeys(_fields_near(row, given.score))
-        _take_call(row, score, log)
+        _take_call(row, score, given.domain_of(row), log)
     if not named:
         places = ", ".join(list(seen)[:_SHOWN]) or "nothing"
         raise ConfigError(
@@ -49,7 +49,7 @@ def import_litellm(given: Sources, log: LogBuilder) -> None:
         )
 
 
-def _take_call(row: SourceRow, score: float | None, log: LogBuilder) -> None:
+def _take_call(row: SourceRow, score: float | None, domain: str, log: LogBuilder) -> None:
     call = row.maybe_text("call_type")
     worker = row.maybe_text("model_group") or row.maybe_text("model") or ""
     spent, seconds = row.number("spend"), _seconds(row)
@@ -78,7 +78,7 @@ def _take_call(row: SourceRow, score: float | None, log: LogBuilder) -> None:
             dollars=spent,
             seconds=seconds,
         )
-        log.add(row.logged_task(prompt, ReferenceAnswer(None, None), field="messages"), answered)
+        log.add(row.logged_task(prompt, ReferenceAnswer(None, None), ("", domain), "messages"), answered)
 
 
 def _prompt(row: SourceRow) -> str | None:
@@ -108,11 +108,7 @@ def _fields_near(row: SourceRow, place: str) -> Iterator[str]:
 
 def _score(row: SourceRow, place: str) -> float | None:
     """Return the score at a place like `metadata.feedback`; a place that a row lacks has none."""
-    value: object = row.values
-    for name in (place,) if place in row.values else place.split("."):
-        value = chat_text.parse_json_text(value)
-        value = value.get(name) if isinstance(value, dict) else None
-    return SourceRow(row.where, {place: value}).score(place)
+    return SourceRow(row.where, {place: value_at(row, place)}).score(place)
 
 
 def _seconds(row: SourceRow) -> float | None:

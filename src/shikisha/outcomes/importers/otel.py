@@ -194,13 +194,13 @@ def import_otel(given: Sources, log: LogBuilder) -> None:
     scores = _EvaluationScores(given.score)
     for document in given.rows(*_SUFFIXES):
         for span in read_spans(document):
-            _take_span(span, apart, scores, log)
+            _take_span(span, apart, scores, log, given.domain_of(span.values))
     scores.check(", ".join(given.names))
     for _ in range(apart.evaluations_left()):
         log.skip("evaluations of something else than a model call")
 
 
-def _take_span(span: OTLPSpan, apart: "_LogRecords", scores: "_EvaluationScores", log: LogBuilder) -> None:
+def _take_span(span: OTLPSpan, apart: "_LogRecords", scores: "_EvaluationScores", log: LogBuilder, domain: str) -> None:
     values = span.values
     worker = values.maybe_text("gen_ai.request.model", "gen_ai.response.model")
     if worker is None or values.get("gen_ai.operation.name") not in _MODEL_OPERATIONS:
@@ -221,7 +221,7 @@ def _take_span(span: OTLPSpan, apart: "_LogRecords", scores: "_EvaluationScores"
         dollars=values.number("gen_ai.usage.cost"),
         seconds=span.seconds,
     )
-    log.add(span.row.logged_task(asked, ReferenceAnswer(None, None), field="gen_ai.input.messages"), answered)
+    log.add(span.row.logged_task(asked, ReferenceAnswer(None, None), ("", domain), "gen_ai.input.messages"), answered)
 
 
 class _LogRecords:

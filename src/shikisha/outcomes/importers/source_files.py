@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from math import isfinite, isnan
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import IO, TextIO
 
 from shikisha.core.errors import ConfigError, MissingExtra, TaskError
 from shikisha.core.task import Task
+from shikisha.outcomes.importers import chat_text
 from shikisha.outcomes.log_reader import ReferenceAnswer
 from shikisha.outcomes.log_writer import LoggedTask
 
@@ -161,10 +162,21 @@ and import that file."""
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What to import: files, folders or URLs as the user named them, and the name under which scores are found."""
+    """What to import: files, folders or URLs as the user named them.
+
+    `score` and `domain` are the names under which scores and types of tasks are found (a place inside a column's JSON
+    as in `metadata.team`), `columns` those of a table by what they hold, `form` how answers are read in responses.
+    """
 
     names: Sequence[str]
     score: str | None = None
+    domain: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    form: str | None = None
+
+    def domain_of(self, row: SourceRow) -> str:
+        """Return the type of a row's task: what stands where `domain` says; empty where nothing does."""
+        return "" if self.domain is None else _label(value_at(row, self.domain))
 
     def files(self, *suffixes: str) -> Iterator[Path]:
         """Yield the files that end like this, those of a folder in order of their names."""
@@ -338,6 +350,30 @@ def _from_parquet(file: Path) -> Iterator[SourceRow]:
 
 def _none_if_nan(value: object) -> object:
     return None if isinstance(value, float) and isnan(value) else value
+
+
+# LiteLLM's proxy adds such a tag to every call.
+_CLIENT_TAG = "user-agent:"
+
+
+def value_at(row: SourceRow, place: str) -> object:
+    """Return what stands at a place like `metadata.feedback`; None where a row has nothing there."""
+    value: object = row.values
+    for name in (place,) if place in row.values else place.split("."):
+        value = chat_text.parse_json_text(value)
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _label(value: object) -> str:
+    """Return a value as the name of a type of task; of several tags, all of them but those that name a client."""
+    value = chat_text.parse_json_text(value)
+    if isinstance(value, str) and value.startswith("{") and value.endswith("}"):
+        value = value[1:-1].replace('"', "").split(",")  # an array as PostgreSQL writes it into CSV
+    if isinstance(value, list | tuple):
+        tags = (str(tag).strip() for tag in value)
+        return ", ".join(tag for tag in tags if tag and not tag.casefold().startswith(_CLIENT_TAG))
+    return "" if value is None else str(value).strip()
 
 
 def format_options(question: str, options: Iterable[str]) -> str:

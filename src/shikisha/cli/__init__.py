@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "demo": ("demo", "demo", "Compare conductors on simulated workers."),
     "eval": ("eval", "evaluate", "Evaluate conductors on a taskset or an outcome log."),
     "compare": ("compare", "compare", "Compare two evaluations task by task."),
+    "grade": ("grade", "grade", "Grade the answers of an outcome log."),
     "learn": ("learn", "learn", "Learn a routing policy from outcomes."),
     "train": ("train", "train", "Train a conductor by reinforcement learning."),
     "train-page": ("train_page", "train_page", "Show the progress of a training, and write it as a web page."),

@@ -1,5 +1,6 @@
 """Unknown is unknown: answers that nobody graded, costs that nobody recorded, gains that are too small to tell."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from typer.testing import CliRunner
 
 from shikisha.cli import app
 from shikisha.core.errors import ConfigError
+from shikisha.outcomes.log_reader import OutcomeLog
+from shikisha.routing.fit.log_quality import find_cost_oddities
 from shikisha.routing.fit.missing_grades import complete_grades
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, complete_costs
 from shikisha.routing.fit.policy_report import describe_best_single, describe_needs
@@ -89,3 +92,21 @@ def test_where_the_best_worker_is_free_no_dollars_are_invented() -> None:
 def test_more_outcomes_than_anybody_gathers_are_not_asked_for() -> None:
     assert describe_needs(462_938, 20_000) == "The gain is too small to tell, even with many times these outcomes."
     assert describe_needs(400, 20_000) == "About 400 more outcomes would decide, if the gain is as estimated."
+
+
+def a_log(folder: Path, dollars: list[float]) -> OutcomeLog:
+    folder.mkdir()
+    tasks = [{"task_id": f"t{number}", "domain": "", "prompt": f"{number}?"} for number in range(len(dollars))]
+    usage = {"input_tokens": 900, "output_tokens": 100, "score": 1.0, "answer": "A", "cost_kind": "recorded"}
+    rows = [{"task_id": f"t{n}", "worker": "ann", "cost_usd": cost, **usage} for n, cost in enumerate(dollars)]
+    for stem, held in (("tasks", tasks), ("outcomes", rows)):
+        (folder / f"{stem}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
+    return OutcomeLog.read(folder)
+
+
+def test_costs_in_two_units_or_in_none_are_noticed(tmp_path: Path) -> None:
+    (said,) = find_cost_oddities(a_log(tmp_path / "two", [0.002, 0.003] * 20 + [2.0, 2.5] * 10))
+    assert "the costs of ann are of two sizes, 667 times apart" in said
+    (said,) = find_cost_oddities(a_log(tmp_path / "cents", [3.0] * 30))
+    assert "ann costs $3,000 for a million tokens: is the column in dollars?" in said
+    assert find_cost_oddities(a_log(tmp_path / "fine", [0.002, 0.05, 0.01] * 10)) == ()

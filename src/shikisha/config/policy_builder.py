@@ -27,7 +27,7 @@ from shikisha.routing.fit.incumbents import (
     find_incumbents,
     refuse_unknown_propensities,
 )
-from shikisha.routing.fit.log_quality import LogKind, find_caveats, find_gaps, measure_coverage
+from shikisha.routing.fit.log_quality import LogKind, find_caveats, find_cost_oddities, find_gaps, measure_coverage
 from shikisha.routing.fit.log_replay import count_usage
 from shikisha.routing.fit.missing_grades import complete_grades
 from shikisha.routing.fit.model_selection import MIN_TASKS, LearningOptions, LogSource, assign_folds, select_policy
@@ -39,6 +39,7 @@ from shikisha.routing.fit.outcome_matrix import (
     complete_costs,
 )
 from shikisha.routing.fit.partial_logs import PartialFit, fit_partial_log
+from shikisha.routing.fit.pool_recommendation import recommend_pool
 from shikisha.routing.fit.task_clusters import assign_types, find_task_types
 from shikisha.routing.policy_data import Policy, PolicyOrigin
 
@@ -69,6 +70,7 @@ def learn_policy(order: LearnRequest, tell: ProgressCallback) -> Policy:
         tell("reading")
         log = open_log(folder, order.workers)
         notes += tuple(f"an unused column in {column}" for column in ignored_columns(folder))
+        notes += find_cost_oddities(log)
         if log.judged_share:
             notes += (f"{log.judged_share:.0%} of the scores come from a language model alone",)
         source = _OutcomeSource(name, log_hash(folder), _cost_kind(log), notes)
@@ -120,7 +122,14 @@ def _fit_policy(
     tell("counting its calls")
     heard, filled = (held.with_response_model(policy.hearing) for held in (recorded, panel))
     filled = impute_outcomes(replace(filled, texts=()), order.seed) if whole else filled
-    return replace(policy, habits=count_usage(heard, policy, filled))
+    policy = replace(policy, habits=count_usage(heard, policy, filled))
+    if not whole or order.limits or order.speed:
+        return policy
+    tell("measuring which workers to keep")
+    told_pool = recommend_pool(policy, without_new_workers(priced), order.seed)
+    if told_pool is None:
+        return policy
+    return replace(policy, about=replace(policy.about, advice=told_pool.sentence))
 
 
 def _with_task_types(panel: OutcomeMatrix, tell: ProgressCallback) -> tuple[OutcomeMatrix, tuple[str, ...]]:

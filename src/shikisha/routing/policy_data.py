@@ -171,7 +171,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class PolicyOrigin:
-    """Where a policy comes from: the log and its hash, number of tasks, date, and notes for readers."""
+    """Where a policy comes from: the log and its hash, number of tasks, date, and notes for readers.
+
+    `advice` says in one line which workers to keep, and what that saves; empty where that was not measured.
+    """
 
     log: str
     log_hash: str
@@ -181,6 +184,7 @@ class PolicyOrigin:
     seed: int = 0
     notes: tuple[str, ...] = ()
     settings: Mapping[str, float] = field(default_factory=dict)
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from enum import StrEnum
 import numpy as np
 
 from shikisha.core.errors import ConfigError
+from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.plots.number_format import percent, plural
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.exploration import ENOUGH_OUTCOMES
@@ -41,6 +42,10 @@ _SEVERAL_SHARE = 0.05
 _MIN_SCORE_GAP, _MIN_GAP_ERRORS = 0.05, 4.0
 _RARE_SHARE, _SMALL_PROPENSITY = 0.1, 0.02
 _MAX_SHARED_WORKERS = 4
+# Costs of a worker that lie so many decades apart, with this share of them on either side, are of two units.
+_COST_DECADES, _COST_SHARE, _MIN_COSTS = 2.0, 0.05, 20
+# Dollars for a million tokens that no model costs less, or more, than.
+_LEAST_RATE, _MOST_RATE = 0.001, 2_000.0
 # A sentence lists at most this many types.
 _MAX_LISTED_TYPES = 3
 
@@ -395,6 +400,33 @@ def _open_answer_caveats(matrix: OutcomeMatrix) -> Iterator[str]:
             f"the answers to {plural(tasks, 'task')} ({percent(tasks / len(matrix))}) have no canonical form: "
             "they agree only if identical, so there only checks, judges and feedback count"
         )
+
+
+def find_cost_oddities(log: OutcomeLog) -> tuple[str, ...]:
+    """Return sentences about costs that look like two units or currencies, or like none in dollars."""
+    found, rates = [], {}
+    for worker in log.workers:
+        values = [
+            one.dollars / max(1, one.usage.input_tokens + one.usage.output_tokens) if one.usage else one.dollars
+            for one in log.outcomes_of(worker)
+            if one.dollars
+        ]
+        if len(values) < _MIN_COSTS:
+            continue
+        ordered = np.sort(np.log10(values))
+        steps = np.diff(ordered)
+        place = int(steps.argmax())
+        if steps[place] >= _COST_DECADES and _COST_SHARE <= (place + 1) / len(values) <= 1 - _COST_SHARE:
+            factor = 10 ** float(steps[place])
+            found.append(
+                f"the costs of {worker} are of two sizes, {factor:,.0f} times apart: are there two units or currencies?"
+            )
+        if any(one.usage is not None for one in log.outcomes_of(worker)):
+            rates[worker] = 1e6 * 10 ** float(np.median(ordered))
+    for worker, rate in rates.items():
+        if not _LEAST_RATE <= rate <= _MOST_RATE:
+            found.append(f"{worker} costs ${rate:,.6g} for a million tokens: is the column in dollars?")
+    return tuple(found)
 
 
 def find_gaps(matrix: OutcomeMatrix) -> tuple[str, ...]:

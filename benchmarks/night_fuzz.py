@@ -354,6 +354,21 @@ def _otel() -> list[dict[str, bytes]]:
     ]
 
 
+def _openinference() -> list[dict[str, bytes]]:
+    from test_importers_named import ASKED, FLAT, SAID
+    from test_importers_usage import export, span
+
+    row = {"span_kind": "LLM", "start_time": "2026-11-01T12:00:00Z", "end_time": 1.9e18, "status_code": "OK"}
+    column = {"attributes.llm.model_name": "m", "attributes.llm.input_messages": ASKED, "eval.Right.score": 1.0}
+    nested = {"llm": {"model_name": "m", "output_messages": SAID}, "input": {"value": '{"messages": "Hi"}'}}
+    return [
+        {"a.jsonl": lines(row | {"end_time": None} | column)},
+        {"a.json": json.dumps([{"attributes": FLAT}, {"attributes": nested, "status": {"code": 2}}]).encode()},
+        {"a.parquet": _parquet([row | column])},
+        {"a.jsonl": lines(export(span(FLAT))) + b" "},
+    ]
+
+
 def _table() -> list[dict[str, bytes]]:
     row = {"prompt": "Q", "model": "m", "score": 1, "response": "four", "reference": "4", "id": "a", "cost": 0.5}
     return [{"a.csv": _csv([row])}, {"a.jsonl": lines(row, {**row, "model": "n"})}, {"a.parquet": _parquet([row])}]
@@ -367,6 +382,7 @@ importer("mmlu-pro", _mmlu_pro)
 importer("zeroeval", _zeroeval)
 importer("litellm", _litellm, "metadata.feedback.thumbs")
 importer("otel", _otel, "Correctness")
+importer("openinference", _openinference, "Right")
 
 
 @target

@@ -61,7 +61,15 @@ def test_the_page_names_every_rung_and_every_way_to_turn_the_dial(name: str) -> 
 def test_every_option_that_the_page_names_is_one() -> None:
     known = "".join(
         CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"}).stdout
-        for command in (["learn"], ["run"], ["eval"], ["feedback"], *(["policy", name] for name in SHELF))
+        for command in (
+            ["learn"],
+            ["run"],
+            ["eval"],
+            ["feedback"],
+            ["grade"],
+            ["import", "outcomes"],
+            *(["policy", name] for name in SHELF),
+        )
     )
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text()))
     assert named

@@ -4,6 +4,7 @@ Invariant: what is graded, and at what price, is said before the first call; the
 """
 
 from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +13,10 @@ import typer
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import ConfigOption, JsonOption
-from shikisha.config.container import load_config
+from shikisha.config.container import Container, load_config
 from shikisha.config.log_grading import GradingRequest, parse_settings, perform_grading, plan_grading
 from shikisha.core.errors import ConfigError
+from shikisha.outcomes.log_writer import LogSummary
 
 LogFolder = Annotated[Path, typer.Argument(metavar="LOG", help="The folder of an outcome log.")]
 GradedFolder = Annotated[Path, typer.Option("--out", "-o", help="The folder to write the graded log into.")]
@@ -60,11 +62,9 @@ def grade(
     request = GradingRequest(log, grader or "judge", parse_settings(setting or ()), judge, dollars, judge_itself)
     if price:
         request = GradingRequest(log, request.grader, request.settings, judge, float("inf"), judge_itself)
-    plan = plan_grading(load_config(config), request)
-    output.print_note(plan.describe())
-    if price:
+    written = session.run_async(lambda: _grade(load_config(config), request, to, only_price=price))
+    if written is None:
         return ExitCode.OK
-    written = session.run_async(lambda: perform_grading(plan, to, _progress(len(plan.answers))))
     if json:
         output.print_json({"written": str(to), "outcomes": written.outcomes, "graded": written.graded})
         return ExitCode.OK
@@ -72,6 +72,14 @@ def grade(
         output.print_note(f"note: {what}: {count:,}")
     output.print_answer(f"{to}: {written.graded:,} of {written.outcomes:,} outcomes have a score")
     return ExitCode.OK
+
+
+async def _grade(container: Container, request: GradingRequest, to: Path, *, only_price: bool) -> LogSummary | None:
+    """Tell what is graded at what price, then grade; None where only the price was asked for."""
+    async with aclosing(container):
+        plan = plan_grading(container, request)
+        output.print_note(plan.describe())
+        return None if only_price else await perform_grading(plan, to, _progress(len(plan.answers)))
 
 
 def _progress(total: int) -> Callable[[int], None]:

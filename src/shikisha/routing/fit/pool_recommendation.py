@@ -9,6 +9,7 @@ interval does not keep within TOLERATED_LOSS is said to be one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from shikisha.routing.fit.model_selection import (
     single_threaded_blas,
 )
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
-from shikisha.routing.fit.policy_figures import ask_shares
 from shikisha.routing.policy_data import Policy
 from shikisha.routing.state import DecisionRule
 from shikisha.routing.trade_off import OperatingMix, OperatingTarget, TargetMetric, TradeOff, hash_to_unit
@@ -44,7 +44,8 @@ _HALVES = 2
 class PoolRecommendation:
     """Workers to keep and to drop; savings as a share of the bill, and the change of accuracy with its interval.
 
-    `against` is what it is compared with, `target` the option of the policy, `saved` None where no cost is known.
+    `keep` are those that either half asks often. `against` is what it is compared with, `target` the option of the
+    policy, `saved` None where no cost is known.
     """
 
     keep: tuple[str, ...]
@@ -81,41 +82,43 @@ def recommend_pool(policy: Policy, matrix: OutcomeMatrix, seed: int = 0) -> Pool
     kept = policy.kept if policy.kept in names else TABLE
     folds = assign_folds(some.hashes, f"recommend {seed}", _HALVES)
     won, paid, single, spent = (np.zeros(len(some)) for _ in range(4))
+    shares = np.zeros(len(some.workers))
     for half in range(_HALVES):
         test = np.flatnonzero(folds == half)
         train, held_out = some.at(np.flatnonzero(folds != half)), some.at(test).for_evaluation()
         fitted = fit_candidates(train, LearningOptions(seed=seed), names)
-        mix, _ = cheapest_as_good(fitted.dials[kept])
+        mix = cheapest_as_good(fitted.dials[kept])
         heard, learned_from = (held.with_response_model(fitted.hearing) for held in (held_out, train))
-        may_ask = _asked(fitted.parts, mix, learned_from) >= MIN_ASKED
+        asked = _asked(fitted.parts, mix, learned_from)
+        shares = np.maximum(shares, asked)
+        may_ask = asked >= MIN_ASKED
         won[test], paid[test] = _play(fitted.parts, mix, heard, may_ask)
         best = train.best_worker()
         given = np.where(held_out.codes[:, best] >= 0, held_out.won[:, best], 0.0)
         single[test], spent[test] = given, held_out.paid[:, best]
     change = won - single
     low, high = difference_interval(change.tolist())
-    mix, target = cheapest_as_good(policy.rung().dial)
-    shares = ask_shares(policy, mix) or {}
-    keep = [name for name in matrix.workers if shares.get(name, 1.0) >= MIN_ASKED]
+    priced = policy.rung().dial.unit > 0 and spent.sum() > 0
+    cost = float(paid.sum() / spent.sum()) if priced else 1.0
     return PoolRecommendation(
-        tuple(sorted(keep, key=lambda name: -shares.get(name, 1.0))),
-        tuple(name for name in matrix.workers if name not in keep),
-        None if policy.rung().dial.unit <= 0 or not spent.sum() else float(1 - paid.sum() / spent.sum()),
+        tuple(matrix.workers[worker] for worker in np.argsort(-shares).tolist() if shares[worker] >= MIN_ASKED),
+        tuple(matrix.workers[worker] for worker in np.argsort(-shares).tolist() if shares[worker] < MIN_ASKED),
+        1 - cost if priced else None,
         float(change.mean()),
         low,
         high,
         len(some),
         f"{policy.best_single.name} for every task",
-        target,
+        f"?max_cost={ceil(100 * cost)}%" if priced else "its best setting",
     )
 
 
-def cheapest_as_good(trade_off: TradeOff) -> tuple[OperatingMix, str]:
-    """Return the cheapest setting that promises the best single worker's accuracy, or the best; and its option."""
+def cheapest_as_good(trade_off: TradeOff) -> OperatingMix:
+    """Return the cheapest setting that promises the best single worker's accuracy, or the best."""
     try:
-        return trade_off.at(OperatingTarget(TargetMetric.QUALITY, 1.0)), "?quality=1"
+        return trade_off.at(OperatingTarget(TargetMetric.QUALITY, 1.0))
     except ConfigError:
-        return trade_off.at(OperatingTarget(TargetMetric.BEST)), "its best setting"
+        return trade_off.at(OperatingTarget(TargetMetric.BEST))
 
 
 def _asked(rules: Sequence[DecisionRule], mix: OperatingMix, matrix: OutcomeMatrix) -> Floats:

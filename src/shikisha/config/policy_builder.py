@@ -108,17 +108,18 @@ def _fit_policy(
     if not any(rival.parted for rival in rivals):
         refuse_unknown_propensities(runs, kind, priced)
     scores: TaskScores | None = None
+    why = ""
     if whole:
         policy = _fit_full_log(order, priced, told, tell)
     else:
         fitted = _fit_partial_log(order, priced, told, tell)
-        policy, scores = fitted.policy, fitted.scores
+        policy, scores, why = fitted.policy, fitted.scores, fitted.why
     if order.rung:
         policy = replace(policy, kept=policy.rung(order.rung).name)
     if rivals:
         tell("comparing with the present conductor")
         scores = cross_validated_scores(policy, without_new_workers(priced), order.seed) if whole else scores
-        policy = compare_with_incumbents(policy, priced, scores, rivals)
+        policy = compare_with_incumbents(policy, priced, scores, rivals, why)
     tell("counting its calls")
     heard, filled = (held.with_response_model(policy.hearing) for held in (recorded, panel))
     filled = impute_outcomes(replace(filled, texts=()), order.seed) if whole else filled

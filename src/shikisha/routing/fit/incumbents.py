@@ -119,16 +119,16 @@ def refuse_unknown_propensities(runs: Sequence[RunOutcome], kind: LogKind, matri
 
 
 def compare_with_incumbents(
-    policy: Policy, matrix: OutcomeMatrix, scores: TaskScores | None, rivals: Sequence[Incumbent]
+    policy: Policy, matrix: OutcomeMatrix, scores: TaskScores | None, rivals: Sequence[Incumbent], why: str = ""
 ) -> Policy:
     """Return the policy with a baseline per incumbent; ConfigError unless it is shown to be as good as each.
 
-    `scores` None: the log cannot support the policy's side.
+    `scores` None: the log cannot support the policy's side, and `why`.
     """
     if not rivals:
         return policy
     if scores is None:
-        raise _incumbent_refusal(rivals[0], "not every worker was asked for every complete task")
+        raise _incumbent_refusal(rivals[0], why or "not every worker was asked for every complete task")
     rows, notes = [], []
     for rival in rivals:
         row, note = _compare_incumbent(rival, matrix, scores, policy.rung().dial.unit)

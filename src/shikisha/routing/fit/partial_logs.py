@@ -115,10 +115,11 @@ class _PartialLog:
 
 @dataclass(frozen=True, slots=True)
 class PartialFit:
-    """A policy, and what its most accurate setting achieves by task; None where nothing could be evaluated."""
+    """A policy, and what its most accurate setting achieves by task; None, and `why`, where nothing was evaluated."""
 
     policy: Policy
     scores: TaskScores | None = None
+    why: str = ""
 
 
 def fit_partial_log(matrix: OutcomeMatrix, seed: int = 0, about: PolicyOrigin | None = None) -> PartialFit:
@@ -132,11 +133,12 @@ def fit_partial_log(matrix: OutcomeMatrix, seed: int = 0, about: PolicyOrigin | 
     origin = about or PolicyOrigin("outcomes", "", len(matrix), seed=seed)
     origin = replace(origin, notes=(*origin.notes, *coverage.findings))
     if coverage.kind is LogKind.UNTOLD:
-        return PartialFit(_unproved_policy(scored, origin, "the propensities are unknown"))
+        why = "not every worker was asked for every complete task"
+        return PartialFit(_unproved_policy(scored, origin, "the propensities are unknown"), why=why)
     ordered = ordered_asks(scored.at(coverage.drawn)) if coverage.kind is LogKind.DRAWN else scored
     if len(set(ordered.hashes)) < MIN_EFFECTIVE_TASKS:
         few = f"{len(ordered)} tasks are too few: at least {MIN_EFFECTIVE_TASKS:.0f} are needed"
-        return PartialFit(_unproved_policy(scored, origin, few))
+        return PartialFit(_unproved_policy(scored, origin, few), why=few)
     return _select_policy(_PartialLog.of(ordered, seed), origin)
 
 
@@ -155,7 +157,7 @@ def _select_policy(log: _PartialLog, about: PolicyOrigin) -> PartialFit:
     table = _try_table(log)
     why = _why_unjudgeable(table)
     if why:
-        return PartialFit(_unproved_policy(log.matrix, about, why))
+        return PartialFit(_unproved_policy(log.matrix, about, why), why=why)
     judged = {TABLE: _JudgedSettings.of(log, [table])}
     notes, parts = [*about.notes, *_logged_comparison(judged[TABLE])], [table.part]
     stopping = _try_stopping(log)

@@ -1,9 +1,9 @@
 """The recommendation: which workers to keep and which to drop, what that saves, and what it costs in accuracy.
 
-Halves of the tasks are held out in turn. On the other half the candidates are fitted, the cheapest setting is chosen
-that promises the best single worker's accuracy, and the workers that it hardly asks are dropped. On the half held out
-that setting runs without them, in pairs with the best single worker for every task. Invariants: no figure is of tasks
-that its rules, its setting or its drops have seen; work is bounded by MAX_TASKS, drawn by content; a loss that the
+Halves of the tasks are held out in turn. On the other half the candidates are fitted, and the cheapest setting is
+chosen that promises the best single worker's accuracy. Workers that both together hardly ask are dropped. On the half
+held out that setting runs without them, in pairs with the best single worker for every task. Invariants: no figure is
+of tasks that its rules or its setting have seen; work is bounded by MAX_TASKS, drawn by content; a loss that the
 interval does not keep within TOLERATED_LOSS is said to be one.
 """
 
@@ -20,6 +20,7 @@ from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.model_selection import (
     TABLE,
     LearningOptions,
+    PolicyFit,
     assign_folds,
     candidate_names,
     fit_candidates,
@@ -44,7 +45,7 @@ _HALVES = 2
 class PoolRecommendation:
     """Workers to keep and to drop; savings as a share of the bill, and the change of accuracy with its interval.
 
-    `keep` are those that either half asks often. `against` is what it is compared with, `target` the option of the
+    `keep` are those that are asked often. `against` is what it is compared with, `target` the option of the
     policy, `saved` None where no cost is known.
     """
 
@@ -81,21 +82,16 @@ def recommend_pool(policy: Policy, matrix: OutcomeMatrix, seed: int = 0) -> Pool
     names = candidate_names(some)[0]
     kept = policy.kept if policy.kept in names else TABLE
     folds = assign_folds(some.hashes, f"recommend {seed}", _HALVES)
+    halves = [_fit_half(some, folds == half, names, kept, seed) for half in range(_HALVES)]
+    shares = np.mean([half.shares for half in halves], axis=0)
     won, paid, single, spent = (np.zeros(len(some)) for _ in range(4))
-    shares = np.zeros(len(some.workers))
-    for half in range(_HALVES):
-        test = np.flatnonzero(folds == half)
-        train, held_out = some.at(np.flatnonzero(folds != half)), some.at(test).for_evaluation()
-        fitted = fit_candidates(train, LearningOptions(seed=seed), names)
-        mix = cheapest_as_good(fitted.dials[kept])
-        heard, learned_from = (held.with_response_model(fitted.hearing) for held in (held_out, train))
-        asked = _asked(fitted.parts, mix, learned_from)
-        shares = np.maximum(shares, asked)
-        may_ask = asked >= MIN_ASKED
-        won[test], paid[test] = _play(fitted.parts, mix, heard, may_ask)
-        best = train.best_worker()
-        given = np.where(held_out.codes[:, best] >= 0, held_out.won[:, best], 0.0)
-        single[test], spent[test] = given, held_out.paid[:, best]
+    for number, half in enumerate(halves):
+        test = np.flatnonzero(folds == number)
+        held_out = some.at(test).for_evaluation()
+        heard = held_out.with_response_model(half.fitted.hearing)
+        won[test], paid[test] = _play(half.fitted.parts, half.mix, heard, shares >= MIN_ASKED)
+        single[test] = np.where(held_out.codes[:, half.best] >= 0, held_out.won[:, half.best], 0.0)
+        spent[test] = held_out.paid[:, half.best]
     change = won - single
     low, high = difference_interval(change.tolist())
     priced = policy.rung().dial.unit > 0 and spent.sum() > 0
@@ -111,6 +107,24 @@ def recommend_pool(policy: Policy, matrix: OutcomeMatrix, seed: int = 0) -> Pool
         f"{policy.best_single.name} for every task",
         f"?max_cost={ceil(100 * cost)}%" if priced else "its best setting",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _FittedHalf:
+    """What one half teaches: rules, setting, best single worker, and how often each worker is asked [J]."""
+
+    fitted: PolicyFit
+    mix: OperatingMix
+    best: int
+    shares: Floats
+
+
+def _fit_half(matrix: OutcomeMatrix, held_out: Flags, names: Sequence[str], kept: str, seed: int) -> _FittedHalf:
+    train = matrix.at(np.flatnonzero(~held_out))
+    fitted = fit_candidates(train, LearningOptions(seed=seed), names)
+    mix = cheapest_as_good(fitted.dials[kept])
+    asked = _asked(fitted.parts, mix, train.with_response_model(fitted.hearing))
+    return _FittedHalf(fitted, mix, train.best_worker(), asked)
 
 
 def cheapest_as_good(trade_off: TradeOff) -> OperatingMix:

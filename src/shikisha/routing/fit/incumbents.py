@@ -159,7 +159,7 @@ def _compare_incumbent(
     theirs, ours = (np.array([held[task] for task in ids]) for held in (rival.scores, scores.won))
     low, high = difference_interval((ours - theirs).tolist())
     ratio = _cost_ratio(ids, rival, scores)
-    own_mean, mean = float(ours.mean()), float(theirs.mean())
+    own_mean, mean = min(1.0, float(ours.mean())), float(theirs.mean())
     comparison = (
         f"right in {mean:.1%} of {len(ids):,} tasks; the learned policy in {own_mean:.1%} "
         f"({own_mean - mean:+.1%} [{low:+.1%}, {high:+.1%}]{'' if ratio is None else f', at {ratio:.0%} of its cost'})"

@@ -46,6 +46,7 @@ API: Mapping[tuple[str, str], Row] = {
     ("POST", "/v1/chat/completions"): Row(200, 403, 200, body=CHAT),
     ("POST", "/v1/route"): Row(200, 403, 200, body={"prompt": "hello"}),
     ("POST", "/mcp"): Row(200, 200, 200, body={"jsonrpc": "2.0", "id": 1, "method": "ping"}),
+    ("POST", "/v1/tools/search"): Row(200, 403, 200, body={"query": "list the invoices"}),
     ("POST", "/v1/messages"): Row(200, 403, 200, body=MESSAGE),
     ("POST", "/v1/messages/count_tokens"): Row(200, 403, 200, body=CHAT),
     ("POST", "/v1/responses"): Row(200, 403, 200, body=RESPONSE),

@@ -234,7 +234,7 @@ async def test_many_tools_are_searched_and_a_few_are_all_shown(tmp_path: Path) -
     assert len(await own.search("anything", 50)) == 12
     tool = await own.find("list_order")
     assert tool is not None
-    with pytest.raises(ConfigError, match="tool list_order: its document names no server; expected base_url"):
+    with pytest.raises(WorkerError, match="tool list_order: its document names no server; expected base_url"):
         await own.member(tool)
     await container.aclose()
 

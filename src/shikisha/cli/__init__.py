@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "export": ("train", "export", "Export a checkpoint to ONNX, to conduct without torch."),
     "journal": ("journal", "group", "Verify and export the journal."),
     "import": ("import_", "group", "Import workers and outcomes from other tools."),
+    "tools": ("tools", "group", "Pin, find, try and learn the tools of catalogues."),
     "policy": ("policy", "group", "Show, release and watch learned policies."),
     "keys": ("keys", "group", "Manage the API keys of a server."),
 }

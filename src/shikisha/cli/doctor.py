@@ -38,6 +38,7 @@ from shikisha.sandbox.security_probes import NOTHING_GAINED
 
 GOOD, NOTE, BAD = "ok", "note", "FAIL"
 _EXTRAS = {"pyarrow": "logs", "mcp": "mcp", "asyncpg": "postgres"}
+_MAX_TOOLS_NAMED = 8
 _CALL_SECONDS = 30.0  # seconds
 _CALL_PROMPT = "Reply with the one word: ready"
 _CALL_PROMPTS = {"python": 'print("ready")'}  # for kinds that do not understand prose
@@ -113,7 +114,8 @@ def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
 
 async def _find_in_container(container: Container, shared: SharedOptions, call: bool) -> list[DoctorFinding]:
     async with aclosing(container):
-        findings = [*_check_workers(container), *_check_agent_tools(container), *_check_conductors(container)]
+        parts = (_check_workers, _check_agent_tools, _check_catalogues, _check_conductors)
+        findings = [finding for check in parts for finding in check(container)]
         called = (container.settings.pool or container.default_pool) if call else ()
         for name in called:  # each by itself: a fault of one says nothing about the others
             findings += await _call_worker(container, name)
@@ -148,6 +150,26 @@ def _check_agent_tools(container: Container) -> Iterator[DoctorFinding]:
         if free:
             what = f"may call {', '.join(free)} without approval; set effect or approval of each"
             yield DoctorFinding(f"agent {name}", NOTE, what)
+
+
+def _check_catalogues(container: Container) -> Iterator[DoctorFinding]:
+    """Check every lock, and name the tools that write without asking a person."""
+    for name, options in container.settings.catalogues.items():
+        subject = f"catalogue {name}"
+        try:
+            lock = container.catalogue(name).read()
+        except ShikishaError as error:
+            yield DoctorFinding(subject, BAD, str(error))
+            continue
+        yield DoctorFinding(subject, GOOD, f"{len(lock.entries):,} tools pinned, {lock.pin}")
+        asks = options.approval_of(container.settings.autonomy.approval)(True) is ApprovalMode.ALWAYS
+        writes = [entry.tool.name for entry in lock.entries if entry.tool.writes]
+        if writes and not asks:
+            more = f" and {len(writes) - _MAX_TOOLS_NAMED:,} more" if len(writes) > _MAX_TOOLS_NAMED else ""
+            named = ", ".join(writes[:_MAX_TOOLS_NAMED])
+            yield DoctorFinding(
+                subject, NOTE, f'no person approves what may write: {named}{more}; approval = "writes" changes that'
+            )
 
 
 def _check_conductors(container: Container) -> Iterator[DoctorFinding]:

@@ -1,9 +1,9 @@
 """Fit a ranker from which documents were right, and keep it only where its interval excludes harm.
 
 A judgment is a query with documents that were right (they were called in a step whose check passed) and documents that
-were offered and not used (weak negatives). Candidates that were never offered count as negatives of the weight of one
-offer. Invariants: queries are split by their words, so that one query is never on both sides; the same judgments and
-seed give the same ranker; the selection is paired, on queries that the fit did not see. Needs scikit-learn.
+were offered and not used (weak negatives). Candidates that were never offered, where others were, count half of those.
+Invariants: queries are split by their words, so that one query is never on both sides; the same judgments and seed give
+the same ranker; the selection is paired, on queries that the fit did not see. Needs scikit-learn.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from shikisha.retrieval.text_index import Candidates, Floats, Ints, TextIndex
 
 _TREES, _LEAVES, _LEARNING_RATE = 150, 16, 0.05
 _LEAST_QUERIES = 30
+_NEVER_OFFERED_WEIGHT = 0.5
 _BOOTSTRAPS = 2_000
 TOP = 5
 
@@ -111,10 +112,7 @@ def _fit_trees(judged: Sequence[_JudgedQuery], source: str, seed: int) -> Ranker
     if len(usable) < _LEAST_QUERIES or not any(flags.any() for flags in right):
         raise ConfigError(f"{len(usable)} judged queries with candidates: expected at least {_LEAST_QUERIES}")
     # A query counts the same however many documents were right.
-    weights = [
-        np.full(len(flags), each.judgment.weight / len(each.judgment.right))
-        for each, flags in zip(usable, right, strict=True)
-    ]
+    weights = [_candidate_weights(each) * each.judgment.weight / len(each.judgment.right) for each in usable]
     model = HistGradientBoostingClassifier(
         max_iter=_TREES,
         learning_rate=_LEARNING_RATE,
@@ -129,6 +127,13 @@ def _fit_trees(judged: Sequence[_JudgedQuery], source: str, seed: int) -> Ranker
     origin = RankerOrigin(source, len(usable), int(sum(flags.sum() for flags in right)))
     fields = len(usable[0].found.matches)
     return Ranker(_tree_arrays(model), fields, origin)
+
+
+def _candidate_weights(judged: _JudgedQuery) -> Floats:
+    """Return [C]: how much each candidate says. Where tools were offered, those that were not are only half known."""
+    judgment, positions = judged.judgment, judged.found.positions
+    known = np.isin(positions, [*judgment.right, *judgment.unused])
+    return np.where(known | (not judgment.unused), 1.0, _NEVER_OFFERED_WEIGHT).astype(np.float32)
 
 
 def _tree_arrays(model: HistGradientBoostingClassifier) -> dict[str, Ints | Floats]:

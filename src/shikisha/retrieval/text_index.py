@@ -109,9 +109,9 @@ class TextIndex:
         """Return the best `limit` documents of the whole query, and the best of each clause, without scores of 0."""
         terms, clause = self._read_query(query)
         starts, sizes = self._starts[terms], self._starts[terms + 1] - self._starts[terms]
-        spans = [np.arange(start, start + size) for start, size in zip(starts, sizes, strict=True)]
-        entries = np.concatenate([np.zeros(0, np.int64), *spans])
-        documents, scores = self._documents[entries], self._scores[entries]
+        spans = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+        documents = np.concatenate([self._documents[:0], *(self._documents[span] for span in spans)])
+        scores = np.concatenate([self._scores[:0], *(self._scores[span] for span in spans)])
         clauses = int(clause.max()) + 1 if len(clause) else 1
         slots = np.repeat(clause * self._size, sizes) + documents
         by_clause = np.bincount(slots, scores, clauses * self._size).reshape(clauses, self._size)
@@ -123,9 +123,12 @@ class TextIndex:
         row_of = np.full(self._size, -1, np.int32)
         row_of[positions] = np.arange(len(positions))
         rows = row_of[documents]
-        kept = rows >= 0
+        kept = np.flatnonzero(rows >= 0)
+        owners = np.repeat(np.arange(len(terms)), sizes)[kept]
+        # Where the span of a term begins in the postings, less where it begins in what was read.
+        entries = kept + (starts - np.cumsum(sizes) + sizes)[owners]
         matches = np.zeros((len(self._weights), len(positions), len(terms)), np.float32)
-        matches[:, rows[kept], np.repeat(np.arange(len(terms)), sizes)[kept]] = self._parts[entries[kept]].T
+        matches[:, rows[kept], owners] = self._parts[entries].T
         clause_scores = by_clause[:, positions].T.astype(np.float32)
         return Candidates(
             positions, whole[positions].astype(np.float32), matches, self._rarity[terms], clause, clause_scores

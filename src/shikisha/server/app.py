@@ -35,7 +35,7 @@ from shikisha.server.ops import metrics
 from shikisha.server.pages import approvals_page, keys_page, login, run_page, runs_page, try_page, workers_page
 from shikisha.server.pages.login import LOGIN_COOKIE, login_sessions
 from shikisha.server.responses import routes as response_routes
-from shikisha.server.runs import review_routes
+from shikisha.server.runs import review_routes, tool_routes
 from shikisha.server.runs import routes as run_routes
 
 _LOG = logging.getLogger(__name__)
@@ -46,6 +46,7 @@ ROUTERS = (
     routing.router,
     mcp_routes.router,
     model_routes.router,
+    tool_routes.router,
     run_routes.router,
     review_routes.router,
     review_routes.rollback_router,

@@ -62,6 +62,8 @@ class ToolSearch:
     def __init__(self, entries: Sequence[CatalogueEntry], ranker: "Ranker | None") -> None:
         from shikisha.retrieval.text_index import IndexedText, TextIndex
 
+        if ranker is not None and ranker.fields != len(FIELD_WEIGHTS):
+            raise ConfigError(f"a ranker for {ranker.fields} fields; tools have {len(FIELD_WEIGHTS)}")
         self.entries = tuple(entries)
         self.ranker = ranker
         documents = [IndexedText(each.group or each.tool.server, document_fields(each)) for each in self.entries]
@@ -155,13 +157,16 @@ class ToolCatalogue:
         return self._entries[name].tool if name in self._entries else None
 
     async def member(self, tool: Tool) -> Member:
-        """Return who performs a call of this tool; ConfigError where nobody can."""
+        """Return who performs a call of this tool; WorkerError where nobody can."""
         await self._checked()
         entry = self._entries.get(tool.name)
         if entry is None:
             raise UnknownName(f"tool of {self.name}", tool.name, list(self._entries)[:50])
         card = replace(self.card(), approval=self._approval(entry.tool.writes))
-        return Member(card, self._worker(entry, card))
+        try:
+            return Member(card, self._worker(entry, card))
+        except ConfigError as error:
+            raise WorkerError(FaultKind.BAD_REQUEST, str(error)) from None
 
     def card(self) -> Card:
         """Return the card that all calls share."""

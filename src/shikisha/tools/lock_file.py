@@ -9,6 +9,7 @@ wrote it: keep it in version control, or its hash in `shikisha.toml`.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -79,7 +80,7 @@ class _LockLine(BaseModel):
     wire: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CatalogueLock:
     """A pinned catalogue: what it was read from, its tools, and the one hash over them."""
 
@@ -87,7 +88,7 @@ class CatalogueLock:
     source: str
     entries: tuple[CatalogueEntry, ...]
 
-    @property
+    @cached_property
     def pin(self) -> str:
         """The hash over all tools."""
         return catalogue_pin(self.entries)

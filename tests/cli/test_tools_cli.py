@@ -1,0 +1,119 @@
+"""`shikisha tools`: catalogues pinned, compared, imported, searched and tried at the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from openapi_documents import SHOP, document, operation
+from test_cli import CONFIG, Cli
+
+from shikisha.cli.exit_codes import ExitCode
+from shikisha.testing import closed_port
+
+TABLE = f"""
+[catalogues.shop]
+kind = "openapi"
+source = "shop.json"
+base_url = "{closed_port()}"
+timeout = 2.0
+attempts = 1
+"""
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    made = Cli(tmp_path)
+    (tmp_path / "shop.json").write_text(json.dumps(SHOP))
+    made.config.write_text(CONFIG + TABLE)
+    return made
+
+
+def test_a_catalogue_is_pinned_compared_and_searched(cli: Cli) -> None:
+    assert "catalogue shop is not pinned" in refused(cli, "tools", "find", "order")
+    told = cli("tools", "pin")
+    assert "4 tools pinned" in told
+    assert "4 added: createOrder, deleteOrder, getOrder, listOrders" in cli.said
+    assert cli("tools", "diff") == "shop: as pinned\n"
+    found = cli.json("tools", "find", "delete this order, please", "-n", "2")["tools"]
+    assert isinstance(found, list)
+    assert found[0]["name"] == "deleteOrder"
+    assert len(found) == 2
+    assert found[0]["effect"] == "write"
+    assert "shop/deleteOrder" in cli("tools", "find", "delete this order, please")
+
+
+def refused(cli: Cli, *arguments: str, code: int = ExitCode.CONFIG) -> str:
+    cli(*arguments, code=code)
+    return cli.said
+
+
+def test_what_changed_is_named_before_and_after_pinning(cli: Cli) -> None:
+    cli("tools", "pin", "shop")
+    paths = {**SHOP["paths"], "/refunds": {"post": operation(operationId="refund")}}  # type: ignore[dict-item]
+    del paths["/orders/{id}"]
+    paths["/twice"] = {method: operation(operationId="same") for method in ("get", "put")}
+    (cli.folder / "shop.json").write_text(json.dumps(document(paths, components=SHOP["components"])))
+    assert cli("tools", "diff", code=ExitCode.FAILED) == "shop: NOT as pinned\n"
+    assert "1 added: refund" in cli.said
+    assert "2 removed: deleteOrder, getOrder" in cli.said
+    assert "refused: catalogue shop: 2 tools are named same" in cli.said
+    assert shown(cli, "get order")[0]["name"] != "refund"  # the lock decides, not the source
+    told = cli.json("tools", "pin")
+    assert told["catalogues"]["shop"].items() >= {"tools": 3, "removed": ["deleteOrder", "getOrder"]}.items()  # type: ignore[index]
+    assert shown(cli, "refund")[0]["name"] == "refund"
+
+
+def shown(cli: Cli, query: str) -> list[dict[str, object]]:
+    found = cli.json("tools", "find", query)["tools"]
+    assert isinstance(found, list)
+    return found
+
+
+def test_a_call_is_a_journaled_run_with_its_fault(cli: Cli) -> None:
+    cli("tools", "pin")
+    told = cli.json("tools", "try", "shop/getOrder", '{"id": "7"}', code=ExitCode.FAILED)
+    assert "catalogue shop, tool getOrder: " in str(told["fault"])
+    assert str(told["run"]) in cli("runs", "--json")
+    assert "id" in refused(cli, "tools", "try", "shop/getOrder", code=ExitCode.FAILED)  # the argument that is missing
+    assert "unknown tool of catalogue shop 'getOrders'" in refused(cli, "tools", "try", "shop/getOrders")
+    assert "expected CATALOGUE/TOOL" in refused(cli, "tools", "try", "shop", code=ExitCode.INPUT)
+
+
+def test_doctor_names_the_tools_that_write_without_a_person(cli: Cli) -> None:
+    cli("tools", "pin")
+    assert "no person approves what may write: createOrder, deleteOrder" in cli("doctor")
+    cli.config.write_text(CONFIG + TABLE + 'approval = "writes"\n')
+    assert "no person approves" not in cli("doctor")
+    cli("tools", "try", "shop/deleteOrder", '{"id": "7"}', code=ExitCode.WAITING)
+    lock = cli.folder / "shop.tools.jsonl"
+    lock.write_text(lock.read_text().replace("Deletes an order", "Deletes all orders"))
+    assert "tool deleteOrder is not what was pinned" in cli("doctor", code=ExitCode.CONFIG)
+
+
+def test_import_prints_the_table_that_configures_a_document(cli: Cli) -> None:
+    source = cli.folder / "shop.json"
+    table = cli("tools", "import", str(source))
+    assert "4 tools, of which 2 may write; 0 refused" in cli.said
+    cli.config.write_text(CONFIG + table)
+    assert "4 tools pinned" in cli("tools", "pin", "shop")
+    assert "expected openapi 3.0 or 3.1" in refused(cli, "tools", "import", str(swagger(cli.folder)))
+
+
+def swagger(folder: Path) -> Path:
+    (folder / "old.json").write_text('{"swagger": "2.0"}')
+    return folder / "old.json"
+
+
+def test_names_and_tables_that_are_not_there_are_said(cli: Cli) -> None:
+    assert "unknown catalogue 'bank'" in refused(cli, "tools", "pin", "bank")
+    cli.config.write_text(CONFIG)
+    assert "expected a table [catalogues.NAME]" in refused(cli, "tools", "find", "x")
+    assert "--from-journal" in refused(cli, "tools", "learn", "shop", "--out", str(cli.folder / "r.json"))
+
+
+def test_too_few_runs_teach_nothing(cli: Cli) -> None:
+    cli("tools", "pin")
+    cli("run", "six times seven?")
+    told = refused(cli, "tools", "learn", "shop", "--from-journal", "--out", str(cli.folder / "r.json"))
+    assert "expected at least" in told
+    assert not (cli.folder / "r.json").exists()

@@ -178,6 +178,31 @@ async def test_effects_and_approvals_are_as_configured(tmp_path: Path) -> None:
     assert cards["getOrder"].name == "shop"
 
 
+async def test_what_writes_is_guarded_and_an_agent_of_the_configuration_has_the_catalogue(tmp_path: Path) -> None:
+    more = (
+        '[[catalogues.shop.guards]]\nkind = "once"\ntools = ["create*"]\n'
+        '[workers.model]\nkind = "chat"\nbase_url = "http://localhost:1/v1"\nmodel = "m"\ntools = true\n'
+        '[workers.clerk]\nkind = "agent"\nendpoint = "model"\ntools = ["@shop"]\noffer = 3\n'
+    )
+    async with shop(tmp_path, more=more) as (catalogue, _):
+        guards = {}
+        for name in ("getOrder", "createOrder"):
+            tool = await catalogue.find(name)
+            assert tool is not None
+            guards[name] = [guard.name for guard in (await catalogue.member(tool)).guards]
+        assert guards == {"getOrder": ["once"], "createOrder": ["grounded", "once"]}
+        container = load_config(tmp_path / "shikisha.toml", {"TOKEN": KEY})
+        agent = container.pool(["clerk"])[0].agent
+        assert agent is not None
+        assert ([source.name for source in agent.sources], agent.offer) == (["@shop"], 3)
+        assert [tool.name for tool in await agent.sources[0].search("get this order", 1)] == ["getOrder"]
+        await container.aclose()
+    wrong = (tmp_path / "shikisha.toml").read_text().replace('kind = "once"', 'kind = "twice"')
+    (tmp_path / "shikisha.toml").write_text(wrong)
+    with pytest.raises(ConfigError, match=r"catalogues.shop.guards\[0\].kind: unknown kind of guard"):
+        load_config(tmp_path / "shikisha.toml", {"TOKEN": KEY}).catalogue("shop")
+
+
 def mcp_table(*arguments: str) -> str:
     shown = ", ".join(json.dumps(each) for each in (SCRIPT, *arguments))
     return f'[catalogues.box]\nkind = "mcp"\ncommand = {json.dumps(sys.executable)}\nargs = [{shown}]\ntimeout = 20\n'

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
@@ -151,7 +151,9 @@ class Container:
         options = table.model_copy(update={"ranker": ranker})
         price = None if table.price is None else Price(call=table.price)
         load = partial(read_lock, self.lock_path(name), name, table.sha256 or "", table.adds, price)
-        return ToolCatalogue(name, options, load, self.secret_store, self.settings.autonomy.approval)
+        guards = cache(lambda effect: adapters.build_guards(table.guards, effect, self.file, f"catalogues.{name}"))
+        guards(ToolEffect.UNKNOWN)  # a wrong table is said at once
+        return ToolCatalogue(name, options, load, self.secret_store, self.settings.autonomy.approval, guards)
 
     def conductor(self, spec: str = "", pool: Pool | None = None) -> Conductor:
         """Return a conductor by name; with a pool, check that the workers it names are in there."""

@@ -18,7 +18,8 @@ from shikisha.core.call import ApprovalMode
 from shikisha.core.errors import ConfigError, FaultKind, MissingExtra, ShikishaError, UnknownName, WorkerError
 from shikisha.core.messages import Json
 from shikisha.core.secrets import SecretStore
-from shikisha.core.tools import Tool
+from shikisha.core.tools import Tool, ToolEffect
+from shikisha.engine.guards import Guard
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Card, Reply, Request, Worker
 from shikisha.tools.catalogue_entry import CatalogueEntry
@@ -98,12 +99,14 @@ class ToolCatalogue:
         load: Callable[[], CatalogueLock],
         secret_store: SecretStore,
         approval: ApprovalMode,
+        guards: Callable[[ToolEffect], tuple[Guard, ...]],
     ) -> None:
         self._name = name
         self._options = options
         self._load = load
         self._secret_store = secret_store
         self._approval = options.approval_of(approval)
+        self._guards = guards
         self._lock: CatalogueLock | None = None
         self._entries: dict[str, CatalogueEntry] = {}
         self._search: ToolSearch | None = None
@@ -164,7 +167,7 @@ class ToolCatalogue:
             raise UnknownName(f"tool of {self.name}", tool.name, list(self._entries)[:50])
         card = replace(self.card(), approval=self._approval(entry.tool.writes))
         try:
-            return Member(card, self._worker(entry, card))
+            return Member(card, self._worker(entry, card), guards=self._guards(entry.tool.effect))
         except ConfigError as error:
             raise WorkerError(FaultKind.BAD_REQUEST, str(error)) from None
 

@@ -52,6 +52,10 @@ class CatalogueOptions(BaseModel):
     rate: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="the most calls per second")
     timeout: float = Field(default=30.0, gt=0, allow_inf_nan=False, description="seconds allowed for one attempt")
     attempts: int = Field(default=2, ge=1, le=20, description="attempts at one call that can be repeated")
+    guards: tuple[dict[str, object], ...] = Field(
+        default=(),
+        description="guards around calls; what is known to write has `grounded` unless a table says otherwise",
+    )
     sees: tuple[str, ...] = Field(default=(), description="guarded data labels that the tools are cleared for")
     adds: tuple[str, ...] = Field(default=(), description="data labels that every result carries")
 

@@ -9,7 +9,7 @@ only. Deliberately absent: anything learned from outcomes (see `learned_policy`)
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from shikisha.conductors.topologies import (
@@ -163,6 +163,28 @@ def answers_agree(results: Sequence[Result], by: str | None = None) -> bool:
     forms = (AnswerForm.TEXT, AnswerForm.CHOICE, AnswerForm.NUMBER) if by is None else (AnswerForm(by),)
     found = ({canonicalize(text, form) for text in texts} for form in forms)
     return any(len(each) == 1 and None not in each for each in found)
+
+
+class OneWorkerConductor:
+    """Another conductor's plans with one worker in all parts, which sees all that it said before: one conversation.
+
+    The worker is the pool's last, and the other conductor does not know of it.
+    """
+
+    def __init__(self, plans: Conductor) -> None:
+        self._plans = plans
+
+    @property
+    def name(self) -> str:
+        """The other conductor's name, and that one worker plays all parts."""
+        return f"{self._plans.name} (one worker)"
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Let the other conductor plan, and give every step to the one worker."""
+        one = len(situation.cards) - 1
+        proposal = await self._plans.propose(replace(situation, cards=situation.cards[:-1]))
+        steps = [Step(step.subtask, one, tuple(range(place))) for place, step in enumerate(proposal.plan.steps)]
+        return replace(proposal, plan=Plan(tuple(steps)), text="", joins=False)
 
 
 class ScriptedConductor:

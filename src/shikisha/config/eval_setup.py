@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
 
-from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.conductors.fixed_conductors import OneWorkerConductor, ScriptedConductor
+from shikisha.conductors.topologies import ANSWER_ALONE
 from shikisha.config import adapters, conductors
 from shikisha.config.container import Container, agent_tools, load_config
 from shikisha.config.eval_tasks import EvaluationSetup, EvaluationTasks, load_evaluation_tasks
@@ -33,13 +34,15 @@ from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.report import ORACLE
 from shikisha.evals.response_cache import UNCACHED_KINDS, CachedWorker, EvaluationBudget, ResponseCache
 from shikisha.evals.runner import TaskRunner
-from shikisha.evals.samples import Entrant
+from shikisha.evals.samples import Entrant, EntrantRole
 from shikisha.evals.taskset import TaskItem
 from shikisha.journal import open_journal
 from shikisha.outcomes.log_reader import log_hash
+from shikisha.workers.agent import WorkerTools
 from shikisha.workers.vote import VoteWorker
 
-_RESERVED_NAMES = ("best fixed (", "self-consistency ×")
+_RESERVED_NAMES = ("best fixed (", "self-consistency ×", "one agent, all tools (", "one agent (")
+ONE_AGENT = "one agent, all tools"  # its name in the pool
 
 
 def refuse_worker(card: Card, counts: float, limit: float | None) -> None:
@@ -170,6 +173,10 @@ class EvaluationStage:
         if found is not None:
             return found
         pool = self.tasks.pool
+        if spec.part is EntrantRole.ONE_AGENT and pool is not None:
+            if spec.conductor:
+                return OneWorkerConductor(self.composition.conductor(spec.conductor, pool))
+            return ScriptedConductor([Plan((Step(ANSWER_ALONE, len(pool)),))], "fixed:one-agent")
         if spec.subtask and pool is not None and spec.worker is not None:
             return ScriptedConductor([Plan((Step(spec.subtask, pool.names.index(spec.worker)),))], spec.conductor)
         if pool is not None and self._counts(spec):
@@ -190,6 +197,9 @@ class EvaluationStage:
         shared = self.tasks.pool
         if shared is None:
             return self._brought(spec)
+        if spec.part is EntrantRole.ONE_AGENT:
+            with_all = Pool([*shared, unite_agents(shared, spec.worker or "")])
+            return lambda _: with_all
         if not self._counts(spec):
             return lambda _: shared
         return lambda item: self._counted(shared, answer_form(item), spec.weights)
@@ -215,7 +225,26 @@ class EvaluationStage:
         judge = setup.judge and self.composition.fingerprint(setup.judge)
         others = [spec.weights, setup.reply, setup.log, judge, () if configured else names]
         others += [more for more in (spec.pool, spec.subtask) if more]
-        return entrant_version(self.composition, spec.conductor, names if configured else (), others)
+        if spec.part is EntrantRole.ONE_AGENT:
+            others.append(f"one agent {spec.worker}")
+        conductor = spec.conductor or f"fixed:single?worker={spec.worker}"
+        return entrant_version(self.composition, conductor, names if configured else (), others)
+
+
+def unite_agents(pool: Pool, model: str) -> Member:
+    """Return one agent with the model of this one, the tools of all, and as many turns as all have together."""
+    agents = [member.agent for member in pool if member.agent is not None]
+    chosen = pool.named(model)
+    if chosen.agent is None:
+        raise ConfigError(f"{model!r} is no agent: it cannot have the tools of the others")
+    sources = [source for agent in agents for source in agent.sources]
+    lists = [source for source in sources if isinstance(source, WorkerTools)]
+    workers = {each.member.card.name: each for source in lists for each in source.workers}
+    catalogues = {source.name: source for source in sources if not isinstance(source, WorkerTools)}
+    united = (*([WorkerTools(tuple(workers.values()))] if workers else ()), *catalogues.values())
+    turns, offer = sum(agent.turns for agent in agents), max(agent.offer for agent in agents)
+    agent = replace(chosen.agent, sources=united, turns=turns, offer=offer)
+    return replace(chosen, card=replace(chosen.card, name=ONE_AGENT), agent=agent)
 
 
 @asynccontextmanager

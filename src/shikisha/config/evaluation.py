@@ -243,6 +243,7 @@ async def run_evaluation(plan: EvaluationRequest, console: "Console") -> Evaluat
             shown.begin,
             controls,
             ANSWER_ALONE,
+            tuple(member.card.name for member in gathered.pool or () if member.agent is not None),
         )
         with frozen_heap():
             await course.run()
@@ -328,4 +329,4 @@ def _build_report(
     return build_report([EntrantInfo.of(entrant) for entrant, _ in asked_first], samples, about)
 
 
-_ENTRANT_ORDER = ["asked", "fixed", "consistency", "random", "single", "oracle"]
+_ENTRANT_ORDER = ["asked", "fixed", "consistency", "one_agent", "random", "single", "oracle"]

@@ -35,6 +35,8 @@ class EntrantSpec:
     `weights` are what the first, second, ... vote counts where the conductor joins by WEIGH. `pool` names the workers
     that play where the taskset brings workers (none named: those of each task). `cache_only`: it plays as far as
     replies are cached, and pays for none; `subtask` is a single worker's prompt, where it is not the usual one.
+    A ONE_AGENT has the tools of all agents and the model of `worker`: without a conductor it gets the whole task, with
+    one it plays all parts of that conductor's plans in one conversation.
     """
 
     name: str
@@ -214,6 +216,7 @@ class EvaluationPlan:
     """What is played: `items` are reported, `dev` tasks are chosen by, `conductors` were asked for.
 
     `whole_prompt` is how topologies of several workers put the whole task to one of them, besides the usual way.
+    `agents` names the workers that use tools: where there are any, one agent with all their tools is a baseline.
     """
 
     evaluation: Evaluation
@@ -225,6 +228,7 @@ class EvaluationPlan:
     on_start: Callable[[str, int], None] | None = None
     mode: BaselineMode = BaselineMode.ALL
     whole_prompt: str = ""
+    agents: Sequence[str] = ()
     played: list[tuple[Entrant, Sequence[TaskItem]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -242,6 +246,7 @@ class EvaluationPlan:
         skill = {entrant.name: mean_score(self._of(entrant, self.dev)) for entrant in singles if self.dev}
         others = [self.make(requested_entrant(name, skill)) for name in self.conductors]
         await self._play([*others, self.make(self.baselines.random())], self.items)
+        await self._play_one_agent(singles, others)
         await self._play_best_topology(skill)
         await self._play_self_consistency(singles, others)
 
@@ -280,6 +285,26 @@ class EvaluationPlan:
                 f"Not compared with, since that takes calls of its own (--controls all): {', '.join(left)} alone, "
                 "random plans, the best fixed topology, self-consistency."
             )
+
+    async def _play_one_agent(self, singles: Sequence[Entrant], others: Sequence[Entrant]) -> None:
+        """Play one agent that has all agents' tools: on the whole task, and in all parts of each conductor's plans.
+
+        The control of every team of agents: what a team adds must be more than what one of them does with all tools.
+        """
+        able = [entrant for entrant in singles if entrant.worker in self.agents]
+        if not able or self.evaluation.stopped is not None:
+            return
+        best = max(able, key=lambda entrant: self._ranking_key(entrant, self.dev or self.items)).worker or ""
+        specs = [EntrantSpec(f"one agent, all tools ({best})", "", EntrantRole.ONE_AGENT, best)]
+        for asked in (requested_entrant(name, {}) for name in self.conductors):
+            name = f"one agent ({best}) in all parts of {asked.name}"
+            specs.append(EntrantSpec(name, asked.conductor, EntrantRole.ONE_AGENT, best))
+        entrants = [self.make(spec) for spec in specs]
+        await self._play(entrants, self.items)
+        highest = max((mean_dollars(self._of(entrant, self.items)) for entrant in others), default=0.0)
+        if highest > 0:
+            shares = [f"{each.name} {mean_dollars(self._of(each, self.items)) / highest:.0%}" for each in entrants]
+            self.notes.append(f"Dollars a task of the most expensive conductor, for comparison: {', '.join(shares)}.")
 
     async def _play_best_topology(self, skill: dict[str, float]) -> None:
         """Choose the best fixed topology on the dev tasks and play it on the others."""

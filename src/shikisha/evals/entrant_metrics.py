@@ -127,7 +127,7 @@ class EntrantFigures:
     calls without a known outcome may have cost besides (in no mean), and `unpriced` how many
     samples have none. `steps`, `rounds`, `tokens` are means a task. `workers` are shares of steps, `entropy` their
     entropy in bits; `topologies` count shapes, `graphs` access lists of first plans; `failures` count faults of runs
-    that ended without an answer.
+    that ended without an answer, `failure_classes` where runs with tools went wrong.
     """
 
     name: str
@@ -157,6 +157,7 @@ class EntrantFigures:
     ungraded: int = 0
     judged: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
+    failure_classes: Mapping[str, int] = field(default_factory=dict)
     domains: Mapping[str, TaskGroup] = field(default_factory=dict)
     difficulties: Mapping[str, TaskGroup] = field(default_factory=dict)
     calibration: ConfidenceCalibration | None = None
@@ -294,6 +295,7 @@ def entrant_figures(
         ungraded=len(samples) - len(graded),
         judged=sum(sample.judged for sample in graded),
         failures=_most_first(Counter(chain.from_iterable(map(_failures, samples)))),
+        failure_classes=_most_first(Counter(sample.failure for sample in samples if sample.failure)),
         domains=_groups(samples, [sample.domain for sample in samples]),
         difficulties=_groups(samples, [sample.difficulty for sample in samples]),
         calibration=_calibration(who.name, graded),

@@ -29,6 +29,7 @@ PARTS = {  # in the order in which they are read
     EntrantRole.ASKED: "asked for",
     EntrantRole.FIXED: "fixed topology",
     EntrantRole.CONSISTENCY: "self-consistency",
+    EntrantRole.ONE_AGENT: "one agent",
     EntrantRole.RANDOM: "random plans",
     EntrantRole.SINGLE: "single worker",
     EntrantRole.ORACLE: "oracle",

@@ -24,6 +24,7 @@ from shikisha.core.events import GradeMark, RunStatus
 from shikisha.core.run import Attempt, Result, RoundRecord, Run
 from shikisha.engine.engine import Engine
 from shikisha.engine.recorder import MemoryRecorder, Recorder
+from shikisha.evals.failure_classes import classify_failure
 from shikisha.evals.graders import Grade, no_answer_grade, ungraded_grade
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.evals.response_cache import RUN_ACCOUNT, EvaluationBudget, RunAccount
@@ -208,6 +209,7 @@ def _sample(entrant: Entrant, item: TaskItem, run: Run, finding: _GradedRun) -> 
         reward=finding.reward.total if finding.reward is not None else None,
         version=entrant.version,
         grading=item.grading,
+        failure=str(classify_failure(run, grade.score) or ""),
     )
 
 

@@ -46,6 +46,7 @@ class EntrantRole(StrEnum):
     RANDOM = "random"  # plans drawn at random
     FIXED = "fixed"  # the best fixed topology, chosen on other tasks
     CONSISTENCY = "consistency"  # the best worker asked again and again, at equal cost
+    ONE_AGENT = "one_agent"  # one agent with all tools of the others
     ORACLE = "oracle"  # the best of the single workers, task by task: computed, never run
 
 
@@ -80,6 +81,7 @@ class Sample:
     `confidence` is the share of the steps whose answer is, in canonical form, the run's answer (None with fewer than
     two answers), unless the conductor stated its own. `paid` are the dollars spent for it now, what came from the
     response cache left out. `version` is the entrant's and `grading` the item's: a sample of others does not count.
+    `failure` is the class of failure of a run with tools (`failure_classes`).
     """
 
     entrant: str
@@ -109,6 +111,7 @@ class Sample:
     reward: float | None = None
     version: str = ""
     grading: str = ""
+    failure: str = ""
 
     @property
     def steps(self) -> int:

@@ -157,6 +157,9 @@ def _details(entries: Sequence[EntrantFigures], report: EvaluationReport) -> Ite
     for who, failures in [*((entrant_name(entry), entry.failures) for entry in conductors), ("single workers", alone)]:
         if any(failures.values()):
             yield f"{who}: ended without an answer, by fault: {_list_largest(failures, count)}"
+    for entry in entries:
+        if entry.failure_classes:
+            yield f"{entrant_name(entry)}: where it failed with tools: {_list_largest(entry.failure_classes, count)}"
     yield from dimension_sentences(report)
     for curve in report.curves:
         pair = f"{one_line(curve.weak, 80)} to {one_line(curve.strong, 80)}"

@@ -1,11 +1,12 @@
 """Evaluations with agents: the one agent that is their control, and where runs with tools went wrong."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
 from shikisha.conductors.fixed_conductors import OneWorkerConductor, ScriptedConductor
-from shikisha.config.eval_setup import ONE_AGENT, unite_agents
+from shikisha.config.eval_setup import only_reads, unite_agents
 from shikisha.core.call import Card, Reply, Request
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
 from shikisha.core.messages import Json, ToolCall
@@ -14,7 +15,9 @@ from shikisha.core.task import Task
 from shikisha.core.tools import Tool, ToolEffect
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.tools import Agent, ToolList
+from shikisha.evals.baselines import ONE_AGENT
 from shikisha.evals.failure_classes import classify_failure
+from shikisha.evals.response_cache import ResponseCache
 from shikisha.guards.grounded import GroundedGuard
 from shikisha.workers.agent import WorkerTool, WorkerTools
 from support import Answers, engine, member, plan_of
@@ -78,6 +81,16 @@ class TestFailureClasses:
         assert classify_failure(plain, 0.0) is None
 
 
+async def test_a_reply_that_calls_tools_comes_back_from_the_cache_with_its_calls(tmp_path: Path) -> None:
+    reply = Reply("Let me see.", calls=(ToolCall("c1", "pay", '{"order_id": "7"}'),))
+    cache = ResponseCache(tmp_path, "0")
+    await cache.keep("k", "w", reply)
+    await cache.aclose()
+    kept = await ResponseCache(tmp_path, "1").find("k")
+    assert kept is not None
+    assert kept.reply == reply
+
+
 class TestOneAgent:
     def agent(self, name: str, *tools: str, turns: int) -> Member:
         listed = WorkerTools([WorkerTool(member(tool), ToolEffect.READ) for tool in tools])
@@ -92,6 +105,11 @@ class TestOneAgent:
         assert [tool.name for tool in await source.search("", 9)] == ["x", "y", "z"]
         with pytest.raises(ConfigError, match="'w' is no agent"):
             unite_agents(pool, "w")
+
+    def test_it_is_asked_again_only_where_every_tool_is_known_to_read(self) -> None:
+        reads, writes = self.agent("a", "x", turns=3), payer()
+        assert only_reads(Pool([reads, member("w")]))
+        assert not only_reads(Pool([reads, writes]))
 
     async def test_it_plays_all_parts_and_sees_all_that_it_said(self) -> None:
         seen: list[tuple[str, list[int]]] = []

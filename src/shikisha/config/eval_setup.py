@@ -23,12 +23,13 @@ from shikisha.config.grader_services import open_judge, sandbox_named
 from shikisha.config.settings import FixedTable, LmTable, PolicyTable, RulesTable, TrainedTable
 from shikisha.core.errors import ConfigError
 from shikisha.core.plan import Plan, Step
+from shikisha.core.tools import ToolEffect
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder, Recorder
 from shikisha.engine.worker import ApprovalMode, Card
-from shikisha.evals.baselines import VOTE, WEIGH, EntrantSpec
+from shikisha.evals.baselines import ONE_AGENT, VOTE, WEIGH, EntrantSpec
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.report import ORACLE
@@ -42,7 +43,6 @@ from shikisha.workers.agent import WorkerTools
 from shikisha.workers.vote import VoteWorker
 
 _RESERVED_NAMES = ("best fixed (", "self-consistency ×", "one agent, all tools (", "one agent (")
-ONE_AGENT = "one agent, all tools"  # its name in the pool
 
 
 def refuse_worker(card: Card, counts: float, limit: float | None) -> None:
@@ -174,6 +174,9 @@ class EvaluationStage:
             return found
         pool = self.tasks.pool
         if spec.part is EntrantRole.ONE_AGENT and pool is not None:
+            if spec.repeats:
+                vote, one = Step(ANSWER_ALONE, len(pool) + 1, tuple(range(spec.repeats))), Step(ANSWER_ALONE, len(pool))
+                return ScriptedConductor([Plan((*[one] * spec.repeats, vote))], f"fixed:one-agent?n={spec.repeats}")
             if spec.conductor:
                 return OneWorkerConductor(self.composition.conductor(spec.conductor, pool))
             return ScriptedConductor([Plan((Step(ANSWER_ALONE, len(pool)),))], "fixed:one-agent")
@@ -198,11 +201,17 @@ class EvaluationStage:
         if shared is None:
             return self._brought(spec)
         if spec.part is EntrantRole.ONE_AGENT:
-            with_all = Pool([*shared, unite_agents(shared, spec.worker or "")])
-            return lambda _: with_all
+            one = unite_agents(shared, spec.worker or "")
+            return lambda item: self._with_one(shared, one, answer_form(item), votes=bool(spec.repeats))
         if not self._counts(spec):
             return lambda _: shared
         return lambda item: self._counted(shared, answer_form(item), spec.weights)
+
+    @staticmethod
+    def _with_one(pool: Pool, one: Member, form: AnswerForm, *, votes: bool) -> Pool:
+        """Return the pool with the one agent, and a vote counter where it is asked several times."""
+        counter = [Member(Card(VOTE, kind="vote"), VoteWorker(form))] if votes else []
+        return Pool([*pool, one, *counter])
 
     def _brought(self, spec: EntrantSpec) -> Callable[[TaskItem], Pool]:
         own, brought = self.tasks.bundled, self.tasks.pool_of(spec)
@@ -226,9 +235,16 @@ class EvaluationStage:
         others = [spec.weights, setup.reply, setup.log, judge, () if configured else names]
         others += [more for more in (spec.pool, spec.subtask) if more]
         if spec.part is EntrantRole.ONE_AGENT:
-            others.append(f"one agent {spec.worker}")
+            others.append(f"one agent {spec.worker} {spec.repeats}")
         conductor = spec.conductor or f"fixed:single?worker={spec.worker}"
         return entrant_version(self.composition, conductor, names if configured else (), others)
+
+
+def only_reads(pool: Pool) -> bool:
+    """Return whether every tool of the pool's agents is known to read, so that an agent may be asked again."""
+    sources = [source for member in pool if member.agent is not None for source in member.agent.sources]
+    lists = [source for source in sources if isinstance(source, WorkerTools)]
+    return len(lists) == len(sources) and all(each.effect is ToolEffect.READ for one in lists for each in one.workers)
 
 
 def unite_agents(pool: Pool, model: str) -> Member:

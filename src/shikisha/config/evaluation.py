@@ -24,7 +24,7 @@ from shikisha.conductors.language_model import PLAN_ATTEMPTS, LanguageModelCondu
 from shikisha.conductors.topologies import ANSWER, ANSWER_ALONE
 from shikisha.config.eval_processes import start_processes
 from shikisha.config.eval_ray import join_ray_cluster
-from shikisha.config.eval_setup import EvaluationStage, frozen_heap, open_stage, refuse_duplicate_names
+from shikisha.config.eval_setup import EvaluationStage, frozen_heap, only_reads, open_stage, refuse_duplicate_names
 from shikisha.config.eval_tasks import EvaluationSetup, contamination_note
 from shikisha.config.grader_services import open_judge, sandbox_named
 from shikisha.core.budget import Amount, Caps, format_dollars
@@ -244,6 +244,7 @@ async def run_evaluation(plan: EvaluationRequest, console: "Console") -> Evaluat
             controls,
             ANSWER_ALONE,
             tuple(member.card.name for member in gathered.pool or () if member.agent is not None),
+            gathered.pool is not None and only_reads(gathered.pool),
         )
         with frozen_heap():
             await course.run()

@@ -19,6 +19,7 @@ from shikisha.evals.runner import Evaluation
 from shikisha.evals.samples import Entrant, EntrantRole, Sample
 from shikisha.evals.taskset import TaskItem
 
+ONE_AGENT = "one agent, all tools"  # its name in a pool
 VOTE, WEIGH = "vote", "weigh"  # the vote-counting workers that every pool has
 _TOP_WORKERS = 3
 _MOST_VOTERS = MAX_STEPS - 1
@@ -36,7 +37,8 @@ class EntrantSpec:
     that play where the taskset brings workers (none named: those of each task). `cache_only`: it plays as far as
     replies are cached, and pays for none; `subtask` is a single worker's prompt, where it is not the usual one.
     A ONE_AGENT has the tools of all agents and the model of `worker`: without a conductor it gets the whole task, with
-    one it plays all parts of that conductor's plans in one conversation.
+    one it plays all parts of that conductor's plans in one conversation; with `repeats` it is asked so often, and its
+    answers are put to a vote.
     """
 
     name: str
@@ -48,6 +50,7 @@ class EntrantSpec:
     pool: tuple[str, ...] = ()
     cache_only: bool = False
     subtask: str = ""
+    repeats: int = 0
 
     def to_json(self) -> dict[str, object]:
         """Return it as what JSON has."""
@@ -216,7 +219,8 @@ class EvaluationPlan:
     """What is played: `items` are reported, `dev` tasks are chosen by, `conductors` were asked for.
 
     `whole_prompt` is how topologies of several workers put the whole task to one of them, besides the usual way.
-    `agents` names the workers that use tools: where there are any, one agent with all their tools is a baseline.
+    `agents` names the workers that use tools: where there are any, one agent with all their tools is a baseline, asked
+    again at equal cost where `reads` says that their tools only read.
     """
 
     evaluation: Evaluation
@@ -229,6 +233,7 @@ class EvaluationPlan:
     mode: BaselineMode = BaselineMode.ALL
     whole_prompt: str = ""
     agents: Sequence[str] = ()
+    reads: bool = False
     played: list[tuple[Entrant, Sequence[TaskItem]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -302,6 +307,18 @@ class EvaluationPlan:
         entrants = [self.make(spec) for spec in specs]
         await self._play(entrants, self.items)
         highest = max((mean_dollars(self._of(entrant, self.items)) for entrant in others), default=0.0)
+        alone = mean_dollars(self._of(entrants[0], self.items))
+        count = min(MAX_STEPS - 1, round(highest / alone)) if alone > 0 else 0
+        if count > 1 and self.reads:
+            name = f"one agent, all tools ({best}) × {count}"
+            note = _cost_note(count, alone, highest)
+            again = self.make(EntrantSpec(name, "", EntrantRole.ONE_AGENT, best, note, repeats=count))
+            await self._play([again], self.items)
+            entrants.append(again)
+        elif count > 1:
+            self.notes.append(
+                f"one agent, all tools ({best}) was not asked again at equal cost: a tool of the agents may write."
+            )
         if highest > 0:
             shares = [f"{each.name} {mean_dollars(self._of(each, self.items)) / highest:.0%}" for each in entrants]
             self.notes.append(f"Dollars a task of the most expensive conductor, for comparison: {', '.join(shares)}.")

@@ -25,7 +25,7 @@ from shikisha.core.budget import Amount, Usage
 from shikisha.core.call import Card, Reply, Request
 from shikisha.core.errors import ConfigError, Fault, FaultKind, JournalUnavailable, WorkerError
 from shikisha.core.events import FinishReason
-from shikisha.core.messages import ChatMessage
+from shikisha.core.messages import ChatMessage, dump_records, load_tool_calls
 from shikisha.core.visibility import max_usage, request_messages, view_hash
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Worker
@@ -253,6 +253,7 @@ class ResponseCache:
             "model": reply.model,
             "seconds": round(seconds, 6),
             **_stated_usage(reply),
+            **({"calls": dump_records(reply.calls)} if reply.calls else {}),
         }
         offset, length = self._own.put(_ENCODER.encode(line))
         self._places[key], self._fresh[key] = (self._own.path, offset, length), CachedReply(reply, seconds)
@@ -376,6 +377,7 @@ def _reply_from_json(line: Mapping[str, object]) -> CachedReply:
         paid,
         FinishReason(str(line["finish"])),
         str(line["model"]),
+        calls=load_tool_calls(str(line.get("calls", ""))),
         stated=None if stated is None else _usage_from_json(stated),
     )
     return CachedReply(reply, float(str(line.get("seconds", 0.0))))

@@ -330,4 +330,4 @@ def _build_report(
     return build_report([EntrantInfo.of(entrant) for entrant, _ in asked_first], samples, about)
 
 
-_ENTRANT_ORDER = ["asked", "fixed", "consistency", "one_agent", "random", "single", "oracle"]
+_ENTRANT_ORDER = ["asked", "fixed", "consistency", "agent", "random", "single", "oracle"]

@@ -46,7 +46,7 @@ class EntrantRole(StrEnum):
     RANDOM = "random"  # plans drawn at random
     FIXED = "fixed"  # the best fixed topology, chosen on other tasks
     CONSISTENCY = "consistency"  # the best worker asked again and again, at equal cost
-    ONE_AGENT = "one_agent"  # one agent with all tools of the others
+    ONE_AGENT = "agent"  # one agent with all tools of the others
     ORACLE = "oracle"  # the best of the single workers, task by task: computed, never run
 
 

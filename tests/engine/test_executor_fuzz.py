@@ -1,7 +1,7 @@
 """5,000 of the fuzzing figure's 20,000 cases: whatever plans, workers and checks do, the engine holds its promises.
 
 Workers answer, fail in every way there is, overcharge or break their own protocol; checks pass and fail; people are
-asked and are not there; caps are tight. What must hold is read from the events alone. The other cases: test_parse_fuzz.
+asked and are not there; caps are tight. What must hold is read from the events alone. Others: test_plan_parser_fuzz.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 `lm:DIR` and `lm:shipped` take `?temperature=0.7&seed=1&rounds=2&constrained=false`. Decoding is greedy, or samples from
 a seed that depends on the option, the task and the round, so a resumed run draws the same tokens. Unless told
 otherwise, `plan_grammar` allows only plans. A `PlanModel` is a model with its tokenizer and prompt: `onnx_checkpoint`
-runs one without torch, `training.serving` with transformers.
+runs one without torch, `training.inference` with transformers.
 
 Invariants: a generated text goes through the one strict parser, so it names workers of the pool only (1, 5);
 a model holds no state between sessions and several threads may use it; a token that the constraint forbids is never

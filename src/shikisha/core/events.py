@@ -130,7 +130,7 @@ class Event:
 class RunStarted(Event):
     """A run is acknowledged. `parent` names the run whose step is this run, `pool` its workers in order.
 
-    `history` to `options` are the task's further parts as JSON texts (`task.Bodies`).
+    `history` to `options` are the task's further parts as JSON texts (`task.TaskBodies`).
     """
 
     kind: ClassVar[str] = "run.started"

@@ -2,7 +2,7 @@
 
 Invariant: a question is journaled before it is asked and a decision before it has any effect; a decision in the journal
 is not asked for again, and it fits the exact call (or answer) it was asked for (4, 5). A question whose time is over is
-a no of nobody's, whoever says yes later. Deliberately absent: where people are reached (`approval.Desk`).
+a no of nobody's, whoever says yes later. Deliberately absent: how people are reached (`approvals.Approver`).
 """
 
 import asyncio

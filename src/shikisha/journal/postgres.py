@@ -67,7 +67,7 @@ class _PostgresDriver:
         return await self.write(work)
 
     async def purge_deleted(self) -> bool:
-        return True  # the server's own vacuum and its owner's backups decide when blocks are written anew
+        return True  # the server's own vacuum and its owner's backups decide when blocks are written again
 
     async def _transact(self, work: Callable[[Connection], T]) -> T:
         async with self._engine.begin() as connection:

@@ -67,7 +67,7 @@ def format_span(passed: float) -> str:
 
 
 def format_money(amount: float | None) -> str:
-    """Return dollars; `$?` where nobody can say."""
+    """Return dollars; `$?` where it is unknown."""
     return format_dollars(amount)
 
 

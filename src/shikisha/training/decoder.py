@@ -1,6 +1,6 @@
 """A batch decoder with a KV cache in which completions that are equal so far are one branch.
 
-A branch is what some completions hold so far. Its newest token is read once, for all of them; where they go on
+A branch is what some completions hold so far. Its newest token is read once, for all of them; where they continue
 differently it divides. Keys and values of prompts are shared by their branches. Those of later tokens lie in a slot for
 each branch; slots that are free are taken by others, so branches are always the first slots.
 
@@ -84,7 +84,7 @@ class BatchDecoder:
         return self._forward.logits(hidden)[: self.count]
 
     def grow(self, branch: Tensor, tokens: Tensor, vocabulary: int) -> Tensor:
-        """Let completions [M], which are at these branches, go on with these tokens; return each one's branch now.
+        """Let completions [M], which are at these branches, continue with these tokens; return each one's branch now.
 
         Branches that no completion is at any more are gone.
         """

@@ -209,7 +209,7 @@ def _decode(decoder: BatchDecoder, out: tuple[Tensor, Tensor], uniform: Tensor |
     """Fill in tokens and their log-probabilities [T, B * G] until all have ended; return the number of tokens."""
     tokens, logprobs = out
     longest, count = tokens.shape
-    rows = torch.arange(count, device=tokens.device)  # the completions that go on
+    rows = torch.arange(count, device=tokens.device)  # the completions that continue
     group = count // decoder.count
     branch = rows // group
     for place in range(longest):

@@ -265,7 +265,7 @@ _CHECKS: Mapping[str, list[Instruction]] = {
     "fcntl": _allow_values(1, _HARMLESS_FCNTLS),
     "open": _truncates_only_when_writing(1),
     "openat": _truncates_only_when_writing(2),
-    "utimensat": [  # "now" is refused, so that Path.touch goes on to create the file
+    "utimensat": [  # "now" is refused, so that Path.touch continues to create the file
         *(_low_word(2), (EQUAL, 0, 3, 0), _high_word(2), (EQUAL, 0, 1, 0)),
         *((VERDICT, 0, 0, ERRNO | EPERM), (VERDICT, 0, 0, ERRNO)),
     ],

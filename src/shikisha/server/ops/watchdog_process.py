@@ -33,7 +33,7 @@ _PROCESSOR_FACTOR = 4.0  # a server that gets a quarter of a processor is not st
 class WatchdogMemory:
     """What the server and its watchdog share: memory that outlives the server.
 
-    The server writes, without locks; the watchdog reads what is torn only while the server lives and goes on.
+    The server writes, without locks; the watchdog reads what is torn only while the server lives and continues.
     """
 
     def __init__(self, descriptor: int) -> None:

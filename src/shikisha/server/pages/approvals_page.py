@@ -36,7 +36,7 @@ class EarlierStepView:
 class ApprovalView:
     """A question to a person. `call` is the subtask word by word, `arguments` its JSON where it is an object.
 
-    `answer` is what a review is about. `expires` None: never; `dollars` None: nobody can say what it may cost.
+    `answer` is what a review is about. `expires` None: never; `dollars` None: it is unknown what it may cost.
     """
 
     root: str
@@ -144,7 +144,7 @@ async def show_approval(
 async def decide_on_page(
     run: str, question: str, session: ApproverLogin, service: Service, form: CheckedForm
 ) -> Response:
-    """Write a person's decision down, and go on with the run."""
+    """Write a person's decision down, and continue with the run."""
     found = await questions.find_question(service, session.by, f"{run}_{question}")
     decision = form_text(form, "decision")
     if decision not in ("yes", "no"):

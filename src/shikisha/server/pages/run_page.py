@@ -64,7 +64,7 @@ from shikisha.server.pages.templates import SECURITY_HEADERS, UI_ROOT, render_pa
 from shikisha.server.runs.review_routes import feedback_event, roll_back_run
 
 _BATCH_SECONDS = 0.15  # seconds in which what follows is sent together
-_REDRAW_SECONDS = 1.0  # seconds after which a running clock is drawn anew
+_REDRAW_SECONDS = 1.0  # seconds after which a running clock is drawn again
 PageParts = Mapping[str, str]
 TextByStep = Mapping[tuple[int, int], str]
 
@@ -336,7 +336,7 @@ class RunView:
 
     @property
     def seconds(self) -> float:
-        """Seconds in which it was performed, up to the look at it while it goes on."""
+        """Seconds in which it was performed, up to the look at it while it continues."""
         return self.run.active_seconds + (max(0.0, self.shown_at - self.performed_at) if self.live else 0.0)
 
 

@@ -72,7 +72,7 @@ class RunListQuery:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run in the list; `dollars` None: nobody can say; `going`: it is not known yet.
+    """A run in the list; `dollars` None: it is unknown; `going`: it is not known yet.
 
     `uncertain` is what it may have cost besides.
     """

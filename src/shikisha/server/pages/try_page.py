@@ -1,6 +1,6 @@
 """`/ui/try`: enter a task, see its plan, then perform exactly that plan.
 
-Invariants: showing a plan performs nothing, and its cost is held against the key's budget before each call. The plan
+Invariants: showing a plan performs nothing, and its cost is reserved in the key's budget before each call. The plan
 goes to the browser and back word for word, and is parsed as strictly as any other.
 """
 
@@ -45,7 +45,7 @@ class PlannedStepView:
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """A plan as it is shown. `dollars` is what planning cost; None: nobody can say."""
+    """A plan as it is shown. `dollars` is what planning cost; None: it is unknown."""
 
     steps: tuple[PlannedStepView, ...]
     shape: str

@@ -64,7 +64,7 @@ class JournalQueries(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecentCall:
-    """A call that has ended. `ok`: it gave an answer that no check refused; `dollars` None: nobody can say."""
+    """A call that has ended. `ok`: it gave an answer that no check refused; `dollars` None: it is unknown."""
 
     run: str
     worker: str
@@ -105,7 +105,7 @@ class RecentActivityReader:
 async def read_recent_activity(
     journal: JournalQueries, tenant: str | None, most: int = MAX_RECENT_EVENTS
 ) -> RecentActivity:
-    """Read the newest events, a page at a time, and count them beside the event loop: it has others to serve."""
+    """Read the newest events, a page at a time, and count them next to the event loop: it has others to serve."""
     last: int = await journal.query(lambda connection: connection.execute(select(HEAD.c.count)).scalar_one())
     rows: list[_EventRow] = []
     for begin in range(max(0, last - most), last, _EVENTS_PER_QUERY):

@@ -87,7 +87,7 @@ class RunStore:
     def on_expelled(self, told: Callable[[], None]) -> None:
         """Register a callback for when this server is declared dead; it runs before waiters of the journal learn it.
 
-        It is to stop all that is performed here; once nothing of that goes on, `join` makes this server a new member.
+        It is to stop all that is performed here; once nothing of that continues, `join` makes this server a new member.
         """
         self._on_expelled.append(told)
 
@@ -317,7 +317,7 @@ async def open_store(journal: Journal, lease: float = 15.0) -> AsyncIterator[Run
             beating = group.create_task(_send_heartbeats(store), name="heartbeat")
             try:
                 yield store
-            except BaseException as error:  # noqa: BLE001 - whatever nobody foresaw is what is looked for
+            except BaseException as error:  # noqa: BLE001 - an unexpected error is handled here, whatever its type
                 interrupted = error
             beating.cancel()
         if interrupted is not None:

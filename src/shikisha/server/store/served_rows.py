@@ -36,7 +36,7 @@ class ServedRun:
 
     `wire` is its request as its API needs it again, `excerpt` the first words of its task, `idempotency` the client's
     own key for the request, and `request_hash` tells whether another request under that key is the same. `dollars`
-    None: nobody can say (yet); what may have been used besides is in `uncertain_…`. `stopping`: someone wants its owner
+    None: it is unknown (yet); what may have been used besides is in `uncertain_…`. `stopping`: someone wants its owner
     to stop it. `erased` is when its texts were. `ends` and `strikes` are what it is blamed for (`blame`).
     """
 

@@ -8,7 +8,7 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Add the columns; of older runs nobody can say any more what of their figures was uncertain."""
+    """Add the columns; how much of older runs' figures was uncertain is unknown."""
     count = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
     op.add_column("served", sa.Column("uncertain_tokens", count, nullable=False, server_default="0"))
     op.add_column("served", sa.Column("uncertain_dollars", sa.Double(), nullable=False, server_default="0"))

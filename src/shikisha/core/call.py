@@ -1,13 +1,10 @@
 """A call to a worker, as data: the card that says what may be assumed of it, the request, the reply.
 
-Invariant: a Request holds exactly what its step's access list grants; a worker is handed nothing else. Deliberately
-absent: behaviour. Who answers is a Worker (`worker`), how a request becomes a chat is said in `context`.
-
-How many servers of ours a request has come through, so that one that asks itself does not do so for ever.
-
-Whoever begins runs for requests sets `DEPTH`; calls to chat endpoints tell one more. Invariant: a run bears the depth
-of the request that began it, for as long as the process that began it performs it. Deliberately absent: trust. The
-number is a header, which whoever asks may set as they like: it guards against mistakes.
+Invariants: a Request holds exactly what its step's access list grants; a worker gets nothing else. A run bears the
+depth (how many servers of ours the request has come through) of the request that began it, so that a server that calls
+itself does not do so for ever; `REQUEST_DEPTH` has it, and calls to chat endpoints send one more. Deliberately absent:
+behaviour (a Worker answers, and `visibility` turns a request into a chat), and trust in the depth: it is a header that
+any client may set, and guards against mistakes.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -142,12 +139,12 @@ class ApprovalMode(StrEnum):
 class Card:
     """What the engine and a conductor know of a worker.
 
-    `price` None means that nobody can say what a call costs: refused under a dollar cap. `max_output_tokens` bounds
+    `price` None means that the cost of a call is unknown: refused under a dollar cap. `max_output_tokens` bounds
     the reservation. `rate` is calls per second. `fallback` and `escalate` name workers of the same pool, `compensate`
     one that undoes what a call to this one did. `timeout` is seconds for one attempt; `attempts` is how often this
     worker may be tried for one step before the next is.
     `sees` are the guarded data labels that it is cleared for, `adds` those that everything it says bears (`clearance`).
-    `takes` are the kinds of attachments that it can be shown; `tools`: it can call the client's tools.
+    `takes` are the kinds of attachments that it accepts; `tools`: it can call the client's tools.
     `limits` names whose `concurrency` and `rate` it shares, where these are not its own.
     """
 

@@ -1,25 +1,24 @@
 """What a language-model conductor reads and how plans are written for it. Pure text in, pure text out.
 
-Contents follow the Conductor paper (arXiv 2512.04388): the three lists, few-shot plans from everyday life (no benchmark
-domain), models as bare ordinals or with description and price, and, after a round, its plan and results with the choice
-to revise or to keep the answer by three empty lists. Invariant: text that somebody else wrote (question, descriptions,
-answers, reasons of checks, parse errors) stands on lines of its own that begin with "| ", and none of our own lines do,
-so no such text can pass for an instruction, a heading or another model's answer. Deliberately absent: workers' names
-(a famous name biases a plan) and any care for a model's special tokens (its tokenizer must not read them out of text).
-
-The briefing in as few words as it takes, for small models that were trained on exactly this form.
+The full prompt follows the Conductor paper (arXiv 2512.04388): the three lists, few-shot plans from everyday life (no
+benchmark domain), models as bare ordinals or with description and price, and, after a round, its plan and results with
+the choice to revise or to keep the answer by three empty lists. The compact prompt is for small models that were
+trained on exactly this form:
 
     ask what is the tally listed for kalo?
     0 $4 looks up facts in the register
     1 $5 a strong and dear general model
     plan
 
-A line for the question, one (`given`) for its context and the end of the conversation before it where there is any, one
-for each worker (ordinal, price level, description), one for each step of earlier rounds (`did`; one that came to the
-same as an earlier step of its round says to which's: `did 2 =0 read the gauge: 47`), and `plan`: after it the model
-writes. Invariant: whatever somebody else wrote (question, context, descriptions, answers) is put on one line, so no
-line but our own begins with it, and it stands behind what that says. Deliberately absent: instructions and examples
-(`prompt` has them, for models that read English), and workers' names.
+It has a line for the question, one (`given`) for its context and the end of the conversation before it, one for each
+worker (ordinal, price level, description), one for each step of earlier rounds (`did`; a step whose result equals an
+earlier one's of its round names that: `did 2 =0 read the gauge: 47`), and `plan`, after which the model writes.
+
+Invariants: in the full prompt, text that others wrote (question, descriptions, answers, reasons of checks, parse
+errors) is on lines of its own that begin with "| ", and none of our own lines do, so no such text can pass for an
+instruction, a heading or another model's answer. In the compact one it is put on one line, behind our own word.
+Deliberately absent: workers' names (a famous name biases a plan) and any care for a model's special tokens (its
+tokenizer must not read them out of text).
 """
 
 import json

@@ -1,10 +1,10 @@
-"""The one place that knows which strings are keys, so that everything leaving it can be scrubbed of them.
+"""The one place that knows which strings are secret keys, so that everything leaving it can be scrubbed of them.
 
 Invariant 8: keys never reach a journal, log, trace, error message, prompt or sandbox. Keys enter through
-`Vault.read` (from the environment, by variable name) and whatever comes back from a worker, a user or an exception
-passes `Vault.scrub` before it goes anywhere; of a key that is not whole its beginning is enough. What others say of a
-failure passes `Vault.redact` too, since endpoints like to repeat parts of a key there, with stars or without.
-Deliberately absent: keys in another encoding than they have (base64, percent signs), and any way to print a vault.
+`SecretStore.read` (from the environment, by variable name), and whatever comes back from a worker, a user or an
+exception passes `SecretStore.scrub` before it goes anywhere; the beginning of a key is enough to be scrubbed. An
+endpoint's error message passes `SecretStore.redact` too, since endpoints repeat parts of a key there, with stars or
+without. Deliberately absent: keys in another encoding (base64, percent signs), and any way to print the store.
 """
 
 import os
@@ -14,15 +14,14 @@ from collections.abc import Callable, Iterator, Mapping
 from shikisha.core.errors import ConfigError
 
 MASK = "[key removed]"
-ISSUED_KEY_PREFIX = (
-    "sk-shikisha-"  # how the keys begin that a server of ours issues; it keeps but their hashes, so by the looks only
-)
+# Of the keys that our own server issues: it keeps only their hashes, so they are known by this form alone.
+ISSUED_KEY_PREFIX = "sk-shikisha-"
 _ISSUED = re.compile(rf"{ISSUED_KEY_PREFIX}[0-9a-z]+-[\w-]{{20,}}", re.ASCII)
-_SHORTEST = 8  # a shorter "key" would blot out ordinary words
-_BEGINNING = 16  # characters of a key at its beginning that are known for it anywhere; makers' prefixes are shorter
-_PIECE = 8  # characters of a key from any place of it that are known for it in what is said of a failure
-_STARS = re.compile(r"\*{2,}|•{2,}|…+|\.{3,}")  # how others hide the middle of a key
-_LEAST_SEEN = 3  # characters of a key beside stars that are known for it
+_SHORTEST = 8  # characters: a shorter "key" would mask ordinary words
+_BEGINNING = 16  # first characters that are masked anywhere; providers' common prefixes are shorter
+_PIECE = 8  # characters from any place of a key that are masked in an error message
+_STARS = re.compile(r"\*{2,}|•{2,}|…+|\.{3,}")  # how endpoints hide the middle of a key
+_LEAST_SEEN = 3  # characters next to stars that are masked as a key's
 _AROUND = "'\"`()[]{}<>,;:=.!?"
 
 
@@ -34,7 +33,7 @@ class SecretStore:
         self._keys: dict[str, str] = {}
 
     def __repr__(self) -> str:
-        return f"Vault({sorted(self._keys)})"
+        return f"SecretStore({sorted(self._keys)})"
 
     @property
     def empty(self) -> bool:
@@ -62,7 +61,7 @@ class SecretStore:
         return _ISSUED.sub(MASK, text) if ISSUED_KEY_PREFIX in text else text
 
     def redact(self, text: str) -> str:
-        """Return what somebody said of a failure without keys and pieces of keys, starred ones too."""
+        """Return an error message without keys and pieces of keys, starred ones too."""
         text = self.scrub(text)
         if self._keys and _STARS.search(text):
             text = re.sub(r"\S+", self._unstarred, text)
@@ -71,7 +70,7 @@ class SecretStore:
         return text
 
     def _unstarred(self, word: re.Match[str]) -> str:
-        """Mask what is left of a key of which somebody has starred out the rest."""
+        """Mask what is left of a key whose middle is starred out."""
         whole = word[0]
         stars = [*_STARS.finditer(whole)]
         if not stars:
@@ -86,18 +85,18 @@ class SecretStore:
                 return f"{whole[:start]}{MASK}{whole[stop:]}"
         return whole
 
-    def listener(self, hear: Callable[[str], None]) -> "ScrubbingCallback":
-        """Return a listener that passes pieces of a growing text on to `hear`, scrubbed as the whole would be."""
-        return ScrubbingCallback(self.scrub, tuple(self._keys.values()), hear)
+    def listener(self, on_text: Callable[[str], None]) -> "ScrubbingCallback":
+        """Return a callback that passes pieces of a growing text on to `on_text`, scrubbed as the whole would be."""
+        return ScrubbingCallback(self.scrub, tuple(self._keys.values()), on_text)
 
 
 class ScrubbingCallback:
-    """Scrubs a text that arrives in pieces: what may be the beginning of a key waits until it is clear."""
+    """Scrubs a text that arrives in pieces: what may be the beginning of a key waits for the next piece."""
 
-    def __init__(self, scrub: Callable[[str], str], keys: tuple[str, ...], hear: Callable[[str], None]) -> None:
+    def __init__(self, scrub: Callable[[str], str], keys: tuple[str, ...], on_text: Callable[[str], None]) -> None:
         self._scrub = scrub
         self._keys = keys
-        self._hear = hear
+        self._on_text = on_text
         self._held = ""
 
     def __call__(self, piece: str) -> None:
@@ -127,7 +126,7 @@ class ScrubbingCallback:
 
     def _say(self, text: str) -> None:
         if text:
-            self._hear(text)
+            self._on_text(text)
 
 
 def _key_prefixes(text: str, key: str, start: int = 0) -> Iterator[tuple[int, int]]:

@@ -1,13 +1,10 @@
-"""Neutralising text that a model, a tool or a stranger wrote, before it reaches a terminal.
+"""Making text that a model, a tool or a stranger wrote safe for a terminal, and finding the fenced blocks in it.
 
-Invariant: what `clean` returns moves no cursor, sets no colour or title, reverses no reading order and writes to no
-clipboard: no control character but newline and tab is left in it. Each is shown as a visible sign, so nothing is hidden
-either. Deliberately absent: removal of markup; our printing never interprets any.
-
-Fenced blocks in a text that a model wrote: what stands between a line of ``` and the next.
-
-Invariant: one pass over the lines, whatever they hold (a regular expression for this can be made quadratic).
-Deliberately absent: indented code, ~~~ fences, and what an opening fence says of the language.
+Invariants: what `clean_text` returns moves no cursor, sets no colour or title, reverses no reading order and writes to
+no clipboard: of the control characters only newline and tab are left. Each of the others becomes a visible sign, so
+nothing is hidden either. Fenced blocks are found in one pass over the lines, whatever they hold (a regular expression
+for this can be made quadratic). Deliberately absent: removal of markup (our printing never interprets any), indented
+code, ~~~ fences, and the language that an opening fence names.
 """
 
 import json

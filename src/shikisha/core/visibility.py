@@ -1,17 +1,14 @@
-"""Access list → exactly what a worker sees.
+"""Access list → exactly what a worker sees; and which data it may see, by labels.
 
-Invariant 2: a worker sees the task, its subtask, and exactly what its access list grants: nothing else. `grant` is the
-only place where results become visible to a later step, and `turns` the only place where a request becomes a chat.
-Granted answers are turns of their own, said by the assistant: there is no header in the text that an answer could
-forge. Deliberately absent: summaries, and any cutting of long results (a limit is a refusal, not a silent loss).
-
-Which data a worker may see: labels on tasks, joined along the plan, against what each worker is cleared for.
-
-Invariant: a call is refused unless the worker is cleared for every guarded label of everything that it would be shown.
-The labels of a step's answer are the join of what its worker read and what the worker adds (a store of confidential
-files adds "confidential" to all it says); so a label follows the data through steps, rounds, checks and child runs, and
-nothing that a model writes can take one off (5). Labels that are not guarded are names for rules, and hinder nobody.
-Deliberately absent: degrees. A label is a set's member; whoever needs levels gives a worker several labels.
+Invariant 2: a worker sees the task, its subtask, and exactly what its access list grants: nothing else. `grant_results`
+is the only place where results become visible to a later step, and `request_messages` the only place where a request
+becomes a chat. Granted answers are messages of their own, with the role of the assistant: there is no header in the
+text that an answer could forge. A call is refused unless the worker is cleared for every guarded label of everything
+that it would see. The labels of a step's answer are those of what its worker read and those that the worker adds (a
+store of confidential files adds "confidential"); so a label follows the data through steps, rounds, checks and child
+runs, and nothing that a model writes can take one off (5). Labels that are not guarded are names for rules, and hinder
+no call. Deliberately absent: summaries, any cutting of long results (a limit is a refusal, not a silent loss), and
+levels of labels (give a worker several).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,7 +40,7 @@ def _granted_step(plan: Plan, index: int, result: Result | None) -> GrantedStep:
 def request_messages(request: Request) -> tuple[ChatMessage, ...]:
     """Return the chat that shows a worker its request; without a conversation before it, user and assistant alternate.
 
-    Calls of the client's tools are turns of their own for a worker that is offered tools, and told in words to others.
+    Calls of the client's tools are messages of their own to a worker that is offered tools, plain words to others.
     """
     if request.turns:
         return request.turns
@@ -102,7 +99,7 @@ def _spell_out_tool_calls(said: Sequence[ChatMessage], request: Request) -> Iter
 def adapt_request(card: Card, request: Request) -> Request:
     """Return the request as this worker can be given it: tools are offered to those only that can call them.
 
-    WorkerError (BAD_REQUEST) when it would be shown an attachment that it cannot take: none is left out.
+    WorkerError (BAD_REQUEST) when it would see an attachment that it cannot take: none is left out.
     """
     if request.task.bare and not (request.turns or request.wishes.tools):
         return request
@@ -131,7 +128,7 @@ def max_usage(shown: Sequence[ChatMessage], card: Card, wishes: ClientOptions = 
 
 
 def view_hash(shown: Sequence[ChatMessage], wishes: ClientOptions = NO_CLIENT_OPTIONS) -> str:
-    """Return the SHA-256 (hex) of everything that a worker is shown; it stands in the journal as evidence."""
+    """Return the SHA-256 (hex) of everything that a worker sees; the journal keeps it as evidence."""
     digest = sha256()
     for turn in shown:
         if turn.plain:

@@ -22,6 +22,7 @@ COMMANDS = {
     "import shikisha": ([sys.executable, "-c", "import shikisha"], 0.15),
     "import shikisha, and its Engine": ([sys.executable, "-c", "from shikisha import Engine"], None),
     "shikisha --help": ([SCRIPT, "--help"], 0.3),
+    **{f"shikisha {name} --help": ([SCRIPT, name, "--help"], 0.3) for name in ("run", "learn", "serve", "train")},
 }
 
 

@@ -98,7 +98,7 @@ def test_caps_can_be_set_and_lifted(tmp_path: Path) -> None:
         ("[budgets]\nsteps = 'x'", "shikisha.toml: budgets.steps: expected a valid integer"),
         ("[budgets]\nplan_steps = 6", "shikisha.toml: budgets.plan_steps: expected less than or equal to 5"),
         ("[budgets]\ndollars = nan", "shikisha.toml: budgets.dollars: expected a finite number"),
-        ("[workers.a]", "shikisha.toml: workers.a.kind: expected one of chat, http"),
+        ("[workers.a]", "shikisha.toml: workers.a.kind: expected one of chat, embedding, http"),
         (
             "[workers.a]\nkind = 'chta'",
             "shikisha.toml: workers.a.kind: unknown kind of worker 'chta': known are agent,",

@@ -54,7 +54,6 @@ def test_every_parameter_of_the_sdk_is_in_the_table_and_in_the_model() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("n", 2),
         ("logprobs", True),
         ("top_logprobs", 3),
         ("logit_bias", {"50256": -100}),
@@ -78,7 +77,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(name: str, value: object) ->
 def test_every_refused_parameter_may_be_null_or_ask_for_what_happens_anyway() -> None:
     refused_ones = [name for name, (treatment, _) in PARAMETERS.items() if treatment is ParameterTreatment.REFUSED]
     read(**dict.fromkeys(refused_ones))
-    read(n=1, logprobs=False, store=False, presence_penalty=0, modalities=["text"])
+    read(logprobs=False, store=False, presence_penalty=0, modalities=["text"])
 
 
 @pytest.mark.parametrize(

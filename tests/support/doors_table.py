@@ -44,6 +44,8 @@ API: Mapping[tuple[str, str], Row] = {
     ("GET", "/v1/models"): Row(200, 403, 200),
     ("GET", "/v1/models/{name:path}"): Row(200, 403, 200, fill={"name:path": "model"}),
     ("POST", "/v1/chat/completions"): Row(200, 403, 200, body=CHAT),
+    ("POST", "/v1/completions"): Row(200, 403, 200, body={"model": "shikisha", "prompt": "hello"}),
+    ("POST", "/v1/embeddings"): Row(404, 403, 404, body={"model": "shikisha", "input": "hello"}),
     ("POST", "/v1/route"): Row(200, 403, 200, body={"prompt": "hello"}),
     ("POST", "/mcp"): Row(200, 200, 200, body={"jsonrpc": "2.0", "id": 1, "method": "ping"}),
     ("POST", "/v1/tools/search"): Row(200, 403, 200, body={"query": "list the invoices"}),

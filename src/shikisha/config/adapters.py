@@ -27,7 +27,7 @@ from shikisha.engine.worker import Card, Worker
 from shikisha.guards.grounded import GroundedGuard
 from shikisha.guards.tool_filter import ToolFilter
 
-CONDUCTOR, HUMAN, AGENT = "conductor", "human", "agent"
+CONDUCTOR, HUMAN, AGENT, EMBEDDING = "conductor", "human", "agent", "embedding"
 _UPPERCASE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*", re.ASCII)
 
 
@@ -47,6 +47,7 @@ class WorkerKind:
 
 WORKER_KINDS: Mapping[str, WorkerKind] = {
     "chat": WorkerKind("shikisha.workers.chat", billed=True, max_output_tokens=4096),
+    EMBEDDING: WorkerKind("shikisha.workers.embedding", billed=True),
     "http": WorkerKind("shikisha.workers.http", billed=True, any_task=True),
     HUMAN: WorkerKind("shikisha.workers.human"),
     "mcp": WorkerKind("shikisha.workers.mcp", billed=True, any_task=True),

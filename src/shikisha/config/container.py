@@ -91,9 +91,10 @@ class Container:
 
     @property
     def default_pool(self) -> tuple[str, ...]:
-        """The pool where the file has none: all workers but those that compensate others or are agents' tools."""
+        """The pool where the file has none: all workers but those that compensate, embed, or are agents' tools."""
         others = {table.compensate for table in self.workers.values()}
         others |= {name for table in self.workers.values() for name in agent_tools(table)}
+        others |= {name for name, table in self.workers.items() if table.kind == adapters.EMBEDDING}
         return tuple(name for name in self.names if name not in others)
 
     @property

@@ -20,9 +20,9 @@ from starlette.types import ExceptionHandler
 from shikisha import __version__
 from shikisha.core.errors import ShikishaError
 from shikisha.server.anthropic import routes as message_routes
+from shikisha.server.chat import completions, embeddings, routing
 from shikisha.server.chat import models as model_routes
 from shikisha.server.chat import routes as chat_routes
-from shikisha.server.chat import routing
 from shikisha.server.http.api_errors import ApiError, error_body_at
 from shikisha.server.http.auth import authenticate
 from shikisha.server.http.middleware import AccessLog, HostCheck, RequestLimits
@@ -44,6 +44,8 @@ ROUTERS = (
     response_routes.router,
     message_routes.router,
     routing.router,
+    completions.router,
+    embeddings.router,
     mcp_routes.router,
     model_routes.router,
     tool_routes.router,

@@ -4,9 +4,10 @@ Invariant: in a stream every chunk has the same id and model: first the role, th
 the usage if the client asked for it, then `[DONE]`; an error after the first chunk is sent in the stream.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -83,7 +84,7 @@ async def create_chat_completion(request: Request, by: RunPrincipal) -> Response
     options, idempotency = read_request_options(request.headers), read_idempotency_key(request.headers)
     task = task_from_chat(body)
     await check_schemas(task, Api.CHAT)
-    completion = await CompletionRequest(
+    wanted = CompletionRequest(
         service,
         by,
         body.model,
@@ -93,13 +94,54 @@ async def create_chat_completion(request: Request, by: RunPrincipal) -> Response
         idempotency=idempotency,
         metadata=_metadata(body),
         tool_choice=NO_TOOL if body.tool_choice == "none" else task.tool_choice,
-    ).start()
+    )
     ignored = ignored_header([*foreign, *unknown], service.container.secret_store.scrub)
+    if (body.n or 1) > 1:
+        return await _several_choices(request, wanted, body.n or 1, ignored)
+    completion = await wanted.start()
     chat = ChatCompletion(completion, bool(body.stream_options and body.stream_options.include_usage), ignored)
     if body.stream:
         headers = {**ignored, **started_headers(completion.run)}
         return event_stream(chat.stream(), headers, completion.on_disconnect, stream_grace(service))
     return await run_unless_disconnected(request, chat.whole(), completion.on_disconnect)
+
+
+async def _several_choices(
+    request: Request, wanted: CompletionRequest, number: int, headers: Mapping[str, str]
+) -> JSONResponse:
+    """Perform as many runs, and return their answers as choices; where one cannot begin or fails, none is returned."""
+    if wanted.task.exchanges:
+        raise ApiError(400, "n: expected 1 with results of tools: they belong to one run", "invalid_value", param="n")
+    runs = list[RunCompletion]()
+
+    async def leave() -> None:
+        for run in runs:
+            await run.on_disconnect()
+
+    try:
+        for place in range(number):
+            key = wanted.idempotency and f"{wanted.idempotency}#{place}"
+            runs.append(await replace(wanted, idempotency=key).start())
+    except BaseException:
+        await leave()
+        raise
+    return await run_unless_disconnected(request, _all_choices(runs, headers), leave)
+
+
+async def _all_choices(runs: Sequence[RunCompletion], headers: Mapping[str, str]) -> JSONResponse:
+    ends = await asyncio.gather(*(run.whole() for run in runs))
+    usage = sum((each.usage for each in ends[1:]), ends[0].usage)
+    headers = {**headers, **finished_headers(runs[0].run, usage)}
+    for run, ended in zip(runs, ends, strict=True):
+        if (error := ended.error) is not None:
+            body = {**error.body(), "run": run.run}
+            return JSONResponse(body, error.status, {**error.headers(), **NO_RETRY, **headers})
+    choices = [
+        {**_choice_fields(ended.message, place), "run": run.run}
+        for place, (run, ended) in enumerate(zip(runs, ends, strict=True))
+    ]
+    first = ChatCompletion(runs[0], usage_wanted=False, headers={}).body(ends[0])
+    return JSONResponse({**first, "choices": choices, "usage": usage.chat_fields()}, headers=headers)
 
 
 def _metadata(body: ChatRequest) -> Mapping[str, str]:
@@ -130,8 +172,11 @@ class ChatCompletion:
         if (error := ended.error) is not None:
             body = {**error.body(), "run": run} | ({} if ended.metadata is None else {"shikisha": ended.metadata})
             return JSONResponse(body, error.status, {**error.headers(), **NO_RETRY, **headers})
-        body = completion_body(self.head, ended.message, ended.usage.chat_fields(), ended.metadata)
-        return JSONResponse(body, headers=headers)
+        return JSONResponse(self.body(ended), headers=headers)
+
+    def body(self, ended: CompletionEnd) -> dict[str, object]:
+        """Return the body of a completion that has ended well."""
+        return completion_body(self.head, ended.message, ended.usage.chat_fields(), ended.metadata)
 
     def stream(self) -> AsyncGenerator[bytes]:
         """Yield the chunks of the stream."""
@@ -156,6 +201,18 @@ def completion_body(
     head: CompletionHead, message: AssistantMessage, usage: UsageFields, metadata: object
 ) -> dict[str, object]:
     """Return the body of a whole completion."""
+    body: dict[str, object] = {
+        "id": head.id,
+        "object": "chat.completion",
+        "created": head.created,
+        "model": head.model,
+        "choices": [_choice_fields(message)],
+        "usage": usage,
+    }
+    return body if metadata is None else body | {"shikisha": metadata}
+
+
+def _choice_fields(message: AssistantMessage, index: int = 0) -> dict[str, object]:
     fields: dict[str, object] = {
         "role": "assistant",
         "content": message.text if message.text or not message.calls else None,
@@ -165,15 +222,7 @@ def completion_body(
         fields["reasoning_content"] = "\n".join(message.notes)
     if message.calls:
         fields["tool_calls"] = _tool_call_fields(message.calls)
-    body: dict[str, object] = {
-        "id": head.id,
-        "object": "chat.completion",
-        "created": head.created,
-        "model": head.model,
-        "choices": [{"index": 0, "message": fields, "logprobs": None, "finish_reason": message.finish}],
-        "usage": usage,
-    }
-    return body if metadata is None else body | {"shikisha": metadata}
+    return {"index": index, "message": fields, "logprobs": None, "finish_reason": message.finish}
 
 
 class ChunkWriter:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field
 
 from shikisha.core.budget import Amount, Price, upper_bound
 from shikisha.core.call import Card
@@ -18,6 +18,7 @@ from shikisha.core.task import Task
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.server.chat.conversation import task_from_chat
+from shikisha.server.chat.embeddings import endpoint_model
 from shikisha.server.chat.schema import ChatInputMessage, ChatRequest
 from shikisha.server.http.api_errors import ApiError, error_responses
 from shikisha.server.http.auth import require_scope
@@ -180,18 +181,11 @@ def _routed_step(
     return RoutedStep(
         worker=card.name,
         description=card.description,
-        endpoint_model=_endpoint_model(service, card.name),
+        endpoint_model=endpoint_model(service, card.name),
         prompt=step.subtask,
         access=list(step.access),
         price=_route_price(card, order.task, step.subtask, len(step.access)),
     )
-
-
-def _endpoint_model(service: RunService, worker: str) -> str | None:
-    """Return the name of a worker's model at its endpoint, where it has one."""
-    table = service.container.workers.get(worker)
-    told: JsonValue = None if table is None else table.model_dump(mode="json").get("model")
-    return told if isinstance(told, str) else None
 
 
 def _route_price(card: Card, task: Task, prompt: str, granted: int) -> RoutePrice:

@@ -14,6 +14,7 @@ from shikisha.server.http.request import ParameterTreatment, RequestModel, unsup
 
 MAX_MESSAGES = 4096
 MAX_TOOLS = 128
+MAX_CHOICES = 8
 
 _H, _I, _R = ParameterTreatment.HONOURED, ParameterTreatment.IGNORED, ParameterTreatment.REFUSED
 PARAMETERS: Mapping[str, tuple[ParameterTreatment, str]] = {
@@ -39,7 +40,7 @@ PARAMETERS: Mapping[str, tuple[ParameterTreatment, str]] = {
     "prompt_cache_key": (_I, "workers' caches are their own; it can change no answer"),
     "prompt_cache_options": (_I, "workers' caches are their own; it can change no answer"),
     "prompt_cache_retention": (_I, "workers' caches are their own; it can change no answer"),
-    "n": (_R, "a run has one answer"),
+    "n": (_H, "as many runs, up to 8, each within the key's budget; 1 with stream and with results of tools"),
     "logprobs": (_R, "an answer may come from several workers, and has no log-probabilities of its own"),
     "top_logprobs": (_R, "an answer may come from several workers, and has no log-probabilities of its own"),
     "logit_bias": (_R, "token numbers mean something to one model only, and a pool has several"),
@@ -57,7 +58,6 @@ PARAMETERS: Mapping[str, tuple[ParameterTreatment, str]] = {
 }
 _REASONS: Mapping[str, str] = {name: why for name, (_, why) in PARAMETERS.items()}
 _NO_OP_VALUES: Mapping[str, tuple[JsonValue, ...]] = {
-    "n": (1,),
     "logprobs": (False,),
     "top_logprobs": (0,),
     "logit_bias": ({},),
@@ -305,7 +305,7 @@ class ChatRequest(RequestModel):
     prompt_cache_key: str | None = None
     prompt_cache_options: dict[str, JsonValue] | None = None
     prompt_cache_retention: str | None = None
-    n: Literal[1] | None = None
+    n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     logprobs: Literal[False] | None = None
     top_logprobs: Literal[0] | None = None
     logit_bias: dict[str, JsonValue] | None = Field(default=None, max_length=0)
@@ -325,6 +325,8 @@ class ChatRequest(RequestModel):
     def _bounded(self) -> "ChatRequest":
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options: only with stream")
+        if self.stream and (self.n or 1) > 1:
+            raise ValueError("n: expected 1 with stream: each choice is a run of its own")
         return self
 
 

@@ -54,6 +54,16 @@ class RunUsage:
         """All tokens."""
         return self.answer.total + self.others.total
 
+    def __add__(self, other: "RunUsage") -> "RunUsage":
+        """Return the usage of both."""
+        unknown = self.dollars is None or other.dollars is None
+        return RunUsage(
+            _add_usage(self.answer, other.answer),
+            _add_usage(self.others, other.others),
+            None if unknown else (self.dollars or 0.0) + (other.dollars or 0.0),
+            self.uncertain + other.uncertain,
+        )
+
     def less(self, earlier: "RunUsage") -> "RunUsage":
         """Return the usage since an earlier response of the same run; the answering call belongs to this one."""
         before = _add_usage(earlier.answer, earlier.others)

@@ -36,6 +36,8 @@ class Api(StrEnum):
     RESPONSES = "responses"
     MESSAGES = "messages"
     MCP = "mcp"
+    COMPLETIONS = "completions"
+    EMBEDDINGS = "embeddings"
     RUNS = "runs"
     PAGE = "page"
 

@@ -34,12 +34,13 @@ def model(asked: ReceivedChatRequest) -> ScriptedAnswer:
     """Play a model: look the population up, answer in the form that is wanted, or read the file a.txt."""
     told = [text for role, text in asked.messages if role == "tool"]
     seen = told or [text for role, text in asked.messages if role == "user" and "2100000" in text]
-    calls: Mapping[str, Mapping[str, object]] = {
+    calls: dict[str, Mapping[str, object]] = {
         "population": {"city": "Paris"},
         "Read": {"file_path": "a.txt"},
         "exec_command": {"cmd": "cat a.txt"},
+        "mcp__shikisha__run": {"prompt": "Which city is it?"},
     }
-    for name, arguments in calls.items():
+    for name, arguments in reversed(calls.items()):
         if name in asked.tools and not seen:
             return ScriptedAnswer(calls=(ScriptedToolCall.model_validate({"name": name, "arguments": arguments}),))
     if "final_answer" in asked.tools:  # smolagents
@@ -130,6 +131,20 @@ async def test_claude_code_reads_a_file(at: At, folder: Path) -> None:
     )  # fmt: skip
     told = json.loads(said)
     assert (told["result"], told["num_turns"], told["is_error"]) == (f"It says {FILE_TEXT}.", 2, False)
+
+
+async def test_claude_code_runs_a_task_over_mcp(at: At, folder: Path) -> None:
+    server = {"type": "http", "url": f"{at.url}/mcp", "headers": {"Authorization": f"Bearer {at.key}"}}
+    said = await output(
+        at, folder, agent("claude"), "-p", "Which city is it?", "--output-format", "json",
+        "--allowedTools", "mcp__shikisha__run", "--mcp-config", json.dumps({"mcpServers": {"shikisha": server}}),
+        ANTHROPIC_BASE_URL=at.url, ANTHROPIC_AUTH_TOKEN=at.key, ANTHROPIC_MODEL="shikisha",
+        ANTHROPIC_DEFAULT_HAIKU_MODEL="shikisha-mini", CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+    )  # fmt: skip
+    told = json.loads(said)
+    assert (json.loads(told["result"]), told["num_turns"]) == (CITY, 2)
+    async with at.http() as http:
+        assert [each["api"] for each in (await http.get("/runs?api=mcp")).json()["data"]] == ["mcp"]
 
 
 async def test_codex_reads_a_file(at: At, folder: Path) -> None:

@@ -1,7 +1,11 @@
 """`run`, `resume`, and `approve`, which answers a question that a run waits for."""
 
-from collections.abc import Callable, Coroutine, Mapping
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
+from threading import Thread
 from time import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +16,9 @@ from shikisha.cli.approval_prompt import current_user
 from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_status
 from shikisha.cli.options import CapOptions, ConductorOptions, SharedOptions, TaskOptions
 from shikisha.cli.progress import RunProgress
-from shikisha.config.container import Container
+from shikisha.config.container import Container, build_observer
 from shikisha.core.errors import JournalError, TaskError
-from shikisha.core.events import QuestionAnswered, QuestionAsked, QuestionKind, RunStatus
+from shikisha.core.events import Event, QuestionAnswered, QuestionAsked, QuestionKind, RunStatus
 from shikisha.core.run import Run, new_run_id, root_run_id
 from shikisha.core.text import one_line
 from shikisha.engine import approvals
@@ -25,7 +29,10 @@ from shikisha.server import store
 
 if TYPE_CHECKING:
     from shikisha.journal import Journal
+    from shikisha.telemetry.observer import TelemetryObserver
 
+_TRACE_VARIABLE = "TRACEPARENT"
+_EXPORT_SECONDS = 5.0  # seconds that a receiver gets to take a run's last spans
 _ANSWER_OPTIONS = {
     "answer": "--answer TEXT",
     "approve": "yes|no",
@@ -67,8 +74,9 @@ def run(
             async with session.open_command_journal(shared, container) as journal:
                 with shown:
                     config = container.resolved()
-                    engine = _build_engine(container, journal, shown)
-                    return await engine.run(task, pool, conductor, limits, run_id=name, config=config)
+                    async with _exported(container, name) as observer:
+                        engine = _build_engine(container, journal, shown, observer)
+                        return await engine.run(task, pool, conductor, limits, run_id=name, config=config)
 
     return _perform_and_report(main, lambda: name if shown.started else None, shared)
 
@@ -92,8 +100,14 @@ def resume(shared: SharedOptions, run: RunId = session.NEWEST_RUN, quiet: Quiet 
             pool = container.pool(started.pool)
             conductor = container.conductor(started.conductor, pool)
             with progress.choose_progress(quiet, past) as shown:
-                async with session.exclusive_run(journal, name[0], container.settings.server.lease):
-                    return await _build_engine(container, journal, shown).resume(name[0], pool, conductor)
+                async with (
+                    session.exclusive_run(journal, name[0], container.settings.server.lease),
+                    _exported(container, name[0]) as observer,
+                ):
+                    if observer is not None:
+                        observer.recall(past[name[0]])
+                    engine = _build_engine(container, journal, shown, observer)
+                    return await engine.resume(name[0], pool, conductor)
 
     return _perform_and_report(main, lambda: name[0] if name else None, shared)
 
@@ -169,13 +183,41 @@ def _warn_of_simulation(prompt: str) -> None:
         output.print_note(f'only questions such as "{sample}". To name your own workers: shikisha init')
 
 
-def _build_engine(container: Container, journal: "Journal", shown: RunProgress) -> Engine:
+@asynccontextmanager
+async def _exported(container: Container, run: str) -> AsyncIterator["TelemetryObserver | None"]:
+    """Yield what exports a run, where the configuration or the environment names an endpoint, and send what is left.
+
+    A run is part of the trace in $TRACEPARENT (W3C), as a shell or a CI job passes it on.
+    """
+    observer = build_observer(container, container.settings.telemetry)
+    if observer is None:
+        yield None
+        return
+    observer.adopt(run, os.environ.get(_TRACE_VARIABLE))
+    try:
+        yield observer
+    finally:
+        # A daemon, because a receiver that is away must not keep the command from ending.
+        ending = Thread(target=observer.shutdown, daemon=True)
+        ending.start()
+        await asyncio.to_thread(ending.join, _EXPORT_SECONDS)
+
+
+def _build_engine(
+    container: Container, journal: "Journal", shown: RunProgress, observer: "TelemetryObserver | None"
+) -> Engine:
     approver = approval_prompt.choose_approver(shown.paused)
+
+    def observe(event: Event) -> None:
+        shown.observe(event)
+        if observer is not None:
+            observer.observe(event)
+
     engine = Engine(
         journal,
         approver=approver,
         secret_store=container.secret_store,
-        observe=shown.observe,
+        observe=observe,
         guarded_labels=container.guarded_labels,
     )
     return engine.with_autonomy(container.autonomy_policy())

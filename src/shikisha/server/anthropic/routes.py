@@ -108,7 +108,7 @@ async def create_message(request: Request, by: RunPrincipal) -> Response:
 @router.post(
     "/count_tokens",
     summary="Estimate the tokens of a message's input",
-    responses=error_responses(model=AnthropicErrorBody),
+    responses=error_responses(404, model=AnthropicErrorBody),
     openapi_extra=request_body_doc(TokenCountRequest),
 )
 async def count_tokens(request: Request, by: RunPrincipal, response: Response) -> TokenCount:

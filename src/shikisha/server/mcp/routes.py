@@ -36,6 +36,10 @@ _MESSAGE_DOC: dict[int | str, dict[str, object]] = {
         "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": SSE_CONTENT},
     },
     202: {"description": "A notification was taken"},
+    400: {
+        "description": "The body is no message: an error of JSON-RPC",
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    },
 }
 
 

@@ -17,7 +17,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent
 from responding import by_model, responding
-from serving import At, trusted
+from serving import At, served, trusted
 
 from shikisha.server.keys.key import KeyScope
 from shikisha.server.mcp.messages import PROTOCOL_VERSIONS, read_message
@@ -194,6 +194,21 @@ async def test_messages_that_are_none_get_an_error_of_the_protocol(tmp_path: Pat
 def test_any_bytes_are_a_message_or_an_error(body: bytes) -> None:
     message = read_message(body)
     assert "error" in message or isinstance(message["method"], str)
+
+
+async def test_an_error_repeats_no_key(tmp_path: Path) -> None:
+    secret = "sk-provider-0123456789abcdef"
+    config = (
+        '[workers.a]\nkind = "chat"\nmodel = "m"\napi_key_env = "PROVIDER_KEY"\nbase_url = "http://127.0.0.1:9/v1"\n'
+    )
+    async with served(tmp_path, config, {"PROVIDER_KEY": secret}) as at:
+        assert at.service is not None
+        at.service.cast("fixed:single", ("a",))  # the key is known once it was read
+        call = request("tools/call", name="run", arguments={"prompt": "x", "workers": [secret]})
+        for body in (call, request(secret), request("tools/call", name=secret)):
+            came = await post(at, body)
+            assert secret not in came.text
+            assert "error" in came.text or "isError" in came.text
 
 
 @pytest.mark.full

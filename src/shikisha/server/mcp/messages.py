@@ -7,7 +7,7 @@ task is a run, whose id is enough, and every message is authorized by the key th
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import UTC, datetime
 
 from shikisha import __version__
@@ -88,7 +88,22 @@ def is_long(message: Fields) -> bool:
 
 
 async def answer_message(service: RunService, by: Principal, message: Fields) -> AsyncGenerator[Fields]:
-    """Yield what answers a message: notes on progress, and the response last; nothing for a notification."""
+    """Yield what answers a message, without keys: notes on progress, the response last; nothing for a notification."""
+    async for told in _answers(service, by, message):
+        yield without_keys(told, service.container.secret_store.scrub)
+
+
+def without_keys(message: Fields, scrub: Callable[[str], str]) -> Fields:
+    """Return a message scrubbed of keys: an error repeats what its client sent (invariant 8)."""
+    written = dump_message(message)
+    clean = scrub(written)
+    if clean == written:
+        return message
+    told: Fields = json.loads(clean)
+    return told
+
+
+async def _answers(service: RunService, by: Principal, message: Fields) -> AsyncGenerator[Fields]:
     name, method = message.get("id"), str(message.get("method"))
     params = message.get("params")
     given: Mapping[str, object] = params if isinstance(params, dict) else {}
@@ -131,7 +146,8 @@ async def _result(service: RunService, by: Principal, method: str, given: Mappin
         case "tasks/list":
             tenant = None if KeyScope.ADMIN in by.scopes else by.tenant
             found = await service.store.search(RunFilter(tenant, api="mcp", limit=_MAX_LISTED))
-            return {"tasks": [task_fields(await service.read_run(each.run)) for each in found.runs]}
+            caller = ToolCaller(service, by)
+            return {"tasks": [task_fields(await visible_task(caller, each.run)) for each in found.runs]}
         case _:
             raise _ProtocolError(_NO_METHOD, f"there is no method {method[:80]!r}")
 

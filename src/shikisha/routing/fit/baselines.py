@@ -33,6 +33,8 @@ VoteTally = Callable[[OutcomeMatrix, AskedSet], Ints]
 # Breaks ties.
 _TINY = 1e-6
 _SIZES = (1, 2, 3, 5, 8, 99)
+# Of more workers only some sets are measured.
+_MANY_WORKERS = 32
 # Every worker that is asked counts for something.
 _MIN_WEIGHT = 1e-3
 BEST_SINGLE, SINGLE_MIX, ORACLE = "best single worker", "random mix", "oracle"
@@ -190,10 +192,14 @@ def affordable_sets(matrix: OutcomeMatrix, sizes: Sequence[int] = ()) -> tuple[A
     """Return the best k of the c cheapest workers, best first, for every c and every k up to c (or these k)."""
     cheap = np.argsort(matrix.paid.mean(axis=0), kind="stable").tolist()
     skill = _rank_by_skill(matrix)
+    counts: Sequence[int] = range(1, len(cheap) + 1)
+    if len(cheap) > _MANY_WORKERS:
+        sizes, counts = sizes or _SIZES, sorted({round(count) for count in np.linspace(1, len(cheap), _MANY_WORKERS)})
+    limits = [frozenset(cheap[:count]) for count in counts]
     return tuple(
-        tuple(worker for worker in skill if worker in cheap[:count])[:most]
-        for count in range(1, len(cheap) + 1)
-        for most in sizes or range(1, count + 1)
+        tuple(worker for worker in skill if worker in limit)[:most]
+        for limit in limits
+        for most in sizes or range(1, len(limit) + 1)
     )
 
 

@@ -57,6 +57,8 @@ _SEARCH_PRICES = np.geomspace(0.01, 4.0, 8)
 _SHORTLIST = 7
 # Pools are compared on a sample of larger logs.
 MAX_SEARCHED_TASKS = 2_500
+# Of larger pools only so many workers are searched.
+MAX_SEARCHED_WORKERS = 32
 # An exchange must gain this much area; less is noise.
 _MIN_AREA_GAIN = 1e-4
 
@@ -553,7 +555,7 @@ class _PoolSearch:
 
 def search_pools(data: StoppingData) -> tuple[tuple[int, ...], ...]:
     """Return the pools to fit, each with one worker more; one pool of all where there are few workers."""
-    everyone, data = _rank_by_skill(data.matrix), data.sampled(MAX_SEARCHED_TASKS)
+    everyone, data = _rank_searched_workers(data.matrix), data.sampled(MAX_SEARCHED_TASKS)
     if len(everyone) <= MIN_POOL:
         return (tuple(sorted(everyone)),)
     search, pools = _PoolSearch(data), []
@@ -592,5 +594,14 @@ def _own_trade_off(fitted: FittedStopping) -> tuple[TradeOff, list[tuple[int, in
     return TradeOff(upper_hull(points), 1.0, 0.0), [(0, setting) for setting in range(fitted.won.shape[1])]
 
 
-def _rank_by_skill(matrix: OutcomeMatrix) -> list[int]:
-    return [int(worker) for worker in np.argsort(-matrix.mean_scores(), kind="stable")]
+def _rank_searched_workers(matrix: OutcomeMatrix) -> list[int]:
+    """Return the workers from the best; of a large pool the best half, and those whom fewest beat at their cost."""
+    skill = np.argsort(-matrix.mean_scores(), kind="stable")
+    if len(skill) <= MAX_SEARCHED_WORKERS:
+        return [int(worker) for worker in skill]
+    scores, costs = matrix.mean_scores(), matrix.paid.sum(axis=0) / np.maximum(1, matrix.there.sum(axis=0))
+    better = (scores[None] > scores[:, None]) & (costs[None] <= costs[:, None])
+    efficient = np.lexsort((-scores, better.sum(axis=1)))
+    half = MAX_SEARCHED_WORKERS // 2
+    chosen = {*skill[:half].tolist(), *efficient[:half].tolist()}
+    return [int(worker) for worker in skill if int(worker) in chosen]

@@ -47,6 +47,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "journal": ("journal", "group", "Verify and export the journal."),
     "import": ("import_", "group", "Import workers and outcomes from other tools."),
     "tools": ("tools", "group", "Pin, find, try and learn the tools of catalogues."),
+    "notes": ("notes", "notes", "Show what outcomes say about each worker."),
     "policy": ("policy", "group", "Show, release and watch learned policies."),
     "keys": ("keys", "group", "Manage the API keys of a server."),
 }

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from pydantic import BaseModel
 
+from shikisha.conductors.language_model import LanguageModelConductor
+from shikisha.conductors.noted import NotedConductor
 from shikisha.config import adapters
 from shikisha.config.conductors import SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
 from shikisha.config.settings import CheckTable, HandoffTable, LmTable, ShikishaSettings, TelemetryTable, WorkerTable
@@ -34,6 +36,7 @@ from shikisha.engine.guards import Guard
 from shikisha.engine.pool import Member, Pool, cut_outside_stand_ins
 from shikisha.engine.tools import Agent
 from shikisha.engine.worker import ApprovalMode, Card, Worker
+from shikisha.notes.worker_notes import load_notes
 from shikisha.telemetry import conventions, make_observer
 from shikisha.telemetry.worker_facts import WorkerFacts, describe_worker
 from shikisha.tools.catalogue import ToolCatalogue
@@ -160,11 +163,19 @@ class Container:
         """Return a conductor by name; with a pool, check that the workers it names are in there."""
         known = self.conductors()
         if spec:
-            return known.make(spec, pool)
+            return self._with_notes(known.make(spec, pool))
         if self.simulated_pool is not None and "conductor" not in self.settings.model_fields_set:
-            return known.make(SIMULATION_CONDUCTOR, pool)
+            return self._with_notes(known.make(SIMULATION_CONDUCTOR, pool))
         with toml.error_location(f"{self.file}: conductor"):
-            return known.make(self.settings.conductor, pool)
+            return self._with_notes(known.make(self.settings.conductor, pool))
+
+    def _with_notes(self, conductor: Conductor) -> Conductor:
+        """Return a prompted conductor with the configured notes; others read no cards, or learned from other ones."""
+        table = self.settings.notes
+        if table.file is None or not isinstance(conductor, LanguageModelConductor):
+            return conductor
+        with toml.error_location(f"{self.file}: notes.file"):
+            return NotedConductor(conductor, load_notes(self.folder / table.file), table.explore)
 
     def conductors(self, find: Callable[[str], Member] | None = None) -> ConductorFactory:
         """Return the factory of conductors; `find` returns a worker that writes plans, by default by building it."""

@@ -21,6 +21,7 @@ from rich.console import Console
 
 from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeConductor, FixedConductor
 from shikisha.conductors.language_model import PLAN_ATTEMPTS, LanguageModelConductor
+from shikisha.conductors.noted import NotedConductor
 from shikisha.conductors.topologies import ANSWER, ANSWER_ALONE
 from shikisha.config.eval_processes import start_processes
 from shikisha.config.eval_ray import join_ray_cluster
@@ -135,6 +136,8 @@ class _CostEstimator:
                 return self._calls([cards[step.worker] for step in conductor.plan(cards).steps])
             case CascadeConductor() | AgreementConductor():
                 return self._calls([cards[ordinal] for ordinal in conductor.assign_workers(cards)])
+            case NotedConductor():
+                return self._run(conductor.inner, cards)
             case LanguageModelConductor():
                 rounds = min(conductor.rounds, caps.rounds)
                 return _multiply(self._calls([conductor.member.card]), PLAN_ATTEMPTS * rounds) + self._most(

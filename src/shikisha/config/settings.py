@@ -631,6 +631,17 @@ class RewardTable(ConfigTable):
         return RewardWeights(**dict(self))
 
 
+class NotesTable(ConfigTable):
+    """[notes]: what outcomes say about workers, shown to conductors next to the cards."""
+
+    file: Path | None = Field(
+        default=None, description="notes that `shikisha notes --out FILE` wrote; relative to this file"
+    )
+    explore: float = Field(
+        default=0.0, ge=0, le=1, description="the share of tasks that name the worker that was tried least"
+    )
+
+
 class ShikishaSettings(ConfigTable):
     """The whole file."""
 
@@ -655,6 +666,7 @@ class ShikishaSettings(ConfigTable):
         default=AutonomyTable(), description="how much runs may do on their own, by class of task"
     )
     journal: JournalTable = Field(default=JournalTable(), description="where runs are recorded")
+    notes: NotesTable = Field(default=NotesTable(), description="what outcomes say about workers, shown to conductors")
     labels: LabelsTable = Field(default=LabelsTable(), description="which data labels are guarded")
     server: ServerTable = Field(default=ServerTable(), description="the server that `shikisha serve` starts")
     telemetry: TelemetryTable = Field(default=TelemetryTable(), description="export of traces and metrics")

@@ -18,7 +18,6 @@ from shikisha.core.events import AnswerGraded, GradeBasis, GradeMark
 from shikisha.core.run import Run
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.journal import open_journal
-from shikisha.notes import step_outcomes as credit
 from shikisha.notes.step_outcomes import StepOutcome, step_outcomes, subtask_terms
 from shikisha.notes.worker_notes import WorkerNotes, load_notes
 from shikisha.workers.vote import VoteWorker
@@ -63,8 +62,10 @@ async def test_a_wrong_run_of_one_step_is_that_worker_s_and_of_two_is_shared_by_
     assert shares(step_outcomes([one])) == {"b": 0.0}
     right = [await graded(Plan((Step("Look it up.", 0),)), 1.0, {"a": "1", "b": "2"}, f"r{n}") for n in range(8)]
     wrong = await graded(TWO, 0.0, {"a": "1", "b": "2"}, "w")
-    found = [outcome for outcome in step_outcomes([*right, wrong]) if outcome.run == "w"]
-    assert shares(found)["a"] > 0.8 > 0.3 > shares(found)["b"]
+    notes = WorkerNotes.collect(step_outcomes([*right, wrong])).notes
+    found = {note.worker: note.right / note.tries for note in notes}
+    assert found["a"] > 0.95
+    assert found["b"] < 0.3
 
 
 async def test_voters_that_disagree_with_a_right_vote_were_wrong() -> None:
@@ -91,17 +92,16 @@ def test_shares_converge_to_the_workers_own_under_random_chains() -> None:
     rng, truth = random.Random(1), {"a": 0.95, "b": 0.6, "c": 0.3}
     one = StepOutcome("r", "a", (), 1.0, True, GradeBasis.PERSON, 0.0, 0.0)
     certain, blamed = list[StepOutcome](), list[list[StepOutcome]]()
-    for _ in range(600):
+    for at in range(600):
         chosen = rng.choices(list(truth), k=rng.choice((1, 2, 3)))
         right = [rng.random() < truth[worker] for worker in chosen]
         group = [replace(one, worker=worker, share=float(all(right))) for worker in chosen]
         if all(right) or len(chosen) == 1:
             certain += group
         else:
-            blamed.append(group)
-    for _ in range(12):
-        known = credit._shares_by_worker([*certain, *(step for group in blamed for step in group)])
-        blamed = [credit._share_blame(group, [known[step.worker] for step in group]) for group in blamed]
+            blamed.append([replace(step, run=f"r{at}", certain=False) for step in group])
+    notes = WorkerNotes.collect([*certain, *(step for group in blamed for step in group)])
+    known = {one.worker: one.all_right / one.all_tries for one in notes.estimate("", list(truth))}
     assert all(abs(known[worker] - share) < 0.08 for worker, share in truth.items()), known
 
 

@@ -1,28 +1,22 @@
 """From finished runs to outcomes of steps: how likely each step's answer was right, given the run's grade.
 
-A right run is taken to have right steps. Of a wrong run of one step that step is wrong; of several steps nobody knows
-which one was. The blame is shared by expectation maximization: with P the product of the steps' own chances, a step
-of a wrong run was right with (p − P) / (1 − P), where p is its worker's share of right steps so far. Two steps with
-the same subtask (votes, second opinions) are compared with what the run went on with. An executed check that failed
-is certain.
+A right run is taken to have right steps. A wrong run of one step had a wrong step; of several, nobody knows which one
+it was: these outcomes are not `certain`, and `worker_notes` shares the blame. Two steps with the same subtask (votes,
+second opinions) are compared with what the run went on with. An executed check that failed is certain.
 
 Invariants: a grade counts for steps that the answer depends on, and for no others; a run without a grade, an erased run
-and a call of a check, a plan or a tool say nothing. Shares, not verdicts, are kept where nobody knows.
+and a call of a check, a plan or a tool say nothing.
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import prod
 
 from shikisha.core.events import AttemptFinished, CheckStatus, GradeBasis
 from shikisha.core.plan import Plan
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
 from shikisha.retrieval.terms import split_word
 
-_ROUNDS = 6  # of expectation maximization; shares move by less than .01 after the fourth
-_PRIOR_TRIES, _PRIOR_SHARE = 2.0, 0.5
 _RIGHT = 0.999  # a score from which on an answer is right
 _MOST_TERMS = 24
 _WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*")
@@ -68,36 +62,8 @@ def subtask_terms(text: str) -> tuple[str, ...]:
 
 
 def step_outcomes(runs: Iterable[Run]) -> list[StepOutcome]:
-    """Return the outcomes of all steps of these runs, oldest first; blame for wrong runs is shared over all of them."""
-    certain = list[StepOutcome]()
-    blamed = list[list[StepOutcome]]()
-    for run in runs:
-        found = list(_outcomes_of(run))
-        certain += [one for one in found if one.certain]
-        if open_ones := [one for one in found if not one.certain]:
-            blamed.append(open_ones)
-    for _ in range(_ROUNDS if blamed else 0):
-        shares = _shares_by_worker([*certain, *(one for group in blamed for one in group)])
-        blamed = [_share_blame(group, [shares[one.worker] for one in group]) for group in blamed]
-    return [*certain, *(one for group in blamed for one in group)]
-
-
-def _shares_by_worker(outcomes: Sequence[StepOutcome]) -> dict[str, float]:
-    tries, right = defaultdict[str, float](float), defaultdict[str, float](float)
-    for one in outcomes:
-        tries[one.worker] += 1
-        right[one.worker] += one.share
-    return {
-        worker: (right[worker] + _PRIOR_TRIES * _PRIOR_SHARE) / (count + _PRIOR_TRIES)
-        for worker, count in tries.items()
-    }
-
-
-def _share_blame(group: Sequence[StepOutcome], chances: Sequence[float]) -> list[StepOutcome]:
-    """Return the steps of one wrong run, each with its chance of having been right all the same."""
-    together = prod(chances)
-    left = max(1e-6, 1 - together)
-    return [replace(one, share=max(0.0, (p - together) / left)) for one, p in zip(group, chances, strict=True)]
+    """Return the outcomes of all steps of these runs, in their order."""
+    return [one for run in runs for one in _outcomes_of(run)]
 
 
 def _outcomes_of(run: Run) -> Iterator[StepOutcome]:

@@ -5,6 +5,10 @@ answers were right, dollars, seconds, and the runs that say so. An estimate for 
 alike the wordings are (cosine over rare words), so there is no fixed list of kinds. What is known of a worker at all,
 and of all workers, fills in where little is known (shrinkage).
 
+The blame for a wrong run of several steps is shared by expectation maximization: with P the product of the steps' own
+chances, a step of a wrong run was right all the same with (p − P) / (1 − P), where p is the estimate for its worker at
+its wording so far.
+
 Invariants: a note that was made from labeled data answers only for tasks that bear these labels; the file's version
 is the hash of its content, and a file that was edited by hand is refused; nothing in it is code. Notes are made from
 a journal and made again without a run that was erased. Deliberately absent: what cards say. A conductor sees both.
@@ -13,19 +17,24 @@ a journal and made again without a run that was erased. Deliberately absent: wha
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from math import log, sqrt
+from math import log, prod, sqrt
 from pathlib import Path
+from typing import TypeAlias
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeBasis
 from shikisha.notes.step_outcomes import StepOutcome, subtask_terms
 
 FORMAT = "shikisha-notes/1"
-_SHRINKAGE = 3.0  # outcomes that the worker's own average is worth at a kind of work
+# Worker, terms, labels.
+_NoteKey: TypeAlias = tuple[str, tuple[str, ...], tuple[str, ...]]
+_SHRINKAGE = 1.5  # outcomes that the worker's own average is worth at a kind of work
 _WORKER_SHRINKAGE = 4.0  # outcomes that the average of all workers is worth for a worker
 _LEAST_ALIKE = 0.15  # cosine below which two wordings have nothing to do with one another
+_SHARPNESS = 3.0  # power of the cosine
+_BLAME_ROUNDS = 20  # of expectation maximization, which is slow where most runs are wrong
 _MOST_RUNS = 20  # run ids kept for each note; their number is kept whole
 _MAX_FILE = 64 * 1024 * 1024
 
@@ -82,18 +91,57 @@ class WorkerNotes:
         self._norms = [sqrt(sum(self._rarity[term] ** 2 for term in note.terms)) or 1.0 for note in self.notes]
 
     @classmethod
-    def collect(cls, outcomes: Iterable[StepOutcome]) -> "WorkerNotes":
-        """Return the notes that these outcomes make."""
-        groups = defaultdict[tuple[str, tuple[str, ...], tuple[str, ...]], list[StepOutcome]](list)
+    def collect(cls, outcomes: Sequence[StepOutcome]) -> "WorkerNotes":
+        """Return the notes that these outcomes make; blame for wrong runs is shared over all of them."""
+        found = cls._of(outcomes)
+        groups = defaultdict[str, list[StepOutcome]](list)
         for one in outcomes:
-            groups[one.worker, one.terms, tuple(sorted(one.labels))].append(one)
+            if not one.certain:
+                groups[one.run].append(one)
+        certain = [one for one in outcomes if one.certain]
+        kernel = found._kernel() if groups else {}
+        for _ in range(_BLAME_ROUNDS if groups else 0):
+            chances = found._chances(kernel)
+            blamed = [share_blame(group, [chances[_key(one)] for one in group]) for group in groups.values()]
+            found = cls._of([*certain, *(one for group in blamed for one in group)])
+        return found
+
+    @classmethod
+    def _of(cls, outcomes: Iterable[StepOutcome]) -> "WorkerNotes":
+        groups = defaultdict[_NoteKey, list[StepOutcome]](list)
+        for one in outcomes:
+            groups[_key(one)].append(one)
         notes = tuple(_note(key, found) for key, found in sorted(groups.items()))
         return cls(notes, _version(notes))
+
+    def _kernel(self) -> dict[tuple[str, ...], dict[tuple[str, ...], float]]:
+        """Return how alike the wordings are, for each pair that is."""
+        return {
+            terms: {self.notes[place].terms: weight for place, weight in self._alike(terms).items()}
+            for terms in {note.terms for note in self.notes}
+        }
+
+    def _chances(self, kernel: Mapping[tuple[str, ...], Mapping[tuple[str, ...], float]]) -> dict[_NoteKey, float]:
+        """Return the estimate for each note's worker at its own wording."""
+        at = defaultdict[tuple[str, tuple[str, ...]], list[float]](lambda: [0.0, 0.0])
+        of_worker = defaultdict[str, list[float]](lambda: [0.0, 0.0])
+        for note in self.notes:
+            for sums in (at[note.worker, note.terms], of_worker[note.worker]):
+                sums[0] += note.tries
+                sums[1] += note.right
+        average = _average(of_worker.values())
+        found = {}
+        for note in self.notes:
+            near = kernel[note.terms].items()
+            tries = sum(weight * at[note.worker, terms][0] for terms, weight in near if (note.worker, terms) in at)
+            right = sum(weight * at[note.worker, terms][1] for terms, weight in near if (note.worker, terms) in at)
+            found[note.worker, note.terms, note.labels] = _shrunk(tries, right, of_worker[note.worker], average)
+        return found
 
     def estimate(self, text: str, workers: Sequence[str], labels: Iterable[str] = ()) -> list[NoteEstimate]:
         """Return what is known of each worker at a text, in their order."""
         shown = frozenset(labels)
-        alike = self._alike(text)
+        alike = self._alike(subtask_terms(text))
         tries, right = defaultdict[str, float](float), defaultdict[str, float](float)
         totals = defaultdict[str, list[float]](lambda: [0.0, 0.0, 0.0])
         for place, note in enumerate(self.notes):
@@ -106,27 +154,30 @@ class WorkerNotes:
             weight = alike.get(place, 0.0)
             tries[note.worker] += weight * note.tries
             right[note.worker] += weight * note.right
-        every = [sum(total[at] for total in totals.values()) for at in range(2)]
-        average = (every[1] + 1.0) / (every[0] + 2.0)
-        return [self._estimate(worker, tries[worker], right[worker], totals[worker], average) for worker in workers]
+        average = _average(totals.values())
+        return [
+            NoteEstimate(
+                worker,
+                tries[worker],
+                right[worker],
+                _shrunk(tries[worker], right[worker], totals[worker], average),
+                totals[worker][0],
+                totals[worker][1],
+                totals[worker][2] / totals[worker][0] if totals[worker][0] else 0.0,
+            )
+            for worker in workers
+        ]
 
-    def _estimate(
-        self, worker: str, tries: float, right: float, total: Sequence[float], average: float
-    ) -> NoteEstimate:
-        own = (total[1] + _WORKER_SHRINKAGE * average) / (total[0] + _WORKER_SHRINKAGE)
-        mean = (right + _SHRINKAGE * own) / (tries + _SHRINKAGE)
-        return NoteEstimate(worker, tries, right, mean, total[0], total[1], total[2] / total[0] if total[0] else 0.0)
-
-    def _alike(self, text: str) -> dict[int, float]:
-        """Return how alike each note's wording is to a text: squared cosine over word rarity; unlike ones left out."""
-        terms = [term for term in subtask_terms(text) if term in self._rarity]
+    def _alike(self, words: Sequence[str]) -> dict[int, float]:
+        """Return how alike each note's wording is to these words: a power of the cosine over rarity; few are."""
+        terms = [term for term in words if term in self._rarity]
         norm = sqrt(sum(self._rarity[term] ** 2 for term in terms)) or 1.0
         dots = defaultdict[int, float](float)
         for term in terms:
             for place in self._postings[term]:
                 dots[place] += self._rarity[term] ** 2
         cosines = {place: dot / norm / self._norms[place] for place, dot in dots.items()}
-        return {place: cosine**2 for place, cosine in cosines.items() if cosine >= _LEAST_ALIKE}
+        return {place: cosine**_SHARPNESS for place, cosine in cosines.items() if cosine >= _LEAST_ALIKE}
 
     def save(self, file: Path) -> None:
         """Write the notes as JSON, whole or not at all."""
@@ -175,7 +226,33 @@ def _read_number(value: object) -> float:
     return value
 
 
-def _note(key: tuple[str, tuple[str, ...], tuple[str, ...]], found: Sequence[StepOutcome]) -> WorkerNote:
+def share_blame(group: Sequence[StepOutcome], chances: Sequence[float]) -> list[StepOutcome]:
+    """Return the steps of one wrong run, each with its chance of having been right all the same."""
+    together = prod(chances)
+    left = max(1e-6, 1 - together)
+    return [replace(one, share=max(0.0, (p - together) / left)) for one, p in zip(group, chances, strict=True)]
+
+
+def _average(totals: Iterable[Sequence[float]]) -> float:
+    """Return the share that is right of all work of all workers, with one right and one wrong outcome added."""
+    tries, right = 2.0, 1.0
+    for total in totals:
+        tries += total[0]
+        right += total[1]
+    return right / tries
+
+
+def _shrunk(tries: float, right: float, total: Sequence[float], average: float) -> float:
+    """Return a worker's chance at a kind of work, drawn to its own share, and that to the share of all."""
+    own = (total[1] + _WORKER_SHRINKAGE * average) / (total[0] + _WORKER_SHRINKAGE)
+    return (right + _SHRINKAGE * own) / (tries + _SHRINKAGE)
+
+
+def _key(one: StepOutcome) -> _NoteKey:
+    return one.worker, one.terms, tuple(sorted(one.labels))
+
+
+def _note(key: _NoteKey, found: Sequence[StepOutcome]) -> WorkerNote:
     worker, terms, labels = key
     bases = tuple(basis for basis in map(str, GradeBasis) if any(str(one.basis) == basis for one in found))
     runs = tuple(dict.fromkeys(one.run for one in found))

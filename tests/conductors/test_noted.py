@@ -4,14 +4,14 @@ from shikisha import Card, Plan, Step, Task
 from shikisha.conductors.noted import NotedConductor
 from shikisha.core.events import GradeBasis
 from shikisha.engine.conductor import Proposal, Situation
-from shikisha.notes.step_outcomes import StepOutcome, subtask_terms
+from shikisha.notes.step_outcomes import WorkerOutcome, subtask_terms
 from shikisha.notes.worker_notes import WorkerNotes
 
 CARDS = (Card("a", "a helpful assistant"), Card("b", ""))
 
 
-def outcome(worker: str, text: str, share: float, labels: frozenset[str] = frozenset()) -> StepOutcome:
-    return StepOutcome("run", worker, subtask_terms(text), share, True, GradeBasis.PERSON, 0.002, 0.1, labels)
+def outcome(worker: str, text: str, share: float, labels: frozenset[str] = frozenset()) -> WorkerOutcome:
+    return WorkerOutcome("run", worker, subtask_terms(text), share, True, GradeBasis.PERSON, 0.002, 0.1, labels)
 
 
 class ReadsCards:

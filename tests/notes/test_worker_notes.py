@@ -18,7 +18,7 @@ from shikisha.core.events import AnswerGraded, GradeBasis, GradeMark
 from shikisha.core.run import Run
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.journal import open_journal
-from shikisha.notes.step_outcomes import StepOutcome, step_outcomes, subtask_terms
+from shikisha.notes.step_outcomes import WorkerOutcome, step_outcomes, subtask_terms
 from shikisha.notes.worker_notes import WorkerNotes, load_notes
 from shikisha.workers.vote import VoteWorker
 
@@ -45,7 +45,7 @@ async def graded(plan: Plan, score: float | None, says: dict[str, str], name: st
     return run
 
 
-def shares(found: list[StepOutcome]) -> dict[str, float]:
+def shares(found: list[WorkerOutcome]) -> dict[str, float]:
     return {one.worker: round(one.share, 3) for one in found}
 
 
@@ -90,8 +90,8 @@ def test_names_and_numbers_are_no_kind_of_work() -> None:
 def test_shares_converge_to_the_workers_own_under_random_chains() -> None:
     """Blame is shared as a simulation with known shares says: within .08 after 400 runs of two or three steps."""
     rng, truth = random.Random(1), {"a": 0.95, "b": 0.6, "c": 0.3}
-    one = StepOutcome("r", "a", (), 1.0, True, GradeBasis.PERSON, 0.0, 0.0)
-    certain, blamed = list[StepOutcome](), list[list[StepOutcome]]()
+    one = WorkerOutcome("r", "a", (), 1.0, True, GradeBasis.PERSON, 0.0, 0.0)
+    certain, blamed = list[WorkerOutcome](), list[list[WorkerOutcome]]()
     for at in range(600):
         chosen = rng.choices(list(truth), k=rng.choice((1, 2, 3)))
         right = [rng.random() < truth[worker] for worker in chosen]

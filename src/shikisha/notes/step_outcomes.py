@@ -23,7 +23,7 @@ _WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*")
 
 
 @dataclass(frozen=True, slots=True)
-class StepOutcome:
+class WorkerOutcome:
     """One answered step: `share` (0 to 1) is how likely it was right; `basis` is whose word that rests on.
 
     `terms` are the subtask's words without names and numbers, `labels` those of the task's data.
@@ -61,12 +61,12 @@ def subtask_terms(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def step_outcomes(runs: Iterable[Run]) -> list[StepOutcome]:
+def step_outcomes(runs: Iterable[Run]) -> list[WorkerOutcome]:
     """Return the outcomes of all steps of these runs, in their order."""
     return [one for run in runs for one in _outcomes_of(run)]
 
 
-def _outcomes_of(run: Run) -> Iterator[StepOutcome]:
+def _outcomes_of(run: Run) -> Iterator[WorkerOutcome]:
     """Yield the outcomes of one run's steps; those of a wrong run with several steps are not certain."""
     grade, end = run.grade, run.finished
     if run.erased is not None or end is None:
@@ -139,10 +139,10 @@ def _failed_check(record: StepRecord) -> Attempt | None:
     return next((one for one in reversed(record.attempts) if one.started.attempt in failed), None)
 
 
-def _outcome(run: Run, plan: Plan, index: int, attempt: Attempt, share: float, basis: GradeBasis) -> StepOutcome:
+def _outcome(run: Run, plan: Plan, index: int, attempt: Attempt, share: float, basis: GradeBasis) -> WorkerOutcome:
     done = attempt.outcome
     finished = done if isinstance(done, AttemptFinished) else None
-    return StepOutcome(
+    return WorkerOutcome(
         run.id,
         attempt.started.worker if finished is None else finished.worker,
         subtask_terms(plan.steps[index].subtask),

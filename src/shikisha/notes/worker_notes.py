@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeBasis
-from shikisha.notes.step_outcomes import StepOutcome, subtask_terms
+from shikisha.notes.step_outcomes import WorkerOutcome, subtask_terms
 
 FORMAT = "shikisha-notes/1"
 # Worker, terms, labels.
@@ -91,10 +91,10 @@ class WorkerNotes:
         self._norms = [sqrt(sum(self._rarity[term] ** 2 for term in note.terms)) or 1.0 for note in self.notes]
 
     @classmethod
-    def collect(cls, outcomes: Sequence[StepOutcome]) -> "WorkerNotes":
+    def collect(cls, outcomes: Sequence[WorkerOutcome]) -> "WorkerNotes":
         """Return the notes that these outcomes make; blame for wrong runs is shared over all of them."""
         found = cls._of(outcomes)
-        groups = defaultdict[str, list[StepOutcome]](list)
+        groups = defaultdict[str, list[WorkerOutcome]](list)
         for one in outcomes:
             if not one.certain:
                 groups[one.run].append(one)
@@ -107,8 +107,8 @@ class WorkerNotes:
         return found
 
     @classmethod
-    def _of(cls, outcomes: Iterable[StepOutcome]) -> "WorkerNotes":
-        groups = defaultdict[_NoteKey, list[StepOutcome]](list)
+    def _of(cls, outcomes: Iterable[WorkerOutcome]) -> "WorkerNotes":
+        groups = defaultdict[_NoteKey, list[WorkerOutcome]](list)
         for one in outcomes:
             groups[_key(one)].append(one)
         notes = tuple(_note(key, found) for key, found in sorted(groups.items()))
@@ -226,7 +226,7 @@ def _read_number(value: object) -> float:
     return value
 
 
-def share_blame(group: Sequence[StepOutcome], chances: Sequence[float]) -> list[StepOutcome]:
+def share_blame(group: Sequence[WorkerOutcome], chances: Sequence[float]) -> list[WorkerOutcome]:
     """Return the steps of one wrong run, each with its chance of having been right all the same."""
     together = prod(chances)
     left = max(1e-6, 1 - together)
@@ -248,11 +248,11 @@ def _shrunk(tries: float, right: float, total: Sequence[float], average: float) 
     return (right + _SHRINKAGE * own) / (tries + _SHRINKAGE)
 
 
-def _key(one: StepOutcome) -> _NoteKey:
+def _key(one: WorkerOutcome) -> _NoteKey:
     return one.worker, one.terms, tuple(sorted(one.labels))
 
 
-def _note(key: _NoteKey, found: Sequence[StepOutcome]) -> WorkerNote:
+def _note(key: _NoteKey, found: Sequence[WorkerOutcome]) -> WorkerNote:
     worker, terms, labels = key
     bases = tuple(basis for basis in map(str, GradeBasis) if any(str(one.basis) == basis for one in found))
     runs = tuple(dict.fromkeys(one.run for one in found))

@@ -41,7 +41,7 @@ _BAD: tuple[tuple[str, bytes], ...] = (
     ("/v1/chat/completions", b'{"model": "shikisha", "messages": []}'),
     ("/v1/chat/completions", b'{"model": "nobody", "messages": [{"role": "user", "content": "x"}]}'),
     ("/v1/responses", b'{"model": "shikisha", "input": [{"type": "item_reference", "id": "x"}]}'),
-    ("/v1/responses", b'{"model": "shikisha", "input": "x", "tools": [{"type": "web_search"}]}'),
+    ("/v1/responses", b'{"model": "shikisha", "input": "x", "tools": "web_search"}'),
     ("/feedback", b'{"run": "x", "score": 7}'),
     ("/keys", b'{"name": 5}'),
     ("/admin/erase", b"[]"),

@@ -73,7 +73,7 @@ def test_every_rung_is_measured_and_one_is_kept(climbed: tuple[Learning, str]) -
         assert rung.evidence is not None
         assert row.split()[-1] == f"{100 * rung.evidence.area:.2f}"
         assert len(row) <= 80
-    assert [rung.name for rung in policy.rungs] == ["table", "cascade", "policy"]
+    assert [rung.name for rung in policy.rungs] == ["table", "cascade", "policy", "combined"]
     assert f"The {policy.kept} is selected." in said
     assert f"written: {learning.out} (version {version})" in learning.said
     assert (policy.about.log, policy.about.seed, policy.about.cost_kind) == (str(learning.log), 3, "recorded")

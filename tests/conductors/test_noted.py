@@ -34,7 +34,7 @@ async def test_cards_say_what_outcomes_say_of_work_like_the_task_s() -> None:
     inner = ReadsCards()
     proposal = await NotedConductor(inner, WorkerNotes.collect(SUMS)).propose(Situation(Task("Add 17 and 4."), CARDS))
     first, second = (card.description for card in inner.seen)
-    assert first.startswith("a helpful assistant Outcomes: right on 0 of 4, $0.0020 a call. At work like 'Add 17 and 4")
+    assert first.startswith("a helpful assistant Outcomes: right on 0 of 4, $0.002 a call. At work like 'Add 17 and 4")
     assert "right on 5 of 5" in second
     assert proposal.note.startswith("why; notes ")
     assert [card.name for card in inner.seen] == ["a", "b"]

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from panels import POOL as MADE
 from panels import panel
 from paths import ROOT
 from policies import write
@@ -41,7 +42,8 @@ def test_the_rows_of_the_page_are_a_log(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_every_command_of_the_page_works_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write(panel(tasks=MIN_TASKS + 10), tmp_path / "outcomes")
+    workers = dict(zip(("cheap", "middle", "expensive"), MADE.values(), strict=True))
+    write(panel(workers, MIN_TASKS + 10), tmp_path / "outcomes")
     (tmp_path / "shikisha.toml").write_text(POOL)
     asyncio.run(perform(tmp_path / "runs.db", 60))
     commands = [shlex.split(line)[1:] for block in blocks("sh") for line in block.splitlines()]

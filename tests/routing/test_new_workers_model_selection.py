@@ -128,7 +128,7 @@ def test_units_and_what_is_known_of_workers_are_of_what_was_recorded(climbed: Po
     assert climbed.workers == known_workers(few())
     assert climbed.workers[LATE].tasks == 60
     assert climbed.best_single.name == "good"
-    assert climbed.rung().dial.unit == without_new_workers(few()).cost_unit()
+    assert climbed.rung().dial.unit == pytest.approx(without_new_workers(few()).cost_unit())
     assert climbed.about.tasks == 500
 
 

@@ -152,7 +152,7 @@ def test_without_habits_it_says_so_and_shows_the_rest(tmp_path: Path) -> None:
 def test_a_policy_of_a_log_without_costs_promises_no_dollars(tmp_path: Path) -> None:
     free = Candidate("table", TradeOff((OperatingPoint(0, 0, 0.0, 0.7),), 0.0, 0.7))
     said = shown(replace(policy(), rungs=(free,), kept="table"), tmp_path)
-    assert "Nothing in this log costs anything." in said
+    assert "No cost in this log is known, or all are 0." in said
     assert "for 1,000 tasks)" not in said
     assert "The table is the only candidate." in said
 

@@ -39,7 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "demo": ("demo", "demo", "Compare conductors on simulated workers."),
     "eval": ("eval", "evaluate", "Evaluate conductors on a taskset or an outcome log."),
     "compare": ("compare", "compare", "Compare two evaluations task by task."),
-    "grade": ("grade", "grade", "Grade the answers of an outcome log."),
+    "grade": ("grade", "grade", "Grade the answers of an outcome log that have no score."),
     "learn": ("learn", "learn", "Learn a routing policy from outcomes."),
     "train": ("train", "train", "Train a conductor by reinforcement learning."),
     "train-page": ("train_page", "train_page", "Show the progress of a training, and write it as a web page."),
@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "journal": ("journal", "group", "Verify and export the journal."),
     "import": ("import_", "group", "Import workers and outcomes from other tools."),
     "tools": ("tools", "group", "Pin, find, try and learn the tools of catalogues."),
-    "notes": ("notes", "notes", "Show what outcomes say about each worker."),
+    "notes": ("notes", "notes", "Show what outcomes say about each worker, by kind of subtask."),
     "policy": ("policy", "group", "Show, release and watch learned policies."),
     "keys": ("keys", "group", "Manage the API keys of a server."),
 }

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from shikisha.core.budget import format_dollars
 from shikisha.core.task import Task
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.worker import Card
@@ -65,7 +66,7 @@ class NotedConductor:
         said = []
         if known.all_tries:
             right, tries = f"{known.all_right:.0f}", f"{known.all_tries:.0f}"
-            said.append(f"Outcomes: right on {right} of {tries}, ${known.dollars:.4f} a call.")
+            said.append(f"Outcomes: right on {right} of {tries}, {format_dollars(known.dollars)} a call.")
         for clause, estimates in found:
             one = estimates[place]
             if one.tries >= _LEAST_TRIES:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shikisha.config.container import Container
 from shikisha.config.grader_services import open_judge, sandbox_named
-from shikisha.core.budget import Usage
+from shikisha.core.budget import Usage, format_dollars
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import Grade, Grader, GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm
@@ -83,7 +83,7 @@ class GradingPlan:
         counted = f"{self.outcomes:,} outcomes without a score: {len(self.answers):,} different answers"
         if self.request.grader != JUDGE:
             return f"{counted}, graded by {self.request.grader}; no model is called"
-        price = "an unknown price" if self.dollars is None else f"about ${self.dollars:,.2f}"
+        price = "an unknown price" if self.dollars is None else f"about {format_dollars(self.dollars)}"
         return f"{counted}, judged by {self.request.judge} at {price}"
 
 

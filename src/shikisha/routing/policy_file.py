@@ -260,10 +260,13 @@ class _PolicyFile(BaseModel):
 
 def serialize_policy(policy: Policy) -> bytes:
     """Return a policy as the bytes of a file."""
+    about = asdict(policy.about)
+    if not policy.about.advice:  # a file without it keeps the version that it had before there was advice
+        del about["advice"]
     metadata = {
         "format": FORMAT,
         "kept": policy.kept,
-        "about": asdict(policy.about),
+        "about": about,
         "workers": [asdict(worker) for worker in policy.workers],
         "types": policy.types.names,
         "forms": policy.types.forms,

@@ -164,12 +164,13 @@ def _fitting_unit(recorded: OutcomeMatrix, filled: OutcomeMatrix) -> float:
     worker.
     """
     best, with_imputed = recorded.best_worker(), replace(filled, there=filled.there | imputed_mask(filled))
-    best_imputed = with_imputed.best_worker()
-    paid = float(recorded.paid[:, best].sum() / max(1, recorded.there[:, best].sum()))
-    return (
-        max(paid, float(with_imputed.paid[:, best_imputed].sum() / max(1, with_imputed.there[:, best_imputed].sum())))
-        or 1.0
-    )
+    return max(_mean_paid(recorded)[best], _mean_paid(with_imputed)[with_imputed.best_worker()]) or 1.0
+
+
+def _mean_paid(matrix: OutcomeMatrix) -> list[float]:
+    """Return each worker's mean cost, added up as `OutcomeMatrix.cost_unit` does, so that units agree to the bit."""
+    means: list[float] = (matrix.paid.sum(axis=0) / np.maximum(1, matrix.there.sum(axis=0))).tolist()
+    return means
 
 
 def _fit_responses(

@@ -2,12 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from shikisha.config.container import load_config
 from shikisha.core.budget import Price, Usage
 from shikisha.core.errors import ConfigError, FaultKind, JournalUnavailable, WorkerError
 from shikisha.core.task import Task
@@ -218,3 +219,53 @@ async def test_a_file_that_cannot_be_written_is_an_error_that_names_it(tmp_path:
     full.put("{}")
     with pytest.raises(JournalUnavailable, match="No space left"):
         await full.sync()
+
+
+async def test_a_tool_is_paid_for_and_asked_every_time(calls: ResponseCache, tally: RunAccount) -> None:
+    """It may have changed: a reply kept from before a write would be wrong after it."""
+    worker, purse = Counted(), EvaluationBudget(10.0)
+    tool = CachedWorker(Member(CARD, worker), "f", calls, purse, keeps=False)
+    first = await tool.perform(replace(QUESTION, key="run-a"))
+    another_run()
+    again = await tool.perform(replace(QUESTION, key="run-b"))
+    assert (first.text, again.text) == ("answer 1", "answer 2")
+    assert worker.keys == ["run-a", "run-b"]  # two runs' writes are two writes, also for a server that honors keys
+    assert (len(calls), purse.spent, tally.paid) == (0, 2.0, 1.0)
+
+
+async def test_a_run_that_pays_for_nothing_may_call_a_free_tool_only(calls: ResponseCache, tally: RunAccount) -> None:
+    tally.cache_only = True
+    free = Member(Card("free", kind="http", price=Price()), Counted())
+    assert (await CachedWorker(free, "f", calls, EvaluationBudget(), keeps=False).perform(QUESTION)).text == "answer 1"
+    paid = CachedWorker(Member(CARD, Counted()), "f", calls, EvaluationBudget(), keeps=False)
+    with pytest.raises(WorkerError, match="pays for none"):
+        await paid.perform(QUESTION)
+
+
+async def test_an_evaluation_wraps_a_tool_apart_and_still_shows_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "shikisha.toml").write_text(
+        '[workers.model]\nkind = "chat"\nmodel = "m"\nbase_url = "http://localhost:9/v1"\ntools = true\n'
+        '[workers.clerk]\nkind = "agent"\nendpoint = "model"\ntools = ["orders", "model"]\n'
+        '[workers.orders]\nkind = "http"\nurl = "http://localhost:9/orders"\nmethod = "GET"\n'
+        '[workers.orders.arguments]\ntype = "object"\n[workers.orders.arguments.properties]\nid = { type = "string" }\n'
+    )
+    container = load_config(tmp_path / "shikisha.toml")
+    wrapped: list[tuple[str, str]] = []
+
+    def note(how: str) -> Callable[[Member], Member]:
+        def wrap(member: Member) -> Member:
+            wrapped.append((how, member.card.name))
+            return replace(member, worker=Counted())
+
+        return wrap
+
+    container.wrap, container.wrap_tool = note("kept"), note("asked")
+    (clerk,) = container.pool(["clerk"])
+    assert ("asked", "orders") in wrapped
+    assert ("asked", "model") not in wrapped  # a model has no state: its replies are kept as everywhere
+    assert clerk.agent is not None
+    (source,) = clerk.agent.sources
+    tool = await source.find("orders")
+    assert tool is not None
+    assert tool.schema.get("properties") == {"id": {"type": "string"}}
+    await container.aclose()

@@ -72,7 +72,8 @@ class Container:
     """A configuration and what is built from it.
 
     `file` names it in errors, `folder` is the base of its relative paths. `embedded` builds the simulated pool, where
-    the file has no workers. `wrap`, if set, wraps every configured worker, for example with a cache of replies.
+    the file has no workers. `wrap`, if set, wraps every configured worker, for example with a cache of replies;
+    `wrap_tool` does so where an agent calls it as a tool, unless the worker is a model, which has no state.
     """
 
     settings: ShikishaSettings
@@ -83,6 +84,7 @@ class Container:
     checks: Mapping[str, CheckTable]
     embedded: Callable[[], Pool] | None = None
     wrap: Callable[[Member], Member] | None = None
+    wrap_tool: Callable[[Member], Member] | None = None
     _members: dict[str, Member] = field(default_factory=dict)
     _orchestra: Pool | None = None
     _catalogues: dict[str, ToolCatalogue] = field(default_factory=dict)
@@ -258,7 +260,11 @@ class Container:
         table = self.workers[name]
         if table.kind == adapters.AGENT:
             raise ConfigError(f"tools: {name!r} is an agent; expected a tool, or a child run whose pool has the agent")
-        return WorkerTool(self._member(name, chosen), tool_effect(table), table.idempotent)
+        member = self._member(name, chosen)
+        own = self._members[name]
+        if self.wrap_tool is not None and table.kind != "chat":
+            member = self.wrap_tool(own)
+        return WorkerTool(member, tool_effect(table), table.idempotent, own.worker)
 
     def _compensation(self, table: WorkerTable, chosen: Sequence[str]) -> Member:
         """Return the worker that compensates this one. It need not be in the pool, because only rollbacks call it."""

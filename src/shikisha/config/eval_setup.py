@@ -273,6 +273,7 @@ async def open_stage(setup: EvaluationSetup, part: str = "0") -> AsyncIterator[E
         stack.push_async_callback(calls.aclose)
         purse = EvaluationBudget(setup.dollars)
         composition.wrap = _reply_cache(composition, calls, purse)
+        composition.wrap_tool = _reply_cache(composition, calls, purse, keeps=False)
         sandbox = sandbox_named(setup.sandbox)
         tools = GraderTools(sandbox, open_judge(composition, setup.judge))
         gathered = load_evaluation_tasks(setup, composition, tools)
@@ -295,13 +296,15 @@ async def open_stage(setup: EvaluationSetup, part: str = "0") -> AsyncIterator[E
         yield EvaluationStage(setup, composition, gathered, player)
 
 
-def _reply_cache(composition: Container, calls: ResponseCache, purse: EvaluationBudget) -> Callable[[Member], Member]:
+def _reply_cache(
+    composition: Container, calls: ResponseCache, purse: EvaluationBudget, *, keeps: bool = True
+) -> Callable[[Member], Member]:
     def wrap(member: Member) -> Member:
         fingerprint = composition.fingerprint(member.card.name)
         refuse_worker(member.card, composition.settings.reward.cost, purse.limit)
         if fingerprint is None or member.card.kind in UNCACHED_KINDS:
             return member
-        return replace(member, worker=CachedWorker(member, fingerprint, calls, purse))
+        return replace(member, worker=CachedWorker(member, fingerprint, calls, purse, keeps=keeps))
 
     return wrap
 

@@ -88,6 +88,7 @@ async def open_environment(
             calls, purse = _reply_cache_and_budget(settings, folder)
             stack.push_async_callback(calls.aclose)
             container.wrap = partial(_cache_replies, container, calls, purse)
+            container.wrap_tool = partial(_cache_replies, container, calls, purse, keeps=False)
         yield _configured_environment(settings, container, purse)
 
 
@@ -306,12 +307,14 @@ def refuse_pool(pool: Pool, settings: TrainSettings) -> None:
             raise ConfigError(f"workers.{card.name}: it has no price ({what})")
 
 
-def _cache_replies(container: Container, calls: ResponseCache, purse: EvaluationBudget, member: Member) -> Member:
+def _cache_replies(
+    container: Container, calls: ResponseCache, purse: EvaluationBudget, member: Member, *, keeps: bool = True
+) -> Member:
     """Return the member with a reply cache, where its calls cost anything."""
     fingerprint = container.fingerprint(member.card.name)
     if fingerprint is None or member.card.kind in UNCACHED_KINDS:
         return member
-    return replace(member, worker=CachedWorker(member, fingerprint, calls, purse))
+    return replace(member, worker=CachedWorker(member, fingerprint, calls, purse, keeps=keeps))
 
 
 def _dollars_paid(folder: Path) -> float:

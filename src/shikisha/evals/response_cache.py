@@ -3,7 +3,8 @@
 A reply is found by worker (its settings included), exact messages, and a sample number. A run that asks the same worker
 the same thing again gets the next number, so that self-consistency does not see one answer several times; another
 entrant that asks for the first time shares number 0. Invariants: a reply is on the disk before anyone acts on it; a
-call in flight when the process dies is repeated under the same idempotency key; a failed call is not kept; a cached
+call in flight when the process dies is repeated under the same idempotency key; a failed call is not kept; a call of
+an agent's tool is paid for here and never answered from what is kept, since the tool may have changed since; a cached
 reply is charged to its run as it was when it was paid, and `paid` counts only what is paid now. A call for which the
 evaluation's budget has no money ends its run, which may be played later: it is nobody's failure. Replies never expire,
 and messages must be equal: likeness does not count.
@@ -266,9 +267,16 @@ class ResponseCache:
 
 
 class CachedWorker:
-    """A worker whose replies are kept. `fingerprint` stands for everything that decides what it would answer."""
+    """A worker whose replies are kept. `fingerprint` stands for everything that decides what it would answer.
 
-    def __init__(self, member: Member, fingerprint: str, calls: ResponseCache, purse: EvaluationBudget) -> None:
+    With `keeps` False, calls are counted and paid for like the others, but each is made: for tools, which may have
+    state, so that a kept reply to a read would be wrong after a write.
+    """
+
+    def __init__(
+        self, member: Member, fingerprint: str, calls: ResponseCache, purse: EvaluationBudget, *, keeps: bool = True
+    ) -> None:
+        self._keeps = keeps
         self._worker: Worker = member.worker
         self._card, self._fingerprint, self._calls, self._purse = member.card, fingerprint, calls, purse
 
@@ -276,6 +284,10 @@ class CachedWorker:
         """Return the reply kept for this request, or call and keep it."""
         tally, card = RUN_ACCOUNT.get(), self._card
         shown = request_messages(request)
+        if not self._keeps:
+            need = max_usage(shown, card, request.wishes)
+            await self._reserve(need, tally, free=need.dollars == 0)
+            return await self._paid("", request, need, tally)
         messages = self._messages(request, shown)
         number = tally.take(messages)
         key = f"{messages}-{number}"
@@ -308,12 +320,12 @@ class CachedWorker:
             del calls.flights[key]
             flight.cancel()  # the runs that wait look again
 
-    async def _reserve(self, need: Amount, tally: RunAccount) -> None:
+    async def _reserve(self, need: Amount, tally: RunAccount, *, free: bool = False) -> None:
         """Hold the money, or end the run: a refused reservation is no fault that retries or substitution may answer."""
         try:
             if tally.refused:
                 raise WorkerError(FaultKind.CAP, "an earlier call of this run was refused")
-            if tally.cache_only:
+            if tally.cache_only and not free:
                 raise WorkerError(FaultKind.CAP, "this call is not in the cache, and this run pays for none")
             await self._purse.reserve(need, self._card.name)
         except asyncio.CancelledError:  # the run is stopped, or its worker's time was spent on waiting for money
@@ -332,13 +344,14 @@ class CachedWorker:
         try:
             reply = _with_price(await self._worker.perform(request), card)
             paid, possible = reply.dollars or 0.0, reply.uncertain.dollars or 0.0
-            await calls.keep(key, card.name, reply, perf_counter() - begun)
+            if key:
+                await calls.keep(key, card.name, reply, perf_counter() - begun)
             return reply
         except WorkerError as error:
             paid, possible = _failure_cost(error.fault, possible)
             # An endpoint may replay a clear failure under its key, so the next try gets another key. After an
             # ambiguous one the key stays, so that a call that did succeed is not paid twice.
-            if not error.fault.kind.ambiguous:
+            if key and not error.fault.kind.ambiguous:
                 calls.tries[key] += 1
             raise
         finally:

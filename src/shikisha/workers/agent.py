@@ -18,7 +18,7 @@ from shikisha.core.call import Card
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.tools import FIND_TOOLS, Tool, ToolEffect, catalogue_sha256
 from shikisha.engine.pool import Member
-from shikisha.engine.worker import Json
+from shikisha.engine.worker import Json, Worker
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _CODE: Mapping[str, Json] = {
@@ -106,11 +106,15 @@ class _DescribedByServer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkerTool:
-    """A worker that is a tool, and what is known of its effects."""
+    """A worker that is a tool, and what is known of its effects.
+
+    `described_by`: the worker itself, where the member's is wrapped and does not show its arguments.
+    """
 
     member: Member
     effect: ToolEffect
     idempotent: bool = False
+    described_by: Worker | None = None
 
 
 @dataclass(slots=True)
@@ -169,7 +173,7 @@ def _tool_name(worker: str) -> str:
 
 async def _describe(each: WorkerTool) -> Tool:
     member = each.member
-    card, worker = member.card, member.worker
+    card, worker = member.card, each.described_by or member.worker
     description, schema, argument = card.description, _SUBTASK, "subtask"
     if isinstance(worker, _TakesArguments):
         schema, argument = worker.argument_schema, ""

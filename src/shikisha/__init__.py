@@ -8,15 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shikisha.config.facade import Shikisha, TaskAnswer
     from shikisha.core.budget import Amount, Caps, Price, Usage
     from shikisha.core.call import Card, Reply, Request
-    from shikisha.core.errors import Fault, FaultKind, ShikishaError
+    from shikisha.core.errors import Fault, FaultKind, RunFailed, ShikishaError
     from shikisha.core.plan import Plan, Step
     from shikisha.core.run import Result, Run
     from shikisha.core.task import Task
     from shikisha.engine.engine import Engine
     from shikisha.engine.pool import Member, Pool
     from shikisha.engine.worker import Worker
+    from shikisha.workers.function_tools import worker
 
 __version__ = "0.2.0"
 
@@ -35,11 +37,15 @@ _HOMES = {
     "Request": "core.call",
     "Result": "core.run",
     "Run": "core.run",
+    "RunFailed": "core.errors",
+    "Shikisha": "config.facade",
     "ShikishaError": "core.errors",
     "Step": "core.plan",
     "Task": "core.task",
+    "TaskAnswer": "config.facade",
     "Usage": "core.budget",
     "Worker": "engine.worker",
+    "worker": "workers.function_tools",
 }
 
 __all__ = [
@@ -57,11 +63,15 @@ __all__ = [
     "Request",
     "Result",
     "Run",
+    "RunFailed",
+    "Shikisha",
     "ShikishaError",
     "Step",
     "Task",
+    "TaskAnswer",
     "Usage",
     "Worker",
+    "worker",
 ]
 
 

@@ -387,11 +387,18 @@ def load_config(given: Path | None = None, environment: Mapping[str, str] | None
         folder = state_folder(environment)
         return Container(ShikishaSettings(), CONFIG_FILE, folder, SecretStore(environment), {}, {}, _simulated_pool)
     file = str(path)
-    settings = toml.validate_model(ShikishaSettings, toml.read_toml(path), file)
+    return build_container(toml.read_toml(path), file, path.parent, environment)
+
+
+def build_container(
+    data: Mapping[str, object], file: str, folder: Path, environment: Mapping[str, str] | None = None
+) -> Container:
+    """Validate the tables of a configuration, wherever they came from; `file` names them in errors."""
+    settings = toml.validate_model(ShikishaSettings, data, file)
     workers = {name: adapters.read_worker(name, data, file) for name, data in settings.workers.items()}
     checks = {name: adapters.read_check(name, data, file) for name, data in settings.checks.items()}
     embedded = None if workers else _simulated_pool
-    composition = Container(settings, file, path.parent, SecretStore(environment), workers, checks, embedded)
+    composition = Container(settings, file, folder, SecretStore(environment), workers, checks, embedded)
     for key, what, name, known in _name_references(composition):
         if name not in known:
             raise ConfigError(f"{file}: {key}: {UnknownName(what, name, known)}")

@@ -15,6 +15,7 @@ business), and any exception that means "try again" (retries are decided in `att
     │   ├── UnknownName      a worker, conductor or check that is not registered; lists the known ones
     │   └── MissingExtra     an optional library is needed; names the extra that brings it
     ├── CapReached           a budget's hard cap refuses the next step, round, call or child run
+    ├── RunFailed            a run that Python code waited for ended, or waits, without an answer; says which and why
     ├── Diverged             training came to a loss, a gradient or weights that are no numbers
     ├── WorkerError          a worker's attempt failed; carries the Fault
     └── JournalError
@@ -237,6 +238,15 @@ class CapReached(ShikishaError):
     def __init__(self, cap: str, why: str) -> None:
         super().__init__(f"{cap} cap reached: {why}")
         self.cap = cap
+        self.why = why
+
+
+class RunFailed(ShikishaError):
+    """A run has no answer: it failed, or it waits for a person."""
+
+    def __init__(self, run: str, why: str) -> None:
+        super().__init__(f"run {run}: {why}")
+        self.run = run
         self.why = why
 
 

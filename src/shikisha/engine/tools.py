@@ -63,6 +63,11 @@ class ToolList:
         """The name that journals carry."""
         return self._name
 
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Who performs the tools, in order."""
+        return tuple(member for _, member in self._tools.values())
+
     async def pin(self) -> str:
         """Return the SHA-256 of everything in it."""
         return catalogue_sha256([tool for tool, _ in self._tools.values()])

@@ -16,7 +16,7 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import PydanticSerializationError, to_json
@@ -33,12 +33,32 @@ ToolFunction = Callable[..., object]
 F = TypeVar("F", bound=ToolFunction)
 _KEY = "idempotency_key"
 _READS = "_shikisha_reads"
+_DESCRIPTION = "_shikisha_description"
 
 
 def reads(function: F) -> F:
     """Mark a function as one that changes nothing: a call of it may be repeated, and needs no guard."""
     setattr(function, _READS, True)
     return function
+
+
+@overload
+def worker(function: F) -> F: ...
+@overload
+def worker(*, description: str = "", reads: bool = False) -> Callable[[F], F]: ...
+def worker(function: F | None = None, *, description: str = "", reads: bool = False) -> F | Callable[[F], F]:
+    """Mark a function as a worker or tool, which stays the function that it is.
+
+    `description` replaces its docstring for models; `reads`: it changes nothing (as `@reads` says).
+    """
+
+    def mark(marked: F) -> F:
+        setattr(marked, _DESCRIPTION, description)
+        if reads:
+            setattr(marked, _READS, True)
+        return marked
+
+    return mark if function is None else mark(function)
 
 
 def function_tools(
@@ -61,7 +81,7 @@ def _function_tool(
     name = getattr(function, "__name__", "")
     effect = ToolEffect.READ if getattr(function, _READS, False) else ToolEffect.WRITE
     model, keyed = _arguments_model(function, name)
-    description = inspect.getdoc(function) or ""
+    description = getattr(function, _DESCRIPTION, "") or inspect.getdoc(function) or ""
     tool = Tool(name, description, _schema(model, name), source, effect=effect, idempotent=keyed)
     card = Card(name, description, kind="function", approval=approval)
     return tool, Member(card, FunctionWorker(function, model, keyed), guards=guards if tool.writes else ())

@@ -1,6 +1,7 @@
 """Shikisha in a few lines: what workers may be, what a run gives, and what is said of what cannot be."""
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import assert_type
@@ -216,3 +217,20 @@ def test_a_run_inside_of_a_run_is_refused_and_does_not_hang() -> None:
 
     with Shikisha([Nested()]) as s:
         assert "await arun" in s.run("hello").answer
+
+
+def test_an_object_that_is_dropped_ends_its_thread_and_closes_its_journal(tmp_path: Path) -> None:
+    s = Shikisha([Shout()], journal=tmp_path / "runs.db")
+    s.run("hello")
+    thread = s._thread
+    assert thread is not None
+    assert thread.is_alive()
+    del s
+    gc.collect()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_a_journal_that_cannot_be_opened_is_an_error_of_the_run() -> None:
+    with Shikisha([Shout()], journal="mysql://host/db") as s, pytest.raises(ConfigError, match="mysql"):
+        s.run("hello")

@@ -20,6 +20,7 @@ from inspect import isroutine
 from pathlib import Path
 from threading import Lock, Thread, current_thread
 from typing import Generic, Protocol, Self, TypeAlias, TypeVar, cast, overload, runtime_checkable
+from weakref import finalize
 
 from pydantic import BaseModel, ValidationError
 
@@ -46,6 +47,7 @@ M = TypeVar("M", bound=BaseModel)
 R = TypeVar("R")
 WorkerSpec: TypeAlias = str | Mapping[str, object] | Worker | ToolFunction
 
+_CLOSING_SECONDS = 5.0  # how long dropping the object may wait for its thread
 _HERE = "Shikisha"  # names these tables in errors, as the path of a file would
 _CHAT_PROVIDERS: Mapping[str, LiteLLMProvider] = {
     **{name: known for name, known in PROVIDERS.items() if not known.instead},
@@ -129,7 +131,8 @@ class _Session:
     pool: Pool
     conductor: Conductor
     engine: Engine
-    stack: AsyncExitStack
+    closing: asyncio.Event
+    holder: asyncio.Task[None]
 
 
 class Shikisha:
@@ -161,6 +164,7 @@ class Shikisha:
         self._sessions: dict[asyncio.AbstractEventLoop, _Session] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
+        self._stop: Callable[[], object] = lambda: None
         self._lock = Lock()
         self._last: Explanation | None = None
         self._parts()  # so that what is wrong is said here, before any run
@@ -216,7 +220,7 @@ class Shikisha:
             try:
                 asyncio.run_coroutine_threadsafe(self._close_session(loop), loop).result()
             finally:
-                loop.call_soon_threadsafe(loop.stop)
+                self._stop()
 
     async def aclose(self) -> None:
         """Close what `arun` and `stream` opened on this event loop, and what `run` opened."""
@@ -294,17 +298,21 @@ class Shikisha:
             self._sessions.pop(other, None)
         if loop not in self._sessions:
             container, pool, conductor = self._parts()
-            stack = AsyncExitStack()
-            stack.push_async_callback(container.aclose)
-            recorder: Recorder = MemoryRecorder()
-            if self._journal is not None:
-                recorder = await stack.enter_async_context(open_journal(str(self._journal)))
+            opened: asyncio.Future[Recorder] = loop.create_future()
+            closing = asyncio.Event()
+            holder = asyncio.create_task(_hold_open(container, self._journal, opened, closing))
+            try:
+                recorder = await opened
+            except BaseException:
+                closing.set()
+                raise
             engine = Engine(
                 recorder, secret_store=container.secret_store, guarded_labels=container.guarded_labels
             ).with_autonomy(container.autonomy_policy())
-            made = _Session(container, pool, conductor, engine, stack)
+            made = _Session(container, pool, conductor, engine, closing, holder)
             if loop in self._sessions:  # two first runs at once: the other one was faster
-                await stack.aclose()
+                closing.set()
+                await holder
             else:
                 self._sessions[loop] = made
         return self._sessions[loop]
@@ -312,7 +320,8 @@ class Shikisha:
     async def _close_session(self, loop: asyncio.AbstractEventLoop) -> None:
         session = self._sessions.pop(loop, None)
         if session is not None:
-            await session.stack.aclose()
+            session.closing.set()
+            await session.holder
 
     def _in_thread(self, work: Coroutine[object, object, R]) -> R:
         """Return what a coroutine returns on the event loop of this object's own thread."""
@@ -324,6 +333,8 @@ class Shikisha:
                 self._loop = asyncio.new_event_loop()
                 self._thread = Thread(target=_run_loop, args=(self._loop,), name="shikisha", daemon=True)
                 self._thread.start()
+                # Also where this object is dropped, or the program ends, without a close.
+                self._stop = finalize(self, _stop_loop, self._loop, self._thread)
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -332,11 +343,46 @@ class Shikisha:
             raise
 
 
+async def _hold_open(
+    container: Container, journal: str | Path | None, opened: asyncio.Future[Recorder], closing: asyncio.Event
+) -> None:
+    """Keep a journal and a container's connections open, in one task, until they shall close or the loop ends."""
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(container.aclose)
+        try:
+            recorder: Recorder = MemoryRecorder()
+            if journal is not None:
+                recorder = await stack.enter_async_context(open_journal(str(journal)))
+        except Exception as error:  # noqa: BLE001 - it is raised where the journal is waited for
+            if not opened.done():
+                opened.set_exception(error)
+            return
+        except asyncio.CancelledError:
+            opened.cancel()
+            raise
+        if not opened.done():
+            opened.set_result(recorder)
+        await closing.wait()
+
+
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped, and end its tasks, which close what they hold."""
     try:
         loop.run_forever()
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks))
     finally:
         loop.close()
+
+
+def _stop_loop(loop: asyncio.AbstractEventLoop, thread: Thread) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(loop.stop)
+    if thread is not current_thread():
+        thread.join(_CLOSING_SECONDS)
 
 
 def _typed(run: Run, answer_type: type[BaseModel] | None) -> object:

@@ -234,3 +234,21 @@ def test_an_object_that_is_dropped_ends_its_thread_and_closes_its_journal(tmp_pa
 def test_a_journal_that_cannot_be_opened_is_an_error_of_the_run() -> None:
     with Shikisha([Shout()], journal="mysql://host/db") as s, pytest.raises(ConfigError, match="mysql"):
         s.run("hello")
+
+
+@pytest.mark.parametrize(
+    ("spec", "environment", "base_url", "limit"),
+    [
+        ("lmstudio:m", {}, "http://localhost:1234/v1", "max_tokens"),
+        ("vllm:org/m", {}, "http://localhost:8000/v1", "max_completion_tokens"),
+        ("ollama:qwen2.5:7b", {}, "http://localhost:11434/v1", "max_tokens"),
+        ("anthropic:c", {"ANTHROPIC_API_KEY": "sk-of-nobody"}, "https://api.anthropic.com/v1", "max_completion_tokens"),
+    ],
+)
+def test_a_provider_has_its_address_and_field(
+    spec: str, environment: dict[str, str], base_url: str, limit: str
+) -> None:
+    container, pool, _ = Shikisha([spec], environment=environment)._parts()
+    table = container.workers[spec].model_dump()
+    assert pool.names == (spec,)
+    assert (table["base_url"], table["max_tokens_field"], table["model"]) == (base_url, limit, spec.partition(":")[2])

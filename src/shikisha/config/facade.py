@@ -26,7 +26,7 @@ from pydantic import BaseModel, ValidationError
 
 from shikisha.conductors.topologies import ANSWER, ANSWER_ALONE
 from shikisha.config.container import Container, build_container
-from shikisha.config.litellm import PROVIDERS, LiteLLMProvider
+from shikisha.config.litellm import MAX_TOKENS_PROVIDERS, PROVIDERS, LiteLLMProvider
 from shikisha.core.errors import ConfigError, RunFailed, TaskError, UnknownName
 from shikisha.core.events import Event, PlanProposed
 from shikisha.core.plan import Plan
@@ -49,13 +49,13 @@ WorkerSpec: TypeAlias = str | Mapping[str, object] | Worker | ToolFunction
 
 _CLOSING_SECONDS = 5.0  # how long dropping the object may wait for its thread
 _HERE = "Shikisha"  # names these tables in errors, as the path of a file would
+_ALIASES: Mapping[str, str] = {"lmstudio": "lm_studio"}
 _CHAT_PROVIDERS: Mapping[str, LiteLLMProvider] = {
     **{name: known for name, known in PROVIDERS.items() if not known.instead},
-    "lmstudio": PROVIDERS["lm_studio"],
+    **{name: PROVIDERS[other] for name, other in _ALIASES.items()},
     "vllm": LiteLLMProvider("http://localhost:8000/v1"),
 }
 _LOCAL = frozenset({"ollama", "vllm", "lmstudio", "lm_studio", "llamafile", "hosted_vllm"})
-_MAX_TOKENS = frozenset({"ollama", "lmstudio", "lm_studio", "mistral", "llamafile", "deepseek"})  # as they document it
 _HELD_TO_SCHEMA = frozenset({"openai", "azure"})
 
 
@@ -457,7 +457,9 @@ def _chat_table(spec: str, where: str, addressed: bool = False) -> dict[str, obj
     table |= {"base_url": known.base_url} if known.base_url else {}
     table |= {"api_key_env": known.key} if known.key else {}
     table |= {"price": {}} if provider in _LOCAL else {}
-    return table | ({"max_tokens_field": "max_tokens"} if provider in _MAX_TOKENS else {})
+    return table | (
+        {"max_tokens_field": "max_tokens"} if _ALIASES.get(provider, provider) in MAX_TOKENS_PROVIDERS else {}
+    )
 
 
 def _listed() -> str:

@@ -110,7 +110,7 @@ PROVIDERS: Mapping[str, LiteLLMProvider] = {
     "xai": LiteLLMProvider("https://api.x.ai/v1", "XAI_API_KEY"),
     "xinference": LiteLLMProvider("http://127.0.0.1:9997/v1"),
 }
-_MAX_TOKENS = frozenset(  # whose documentation knows `max_tokens` and no `max_completion_tokens`
+MAX_TOKENS_PROVIDERS = frozenset(  # whose documentation knows `max_tokens` and no `max_completion_tokens`
     {"ai21", "ai21_chat", "codestral", "cohere", "cohere_chat", "deepseek", "llamafile", "lm_studio", "mistral"}
     | {"ollama", "ollama_chat", "perplexity", "together_ai"}
 )
@@ -209,7 +209,7 @@ def _import_worker(entry: object, imported: LiteLLMImport, where: str) -> dict[s
         imported.notes.append(f"{where}: not taken over: {', '.join(unused)}")
     worker: dict[str, object] = {"kind": "chat", "model": bare}
     worker |= _azure_keys(base, bare, params, key) if provider == "azure" else _endpoint_keys(base, known, key)
-    worker |= {"max_tokens_field": "max_tokens"} if provider in _MAX_TOKENS else {}
+    worker |= {"max_tokens_field": "max_tokens"} if provider in MAX_TOKENS_PROVIDERS else {}
     if known is not None and known.base_url is None and not urlsplit(str(worker["base_url"])).path.strip("/"):
         imported.notes.append(
             f"{where}: {base} has no path; most servers want one that ends in /v1: ask `doctor --call`"

@@ -47,7 +47,9 @@ def perform(code: str, folder: Path, **environment: str) -> str:
 
 @pytest.mark.parametrize("page", [README, PYTHON_PAGE], ids=["readme", "reference"])
 async def test_the_few_lines_of_python_ask_a_model_that_calls_the_function(page: str, tmp_path: Path) -> None:
-    (found,) = [code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "Shikisha(" in code]
+    (found,) = [
+        code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if ".run(" in code and "Shikisha(" in code
+    ]
     async with chat_server(SCRIPT) as url:
         spec = '"openai:gpt-5-mini"'
         code = found.replace(f'{{"spec": {spec}', f'{{"spec": {spec}, "base_url": "{url}"')

@@ -84,7 +84,7 @@ def test_a_form_is_checked_without_right_answers(log: Path) -> None:
 
 def test_a_judge_is_paid_only_within_what_was_allowed_and_its_scores_say_so(log: Path) -> None:
     said = grade(log, "--judge", "fair", code=3)
-    assert "2 different answers, judged by fair at about $0.00: say how much it may spend (--dollars" in said
+    assert "2 different answers, judged by fair at about $0.000666: say how much it may spend (--dollars 0.001)" in said
     assert "more than --dollars 1e-06; nothing was called" in grade(log, "--judge", "fair", "--dollars", "1e-6", code=3)
     assert "judged by fair at about" in grade(log, "--judge", "fair", "--price")
     assert not (log.parent / "graded").exists()

@@ -127,8 +127,9 @@ def test_what_somebody_else_has_left_out_of_these_searches_stays_left_out() -> N
     try:
         before = gc.get_freeze_count()
         with freeze_garbage_collection():
-            assert gc.get_freeze_count() == before
-        assert gc.get_freeze_count() == before > 10_000
+            assert before - 100 < gc.get_freeze_count() <= before  # a few may be freed meanwhile; none is left out anew
+        assert before - 100 < gc.get_freeze_count() <= before
+        assert before > 10_000
     finally:
         gc.unfreeze()
 

@@ -27,6 +27,7 @@ from pydantic import BaseModel, ValidationError
 from shikisha.conductors.topologies import ANSWER, ANSWER_ALONE
 from shikisha.config.container import Container, build_container
 from shikisha.config.litellm import MAX_TOKENS_PROVIDERS, PROVIDERS, LiteLLMProvider
+from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError, RunFailed, TaskError, UnknownName
 from shikisha.core.events import Event, PlanProposed
 from shikisha.core.plan import Plan
@@ -100,7 +101,7 @@ class TaskAnswer(Generic[T_co]):
         )
 
     def _summary(self) -> str:
-        cost = "cost not known" if self.dollars is None else f"${self.dollars:.6f}"
+        cost = "cost not known" if self.dollars is None else format_dollars(self.dollars)
         return f"{', '.join(self.workers)} · {cost} · {self.explanation.totals.seconds:.1f} s"
 
 

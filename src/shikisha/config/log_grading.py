@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 
 from shikisha.config.container import Container
@@ -172,7 +173,11 @@ def _refuse_over_limit(plan: GradingPlan) -> None:
     if plan.dollars is None:
         raise ConfigError(f"{plan.describe()}: give [workers.{plan.request.judge}] a price (0 if it is free)")
     if plan.dollars and limit is None:
-        raise ConfigError(f"{plan.describe()}: say how much it may spend (--dollars {plan.dollars * 1.5:.2f})")
+        enough = plan.dollars * 1.5
+        asked = (
+            f"{enough:.2g}" if enough < 1 else f"{ceil(enough)}"
+        )  # as the option takes it, and never less than needed
+        raise ConfigError(f"{plan.describe()}: say how much it may spend (--dollars {asked})")
     if limit is not None and plan.dollars > limit:
         raise ConfigError(f"{plan.describe()}: more than --dollars {limit:g}; nothing was called")
 

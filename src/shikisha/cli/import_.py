@@ -162,6 +162,11 @@ def litellm(config: Source, to: Out = None, force: Force = False, json: JsonOpti
     return ExitCode.OK
 
 
-group = typer.Typer(help="Import workers and outcomes from other tools.", no_args_is_help=True)
+group = typer.Typer(
+    help="Import workers and outcomes from other tools.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
 group.command("litellm")(command(litellm))
 group.command("outcomes")(command(outcomes))

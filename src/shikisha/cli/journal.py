@@ -81,6 +81,8 @@ def _open_output(to: Path | None) -> AbstractContextManager[TextIO | None]:
         raise TaskError(f"{to}: cannot be written: {error.strerror}") from None
 
 
-group = typer.Typer(help="Verify and export the journal.", no_args_is_help=True)
+group = typer.Typer(
+    help="Verify and export the journal.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+)
 group.command("verify")(command(verify))
 group.command("export")(command(export))

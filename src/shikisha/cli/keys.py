@@ -27,7 +27,9 @@ from shikisha.server.keys.manager import UnknownKey, UnusableKey
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
-group = typer.Typer(help="Manage the API keys of a server.", no_args_is_help=True)
+group = typer.Typer(
+    help="Manage the API keys of a server.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+)
 _DAY = 86400.0
 Many = list[str] | None
 KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key, for people.")]

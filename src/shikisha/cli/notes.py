@@ -45,7 +45,7 @@ def notes(shared: SharedOptions, out: Out = None, file: From = None, text: ForTe
                 ],
             }
         )
-    else:
+    elif found.notes:
         _show_notes(found, workers, limit)
     if not found.notes:
         output.print_note("no outcomes yet: grade runs with `shikisha feedback RUN --right` or `--wrong`")

@@ -476,6 +476,8 @@ def _trial_summary(found: CanaryTrial) -> str:
     return f"right {_format_change(found.right)}"
 
 
-group = typer.Typer(help="Show, release and watch learned policies.", no_args_is_help=True)
+group = typer.Typer(
+    help="Show, release and watch learned policies.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+)
 for _act in (show, shelf, add, shadow, canary, trial, promote, rollback, watch):
     group.command()(command(_act))

@@ -272,7 +272,12 @@ def learn(name: OneName, to: Out, shared: SharedOptions, from_journal: FromJourn
     return ExitCode.OK if gain.excludes_harm else ExitCode.FAILED
 
 
-group = typer.Typer(help="Pin, find, try and learn the tools of catalogues.", no_args_is_help=True)
+group = typer.Typer(
+    help="Pin, find, try and learn the tools of catalogues.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
 group.command("pin")(command(pin))
 group.command("diff")(command(diff))
 group.command("import")(command(import_))

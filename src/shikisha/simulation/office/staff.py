@@ -179,11 +179,6 @@ def draw_crew(distribution: CrewDistribution, split: AuthorSplit, rng: random.Ra
     return _write_cards(tuple(members), distribution, split, rng)
 
 
-def draw_specialist(rng: random.Random, name: str) -> StaffMember:
-    """Draw a worker that is strong at one to three kinds of work."""
-    return _draw_specialist(name, rng)
-
-
 def _draw_specialist(name: str, rng: random.Random) -> StaffMember:
     strong = rng.sample(KINDS, rng.choice((1, 2, 2, 3)))
     levels = {kind: rng.uniform(0.6, 0.99) if kind in strong else rng.uniform(0.02, 0.3) for kind in KINDS}

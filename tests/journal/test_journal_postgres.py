@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from time import monotonic
@@ -15,12 +16,32 @@ from postgres import Cluster, cluster
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from shikisha.core.errors import JournalUnavailable
+import shikisha.journal.postgres as postgres_store
+from shikisha.core.errors import JournalUnavailable, ServerFenced
 from shikisha.core.events import RunStatus
 from shikisha.journal import open_journal
+from shikisha.journal.chain import EventBatch, RowStatement, TransactionWork
+from shikisha.journal.codec import encode_event
 from shikisha.journal.drivers import parse_store_url
+from shikisha.server.store.members import new_member
 
 pytestmark = pytest.mark.postgres
+
+
+@dataclass(frozen=True)
+class Adds:
+    """A work that adds a row, as a function and as a statement that may be another."""
+
+    told: object
+    sql: str = "INSERT INTO tally SELECT told FROM jsonb_to_recordset($1) AS given(told text)"
+
+    def __call__(self, connection: Connection) -> None:
+        connection.execute(text("INSERT INTO tally VALUES (:told)"), {"told": str(self.told)})
+
+    def statements(self) -> tuple[RowStatement, ...]:
+        return (RowStatement(self.sql, [{"told": self.told}]),)
+
+
 LIVES = [sys.executable, str(SUPPORT / "journal_process.py")]
 NAMES = count()
 
@@ -63,6 +84,71 @@ async def test_both_stores_make_the_same_chain(postgres_url: str, tmp_path: Path
             await keep(journal, whole("r", answer="半分\ud83d\0"))
             hashes.append((await journal.verify()).hash)
     assert hashes[0] == hashes[1]
+
+
+async def test_a_batch_whose_answer_was_lost_is_stored_once_and_another_is_not_taken_for_it(postgres_url: str) -> None:
+    entries = [encode_event(event) for event in whole("r", answer="It.")]
+    location = parse_store_url(postgres_url)
+    async with open_journal(postgres_url) as journal, postgres_store.connect(location, 5.0) as driver:
+        for number in (1, 1, 2):  # the second is the first again; the third is new
+            await driver.append(EventBatch(list(entries), writer="w", number=number))
+        again = EventBatch(list(entries), writer="w", number=3)
+        await driver.append(again)
+        again.careful = True  # as if a work had been refused: the long way knows that the call has stored it
+        await driver.append(again)
+        verified = await journal.verify()
+        assert (verified.ok, verified.count) == (True, 3 * len(entries))
+
+
+@pytest.mark.parametrize(
+    ("change", "works"),
+    [
+        ("DROP FUNCTION shikisha_append", ()),
+        ("SELECT 1", (Adds("one"), Adds("two"))),
+        ("SELECT 1", (Adds("one"), Adds("not a column", sql="INSERT INTO tally SELECT nothing FROM nowhere"))),
+        ("SELECT 1", (Adds("one"), lambda connection: Adds("two")(connection))),
+        ("SELECT 1", (Adds(float("inf")), Adds("two"))),
+    ],
+    ids=["no function", "statements", "a refused statement", "a function", "a number that JSON lacks"],
+)
+async def test_works_are_done_once_whichever_way_a_batch_is_stored(
+    postgres: Cluster, database: str, postgres_url: str, change: str, works: tuple[TransactionWork, ...]
+) -> None:
+    async with open_journal(postgres_url) as journal:
+        postgres.sql(database, "CREATE TABLE tally (told text)")
+        postgres.sql(database, change)
+        for work in works:
+            journal.add_work(work)
+        await keep(journal, whole("r"))
+        assert await journal.read("r") == tuple(whole("r"))
+        assert (await journal.verify()).ok
+        assert postgres.sql(database, "SELECT count(*) FROM tally") == str(len(works))
+
+
+async def test_a_member_that_was_marked_dead_stores_nothing(
+    postgres: Cluster, database: str, postgres_url: str
+) -> None:
+    member = new_member(30.0)
+    async with open_journal(postgres_url) as journal:
+        await journal.write(member.join)
+        told: list[str] = []
+        journal.admit(member, lambda: told.append("stop"))
+        await keep(journal, [started("r")])
+        postgres.sql(database, "UPDATE members SET state = 'dead'")
+        with pytest.raises(ServerFenced, match=member.id):
+            await keep(journal, [finished("r")])
+        assert (told, postgres.sql(database, "SELECT count(*) FROM events")) == (["stop"], "1")
+
+
+async def test_servers_that_append_at_once_make_one_chain(postgres_url: str) -> None:
+    async def append(name: str) -> None:
+        async with open_journal(postgres_url) as journal:
+            for number in range(10):
+                await keep(journal, whole(f"{name}{number}", answer="the same text"))
+
+    async with open_journal(postgres_url) as journal:
+        await asyncio.gather(*(append(name) for name in "abcd"))
+        assert ((await journal.verify()).ok, len(await journal.runs(limit=100))) == (True, 40)
 
 
 @pytest.mark.full

@@ -14,8 +14,9 @@ from postgres import Cluster
 
 from shikisha.core.budget import Amount
 from shikisha.core.errors import CapReached
+from shikisha.journal import open_journal
 from shikisha.server.keys import Key, KeyCaps
-from shikisha.server.keys.grants import BudgetAmount, DailySpend
+from shikisha.server.keys.grants import BudgetAmount, DailySpend, UsageCount, read_spend
 from shikisha.server.keys.key import nanodollars
 from shikisha.server.store import ServedRun, ServedState
 
@@ -413,3 +414,21 @@ def _row(key: Key) -> ServedRun:
     return ServedRun(
         run="r1", tenant=key.tenant, key=key.id, api="chat", model="m", conductor="fixed:single", created=1.0
     )
+
+
+@pytest.mark.postgres
+async def test_usage_is_counted_alike_as_statements_and_as_a_function(postgres: Cluster) -> None:
+    told = []
+    for count in (lambda work: work, lambda work: lambda connection: work(connection)):
+        async with open_journal(postgres.fresh()) as journal:
+            for used in (
+                {("k", "2027-01-15"): BudgetAmount(5, 7, 1), ("other", "2027-01-15"): BudgetAmount(0, 1, 1)},
+                {("k", "2027-01-15"): BudgetAmount(9, 7, 2), ("k", "2027-01-16"): BudgetAmount(2**60, 3, 1)},
+                {("k", ""): BudgetAmount(1, 1, 1)},
+            ):
+                for member in ("one", "two"):
+                    journal.add_work(count(UsageCount(member, used)))
+                    await journal.flush()
+            told.append(await journal.query(read_spend))
+    assert told[0] == told[1]
+    assert told[0][0] == DailySpend("k", "", BudgetAmount(2 * (9 + 2**60 + 1), 2 * 11, 2 * 4))

@@ -15,7 +15,7 @@ from shikisha.core.errors import JournalUnavailable
 from shikisha.core.events import Event
 from shikisha.core.task import Task
 from shikisha.journal import Journal
-from shikisha.journal.drivers import JournalDriver, parse_store_url
+from shikisha.journal.drivers import JournalDriver, StorableBatch, parse_store_url
 from shikisha.journal.drivers import store_module as kind
 from shikisha.journal.schema import prepare_tables
 from shikisha.journal.writer import JournalWriter
@@ -57,6 +57,9 @@ class Faulty:
         if self.away:
             raise JournalUnavailable("the store is away")
         return await self.driver.write(work)
+
+    async def append(self, batch: StorableBatch) -> None:
+        await self.write(batch.append)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         return await self.driver.read(work)

@@ -8,6 +8,7 @@ take most of a small commit's time; a store's refusal is the very error that SQL
 absent: signatures. A writer of the store can write a whole new chain, which shows only against a head noted elsewhere.
 """
 
+import json
 import logging
 import sqlite3
 import time
@@ -15,13 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from sqlalchemy import Connection, Delete, Insert, Select, Update, bindparam, delete, insert, select, update
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
-from shikisha.core.errors import JournalUnavailable
+from shikisha.core.errors import JournalUnavailable, ServerFenced
 from shikisha.journal.codec import EncodedEvent
 from shikisha.journal.schema import APPLIED, BODIES, EVENTS, HEAD
 
@@ -99,6 +100,44 @@ def _with_sqlite(connection: Connection, work: Callable[[sqlite3.Connection], T]
 
 
 TransactionWork: TypeAlias = Callable[[Connection], None]
+
+
+class RowStatement(NamedTuple):
+    """A statement of PostgreSQL's whose one parameter, `$1`, is an array of these rows as `jsonb`."""
+
+    sql: str
+    rows: Sequence[Values]
+
+
+@runtime_checkable
+class StatementWork(Protocol):
+    """A work that is also statements with rows, so that PostgreSQL can do it in a batch's one round trip."""
+
+    def __call__(self, connection: Connection) -> None:
+        """Do it."""
+
+    def statements(self) -> Sequence[RowStatement]:
+        """Return the statements that do the same."""
+        ...
+
+
+@runtime_checkable
+class MemberFence(Protocol):
+    """A fence that asks whether a member is alive; as a function of a connection it raises when it is not."""
+
+    @property
+    def id(self) -> str:
+        """The member's id."""
+        ...
+
+    def __call__(self, connection: Connection) -> None:
+        """Hold the member alive until the transaction ends; ServerFenced when it is not."""
+
+    def refusal(self) -> ServerFenced:
+        """Return the error that says so."""
+        ...
+
+
 _LOG = logging.getLogger(__name__)
 _REFUSALS = (IntegrityError, DataError, ProgrammingError)
 # The same as SQLSTATE classes (data, integrity, syntax), since all of asyncpg's errors reach us as one class.
@@ -141,11 +180,15 @@ def lock_head(connection: Connection) -> ChainHead:
     """Lock the head row until the transaction ends, and return the chain's end; JournalUnavailable if it is damaged."""
     row = _HEAD.first(connection)
     if row is None:
-        raise JournalUnavailable("the journal's head row is missing; `shikisha journal verify` tells more")
+        raise _damaged_head("missing")
     count, last = row
     if not (isinstance(count, int) and isinstance(last, str)):
-        raise JournalUnavailable("the journal's head row is damaged; `shikisha journal verify` tells more")
+        raise _damaged_head("damaged")
     return ChainHead(count, last)
+
+
+def _damaged_head(how: str) -> JournalUnavailable:
+    return JournalUnavailable(f"the journal's head row is {how}; `shikisha journal verify` tells more")
 
 
 def chain_hash(previous: str, seq: int, tail: bytes) -> str:
@@ -158,8 +201,9 @@ class EventBatch:
     """Events that are stored together or not at all, and works that are done in the same transaction.
 
     A commit whose answer was lost may have happened, so the next try looks first, and repeats neither events nor works
-    that are stored: `end` is where the last try would have left the chain, and a batch of works alone is known by its
-    writer's name and `number`. `fence` raises when this process may not write any more.
+    that are stored: `end` is where the last try would have left the chain, and a batch of works alone, or one that was
+    stored by one call of PostgreSQL's function, is known by its writer's name and `number`. `fence` raises when this
+    process may not write any more.
     """
 
     entries: list[EncodedEvent]
@@ -178,6 +222,34 @@ class EventBatch:
         """
         self.careful = bool(self.works) and _refuses(error.__cause__)
         return self.careful
+
+    def call_values(self) -> tuple[object, ...] | None:
+        """Return what PostgreSQL's function `shikisha_append` takes; None where only `append` can store the batch."""
+        fence, works = self.fence, [work for work in self.works if isinstance(work, StatementWork)]
+        if self.careful or self.end is not None or len(works) < len(self.works):
+            return None
+        if not (fence is None or isinstance(fence, MemberFence)):
+            return None
+        statements = [statement for work in works for statement in work.statements()]
+        try:
+            given = [json.dumps(list(statement.rows), allow_nan=False) for statement in statements]
+        except ValueError:  # a number that JSON lacks, which a column may hold
+            return None
+        self.tried = True
+        bodies = _bodies(self.entries)
+        return (
+            *(self.writer, self.number, time.time(), None if fence is None else fence.id),
+            *([getattr(entry, name) for entry in self.entries] for name in ("run", "kind", "at", "data", "tail")),
+            *([body[name] for body in bodies] for name in ("hash", "body", "run", "shared")),
+            *([statement.sql for statement in statements], given),
+        )
+
+    def check_called(self, outcome: object) -> None:
+        """Raise what the function's outcome means; `stored` means that all is well."""
+        if outcome == "fenced" and isinstance(self.fence, MemberFence):
+            raise self.fence.refusal()
+        if outcome != "stored":
+            raise _damaged_head(str(outcome))
 
     def append(self, connection: Connection) -> None:
         """Write the events, their bodies and the new head, and do the works, unless an earlier try did."""
@@ -218,9 +290,7 @@ class EventBatch:
 
     def stored(self, connection: Connection) -> bool:
         """Whether the last try stored the batch, even if its answer was lost."""
-        if self.entries:
-            if self.end is None:
-                return False
+        if self.entries and self.end is not None:
             at_end = select(EVENTS.c.hash).where(EVENTS.c.seq == self.end.count - 1)
             return bool(connection.execute(at_end).scalar_one_or_none() == self.end.hash)
         last = select(APPLIED.c.batch).where(APPLIED.c.writer == self.writer)

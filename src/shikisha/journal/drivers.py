@@ -19,11 +19,29 @@ from shikisha.core.errors import ConfigError, JournalUnavailable
 T = TypeVar("T")
 
 
+class StorableBatch(Protocol):
+    """A batch of events as the drivers see it (`chain.EventBatch`)."""
+
+    def append(self, connection: Connection) -> None:
+        """Store it, unless an earlier try did."""
+
+    def call_values(self) -> tuple[object, ...] | None:
+        """Return what PostgreSQL's function `shikisha_append` takes; None where only `append` can store it."""
+        ...
+
+    def check_called(self, outcome: object) -> None:
+        """Raise what the function's outcome means, unless it means that the batch is stored."""
+
+
 class JournalDriver(Protocol):
     """Runs functions of a connection, each in a transaction."""
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Run and commit it; once it has read the head row, no other writer of any process comes between."""
+        ...
+
+    async def append(self, batch: StorableBatch) -> None:
+        """Store a batch of events, all of it or nothing; tried again after a lost answer it is stored once."""
         ...
 
     async def read(self, work: Callable[[Connection], T]) -> T:

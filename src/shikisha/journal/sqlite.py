@@ -26,7 +26,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from shikisha.core.errors import JournalUnavailable
-from shikisha.journal.drivers import JournalDriver, redacted_url, translate_store_errors
+from shikisha.journal.drivers import JournalDriver, StorableBatch, redacted_url, translate_store_errors
 
 T = TypeVar("T")
 _WRITING, _READING = "BEGIN IMMEDIATE", "BEGIN"
@@ -102,6 +102,9 @@ class _SQLiteDriver:
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         return await self._run(self._writer, work)
+
+    async def append(self, batch: StorableBatch) -> None:
+        await self.write(batch.append)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         return await self._run(self._reader, work)

@@ -119,11 +119,11 @@ class JournalWriter:
         try:
             if count:
                 try:
-                    await self._driver.write(self._batch.append)
+                    await self._driver.append(self._batch)
                 except JournalUnavailable as error:
                     if not self._batch.may_leave_out(error):
                         raise
-                    await self._driver.write(self._batch.append)
+                    await self._driver.append(self._batch)
         except ServerFenced as error:
             self._expel(error)
             return 0

@@ -30,6 +30,7 @@ from shikisha.server.keys.grants import (
     BudgetUnit,
     KeyAccount,
     RefusalReason,
+    UsageCount,
     count_usage,
     return_all_unused,
 )
@@ -214,7 +215,7 @@ class KeyBudgets:
 
     def _cut(self) -> Iterable[TransactionWork]:
         used = self._told()
-        return (partial(count_usage, member=self._store.member.id, used=used),) if used else ()
+        return (UsageCount(self._store.member.id, used),) if used else ()
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from typing import NamedTuple, cast
 from sqlalchemy import ColumnElement, Connection, Insert, Row, Table, and_, bindparam, delete, or_, select, update
 
 from shikisha.core.budget import Amount, format_dollars
-from shikisha.journal.chain import Statement
+from shikisha.journal.chain import RowStatement, Statement
 from shikisha.journal.schema import MEMBERS, SERVED
 from shikisha.server.keys.key import MAX_COUNT, KeyCaps, dollars_of, nanodollars
 from shikisha.server.keys.key_tables import ALL_DAYS, GRANTS, KEYS, SPEND, KeyDatabase
@@ -249,6 +249,55 @@ def count_usage(connection: Connection, member: str, used: Mapping[tuple[str, st
                 connection, [{**mine, **{f"now_{name}": value for name, value in portion._asdict().items()}}]
             )
             _add_spend(connection, key, day, portion.minus(before))
+
+
+_OPEN_GRANTS = (
+    "INSERT INTO grants SELECT key, day, member, 0, 0, 0, 0, 0, 0 "
+    "FROM jsonb_populate_recordset(NULL::grants, $1) ON CONFLICT DO NOTHING"
+)
+_EACH_DAY = f"unnest(CASE day WHEN '{ALL_DAYS}' THEN ARRAY[day] ELSE ARRAY['{ALL_DAYS}', day] END) AS counted"
+_OPEN_SPEND = (
+    "INSERT INTO spend SELECT DISTINCT key, counted, 0, 0, 0 "  # noqa: S608 - the days are our own
+    f"FROM jsonb_populate_recordset(NULL::grants, $1), {_EACH_DAY} ORDER BY 1, 2 ON CONFLICT DO NOTHING"
+)
+_COUNT_USED = f"""
+WITH said AS (SELECT * FROM jsonb_populate_recordset(NULL::grants, $1)),
+more AS (
+  SELECT key, counted, {", ".join(f"sum(said.used_{name} - grants.used_{name}) AS {name}" for name in BudgetUnit)}
+  FROM grants JOIN said USING (key, day, member), {_EACH_DAY} GROUP BY key, counted
+),
+counted_here AS (
+  UPDATE grants SET {", ".join(f"used_{name} = said.used_{name}" for name in BudgetUnit)} FROM said
+  WHERE grants.key = said.key AND grants.day = said.day AND grants.member = said.member
+)
+UPDATE spend SET {", ".join(f"{name} = spend.{name} + more.{name}" for name in BudgetUnit)} FROM more
+WHERE spend.key = more.key AND spend.day = more.counted
+"""  # noqa: S608 - the names are our own columns'
+
+
+@dataclass(frozen=True, slots=True)
+class UsageCount:
+    """`count_usage` as a work of the journal, and as PostgreSQL's statements that do the same."""
+
+    member: str
+    used: Mapping[tuple[str, str], BudgetAmount]
+
+    def __call__(self, connection: Connection) -> None:
+        """Count it."""
+        count_usage(connection, self.member, self.used)
+
+    def statements(self) -> tuple[RowStatement, ...]:
+        """Return the statements: the rows it is counted in, where they are not there, and the counting."""
+        rows = [
+            {
+                "key": key,
+                "day": day,
+                "member": self.member,
+                **{f"used_{name}": value for name, value in portion.kinds()},
+            }
+            for (key, day), portion in sorted(self.used.items())
+        ]
+        return tuple(RowStatement(sql, rows) for sql in (_OPEN_GRANTS, _OPEN_SPEND, _COUNT_USED))
 
 
 def return_unused(connection: Connection, key: str, member: str, granted: Mapping[str, BudgetAmount]) -> None:

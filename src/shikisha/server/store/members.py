@@ -77,13 +77,21 @@ class ServerMember:
         connection.execute(update(MEMBERS).where(MEMBERS.c.id == self.id).values(values))
 
     def fence(self, connection: Connection) -> None:
-        """Hold the member alive until this transaction ends; Expelled when it is not."""
+        """Hold the member alive until this transaction ends; ServerFenced when it is not."""
         (state,) = _SELECT_STATE.first(connection, {"member": self.id}) or (None,)
         self._check(state)
 
+    def __call__(self, connection: Connection) -> None:
+        """Be the fence of the journal's writer (`chain.MemberFence`)."""
+        self.fence(connection)
+
+    def refusal(self) -> ServerFenced:
+        """Return the error that says that the member may write no more."""
+        return ServerFenced(f"server {self.id} was taken for dead: it gave no sign for {self.lease:g} s")
+
     def _check(self, state: object) -> None:
         if state != MemberState.ALIVE:
-            raise ServerFenced(f"server {self.id} was taken for dead: it gave no sign for {self.lease:g} s")
+            raise self.refusal()
 
 
 def new_member(lease: float) -> ServerMember:

@@ -271,7 +271,7 @@ class RunStore:
         self._marks, self._tried = None, None
         await self._journal.write(self.member.join)
         self.expelled = False
-        self._journal.admit(self.member.fence, self._expel)
+        self._journal.admit(self.member, self._expel)
 
     async def leave(self) -> None:
         """Be a member no longer, once all that was added is stored; our open runs may be claimed at once."""

@@ -7,7 +7,7 @@ first, and its cursor continues exactly where the page ended; search text is tak
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Insert, and_, bindparam, func,
 
 from shikisha.core.budget import Amount
 from shikisha.core.events import RunStatus
-from shikisha.journal.chain import Statement
+from shikisha.journal.chain import RowStatement, Statement
 from shikisha.journal.schema import SERVED
 
 MAX_INTEGER = 2**63 - 1
@@ -144,6 +144,19 @@ def _insert_missing(dialect: str) -> Insert:
 
 
 ADD_ROWS = Statement(_insert_missing)
+_COLUMN_LIST = ", ".join(SERVED_COLUMNS)
+_ADD_ROWS_AT_ONCE = (
+    f"INSERT INTO served ({_COLUMN_LIST}) SELECT {_COLUMN_LIST} "  # noqa: S608 - the names are our own columns'
+    "FROM jsonb_populate_recordset(NULL::served, $1) ON CONFLICT DO NOTHING"
+)
+
+
+def _updates_at_once(names: tuple[str, ...], rows: list[dict[str, object]]) -> RowStatement:
+    """Return the statement of PostgreSQL's that changes these columns, each row in its run."""
+    changes = ", ".join(f"{name} = said.{name}" for name in names)
+    given = "jsonb_populate_recordset(NULL::served, $1) AS said"
+    sql = f"UPDATE served SET {changes} FROM {given} WHERE served.run = said.run"  # noqa: S608 - our own columns
+    return RowStatement(sql, [{name.split("_", 1)[1]: value for name, value in row.items()} for row in rows])
 
 
 @dataclass(slots=True)
@@ -158,6 +171,16 @@ class RowChanges:
         """Write all changes, sorted by run, so that two servers cannot deadlock."""
         if self.rows:
             ADD_ROWS.execute(connection, self.rows)
+        for names, rows in self._updates():
+            _UPDATES[names].execute(connection, rows)
+
+    def statements(self) -> tuple[RowStatement, ...]:
+        """Return the same changes as statements of PostgreSQL's."""
+        added = (RowStatement(_ADD_ROWS_AT_ONCE, self.rows),) if self.rows else ()
+        return (*added, *(_updates_at_once(names, rows) for names, rows in self._updates()))
+
+    def _updates(self) -> Iterator[tuple[tuple[str, ...], list[dict[str, object]]]]:
+        """Yield columns that change together, and the rows that say how, in the order of the runs."""
         both = self.states.keys() & self.figures.keys()  # a run's end says both, and one statement is half of two
         whole = {run: self.states[run] | self.figures[run] for run in both}
         rest = [{run: row for run, row in part.items() if run not in both} for part in (self.states, self.figures)]
@@ -165,7 +188,7 @@ class RowChanges:
             (_STATE_COLUMNS + _FIGURE_COLUMNS, _STATE_COLUMNS, _FIGURE_COLUMNS), (whole, *rest), strict=True
         ):
             if said:
-                _UPDATES[names].execute(connection, [said[run] for run in sorted(said)])
+                yield names, [said[run] for run in sorted(said)]
 
 
 @dataclass(frozen=True, slots=True)

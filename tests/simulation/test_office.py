@@ -2,7 +2,9 @@
 
 import ast
 import random
-from collections import Counter
+import re
+from collections import Counter, defaultdict
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,38 @@ def test_authors_are_disjoint_and_every_operation_has_its_own_sentences() -> Non
                 assert ("{c}" in text) == bool(operation.constants), (name, author, text)
     cards = [text for by in card_texts().values() for texts in by.values() for text in texts]
     assert len(cards) == len(set(cards))
+
+
+def test_every_kind_has_enough_wordings_and_half_of_them_are_held_out() -> None:
+    of_kind = Counter[tuple[WorkKind, AuthorSplit]]()
+    for split in AuthorSplit:
+        of_kind.update((OFFICE_OPERATIONS[name].kind, split) for name, _ in all_sentences(split))
+    for kind in WorkKind:
+        assert of_kind[kind, AuthorSplit.TRAIN] == of_kind[kind, AuthorSplit.HELDOUT] >= 75
+        assert sum(map(len, card_texts()[kind].values())) >= 150
+
+
+@pytest.mark.parametrize("what", ["questions", "cards"])
+def test_no_wording_is_another_one_with_a_word_changed(what: str) -> None:
+    """What one author wrote must not be made of what another wrote, or held-out words would be known words."""
+    tables = {"questions": {name: office_wordings()[name] for name in OFFICE_OPERATIONS}, "cards": card_texts()}
+    said = [text for by in tables[what].values() for texts in by.values() for text in texts]
+    words = [re.findall(r"[a-z']+", re.sub(r"\{.\}", " ", text.lower())) for text in said]
+    by_word = defaultdict[str, list[int]](list)
+    for place, found in enumerate(words):
+        for word in set(found):
+            by_word[word].append(place)
+    alike = []
+    for place, found in enumerate(words):
+        shared = Counter(other for word in set(found) for other in by_word[word] if other < place)
+        alike += [
+            (said[place], said[other])
+            for other, count in shared.items()
+            if min(len(found), len(words[other])) >= 4
+            and count >= 0.75 * max(len(set(found)), len(set(words[other])))
+            and SequenceMatcher(None, found, words[other], autojunk=False).ratio() >= 0.84
+        ]
+    assert alike == []
 
 
 def test_a_wrong_value_is_another_of_its_kind() -> None:

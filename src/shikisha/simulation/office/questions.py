@@ -32,7 +32,7 @@ from shikisha.simulation.office.company import (
 MAX_PARTS = 6
 _MOST_OF_A_KIND = 2
 _TYPED_WORD = re.compile(r"\b[a-z]{5,}\b")
-_LOWERCASE_AUTHORS = ("hurried",)
+_LOWERCASE_AUTHORS = ("hurried", "sloppy")
 
 
 class AuthorSplit(StrEnum):
@@ -238,7 +238,8 @@ def _write(
             name = "if_above" if place == condition.first_then else "if_not"
             lead = rng.choice(office_wordings()[name][author]).format(t=condition.threshold) + " "
         sentence = _write_part(part, author, rng)
-        if not lead and author not in _LOWERCASE_AUTHORS:
+        literals = tuple(write_value(given) for given in part.inputs if not isinstance(given, EarlierPart))
+        if not lead and author not in _LOWERCASE_AUTHORS and not sentence.startswith(literals):
             sentence = sentence[0].upper() + sentence[1:]
         if rng.random() < noise.typing:
             sentence = _mistype(sentence, part, rng)
@@ -248,7 +249,8 @@ def _write(
             said.append(rng.choice(office_wordings()["distractor"][author]).format(**_distractor_slots(rng)))
     text = " ".join(said)
     if rng.random() < noise.filler:
-        text = f"{rng.choice(office_wordings()['filler'][author])}\n\n{text}"
+        filler = rng.choice(office_wordings()["filler"][author])
+        text = f"{filler}\n\n{text}" if rng.random() < 0.7 else f"{text}\n\n{filler}"
     if rng.random() < noise.polite:
         text = f"{rng.choice(office_wordings()['greeting'][author])} {text}"
     if rng.random() < noise.polite:

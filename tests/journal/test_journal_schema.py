@@ -35,7 +35,8 @@ def path(tmp_path: Path) -> Path:
 async def test_the_migrations_make_the_tables_that_are_declared(path: Path) -> None:
     def differences(connection: Connection) -> list[object]:
         found = compare_metadata(MigrationContext.configure(connection), METADATA)
-        return [difference for difference in found if "alembic_version" not in str(difference)]
+        made_otherwise = ("alembic_version", "run_words")  # the second is SQLite's word index, with tables of its own
+        return [each for each in found if not any(name in str(each) for name in made_otherwise)]
 
     url = parse_store_url(str(path))
     async with connect(url, 1.0) as driver:

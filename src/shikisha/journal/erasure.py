@@ -1,10 +1,11 @@
 """Erase the texts of runs and their child runs: bodies go, the events and their chain stay, and an event says so.
 
-Invariants: a body goes once every run that refers to it is erased, and stays until then. What goes and the events that
-say so are one transaction, so nothing is ever missing without its erasure in the chain. The survey of other runs' use
-of a shared body reads the journal backwards, outside of that transaction; inside it only what was added since is read.
-The hash of a text stays: a reader who guesses the whole text can confirm the guess. Deliberately absent: the server's
-own rows (`server.store`), and copies of the store that others made.
+Invariants: a body goes once every run that refers to it is erased, and stays until then; what can be found of the runs
+by a search goes with them. What goes and the events that say so are one transaction, so nothing is ever missing without
+its erasure in the chain. The survey of other runs' use of a shared body reads the journal backwards, outside of that
+transaction; inside it only what was added since is read. The hash of a text stays: a reader who guesses the whole text
+can confirm the guess. Deliberately absent: the server's own rows (`server.store`), and copies of the store that others
+made.
 """
 
 import re
@@ -27,6 +28,7 @@ from shikisha.journal.queries import (
     read_erasures,
     redact_plan,
 )
+from shikisha.journal.run_index import forget_texts
 from shikisha.journal.schema import BODIES, EVENTS
 
 _PAGE = 2000  # events looked through at a time
@@ -95,6 +97,7 @@ class Eraser:
         self._record(connection, removed)
         for keys in in_chunks(removed):
             connection.execute(delete(BODIES).where(BODIES.c.hash.in_(keys)))
+        forget_texts(connection, self._family)
         self._result = ErasureResult(self._family, len(removed), len(texts - removed))
         return self._result
 

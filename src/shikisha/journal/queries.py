@@ -3,8 +3,9 @@
 Invariants: a body that is gone, or is not what its hash says, is JournalTampered and never an empty text. Everything
 that a run wrote before its last `bodies.erased` counts as erased for it, even where the store still has the text for
 another run: a placeholder stands for it that is never taken for a text, and what programs read (plans, the parts of a
-task) stays readable to them. A RunOverview is made from a folded run, so a list says the same as `runs show`; a table
-of runs next to the events would be a second truth. Deliberately absent: erasing (`erasure`), and search in texts.
+task) stays readable to them. A RunOverview is made from a folded run, so a list says the same as `runs show`; which
+runs are of a status, the index says (`run_index`), as far as it has all events. Deliberately absent: erasing
+(`erasure`), and search in texts (`run_search`).
 """
 
 import json
@@ -34,7 +35,7 @@ from shikisha.core.events import (
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
 from shikisha.journal.codec import body_hash, body_references, body_text, decode_event
-from shikisha.journal.schema import BODIES, EVENTS, STARTED
+from shikisha.journal.schema import BODIES, EVENTS, RUNS, STARTED
 
 _IN_LIST = 500  # values in an IN list: SQLite and PostgreSQL limit the parameters of a statement
 _READ_BY_PROGRAMS = frozenset(
@@ -68,10 +69,10 @@ def read_erasures(connection: Connection, runs: Iterable[str]) -> dict[str, Eras
     rows: list[EventRow] = []
     for names in in_chunks(runs):
         rows += event_rows(connection, EVENTS.c.run.in_(names), EVENTS.c.kind == BodiesErased.kind)
-    return _last_erasures(rows)
+    return last_erasures(rows)
 
 
-def _last_erasures(rows: Iterable["EventRow"]) -> dict[str, Erasure]:
+def last_erasures(rows: Iterable["EventRow"]) -> dict[str, Erasure]:
     """Return each run's last erasure, of these `bodies.erased` events in the order written."""
     erasures: dict[str, Erasure] = {}
     for row in rows:
@@ -151,7 +152,7 @@ def read_texts(connection: Connection, page: Sequence[EventRow], *, whole: bool 
     `whole`: they are all events of their runs, so that erasures are among them.
     """
     if whole:
-        erasures = _last_erasures(row for row in page if row.kind == BodiesErased.kind)
+        erasures = last_erasures(row for row in page if row.kind == BodiesErased.kind)
     else:
         erasures = read_erasures(connection, (row.run for row in page))
     unerased = [row for row in page if row.run not in erasures or row.seq > erasures[row.run].seq]
@@ -217,8 +218,14 @@ class RunOverview:
         return cls(run.id, run.status, begun.conductor, begun.at, prompt, *amounts, begun.parent, run.uncertain)
 
 
-def newest_runs(connection: Connection, limit: int, status: RunStatus | None) -> tuple[RunOverview, ...]:
-    """Return the runs that began last, newest first, all or those of a status."""
+def newest_runs(
+    connection: Connection, limit: int, status: RunStatus | None, *, indexed: bool = False
+) -> tuple[RunOverview, ...]:
+    """Return the runs that began last, newest first, all or those of a status; `indexed`: the index has all events."""
+    if status is not None and indexed:
+        # A run that cannot be read may be of any status: it is taken in, so that folding it says what is wrong.
+        of_status = select(RUNS.c.run).where(RUNS.c.status.in_([str(status), ""])).order_by(RUNS.c.seq.desc())
+        return _overviews(connection, connection.execute(of_status.limit(limit)).scalars().all())
     runs: list[str] = []
     statement = select(EVENTS.c.seq, EVENTS.c.run).where(STARTED).order_by(EVENTS.c.seq.desc()).limit(_RUNS_AT_ONCE)
     page = connection.execute(statement).all()

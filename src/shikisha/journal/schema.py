@@ -3,9 +3,11 @@
 Invariants: rows of `events` are only ever added; those of `bodies` too, but for erasure. The one row of `head` has the
 number of events and the last one's hash, and a writer that appends locks that row. `members` and `served` are the
 servers' own (which are alive, which performs which run, what lists show) and may lag behind: a run is a fold over its
-events. Migrations run under the store's write lock in one transaction, so of several processes that open a fresh or an
-older store one migrates it and the others find it done; a newer store is refused. A test compares the tables below with
-what the migrations make. Deliberately absent: downgrades, and what a run came to anywhere but in its events.
+events. `runs`, `run_workers` and `run_texts` are an index of the events before place `indexed`, made and kept by
+`run_index`; without it everything is still there, only slower. Migrations run under the store's write lock in one
+transaction, so of several processes that open a fresh or an older store one migrates it and the others find it done; a
+newer store is refused. A test compares the tables below with what the migrations make. Deliberately absent: downgrades,
+and anything in the index that its events do not say.
 """
 
 import asyncio
@@ -35,7 +37,7 @@ from sqlalchemy import (
 from shikisha.core.errors import JournalError
 from shikisha.journal.drivers import JournalDriver, store_module
 
-CURRENT_REVISION = "0006"
+CURRENT_REVISION = "0007"
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _ONE_AT_A_TIME = Lock()  # alembic's `op` is a global of the process
 
@@ -173,3 +175,61 @@ Index("served_tenant", SERVED.c.tenant, SERVED.c.created, SERVED.c.run)
 Index("served_key", SERVED.c.key, SERVED.c.created, SERVED.c.run)
 Index("served_state", SERVED.c.state, SERVED.c.created, SERVED.c.run)
 Index("served_once", SERVED.c.key, SERVED.c.idempotency, unique=True)
+
+RUNS = Table(  # an index: see `run_index`
+    "runs",
+    METADATA,
+    Column("run", Text, primary_key=True),
+    Column("seq", _COUNT, nullable=False),  # the place of its first event
+    Column("parent", Text),
+    Column("root", Text, nullable=False),
+    Column("tenant", Text, nullable=False),  # this, key, model, session: "" where no server was asked for it
+    Column("key", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("session", Text, nullable=False),
+    Column("conductor", Text, nullable=False),
+    Column("status", Text, nullable=False),  # "": its events make no run
+    Column("excerpt", Text, nullable=False),
+    Column("domain", Text, nullable=False),
+    Column("began", Double, nullable=False),
+    Column("day", Integer, nullable=False),  # since 1970, UTC
+    Column("seconds", Double, nullable=False),
+    Column("pace", Integer, nullable=False),  # the seconds on a logarithmic scale, for quantiles by counting
+    Column("tokens", _COUNT, nullable=False),
+    Column("dollars", Double),
+    Column("uncertain_dollars", Double, nullable=False),
+    Column("score", Double),
+    Column("searchable", Integer, nullable=False),  # how many of its texts `run_texts` has
+)
+Index("runs_status", RUNS.c.status, RUNS.c.seq)
+Index("runs_began", RUNS.c.began)
+Index("runs_tenant", RUNS.c.tenant, RUNS.c.began)
+Index("runs_session", RUNS.c.session, RUNS.c.began)
+
+RUN_WORKERS = Table(
+    "run_workers",
+    METADATA,
+    Column("run", Text, primary_key=True),
+    Column("worker", Text, primary_key=True),
+    Column("calls", Integer, nullable=False),
+    Column("good", Integer, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("pace", Integer),  # of the mean seconds of a call that gave an answer
+    Column("tokens", _COUNT, nullable=False),
+    Column("dollars", Double),
+)
+Index("run_workers_worker", RUN_WORKERS.c.worker, RUN_WORKERS.c.run)
+
+RUN_TEXTS = Table(
+    "run_texts",
+    METADATA,
+    Column("id", _COUNT, primary_key=True),
+    Column("run", Text, nullable=False),
+    Column("root", Text, nullable=False),
+    Column("scope", Text, nullable=False),  # a word that stands for the tenant
+    Column("part", Text, nullable=False),  # task, step, or answer
+    Column("text", Text, nullable=False),
+)
+Index("run_texts_run", RUN_TEXTS.c.run)
+
+INDEXED = Table("indexed", METADATA, Column("count", _COUNT, nullable=False))

@@ -20,6 +20,7 @@ from shikisha.journal.chain import TransactionWork
 from shikisha.journal.drivers import JournalDriver, parse_store_url, store_module
 from shikisha.journal.erasure import Eraser, ErasureResult
 from shikisha.journal.queries import RunOverview
+from shikisha.journal.run_index import PAGE_EVENTS, IndexProgress, index_events, merge_words
 from shikisha.journal.schema import prepare_tables
 from shikisha.journal.verification import ChainAudit, Verification
 from shikisha.journal.writer import JournalWriter
@@ -86,7 +87,19 @@ class Journal:
     async def runs(self, *, limit: int = 20, status: RunStatus | None = None) -> tuple[RunOverview, ...]:
         """Return the runs that began last, newest first, all or those of a status."""
         await self.flush()
-        return await self._driver.read(partial(queries.newest_runs, limit=limit, status=status))
+        indexed = status is not None and await self._try_to_index()
+        return await self._driver.read(partial(queries.newest_runs, limit=limit, status=status, indexed=indexed))
+
+    async def index(self, pages: int | None = None, page_events: int = PAGE_EVENTS) -> IndexProgress:
+        """Take what was stored lately into the index of runs, at most so many pages of it; return how far that led."""
+        return await index_events(self._driver, pages, page_events)
+
+    async def _try_to_index(self) -> bool:
+        """Whether the index has all events, after taking them in; not where the store cannot be written."""
+        try:
+            return (await self.index()).complete
+        except JournalUnavailable:
+            return False
 
     async def children(self, run: str) -> tuple[RunOverview, ...]:
         """Return the child runs of a run, oldest first; UnknownRun when there is no such run."""
@@ -120,6 +133,8 @@ class Journal:
         while not await self._driver.read(eraser.survey):
             pass
         result = await self._driver.write(eraser.erase)
+        while await self._driver.write(merge_words):
+            pass
         await self._driver.purge_deleted()
         return result
 

@@ -1,7 +1,8 @@
 """Maintenance of runs: takes over runs of dead servers, stops canceled ones, resumes stuck ones, enforces deadlines.
 
 Each look also ends waits whose deadline has passed (`ApprovalTimeouts`: the engine then records the refusal) and
-erases texts that are older than `keep_days` (`Retention`: the hash chain stays verifiable). Invariant: a look that
+erases texts that are older than `keep_days` (`Retention`: the hash chain stays verifiable), and keeps the index of runs
+up to date. Invariant: a look that
 fails is repeated, and trouble with one run affects no other. The store's leases decide which server is dead.
 """
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _MAX_PAUSE = 2.5  # seconds between two looks, however long the lease: people wait for what they approved elsewhere
+_INDEX_PAGES = 10  # pages of events that a look takes into the index: an old journal is taken in over some minutes
 _RESUMED_AT_ONCE = 8  # runs that are read at once, as many as the database has connections to spare
 
 
@@ -45,6 +47,7 @@ async def maintain_once(service: "RunService") -> None:
         _erase_old_runs,
         _claim_orphans,
         _announce_quarantines,
+        _index_runs,
     ):
         try:
             await part(service)
@@ -103,6 +106,11 @@ async def _announce_quarantines(service: "RunService") -> None:
     """Write into the journal which runs are quarantined; the database knows it already."""
     for served in () if service.expulsions else await service.store.unannounced():
         await service.quarantine(served)
+
+
+async def _index_runs(service: "RunService") -> None:
+    """Take what was journaled lately into the index of runs, so that a page never waits for it."""
+    await service.journal.index(_INDEX_PAGES)
 
 
 async def _resume_claimed(service: "RunService", served: ServedRun, gate: asyncio.Semaphore) -> None:

@@ -31,6 +31,7 @@ from shikisha.core.events import (
     PlanProposed,
     RunStarted,
 )
+from shikisha.journal.run_index import NEUTRAL_FAULTS
 from shikisha.journal.schema import EVENTS, HEAD, SERVED
 from shikisha.plots.svg import Sparkline, sparkline
 from shikisha.server.lifecycle.service import root_run_id
@@ -44,14 +45,6 @@ RECENT_SECONDS = 5.0  # seconds
 _COUNTED_EVENTS = (RunStarted, PlanProposed, AttemptStarted, AttemptFinished, AttemptFailed, CheckDecided, AnswerGraded)
 _COUNTED_KINDS = tuple(kind.kind for kind in _COUNTED_EVENTS)
 _CALL_ENDS = (AttemptFinished.kind, AttemptFailed.kind)
-_NEUTRAL_FAULTS = (
-    "cancelled",
-    "waiting",
-    "cap",
-    "denied",
-    "not_cleared",
-    "blocked",
-)  # faults that say nothing of a worker
 
 
 class JournalQueries(Protocol):
@@ -177,7 +170,7 @@ class _ActivityCounter:
             self._tried[place] = RecentCall(
                 old.run, old.worker, old.domain, old.at, False, old.seconds, old.tokens, old.dollars
             )
-        elif kind in _CALL_ENDS and place not in self._plain and str(data.get("fault", "")) not in _NEUTRAL_FAULTS:
+        elif kind in _CALL_ENDS and place not in self._plain and str(data.get("fault", "")) not in NEUTRAL_FAULTS:
             self._tried[place] = _recent_call(place[0], self._domains.get(root_run_id(place[0]), ""), at, data)
 
     def ended(self) -> tuple[RecentCall, ...]:

@@ -1,0 +1,368 @@
+"""The index of runs: what each run came to, whom it called, and its texts, kept next to the events for quick answers.
+
+Invariants: the index says nothing that a fold over the events does not say, and can be thrown away: `index_events`
+makes it again from place `indexed` on, a page of events in one transaction, so that an old journal of any size is taken
+in without keeping writers waiting. Texts of a run are searchable only once it has ended, its task before that. An
+erasure takes a run's texts out in its own transaction (`forget_texts`), and a run that was erased is never searchable
+again. A run whose events make no run is kept with the status "", so that lists can say so. Deliberately absent: totals
+of days or keys, which a query over a range of runs gives.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from json import loads
+from math import log10
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, bindparam, delete, insert, inspect, select, text, update
+
+from shikisha.core.errors import JournalTampered, ShikishaError
+from shikisha.core.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptReason,
+    BodiesErased,
+    CallRole,
+    CheckStatus,
+    Event,
+    PlanProposed,
+    RunFinished,
+    RunStarted,
+)
+from shikisha.core.run import Attempt, Run, StepRecord, root_run_id
+from shikisha.journal import queries
+from shikisha.journal.codec import body_hash, body_references, body_text, decode_event
+from shikisha.journal.schema import EVENTS, HEAD, INDEXED, RUN_TEXTS, RUN_WORKERS, RUNS, SERVED
+
+if TYPE_CHECKING:
+    from shikisha.journal.drivers import JournalDriver
+
+PAGE_EVENTS = 1_000  # events taken in by one transaction: some 30 ms in which other writers wait
+MAX_SEARCHED = 4_000  # characters of a text that can be found
+PACES_PER_DECADE = 48  # steps of the logarithmic scale of seconds: 5 % each
+SESSION_NAMES = ("session_id", "session")  # metadata of a request that name the session it belongs to
+_READ_TEXTS: Mapping[str, tuple[str, ...]] = {
+    RunStarted.kind: ("prompt",),
+    PlanProposed.kind: ("plan",),
+    AttemptFinished.kind: ("text",),
+    RunFinished.kind: ("answer",),
+}
+# What these faults say is not about the worker.
+NEUTRAL_FAULTS = frozenset({"cancelled", "waiting", "cap", "denied", "not_cleared", "blocked"})
+
+
+@dataclass(frozen=True, slots=True)
+class IndexProgress:
+    """How many events the index has taken in, and how many there are."""
+
+    indexed: int
+    events: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has all of them."""
+        return self.indexed >= self.events
+
+
+def index_progress(connection: Connection) -> IndexProgress:
+    """Return how far the index is."""
+    done = connection.execute(select(INDEXED.c.count)).scalar_one()
+    return IndexProgress(done, connection.execute(select(HEAD.c.count)).scalar_one())
+
+
+async def index_events(
+    driver: "JournalDriver", pages: int | None = None, page_events: int = PAGE_EVENTS
+) -> IndexProgress:
+    """Take in what is new, at most so many pages of events; return how far that led."""
+    progress = await driver.read(index_progress)
+    while not progress.complete and (pages is None or pages > 0):
+        progress = await driver.write(partial(_index_page, page_events=page_events))
+        pages = None if pages is None else pages - 1
+    return progress
+
+
+def pace_of(seconds: float) -> int:
+    """Return the place of a time on the logarithmic scale."""
+    return round(PACES_PER_DECADE * log10(max(seconds, 1e-4)))
+
+
+def seconds_of(pace: float) -> float:
+    """Return the time at a place of the scale."""
+    return float(10 ** (pace / PACES_PER_DECADE))
+
+
+def scope_word(tenant: str) -> str:
+    """Return the word by which texts of a tenant are found: a hash, so that no tenant's name can be taken for it."""
+    return f"t{sha256(tenant.encode('utf-8', 'replace')).hexdigest()[:20]}"
+
+
+def storable_text(said: str) -> str:
+    """Return a text as every store takes it, composed (NFKC) so that it is found however it is typed."""
+    return unicodedata.normalize("NFKC", said.encode("utf-8", "replace").decode().replace("\x00", "\ufffd"))
+
+
+def forget_texts(connection: Connection, runs: Iterable[str]) -> int:
+    """Take the texts of these runs out of the index, for good; return how many there were."""
+    connection.execute(select(INDEXED.c.count).with_for_update())  # no page is being indexed meanwhile
+    gone = 0
+    for names in queries.in_chunks(runs):
+        gone += _delete_texts(connection, names)
+        blank = {"excerpt": "", "searchable": 0}
+        connection.execute(update(RUNS).where(RUNS.c.run.in_(names)).values(blank))
+    return gone
+
+
+def has_word_table(connection: Connection) -> bool:
+    """Whether SQLite was built with what searches by words."""
+    return connection.dialect.name == "sqlite" and inspect(connection).has_table("run_words")
+
+
+def merge_words(connection: Connection) -> bool:
+    """Rewrite part of SQLite's word index without what was deleted; return whether something is left to rewrite.
+
+    FTS5 keeps deleted entries until their segment is merged, and only SQLite 3.42 can leave none in the first place.
+    """
+    if not has_word_table(connection):
+        return False
+    before = connection.execute(text("SELECT total_changes()")).scalar_one()
+    connection.execute(text("INSERT INTO run_words(run_words, rank) VALUES ('merge', -400)"))
+    return bool(connection.execute(text("SELECT total_changes()")).scalar_one() - before >= 2)
+
+
+def _index_page(connection: Connection, page_events: int) -> IndexProgress:
+    """Take in the next page of events."""
+    done = connection.execute(select(INDEXED.c.count).with_for_update()).scalar_one()
+    total = connection.execute(select(HEAD.c.count)).scalar_one()
+    page = select(EVENTS.c.seq, EVENTS.c.run).where(EVENTS.c.seq >= done).order_by(EVENTS.c.seq).limit(page_events)
+    touched = connection.execute(page).all()
+    if touched:
+        for names in queries.in_chunks(row.run for row in touched):
+            _index_runs(connection, names)
+        done = touched[-1].seq + 1
+    else:
+        done = total  # rows that the head counts are missing: `journal verify` says so
+    connection.execute(update(INDEXED).values(count=done))
+    return IndexProgress(done, total)
+
+
+@dataclass(frozen=True, slots=True)
+class _IndexedRun:
+    """A run's rows in the index; `texts` None: those that are there stay."""
+
+    row: dict[str, object]
+    workers: list[dict[str, object]]
+    texts: list[dict[str, object]] | None
+
+
+def _index_runs(connection: Connection, names: Sequence[str]) -> None:
+    """Make the rows of these runs again."""
+    rows = queries.event_rows(connection, EVENTS.c.run.in_(names))
+    by_run: dict[str, list[queries.EventRow]] = {name: [] for name in names}
+    for row in rows:
+        by_run[row.run].append(row)
+    bodies = _read_bodies(connection, rows)
+    there = connection.execute(select(RUNS.c.run, RUNS.c.searchable).where(RUNS.c.run.in_(names)))
+    known = {row.run: row.searchable for row in there}
+    orders = _read_orders(connection, {root_run_id(name) for name in names})
+    made = [
+        _index_run(own, bodies, orders.get(root_run_id(name), _NO_ORDER), known.get(name, 0))
+        for name, own in by_run.items()
+    ]
+    connection.execute(delete(RUN_WORKERS).where(RUN_WORKERS.c.run.in_(names)))
+    connection.execute(delete(RUNS).where(RUNS.c.run.in_(list(known))))
+    connection.execute(insert(RUNS), [each.row for each in made])
+    if workers := [row for each in made for row in each.workers]:
+        connection.execute(insert(RUN_WORKERS), workers)
+    renewed = [str(each.row["run"]) for each in made if each.texts is not None]
+    if stale := [name for name in renewed if known.get(name)]:
+        _delete_texts(connection, stale)
+    if texts := [row for each in made for row in each.texts or ()]:
+        connection.execute(insert(RUN_TEXTS), texts)
+        if has_word_table(connection):
+            adding = "INSERT INTO run_words(rowid, text, scope) SELECT id, text, scope FROM run_texts"
+            statement = text(f"{adding} WHERE run IN :runs").bindparams(bindparam("runs", expanding=True))
+            connection.execute(statement, {"runs": sorted({str(row["run"]) for row in texts})})
+
+
+def _delete_texts(connection: Connection, names: Sequence[str]) -> int:
+    if has_word_table(connection):
+        taking = (
+            "INSERT INTO run_words(run_words, rowid, text, scope) "
+            "SELECT 'delete', id, text, scope FROM run_texts WHERE run IN :runs"
+        )
+        connection.execute(text(taking).bindparams(bindparam("runs", expanding=True)), {"runs": list(names)})
+    return connection.execute(delete(RUN_TEXTS).where(RUN_TEXTS.c.run.in_(names))).rowcount
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Who ordered a run of a server, and as part of which session."""
+
+    tenant: str = ""
+    key: str = ""
+    model: str = ""
+    session: str = ""
+
+
+_NO_ORDER = _Order()
+
+
+def _read_orders(connection: Connection, roots: set[str]) -> dict[str, _Order]:
+    columns = (SERVED.c.run, SERVED.c.tenant, SERVED.c.key, SERVED.c.model, SERVED.c.metadata)
+    found: dict[str, _Order] = {}
+    for names in queries.in_chunks(roots):
+        for run, tenant, key, model, metadata in connection.execute(select(*columns).where(SERVED.c.run.in_(names))):
+            told = loads(metadata)
+            session = next((str(told[name]) for name in SESSION_NAMES if told.get(name)), "")
+            found[run] = _Order(tenant, key, model, session[:200])
+    return found
+
+
+def _read_bodies(connection: Connection, rows: Sequence[queries.EventRow]) -> dict[str, str]:
+    """Return the texts that are shown or searched, by hash, of those that are what their hash says."""
+    wanted = {key for row in rows for key in _wanted_references(row).values()}
+    found = queries.read_bodies(connection, wanted)
+    return {key: body_text(body) for key, body in found.items() if body_hash(body) == key}
+
+
+def _wanted_references(row: queries.EventRow) -> dict[str, str]:
+    fields = _READ_TEXTS.get(row.kind)
+    if not fields:
+        return {}
+    return {name: key for name, key in body_references(row.kind, row.data).items() if name in fields}
+
+
+class _Texts(dict[str, str]):
+    """A run's texts by hash; one that the index does not read is empty."""
+
+    def __missing__(self, key: str) -> str:
+        return ""
+
+
+def _index_run(rows: Sequence[queries.EventRow], bodies: Mapping[str, str], order: _Order, known: int) -> _IndexedRun:
+    name = rows[0].run
+    try:
+        run = Run.fold(_decode_events(rows, bodies))
+    except (ShikishaError, ValueError, TypeError, KeyError, IndexError) as error:
+        # Whatever a changed row makes of the fold: the run's page and `journal verify` say it in full.
+        return _IndexedRun(_unreadable_row(rows, order, str(error)), [], [])
+    begun = run.started
+    charged, grade = run.charged, run.grade
+    texts = _run_texts(run) if (run.finished or run.erased or not known) and not _is_done(run, known) else None
+    rows_of_texts: list[dict[str, object]] | None = None
+    if texts is not None:
+        shared = {"run": name, "root": root_run_id(name), "scope": scope_word(order.tenant)}
+        rows_of_texts = [{**shared, "part": part, "text": said} for part, said in texts]
+    overview = queries.RunOverview.of(run)
+    row = {
+        **_order_columns(rows, order, begun.at),
+        "parent": begun.parent,
+        "conductor": storable_text(begun.conductor),
+        "status": str(run.status),
+        "excerpt": "" if run.erased else storable_text(overview.prompt),
+        "domain": storable_text(begun.domain),
+        "seconds": run.active_seconds,
+        "pace": pace_of(run.active_seconds),
+        "tokens": charged.tokens,
+        "dollars": charged.dollars,
+        "uncertain_dollars": run.uncertain.dollars or 0.0,
+        "score": grade.score if grade else None,
+        "searchable": known if rows_of_texts is None else len(rows_of_texts),
+    }
+    return _IndexedRun(row, _worker_rows(run), rows_of_texts)
+
+
+def _is_done(run: Run, known: int) -> bool:
+    """Whether all texts of an ended run are searchable already: more than its task is."""
+    return known > 1 and run.finished is not None and not run.erased
+
+
+def _decode_events(rows: Sequence[queries.EventRow], bodies: Mapping[str, str]) -> Iterable[Event]:
+    erasure = queries.last_erasures(row for row in rows if row.kind == BodiesErased.kind).get(rows[0].run)
+    for row in rows:
+        texts = _Texts()
+        if erasure is not None and row.seq <= erasure.seq:
+            texts.update(queries.placeholder_texts(erasure, row.kind, row.data))
+        else:
+            for key in _wanted_references(row).values():
+                if key not in bodies:
+                    raise JournalTampered(f"event {row.seq} of run {row.run}: a text of it is missing or changed")
+                texts[key] = bodies[key]
+        yield decode_event(row.kind, row.run, row.at, row.data, texts)
+
+
+def _order_columns(rows: Sequence[queries.EventRow], order: _Order, began: float) -> dict[str, object]:
+    return {
+        "run": rows[0].run,
+        "seq": rows[0].seq,
+        "root": root_run_id(rows[0].run),
+        "tenant": order.tenant,
+        "key": order.key,
+        "model": order.model,
+        "session": storable_text(order.session),
+        "began": began,
+        "day": int(began // 86_400),
+    }
+
+
+def _unreadable_row(rows: Sequence[queries.EventRow], order: _Order, why: str) -> dict[str, object]:
+    empty = dict.fromkeys(("conductor", "status", "domain"), "")
+    none = {"seconds": 0.0, "pace": pace_of(0.0), "tokens": 0, "dollars": None, "uncertain_dollars": 0.0, "score": None}
+    columns = _order_columns(rows, order, rows[0].at)
+    return columns | empty | none | {"parent": None, "excerpt": storable_text(why)[:200], "searchable": 0}
+
+
+def _run_texts(run: Run) -> list[tuple[str, str]]:
+    """Return what can be found of a run, as (part, text): its task, and once it has ended its steps and its answer."""
+    if run.erased is not None:
+        return []
+    found = [("task", run.started.prompt)]
+    if run.finished is not None:
+        answer = run.answer
+        for turn in run.rounds:
+            for step, result in zip(turn.plan.steps if turn.plan else (), turn.results, strict=False):
+                said = result.text if result is not None and result.text != answer else None
+                if step.subtask != run.started.prompt or said:
+                    found.append(("step", f"{step.subtask}\n{said}" if said else step.subtask))
+        found.append(("answer", answer or ""))
+    return [(part, storable_text(said)[:MAX_SEARCHED]) for part, said in found]
+
+
+def _worker_rows(run: Run) -> list[dict[str, object]]:
+    """Return what came of the calls to each worker for steps, checks and planning left out."""
+    calls: dict[str, list[tuple[Attempt, bool]]] = {}
+    for turn in run.rounds:
+        for step in turn.steps.values():
+            refused = {check.attempt for check in step.checks if check.status is not CheckStatus.PASS}
+            for attempt in filter(partial(_counts_for_worker, step), step.attempts):
+                good = isinstance(attempt.outcome, AttemptFinished) and attempt.started.attempt not in refused
+                calls.setdefault(storable_text(attempt.started.worker), []).append((attempt, good))
+    return [_worker_row(run.id, worker, own) for worker, own in calls.items()]
+
+
+def _counts_for_worker(_: StepRecord, attempt: Attempt) -> bool:
+    """Whether a call says something of its worker: it has ended, as a step's own, and not by somebody else's doing."""
+    begun, outcome = attempt.started, attempt.outcome
+    plain = begun.role is CallRole.STEP and begun.reason is not AttemptReason.AGREED and outcome is not None
+    return plain and not (isinstance(outcome, AttemptFailed) and str(outcome.fault) in NEUTRAL_FAULTS)
+
+
+def _worker_row(run: str, worker: str, calls: Sequence[tuple[Attempt, bool]]) -> dict[str, object]:
+    answered = [
+        attempt.outcome.seconds for attempt, good in calls if good and isinstance(attempt.outcome, AttemptFinished)
+    ]
+    charged = [attempt.charged for attempt, _ in calls]
+    known = [each.dollars for each in charged if each.dollars is not None]
+    return {
+        "run": run,
+        "worker": worker,
+        "calls": len(calls),
+        "good": len(answered),
+        "seconds": sum(answered),
+        "pace": pace_of(sum(answered) / len(answered)) if answered else None,
+        "tokens": sum(each.tokens for each in charged),
+        "dollars": sum(known) if len(known) == len(charged) else None,
+    }
